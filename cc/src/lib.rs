@@ -1,0 +1,4 @@
+//! Congestion control and path selection.
+#![no_std]
+#![forbid(unsafe_code)]
+pub use squall_base as base;

@@ -1,0 +1,2 @@
+//! Packet I/O.
+pub use squall_wire::base;

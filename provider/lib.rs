@@ -1,0 +1,1 @@
+//! The libfabric provider `squall`.
