@@ -1,0 +1,51 @@
+//! The engine's parameters.
+
+use crate::base::Span;
+
+/// Thresholds and bounds of one endpoint. Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest UDP payload a packet may have (without CRC trailer): headers and data.
+    pub max_packet: u32,
+    /// Messages up to this size may be injected: copied at the call.
+    pub inject_size: u32,
+    /// Messages longer than this go by rendezvous: the receiver pulls them by read.
+    pub rendezvous_threshold: u64,
+    /// Memory for unexpected and early messages; beyond it senders are held back by NACKs.
+    pub unexpected_bytes: u64,
+    /// Sends, writes and reads that may be outstanding before [`crate::Refused::Again`].
+    pub max_outstanding: u32,
+    /// This endpoint's UDP port, told to peers in the `initiator` field.
+    pub port: u16,
+    /// This endpoint instance's random nonce, told to peers in the `initiator` field.
+    pub epoch: u16,
+    /// JobID of every request; requests of another job are refused.
+    pub job_id: u32,
+    /// PIDonFEP of this endpoint and its peers.
+    pub pid_on_fep: u16,
+    /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
+    pub keepalive: Span,
+    /// Packets a [`crate::Batch`] is filled with at most per call.
+    pub batch_packets: usize,
+    /// Seed of keys and of everything random below.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_packet: 1472,
+            inject_size: 256,
+            rendezvous_threshold: 64 * 1024,
+            unexpected_bytes: 256 << 20,
+            max_outstanding: 8192,
+            port: 4793,
+            epoch: 0,
+            job_id: 1,
+            pid_on_fep: 0,
+            keepalive: Span::secs(1),
+            batch_packets: 64,
+            seed: 0,
+        }
+    }
+}
