@@ -1,0 +1,137 @@
+//! What a congestion control answers: how much may be sent, and what rides along.
+
+use squall_base::{Rate, Span, Time};
+
+/// What may be sent now. All limits apply together; the default limits nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Upper bound of the bytes in flight.
+    pub window: Option<u64>,
+    /// Upper bound of the sending rate; the caller paces.
+    pub rate: Option<Rate>,
+    /// Bytes that may still be sent before the receiver grants more.
+    pub credit: Option<u64>,
+    /// Nothing may leave before this moment.
+    pub not_before: Time,
+    /// Most bytes that may leave back to back.
+    pub burst: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { window: None, rate: None, credit: None, not_before: Time::ZERO, burst: u32::MAX }
+    }
+}
+
+impl Budget {
+    /// Whether a packet of `bytes` may join `in_flight` bytes at `now`, as far as window, credit and
+    /// departure time say (UE 1.0 section 3.6.13: `inflight + MTU <= cwnd`). The rate is the pacer's.
+    #[must_use]
+    pub fn allows(&self, now: Time, in_flight: u64, bytes: u32) -> bool {
+        self.room(in_flight) >= u64::from(bytes) && now >= self.not_before
+    }
+
+    /// Bytes that window, credit and burst leave when `in_flight` bytes are on their way.
+    #[must_use]
+    pub fn room(&self, in_flight: u64) -> u64 {
+        let window = self.window.map_or(u64::MAX, |window| window.saturating_sub(in_flight));
+        window.min(self.credit.unwrap_or(u64::MAX)).min(u64::from(self.burst))
+    }
+}
+
+/// Which flows share one congestion-control context. A choice of the endpoint, independent of the
+/// algorithm: the isolation results of the thesis (chapter 5) are a table of scopes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Scope {
+    /// Every packet delivery context has its own.
+    #[default]
+    PerFlow,
+    /// One for all flows between a local and a remote endpoint.
+    PerPair,
+    /// One for all flows to a remote host.
+    PerDestination,
+    /// One for this host.
+    PerHost,
+    /// One for a multicast group.
+    PerGroup,
+}
+
+/// What the caller says about a packet that leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sending {
+    /// Its nominal bytes.
+    pub bytes: u32,
+    /// It was sent before.
+    pub retransmitted: bool,
+    /// Nothing more waits behind it.
+    pub app_limited: bool,
+}
+
+/// What an algorithm wants to ride on a packet that leaves; the default is nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// The path it insists on (MPRDMA's ACK-clocked path); otherwise the path selector's.
+    pub path: Option<u16>,
+    /// Queueing priority, 0 ordinary.
+    pub priority: u8,
+    /// The algorithm's own eight bytes in the packet's extension header (1RC: speculative flag, time
+    /// stamp and sequence; weights; IOFD: deflection tokens).
+    pub word: Option<u64>,
+}
+
+/// What happened to the traffic a context carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowEvent {
+    /// A flow joined the context, of this many bytes if that is known.
+    Opened {
+        /// Length.
+        bytes: Option<u64>,
+    },
+    /// A message begins.
+    MessageStart {
+        /// Its length.
+        bytes: u64,
+    },
+    /// The last byte of a message was acknowledged.
+    MessageEnd,
+    /// There is nothing to send and nothing in flight.
+    Idle,
+    /// After [`FlowEvent::Idle`], there is work again.
+    Resumed,
+    /// A flow left the context.
+    Closed,
+}
+
+/// What an algorithm asks of the datapath besides limiting it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send a probe, to sample the round trip or to find losses.
+    Probe,
+    /// Take back what was sent after the own speculative packet number `to` (1RC).
+    Rewind {
+        /// The number stamped on the packet.
+        to: u32,
+    },
+    /// Send a control message of the algorithm's own protocol (s-PERC: 64 bytes a round trip).
+    Control {
+        /// Its body.
+        body: [u8; 64],
+        /// Queueing priority.
+        priority: u8,
+    },
+}
+
+/// What a context looks like from outside, for counters and figures.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Metrics {
+    /// Congestion window in bytes; `None` when the algorithm has none.
+    pub cwnd: Option<u64>,
+    /// Largest window now possible.
+    pub max_cwnd: Option<u64>,
+    /// Rate limit.
+    pub rate: Option<Rate>,
+    /// Smallest round-trip time believed possible.
+    pub base_rtt: Option<Span>,
+    /// Average delay above the base round-trip time.
+    pub avg_delay: Option<Span>,
+}

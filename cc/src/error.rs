@@ -1,0 +1,37 @@
+//! What can be wrong with parameters.
+
+use core::fmt;
+
+/// A parameter no algorithm can run with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ConfigError {
+    /// The field's name.
+    pub parameter: &'static str,
+    /// What was asked for.
+    pub value: f64,
+    /// What is allowed, in words.
+    pub allowed: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, allowed: {}", self.parameter, self.value, self.allowed)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// `Ok` when `value` lies in `low..=high` (NaN does not).
+pub(crate) fn within(
+    parameter: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    if value >= low && value <= high {
+        Ok(())
+    } else {
+        Err(ConfigError { parameter, value, allowed })
+    }
+}

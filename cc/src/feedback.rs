@@ -1,0 +1,140 @@
+//! What the network and the peer said: the only input of a sender's congestion control besides its
+//! own transmissions.
+
+use squall_base::{Rate, Span, Time};
+
+/// What a [`Feedback`] reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Kind {
+    /// `bytes` were newly acknowledged (by one ACK, which may cover several packets).
+    #[default]
+    Acked,
+    /// The peer refused one packet of `bytes`.
+    Nacked {
+        /// A switch cut the payload off instead of dropping the packet.
+        trimmed: bool,
+        /// The trim happened at the peer's own port, that is, the peer knows about the congestion.
+        last_hop: bool,
+    },
+    /// `bytes` are inferred lost (out-of-order count, probe), without a timer having fired.
+    Lost,
+    /// The retransmission timer of a packet of `bytes` fired.
+    TimedOut,
+    /// A probe was answered; `bytes` is what the answer newly acknowledged, often zero.
+    ProbeAnswered,
+    /// A congestion notification packet arrived (DCQCN's CNP); it acknowledges nothing.
+    Notified,
+    /// A control message of the algorithm's own protocol came back; see [`Feedback::opaque`].
+    Control,
+    /// This host's receiver saw a multicast operation of a remote member (3CPO); see
+    /// [`Feedback::group`].
+    RemoteGroup,
+}
+
+/// One hop of in-band telemetry, taken when the packet left the queue (HPCC section 3.1).
+///
+/// Keyed by `hop`, not by position: sprayed packets meet different queues at the same distance.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct IntHop {
+    /// Which queue: switch and port, folded to one number by the fabric.
+    pub hop: u32,
+    /// The switch's clock at dequeue.
+    pub at: Time,
+    /// Bytes this port has sent since it came up.
+    pub tx_bytes: u64,
+    /// Bytes left in the queue.
+    pub queue: u32,
+    /// Line rate of the port.
+    pub line: Rate,
+}
+
+/// What somebody else allowed this sender.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Grant {
+    /// An explicit rate (RCP, s-PERC, 1RC).
+    Rate {
+        /// Allowed rate.
+        rate: Rate,
+        /// 1RC: how many of this host's speculative connections were let through.
+        let_through: Option<u32>,
+    },
+    /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
+    Credit(u64),
+    /// A share of the receiver's line, `num / den` (DASR).
+    Share {
+        /// Numerator.
+        num: u16,
+        /// Denominator; zero is to be ignored.
+        den: u16,
+    },
+}
+
+/// A multicast operation seen at this host's receiver (3CPO).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GroupOp {
+    /// The group.
+    pub group: u32,
+    /// The member that started the operation.
+    pub initiator: u32,
+    /// Tokens its request cost.
+    pub request_units: u32,
+    /// Tokens its responses will cost.
+    pub response_units: u32,
+}
+
+/// What the network and the peer said about one packet, or about one ACK that covers several. Every
+/// signal except `now` and `kind` may be absent, and its default means "nothing said".
+///
+/// The caller, not the algorithm, derives the signals: it takes the host's delay out of `rtt`, turns
+/// cumulative counters into differences, finds the end of rounds. `bytes` are *nominal* bytes (whole
+/// packets as [`crate::RxMeta::bytes`] counts them), so that sender and receiver agree.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Feedback<'a> {
+    /// When it was learnt.
+    pub now: Time,
+    /// What is reported.
+    pub kind: Kind,
+    /// The path (entropy index, see [`crate::PathSelector::pick`]) of the packet that caused it.
+    pub path: u16,
+    /// Bytes newly acknowledged, refused or lost.
+    pub bytes: u32,
+    /// Packets those bytes were sent in.
+    pub packets: u16,
+    /// Whether the packet that caused the report (or any the ACK covers) was marked Congestion
+    /// Experienced.
+    pub ecn: bool,
+    /// Of `packets`, those known to be marked; zero with `ecn` set when the peer does not count.
+    pub marked: u16,
+    /// Round-trip time without the peer's service time; `None` when no valid sample exists
+    /// (retransmitted packet, service time missing).
+    pub rtt: Option<Span>,
+    /// Switches on the path, when known (Swift's topology scaling).
+    pub hops: Option<u8>,
+    /// Bytes in flight in this context after this report was booked.
+    pub in_flight: u64,
+    /// The peer's count of packets received out of order (UET `ooo_count`).
+    pub ooo: Option<u16>,
+    /// The receiver's penalty, 0 to 127 (UET `rcv_cwnd_pend`; 0 none, 64 halves the window each
+    /// round trip, 127 leaves one packet a round trip).
+    pub penalty: Option<u8>,
+    /// The receiver's wish that the window from before the penalty be restored (UET `rc`).
+    pub restore_cwnd: bool,
+    /// How many senders share the receiver (DASR).
+    pub senders: Option<u16>,
+    /// The receiver's congestion state (DASR, two bits).
+    pub receiver_state: Option<u8>,
+    /// A rate, credit or share that came with it.
+    pub grant: Option<Grant>,
+    /// In-band telemetry, in path order.
+    pub int: &'a [IntHop],
+    /// Per-hop control state echoed by the peer (s-PERC), in the algorithm's own encoding.
+    pub opaque: &'a [u8],
+    /// The operation of a [`Kind::RemoteGroup`].
+    pub group: Option<GroupOp>,
+    /// Everything sent before the previous round's end is now acknowledged: one round trip passed.
+    pub round_end: bool,
+    /// The sender was limited by its application, not by its budget, when the packet left.
+    pub app_limited: bool,
+    /// The report is about a retransmission.
+    pub retransmitted: bool,
+}

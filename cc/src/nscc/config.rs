@@ -1,0 +1,151 @@
+//! Parameters of NSCC and where their defaults come from.
+
+use squall_base::{Rate, Span};
+
+use crate::error::{ConfigError, within};
+
+/// The network the constants of UE 1.0 were tuned on: 100 Gb/s times 12 us (section 3.6.13.3).
+const REFERENCE_BDP: f64 = 150_000.0;
+/// Base round-trip time of the reference network, in nanoseconds.
+const REFERENCE_RTT: f64 = 12_000.0;
+/// Times kept in 32 bits of nanoseconds must stay well below 2^32.
+const LONGEST: u64 = 1_000_000_000;
+
+/// What the target delay and the gains are scaled by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Scaling {
+    /// The configured base round-trip time, the same for every flow (UE 1.0 section 3.6.13.3).
+    #[default]
+    Network,
+    /// Each flow's measured base round-trip time, so that flows of different length share a queue
+    /// fairly (SMaRTT v2 section III-J "Scaling", Fig. 6).
+    Path,
+}
+
+/// Parameters of [`crate::Nscc`]. [`NsccConfig::new`] derives the defaults of UE 1.0 section
+/// 3.6.13.3; every field may be changed afterwards, and [`NsccConfig::check`] has the last word.
+///
+/// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NsccConfig {
+    /// The slower of the two ends' links.
+    pub link_rate: Rate,
+    /// Unloaded round-trip time of an MTU packet over the longest path.
+    pub base_rtt: Span,
+    /// Largest packet in nominal bytes.
+    pub mtu: u32,
+    /// Switches trim instead of dropping.
+    pub trimming: bool,
+    /// The receiver's credits also run (RCCC), so last-hop trims are its business.
+    pub rccc: bool,
+    /// Whether gains follow the flow's own base round-trip time.
+    pub scaling: Scaling,
+    /// Floor of the measured base round-trip time where it makes a bandwidth-delay product. Zero for
+    /// none; hosts whose own jitter exceeds the network's delay need one.
+    pub min_base_rtt: Span,
+    /// Floor of the largest window, in bytes. Zero for none.
+    pub min_max_wnd: u64,
+    /// Floor of the window, in bytes: one MTU.
+    pub min_wnd: u32,
+    /// Largest (and first) window over the bandwidth-delay product: 1.5 (SMaRTT v2 section III-J).
+    pub max_wnd_bdp: f32,
+    /// Queueing delay aimed at: 0.75 base RTTs with trimming, 1.0 without.
+    pub target_qdelay: Span,
+    /// Gain of the proportional increase: `4 a b MTU / target_qdelay`, in bytes per nanosecond.
+    pub alpha: f32,
+    /// Gain of the fair increase: `5 MTU a`, in bytes.
+    pub fi: f32,
+    /// Bytes of window per uncongested byte in fast increase: `0.25 a`.
+    pub fi_scale: f32,
+    /// Bytes added unconditionally each adjustment period: `0.15 MTU a`.
+    pub eta: f32,
+    /// Weight of the excess delay in the multiplicative decrease: 0.8 (SMaRTT v2 eq. 1).
+    pub gamma: f32,
+    /// Smallest factor of one multiplicative decrease: 0.5 (SMaRTT v2 eq. 1).
+    pub max_md_jump: f32,
+    /// QuickAdapt only when fewer than `max_wnd >> qa_gate` bytes got through: 3.
+    pub qa_gate: u8,
+    /// Window after QuickAdapt over the bytes that got through: 1 (SMaRTT v2 section III-E).
+    pub qa_scaling: f32,
+    /// Queueing delay that alone triggers QuickAdapt: 4 target delays without trimming, never with
+    /// it ([`Span::MAX`]).
+    pub qa_threshold: Span,
+    /// Adjust the window once this many bytes were acknowledged: 8 MTU.
+    pub adjust_bytes: u32,
+    /// ... or this much time passed: one base RTT.
+    pub adjust_period: Span,
+    /// Weight of one packet in the average delay: 0.0125 (uet-htsim; UE 1.0 asks for a mean over
+    /// about one base RTT).
+    pub avg_gain: f32,
+    /// Queueing delay below which a path counts as empty for fast increase: 1 us (uet-htsim; the
+    /// sources say "close to zero").
+    pub fast_increase_below: Span,
+}
+
+impl NsccConfig {
+    /// The defaults of UE 1.0 section 3.6.13.3 for a network of `link_rate` and `base_rtt` with
+    /// packets of `mtu` nominal bytes.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
+    pub fn new(link_rate: Rate, base_rtt: Span, mtu: u32, trimming: bool) -> Self {
+        let bdp = link_rate.0 as f64 * base_rtt.as_f64() / 8e9;
+        let packet = f64::from(mtu);
+        let target_qdelay = if trimming { base_rtt * 3 / 4 } else { base_rtt };
+        let target = target_qdelay.as_f64();
+        let scaling_a = bdp / REFERENCE_BDP;
+        let scaling_b = target / REFERENCE_RTT;
+        Self {
+            link_rate,
+            base_rtt,
+            mtu,
+            trimming,
+            rccc: false,
+            scaling: Scaling::Network,
+            min_base_rtt: Span::ZERO,
+            min_max_wnd: 0,
+            min_wnd: mtu,
+            max_wnd_bdp: 1.5,
+            target_qdelay,
+            alpha: (4.0 * scaling_a * scaling_b * packet / target) as f32,
+            fi: (5.0 * packet * scaling_a) as f32,
+            fi_scale: (0.25 * scaling_a) as f32,
+            eta: (0.15 * packet * scaling_a) as f32,
+            gamma: 0.8,
+            max_md_jump: 0.5,
+            qa_gate: 3,
+            qa_scaling: 1.0,
+            qa_threshold: if trimming { Span::MAX } else { target_qdelay * 4 },
+            adjust_bytes: mtu.saturating_mul(8),
+            adjust_period: base_rtt,
+            avg_gain: 0.0125,
+            fast_increase_below: Span::micros(1),
+        }
+    }
+
+    /// Whether an algorithm can run on these values.
+    ///
+    /// # Errors
+    /// The first parameter out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let second = LONGEST as f64;
+        let any = f64::from(f32::MAX);
+        within("link_rate", self.link_rate.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;
+        within("base_rtt", self.base_rtt.as_f64(), 1.0, second, "1 ns to 1 s")?;
+        within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;
+        within("min_base_rtt", self.min_base_rtt.as_f64(), 0.0, second, "up to 1 s")?;
+        within("min_max_wnd", self.min_max_wnd as f64, 0.0, 2e9, "up to 2 GB")?;
+        within("min_wnd", f64::from(self.min_wnd), 1.0, 1e6, "1 to 1000000 bytes")?;
+        within("max_wnd_bdp", f64::from(self.max_wnd_bdp), 0.1, 100.0, "0.1 to 100")?;
+        within("target_qdelay", self.target_qdelay.as_f64(), 1.0, second, "1 ns to 1 s")?;
+        within("alpha", f64::from(self.alpha), 0.0, any, "a finite gain, not negative")?;
+        within("fi", f64::from(self.fi), 0.0, any, "a finite gain, not negative")?;
+        within("fi_scale", f64::from(self.fi_scale), 0.0, any, "a finite gain, not negative")?;
+        within("eta", f64::from(self.eta), 0.0, any, "a finite gain, not negative")?;
+        within("gamma", f64::from(self.gamma), 0.0, 1.0, "0 to 1")?;
+        within("max_md_jump", f64::from(self.max_md_jump), 0.0, 1.0, "0 to 1")?;
+        within("qa_gate", f64::from(self.qa_gate), 0.0, 31.0, "0 to 31")?;
+        within("qa_scaling", f64::from(self.qa_scaling), 0.0, 100.0, "0 to 100")?;
+        within("adjust_period", self.adjust_period.as_f64(), 0.0, second, "up to 1 s")?;
+        within("avg_gain", f64::from(self.avg_gain), 0.0, 1.0, "0 to 1")
+    }
+}

@@ -1,0 +1,84 @@
+//! Oblivious packet spraying.
+
+use squall_base::{Rng, Time};
+
+use super::{PathMetrics, PathSelector, PathSignal};
+
+/// Every path once per round, in an order reshuffled each round by exclusive or with a random number
+/// (uet-htsim `UecMpOblivious`). Deaf to feedback.
+#[derive(Clone, Debug)]
+pub struct Oblivious {
+    rng: Rng,
+    /// Number of paths less one; the number is a power of two.
+    mask: u16,
+    next: u16,
+    flip: u16,
+}
+
+impl Oblivious {
+    /// A selector over `paths` paths, a power of two (otherwise the next smaller one is used).
+    #[must_use]
+    pub fn new(paths: u16, rng: Rng) -> Self {
+        let mask = match paths.checked_ilog2() {
+            Some(bits) => (1u16 << bits) - 1,
+            None => 0,
+        };
+        let mut oblivious = Self { rng, mask, next: 0, flip: 0 };
+        oblivious.reshuffle();
+        oblivious
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // the low bits are what is wanted
+    fn reshuffle(&mut self) {
+        self.next = 0;
+        self.flip = self.rng.next_u32() as u16;
+    }
+}
+
+impl PathSelector for Oblivious {
+    fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
+        let path = (self.next ^ self.flip) & self.mask;
+        if self.next == self.mask {
+            self.reshuffle();
+        } else {
+            self.next += 1;
+        }
+        path
+    }
+
+    fn on_feedback(&mut self, _now: Time, _path: u16, _signal: PathSignal) {}
+
+    fn metrics(&self) -> PathMetrics {
+        PathMetrics::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_uses_every_path_once_and_rounds_differ() {
+        let mut oblivious = Oblivious::new(64, Rng::new(3));
+        let mut orders = [[0u16; 64]; 4];
+        for order in &mut orders {
+            let mut used = [false; 64];
+            for path in order.iter_mut() {
+                *path = oblivious.pick(Time::ZERO, 1);
+                assert!(!used[usize::from(*path)]);
+                used[usize::from(*path)] = true;
+            }
+        }
+        assert!(orders[0] != orders[1] || orders[1] != orders[2] || orders[2] != orders[3]);
+    }
+
+    #[test]
+    fn odd_numbers_of_paths_stay_in_range() {
+        for paths in [0, 1, 2, 3, 7, 65_535] {
+            let mut oblivious = Oblivious::new(paths, Rng::new(1));
+            for _ in 0..1000 {
+                assert!(oblivious.pick(Time::ZERO, 1) < paths.max(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The receiver's side: one object a host or endpoint, because sender counts and credits are
+//! properties of a port, not of a flow. What belongs to a flow lives in [`RxFlow`], which the
+//! packet delivery context keeps and lends.
+
+use squall_base::Time;
+
+/// What the receiver learnt about one data packet that arrived.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct RxMeta<'a> {
+    /// Nominal bytes of the packet: UDP length plus 40, the IPv6 header (UE 1.0 section 3.6.13.6,
+    /// `nominal_pktsize`); for a trimmed packet, what is left of it.
+    pub bytes: u32,
+    /// Marked Congestion Experienced.
+    pub ecn: bool,
+    /// The payload was cut off by a switch.
+    pub trimmed: bool,
+    /// ... at this host's own port.
+    pub last_hop: bool,
+    /// Received before.
+    pub duplicate: bool,
+    /// First packet of a message.
+    pub message_start: bool,
+    /// Last packet of a message.
+    pub message_end: bool,
+    /// What the sender says it still has to send (credit demand), in bytes.
+    pub demand: Option<u64>,
+    /// Which host sent it (folded to a number by the caller), for counting senders.
+    pub source: u32,
+    /// Hosts the sender knows will send too (DASR's look-ahead list).
+    pub look_ahead: &'a [u32],
+    /// In-band telemetry to be echoed.
+    pub int: &'a [crate::IntHop],
+    /// Per-hop control state to be echoed (s-PERC).
+    pub opaque: &'a [u8],
+    /// The multicast operation the packet belongs to.
+    pub group: Option<crate::GroupOp>,
+}
+
+/// A flow's part of the receiver's state. The packet delivery context owns it; 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxFlow {
+    /// Nominal bytes of all new, untrimmed packets so far.
+    received: u64,
+    /// A number the receiver may hand the flow, to find more state of its own; zero for none.
+    slot: u32,
+}
+
+impl RxFlow {
+    /// Nominal bytes received so far.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+}
+
+/// What an ACK says besides which packets arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AckSignals {
+    /// Cumulative nominal bytes received; on the wire 24 bits of 256-byte units, see
+    /// [`AckSignals::received_units`].
+    pub received: u64,
+    /// Packets received out of order, instantaneous. The caller, who has the bitmap, puts it in
+    /// before [`ReceiverCc::fill_ack`]; the receiver may withhold it.
+    pub ooo: Option<u16>,
+    /// Window penalty, 0 to 127.
+    pub penalty: u8,
+    /// Ask the sender to restore the window from before the penalty.
+    pub restore_cwnd: bool,
+    /// Whether to echo ECN as something else than it was (Dart suppresses it); `None` for as it was.
+    pub echo_ecn: Option<bool>,
+    /// How many senders share this receiver.
+    pub senders: Option<u16>,
+    /// The receiver's congestion state (DASR).
+    pub state: u8,
+    /// Cumulative credit granted.
+    pub credit: Option<u64>,
+    /// Queueing priority of the ACK, 0 ordinary.
+    pub priority: u8,
+}
+
+impl AckSignals {
+    /// `received` as UET's `rcvd_bytes`: `ceil(bytes / 256)` modulo 2^24.
+    #[must_use]
+    pub const fn received_units(&self) -> u32 {
+        (self.received.div_ceil(RCVD_UNIT) & RCVD_MASK as u64) as u32
+    }
+}
+
+/// Unit of UET's `rcvd_bytes`, in bytes.
+pub const RCVD_UNIT: u64 = 256;
+const RCVD_MASK: u32 = (1 << 24) - 1;
+
+/// Bytes between two `rcvd_bytes` fields, `before` having been seen earlier: `256 * (now - before)`
+/// modulo 2^24 units. An older ACK that arrives late makes a difference of more than half the circle
+/// and counts as zero.
+#[must_use]
+pub const fn received_between(before: u32, now: u32) -> u32 {
+    let units = now.wrapping_sub(before) & RCVD_MASK;
+    if units > RCVD_MASK / 2 { 0 } else { units * RCVD_UNIT as u32 }
+}
+
+/// What the receiver wants sent on its own account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceiverAction {
+    /// A congestion notification packet (DCQCN).
+    Notify {
+        /// The flow's slot.
+        slot: u32,
+    },
+    /// A credit update, cumulative bytes.
+    Credit {
+        /// The flow's slot.
+        slot: u32,
+        /// Bytes since the flow opened.
+        cumulative: u64,
+    },
+    /// Send the control message that arrived back to its sender (s-PERC, RCP).
+    Bounce {
+        /// The flow's slot.
+        slot: u32,
+    },
+    /// Tell the sender contexts of this host about an operation of another group member (3CPO).
+    RemoteGroup(crate::GroupOp),
+}
+
+/// The receiver of one host or endpoint.
+pub trait ReceiverCc {
+    /// A data packet arrived on `flow`.
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>);
+
+    /// An ACK is about to leave on `flow`.
+    fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals);
+
+    /// `flow` is gone.
+    fn on_close(&mut self, now: Time, flow: &mut RxFlow) {
+        let (_, _) = (now, flow);
+    }
+
+    /// What to send next on the receiver's own account. Call until `None` after packets and timers.
+    fn poll(&mut self, now: Time) -> Option<ReceiverAction> {
+        let _ = now;
+        None
+    }
+
+    /// When [`poll`](Self::poll) has something next; `None` for never.
+    fn next_timer(&self) -> Option<Time> {
+        None
+    }
+}
+
+/// A receiver of any kind.
+#[derive(Clone, Debug)]
+pub enum Receiver {
+    /// See [`NsccReceiver`].
+    Nscc(NsccReceiver),
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self::Nscc(NsccReceiver::default())
+    }
+}
+
+impl ReceiverCc for Receiver {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+        match self {
+            Self::Nscc(receiver) => receiver.on_rx(now, flow, meta),
+        }
+    }
+
+    fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
+        match self {
+            Self::Nscc(receiver) => receiver.fill_ack(now, flow, signals),
+        }
+    }
+
+    fn on_close(&mut self, now: Time, flow: &mut RxFlow) {
+        match self {
+            Self::Nscc(receiver) => receiver.on_close(now, flow),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<ReceiverAction> {
+        match self {
+            Self::Nscc(receiver) => receiver.poll(now),
+        }
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        match self {
+            Self::Nscc(receiver) => receiver.next_timer(),
+        }
+    }
+}
+
+/// The destination of NSCC (UE 1.0 section 3.6.13.6): it counts bytes and echoes what the packet
+/// delivery context knows. Its penalty (section 3.6.13.7's `rcv_cwnd_pend`) is a setting of the whole
+/// receiver, raised by the owner when the host, not the network, is the bottleneck.
+#[derive(Clone, Debug, Default)]
+pub struct NsccReceiver {
+    penalty: u8,
+    restore: bool,
+}
+
+impl NsccReceiver {
+    /// Largest penalty.
+    pub const MAX_PENALTY: u8 = 127;
+
+    /// Ask all senders to shrink: `penalty` of 0 to 127 (more counts as 127). Going from some
+    /// penalty to none asks them to restore their windows.
+    pub fn set_penalty(&mut self, penalty: u8) {
+        self.restore = penalty == 0 && (self.penalty > 0 || self.restore);
+        self.penalty = penalty.min(Self::MAX_PENALTY);
+    }
+}
+
+impl ReceiverCc for NsccReceiver {
+    fn on_rx(&mut self, _now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+        // "rcvd_bytes += nominal_pktsize for each new, untrimmed, non-duplicate data packet"
+        if !meta.trimmed && !meta.duplicate {
+            flow.received = flow.received.saturating_add(u64::from(meta.bytes));
+        }
+    }
+
+    fn fill_ack(&mut self, _now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
+        signals.received = flow.received;
+        signals.penalty = self.penalty;
+        signals.restore_cwnd = self.restore;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_new_whole_packets_only() {
+        let mut receiver = Receiver::default();
+        let mut flow = RxFlow::default();
+        for meta in [
+            RxMeta { bytes: 4200, ..RxMeta::default() },
+            RxMeta { bytes: 4200, duplicate: true, ..RxMeta::default() },
+            RxMeta { bytes: 150, trimmed: true, ..RxMeta::default() },
+            RxMeta { bytes: 100, ..RxMeta::default() },
+        ] {
+            receiver.on_rx(Time::ZERO, &mut flow, &meta);
+        }
+        let mut ack = AckSignals { ooo: Some(3), ..AckSignals::default() };
+        receiver.fill_ack(Time::ZERO, &mut flow, &mut ack);
+        assert_eq!(ack.received, 4300);
+        // 4300 / 256 = 16.8
+        assert_eq!(ack.received_units(), 17);
+        assert_eq!((ack.ooo, ack.penalty, ack.restore_cwnd), (Some(3), 0, false));
+    }
+
+    #[test]
+    fn received_units_wrap_and_late_acks_count_nothing() {
+        let ack = AckSignals { received: (1 << 32) + 1, ..AckSignals::default() };
+        assert_eq!(ack.received_units(), 1);
+        // 0xff_fffe -> 1 is three units.
+        assert_eq!(received_between(0xff_fffe, 1), 768);
+        assert_eq!(received_between(1, 0xff_fffe), 0);
+        assert_eq!(received_between(5, 5), 0);
+    }
+
+    #[test]
+    fn a_lifted_penalty_asks_for_the_old_window() {
+        let mut receiver = NsccReceiver::default();
+        let mut flow = RxFlow::default();
+        let mut said = |penalty| {
+            receiver.set_penalty(penalty);
+            let mut ack = AckSignals::default();
+            receiver.fill_ack(Time::ZERO, &mut flow, &mut ack);
+            (ack.penalty, ack.restore_cwnd)
+        };
+        assert_eq!(said(0), (0, false));
+        assert_eq!(said(200), (127, false));
+        assert_eq!(said(0), (0, true));
+        assert_eq!(said(0), (0, true));
+        assert_eq!(said(64), (64, false));
+    }
+}
