@@ -1,0 +1,120 @@
+//! What an endpoint's packet delivery contexts are told once, when it opens.
+
+use crate::base::Span;
+use crate::cc;
+
+/// Bytes of IP and UDP headers in a packet's nominal size: the UDP payload plus these (8 of UDP, 40
+/// of IPv6; UE 1.0 section 3.6.12.2, `nominal_pktsize` = UDP length + 40).
+pub const NOMINAL_OVERHEAD: u32 = 48;
+
+/// Largest PSN window: `psn_offset` of a SYN packet has 12 bits (UE 1.0 table 3-33).
+pub const MAX_WINDOW: u16 = 4095;
+
+/// Granularity of the MPR field of an ACK, in PSNs.
+pub const MPR_UNIT: u16 = 128;
+
+/// Which signs of loss are acted upon besides a trimming switch's NACK and the retransmission
+/// timer, which always are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LossDetection {
+    /// Infer losses from the receiver's out-of-order count (SLEEK, uet-htsim `runSleek`).
+    pub out_of_order: bool,
+    /// Probe when nothing was heard for a while, and take what the answer does not show as lost.
+    pub probe: bool,
+}
+
+/// Parameters of all contexts of one endpoint. [`Config::new`] gives the defaults.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest UDP payload of a data packet, bytes. Scales the loss and window thresholds.
+    pub mtu: u32,
+    /// Packets that may be sent ahead of the oldest unacknowledged one; at most [`MAX_WINDOW`].
+    pub max_window_packets: u16,
+    /// Packets a receiver accepts ahead of the oldest missing one; advertised as MPR, so rounded
+    /// down to a multiple of [`MPR_UNIT`], at least one and at most 31 of them.
+    pub recv_window_packets: u16,
+    /// A receiver acknowledges after this many bytes (UE 1.0 table 3-28, `ACK_Gen_Trigger`).
+    pub ack_trigger: u32,
+    /// Each packet counts at least this many of those bytes (`ACK_Gen_Min_Pkt_Add`).
+    pub ack_min_pkt: u32,
+    /// Longest time a receiver sits on an acknowledgement that nothing else caused.
+    pub ack_delay: Span,
+    /// Retransmission timeout before a round-trip time was measured (`RTO_INIT_TIME`).
+    pub rto_init: Span,
+    /// Smallest retransmission timeout.
+    pub rto_min: Span,
+    /// Largest retransmission timeout after back-off (UE 1.0 section 3.5.12: 8 s at most).
+    pub rto_max: Span,
+    /// A peer never heard of is unreachable after this long.
+    pub contact_deadline: Span,
+    /// A context whose peer fell silent, or that makes no progress although the peer answers, fails
+    /// after this long. "Receiver not ready" answers count as progress.
+    pub progress_deadline: Span,
+    /// First pause after a "receiver not ready" NACK; it doubles with each further one.
+    pub rnr_min: Span,
+    /// Longest such pause.
+    pub rnr_max: Span,
+    /// An initiator closes a context that was idle for this long. A target asks for it after four
+    /// times as long, and forgets the context if nobody answers.
+    pub idle_close: Span,
+    /// Signs of loss that are acted upon.
+    pub loss: LossDetection,
+    /// Out-of-order packets that mean a loss, in congestion windows (SLEEK: 1.5).
+    pub sleek_factor: f32,
+    /// Fewest out-of-order packets that mean a loss (SLEEK: 5).
+    pub sleek_min_packets: u16,
+    /// Shortest silence with packets outstanding before a probe is sent. The interval is at least
+    /// `3 * base_rtt + ack_delay`.
+    pub probe_min: Span,
+    /// Probes in a row that may go unanswered before only the timer is left.
+    pub probe_max: u8,
+    /// The network trims: then a timeout rarely means congestion, and the path selector may freeze.
+    pub trim_enabled: bool,
+    /// Most packets in a row that share one path (one GSO train).
+    pub train_packets: u16,
+    /// Most UDP payload bytes in a row that share one path.
+    pub train_bytes: u32,
+    /// Most contexts, initiated and accepted together; at most 65535.
+    pub max_contexts: u16,
+    /// Congestion control of each context's sending half.
+    pub cc: cc::SenderConfig,
+    /// Path selection of each context's sending half.
+    pub paths: cc::PathsConfig,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+impl Config {
+    /// Defaults for data packets of at most `mtu` bytes of UDP payload.
+    #[must_use]
+    pub const fn new(mtu: u32, cc: cc::SenderConfig, paths: cc::PathsConfig, seed: u64) -> Self {
+        Self {
+            mtu,
+            max_window_packets: 2048,
+            recv_window_packets: 2048,
+            ack_trigger: 16_384,
+            ack_min_pkt: 1024,
+            ack_delay: Span::micros(50),
+            rto_init: Span::millis(5),
+            rto_min: Span::millis(1),
+            rto_max: Span::secs(1),
+            contact_deadline: Span::secs(10),
+            progress_deadline: Span::secs(10),
+            rnr_min: Span::micros(20),
+            rnr_max: Span::millis(10),
+            idle_close: Span::secs(30),
+            loss: LossDetection { out_of_order: true, probe: true },
+            sleek_factor: 1.5,
+            sleek_min_packets: 5,
+            probe_min: Span::micros(200),
+            probe_max: 2,
+            trim_enabled: true,
+            train_packets: 64,
+            train_bytes: 65_000,
+            max_contexts: u16::MAX,
+            cc,
+            paths,
+            seed,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What goes in and out of [`crate::Pdcs`].
+
+use crate::base::{Psn, Span};
+use crate::wire;
+
+/// Names one context of one endpoint. A number is used again only after 65536 contexts of the same
+/// slot, so a stale one is recognised and ignored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PdcId(u32);
+
+impl PdcId {
+    pub(crate) const fn new(slot: u16, generation: u16) -> Self {
+        Self((generation as u32) << 16 | slot as u32)
+    }
+
+    pub(crate) const fn slot(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    pub(crate) const fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// An index that no two living contexts share, for tables on the side; below
+    /// [`crate::Config::max_contexts`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.slot()
+    }
+}
+
+/// A peer endpoint, by the engine's index. The engine maps it to an address and an epoch; two epochs
+/// of one address are two peers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerKey(pub u32);
+
+/// A packet that wants to be sent for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxPacket<D> {
+    /// What the engine needs to build the packet again; it comes back with the outcome.
+    pub desc: D,
+    /// UDP payload length, bytes.
+    pub bytes: u32,
+    /// Nothing waits behind it on this context.
+    pub last: bool,
+    /// Somebody waits for the acknowledgement: with `last`, ask for a prompt one (AR).
+    pub prompt: bool,
+}
+
+/// Permission to send one packet, now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxGrant {
+    /// Its number; also in `pds`.
+    pub psn: Psn,
+    /// The path (entropy index) to send it on.
+    pub path: u16,
+    /// Its PDS header, complete but for `next`, which is the engine's to set.
+    pub pds: wire::Request,
+}
+
+/// Why no packet may be sent now.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Blocked {
+    /// The PSN window, the congestion window, pacing or a refusing receiver says wait. An
+    /// [`Event::Ready`] follows.
+    Wait,
+    /// Something must be retransmitted first: call [`crate::Pdcs::poll_retransmit`].
+    Retransmit,
+    /// The context is closing. An initiator opens another one now; it need not wait.
+    Closing,
+    /// There is no such context any more.
+    Gone,
+}
+
+/// What the network said about a data packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxMeta {
+    /// Marked Congestion Experienced.
+    pub ce: bool,
+    /// A switch cut its payload off.
+    pub trimmed: bool,
+    /// ... at the port that leads to this host.
+    pub last_hop: bool,
+    /// UDP payload length, bytes; of what arrived, when trimmed.
+    pub bytes: u32,
+}
+
+/// What to do with a data packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RxVerdict {
+    /// It is new. Process it, then call exactly one of [`crate::Pdcs::accept`] and
+    /// [`crate::Pdcs::refuse`] before any other packet is handed in; neither, if it turns out
+    /// malformed, in which case nothing has happened and the sender will try again.
+    Deliver {
+        /// The context, also the one to answer on.
+        id: PdcId,
+        /// The packet's number.
+        psn: Psn,
+        /// It came from the context's initiator (a request); otherwise from its target (response
+        /// data).
+        forward: bool,
+    },
+    /// It came before, and is acknowledged again. Drop it.
+    Duplicate,
+    /// Its payload is gone; the sender is asked for it again. Drop it.
+    Trimmed,
+    /// Drop it; why was counted and, where that helps, the sender told.
+    Refused(Refusal),
+}
+
+/// Why a data packet was not looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// No such context here. Where the sender's address is known, send it [`crate::Pdcs::reject`].
+    UnknownContext,
+    /// The context exists but is not this peer's, or the context numbers do not fit.
+    Mismatch,
+    /// Outside the receive window.
+    OutOfWindow,
+    /// A SYN of a context that was closed.
+    Replayed,
+    /// No room for another context.
+    NoContext,
+}
+
+/// A packet to send that carries no data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControlOut {
+    /// To whom.
+    pub peer: PeerKey,
+    /// On which path (entropy index).
+    pub path: u16,
+    /// What.
+    pub packet: ControlPacket,
+}
+
+/// The kinds of packet without data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ControlPacket {
+    /// An acknowledgement, `next` already set, with the SES response when it carries one.
+    Ack {
+        /// Its PDS header.
+        pds: wire::Ack,
+        /// Its SES header.
+        response: Option<wire::Response>,
+    },
+    /// A negative acknowledgement.
+    Nack(wire::Nack),
+    /// Close, clear, probe and the like.
+    Control(wire::Control),
+}
+
+/// What became of packets and contexts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<D> {
+    /// The peer's engine took the packet; its response is the default one.
+    Acked {
+        /// On which context.
+        id: PdcId,
+        /// Which packet.
+        desc: D,
+    },
+    /// The peer's engine took the packet and answered.
+    Responded {
+        /// On which context.
+        id: PdcId,
+        /// Which packet.
+        desc: D,
+        /// The answer.
+        response: wire::Response,
+    },
+    /// Nobody knows whether the packet arrived, and it will not be sent again. One for each
+    /// outstanding packet, before the [`Event::Failed`] that says why.
+    Lost {
+        /// On which context.
+        id: PdcId,
+        /// Which packet.
+        desc: D,
+    },
+    /// The context is gone, and not in an orderly way.
+    Failed {
+        /// The context.
+        id: PdcId,
+        /// Its peer.
+        peer: PeerKey,
+        /// Why.
+        why: Failure,
+    },
+    /// The context is gone in an orderly way: everything sent on it was acknowledged before.
+    Closed {
+        /// The context.
+        id: PdcId,
+        /// Its peer.
+        peer: PeerKey,
+    },
+    /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
+    Ready {
+        /// On which context.
+        id: PdcId,
+    },
+}
+
+/// Why a context failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Failure {
+    /// The peer was never heard of, for [`crate::Config::contact_deadline`].
+    Unreachable,
+    /// The peer was not heard of, or took nothing, for [`crate::Config::progress_deadline`].
+    Silent,
+    /// The peer does not know the context any more, or came back as another epoch.
+    PeerRestarted,
+    /// The peer ended it with this NACK.
+    Nacked(wire::NackCode),
+    /// [`crate::Pdcs::abort`] was called.
+    Aborted,
+}
+
+/// A context as seen from outside, for statistics.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PdcInfo {
+    /// Its peer.
+    pub peer: PeerKey,
+    /// Opened here.
+    pub initiator: bool,
+    /// Packets not yet acknowledged.
+    pub outstanding: usize,
+    /// Nominal bytes in flight.
+    pub in_flight: u64,
+    /// Congestion window in nominal bytes, if there is one.
+    pub cwnd: Option<u64>,
+    /// Smoothed round-trip time, once measured.
+    pub srtt: Option<Span>,
+    /// Smallest round-trip time the congestion control believes in.
+    pub base_rtt: Option<Span>,
+}
