@@ -108,6 +108,9 @@ pub struct Feedback<'a> {
     /// Round-trip time without the peer's service time; `None` when no valid sample exists
     /// (retransmitted packet, service time missing).
     pub rtt: Option<Span>,
+    /// Bytes acknowledged to this context between the departure of the packet and now, for delivery
+    /// rate samples over `rtt` (BBR).
+    pub delivered: Option<u64>,
     /// Switches on the path, when known (Swift's topology scaling).
     pub hops: Option<u8>,
     /// Bytes in flight in this context after this report was booked.

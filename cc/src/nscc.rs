@@ -34,6 +34,8 @@ pub struct Nscc {
     avg_delay: f32,
     /// Window from before the receiver's penalty; zero for none.
     saved_cwnd: f32,
+    /// Largest window for this base round-trip time, in bytes.
+    max_wnd: f32,
     /// Smallest round-trip time seen, in nanoseconds.
     base_rtt: u32,
     /// Bytes acknowledged in this QuickAdapt period.
@@ -55,6 +57,15 @@ pub struct Nscc {
     qa_armed: bool,
 }
 
+/// What one report says to QuickAdapt.
+struct Signs {
+    loss: bool,
+    marked: bool,
+    /// Queueing delay in nanoseconds.
+    delay: f32,
+    in_flight: u64,
+}
+
 impl Nscc {
     /// A context that starts at the largest window at `now`. `config` must have passed
     /// [`NsccConfig::check`].
@@ -67,6 +78,7 @@ impl Nscc {
             inc: 0.0,
             avg_delay: 0.0,
             saved_cwnd: 0.0,
+            max_wnd: 0.0,
             base_rtt,
             achieved: 0,
             received: 0,
@@ -79,16 +91,19 @@ impl Nscc {
             trigger_qa: false,
             qa_armed: false,
         };
-        nscc.cwnd = nscc.max_wnd();
+        nscc.set_max_wnd();
+        nscc.cwnd = nscc.max_wnd;
         nscc
     }
 
     /// 1.5 bandwidth-delay products of the measured base RTT (section 3.6.13.5).
-    fn max_wnd(&self) -> f32 {
+    #[allow(clippy::cast_possible_truncation)] // single precision is the window's
+    fn set_max_wnd(&mut self) {
         let config = &*self.config;
-        let rtt = self.base_rtt.max(nanos(config.min_base_rtt)) as f32;
-        let bdp = config.link_rate.0 as f32 / 8e9 * rtt;
-        (config.max_wnd_bdp * bdp).max(config.min_max_wnd as f32).max(config.min_wnd as f32)
+        let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
+        let bdp = config.link_rate.0 as f64 * rtt / 8e9;
+        let window = f64::from(config.max_wnd_bdp) * bdp;
+        self.max_wnd = (window as f32).max(config.min_max_wnd as f32).max(config.min_wnd as f32);
     }
 
     /// What times and gains of the configured network are multiplied by for this flow. All of
@@ -104,8 +119,8 @@ impl Nscc {
         }
     }
 
-    fn target(&self) -> f32 {
-        self.config.target_qdelay.0 as f32 * self.scale()
+    fn target(&self, scale: f32) -> f32 {
+        self.config.target_qdelay.0 as f32 * scale
     }
 
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
@@ -124,29 +139,31 @@ impl Nscc {
         }
         self.average(delay, feedback.packets);
         let marked = feedback.ecn;
-        if self.quick_adapt(now, false, marked, delay, feedback.in_flight) {
+        let scale = self.scale();
+        let signs = Signs { loss: false, marked, delay, in_flight: feedback.in_flight };
+        if self.quick_adapt(now, scale, &signs) {
             return;
         }
-        let target = self.target();
+        let target = self.target(scale);
         // Algorithm 1, with section 3.6.13.5's "not limited by the receiver" on both increases.
         match (marked, delay >= target) {
             (true, true) => self.multiplicative_decrease(now, target),
             (true, false) => {} // let the path selector act (section III-I1)
             (false, true) if !limited => {
-                self.inc += self.config.fi * self.scale() * new as f32; // eq. 2
+                self.inc += self.config.fi * scale * new as f32; // eq. 2
             }
             (false, false) if !limited => {
-                if !self.fast_increase(new, delay) {
+                if !self.fast_increase(new, delay, scale) {
                     // eq. 3
-                    self.inc += self.config.alpha * self.scale() * new as f32 * (target - delay);
+                    self.inc += self.config.alpha * scale * new as f32 * (target - delay);
                 }
             }
             (false, _) => {}
         }
-        let period = self.config.adjust_period.0 as f32 * self.scale();
+        let period = self.config.adjust_period.0 as f32 * scale;
         let elapsed = now.wrapping_sub(self.last_adjust);
         if elapsed as f32 >= period || self.received > self.config.adjust_bytes {
-            self.fulfill(now, elapsed as f32 >= period);
+            self.fulfill(now, elapsed as f32 >= period, scale);
         }
     }
 
@@ -160,14 +177,13 @@ impl Nscc {
         }
         // A trim says "the queue was full": one base RTT of queue.
         self.average(self.config.base_rtt.0 as f32, 1);
-        let ignoring = self.to_ignore > 0;
         self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes);
-        let _ = ignoring;
         if last_hop && self.config.rccc {
             return; // the receiver's credits answer for its own port
         }
         self.trigger_qa = true;
-        if !self.quick_adapt(clock(feedback.now), true, true, 0.0, feedback.in_flight) {
+        let signs = Signs { loss: true, marked: true, delay: 0.0, in_flight: feedback.in_flight };
+        if !self.quick_adapt(clock(feedback.now), self.scale(), &signs) {
             self.cwnd -= feedback.bytes as f32; // algorithm 4 line 16
         }
     }
@@ -185,7 +201,10 @@ impl Nscc {
     /// Takes a round-trip sample and returns the queueing delay in it, in nanoseconds.
     fn sample(&mut self, rtt: Span) -> f32 {
         let rtt = nanos(rtt).max(1);
-        self.base_rtt = self.base_rtt.min(rtt);
+        if rtt < self.base_rtt {
+            self.base_rtt = rtt;
+            self.set_max_wnd();
+        }
         (rtt - self.base_rtt) as f32
     }
 
@@ -197,19 +216,22 @@ impl Nscc {
 
     /// Algorithm 2, with the gates of section 3.6.13.5. True when nothing else may be done with this
     /// report.
-    fn quick_adapt(&mut self, now: u32, loss: bool, marked: bool, delay: f32, flying: u64) -> bool {
+    fn quick_adapt(&mut self, now: u32, scale: f32, signs: &Signs) -> bool {
         let mut done = false;
-        let period = self.base_rtt as f32 + self.target();
-        if self.to_ignore > 0 && marked {
+        let period = self.base_rtt as f32 + self.target(scale);
+        if self.to_ignore > 0 && signs.marked {
             // The paper ignores every ACK here (algorithm 4 line 6), the specification marked ones.
             done = true;
         } else if !self.qa_armed || now.wrapping_sub(self.qa_start) as f32 >= period {
             let threshold = self.config.qa_threshold;
-            let slow = threshold < Span::MAX && delay > threshold.0 as f32 * self.scale();
-            let gate = self.max_wnd() / (1u32 << self.config.qa_gate.min(31)) as f32;
-            if self.qa_armed && (self.trigger_qa || loss || slow) && (self.achieved as f32) < gate {
+            let slow = threshold < Span::MAX && signs.delay > threshold.0 as f32 * scale;
+            let gate = self.max_wnd / (1u32 << self.config.qa_gate.min(31)) as f32;
+            if self.qa_armed
+                && (self.trigger_qa || signs.loss || slow)
+                && (self.achieved as f32) < gate
+            {
                 self.cwnd = self.achieved as f32 * self.config.qa_scaling; // line 7
-                self.to_ignore = u32::try_from(flying).unwrap_or(u32::MAX); // lines 8-9
+                self.to_ignore = u32::try_from(signs.in_flight).unwrap_or(u32::MAX); // lines 8-9
                 self.trigger_qa = false;
                 done = true;
             }
@@ -225,11 +247,11 @@ impl Nscc {
     }
 
     /// Algorithm 3. `k MTU` for each ACK is, for bytes, `fi_scale` per byte (section 3.6.13.5).
-    fn fast_increase(&mut self, new: u32, delay: f32) -> bool {
+    fn fast_increase(&mut self, new: u32, delay: f32, scale: f32) -> bool {
         if delay < self.config.fast_increase_below.0 as f32 {
             self.fi_count = self.fi_count.saturating_add(new);
             if self.fi_count as f32 > self.cwnd || self.increase {
-                self.cwnd += new as f32 * self.config.fi_scale * self.scale();
+                self.cwnd += new as f32 * self.config.fi_scale * scale;
                 self.increase = true;
                 return true;
             }
@@ -247,17 +269,18 @@ impl Nscc {
         let avg = self.avg_delay;
         if avg > target && now.wrapping_sub(self.last_decrease) > self.base_rtt {
             let factor = 1.0 - self.config.gamma * (avg - target) / avg;
-            self.cwnd *= factor.max(self.config.max_md_jump);
+            let floor = self.config.min_wnd as f32;
+            self.cwnd = (self.cwnd * factor.max(self.config.max_md_jump)).max(floor);
             self.last_decrease = now;
         }
     }
 
     /// Pays out the increase owed (section 3.6.13.5), and `eta` once a period.
-    fn fulfill(&mut self, now: u32, period: bool) {
+    fn fulfill(&mut self, now: u32, period: bool, scale: f32) {
         self.cwnd += self.inc / self.cwnd;
         if period {
             self.last_adjust = now;
-            self.cwnd += self.config.eta * self.scale();
+            self.cwnd += self.config.eta * scale;
         }
         self.inc = 0.0;
         self.received = 0;
@@ -282,7 +305,7 @@ impl Nscc {
 
     /// Algorithm 4 line 23.
     fn clamp(&mut self) {
-        self.cwnd = self.cwnd.min(self.max_wnd()).max(self.config.min_wnd as f32);
+        self.cwnd = self.cwnd.min(self.max_wnd).max(self.config.min_wnd as f32);
     }
 }
 
@@ -306,7 +329,7 @@ impl SenderCc for Nscc {
     fn metrics(&self) -> Metrics {
         Metrics {
             cwnd: Some(self.cwnd as u64),
-            max_cwnd: Some(self.max_wnd() as u64),
+            max_cwnd: Some(self.max_wnd as u64),
             rate: None,
             base_rtt: Some(Span(u64::from(self.base_rtt))),
             avg_delay: Some(Span(self.avg_delay as u64)),
@@ -315,7 +338,7 @@ impl SenderCc for Nscc {
 
     /// Average queueing delay over its target.
     fn congestion(&self) -> f64 {
-        f64::from(self.avg_delay / self.target())
+        f64::from(self.avg_delay / self.target(self.scale()))
     }
 }
 

@@ -36,16 +36,28 @@ pub struct RxMeta<'a> {
     pub group: Option<crate::GroupOp>,
 }
 
-/// A flow's part of the receiver's state. The packet delivery context owns it; 16 bytes.
+/// A flow's part of the receiver's state. The packet delivery context owns it and lends it; 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxFlow {
     /// Nominal bytes of all new, untrimmed packets so far.
     received: u64,
-    /// A number the receiver may hand the flow, to find more state of its own; zero for none.
-    slot: u32,
+    id: u32,
 }
 
 impl RxFlow {
+    /// A flow from which nothing arrived yet. `id` is the caller's own number for it, by which a
+    /// [`ReceiverAction`] names it.
+    #[must_use]
+    pub const fn new(id: u32) -> Self {
+        Self { received: 0, id }
+    }
+
+    /// The caller's number for it.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Nominal bytes received so far.
     #[must_use]
     pub const fn received(&self) -> u64 {
@@ -104,20 +116,20 @@ pub const fn received_between(before: u32, now: u32) -> u32 {
 pub enum ReceiverAction {
     /// A congestion notification packet (DCQCN).
     Notify {
-        /// The flow's slot.
-        slot: u32,
+        /// [`RxFlow::id`].
+        flow: u32,
     },
     /// A credit update, cumulative bytes.
     Credit {
-        /// The flow's slot.
-        slot: u32,
+        /// [`RxFlow::id`].
+        flow: u32,
         /// Bytes since the flow opened.
         cumulative: u64,
     },
     /// Send the control message that arrived back to its sender (s-PERC, RCP).
     Bounce {
-        /// The flow's slot.
-        slot: u32,
+        /// [`RxFlow::id`].
+        flow: u32,
     },
     /// Tell the sender contexts of this host about an operation of another group member (3CPO).
     RemoteGroup(crate::GroupOp),

@@ -1,1 +1,462 @@
+//! Every branch of the pseudo-code, with numbers worked by hand on the reference network: 100 Gb/s,
+//! 12 us, MTU 4096, trimming. There `a = 1`, `b = 9 us / 12 us = 0.75`, so
+//! `alpha = 4 * 1 * 0.75 * 4096 / 9000 = 1.365333`, `fi = 20480`, `fi_scale = 0.25`, `eta = 614.4`,
+//! `max_wnd = 1.5 * 150000 = 225000`, target 9 us, QuickAdapt period 12 + 9 = 21 us.
 
+use super::*;
+use squall_base::Rate;
+
+const MTU: u32 = 4096;
+const BASE: u64 = 12_000;
+
+fn reference() -> NsccConfig {
+    NsccConfig::new(Rate::gbps(100), Span(BASE), MTU, true)
+}
+
+/// A context on a hand-cranked clock.
+struct Bench {
+    nscc: Nscc,
+    now: Time,
+}
+
+impl Bench {
+    fn new(config: NsccConfig) -> Self {
+        config.check().expect("parameters in range");
+        Self { nscc: Nscc::new(Arc::new(config), Time::ZERO), now: Time::ZERO }
+    }
+
+    /// A reference context with `cwnd`, its QuickAdapt period begun at zero.
+    fn with_cwnd(cwnd: f32) -> Self {
+        let mut bench = Self::new(reference());
+        bench.nscc.cwnd = cwnd;
+        bench.nscc.qa_armed = true;
+        bench
+    }
+
+    fn at(&mut self, nanos: u64) -> &mut Self {
+        self.now = Time(nanos);
+        self
+    }
+
+    fn feed(&mut self, feedback: &Feedback<'_>) -> f32 {
+        self.nscc.on_feedback(&Feedback { now: self.now, packets: 1, ..*feedback });
+        self.nscc.cwnd
+    }
+
+    /// One packet acknowledged after queueing for `delay` nanoseconds.
+    fn ack(&mut self, ecn: bool, delay: u64) -> f32 {
+        let rtt = Some(Span(u64::from(self.nscc.base_rtt) + delay));
+        self.feed(&Feedback { bytes: MTU, ecn, rtt, ..Feedback::default() })
+    }
+
+    /// One packet trimmed, with `in_flight` left.
+    fn trim(&mut self, in_flight: u64) -> f32 {
+        let kind = Kind::Nacked { trimmed: true, last_hop: false };
+        self.feed(&Feedback { kind, bytes: MTU, in_flight, ..Feedback::default() })
+    }
+}
+
+/// Equal up to single precision.
+#[track_caller]
+fn close(is: f32, should: f32) {
+    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
+}
+
+#[test]
+fn parameters_follow_the_network() {
+    let config = reference();
+    close(config.alpha, 1.365_333_3);
+    close(config.fi, 20_480.0);
+    close(config.fi_scale, 0.25);
+    close(config.eta, 614.4);
+    assert_eq!(config.target_qdelay, Span(9_000));
+    assert_eq!(config.qa_threshold, Span::MAX);
+    assert_eq!(config.adjust_bytes, 32_768);
+    // Without trimming the target is the base RTT, and four of those trigger QuickAdapt.
+    let config = NsccConfig::new(Rate::gbps(100), Span(BASE), MTU, false);
+    assert_eq!((config.target_qdelay, config.qa_threshold), (Span(12_000), Span(48_000)));
+    // 400 Gb/s * 8 us = 400000 B: a = 2.666667, target 6 us, b = 0.5,
+    // alpha = 4 * 2.666667 * 0.5 * 4096 / 6000 = 3.640889, fi = 5 * 4096 * a, eta = 0.15 * 4096 * a.
+    let config = NsccConfig::new(Rate::gbps(400), Span(8_000), MTU, true);
+    close(config.alpha, 3.640_889);
+    close(config.fi, 54_613.33);
+    close(config.fi_scale, 0.666_666_7);
+    close(config.eta, 1_638.4);
+    assert_eq!(Bench::new(config).nscc.metrics().cwnd, Some(600_000));
+}
+
+#[test]
+fn parameters_out_of_range_are_refused_by_name() {
+    type Spoil = fn(&mut NsccConfig);
+    let spoilt: [(&str, Spoil); 6] = [
+        ("link_rate", |c| c.link_rate = Rate(0)),
+        ("base_rtt", |c| c.base_rtt = Span::secs(2)),
+        ("mtu", |c| c.mtu = 0),
+        ("alpha", |c| c.alpha = f32::NAN),
+        ("fi", |c| c.fi = -1.0),
+        ("qa_gate", |c| c.qa_gate = 32),
+    ];
+    for (name, spoil) in spoilt {
+        let mut config = reference();
+        spoil(&mut config);
+        assert_eq!(config.check().map_err(|error| error.parameter), Err(name));
+    }
+    assert_eq!(reference().check(), Ok(()));
+}
+
+#[test]
+fn a_new_flow_may_send_one_and_a_half_bdp() {
+    let bench = Bench::new(reference());
+    let budget = bench.nscc.budget(Time::ZERO);
+    assert_eq!(budget.window, Some(225_000));
+    // 225000 - 4096 = 220904.
+    assert!(budget.allows(Time::ZERO, 220_904, MTU));
+    assert!(!budget.allows(Time::ZERO, 220_905, MTU));
+}
+
+#[test]
+fn fair_increase_is_paid_after_eight_mtu() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    for _ in 0..8 {
+        // 8 * 4096 = 32768 is not more than adjust_bytes.
+        close(bench.at(100).ack(false, 9_000), 100_000.0);
+    }
+    // inc = 9 * 4096 * 20480 = 754974720; / 100000 = 7549.75.
+    close(bench.ack(false, 9_000), 107_549.75);
+    assert_eq!((bench.nscc.inc, bench.nscc.received), (0.0, 0));
+}
+
+#[test]
+fn proportional_increase_follows_the_distance_to_the_target() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    for _ in 0..9 {
+        bench.at(100).ack(false, 4_500);
+    }
+    // inc = 9 * 1.365333 * 4096 * (9000 - 4500) = 226492416; / 100000 = 2264.92.
+    close(bench.nscc.cwnd, 102_264.92);
+}
+
+#[test]
+fn a_mark_at_low_delay_is_left_to_the_path_selector() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    for _ in 0..9 {
+        close(bench.at(100).ack(true, 8_999), 100_000.0);
+    }
+}
+
+#[test]
+fn eta_is_added_once_a_period() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    close(bench.at(11_999).ack(true, 0), 100_000.0);
+    close(bench.at(12_000).ack(true, 0), 100_614.4);
+    close(bench.at(12_001).ack(true, 0), 100_614.4);
+    close(bench.at(24_000).ack(true, 0), 101_228.8);
+}
+
+#[test]
+fn fast_increase_starts_after_one_clean_window_and_ends_with_the_first_delay() {
+    let mut bench = Bench::with_cwnd(8_000.0);
+    // 4096 bytes in a row are less than the window: proportional increase, not yet paid.
+    close(bench.at(100).ack(false, 0), 8_000.0);
+    assert!(!bench.nscc.increase);
+    // 8192 > 8000: a quarter of 4096 for each ACK from now on.
+    close(bench.ack(false, 999), 9_024.0);
+    close(bench.ack(false, 0), 10_048.0);
+    // A microsecond of queue is not an empty path.
+    close(bench.ack(false, 1_000), 10_048.0);
+    assert!(!bench.nscc.increase);
+    assert_eq!(bench.nscc.fi_count, 0);
+    close(bench.ack(false, 0), 10_048.0);
+}
+
+#[test]
+fn a_mark_at_high_delay_ends_fast_increase() {
+    let mut bench = Bench::with_cwnd(8_000.0);
+    bench.at(100).ack(false, 0);
+    bench.ack(false, 0);
+    bench.ack(true, 9_000);
+    assert!(!bench.nscc.increase);
+    assert_eq!(bench.nscc.fi_count, 0);
+}
+
+#[test]
+fn multiplicative_decrease_once_a_base_rtt() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    bench.nscc.avg_delay = 18_000.0;
+    // Not more than one base RTT after the start; but the period is over: eta.
+    close(bench.at(12_000).ack(true, 18_000), 100_614.4);
+    // 1 - 0.8 * (18000 - 9000) / 18000 = 0.6.
+    close(bench.at(12_001).ack(true, 18_000), 60_368.64);
+    close(bench.at(12_002).ack(true, 18_000), 60_368.64);
+    close(bench.at(23_999).ack(true, 18_000), 60_368.64);
+    // 0.6 again; eta too, 12 us after the first.
+    close(bench.at(24_002).ack(true, 18_000), 60_368.64 * 0.6 + 614.4);
+}
+
+#[test]
+fn one_decrease_at_most_halves() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    // 1 - 0.8 * (90000 - 9000) / 90000 = 0.28, so one half; then eta.
+    bench.nscc.avg_delay = 90_000.0;
+    close(bench.at(12_001).ack(true, 90_000), 50_614.4);
+}
+
+#[test]
+fn no_decrease_while_the_average_is_at_its_target() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    bench.nscc.avg_delay = 8_000.0;
+    // The average becomes 8000 + 0.0125 * 1000 = 8012.5.
+    close(bench.at(12_001).ack(true, 9_000), 100_614.4);
+    close(bench.nscc.avg_delay, 8_012.5);
+}
+
+#[test]
+fn a_trim_takes_its_bytes_off_and_asks_for_quick_adapt() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    close(bench.at(1_000).trim(50_000), 95_904.0);
+    assert!(bench.nscc.trigger_qa);
+    // 0 + 0.0125 * (12000 - 0)
+    close(bench.nscc.avg_delay, 150.0);
+    bench.at(2_000).ack(true, 0);
+    bench.ack(true, 0);
+    // The period ends at 21 us. Until then 3 packets arrive: 12288 < 225000 / 8 = 28125.
+    close(bench.at(21_000).ack(true, 0), 12_288.0);
+    assert!(!bench.nscc.trigger_qa);
+    assert_eq!((bench.nscc.achieved, bench.nscc.received), (0, 0));
+}
+
+#[test]
+fn quick_adapt_ignores_what_was_in_flight() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    bench.at(1_000).ack(true, 0);
+    bench.ack(true, 0);
+    close(bench.at(21_000).trim(3 * u64::from(MTU)), 8_192.0);
+    assert_eq!(bench.nscc.to_ignore, 3 * MTU);
+    // The two packets trimmed and marked next were sent before: no reaction, however late.
+    close(bench.at(60_000).trim(2 * u64::from(MTU)), 8_192.0);
+    bench.nscc.avg_delay = 20_000.0;
+    close(bench.ack(true, 20_000), 8_192.0);
+    assert_eq!(bench.nscc.to_ignore, MTU);
+    // The third one completes the ignored bytes and counts again, but nothing asks for QuickAdapt:
+    // 1 - 0.8 * (20000 - 9000) / 20000 = 0.56, and eta.
+    bench.nscc.trigger_qa = false;
+    close(bench.ack(true, 20_000), 8_192.0 * 0.56 + 614.4);
+}
+
+#[test]
+fn quick_adapt_keeps_unmarked_acknowledgements_alive() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    close(bench.at(21_000).trim(100_000), 4_096.0); // nothing achieved: one MTU
+    assert_eq!(bench.nscc.to_ignore, 100_000);
+    for _ in 0..9 {
+        bench.at(22_000).ack(false, 9_000);
+    }
+    // The first of the nine is a period after the last adjustment at zero, so it pays at once:
+    // 4096 * 20480 / 4096 + 614.4 = 21094.4, 25190.4 in all; the other eight make 32768, not more.
+    close(bench.nscc.cwnd, 25_190.4);
+}
+
+#[test]
+fn quick_adapt_stays_away_when_enough_got_through() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    // 7 * 4096 = 28672 >= 28125.
+    for _ in 0..7 {
+        bench.at(1_000).ack(true, 0);
+    }
+    close(bench.at(21_000).trim(50_000), 95_904.0);
+    assert_eq!(bench.nscc.to_ignore, 0);
+}
+
+#[test]
+fn the_first_report_only_opens_the_quick_adapt_period() {
+    let mut bench = Bench::new(reference());
+    close(bench.at(500_000).trim(0), 220_904.0);
+    assert!(bench.nscc.qa_armed);
+}
+
+#[test]
+fn without_trimming_delay_alone_triggers_quick_adapt() {
+    for (delay, should) in [(48_000, 0), (48_001, MTU)] {
+        let mut bench = Bench::new(NsccConfig::new(Rate::gbps(100), Span(BASE), MTU, false));
+        bench.nscc.qa_armed = true;
+        // Period 12 + 12 us.
+        bench.at(24_000).ack(true, delay);
+        let adapted = bench.nscc.cwnd == 4_096.0;
+        assert_eq!(adapted, should > 0, "at {delay}");
+    }
+}
+
+#[test]
+fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
+    for (rccc, cwnd) in [(true, 100_000.0), (false, 95_904.0)] {
+        let mut bench = Bench::new(NsccConfig { rccc, ..reference() });
+        bench.nscc.cwnd = 100_000.0;
+        let kind = Kind::Nacked { trimmed: true, last_hop: true };
+        bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() });
+        close(bench.nscc.cwnd, cwnd);
+        close(bench.nscc.avg_delay, 150.0);
+        assert_eq!(bench.nscc.trigger_qa, !rccc);
+    }
+}
+
+#[test]
+fn other_refusals_tell_the_round_trip_time_only() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    let kind = Kind::Nacked { trimmed: false, last_hop: false };
+    let rtt = Some(Span(11_000));
+    close(bench.feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 100_000.0);
+    assert_eq!(bench.nscc.base_rtt, 11_000);
+    assert!(!bench.nscc.trigger_qa);
+    close(bench.nscc.avg_delay, 0.0);
+}
+
+#[test]
+fn losses_take_their_bytes_off_down_to_one_mtu() {
+    for kind in [Kind::Lost, Kind::TimedOut] {
+        let mut bench = Bench::with_cwnd(10_000.0);
+        let lost = Feedback { kind, bytes: MTU, ..Feedback::default() };
+        close(bench.feed(&lost), 5_904.0);
+        close(bench.feed(&lost), 4_096.0);
+    }
+}
+
+#[test]
+fn a_time_out_from_before_quick_adapt_is_ignored() {
+    for (kind, cwnd) in [(Kind::TimedOut, 10_000.0), (Kind::Lost, 5_904.0)] {
+        let mut bench = Bench::with_cwnd(10_000.0);
+        bench.nscc.to_ignore = 5_000;
+        close(bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() }), cwnd);
+        assert_eq!(bench.nscc.to_ignore, 904);
+    }
+}
+
+#[test]
+fn the_receivers_penalty_shrinks_and_later_restores() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    let rtt = Some(Span(BASE));
+    let penalised =
+        Feedback { bytes: MTU, rtt, penalty: Some(64), in_flight: 40_000, ..Feedback::default() };
+    // min(100000, 40000) - 64 * 4096 / 128.
+    close(bench.feed(&penalised), 37_952.0);
+    // No increase while there is a penalty.
+    assert_eq!(bench.nscc.inc, 0.0);
+    close(bench.feed(&penalised), 35_904.0);
+    // The first window is the one restored, once.
+    let lifted =
+        Feedback { bytes: MTU, penalty: Some(0), restore_cwnd: true, ..Feedback::default() };
+    close(bench.feed(&lifted), 100_000.0);
+    bench.nscc.cwnd = 50_000.0;
+    close(bench.feed(&lifted), 50_000.0);
+    // Never below one MTU.
+    let full = Feedback { penalty: Some(127), in_flight: 100, ..penalised };
+    close(bench.feed(&full), 4_096.0);
+}
+
+#[test]
+fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
+    let shorter = Feedback { bytes: 0, rtt: Some(Span(6_000)), ..Feedback::default() };
+    let cases = [
+        // 1.5 * 12.5 B/ns * 6000 ns
+        (reference(), 112_500),
+        // 1.5 * 12.5 * 10000
+        (NsccConfig { min_base_rtt: Span(10_000), ..reference() }, 187_500),
+        (NsccConfig { min_max_wnd: 150_000, ..reference() }, 150_000),
+    ];
+    for (config, max) in cases {
+        let mut bench = Bench::new(config);
+        bench.feed(&shorter);
+        let metrics = bench.nscc.metrics();
+        assert_eq!((metrics.max_cwnd, metrics.cwnd), (Some(max), Some(max)));
+        assert_eq!(metrics.base_rtt, Some(Span(6_000)));
+        // It never grows back.
+        bench.feed(&Feedback { rtt: Some(Span(9_000)), ..shorter });
+        assert_eq!(bench.nscc.base_rtt, 6_000);
+    }
+}
+
+#[test]
+fn path_scaling_halves_target_and_gain_at_half_the_base_rtt() {
+    for (scaling, grown) in [
+        // Target 4.5 us, so 5 us is above it: fair increase at half strength.
+        (Scaling::Path, 9.0 * 4096.0 * 10_240.0 / 50_000.0),
+        // Target 9 us: proportional increase.
+        (Scaling::Network, 9.0 * 4096.0 * 1.365_333_3 * 4_000.0 / 50_000.0),
+    ] {
+        let mut bench = Bench::new(NsccConfig { scaling, ..reference() });
+        bench.nscc.qa_armed = true;
+        bench.nscc.base_rtt = 6_000;
+        bench.nscc.cwnd = 50_000.0;
+        for _ in 0..9 {
+            bench.at(100).ack(false, 5_000);
+        }
+        close(bench.nscc.cwnd, 50_000.0 + grown);
+    }
+}
+
+#[test]
+fn a_probe_answer_tells_the_base_rtt_and_no_more() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    let kind = Kind::ProbeAnswered;
+    bench.at(50_000);
+    for rtt in [11_000, 90_000] {
+        let rtt = Some(Span(rtt));
+        close(bench.feed(&Feedback { kind, rtt, ecn: true, ..Feedback::default() }), 100_000.0);
+    }
+    assert_eq!(bench.nscc.base_rtt, 11_000);
+    close(bench.nscc.avg_delay, 0.0);
+}
+
+#[test]
+fn an_acknowledgement_without_a_sample_only_counts() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    bench.nscc.to_ignore = 5_000;
+    bench.at(90_000).feed(&Feedback { bytes: MTU, ecn: true, ..Feedback::default() });
+    close(bench.nscc.cwnd, 100_000.0);
+    assert_eq!((bench.nscc.received, bench.nscc.achieved), (MTU, MTU));
+    assert_eq!(bench.nscc.to_ignore, 904);
+}
+
+#[test]
+fn a_coalesced_acknowledgement_weighs_as_its_packets() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    let rtt = Some(Span(BASE + 8_000));
+    let four = Feedback { bytes: 4 * MTU, packets: 4, rtt, ..Feedback::default() };
+    bench.nscc.on_feedback(&four);
+    // 4 * 0.0125 * 8000
+    close(bench.nscc.avg_delay, 400.0);
+    // More packets than 1 / 0.0125 do not overshoot.
+    bench.nscc.on_feedback(&Feedback { packets: 1000, ..four });
+    close(bench.nscc.avg_delay, 8_000.0);
+}
+
+#[test]
+fn signals_of_other_algorithms_change_nothing() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    for kind in [Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+        let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
+        close(bench.at(99_000).feed(&feedback), 100_000.0);
+    }
+    assert_eq!(bench.nscc.received, 0);
+}
+
+#[test]
+fn counters_saturate_and_the_clock_wraps() {
+    let mut bench = Bench::new(reference());
+    let rtt = Some(Span(BASE));
+    let huge = Feedback { bytes: u32::MAX, rtt, in_flight: u64::MAX, ..Feedback::default() };
+    bench.at(u64::from(u32::MAX) - 5).feed(&huge);
+    bench.feed(&huge);
+    assert_eq!(bench.nscc.metrics().cwnd, Some(225_000));
+    // last_adjust lies before the wrap of the low 32 bits, `now` behind it.
+    bench.nscc.cwnd = 100_000.0;
+    bench.nscc.last_adjust = u32::MAX - 5;
+    bench.nscc.increase = false;
+    close(bench.at(u64::from(u32::MAX) + 5).ack(true, 0), 100_000.0);
+    close(bench.at(u64::from(u32::MAX) + 12_000).ack(true, 0), 100_614.4);
+}
+
+#[test]
+fn a_context_is_small() {
+    assert_eq!(size_of::<Nscc>(), 64);
+    assert_eq!(size_of::<crate::Sender>(), 64);
+}

@@ -1,5 +1,8 @@
 //! REPS: recycled entropies.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::sync::Arc;
 
 use squall_base::{Rng, Span, Time};
