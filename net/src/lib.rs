@@ -1,2 +1,20 @@
-//! Packet I/O.
+//! Packet I/O for Squall.
+//!
+//! One trait, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
+//! them (ECN, DSCP, which path).
+//!
+//! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
+//! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
+//! for input on [`Port::fds`] and no longer than [`Port::next_deadline`].
+//!
+//! Linux only.
+
+mod config;
+pub mod iface;
+mod port;
+
+pub use config::{Feature, OpenReport, PortConfig};
+pub use port::{
+    Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket, Unreachable,
+};
 pub use squall_wire::base;

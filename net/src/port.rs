@@ -1,0 +1,324 @@
+//! What a port is: the types that cross between the transport and the packet I/O.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use crate::base::Time;
+
+/// Which of the two DSCPs a packet leaves with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Data: [`PortConfig::dscp_data`](crate::PortConfig::dscp_data), trimmable, ECN-capable.
+    Data,
+    /// ACK, NACK and control packets: [`PortConfig::dscp_control`](crate::PortConfig::dscp_control),
+    /// the switches' priority lane.
+    Control,
+}
+
+/// One datagram to send, in pieces that stay where they are: the only copy is the kernel's.
+///
+/// A caller that wants to keep the vector of these between calls although they borrow can recycle
+/// it in place: `v.clear(); v.into_iter().map(|_| unreachable!()).collect()` allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct TxPacket<'a> {
+    /// Where to: the peer's endpoint address. Of the port's own address family.
+    pub dst: SocketAddr,
+    /// Path (entropy) index, taken modulo [`PortConfig::paths`](crate::PortConfig::paths): the
+    /// source port it leaves from. Path 0 is the endpoint's own port.
+    pub path: u16,
+    /// Which DSCP.
+    pub class: Class,
+    /// First bytes of the UDP payload.
+    pub header: &'a [u8],
+    /// Then these, in order; may be empty, at most [`TxPacket::MAX_PIECES`].
+    pub payload: &'a [IoSlice<'a>],
+    /// Then these (the CRC); may be empty.
+    pub trailer: &'a [u8],
+}
+
+impl TxPacket<'_> {
+    /// Most payload pieces in a packet; one with more is dropped and counted as failed.
+    pub const MAX_PIECES: usize = 254;
+
+    /// Length of the UDP payload, bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let payload: usize = self.payload.iter().map(|piece| piece.len()).sum();
+        self.header.len() + payload + self.trailer.len()
+    }
+
+    /// True for a datagram without a byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What came with a received datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxMeta {
+    /// Sender's address; its port is the sender's entropy, not where to send the answer.
+    pub src: SocketAddr,
+    /// ECN field of the IP header: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    pub ecn: u8,
+    /// DSCP of the IP header, 6 bits.
+    pub dscp: u8,
+    /// Datagrams the socket has dropped for want of buffer since it was opened, modulo 2^32
+    /// (`SO_RXQ_OVFL`).
+    pub overflow: u32,
+}
+
+impl RxMeta {
+    /// True when a switch marked the packet Congestion Experienced.
+    #[must_use]
+    pub const fn ce(&self) -> bool {
+        self.ecn == 3
+    }
+}
+
+/// What [`Port::send`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendReport {
+    /// Packets handed over, from the front of the batch. Fewer than given: the socket is full, offer
+    /// the rest again later.
+    pub sent: usize,
+    /// Of `sent`, those the kernel refused for good (see [`Port::take_errors`]): lost, as on a wire.
+    pub failed: usize,
+    /// System-call messages they took: a train counts once.
+    pub trains: usize,
+    /// UDP payload bytes handed over.
+    pub bytes: u64,
+}
+
+/// What [`Port::recv`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecvReport {
+    /// Packets given to the sink.
+    pub packets: usize,
+    /// Messages they came in: a GRO train counts once.
+    pub trains: usize,
+    /// UDP payload bytes given to the sink.
+    pub bytes: u64,
+    /// The socket was seen empty: nothing more to read now. False does not promise more.
+    pub empty: bool,
+}
+
+/// Why a destination cannot be reached, from ICMP (RFC 792, RFC 4443) or the local routing table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// Nobody listens on the port: the process is gone, or was never there.
+    Port,
+    /// The host does not answer.
+    Host,
+    /// No route to the network.
+    Network,
+    /// A filter refused it.
+    Prohibited,
+    /// Hop limit or reassembly time exceeded.
+    TimeExceeded,
+    /// Another ICMP message.
+    Other {
+        /// ICMP type.
+        kind: u8,
+        /// ICMP code.
+        code: u8,
+    },
+}
+
+/// Something went wrong with packets to one peer. The packets are lost; the transport recovers or
+/// gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetError {
+    /// The network (or this host) says the peer cannot be reached.
+    Unreachable {
+        /// The peer's address, as in [`TxPacket::dst`].
+        peer: SocketAddr,
+        /// What it says.
+        kind: Unreachable,
+        /// Router or host that said so, when it was an ICMP message.
+        offender: Option<std::net::IpAddr>,
+    },
+    /// A packet was longer than the path carries, and DF is set.
+    TooBig {
+        /// The peer's address.
+        peer: SocketAddr,
+        /// The path's MTU, IP header included; 0 when unknown.
+        mtu: u32,
+    },
+    /// This host refused the packet.
+    Local {
+        /// The peer's address.
+        peer: SocketAddr,
+        /// The system's error number.
+        errno: i32,
+    },
+}
+
+impl NetError {
+    /// Whom it is about.
+    #[must_use]
+    pub const fn peer(&self) -> SocketAddr {
+        match *self {
+            Self::Unreachable { peer, .. }
+            | Self::TooBig { peer, .. }
+            | Self::Local { peer, .. } => peer,
+        }
+    }
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unreachable { peer, kind, offender } => {
+                let what = match kind {
+                    Unreachable::Port => "port unreachable",
+                    Unreachable::Host => "host unreachable",
+                    Unreachable::Network => "network unreachable",
+                    Unreachable::Prohibited => "administratively prohibited",
+                    Unreachable::TimeExceeded => "time exceeded",
+                    Unreachable::Other { kind, code } => {
+                        write!(f, "{peer}: ICMP type {kind} code {code}")?;
+                        return offender.map_or(Ok(()), |by| write!(f, " (from {by})"));
+                    }
+                };
+                write!(f, "{peer}: {what}")?;
+                offender.map_or(Ok(()), |by| write!(f, " (from {by})"))
+            }
+            Self::TooBig { peer, mtu } => {
+                write!(f, "{peer}: packet longer than the path MTU {mtu}")
+            }
+            Self::Local { peer, errno } => {
+                write!(f, "{peer}: {}", io::Error::from_raw_os_error(errno))
+            }
+        }
+    }
+}
+
+/// Totals since the port was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Packets handed to the kernel.
+    pub tx_packets: u64,
+    /// UDP payload bytes of those.
+    pub tx_bytes: u64,
+    /// Messages they went in (a GSO train is one).
+    pub tx_trains: u64,
+    /// System calls that sent.
+    pub tx_calls: u64,
+    /// Times the socket was full.
+    pub tx_blocked: u64,
+    /// Packets the kernel refused for good.
+    pub tx_failed: u64,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// UDP payload bytes of those.
+    pub rx_bytes: u64,
+    /// Messages they came in (a GRO train is one).
+    pub rx_trains: u64,
+    /// System calls that received something.
+    pub rx_calls: u64,
+    /// System calls that found nothing.
+    pub rx_empty: u64,
+    /// Datagrams the socket dropped for want of buffer.
+    pub rx_overflow: u64,
+    /// Messages the kernel had to cut (longer than any UDP datagram: never, unless it is broken).
+    pub rx_truncated: u64,
+    /// Packets that came with CE.
+    pub rx_ce: u64,
+    /// ICMP and local errors read.
+    pub errors: u64,
+    /// Injected faults: packets dropped on purpose.
+    pub fault_dropped: u64,
+    /// Injected faults: packets delivered twice.
+    pub fault_duplicated: u64,
+    /// Injected faults: packets held back behind later ones.
+    pub fault_reordered: u64,
+    /// Injected faults: packets with flipped bits.
+    pub fault_corrupted: u64,
+    /// Injected faults: packets delayed.
+    pub fault_delayed: u64,
+    /// Injected faults: packets cut to their header.
+    pub fault_trimmed: u64,
+    /// Injected faults: packets sent into a black hole.
+    pub fault_blackholed: u64,
+}
+
+/// Datagrams in and out. One thread at a time.
+///
+/// `now` is the driver's time; a plain socket ignores it, the wrappers need it.
+pub trait Port {
+    /// Sends packets in order, as many as the socket takes. Never blocks.
+    ///
+    /// Neighbours with equal `dst`, `path` and `class` and equal length (the last may be shorter)
+    /// travel as one train: sort a batch that way.
+    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport;
+
+    /// Hands at most about `budget` packets to `sink` (a train is not cut, so up to 127 more). Never
+    /// blocks; an empty port costs one system call.
+    fn recv(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport;
+
+    /// The endpoint's address: where peers must send. The address part is unspecified when the
+    /// port was bound so.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Appends the descriptors that become readable when there is something to receive (for
+    /// `epoll`). The set is fixed when the port is opened.
+    fn fds(&self, into: &mut Vec<RawFd>);
+
+    /// Appends the ICMP and local errors seen since the last call. At most 64 are kept between
+    /// calls, the oldest.
+    fn take_errors(&mut self, into: &mut Vec<NetError>);
+
+    /// MTU of the path to `dst` as the kernel knows it now, IP header included. Not for the data
+    /// path: it opens a socket.
+    ///
+    /// # Errors
+    /// No route, or `dst` of the other address family.
+    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32>;
+
+    /// When [`Port::recv`] will have something without the network's doing (a delayed packet).
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Totals so far.
+    fn counters(&self) -> Counters;
+}
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+        (**self).send(now, packets)
+    }
+    fn recv(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        (**self).recv(now, budget, sink)
+    }
+    fn local_addr(&self) -> SocketAddr {
+        (**self).local_addr()
+    }
+    fn fds(&self, into: &mut Vec<RawFd>) {
+        (**self).fds(into);
+    }
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        (**self).take_errors(into);
+    }
+    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
+        (**self).path_mtu(dst)
+    }
+    fn next_deadline(&self) -> Option<Time> {
+        (**self).next_deadline()
+    }
+    fn counters(&self) -> Counters {
+        (**self).counters()
+    }
+}
