@@ -6,8 +6,12 @@ import os
 import sys
 import traceback
 
+import mpi4py
 import numpy
-from mpi4py import MPI
+
+# Open MPI 4's one-sided component refuses MPI_THREAD_MULTIPLE, and no program here has a second thread.
+mpi4py.rc.thread_level = "serialized"
+from mpi4py import MPI  # noqa: E402  (it initialises MPI)
 
 WORLD = MPI.COMM_WORLD
 RANK = WORLD.rank

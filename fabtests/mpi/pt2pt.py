@@ -1,9 +1,9 @@
 """Point-to-point messages: every size, matching rules, probes, errors, floods. Contents are verified."""
 
 import numpy
-from mpi4py import MPI
 
-from check import KIB, MIB, RANK, SIZE, WORLD, Checks, pattern, sizes
+from check import Checks, KIB, MIB, MPI, RANK, SIZE, WORLD, pattern, sizes
+
 
 NEXT = (RANK + 1) % SIZE
 PREVIOUS = (RANK - 1) % SIZE
