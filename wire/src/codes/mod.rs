@@ -1,0 +1,183 @@
+//! Code points: the numbers of `next_hdr`, NACK codes, SES opcodes, return codes and atomics.
+
+mod amo;
+mod nack;
+mod opcode;
+mod return_code;
+
+pub use amo::{AmoOp, AmoType};
+pub use nack::{NackAction, NackCode};
+pub use opcode::{List, Opcode, ResponseOpcode};
+pub use return_code::ReturnCode;
+
+/// A fieldless enum with its number on the wire, its name in the tables, and the way back.
+macro_rules! code_points {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $value:literal, $text:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vmeta])* $variant = $value,)* }
+
+        impl $name {
+            /// Every value, in the order of the numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The value with this number, if there is one.
+            #[inline]
+            #[must_use]
+            pub const fn from_u8(number: u8) -> Option<Self> {
+                match number { $($value => Some(Self::$variant),)* _ => None }
+            }
+
+            /// The number on the wire.
+            #[inline]
+            #[must_use]
+            pub const fn to_u8(self) -> u8 {
+                self as u8
+            }
+
+            /// The name in the tables.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+/// The same with a range of vendor numbers, which the variant `Vendor` holds as they are.
+macro_rules! code_points_with_vendor {
+    ($(#[$meta:meta])* $name:ident vendor $first:literal ..= $last:literal
+     { $($(#[$vmeta:meta])* $variant:ident = $value:literal, $text:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name {
+            $($(#[$vmeta])* $variant,)*
+            #[doc = concat!("A vendor's number, ", stringify!($first), " to ", stringify!($last),
+                ": build it with `from_u8`, which checks the range.")]
+            Vendor(u8),
+        }
+
+        impl $name {
+            /// Every value that is not a vendor's, in the order of the numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The value with this number, if there is one.
+            #[inline]
+            #[must_use]
+            pub const fn from_u8(number: u8) -> Option<Self> {
+                match number {
+                    $($value => Some(Self::$variant),)*
+                    $first..=$last => Some(Self::Vendor(number)),
+                    _ => None,
+                }
+            }
+
+            /// The number on the wire.
+            #[inline]
+            #[must_use]
+            pub const fn to_u8(self) -> u8 {
+                match self { $(Self::$variant => $value,)* Self::Vendor(number) => number }
+            }
+
+            /// The name in the tables.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* Self::Vendor(_) => "VENDOR" }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+use {code_points, code_points_with_vendor};
+
+code_points! {
+    /// What follows the PDS header: `next_hdr` (table 3-16).
+    NextHeader {
+        /// Nothing.
+        None = 0, "NONE";
+        /// [`SmallRequest`](crate::SmallRequest), 20 bytes.
+        RequestSmall = 1, "REQUEST_SMALL";
+        /// [`MediumRequest`](crate::MediumRequest), 32 bytes.
+        RequestMedium = 2, "REQUEST_MEDIUM";
+        /// [`StdRequest`](crate::StdRequest), 44 bytes.
+        RequestStd = 3, "REQUEST_STD";
+        /// [`Response`](crate::Response), 12 bytes.
+        Response = 4, "RESPONSE";
+        /// [`ResponseData`](crate::ResponseData), 20 bytes and a payload.
+        ResponseData = 5, "RESPONSE_DATA";
+        /// [`ResponseDataSmall`](crate::ResponseDataSmall), 12 bytes and a payload.
+        ResponseDataSmall = 6, "RESPONSE_DATA_SMALL";
+    }
+}
+
+code_points! {
+    /// The type of a PDS packet (table 3-32).
+    PdsType {
+        /// Encrypted packet: [`Tss`](crate::Tss).
+        Tss = 1, "TSS";
+        /// Reliable, unordered delivery: [`Request`](crate::Request).
+        RudReq = 2, "RUD_REQ";
+        /// Reliable, ordered delivery.
+        RodReq = 3, "ROD_REQ";
+        /// Reliable delivery without a context, of idempotent operations.
+        RudiReq = 4, "RUDI_REQ";
+        /// The answer to a RUDI request.
+        RudiResp = 5, "RUDI_RESP";
+        /// Unreliable delivery.
+        UudReq = 6, "UUD_REQ";
+        /// Acknowledgement without congestion-control state.
+        Ack = 7, "ACK";
+        /// Acknowledgement with SACK and congestion-control state.
+        AckCc = 8, "ACK_CC";
+        /// Acknowledgement with SACK and a vendor's congestion-control state.
+        AckCcx = 9, "ACK_CCX";
+        /// Negative acknowledgement.
+        Nack = 10, "NACK";
+        /// Control packet.
+        Control = 11, "CP";
+        /// Negative acknowledgement with a vendor's congestion-control state.
+        NackCcx = 12, "NACK_CCX";
+        /// [`PdsType::RudReq`] with congestion-control state.
+        RudCcReq = 13, "RUD_CC_REQ";
+        /// [`PdsType::RodReq`] with congestion-control state.
+        RodCcReq = 14, "ROD_CC_REQ";
+    }
+}
+
+code_points! {
+    /// The type of a control packet (table 3-38).
+    ControlKind {
+        /// Does nothing; may open a context.
+        Noop = 0, "NOOP";
+        /// Asks for the acknowledgement of a PSN. Payload: message id or 0.
+        AckRequest = 1, "ACK_REQUEST";
+        /// Initiator: responses up to the payload's PSN may be forgotten.
+        ClearCommand = 2, "CLEAR_COMMAND";
+        /// Target: asks for a clear up to the payload's PSN.
+        ClearRequest = 3, "CLEAR_REQUEST";
+        /// Initiator closes the context. Payload 0.
+        CloseCommand = 4, "CLOSE_COMMAND";
+        /// Target asks the initiator to close. Payload 0.
+        CloseRequest = 5, "CLOSE_REQUEST";
+        /// Asks for an ACK that echoes `probe_opaque`. Payload: the SACK base to report.
+        Probe = 6, "PROBE";
+        /// Grants credit.
+        Credit = 7, "CREDIT";
+        /// Asks for credit. Payload: credit target.
+        CreditRequest = 8, "CREDIT_REQUEST";
+        /// Features (1.0.3); type-length-values may follow the header.
+        Negotiation = 9, "NEGOTIATION";
+    }
+}

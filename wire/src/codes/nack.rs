@@ -1,0 +1,133 @@
+//! NACK codes (table 3-58) and what an initiator does about each (reference provider).
+
+use super::code_points;
+
+code_points! {
+    /// Why a packet was not accepted (table 3-58). 0x03 (TRIMMED_ACK) is reserved since 1.0.3 and
+    /// refused.
+    NackCode {
+        /// A switch cut the payload.
+        Trimmed = 0x01, "TRIMMED";
+        /// The last switch cut the payload: the receiver's own link is the bottleneck.
+        TrimmedLastHop = 0x02, "TRIMMED_LASTHOP";
+        /// No delivery context is free at the target.
+        NoPdcAvail = 0x04, "NO_PDC_AVAIL";
+        /// No congestion-control context is free at the target.
+        NoCccAvail = 0x05, "NO_CCC_AVAIL";
+        /// No memory to track the PSN.
+        NoBitmap = 0x06, "NO_BITMAP";
+        /// No buffer for the packet.
+        NoPktBuffer = 0x07, "NO_PKT_BUFFER";
+        /// No memory for a guaranteed response.
+        NoGtdDelAvail = 0x08, "NO_GTD_DEL_AVAIL";
+        /// No memory for another message: the SES back-pressure.
+        NoSesMsgAvail = 0x09, "NO_SES_MSG_AVAIL";
+        /// Another resource is missing.
+        NoResource = 0x0A, "NO_RESOURCE";
+        /// The PSN lies outside the target's window.
+        PsnOorWindow = 0x0B, "PSN_OOR_WINDOW";
+        /// A gap in a ROD context.
+        RodOoo = 0x0D, "ROD_OOO";
+        /// The target knows no such context.
+        InvDpdcid = 0x0E, "INV_DPDCID";
+        /// The packet disagrees with its context.
+        PdcHdrMismatch = 0x0F, "PDC_HDR_MISMATCH";
+        /// The context is closing.
+        Closing = 0x10, "CLOSING";
+        /// The context is closing after an error.
+        ClosingInErr = 0x11, "CLOSING_IN_ERR";
+        /// An acknowledgement was requested for a packet that did not arrive.
+        PktNotRcvd = 0x12, "PKT_NOT_RCVD";
+        /// The response that had to be kept is gone.
+        GtdRespUnavail = 0x13, "GTD_RESP_UNAVAIL";
+        /// An acknowledgement was requested whose response carries data.
+        AckWithData = 0x14, "ACK_WITH_DATA";
+        /// SYN on a packet that cannot open a context.
+        InvalidSyn = 0x15, "INVALID_SYN";
+        /// RUD packet in a ROD context or the reverse.
+        PdcModeMismatch = 0x16, "PDC_MODE_MISMATCH";
+        /// Start again at the PSN in the payload.
+        NewStartPsn = 0x17, "NEW_START_PSN";
+        /// Received, still being processed.
+        RcvdSesProcg = 0x18, "RCVD_SES_PROCG";
+        /// An event that the context cannot survive.
+        UnexpEvent = 0x19, "UNEXP_EVENT";
+        /// The receiver infers from later packets that this one was lost.
+        RcvrInferLoss = 0x1A, "RCVR_INFER_LOSS";
+        /// Experimental: no error.
+        ExpNormal = 0xFD, "EXP_NORMAL";
+        /// Experimental: an error of the packet.
+        ExpErr = 0xFE, "EXP_ERR";
+        /// Experimental: an error of the context.
+        ExpFatal = 0xFF, "EXP_FATAL";
+    }
+}
+
+/// What the sender of the refused packet does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NackAction {
+    /// Send the packet again.
+    Retransmit,
+    /// Close the context in error.
+    Close,
+    /// Renumber from the PSN in the NACK's payload and send again.
+    Restart,
+    /// Nothing: the retransmission timer recovers.
+    Ignore,
+}
+
+impl NackCode {
+    /// The action of the reference provider (`uet_pds_nack_action`).
+    #[must_use]
+    pub const fn action(self) -> NackAction {
+        match self {
+            Self::Trimmed
+            | Self::TrimmedLastHop
+            | Self::NoPdcAvail
+            | Self::NoCccAvail
+            | Self::NoBitmap
+            | Self::NoPktBuffer
+            | Self::NoGtdDelAvail
+            | Self::NoSesMsgAvail
+            | Self::NoResource
+            | Self::PsnOorWindow
+            | Self::RodOoo
+            | Self::PktNotRcvd
+            | Self::AckWithData
+            | Self::RcvrInferLoss
+            | Self::ExpNormal
+            | Self::ExpErr => NackAction::Retransmit,
+            Self::InvDpdcid
+            | Self::PdcHdrMismatch
+            | Self::Closing
+            | Self::ClosingInErr
+            | Self::GtdRespUnavail
+            | Self::InvalidSyn
+            | Self::PdcModeMismatch
+            | Self::UnexpEvent
+            | Self::ExpFatal => NackAction::Close,
+            Self::NewStartPsn => NackAction::Restart,
+            Self::RcvdSesProcg => NackAction::Ignore,
+        }
+    }
+
+    /// Whether only a target that already holds the context sends this code, so that its NACK must
+    /// name the target's context id. The other codes may come from a target without one (SPDCID 0).
+    #[must_use]
+    pub const fn needs_context(self) -> bool {
+        matches!(
+            self,
+            Self::PsnOorWindow
+                | Self::RodOoo
+                | Self::PdcHdrMismatch
+                | Self::Closing
+                | Self::ClosingInErr
+                | Self::PktNotRcvd
+                | Self::GtdRespUnavail
+                | Self::AckWithData
+                | Self::PdcModeMismatch
+                | Self::RcvdSesProcg
+                | Self::RcvrInferLoss
+        )
+    }
+}

@@ -1,0 +1,112 @@
+//! SES opcodes: requests (table 3-17), responses (table 3-18), lists (table 3-20).
+
+use super::{code_points, code_points_with_vendor};
+
+code_points_with_vendor! {
+    /// What a request asks for (table 3-17). 0x10 and 0x11 (the SYNC operations of the reference
+    /// provider) are in no published table and refused.
+    Opcode vendor 0x30..=0x3E {
+        /// Nothing.
+        NoOp = 0x00, "NO_OP";
+        /// Write to remote memory.
+        Write = 0x01, "WRITE";
+        /// Read from remote memory; the data comes as RESPONSE_DATA.
+        Read = 0x02, "READ";
+        /// Atomic without a result.
+        Atomic = 0x03, "ATOMIC";
+        /// Atomic that answers with the old value.
+        FetchingAtomic = 0x04, "FETCHING_ATOMIC";
+        /// Untagged message.
+        Send = 0x05, "SEND";
+        /// Untagged message of which the receiver reads the rest.
+        RendezvousSend = 0x06, "RENDEZVOUS_SEND";
+        /// Unreliable message (UUD only).
+        DatagramSend = 0x07, "DATAGRAM_SEND";
+        /// Untagged message that the target may put off.
+        DeferrableSend = 0x08, "DEFERRABLE_SEND";
+        /// Tagged message.
+        TaggedSend = 0x09, "TAGGED_SEND";
+        /// Tagged message of which the receiver reads the rest.
+        RendezvousTsend = 0x0A, "RENDEZVOUS_TSEND";
+        /// Tagged message that the target may put off.
+        DeferrableTsend = 0x0B, "DEFERRABLE_TSEND";
+        /// The target of a deferred message is ready.
+        DeferrableRtr = 0x0C, "DEFERRABLE_RTR";
+        /// Atomic on a tagged buffer.
+        TsendAtomic = 0x0D, "TSEND_ATOMIC";
+        /// Fetching atomic on a tagged buffer.
+        TsendFetchAtomic = 0x0E, "TSEND_FETCH_ATOMIC";
+        /// The initiator gives a message up.
+        MsgError = 0x0F, "MSG_ERROR";
+        /// An opcode in a further header, which no table describes.
+        Extended = 0x3F, "EXTENDED";
+    }
+}
+
+impl Opcode {
+    /// An [`Atomic`](crate::Atomic) extension header follows the request header.
+    #[inline]
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        matches!(
+            self,
+            Self::Atomic | Self::FetchingAtomic | Self::TsendAtomic | Self::TsendFetchAtomic
+        )
+    }
+
+    /// A [`Rendezvous`](crate::Rendezvous) extension header follows the request header.
+    #[inline]
+    #[must_use]
+    pub const fn is_rendezvous(self) -> bool {
+        matches!(self, Self::RendezvousSend | Self::RendezvousTsend)
+    }
+
+    /// The request matches by tag.
+    #[inline]
+    #[must_use]
+    pub const fn is_tagged(self) -> bool {
+        matches!(
+            self,
+            Self::TaggedSend
+                | Self::RendezvousTsend
+                | Self::DeferrableTsend
+                | Self::TsendAtomic
+                | Self::TsendFetchAtomic
+        )
+    }
+
+    /// The request has a length but carries no payload: `request_length` counts what comes back.
+    #[inline]
+    #[must_use]
+    pub const fn is_without_payload(self) -> bool {
+        matches!(self, Self::Read | Self::DeferrableRtr)
+    }
+}
+
+code_points! {
+    /// What a response says (table 3-18).
+    ResponseOpcode {
+        /// The packet arrived; the message layer has said nothing.
+        Default = 0, "DEFAULT";
+        /// The message layer's answer.
+        Response = 1, "RESPONSE";
+        /// The message layer's answer, with data.
+        ResponseWithData = 2, "RESPONSE_W_DATA";
+        /// The message layer will not answer.
+        NoResponse = 3, "NO_RESPONSE";
+    }
+}
+
+code_points! {
+    /// The list that took a message (table 3-20).
+    List {
+        /// A posted receive.
+        Expected = 0, "EXPECTED";
+        /// The unexpected queue.
+        Overflow = 1, "OVERFLOW";
+        /// A vendor's.
+        Vendor2 = 2, "VENDOR2";
+        /// A vendor's.
+        Vendor3 = 3, "VENDOR3";
+    }
+}

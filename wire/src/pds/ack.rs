@@ -1,0 +1,379 @@
+//! ACK (table 3-35), ACK_CC and ACK_CCX (tables 3-36, 3-37).
+
+use super::{check_flags, flag, has, next_header, prologue};
+use crate::base::Psn;
+use crate::codes::{NextHeader, PdsType};
+use crate::error::ParseError;
+use crate::view::{be16, be16_signed, be24, be32, be64, pds_view};
+
+pds_view! {
+    /// The 12 bytes that every ACK starts with.
+    AckView [12] types (7..=9);
+    /// ACK_PSN - CACK_PSN, signed; the echoed probe_opaque with the P flag.
+    ack_psn_offset: i16 = |b| be16_signed(b, 2);
+    /// Cumulative acknowledgement.
+    cack_psn: u32 = |b| be32(b, 4);
+    /// The sender's context id.
+    spdcid: u16 = |b| be16(b, 8);
+    /// The receiver's context id.
+    dpdcid: u16 = |b| be16(b, 10);
+}
+
+pds_view! {
+    /// An ACK_CC, 32 bytes. The fields before byte 12 are in [`AckView`].
+    AckCcView [32] types (8);
+    /// Congestion-control type, 4 bits: 0 NSCC, 1 credit.
+    cc_type: u8 = |b| b[12] >> 4;
+    /// Reserved, 4 bits.
+    cc_flags: u8 = |b| b[12] & 0x0F;
+    /// Maximum PSN range, units of 128 PSNs; 0 says nothing.
+    mpr: u8 = |b| b[13];
+    /// SACK_Base - CACK_PSN, signed.
+    sack_psn_offset: i16 = |b| be16_signed(b, 14);
+    /// Bit i: SACK_Base + i was received.
+    sack_bitmap: u64 = |b| be64(b, 16);
+    /// NSCC: service time, units of 128 ns.
+    service_time: u16 = |b| be16(b, 24);
+    /// NSCC: restore_cwnd.
+    restore_cwnd: bool = |b| b[26] >> 7 == 1;
+    /// NSCC: window penalty, 7 bits.
+    rcv_cwnd_pend: u8 = |b| b[26] & 0x7F;
+    /// NSCC: bytes received, 24 bits, units of 256 bytes.
+    rcvd_bytes: u32 = |b| be24(b, 27);
+    /// Credit: credit, 24 bits.
+    credit: u32 = |b| be24(b, 24);
+    /// Packets out of order.
+    ooo_count: u16 = |b| be16(b, 30);
+}
+
+pds_view! {
+    /// An ACK_CCX, 40 bytes. The fields before byte 12 are in [`AckView`].
+    AckCcxView [40] types (9);
+    /// Congestion-control type, 4 bits: 14 and 15 are vendors'.
+    cc_type: u8 = |b| b[12] >> 4;
+    /// Reserved, 4 bits.
+    cc_flags: u8 = |b| b[12] & 0x0F;
+    /// Maximum PSN range, units of 128 PSNs; 0 says nothing.
+    mpr: u8 = |b| b[13];
+    /// SACK_Base - CACK_PSN, signed.
+    sack_psn_offset: i16 = |b| be16_signed(b, 14);
+    /// Bit i: SACK_Base + i was received.
+    sack_bitmap: u64 = |b| be64(b, 16);
+    /// The vendor's state.
+    state: [u8; 16] = |b| {
+        let (_, state) = b.split_at(24);
+        match state.first_chunk() { Some(state) => *state, None => [0; 16] }
+    };
+}
+
+/// What the target asks of the initiator (the ACK's 2-bit REQ field, table 3-44).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum AckRequest {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// Advance CLEAR_PSN: the memory for guaranteed responses is running out.
+    Clear = 1,
+    /// Close the context.
+    Close = 2,
+}
+
+/// State for NSCC (cc_type 0; table 3-74).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct NsccState {
+    /// Time between the packet's arrival and this ACK, units of 128 ns; 0 invalid, 0xFFFF more.
+    pub service_time: u16,
+    /// The penalty is over: restore the window that it reduced.
+    pub restore_cwnd: bool,
+    /// Window penalty, 0 to 127: 0 none, 64 about half per RTT, 127 down to one packet per RTT.
+    pub rcv_cwnd_pend: u8,
+    /// Bytes received on the context since it was opened, rounded up to units of 256; 24 bits that
+    /// wrap.
+    pub rcvd_bytes: u32,
+    /// Packets received out of order at this moment; 0xFFFF not computed.
+    pub ooo_count: u16,
+}
+
+/// Congestion-control state of an ACK_CC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CcState {
+    /// cc_type 0.
+    Nscc(NsccState),
+    /// cc_type 1.
+    Credit {
+        /// Cumulative credit, 24 bits.
+        credit: u32,
+        /// Packets received out of order at this moment; 0xFFFF not computed.
+        ooo_count: u16,
+    },
+}
+
+/// SACK and congestion-control state of an ACK_CC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AckCc {
+    /// Maximum PSN range: the peer may send PSNs up to CACK_PSN + 128 * `mpr`; 0 says nothing.
+    pub mpr: u8,
+    /// SACK_Base - CACK_PSN.
+    pub sack_psn_offset: i16,
+    /// Bit i (least significant first): SACK_Base + i was received. 0 means "no information".
+    pub sack_bitmap: u64,
+    /// What the congestion control needs.
+    pub state: CcState,
+}
+
+/// SACK and a vendor's congestion-control state of an ACK_CCX.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AckCcx {
+    /// Congestion-control type: 14 and 15 are vendors', 0 and 1 those of ACK_CC, others reserved.
+    pub cc_type: u8,
+    /// As [`AckCc::mpr`].
+    pub mpr: u8,
+    /// As [`AckCc::sack_psn_offset`].
+    pub sack_psn_offset: i16,
+    /// As [`AckCc::sack_bitmap`].
+    pub sack_bitmap: u64,
+    /// Opaque.
+    pub state: [u8; 16],
+}
+
+/// What an ACK carries besides the acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AckExt {
+    /// Nothing (ACK).
+    None,
+    /// SACK and congestion control (ACK_CC).
+    Cc(AckCc),
+    /// SACK and a vendor's congestion control (ACK_CCX).
+    Ccx(AckCcx),
+}
+
+/// An acknowledgement: ACK 12 bytes, ACK_CC 32, ACK_CCX 40.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ack {
+    /// The SES header behind it: none or a response.
+    pub next: NextHeader,
+    /// M: the acknowledged packet was marked CE.
+    pub ce: bool,
+    /// Echo of the acknowledged packet's RETX.
+    pub retx: bool,
+    /// P: answers a probe.
+    pub probe: bool,
+    /// What the target asks for.
+    pub request: AckRequest,
+    /// ACK_PSN - CACK_PSN; with `probe` the bits of the echoed probe_opaque
+    /// ([`Self::probe_opaque`]).
+    pub ack_psn_offset: i16,
+    /// Every PSN up to this one was received.
+    pub cack_psn: Psn,
+    /// The sender's context id, not 0.
+    pub spdcid: u16,
+    /// The receiver's context id, not 0.
+    pub dpdcid: u16,
+    /// SACK and congestion control.
+    pub ext: AckExt,
+}
+
+impl Ack {
+    /// Bytes of an ACK.
+    pub const LEN: usize = 12;
+    /// Bytes of an ACK_CC.
+    pub const LEN_CC: usize = 32;
+    /// Bytes of an ACK_CCX.
+    pub const LEN_CCX: usize = 40;
+
+    /// Bytes of the header.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        match self.ext {
+            AckExt::None => Self::LEN,
+            AckExt::Cc(_) => Self::LEN_CC,
+            AckExt::Ccx(_) => Self::LEN_CCX,
+        }
+    }
+
+    /// The PSN whose arrival made this ACK; `None` for the answer to a probe.
+    #[must_use]
+    pub const fn ack_psn(&self) -> Option<Psn> {
+        if self.probe { None } else { Some(self.cack_psn.offset(self.ack_psn_offset)) }
+    }
+
+    /// The echoed probe_opaque; `None` when this ACK does not answer a probe.
+    #[must_use]
+    pub const fn probe_opaque(&self) -> Option<u16> {
+        if self.probe { Some(self.ack_psn_offset.cast_unsigned()) } else { None }
+    }
+
+    /// The PSN of the SACK bitmap's bit 0, and the bitmap.
+    #[must_use]
+    pub const fn sack(&self) -> Option<(Psn, u64)> {
+        match self.ext {
+            AckExt::None => None,
+            AckExt::Cc(AckCc { sack_psn_offset, sack_bitmap, .. })
+            | AckExt::Ccx(AckCcx { sack_psn_offset, sack_bitmap, .. }) => {
+                Some((self.cack_psn.offset(sack_psn_offset), sack_bitmap))
+            }
+        }
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::len`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let kind = match self.ext {
+            AckExt::None => PdsType::Ack,
+            AckExt::Cc(_) => PdsType::AckCc,
+            AckExt::Ccx(_) => PdsType::AckCcx,
+        };
+        let request = (self.request as u8) << 1;
+        let flags = [
+            (flag::M, self.ce),
+            (flag::RETX, self.retx),
+            (flag::P, self.probe),
+            (request, true), // both bits at once
+        ];
+        let mut b = [0; Self::LEN_CCX];
+        b[0..2].copy_from_slice(&prologue(kind, self.next.to_u8(), &flags));
+        b[2..4].copy_from_slice(&self.ack_psn_offset.to_be_bytes());
+        b[4..8].copy_from_slice(&self.cack_psn.0.to_be_bytes());
+        b[8..10].copy_from_slice(&self.spdcid.to_be_bytes());
+        b[10..12].copy_from_slice(&self.dpdcid.to_be_bytes());
+        match &self.ext {
+            AckExt::None => {}
+            AckExt::Cc(cc) => {
+                b[13] = cc.mpr;
+                b[14..16].copy_from_slice(&cc.sack_psn_offset.to_be_bytes());
+                b[16..24].copy_from_slice(&cc.sack_bitmap.to_be_bytes());
+                let (cc_type, state) = cc.state.pack();
+                b[12] = cc_type << 4;
+                b[24..32].copy_from_slice(&state.to_be_bytes());
+            }
+            AckExt::Ccx(ccx) => {
+                b[12] = ccx.cc_type << 4;
+                b[13] = ccx.mpr;
+                b[14..16].copy_from_slice(&ccx.sack_psn_offset.to_be_bytes());
+                b[16..24].copy_from_slice(&ccx.sack_bitmap.to_be_bytes());
+                b[24..40].copy_from_slice(&ccx.state);
+            }
+        }
+        let len = self.len();
+        out[..len].copy_from_slice(&b[..len]);
+        len
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = AckView::new(bytes)?;
+        let next = next_header(view.next(), |next| {
+            matches!(
+                next,
+                NextHeader::None
+                    | NextHeader::Response
+                    | NextHeader::ResponseData
+                    | NextHeader::ResponseDataSmall
+            )
+        })?;
+        let flags = view.flags();
+        check_flags(flags, flag::M | flag::RETX | flag::P | flag::REQ)?;
+        let request = match (flags & flag::REQ) >> 1 {
+            0 => AckRequest::None,
+            1 => AckRequest::Clear,
+            2 => AckRequest::Close,
+            _ => return Err(ParseError::AckRequest),
+        };
+        if view.spdcid() == 0 {
+            return Err(ParseError::Spdcid);
+        }
+        if view.dpdcid() == 0 {
+            return Err(ParseError::Dpdcid);
+        }
+        let ext = match view.pds_type() {
+            7 => AckExt::None,
+            8 => AckExt::Cc(AckCc::read(AckCcView::new(bytes)?)?),
+            _ => AckExt::Ccx(AckCcx::read(AckCcxView::new(bytes)?)?),
+        };
+        Ok(Self {
+            next,
+            ce: has(flags, flag::M),
+            retx: has(flags, flag::RETX),
+            probe: has(flags, flag::P),
+            request,
+            ack_psn_offset: view.ack_psn_offset(),
+            cack_psn: Psn(view.cack_psn()),
+            spdcid: view.spdcid(),
+            dpdcid: view.dpdcid(),
+            ext,
+        })
+    }
+}
+
+impl CcState {
+    /// cc_type and the eight bytes of ack_cc_state.
+    const fn pack(&self) -> (u8, u64) {
+        match *self {
+            Self::Nscc(s) => {
+                let penalty = (s.restore_cwnd as u64) << 7 | (s.rcv_cwnd_pend & 0x7F) as u64;
+                let rcvd = (s.rcvd_bytes & 0x00FF_FFFF) as u64;
+                let time = s.service_time as u64;
+                (0, time << 48 | penalty << 40 | rcvd << 16 | s.ooo_count as u64)
+            }
+            Self::Credit { credit, ooo_count } => {
+                (1, ((credit & 0x00FF_FFFF) as u64) << 40 | ooo_count as u64)
+            }
+        }
+    }
+}
+
+impl AckCc {
+    #[inline]
+    const fn read(view: AckCcView<'_>) -> Result<Self, ParseError> {
+        if view.cc_flags() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let state = match view.cc_type() {
+            0 => CcState::Nscc(NsccState {
+                service_time: view.service_time(),
+                restore_cwnd: view.restore_cwnd(),
+                rcv_cwnd_pend: view.rcv_cwnd_pend(),
+                rcvd_bytes: view.rcvd_bytes(),
+                ooo_count: view.ooo_count(),
+            }),
+            1 if view.rcvd_bytes() != 0 => return Err(ParseError::Reserved),
+            1 => CcState::Credit { credit: view.credit(), ooo_count: view.ooo_count() },
+            _ => return Err(ParseError::CcType),
+        };
+        Ok(Self {
+            mpr: view.mpr(),
+            sack_psn_offset: view.sack_psn_offset(),
+            sack_bitmap: view.sack_bitmap(),
+            state,
+        })
+    }
+}
+
+impl AckCcx {
+    #[inline]
+    const fn read(view: AckCcxView<'_>) -> Result<Self, ParseError> {
+        if view.cc_flags() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        if matches!(view.cc_type(), 2..=13) {
+            return Err(ParseError::CcType);
+        }
+        Ok(Self {
+            cc_type: view.cc_type(),
+            mpr: view.mpr(),
+            sack_psn_offset: view.sack_psn_offset(),
+            sack_bitmap: view.sack_bitmap(),
+            state: view.state(),
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! Control packets, 16 bytes (table 3-38).
+
+use super::{Dest, check_flags, flag, has, prologue};
+use crate::base::Psn;
+use crate::codes::{ControlKind, PdsType};
+use crate::error::ParseError;
+use crate::view::{be16, be32, pds_view};
+
+pds_view! {
+    /// A control packet's header. `next` is its kind.
+    ControlView [16] types (11);
+    /// Echoed by the answer to a probe; reserved in the other kinds.
+    probe_opaque: u16 = |b| be16(b, 2);
+    /// Packet sequence number; its use depends on the kind.
+    psn: u32 = |b| be32(b, 4);
+    /// The sender's context id.
+    spdcid: u16 = |b| be16(b, 8);
+    /// The receiver's context id; with SYN as in a request.
+    dpdcid: u16 = |b| be16(b, 10);
+    /// Meaning depends on the kind.
+    payload: u32 = |b| be32(b, 12);
+}
+
+/// A control packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Control {
+    /// What it asks for.
+    pub kind: ControlKind,
+    /// The context is ROD: only for [`ControlKind::Noop`] and [`ControlKind::Negotiation`], which
+    /// may open one; false in the others.
+    pub isrod: bool,
+    /// This PSN was sent before.
+    pub retx: bool,
+    /// AR: acknowledge at once.
+    pub ack_request: bool,
+    /// Echoed by the answer; 0 except in a [`ControlKind::Probe`].
+    pub probe_opaque: u16,
+    /// CLOSE_COMMAND and CLOSE_REQUEST consume a new PSN, ACK_REQUEST repeats the one it asks
+    /// about, CLEAR uses 0.
+    pub psn: Psn,
+    /// The sender's context id, not 0.
+    pub spdcid: u16,
+    /// The receiver's context id, or SYN.
+    pub dest: Dest,
+    /// Meaning depends on the kind ([`ControlKind`]); 0 in NOOP, CLOSE_COMMAND and CLOSE_REQUEST.
+    pub payload: u32,
+}
+
+impl Control {
+    /// Bytes of the header.
+    pub const LEN: usize = 16;
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let flags = [
+            (flag::ISROD, self.isrod),
+            (flag::RETX, self.retx),
+            (flag::AR, self.ack_request),
+            (flag::SYN, self.dest.is_syn()),
+        ];
+        let mut b = [0; Self::LEN];
+        b[0..2].copy_from_slice(&prologue(PdsType::Control, self.kind.to_u8(), &flags));
+        b[2..4].copy_from_slice(&self.probe_opaque.to_be_bytes());
+        b[4..8].copy_from_slice(&self.psn.0.to_be_bytes());
+        b[8..10].copy_from_slice(&self.spdcid.to_be_bytes());
+        b[10..12].copy_from_slice(&self.dest.word().to_be_bytes());
+        b[12..16].copy_from_slice(&self.payload.to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        Self::LEN
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = ControlView::new(bytes)?;
+        let Some(kind) = ControlKind::from_u8(view.next()) else {
+            return Err(ParseError::ControlKind);
+        };
+        let flags = view.flags();
+        let opens = matches!(kind, ControlKind::Noop | ControlKind::Negotiation);
+        let isrod = if opens { flag::ISROD } else { 0 };
+        check_flags(flags, isrod | flag::RETX | flag::AR | flag::SYN)?;
+        if kind != ControlKind::Probe && view.probe_opaque() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        if view.spdcid() == 0 {
+            return Err(ParseError::Spdcid);
+        }
+        let empty = matches!(
+            kind,
+            ControlKind::Noop | ControlKind::CloseCommand | ControlKind::CloseRequest
+        );
+        if empty && view.payload() != 0 {
+            return Err(ParseError::ControlPayload);
+        }
+        Ok(Self {
+            kind,
+            isrod: has(flags, flag::ISROD),
+            retx: has(flags, flag::RETX),
+            ack_request: has(flags, flag::AR),
+            probe_opaque: view.probe_opaque(),
+            psn: Psn(view.psn()),
+            spdcid: view.spdcid(),
+            dest: Dest::read(view.dpdcid(), has(flags, flag::SYN))?,
+            payload: view.payload(),
+        })
+    }
+}

@@ -1,0 +1,185 @@
+//! Packets without a delivery context: RUDI, 8 bytes, and UUD, 4 bytes.
+
+use super::{check_flags, flag, has, next_header, prologue};
+use crate::codes::{NextHeader, PdsType};
+use crate::error::ParseError;
+use crate::view::{be16, be32, pds_view};
+
+pds_view! {
+    /// A RUDI request's or response's header.
+    RudiView [8] types (4 | 5);
+    /// Reserved.
+    reserved: u16 = |b| be16(b, 2);
+    /// Names the packet between its initiator and target.
+    packet_id: u32 = |b| be32(b, 4);
+}
+
+pds_view! {
+    /// A UUD request's header.
+    UudView [4] types (6);
+    /// Reserved.
+    reserved: u16 = |b| be16(b, 2);
+}
+
+/// A RUDI request: at least once, without a context.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RudiRequest {
+    /// The SES header behind it: a small, medium or standard request.
+    pub next: NextHeader,
+    /// This packet was sent before.
+    pub retx: bool,
+    /// Names the packet between its initiator and target.
+    pub packet_id: u32,
+}
+
+/// The answer to a RUDI request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RudiResponse {
+    /// The SES header behind it: a response.
+    pub next: NextHeader,
+    /// M: the request was marked CE.
+    pub ce: bool,
+    /// Echo of the request's RETX.
+    pub retx: bool,
+    /// The request's id.
+    pub packet_id: u32,
+}
+
+/// An unreliable request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Uud {
+    /// The SES header behind it: a small, medium or standard request.
+    pub next: NextHeader,
+}
+
+const fn is_request(next: NextHeader) -> bool {
+    matches!(next, NextHeader::RequestSmall | NextHeader::RequestMedium | NextHeader::RequestStd)
+}
+
+fn emit_rudi(out: &mut [u8], head: [u8; 2], packet_id: u32) -> usize {
+    let mut b = [0; 8];
+    b[0..2].copy_from_slice(&head);
+    b[4..8].copy_from_slice(&packet_id.to_be_bytes());
+    out[..8].copy_from_slice(&b);
+    8
+}
+
+impl RudiRequest {
+    /// Bytes of the header.
+    pub const LEN: usize = 8;
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let flags = [(flag::RETX, self.retx)];
+        emit_rudi(out, prologue(PdsType::RudiReq, self.next.to_u8(), &flags), self.packet_id)
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = RudiView::new(bytes)?;
+        if view.pds_type() != PdsType::RudiReq.to_u8() {
+            return Err(ParseError::Kind);
+        }
+        let next = next_header(view.next(), is_request)?;
+        check_flags(view.flags(), flag::RETX)?;
+        if view.reserved() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self { next, retx: has(view.flags(), flag::RETX), packet_id: view.packet_id() })
+    }
+}
+
+impl RudiResponse {
+    /// Bytes of the header.
+    pub const LEN: usize = 8;
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let flags = [(flag::M, self.ce), (flag::RETX, self.retx)];
+        emit_rudi(out, prologue(PdsType::RudiResp, self.next.to_u8(), &flags), self.packet_id)
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = RudiView::new(bytes)?;
+        if view.pds_type() != PdsType::RudiResp.to_u8() {
+            return Err(ParseError::Kind);
+        }
+        let next = next_header(view.next(), |next| next != NextHeader::None && !is_request(next))?;
+        check_flags(view.flags(), flag::M | flag::RETX)?;
+        if view.reserved() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self {
+            next,
+            ce: has(view.flags(), flag::M),
+            retx: has(view.flags(), flag::RETX),
+            packet_id: view.packet_id(),
+        })
+    }
+}
+
+impl Uud {
+    /// Bytes of the header.
+    pub const LEN: usize = 4;
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        out[..2].copy_from_slice(&prologue(PdsType::UudReq, self.next.to_u8(), &[]));
+        out[2..Self::LEN].fill(0);
+        Self::LEN
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = UudView::new(bytes)?;
+        let next = next_header(view.next(), is_request)?;
+        check_flags(view.flags(), 0)?;
+        if view.reserved() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self { next })
+    }
+}

@@ -1,0 +1,85 @@
+//! Packet delivery sublayer: the header that starts every UET packet.
+//!
+//! The prologue is `type[15:11] | next_hdr [10:7] | flags[6:0]`; a control packet has its kind in
+//! the place of `next_hdr`. Numbers are big-endian, headers packed.
+
+mod ack;
+mod control;
+mod datagram;
+mod nack;
+mod request;
+mod tss;
+
+pub use ack::{
+    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, NsccState,
+};
+pub use control::{Control, ControlView};
+pub use datagram::{RudiRequest, RudiResponse, RudiView, Uud, UudView};
+pub use nack::{Nack, NackCcx, NackView};
+pub use request::{Ccc, Dest, Mode, Request, RequestView};
+pub use tss::{Tss, TssView};
+
+use crate::codes::{NextHeader, PdsType};
+use crate::error::ParseError;
+
+/// Flag bits of the prologue. Some bits mean different things in different packets.
+pub(crate) mod flag {
+    /// CE echoed (ACK, NACK, RUDI response).
+    pub(crate) const M: u8 = 0x20;
+    /// The control packet is for a ROD context.
+    pub(crate) const ISROD: u8 = 0x20;
+    /// Retransmission, or the echo of one.
+    pub(crate) const RETX: u8 = 0x10;
+    /// ACK requested (request, control).
+    pub(crate) const AR: u8 = 0x08;
+    /// The ACK answers a probe.
+    pub(crate) const P: u8 = 0x08;
+    /// The NACK is for a RUDI packet.
+    pub(crate) const NT: u8 = 0x08;
+    /// The packet may open a context.
+    pub(crate) const SYN: u8 = 0x04;
+    /// The ACK's REQ field.
+    pub(crate) const REQ: u8 = 0x06;
+}
+
+/// The prologue's two bytes. Flags are given as (mask, condition).
+pub(crate) fn prologue(kind: PdsType, next: u8, flags: &[(u8, bool)]) -> [u8; 2] {
+    let mut bits = 0;
+    for &(mask, set) in flags {
+        if set {
+            bits |= mask;
+        }
+    }
+    let word = u16::from(kind.to_u8()) << 11 | u16::from(next) << 7 | u16::from(bits);
+    word.to_be_bytes()
+}
+
+/// The five bits of the type, the four of next_hdr, the seven of the flags.
+#[inline]
+pub(crate) const fn split(b0: u8, b1: u8) -> (u8, u8, u8) {
+    (b0 >> 3, (b0 & 0x07) << 1 | b1 >> 7, b1 & 0x7F)
+}
+
+/// Refuses flags outside `allowed`.
+#[inline]
+pub(crate) const fn check_flags(flags: u8, allowed: u8) -> Result<(), ParseError> {
+    if flags & !allowed == 0 { Ok(()) } else { Err(ParseError::Reserved) }
+}
+
+/// Looks `number` up and refuses what `allowed` does not hold.
+#[inline]
+pub(crate) fn next_header(
+    number: u8,
+    allowed: impl FnOnce(NextHeader) -> bool,
+) -> Result<NextHeader, ParseError> {
+    match NextHeader::from_u8(number) {
+        None => Err(ParseError::NextHeader),
+        Some(next) if allowed(next) => Ok(next),
+        Some(_) => Err(ParseError::NextHeaderContext),
+    }
+}
+
+#[inline]
+pub(crate) const fn has(flags: u8, mask: u8) -> bool {
+    flags & mask != 0
+}

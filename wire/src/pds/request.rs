@@ -1,0 +1,210 @@
+//! RUD and ROD requests (table 3-33), with and without congestion-control state.
+
+use super::{check_flags, flag, has, next_header, prologue};
+use crate::base::Psn;
+use crate::codes::{NextHeader, PdsType};
+use crate::error::ParseError;
+use crate::view::{be16, be16_signed, be24, be32, pds_view};
+
+pds_view! {
+    /// The 12 bytes that every RUD or ROD request starts with.
+    RequestView [12] types (2 | 3 | 13 | 14);
+    /// CLEAR_PSN - PSN, signed.
+    clear_psn_offset: i16 = |b| be16_signed(b, 2);
+    /// Packet sequence number.
+    psn: u32 = |b| be32(b, 4);
+    /// The sender's context id.
+    spdcid: u16 = |b| be16(b, 8);
+    /// The receiver's context id; with SYN `use_rsv_pdc[15], reserved[14:12], psn_offset[11:0]`.
+    dpdcid: u16 = |b| be16(b, 10);
+}
+
+/// Delivery mode of a context.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Reliable, in any order.
+    Rud,
+    /// Reliable, in order.
+    Rod,
+}
+
+/// Where a request or a control packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dest {
+    /// To the peer's context of this id (never 0).
+    Pdc(u16),
+    /// SYN: to the context that this packet may open.
+    Syn {
+        /// Take the context from the reserved pool.
+        use_rsv_pdc: bool,
+        /// PSN - Start_PSN, 12 bits.
+        psn_offset: u16,
+    },
+}
+
+impl Dest {
+    /// Largest psn_offset that the field holds.
+    pub const MAX_PSN_OFFSET: u16 = 0x0FFF;
+
+    #[inline]
+    pub(crate) const fn read(word: u16, syn: bool) -> Result<Self, ParseError> {
+        if syn {
+            if word & 0x7000 != 0 {
+                return Err(ParseError::Reserved);
+            }
+            return Ok(Self::Syn { use_rsv_pdc: word >> 15 == 1, psn_offset: word & 0x0FFF });
+        }
+        if word == 0 { Err(ParseError::Dpdcid) } else { Ok(Self::Pdc(word)) }
+    }
+
+    pub(crate) const fn word(self) -> u16 {
+        match self {
+            Self::Pdc(id) => id,
+            Self::Syn { use_rsv_pdc, psn_offset } => {
+                (use_rsv_pdc as u16) << 15 | psn_offset & Self::MAX_PSN_OFFSET
+            }
+        }
+    }
+
+    pub(crate) const fn is_syn(self) -> bool {
+        matches!(self, Self::Syn { .. })
+    }
+}
+
+/// Congestion-control state of a request (RUD_CC_REQ, ROD_CC_REQ).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ccc {
+    /// Congestion-control context.
+    pub ccc_id: u8,
+    /// Credit that the sender asks for, 24 bits.
+    pub credit_target: u32,
+}
+
+/// A RUD or ROD request. 12 bytes, 16 with [`Ccc`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Request {
+    /// RUD or ROD.
+    pub mode: Mode,
+    /// The SES header behind it: a request, RESPONSE_DATA or RESPONSE_DATA_SMALL.
+    pub next: NextHeader,
+    /// This PSN was sent before.
+    pub retx: bool,
+    /// AR: acknowledge at once.
+    pub ack_request: bool,
+    /// CLEAR_PSN - PSN, never positive: the responses of PSNs up to CLEAR_PSN may be forgotten.
+    pub clear_psn_offset: i16,
+    /// Packet sequence number.
+    pub psn: Psn,
+    /// The sender's context id, not 0.
+    pub spdcid: u16,
+    /// The receiver's context id, or SYN.
+    pub dest: Dest,
+    /// Congestion-control state; makes the packet a RUD_CC_REQ or ROD_CC_REQ.
+    pub ccc: Option<Ccc>,
+}
+
+impl Request {
+    /// Bytes of the header without [`Ccc`].
+    pub const LEN: usize = 12;
+    /// Bytes of the header with [`Ccc`].
+    pub const LEN_CC: usize = 16;
+
+    /// Bytes of the header.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        if self.ccc.is_some() { Self::LEN_CC } else { Self::LEN }
+    }
+
+    /// The PSN that the first packet of the context has, when this one is a SYN.
+    #[must_use]
+    pub const fn start_psn(&self) -> Option<Psn> {
+        match self.dest {
+            Dest::Syn { psn_offset, .. } => Some(self.psn.minus(psn_offset as u32)),
+            Dest::Pdc(_) => None,
+        }
+    }
+
+    /// Responses of PSNs up to this one are no longer needed.
+    #[must_use]
+    pub const fn clear_psn(&self) -> Psn {
+        self.psn.offset(self.clear_psn_offset)
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::len`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let kind = match (self.mode, self.ccc.is_some()) {
+            (Mode::Rud, false) => PdsType::RudReq,
+            (Mode::Rod, false) => PdsType::RodReq,
+            (Mode::Rud, true) => PdsType::RudCcReq,
+            (Mode::Rod, true) => PdsType::RodCcReq,
+        };
+        let flags = [
+            (flag::RETX, self.retx),
+            (flag::AR, self.ack_request),
+            (flag::SYN, self.dest.is_syn()),
+        ];
+        let mut b = [0; Self::LEN];
+        b[0..2].copy_from_slice(&prologue(kind, self.next.to_u8(), &flags));
+        b[2..4].copy_from_slice(&self.clear_psn_offset.to_be_bytes());
+        b[4..8].copy_from_slice(&self.psn.0.to_be_bytes());
+        b[8..10].copy_from_slice(&self.spdcid.to_be_bytes());
+        b[10..12].copy_from_slice(&self.dest.word().to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        if let Some(ccc) = self.ccc {
+            let word = u32::from(ccc.ccc_id) << 24 | ccc.credit_target & 0x00FF_FFFF;
+            out[Self::LEN..Self::LEN_CC].copy_from_slice(&word.to_be_bytes());
+        }
+        self.len()
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = RequestView::new(bytes)?;
+        let (mode, cc) = match view.pds_type() {
+            2 => (Mode::Rud, false),
+            3 => (Mode::Rod, false),
+            13 => (Mode::Rud, true),
+            _ => (Mode::Rod, true),
+        };
+        let next = next_header(view.next(), |next| {
+            !matches!(next, NextHeader::None | NextHeader::Response)
+        })?;
+        let flags = view.flags();
+        check_flags(flags, flag::RETX | flag::AR | flag::SYN)?;
+        if view.clear_psn_offset() > 0 {
+            return Err(ParseError::ClearPsnOffset);
+        }
+        if view.spdcid() == 0 {
+            return Err(ParseError::Spdcid);
+        }
+        let ccc = if cc {
+            let Some(b) = bytes.first_chunk::<{ Self::LEN_CC }>() else {
+                return Err(ParseError::Truncated);
+            };
+            Some(Ccc { ccc_id: b[12], credit_target: be24(b, 13) })
+        } else {
+            None
+        };
+        Ok(Self {
+            mode,
+            next,
+            retx: has(flags, flag::RETX),
+            ack_request: has(flags, flag::AR),
+            clear_psn_offset: view.clear_psn_offset(),
+            psn: Psn(view.psn()),
+            spdcid: view.spdcid(),
+            dest: Dest::read(view.dpdcid(), has(flags, flag::SYN))?,
+            ccc,
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! Small (20 bytes) and medium (32 bytes) requests: messages of one packet.
+
+use super::Extension;
+use super::std_request::{DC, EOM, HD, IE, REL, SOM};
+use crate::codes::Opcode;
+use crate::error::ParseError;
+use crate::view::{be16, be24, be32, be64, view};
+
+view! {
+    /// A small request's header.
+    SmallView [20] if |_b| true;
+    /// Reserved, 2 bits.
+    reserved: u8 = |b| b[0] >> 6;
+    /// Opcode, 6 bits (table 3-17).
+    opcode: u8 = |b| b[0] & 0x3F;
+    /// Version, 2 bits.
+    version: u8 = |b| b[1] >> 6;
+    /// DC, IE, REL, HD, EOM, SOM: 6 bits.
+    flags: u8 = |b| b[1] & 0x3F;
+    /// 2 reserved bits and the message's length.
+    request_length: u16 = |b| be16(b, 2);
+    /// Generation of the resource index.
+    ri_generation: u8 = |b| b[4];
+    /// JobID, 24 bits.
+    job_id: u32 = |b| be24(b, 5);
+    /// 4 reserved bits and PIDonFEP.
+    pid_on_fep: u16 = |b| be16(b, 8);
+    /// 4 reserved bits and the resource index.
+    resource_index: u16 = |b| be16(b, 10);
+    /// Small: offset in the target's buffer. Medium: the same, or with HD the header data.
+    buffer_offset: u64 = |b| be64(b, 12);
+}
+
+view! {
+    /// A medium request's header. Its first 20 bytes are a [`SmallView`].
+    MediumView [32] if |_b| true;
+    /// Who asks.
+    initiator: u32 = |b| be32(b, 20);
+    /// Tag or memory key.
+    match_bits: u64 = |b| be64(b, 24);
+}
+
+/// A small request: no message id, no tag. SOM and EOM are always set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SmallRequest {
+    /// What it asks for.
+    pub opcode: Opcode,
+    /// DC: answer when the data is globally visible.
+    pub delivery_complete: bool,
+    /// IE: the initiator met an error.
+    pub initiator_error: bool,
+    /// REL: PIDonFEP is relative to the job.
+    pub relative: bool,
+    /// Bytes of the message, 14 bits.
+    pub request_length: u16,
+    /// Generation of the resource index.
+    pub ri_generation: u8,
+    /// JobID, 24 bits.
+    pub job_id: u32,
+    /// Process on the endpoint, 12 bits.
+    pub pid_on_fep: u16,
+    /// Resource of the process, 12 bits.
+    pub resource_index: u16,
+    /// Offset in the target's buffer.
+    pub buffer_offset: u64,
+    /// What the opcode demands.
+    pub extension: Extension,
+}
+
+/// A medium request: no message id. SOM and EOM are always set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MediumRequest {
+    /// What it asks for.
+    pub opcode: Opcode,
+    /// DC: answer when the data is globally visible.
+    pub delivery_complete: bool,
+    /// IE: the initiator met an error.
+    pub initiator_error: bool,
+    /// REL: PIDonFEP is relative to the job.
+    pub relative: bool,
+    /// HD: bytes 12 to 19 are header data.
+    pub header_data_present: bool,
+    /// Bytes of the message, 14 bits.
+    pub request_length: u16,
+    /// Generation of the resource index.
+    pub ri_generation: u8,
+    /// JobID, 24 bits.
+    pub job_id: u32,
+    /// Process on the endpoint, 12 bits.
+    pub pid_on_fep: u16,
+    /// Resource of the process, 12 bits.
+    pub resource_index: u16,
+    /// Header data when `header_data_present`, else the offset in the target's buffer.
+    pub header_data_or_offset: u64,
+    /// Who asks.
+    pub initiator: u32,
+    /// Tag or memory key.
+    pub match_bits: u64,
+    /// What the opcode demands.
+    pub extension: Extension,
+}
+
+impl SmallRequest {
+    /// Bytes of the header without its extension.
+    pub const LEN: usize = 20;
+    /// Largest message: the length has 14 bits.
+    pub const MAX_LENGTH: u16 = 0x3FFF;
+
+    /// Bytes of the header with its extension.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN + self.extension.len()
+    }
+
+    /// Writes the header with its extension and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::len`].
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let mut b = [0; Self::LEN];
+        b[0] = self.opcode.to_u8();
+        b[1] = if self.delivery_complete { DC } else { 0 }
+            | if self.initiator_error { IE } else { 0 }
+            | if self.relative { REL } else { 0 }
+            | EOM
+            | SOM;
+        b[2..4].copy_from_slice(&(self.request_length & Self::MAX_LENGTH).to_be_bytes());
+        let job = u32::from(self.ri_generation) << 24 | self.job_id & 0x00FF_FFFF;
+        b[4..8].copy_from_slice(&job.to_be_bytes());
+        b[8..10].copy_from_slice(&(self.pid_on_fep & 0xFFF).to_be_bytes());
+        b[10..12].copy_from_slice(&(self.resource_index & 0xFFF).to_be_bytes());
+        b[12..20].copy_from_slice(&self.buffer_offset.to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        Self::LEN + self.extension.emit(&mut out[Self::LEN..])
+    }
+
+    /// Reads the header and its extension at the start of `bytes` and checks their rules.
+    ///
+    /// # Errors
+    /// The rule that they break.
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let mut request = Self::read_header(SmallView::new(bytes)?, 0)?;
+        request.extension = Extension::read(request.opcode, &bytes[Self::LEN..])?;
+        Ok(request)
+    }
+
+    /// The 20 bytes that small and medium requests share; the medium one also allows `HD`.
+    fn read_header(view: SmallView<'_>, hd: u8) -> Result<Self, ParseError> {
+        if view.version() != 0 {
+            return Err(ParseError::Version);
+        }
+        let opcode = Opcode::from_u8(view.opcode()).ok_or(ParseError::Opcode)?;
+        let flags = view.flags();
+        if flags & HD & !hd != 0 || view.reserved() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        if flags & (SOM | EOM) != SOM | EOM {
+            return Err(ParseError::SomEom);
+        }
+        let (pid_on_fep, resource_index) = (view.pid_on_fep(), view.resource_index());
+        let length = view.request_length();
+        if (pid_on_fep | resource_index) & 0xF000 != 0 || length > Self::MAX_LENGTH {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self {
+            opcode,
+            delivery_complete: flags & DC != 0,
+            initiator_error: flags & IE != 0,
+            relative: flags & REL != 0,
+            request_length: length,
+            ri_generation: view.ri_generation(),
+            job_id: view.job_id(),
+            pid_on_fep,
+            resource_index,
+            buffer_offset: view.buffer_offset(),
+            extension: Extension::None,
+        })
+    }
+}
+
+impl MediumRequest {
+    /// Bytes of the header without its extension.
+    pub const LEN: usize = 32;
+
+    /// Bytes of the header with its extension.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN + self.extension.len()
+    }
+
+    /// Writes the header with its extension and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::len`].
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let head = SmallRequest {
+            opcode: self.opcode,
+            delivery_complete: self.delivery_complete,
+            initiator_error: self.initiator_error,
+            relative: self.relative,
+            request_length: self.request_length,
+            ri_generation: self.ri_generation,
+            job_id: self.job_id,
+            pid_on_fep: self.pid_on_fep,
+            resource_index: self.resource_index,
+            buffer_offset: self.header_data_or_offset,
+            extension: Extension::None,
+        };
+        head.emit(out);
+        if self.header_data_present {
+            out[1] |= HD;
+        }
+        out[20..24].copy_from_slice(&self.initiator.to_be_bytes());
+        out[24..32].copy_from_slice(&self.match_bits.to_be_bytes());
+        Self::LEN + self.extension.emit(&mut out[Self::LEN..])
+    }
+
+    /// Reads the header and its extension at the start of `bytes` and checks their rules.
+    ///
+    /// # Errors
+    /// The rule that they break.
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = MediumView::new(bytes)?;
+        let small = SmallView::new(bytes)?;
+        let head = SmallRequest::read_header(small, HD)?;
+        Ok(Self {
+            opcode: head.opcode,
+            delivery_complete: head.delivery_complete,
+            initiator_error: head.initiator_error,
+            relative: head.relative,
+            header_data_present: small.flags() & HD != 0,
+            request_length: head.request_length,
+            ri_generation: head.ri_generation,
+            job_id: head.job_id,
+            pid_on_fep: head.pid_on_fep,
+            resource_index: head.resource_index,
+            header_data_or_offset: head.buffer_offset,
+            initiator: view.initiator(),
+            match_bits: view.match_bits(),
+            extension: Extension::read(head.opcode, &bytes[Self::LEN..])?,
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! Extension headers: what follows a request header, before the payload.
+
+use crate::codes::{AmoOp, AmoType, Opcode};
+use crate::error::ParseError;
+use crate::view::{be32, be64, be128, view};
+
+view! {
+    /// Atomic extension header.
+    AtomicView [4] if |_b| true;
+    /// Operation.
+    op: u8 = |b| b[0];
+    /// Data type.
+    data_type: u8 = |b| b[1];
+    /// Semantic control: 0x01 cacheable, 0x02 coherent with the CPU.
+    semantic_control: u8 = |b| b[2];
+    /// Reserved.
+    reserved: u8 = |b| b[3];
+}
+
+view! {
+    /// Compare-swap extension header. Its first 4 bytes are an [`AtomicView`].
+    CompareSwapView [36] if |b| matches!(b[0], 0x0D..=0x12);
+    /// Value to compare with, high half first.
+    compare: u128 = |b| be128(b, 4);
+    /// Value to store, high half first.
+    swap: u128 = |b| be128(b, 20);
+}
+
+view! {
+    /// Rendezvous extension header.
+    RendezvousView [24] if |_b| true;
+    /// Bytes of the message that the packets of the request carry.
+    eager_length: u32 = |b| be32(b, 0);
+    /// Generation of the resource to read from.
+    ri_generation: u8 = |b| b[4];
+    /// PIDonFEP to read from, 12 bits.
+    pid_on_fep: u16 = |b| (be32(b, 4) >> 12 & 0xFFF) as u16;
+    /// Resource index to read from, 12 bits.
+    resource_index: u16 = |b| (be32(b, 4) & 0xFFF) as u16;
+    /// Offset to read from.
+    read_offset: u64 = |b| be64(b, 8);
+    /// Memory key to read with.
+    memory_key: u64 = |b| be64(b, 16);
+}
+
+/// Atomic extension header, 4 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Atomic {
+    /// Operation.
+    pub op: AmoOp,
+    /// Type of the operands.
+    pub data_type: AmoType,
+    /// The target may cache the value.
+    pub cacheable: bool,
+    /// The result is coherent with the target's CPU.
+    pub cpu_coherent: bool,
+}
+
+/// Compare-swap extension header, 36 bytes. Operands are right-aligned: a 4-byte value is in the
+/// low 32 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CompareSwap {
+    /// Operation ([`AmoOp::is_compare_swap`]) and type.
+    pub atomic: Atomic,
+    /// Value to compare with.
+    pub compare: u128,
+    /// Value to store.
+    pub swap: u128,
+}
+
+/// Rendezvous extension header, 24 bytes: where the receiver reads the rest of the message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rendezvous {
+    /// Bytes of the message that the packets of the request carry; at most request_length.
+    pub eager_length: u32,
+    /// Generation of the resource to read from.
+    pub ri_generation: u8,
+    /// PIDonFEP to read from, 12 bits.
+    pub pid_on_fep: u16,
+    /// Resource index to read from, 12 bits.
+    pub resource_index: u16,
+    /// Offset to read from.
+    pub read_offset: u64,
+    /// Memory key to read with.
+    pub memory_key: u64,
+}
+
+/// The extension header that the opcode demands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Extension {
+    /// None: the opcode has none, or the packet is a continuation.
+    #[default]
+    None,
+    /// [`Opcode::is_atomic`].
+    Atomic(Atomic),
+    /// [`Opcode::is_atomic`] and [`AmoOp::is_compare_swap`].
+    CompareSwap(CompareSwap),
+    /// [`Opcode::is_rendezvous`].
+    Rendezvous(Rendezvous),
+}
+
+impl Atomic {
+    /// Bytes of the header.
+    pub const LEN: usize = 4;
+
+    fn bytes(&self) -> [u8; Self::LEN] {
+        let control = u8::from(self.cacheable) | u8::from(self.cpu_coherent) << 1;
+        [self.op.to_u8(), self.data_type.to_u8(), control, 0]
+    }
+
+    fn read(view: AtomicView<'_>) -> Result<Self, ParseError> {
+        let op = AmoOp::from_u8(view.op()).ok_or(ParseError::Amo)?;
+        let data_type = AmoType::from_u8(view.data_type()).ok_or(ParseError::Amo)?;
+        let control = view.semantic_control();
+        if control & !0x03 != 0 || view.reserved() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let (cacheable, cpu_coherent) = (control & 1 != 0, control & 2 != 0);
+        Ok(Self { op, data_type, cacheable, cpu_coherent })
+    }
+}
+
+impl CompareSwap {
+    /// Bytes of the header.
+    pub const LEN: usize = 36;
+}
+
+impl Rendezvous {
+    /// Bytes of the header.
+    pub const LEN: usize = 24;
+}
+
+impl Extension {
+    /// Bytes of the header.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // `Extension::None` is the empty one
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Atomic(_) => Atomic::LEN,
+            Self::CompareSwap(_) => CompareSwap::LEN,
+            Self::Rendezvous(_) => Rendezvous::LEN,
+        }
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::len`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        match self {
+            Self::None => {}
+            Self::Atomic(a) => out[..Atomic::LEN].copy_from_slice(&a.bytes()),
+            Self::CompareSwap(c) => {
+                out[..4].copy_from_slice(&c.atomic.bytes());
+                out[4..20].copy_from_slice(&c.compare.to_be_bytes());
+                out[20..36].copy_from_slice(&c.swap.to_be_bytes());
+            }
+            Self::Rendezvous(r) => {
+                let word = u32::from(r.ri_generation) << 24
+                    | u32::from(r.pid_on_fep & 0xFFF) << 12
+                    | u32::from(r.resource_index & 0xFFF);
+                out[0..4].copy_from_slice(&r.eager_length.to_be_bytes());
+                out[4..8].copy_from_slice(&word.to_be_bytes());
+                out[8..16].copy_from_slice(&r.read_offset.to_be_bytes());
+                out[16..24].copy_from_slice(&r.memory_key.to_be_bytes());
+            }
+        }
+        self.len()
+    }
+
+    /// Reads the header that `opcode` demands at the start of `bytes`; [`Extension::None`] for an
+    /// opcode without one.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, ParseError> {
+        if opcode.is_rendezvous() {
+            let view = RendezvousView::new(bytes)?;
+            return Ok(Self::Rendezvous(Rendezvous {
+                eager_length: view.eager_length(),
+                ri_generation: view.ri_generation(),
+                pid_on_fep: view.pid_on_fep(),
+                resource_index: view.resource_index(),
+                read_offset: view.read_offset(),
+                memory_key: view.memory_key(),
+            }));
+        }
+        if !opcode.is_atomic() {
+            return Ok(Self::None);
+        }
+        let atomic = Atomic::read(AtomicView::new(bytes)?)?;
+        if !atomic.op.is_compare_swap() {
+            return Ok(Self::Atomic(atomic));
+        }
+        let view = CompareSwapView::new(bytes)?;
+        let (compare, swap) = (view.compare(), view.swap());
+        Ok(Self::CompareSwap(CompareSwap { atomic, compare, swap }))
+    }
+}

@@ -1,0 +1,333 @@
+//! Responses (table 3-11): without data 12 bytes, with data 20, with small data 12.
+
+use crate::codes::{List, ResponseOpcode, ReturnCode};
+use crate::error::ParseError;
+use crate::view::{be16, be24, be32, view};
+
+view! {
+    /// A response's header.
+    ResponseView [12] if |_b| true;
+    /// List, 2 bits (table 3-20).
+    list: u8 = |b| b[0] >> 6;
+    /// Opcode, 6 bits (table 3-18).
+    opcode: u8 = |b| b[0] & 0x3F;
+    /// Version, 2 bits.
+    version: u8 = |b| b[1] >> 6;
+    /// Return code, 6 bits (table 3-19).
+    return_code: u8 = |b| b[1] & 0x3F;
+    /// Message id of the request.
+    message_id: u16 = |b| be16(b, 2);
+    /// Generation of the resource index.
+    ri_generation: u8 = |b| b[4];
+    /// JobID, 24 bits.
+    job_id: u32 = |b| be24(b, 5);
+    /// Bytes that the request moved.
+    modified_length: u32 = |b| be32(b, 8);
+}
+
+view! {
+    /// The header of a response with data.
+    ResponseDataView [20] if |_b| true;
+    /// List, 2 bits (table 3-20).
+    list: u8 = |b| b[0] >> 6;
+    /// Opcode, 6 bits (table 3-18).
+    opcode: u8 = |b| b[0] & 0x3F;
+    /// Version, 2 bits.
+    version: u8 = |b| b[1] >> 6;
+    /// Return code, 6 bits (table 3-19).
+    return_code: u8 = |b| b[1] & 0x3F;
+    /// Message id of the response.
+    response_message_id: u16 = |b| be16(b, 2);
+    /// Reserved.
+    reserved: u8 = |b| b[4];
+    /// JobID, 24 bits.
+    job_id: u32 = |b| be24(b, 5);
+    /// Message id of the read request.
+    read_request_message_id: u16 = |b| be16(b, 8);
+    /// 2 reserved bits and the payload's length.
+    payload_length: u16 = |b| be16(b, 10);
+    /// Bytes that the request moves.
+    modified_length: u32 = |b| be32(b, 12);
+    /// Where in the message the payload belongs.
+    message_offset: u32 = |b| be32(b, 16);
+}
+
+view! {
+    /// The header of a response with small data.
+    ResponseDataSmallView [12] if |_b| true;
+    /// List, 2 bits (table 3-20).
+    list: u8 = |b| b[0] >> 6;
+    /// Opcode, 6 bits (table 3-18).
+    opcode: u8 = |b| b[0] & 0x3F;
+    /// Version, 2 bits.
+    version: u8 = |b| b[1] >> 6;
+    /// Return code, 6 bits (table 3-19).
+    return_code: u8 = |b| b[1] & 0x3F;
+    /// 2 reserved bits and the payload's length.
+    payload_length: u16 = |b| be16(b, 2);
+    /// Reserved.
+    reserved: u8 = |b| b[4];
+    /// JobID, 24 bits.
+    job_id: u32 = |b| be24(b, 5);
+    /// PSN of the request.
+    original_request_psn: u32 = |b| be32(b, 8);
+}
+
+/// A response without data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Response {
+    /// The list that took the message.
+    pub list: List,
+    /// Any but [`ResponseOpcode::ResponseWithData`].
+    pub opcode: ResponseOpcode,
+    /// How the request fared.
+    pub return_code: ReturnCode,
+    /// Message id of the request.
+    pub message_id: u16,
+    /// Generation of the resource index.
+    pub ri_generation: u8,
+    /// JobID, 24 bits.
+    pub job_id: u32,
+    /// Bytes that the request moved.
+    pub modified_length: u32,
+}
+
+/// A packet of the data that a read or a fetching atomic asked for. Its opcode is
+/// [`ResponseOpcode::ResponseWithData`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ResponseData {
+    /// The list that took the message.
+    pub list: List,
+    /// How the request fared.
+    pub return_code: ReturnCode,
+    /// Message id of the response.
+    pub response_message_id: u16,
+    /// JobID, 24 bits.
+    pub job_id: u32,
+    /// Message id of the read request.
+    pub read_request_message_id: u16,
+    /// Bytes of the payload, 14 bits.
+    pub payload_length: u16,
+    /// Bytes that the request moves.
+    pub modified_length: u32,
+    /// Where in the message the payload belongs.
+    pub message_offset: u32,
+}
+
+/// The data that a request of one packet asked for. Its opcode is
+/// [`ResponseOpcode::ResponseWithData`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ResponseDataSmall {
+    /// The list that took the message.
+    pub list: List,
+    /// How the request fared.
+    pub return_code: ReturnCode,
+    /// Bytes of the payload, 14 bits.
+    pub payload_length: u16,
+    /// JobID, 24 bits.
+    pub job_id: u32,
+    /// PSN of the request.
+    pub original_request_psn: u32,
+}
+
+/// Payload lengths have 14 bits.
+const MAX_LENGTH: u16 = 0x3FFF;
+
+const fn first_bytes(list: List, opcode: ResponseOpcode, code: ReturnCode) -> [u8; 2] {
+    [list.to_u8() << 6 | opcode.to_u8(), code.to_u8() & 0x3F]
+}
+
+/// What the three headers start with, checked: version, list, opcode, return code.
+#[inline]
+fn read_first(
+    b0: u8,
+    b1: u8,
+    with_data: bool,
+) -> Result<(List, ResponseOpcode, ReturnCode), ParseError> {
+    if b1 >> 6 != 0 {
+        return Err(ParseError::Version);
+    }
+    let opcode = ResponseOpcode::from_u8(b0 & 0x3F).ok_or(ParseError::Opcode)?;
+    if (opcode == ResponseOpcode::ResponseWithData) != with_data {
+        return Err(ParseError::OpcodeContext);
+    }
+    let return_code = ReturnCode::from_u8(b1 & 0x3F).ok_or(ParseError::ReturnCode)?;
+    let list = match b0 >> 6 {
+        0 => List::Expected,
+        1 => List::Overflow,
+        2 => List::Vendor2,
+        _ => List::Vendor3,
+    };
+    Ok((list, opcode, return_code))
+}
+
+impl Response {
+    /// Bytes of the header.
+    pub const LEN: usize = 12;
+
+    /// The response that the PDS gives when the message layer has said nothing.
+    #[must_use]
+    pub const fn default_for(message_id: u16) -> Self {
+        Self {
+            list: List::Expected,
+            opcode: ResponseOpcode::Default,
+            return_code: ReturnCode::Null,
+            message_id,
+            ri_generation: 0,
+            job_id: 0,
+            modified_length: 0,
+        }
+    }
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let mut b = [0; Self::LEN];
+        b[0..2].copy_from_slice(&first_bytes(self.list, self.opcode, self.return_code));
+        b[2..4].copy_from_slice(&self.message_id.to_be_bytes());
+        let job = u32::from(self.ri_generation) << 24 | self.job_id & 0x00FF_FFFF;
+        b[4..8].copy_from_slice(&job.to_be_bytes());
+        b[8..12].copy_from_slice(&self.modified_length.to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        Self::LEN
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = ResponseView::new(bytes)?;
+        let b = view.bytes();
+        let (list, opcode, return_code) = read_first(b[0], b[1], false)?;
+        Ok(Self {
+            list,
+            opcode,
+            return_code,
+            message_id: view.message_id(),
+            ri_generation: view.ri_generation(),
+            job_id: view.job_id(),
+            modified_length: view.modified_length(),
+        })
+    }
+}
+
+impl ResponseData {
+    /// Bytes of the header.
+    pub const LEN: usize = 20;
+    /// Largest payload: the length has 14 bits.
+    pub const MAX_PAYLOAD: u16 = MAX_LENGTH;
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let opcode = ResponseOpcode::ResponseWithData;
+        let mut b = [0; Self::LEN];
+        b[0..2].copy_from_slice(&first_bytes(self.list, opcode, self.return_code));
+        b[2..4].copy_from_slice(&self.response_message_id.to_be_bytes());
+        b[4..8].copy_from_slice(&(self.job_id & 0x00FF_FFFF).to_be_bytes());
+        b[8..10].copy_from_slice(&self.read_request_message_id.to_be_bytes());
+        b[10..12].copy_from_slice(&(self.payload_length & MAX_LENGTH).to_be_bytes());
+        b[12..16].copy_from_slice(&self.modified_length.to_be_bytes());
+        b[16..20].copy_from_slice(&self.message_offset.to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        Self::LEN
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = ResponseDataView::new(bytes)?;
+        let b = view.bytes();
+        let (list, _, return_code) = read_first(b[0], b[1], true)?;
+        if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self {
+            list,
+            return_code,
+            response_message_id: view.response_message_id(),
+            job_id: view.job_id(),
+            read_request_message_id: view.read_request_message_id(),
+            payload_length: view.payload_length(),
+            modified_length: view.modified_length(),
+            message_offset: view.message_offset(),
+        })
+    }
+}
+
+impl ResponseDataSmall {
+    /// Bytes of the header.
+    pub const LEN: usize = 12;
+    /// Largest payload: the length has 14 bits.
+    pub const MAX_PAYLOAD: u16 = MAX_LENGTH;
+
+    /// Bytes of the header: [`Self::LEN`].
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::LEN`].
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let opcode = ResponseOpcode::ResponseWithData;
+        let mut b = [0; Self::LEN];
+        b[0..2].copy_from_slice(&first_bytes(self.list, opcode, self.return_code));
+        b[2..4].copy_from_slice(&(self.payload_length & MAX_LENGTH).to_be_bytes());
+        b[4..8].copy_from_slice(&(self.job_id & 0x00FF_FFFF).to_be_bytes());
+        b[8..12].copy_from_slice(&self.original_request_psn.to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        Self::LEN
+    }
+
+    /// Reads the header at the start of `bytes` and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = ResponseDataSmallView::new(bytes)?;
+        let b = view.bytes();
+        let (list, _, return_code) = read_first(b[0], b[1], true)?;
+        if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self {
+            list,
+            return_code,
+            payload_length: view.payload_length(),
+            job_id: view.job_id(),
+            original_request_psn: view.original_request_psn(),
+        })
+    }
+}

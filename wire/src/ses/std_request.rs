@@ -1,0 +1,321 @@
+//! The standard request, 44 bytes (tables 3-8, 3-9).
+
+use super::{Extension, Payload, check_single, exactly, payload_rule};
+use crate::codes::Opcode;
+use crate::error::ParseError;
+use crate::view::{be16, be24, be32, be64, view};
+
+view! {
+    /// A standard request's header.
+    StdView [44] if |_b| true;
+    /// Reserved, 2 bits.
+    reserved: u8 = |b| b[0] >> 6;
+    /// Opcode, 6 bits (table 3-17).
+    opcode: u8 = |b| b[0] & 0x3F;
+    /// Version, 2 bits.
+    version: u8 = |b| b[1] >> 6;
+    /// DC, IE, REL, HD, EOM, SOM: 6 bits.
+    flags: u8 = |b| b[1] & 0x3F;
+    /// Message id.
+    message_id: u16 = |b| be16(b, 2);
+    /// Generation of the resource index.
+    ri_generation: u8 = |b| b[4];
+    /// JobID, 24 bits.
+    job_id: u32 = |b| be24(b, 5);
+    /// 4 reserved bits and PIDonFEP.
+    pid_on_fep: u16 = |b| be16(b, 8);
+    /// 4 reserved bits and the resource index.
+    resource_index: u16 = |b| be16(b, 10);
+    /// Offset in the target's buffer, or restart tokens.
+    buffer_offset: u64 = |b| be64(b, 12);
+    /// Who asks.
+    initiator: u32 = |b| be32(b, 20);
+    /// Tag or memory key, or restart tokens.
+    match_bits: u64 = |b| be64(b, 24);
+    /// SOM: header data.
+    header_data: u64 = |b| be64(b, 32);
+    /// Not SOM: 18 reserved bits and the payload's length.
+    payload_length: u32 = |b| be32(b, 32);
+    /// Not SOM: where in the message the payload belongs.
+    message_offset: u32 = |b| be32(b, 36);
+    /// Bytes of the whole message.
+    request_length: u32 = |b| be32(b, 40);
+}
+
+pub(super) const DC: u8 = 0x20;
+pub(super) const IE: u8 = 0x10;
+pub(super) const REL: u8 = 0x08;
+pub(super) const HD: u8 = 0x04;
+pub(super) const EOM: u8 = 0x02;
+pub(super) const SOM: u8 = 0x01;
+
+/// Bytes 32 to 39, which differ between the first packet of a message and the others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StdBody {
+    /// SOM: the first packet.
+    First {
+        /// Meaningful when [`StdRequest::header_data_present`].
+        header_data: u64,
+    },
+    /// A later packet.
+    Next {
+        /// Bytes of this packet's payload, 14 bits.
+        payload_length: u16,
+        /// Where in the message they belong.
+        message_offset: u32,
+    },
+}
+
+/// A standard request. SOM is [`Self::som`], which follows from the body.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StdRequest {
+    /// What it asks for.
+    pub opcode: Opcode,
+    /// DC: answer when the data is globally visible.
+    pub delivery_complete: bool,
+    /// IE: the initiator met an error.
+    pub initiator_error: bool,
+    /// REL: PIDonFEP is relative to the job.
+    pub relative: bool,
+    /// HD: the message has header data.
+    pub header_data_present: bool,
+    /// Last packet of the message.
+    pub eom: bool,
+    /// First packet of the message: agrees with `body` ([`StdBody::First`]). [`Self::emit`] goes by
+    /// the body.
+    pub som: bool,
+    /// Names the message.
+    pub message_id: u16,
+    /// Generation of the resource index.
+    pub ri_generation: u8,
+    /// JobID, 24 bits.
+    pub job_id: u32,
+    /// Process on the endpoint, 12 bits.
+    pub pid_on_fep: u16,
+    /// Resource of the process, 12 bits.
+    pub resource_index: u16,
+    /// Offset in the target's buffer; restart tokens in a deferrable send
+    /// ([`Self::restart_tokens`]).
+    pub buffer_offset: u64,
+    /// Who asks.
+    pub initiator: u32,
+    /// Tag, or memory key; restart tokens in DEFERRABLE_RTR.
+    pub match_bits: u64,
+    /// Bytes 32 to 39.
+    pub body: StdBody,
+    /// Bytes of the whole message.
+    pub request_length: u32,
+    /// What the opcode demands; a continuation (not SOM) may go without.
+    pub extension: Extension,
+}
+
+impl StdRequest {
+    /// Bytes of the header without its extension.
+    pub const LEN: usize = 44;
+    /// Largest payload of a packet that is not the first: the length has 14 bits.
+    pub const MAX_NEXT_PAYLOAD: u16 = 0x3FFF;
+
+    /// Bytes of the header with its extension.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a header is never empty
+    pub const fn len(&self) -> usize {
+        Self::LEN + self.extension.len()
+    }
+
+    /// Where in the message the payload belongs.
+    #[inline]
+    #[must_use]
+    pub const fn message_offset(&self) -> u32 {
+        match self.body {
+            StdBody::First { .. } => 0,
+            StdBody::Next { message_offset, .. } => message_offset,
+        }
+    }
+
+    /// The initiator's and the target's restart token, in a deferrable request.
+    #[must_use]
+    pub const fn restart_tokens(&self) -> Option<(u32, u32)> {
+        let word = match self.opcode {
+            Opcode::DeferrableSend | Opcode::DeferrableTsend => self.buffer_offset,
+            Opcode::DeferrableRtr => self.match_bits,
+            _ => return None,
+        };
+        Some(((word >> 32) as u32, (word & 0xFFFF_FFFF) as u32))
+    }
+
+    /// Writes the header with its extension and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Self::len`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let mut b = [0; Self::LEN];
+        b[0] = self.opcode.to_u8();
+        b[1] = if self.delivery_complete { DC } else { 0 }
+            | if self.initiator_error { IE } else { 0 }
+            | if self.relative { REL } else { 0 }
+            | if self.header_data_present { HD } else { 0 }
+            | if self.eom { EOM } else { 0 };
+        b[2..4].copy_from_slice(&self.message_id.to_be_bytes());
+        let job = u32::from(self.ri_generation) << 24 | self.job_id & 0x00FF_FFFF;
+        b[4..8].copy_from_slice(&job.to_be_bytes());
+        b[8..10].copy_from_slice(&(self.pid_on_fep & 0xFFF).to_be_bytes());
+        b[10..12].copy_from_slice(&(self.resource_index & 0xFFF).to_be_bytes());
+        b[12..20].copy_from_slice(&self.buffer_offset.to_be_bytes());
+        b[20..24].copy_from_slice(&self.initiator.to_be_bytes());
+        b[24..32].copy_from_slice(&self.match_bits.to_be_bytes());
+        match self.body {
+            StdBody::First { header_data } => {
+                b[1] |= SOM;
+                b[32..40].copy_from_slice(&header_data.to_be_bytes());
+            }
+            StdBody::Next { payload_length, message_offset } => {
+                let length = payload_length & Self::MAX_NEXT_PAYLOAD;
+                b[34..36].copy_from_slice(&length.to_be_bytes());
+                b[36..40].copy_from_slice(&message_offset.to_be_bytes());
+            }
+        }
+        b[40..44].copy_from_slice(&self.request_length.to_be_bytes());
+        out[..Self::LEN].copy_from_slice(&b);
+        Self::LEN + self.extension.emit(&mut out[Self::LEN..])
+    }
+
+    /// Reads the header at the start of `bytes`, which end where the packet ends, and checks its
+    /// rules. A continuation whose payload_length fills the packet has no extension header.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let view = StdView::new(bytes)?;
+        let mut request = Self::read_header(view)?;
+        let rest = &bytes[Self::LEN..];
+        let bare = match request.body {
+            StdBody::First { .. } => false,
+            StdBody::Next { payload_length, .. } => rest.len() == usize::from(payload_length),
+        };
+        if !bare {
+            request.extension = Extension::read(request.opcode, rest)?;
+        }
+        Ok(request)
+    }
+
+    /// The 44 bytes, without extension.
+    #[inline]
+    pub(crate) fn read_header(view: StdView<'_>) -> Result<Self, ParseError> {
+        if view.version() != 0 {
+            return Err(ParseError::Version);
+        }
+        let opcode = Opcode::from_u8(view.opcode()).ok_or(ParseError::Opcode)?;
+        let (pid_on_fep, resource_index) = (view.pid_on_fep(), view.resource_index());
+        if view.reserved() != 0 || (pid_on_fep | resource_index) & 0xF000 != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let flags = view.flags();
+        let som = flags & SOM != 0;
+        let body = if som {
+            StdBody::First { header_data: view.header_data() }
+        } else {
+            let Ok(payload_length @ 0..=Self::MAX_NEXT_PAYLOAD) =
+                u16::try_from(view.payload_length())
+            else {
+                return Err(ParseError::Reserved);
+            };
+            StdBody::Next { payload_length, message_offset: view.message_offset() }
+        };
+        Ok(Self {
+            opcode,
+            delivery_complete: flags & DC != 0,
+            initiator_error: flags & IE != 0,
+            relative: flags & REL != 0,
+            header_data_present: flags & HD != 0,
+            eom: flags & EOM != 0,
+            som,
+            message_id: view.message_id(),
+            ri_generation: view.ri_generation(),
+            job_id: view.job_id(),
+            pid_on_fep,
+            resource_index,
+            buffer_offset: view.buffer_offset(),
+            initiator: view.initiator(),
+            match_bits: view.match_bits(),
+            body,
+            request_length: view.request_length(),
+            extension: Extension::None,
+        })
+    }
+
+    /// Checks the payload's length against the header's lengths.
+    #[inline]
+    pub(super) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
+        let length = self.request_length;
+        match self.body {
+            StdBody::First { .. } if self.eom => {
+                check_single(self.opcode, length, &self.extension, len)
+            }
+            StdBody::First { .. } => self.check_first(len),
+            StdBody::Next { payload_length, message_offset } => {
+                self.check_next(len, payload_length, message_offset)
+            }
+        }
+    }
+
+    /// The bytes of the message that its packets carry; `None` when this packet does not say: the
+    /// continuation of a rendezvous that left the extension header out.
+    fn carried(&self) -> Result<Option<u32>, ParseError> {
+        match &self.extension {
+            Extension::Rendezvous(r) if r.eager_length > self.request_length => {
+                Err(ParseError::Length)
+            }
+            Extension::Rendezvous(r) => Ok(Some(r.eager_length)),
+            _ if self.opcode.is_rendezvous() => Ok(None),
+            _ => Ok(Some(self.request_length)),
+        }
+    }
+
+    /// The first of several packets: something, but not all.
+    fn check_first(&self, len: usize) -> Result<(), ParseError> {
+        let carried = self.carried()?.unwrap_or(self.request_length);
+        match payload_rule(self.opcode, &self.extension) {
+            Payload::Unknown => Ok(()),
+            Payload::Absent => exactly(len, 0),
+            Payload::Optional if len == 0 => Ok(()),
+            Payload::AtMost if len as u64 <= u64::from(self.request_length) => Ok(()),
+            Payload::Message | Payload::Optional
+                if len > 0 && (len as u64) < u64::from(carried) && self.opcode != Opcode::NoOp =>
+            {
+                Ok(())
+            }
+            _ if self.opcode == Opcode::NoOp => exactly(len, self.request_length),
+            _ => Err(ParseError::Length),
+        }
+    }
+
+    /// A later packet: what it says, inside the message, with EOM at the end only.
+    fn check_next(&self, len: usize, here: u16, offset: u32) -> Result<(), ParseError> {
+        let carried = self.carried()?;
+        match payload_rule(self.opcode, &self.extension) {
+            Payload::Unknown => return Ok(()),
+            Payload::Absent => return exactly(len, 0),
+            Payload::Optional if len == 0 => return Ok(()),
+            Payload::AtMost => {
+                let fits = len as u64 <= u64::from(self.request_length);
+                let agrees = len == 0 || len == usize::from(here);
+                return if fits && agrees { Ok(()) } else { Err(ParseError::Length) };
+            }
+            Payload::Message | Payload::Optional => {}
+        }
+        if self.opcode == Opcode::NoOp {
+            return exactly(len, self.request_length);
+        }
+        exactly(len, here.into())?;
+        let end = u64::from(offset) + u64::from(here);
+        let fits = match carried {
+            None => end <= u64::from(self.request_length),
+            Some(carried) if self.eom => end == u64::from(carried),
+            Some(carried) => end < u64::from(carried),
+        };
+        if fits { Ok(()) } else { Err(ParseError::Length) }
+    }
+}

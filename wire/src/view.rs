@@ -1,0 +1,101 @@
+//! Checked views: a header's bytes, of the right length and kind, with an accessor per field.
+//!
+//! A view is a reference to a fixed-size array, so after the one length check in `new` no accessor
+//! can fail and none checks a bound. It shows the fields as they stand, reserved values included;
+//! the plain values ([`Request`](crate::Request) and the others) are read through the views and
+//! obey the rules besides.
+
+#[inline]
+pub(crate) const fn be16<const N: usize>(b: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([b[at], b[at + 1]])
+}
+
+#[inline]
+pub(crate) const fn be24<const N: usize>(b: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([0, b[at], b[at + 1], b[at + 2]])
+}
+
+#[inline]
+pub(crate) const fn be32<const N: usize>(b: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+#[inline]
+pub(crate) const fn be64<const N: usize>(b: &[u8; N], at: usize) -> u64 {
+    (be32(b, at) as u64) << 32 | be32(b, at + 4) as u64
+}
+
+#[inline]
+pub(crate) const fn be128<const N: usize>(b: &[u8; N], at: usize) -> u128 {
+    (be64(b, at) as u128) << 64 | be64(b, at + 8) as u128
+}
+
+/// The signed 16-bit offsets of ACKs and clears.
+#[inline]
+#[allow(clippy::cast_possible_wrap)] // two's complement is the encoding
+pub(crate) const fn be16_signed<const N: usize>(b: &[u8; N], at: usize) -> i16 {
+    be16(b, at) as i16
+}
+
+/// Declares a view: its length, which bytes it accepts, and its fields.
+macro_rules! view {
+    ($(#[$meta:meta])* $name:ident [$len:literal] if |$c:ident| $check:expr;
+     $($(#[$fmeta:meta])* $field:ident: $ty:ty = |$b:ident| $read:expr;)*) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name<'a>(&'a [u8; $len]);
+
+        impl<'a> $name<'a> {
+            /// Bytes of the header.
+            pub const LEN: usize = $len;
+
+            /// The header at the start of `bytes`.
+            ///
+            /// # Errors
+            /// [`ParseError::Truncated`](crate::ParseError::Truncated) when `bytes` is shorter than [`Self::LEN`],
+            /// [`ParseError::Kind`](crate::ParseError::Kind) when they hold another kind of header.
+            #[inline]
+            pub fn new(bytes: &'a [u8]) -> Result<Self, crate::ParseError> {
+                let Some($c) = bytes.first_chunk::<$len>() else {
+                    return Err(crate::ParseError::Truncated);
+                };
+                if $check { Ok(Self($c)) } else { Err(crate::ParseError::Kind) }
+            }
+
+            /// The header's bytes.
+            #[inline]
+            #[must_use]
+            pub const fn bytes(self) -> &'a [u8; $len] {
+                self.0
+            }
+
+            $(
+                $(#[$fmeta])*
+                #[inline]
+                #[must_use]
+                pub const fn $field(self) -> $ty {
+                    let $b = self.0;
+                    $read
+                }
+            )*
+        }
+    };
+}
+pub(crate) use view;
+
+/// The PDS views share the prologue.
+macro_rules! pds_view {
+    ($(#[$meta:meta])* $name:ident [$len:literal] types ($($types:tt)+); $($fields:tt)*) => {
+        crate::view::view! {
+            $(#[$meta])* $name [$len] if |b| matches!(b[0] >> 3, $($types)+);
+            /// PDS type, 5 bits (table 3-32).
+            pds_type: u8 = |b| b[0] >> 3;
+            /// next_hdr (table 3-16), 4 bits; in a control packet its kind (table 3-38).
+            next: u8 = |b| crate::pds::split(b[0], b[1]).1;
+            /// The prologue's 7 flag bits.
+            flags: u8 = |b| b[1] & 0x7F;
+            $($fields)*
+        }
+    };
+}
+pub(crate) use pds_view;
