@@ -52,6 +52,8 @@ def wildcards(check):
     """ANY_SOURCE and ANY_TAG: rank 0 collects what all others send, and each message says who it is."""
     rounds = 10 if check.quick else 50
     for size in (8, 2000, 40 * KIB):
+        # Rank 0 takes whatever comes: nobody may be in the next round yet.
+        WORLD.Barrier()
         if RANK:
             for i in range(rounds):
                 WORLD.Send(pattern(size, RANK * 1000 + i), 0, 100 + i)

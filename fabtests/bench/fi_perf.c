@@ -1,0 +1,413 @@
+/*
+ * Latency, bandwidth and message rate of tagged messages on one libfabric provider, between two processes of this host.
+ *
+ *   fi_perf [-p PROVIDER] [-a ADDRESS] [-u] MEASURE..
+ *
+ * MEASURE is lat:SIZE:ROUNDS    half round trip in microseconds, fi_tsend
+ *            latinj:SIZE:ROUNDS the same with fi_tinject
+ *            bw:SIZE:ROUNDS     gigabytes (1e9) a second, windows of 16 messages, the receiver's answer after each
+ *            rate:SIZE:ROUNDS   million messages a second, windows of 256
+ *            rateinj:SIZE:ROUNDS  the same with fi_tinject
+ *            verify:SIZE:ROUNDS messages whose contents are compared, both directions; prints the number of bytes
+ * PROVIDER   a name as in FI_PROVIDER, `udp;ofi_rxd` for a layered one (default: the first that fits)
+ * ADDRESS    the local address to use (default 127.0.0.1)
+ * -u         do not pin the processes to cores
+ *
+ * Prints one line `MEASURE VALUE` for each. The program forks before it touches libfabric, so the two sides are
+ * two processes with nothing in common; they exchange addresses through a socket pair. Receives are always posted
+ * before the sender may send: what is measured is the expected path, as in MPI benchmarks.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+enum { TAG_DATA = 1, TAG_ANSWER = 2, BW_WINDOW = 16, RATE_WINDOW = 256, MOST = 16 << 20 };
+
+static const char *provider, *address = "127.0.0.1";
+static int side; /* 0 measures and prints, 1 answers */
+static int channel;
+
+static struct fi_info *info;
+static struct fid_domain *domain;
+static struct fid_ep *ep;
+static struct fid_cq *cq;
+static struct fid_mr *mr;
+static void *desc;
+static fi_addr_t peer;
+static char *tx_buffer, *rx_buffer;
+
+/* Completions seen, and how many to expect: counted apart, so that a wait names what it waits for. */
+static uint64_t sent, received;
+/* fi_context for providers that ask for one; the pointer says which kind completed. */
+static struct fi_context2 *tx_contexts, *rx_contexts;
+static size_t tx_next, rx_next;
+
+static void fail(const char *what, ssize_t code)
+{
+	fprintf(stderr, "fi_perf: side %d: %s: %s\n", side, what, fi_strerror((int)-code));
+	exit(1);
+}
+
+static void check(const char *what, ssize_t code)
+{
+	if (code < 0)
+		fail(what, code);
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* A failure of the other side must not leave this one waiting for ever: at most so long without a completion. */
+enum { PATIENCE = 20 };
+static double deadline;
+
+static void progress(void)
+{
+	struct fi_cq_tagged_entry entries[16];
+	ssize_t n = fi_cq_read(cq, entries, 16);
+
+	if (n == -FI_EAGAIN) {
+		static unsigned idle;
+		/* Rarely enough that the clock costs nothing. */
+		if ((++idle & 0xffff) != 0)
+			return;
+		if (deadline == 0)
+			deadline = now() + PATIENCE;
+		if (now() > deadline) {
+			fprintf(stderr, "fi_perf: side %d: no progress (%lu sent, %lu received)\n", side, sent, received);
+			exit(1);
+		}
+		return;
+	}
+	if (n == -FI_EAVAIL) {
+		struct fi_cq_err_entry error = {0};
+		char text[256] = "";
+		fi_cq_readerr(cq, &error, 0);
+		fprintf(stderr, "fi_perf: side %d: completion error: %s (%s)\n", side, fi_strerror(error.err),
+			fi_cq_strerror(cq, error.prov_errno, error.err_data, text, sizeof text));
+		exit(1);
+	}
+	check("fi_cq_read", n);
+	deadline = 0;
+	for (ssize_t i = 0; i < n; i++) {
+		if (entries[i].flags & FI_RECV)
+			received++;
+		else
+			sent++;
+	}
+}
+
+#define RETRY(what, call)                     \
+	do {                                      \
+		ssize_t code_;                        \
+		while ((code_ = (call)) == -FI_EAGAIN) \
+			progress();                       \
+		check(what, code_);                   \
+	} while (0)
+
+static void post_receive(size_t offset, size_t size, uint64_t tag)
+{
+	void *context = &rx_contexts[rx_next++ % (4 * RATE_WINDOW)];
+	RETRY("fi_trecv", fi_trecv(ep, rx_buffer + offset, size, desc, peer, tag, 0, context));
+}
+
+static void post_send(size_t offset, size_t size, uint64_t tag)
+{
+	void *context = &tx_contexts[tx_next++ % (4 * RATE_WINDOW)];
+	RETRY("fi_tsend", fi_tsend(ep, tx_buffer + offset, size, desc, peer, tag, context));
+}
+
+static void inject(size_t size, uint64_t tag)
+{
+	RETRY("fi_tinject", fi_tinject(ep, tx_buffer, size, peer, tag));
+}
+
+static void wait_for(uint64_t *counter, uint64_t value)
+{
+	while (*counter < value)
+		progress();
+}
+
+/* The two sides in step, outside of libfabric. */
+static void meet(void)
+{
+	char byte = 0;
+	if (write(channel, &byte, 1) != 1 || read(channel, &byte, 1) != 1) {
+		fprintf(stderr, "fi_perf: side %d: the other side is gone\n", side);
+		exit(1);
+	}
+}
+
+static void exchange(const void *mine, void *theirs, size_t length)
+{
+	if (write(channel, mine, length) != (ssize_t)length)
+		exit(1);
+	for (size_t got = 0; got < length;) {
+		ssize_t n = read(channel, (char *)theirs + got, length - got);
+		if (n <= 0)
+			exit(1);
+		got += (size_t)n;
+	}
+}
+
+static void open_endpoint(void)
+{
+	struct fi_info *hints = fi_allocinfo();
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE, .size = 4 * RATE_WINDOW};
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .count = 1};
+	struct fid_fabric *fabric;
+	struct fid_av *av;
+	char mine[256] = "", theirs[256];
+	size_t length = sizeof mine;
+
+	hints->caps = FI_TAGGED;
+	hints->mode = FI_CONTEXT | FI_CONTEXT2;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	hints->tx_attr->msg_order = FI_ORDER_SAS;
+	hints->rx_attr->msg_order = FI_ORDER_SAS;
+	if (provider)
+		hints->fabric_attr->prov_name = strdup(provider);
+	check("fi_getinfo", fi_getinfo(FI_VERSION(1, 17), address, NULL, FI_SOURCE, hints, &info));
+	fi_freeinfo(hints);
+
+	check("fi_fabric", fi_fabric(info->fabric_attr, &fabric, NULL));
+	check("fi_domain", fi_domain(fabric, info, &domain, NULL));
+	check("fi_cq_open", fi_cq_open(domain, &cq_attr, &cq, NULL));
+	check("fi_av_open", fi_av_open(domain, &av_attr, &av, NULL));
+	check("fi_endpoint", fi_endpoint(domain, info, &ep, NULL));
+	check("fi_ep_bind", fi_ep_bind(ep, &av->fid, 0));
+	check("fi_ep_bind", fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+	check("fi_enable", fi_enable(ep));
+
+	check("fi_getname", fi_getname(&ep->fid, mine, &length));
+	exchange(mine, theirs, sizeof mine);
+	if (fi_av_insert(av, theirs, 1, &peer, 0, NULL) != 1)
+		fail("fi_av_insert", -FI_EADDRNOTAVAIL);
+
+	/* One allocation for both directions: one registration for the providers that want one. */
+	if (posix_memalign((void **)&tx_buffer, 4096, 2 * (size_t)MOST))
+		fail("posix_memalign", -FI_ENOMEM);
+	rx_buffer = tx_buffer + MOST;
+	memset(tx_buffer, 0, 2 * (size_t)MOST);
+	if (info->domain_attr->mr_mode & FI_MR_LOCAL) {
+		check("fi_mr_reg", fi_mr_reg(domain, tx_buffer, 2 * (size_t)MOST, FI_SEND | FI_RECV, 0, 1, 0, &mr, NULL));
+		desc = fi_mr_desc(mr);
+	}
+	tx_contexts = calloc(4 * RATE_WINDOW, sizeof *tx_contexts);
+	rx_contexts = calloc(4 * RATE_WINDOW, sizeof *rx_contexts);
+	if (!tx_contexts || !rx_contexts)
+		fail("calloc", -FI_ENOMEM);
+}
+
+/* Side 0 sends, side 1 answers: half of the mean round trip, in microseconds. */
+static double latency(size_t size, int rounds, int injected)
+{
+	int warm_up = rounds / 10 + 10;
+	double begin = 0;
+
+	if (injected && size > info->tx_attr->inject_size)
+		fail("the size is over the provider's inject limit", -FI_EINVAL);
+	if (side == 1)
+		post_receive(0, size, TAG_DATA);
+	meet();
+	for (int i = -warm_up; i < rounds; i++) {
+		if (i == 0)
+			begin = now();
+		if (side == 0)
+			post_receive(0, size, TAG_DATA);
+		else {
+			wait_for(&received, rx_next);
+			if (i + 1 < rounds)
+				post_receive(0, size, TAG_DATA);
+		}
+		if (injected)
+			inject(size, TAG_DATA);
+		else
+			post_send(0, size, TAG_DATA);
+		if (side == 0)
+			wait_for(&received, rx_next);
+		wait_for(&sent, tx_next);
+	}
+	return (now() - begin) / rounds / 2 * 1e6;
+}
+
+/* Side 0 sends windows, side 1 answers each with an empty message once its receives for the next are posted. */
+static double windows(size_t size, int rounds, int window, int injected)
+{
+	int warm_up = rounds / 10 + 2;
+	size_t stride = size * (size_t)window <= MOST ? size : 0;
+	double begin = 0;
+
+	if (side == 1)
+		for (int i = 0; i < window; i++)
+			post_receive(stride * (size_t)i, size, TAG_DATA);
+	meet();
+	for (int turn = -warm_up; turn < rounds; turn++) {
+		if (turn == 0)
+			begin = now();
+		if (side == 0) {
+			post_receive(0, 0, TAG_ANSWER);
+			for (int i = 0; i < window; i++) {
+				if (injected)
+					inject(size, TAG_DATA);
+				else
+					post_send(stride * (size_t)i, size, TAG_DATA);
+			}
+			wait_for(&sent, tx_next);
+			wait_for(&received, rx_next);
+		} else {
+			wait_for(&received, rx_next);
+			if (turn + 1 < rounds)
+				for (int i = 0; i < window; i++)
+					post_receive(stride * (size_t)i, size, TAG_DATA);
+			post_send(0, 0, TAG_ANSWER);
+			wait_for(&sent, tx_next);
+		}
+	}
+	return (double)rounds * window / (now() - begin);
+}
+
+/* A byte that depends on its offset and on the message. */
+static unsigned char byte_at(size_t offset, unsigned message)
+{
+	uint64_t x = (offset / 8 + 1) * 0x9E3779B97F4A7C15u + message * 0xBF58476D1CE4E5B9u;
+	x ^= x >> 31;
+	return (unsigned char)(x >> (offset % 8 * 8));
+}
+
+/* Both sides send to each other and compare: the bytes that were right. */
+static double verify(size_t size, int rounds)
+{
+	double bytes = 0;
+
+	for (int turn = 0; turn < rounds; turn++) {
+		for (size_t i = 0; i < size; i++)
+			tx_buffer[i] = (char)byte_at(i, (unsigned)(2 * turn + side));
+		memset(rx_buffer, 0xEE, size + 64);
+		post_receive(0, size, TAG_DATA);
+		meet();
+		post_send(0, size, TAG_DATA);
+		wait_for(&sent, tx_next);
+		wait_for(&received, rx_next);
+		for (size_t i = 0; i < size + 64; i++) {
+			unsigned char want = i < size ? byte_at(i, (unsigned)(2 * turn + !side)) : 0xEE;
+			if ((unsigned char)rx_buffer[i] != want) {
+				fprintf(stderr, "fi_perf: side %d: message of %zu bytes is wrong at %zu\n", side, size, i);
+				exit(1);
+			}
+		}
+		bytes += (double)size;
+	}
+	return bytes;
+}
+
+static void measure(const char *what)
+{
+	char name[16];
+	size_t size;
+	int rounds;
+	double value;
+
+	if (sscanf(what, "%15[a-z]:%zu:%d", name, &size, &rounds) != 3 || size > MOST - 64 || rounds < 1) {
+		fprintf(stderr, "fi_perf: what is %s?\n", what);
+		exit(2);
+	}
+	meet();
+	if (!strcmp(name, "lat"))
+		value = latency(size, rounds, 0);
+	else if (!strcmp(name, "latinj"))
+		value = latency(size, rounds, 1);
+	else if (!strcmp(name, "bw"))
+		value = windows(size, rounds, BW_WINDOW, 0) * (double)size * 1e-9;
+	else if (!strcmp(name, "rate"))
+		value = windows(size, rounds, RATE_WINDOW, 0) * 1e-6;
+	else if (!strcmp(name, "rateinj"))
+		value = windows(size, rounds, RATE_WINDOW, 1) * 1e-6;
+	else if (!strcmp(name, "verify"))
+		value = verify(size, rounds);
+	else {
+		fprintf(stderr, "fi_perf: what is %s?\n", what);
+		exit(2);
+	}
+	if (side == 0) {
+		printf("%s %.9g\n", what, value);
+		fflush(stdout);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int option, pin = 1, ends[2], status = 0, code = 0;
+
+	while ((option = getopt(argc, argv, "p:a:u")) != -1) {
+		switch (option) {
+		case 'p': provider = optarg; break;
+		case 'a': address = optarg; break;
+		case 'u': pin = 0; break;
+		default: return 2;
+		}
+	}
+	if (optind == argc) {
+		fprintf(stderr, "usage: fi_perf [-p PROVIDER] [-a ADDRESS] [-u] MEASURE.. (see the head of its source)\n");
+		return 2;
+	}
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) {
+		perror("fi_perf: socketpair");
+		return 1;
+	}
+	pid_t child = fork();
+	if (child < 0) {
+		perror("fi_perf: fork");
+		return 1;
+	}
+	side = child == 0;
+	channel = ends[side];
+	close(ends[!side]);
+	if (pin) {
+		cpu_set_t allowed, one;
+		/* The first and the last core we may use; a failure costs precision only. */
+		if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+			int first = -1, last = -1;
+			for (int i = 0; i < CPU_SETSIZE; i++)
+				if (CPU_ISSET(i, &allowed)) {
+					if (first < 0)
+						first = i;
+					last = i;
+				}
+			CPU_ZERO(&one);
+			CPU_SET(side ? last : first, &one);
+			sched_setaffinity(0, sizeof one, &one);
+		}
+	}
+	open_endpoint();
+	for (int i = optind; i < argc; i++)
+		measure(argv[i]);
+	meet();
+	check("fi_close", fi_close(&ep->fid));
+	if (side == 0 && (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status)))
+		code = 1;
+	return code;
+}
