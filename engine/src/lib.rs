@@ -19,7 +19,13 @@
 mod api;
 mod batch;
 mod config;
+mod counters;
+mod engine;
+mod matching;
 mod memory;
+mod messages;
+mod ops;
+mod order;
 
 pub use squall_reliability as reliability;
 pub use squall_reliability::{base, cc, wire};
@@ -30,4 +36,6 @@ pub use api::{
 };
 pub use batch::{Batch, TxPacket};
 pub use config::Config;
+pub use counters::Counters;
+pub use engine::{Engine, RxMeta};
 pub use memory::{Access, Buf, KeyError, Memory, Seg};

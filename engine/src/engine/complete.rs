@@ -1,0 +1,214 @@
+//! The ends of operations: acknowledgements turn into completions.
+
+use super::{Engine, Part};
+use crate::api::{Class, Completion, Notify, OpError, OpKind};
+use crate::base::Time;
+use crate::ops::{NewOp, ReadOwner, Work};
+use crate::reliability::{Event, PdcId};
+use crate::wire::{self, ReturnCode};
+
+impl Engine {
+    /// Takes what the contexts report.
+    pub(super) fn drain_events(&mut self, now: Time) {
+        while let Some(event) = self.pdcs.poll_event() {
+            match event {
+                Event::Acked { desc, .. } => self.part_acked(now, desc),
+                Event::Responded { desc, response, .. } => {
+                    self.part_answered(now, desc, &response);
+                }
+                // The `Failed` that follows ends every operation of the peer.
+                Event::Lost { .. } => {}
+                Event::Failed { id, why, .. } => self.context_failed(now, id, why),
+                Event::Closed { id, .. } => self.context_closed(now, id),
+                Event::Ready { id } => self.activate(id),
+            }
+        }
+    }
+
+    fn part_answered(&mut self, now: Time, part: Part, response: &wire::Response) {
+        match response.return_code {
+            ReturnCode::Ok | ReturnCode::Null => self.part_acked(now, part),
+            code => {
+                if let Some(op) = self.ops.get_mut(part.op) {
+                    op.in_flight = op.in_flight.saturating_sub(1);
+                    // What is still to be sent would be refused as well.
+                    op.packed_all = true;
+                    self.unqueue(part.op);
+                    self.finish_op(now, part.op, Some(OpError::Remote(code)));
+                }
+            }
+        }
+    }
+
+    fn unqueue(&mut self, ix: u32) {
+        let Some(op) = self.ops.get(ix) else { return };
+        if let Some(Some(context)) = self.contexts.get_mut(op.pdc as usize) {
+            context.queue.retain(|&queued| queued != ix);
+        }
+    }
+
+    fn part_acked(&mut self, now: Time, part: Part) {
+        let Some(op) = self.ops.get_mut(part.op) else { return };
+        op.in_flight = op.in_flight.saturating_sub(1);
+        if op.in_flight > 0 || !op.packed_all {
+            return;
+        }
+        match op.work {
+            Work::Eager | Work::Write(_) => self.finish_op(now, part.op, None),
+            // The receiver's reads, or the data, end these.
+            Work::Rendezvous { .. } | Work::Read { .. } | Work::Group { .. } => {
+                self.settle_rendezvous(now, part.op);
+            }
+            Work::Hello => {
+                let peer = op.peer;
+                self.peers[peer.0 as usize].hello = false;
+                self.ops.remove(part.op);
+            }
+            Work::Response { source, end, .. } => {
+                let len = op.len;
+                self.ops.remove(part.op);
+                if let Some((source, nonce)) = source {
+                    self.served(now, source, nonce, len, end);
+                }
+            }
+        }
+    }
+
+    /// A read of a rendezvous buffer has been answered, and the answer acknowledged.
+    fn served(&mut self, now: Time, source: u32, key: u32, len: u64, end: u64) {
+        if let Some(op) = self.ops.get_mut(source) {
+            let total = op.len;
+            if let Work::Rendezvous { nonce, served, ended } = &mut op.work
+                && *nonce == key
+            {
+                *served += len;
+                *ended |= *served >= total || (len == 0 && end == total);
+                self.settle_rendezvous(now, source);
+            }
+        }
+    }
+
+    /// A rendezvous send is complete when its header is acknowledged and its last read answered.
+    fn settle_rendezvous(&mut self, now: Time, ix: u32) {
+        let done = self.ops.get(ix).is_some_and(|op| {
+            matches!(op.work, Work::Rendezvous { ended: true, .. })
+                && op.in_flight == 0
+                && op.packed_all
+        });
+        if done {
+            self.finish_op(now, ix, None);
+        }
+    }
+
+    /// Ends an operation with success or an error.
+    pub(super) fn finish_op(&mut self, now: Time, ix: u32, error: Option<OpError>) {
+        let Some(op) = self.ops.get_mut(ix) else { return };
+        let (work, parent, silent, peer) = (op.work, op.parent, op.silent, op.peer);
+        let completion = Completion {
+            context: op.context,
+            kind: op.kind,
+            class: op.class,
+            len: op.len,
+            buf: op.buf.base(),
+            data: None,
+            tag: op.tag,
+            peer: Some(peer),
+            notify: op.notify,
+            released: false,
+            status: error.map_or(Ok(()), Err),
+        };
+        let pdc = op.pdc;
+        self.ops.remove(ix);
+        if let Work::Read { slot, owner, .. } = work {
+            self.free_read(now, pdc, slot, ix);
+            if let ReadOwner::Message(message) = owner {
+                self.pull_done(now, message, error);
+                return;
+            }
+        }
+        if let Some(group) = parent {
+            self.group_part_done(group, error);
+        } else if !silent {
+            self.outstanding -= 1;
+            self.complete(completion);
+        }
+    }
+
+    fn free_read(&mut self, now: Time, pdc: u32, slot: u16, op: u32) {
+        if let Some(Some(context)) = self.contexts.get_mut(pdc as usize)
+            && let Some(entry) = context.reads.get_mut(usize::from(slot))
+            && *entry == Some(op)
+        {
+            *entry = None;
+            context.free_reads.push(slot);
+            if context.free_reads.len() == context.reads.len() {
+                self.pdcs.set_busy(now, context.id, false);
+            }
+        }
+    }
+
+    /// One part of a multi-range RMA operation ended.
+    pub(super) fn group_part_done(&mut self, ix: u32, failed: Option<OpError>) {
+        let Some(op) = self.ops.get_mut(ix) else { return };
+        let Work::Group { left, error } = &mut op.work else { return };
+        *left = left.saturating_sub(1);
+        *error = error.or(failed);
+        if *left > 0 {
+            return;
+        }
+        let status = error.map_or(Ok(()), Err);
+        let completion = Completion {
+            context: op.context,
+            kind: op.kind,
+            class: op.class,
+            len: op.len,
+            buf: 0,
+            data: None,
+            tag: 0,
+            peer: Some(op.peer),
+            notify: op.notify,
+            released: false,
+            status,
+        };
+        self.ops.remove(ix);
+        self.outstanding -= 1;
+        self.complete(completion);
+    }
+
+    /// Hands a completion to the user.
+    pub(super) fn complete(&mut self, completion: Completion) {
+        if completion.status.is_err() {
+            self.counters.op_errors += 1;
+        }
+        self.completions.push_back(completion);
+    }
+
+    /// A peer's write with remote CQ data is all in place.
+    pub(super) fn complete_remote_write(&mut self, id: PdcId, len: u64, data: u64) {
+        let peer = self.context(id).map(|c| c.peer);
+        self.complete(Completion {
+            context: 0,
+            kind: OpKind::RemoteWrite,
+            class: Class::Msg,
+            len,
+            buf: 0,
+            data: Some(data),
+            tag: 0,
+            peer,
+            notify: Notify::Entry,
+            released: false,
+            status: Ok(()),
+        });
+    }
+
+    /// Asks a silent peer for a sign of life.
+    pub(super) fn hello(&mut self, now: Time, peer: crate::api::PeerId) {
+        if self.peers[peer.0 as usize].hello {
+            return;
+        }
+        if self.start_internal(now, NewOp::internal(Work::Hello, peer)).is_some() {
+            self.peers[peer.0 as usize].hello = true;
+            self.counters.hellos += 1;
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Tag matching: posted receives and unexpected messages.
+//!
+//! A receive matches a message when `(tag ^ wanted) & !ignore == 0` and, if directed, the sources are
+//! equal (fi_tagged(3)). Among several posted receives the oldest wins; among several unexpected
+//! messages the earliest does. Both sides are indexed by hash for every *ignore mask in use*: an MPI
+//! uses two or three masks (exact, any tag, protocol bits), so that a lookup costs a few hash probes
+//! whether ten or ten thousand entries are waiting, wildcards included. Masks beyond
+//! [`MAX_MASKS`] share one list that is searched in order.
+
+mod hash;
+mod posted;
+mod unexpected;
+
+pub(crate) use posted::{Posted, PostedRecv};
+pub(crate) use unexpected::{Unexpected, Waiting};
+
+use crate::api::{Class, PeerId};
+
+/// Ignore masks that get an index of their own.
+const MAX_MASKS: usize = 6;
+
+/// "From anyone" in a [`Key`].
+const ANY: u32 = u32::MAX;
+
+/// What an index is keyed by: the tag without the ignored bits, and the source or [`ANY`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Key {
+    class: Class,
+    source: u32,
+    tag: u64,
+}
+
+/// The envelope of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Envelope {
+    pub(crate) class: Class,
+    pub(crate) source: PeerId,
+    pub(crate) tag: u64,
+}
+
+/// What a receive, or a peek, asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) class: Class,
+    pub(crate) source: Option<PeerId>,
+    pub(crate) tag: u64,
+    pub(crate) ignore: u64,
+}
+
+impl Wanted {
+    const fn key(&self) -> Key {
+        Key {
+            class: self.class,
+            source: match self.source {
+                Some(peer) => peer.0,
+                None => ANY,
+            },
+            tag: self.tag & !self.ignore,
+        }
+    }
+
+    fn matches(&self, envelope: &Envelope) -> bool {
+        self.class == envelope.class
+            && (self.tag ^ envelope.tag) & !self.ignore == 0
+            && self.source.is_none_or(|source| source == envelope.source)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The order of a context's messages: packets arrive in any order, messages are matched in the order
+//! of their ids (FI_ORDER_SAS).
+
+use std::collections::VecDeque;
+
+/// Ids further ahead than this cannot come from an honest peer: its packet window is smaller.
+pub(crate) const MAX_AHEAD: u16 = 8192;
+
+/// What is known of a message id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// No packet of it has come.
+    No,
+    /// Some have; the message's index.
+    Open(u32),
+    /// All have.
+    Done,
+}
+
+/// The window of message ids that are not yet matched or not yet complete.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// The oldest id of which a packet is missing, or that is not matched.
+    base: u16,
+    /// The next id to match; `base <= next`.
+    next: u16,
+    window: VecDeque<Seen>,
+}
+
+impl Order {
+    /// What is known of `id`, or `None` when it is outside the window (old, or absurdly new).
+    pub(crate) fn seen(&self, id: u16) -> Option<Seen> {
+        let ahead = id.wrapping_sub(self.base);
+        if ahead >= MAX_AHEAD {
+            return None;
+        }
+        Some(self.window.get(usize::from(ahead)).copied().unwrap_or(Seen::No))
+    }
+
+    /// Whether `id` is the one to match now.
+    pub(crate) const fn is_next(&self, id: u16) -> bool {
+        self.next == id
+    }
+
+    /// Whether `id`, inside the window, has been matched.
+    pub(crate) const fn is_past(&self, id: u16) -> bool {
+        id.wrapping_sub(self.base) < self.next.wrapping_sub(self.base)
+    }
+
+    /// The next message to match, if any packet of it has come.
+    pub(crate) fn next_open(&self) -> Option<u32> {
+        match self.seen(self.next) {
+            Some(Seen::Open(message)) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// Records what happened to an id inside the window.
+    pub(crate) fn set(&mut self, id: u16, seen: Seen) {
+        let ahead = usize::from(id.wrapping_sub(self.base));
+        if ahead >= self.window.len() {
+            self.window.resize(ahead + 1, Seen::No);
+        }
+        self.window[ahead] = seen;
+        self.shrink();
+    }
+
+    /// The message with the next id has been matched (or has become unexpected).
+    pub(crate) fn matched(&mut self) {
+        self.next = self.next.wrapping_add(1);
+        self.shrink();
+    }
+
+    /// The usual case: the next id, all of it in one packet, matched at once, nothing else open.
+    pub(crate) fn pass(&mut self) -> bool {
+        if self.window.is_empty() && self.base == self.next {
+            self.base = self.base.wrapping_add(1);
+            self.next = self.base;
+            return true;
+        }
+        false
+    }
+
+    fn shrink(&mut self) {
+        while self.base != self.next && self.window.front() == Some(&Seen::Done) {
+            self.window.pop_front();
+            self.base = self.base.wrapping_add(1);
+        }
+    }
+
+    /// Messages of which some packets have come and others not.
+    pub(crate) fn open(&self) -> impl Iterator<Item = u32> + '_ {
+        self.window.iter().filter_map(|seen| match seen {
+            Seen::Open(message) => Some(*message),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_matched_in_order_and_completed_in_any() {
+        let mut order = Order { base: u16::MAX, next: u16::MAX, window: VecDeque::new() };
+        assert_eq!(order.seen(1), Some(Seen::No));
+        order.set(1, Seen::Done); // two ahead: early and complete
+        assert_eq!(order.next_open(), None);
+        order.set(u16::MAX, Seen::Open(7));
+        assert_eq!(order.next_open(), Some(7));
+        order.matched();
+        assert!(order.is_next(0));
+        order.set(0, Seen::Open(8));
+        assert!(!order.pass());
+        order.matched();
+        order.matched(); // id 1, which was waiting
+        order.set(u16::MAX, Seen::Done);
+        assert_eq!(order.seen(u16::MAX), None, "an old id is outside");
+        assert_eq!(order.open().collect::<Vec<_>>(), [8]);
+        order.set(0, Seen::Done);
+        assert!(order.window.is_empty());
+        assert!(order.pass() && order.is_next(3));
+        assert_eq!(order.seen(2u16.wrapping_add(MAX_AHEAD + 1)), None);
+    }
+}

@@ -1,0 +1,275 @@
+//! Engines joined by a virtual network with faults, in virtual time: what the tests run in.
+#![allow(dead_code)] // each test program uses its own part
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::SocketAddr;
+
+use squall_engine::base::{Rng, Span, Time};
+use squall_engine::cc::{PathsConfig, SenderConfig};
+use squall_engine::{
+    Access, Batch, Completion, Config, Engine, KeyError, Memory, PeerId, RxMeta, Seg, reliability,
+};
+
+/// A host's memory: bytes, handed out from the front, and registrations.
+#[derive(Default)]
+pub struct VecMemory {
+    pub bytes: Vec<u8>,
+    pub regions: HashMap<u64, (Seg, bool, bool)>,
+}
+
+impl VecMemory {
+    /// Room for `len` bytes, zeroed.
+    pub fn alloc(&mut self, len: usize) -> u64 {
+        let base = self.bytes.len() as u64;
+        self.bytes.resize(self.bytes.len() + len, 0);
+        base
+    }
+
+    /// Room that holds a copy of `data`.
+    pub fn put(&mut self, data: &[u8]) -> u64 {
+        let base = self.alloc(data.len());
+        self.bytes[base as usize..][..data.len()].copy_from_slice(data);
+        base
+    }
+
+    pub fn get(&self, base: u64, len: u64) -> &[u8] {
+        &self.bytes[base as usize..(base + len) as usize]
+    }
+}
+
+impl Memory for VecMemory {
+    fn write(&mut self, address: u64, data: &[u8]) {
+        self.bytes[address as usize..][..data.len()].copy_from_slice(data);
+    }
+
+    fn read(&self, address: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.bytes[address as usize..][..out.len()]);
+    }
+
+    fn resolve(&self, key: u64, address: u64, len: u64, access: Access) -> Result<Seg, KeyError> {
+        let (region, readable, writable) = self.regions.get(&key).ok_or(KeyError::BadKey)?;
+        let allowed = match access {
+            Access::RemoteRead => *readable,
+            Access::RemoteWrite => *writable,
+        };
+        if !allowed {
+            return Err(KeyError::Permission);
+        }
+        if address.checked_add(len).is_none_or(|end| end > region.len) {
+            return Err(KeyError::OutOfRange);
+        }
+        Ok(Seg { base: region.base + address, len })
+    }
+}
+
+/// What the network does to packets, as probabilities.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub drop: f64,
+    pub duplicate: f64,
+    pub reorder: f64,
+    pub trim: f64,
+    pub ce: f64,
+    /// Packets on this path disappear.
+    pub black_hole: Option<u16>,
+}
+
+struct Flying {
+    at: Time,
+    order: u64,
+    dst: SocketAddr,
+    src: SocketAddr,
+    meta: RxMeta,
+    bytes: Vec<u8>,
+}
+
+impl PartialEq for Flying {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Flying {}
+impl PartialOrd for Flying {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Flying {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// One endpoint and its host.
+pub struct Host {
+    pub engine: Engine,
+    pub memory: VecMemory,
+    pub addr: SocketAddr,
+    pub done: Vec<Completion>,
+    /// Packets to it vanish, and it does nothing.
+    pub dead: bool,
+}
+
+/// Hosts and the network between them.
+pub struct World {
+    pub now: Time,
+    pub hosts: Vec<Host>,
+    pub faults: Faults,
+    pub rng: Rng,
+    /// Every packet that was sent, for tests that look at them.
+    pub tap: Option<Vec<Vec<u8>>>,
+    flying: BinaryHeap<Reverse<Flying>>,
+    order: u64,
+    batch: Batch,
+}
+
+/// The engine parameters tests begin with.
+pub fn engine_config(seed: u64, port: u16) -> Config {
+    let mut config = Config::default();
+    config.max_packet = 1400;
+    config.rendezvous_threshold = 16 * 1024;
+    config.port = port;
+    config.epoch = (seed & 0xffff) as u16 | 1;
+    config.seed = seed;
+    config
+}
+
+/// The context parameters tests begin with.
+pub fn pdc_config(seed: u64) -> reliability::Config {
+    let cc = SenderConfig::Fixed { window: 256 * 1024 };
+    reliability::Config::new(1400, cc, PathsConfig::reps(16), seed)
+}
+
+impl World {
+    pub fn new(hosts: usize, seed: u64, faults: Faults) -> Self {
+        Self::with(hosts, seed, faults, |_, _| {})
+    }
+
+    /// A world whose configurations `adjust` may change.
+    pub fn with(
+        hosts: usize,
+        seed: u64,
+        faults: Faults,
+        adjust: impl Fn(&mut Config, &mut reliability::Config),
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let hosts = (0..hosts)
+            .map(|n| {
+                let addr = SocketAddr::from(([10, 0, 0, n as u8 + 1], 5000 + n as u16));
+                let (mut e, mut p) =
+                    (engine_config(rng.next_u64(), addr.port()), pdc_config(rng.next_u64()));
+                adjust(&mut e, &mut p);
+                Host {
+                    engine: Engine::new(e, p),
+                    memory: VecMemory::default(),
+                    addr,
+                    done: vec![],
+                    dead: false,
+                }
+            })
+            .collect();
+        Self {
+            now: Time(1_000_000),
+            hosts,
+            faults,
+            rng,
+            tap: None,
+            flying: BinaryHeap::new(),
+            order: 0,
+            batch: Batch::default(),
+        }
+    }
+
+    pub fn peer(&mut self, of: usize, other: usize) -> PeerId {
+        let addr = self.hosts[other].addr;
+        self.hosts[of].engine.peer(addr)
+    }
+
+    fn transmit(&mut self, n: usize) {
+        loop {
+            let mut batch = std::mem::take(&mut self.batch);
+            batch.clear();
+            let more = self.hosts[n].engine.poll_transmit(self.now, &mut batch);
+            for packet in &batch.packets {
+                let mut bytes = batch.header(packet).to_vec();
+                for seg in batch.payload(packet) {
+                    bytes.extend_from_slice(self.hosts[n].memory.get(seg.base, seg.len));
+                }
+                assert_eq!(bytes.len(), packet.len as usize, "a packet says how long it is");
+                if let Some(tap) = &mut self.tap {
+                    tap.push(bytes.clone());
+                }
+                let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
+                self.fly(src, packet.dst, packet.path, packet.control, bytes);
+            }
+            let sent = !batch.packets.is_empty();
+            self.batch = batch;
+            if !more && !sent {
+                break;
+            }
+        }
+        while let Some(completion) = self.hosts[n].engine.poll_completion() {
+            self.hosts[n].done.push(completion);
+        }
+    }
+
+    fn fly(&mut self, src: SocketAddr, dst: SocketAddr, path: u16, control: bool, bytes: Vec<u8>) {
+        let f = self.faults;
+        if self.rng.chance(f.drop) || f.black_hole == Some(path) {
+            return;
+        }
+        let copies = if self.rng.chance(f.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let mut bytes = bytes.clone();
+            let mut meta = RxMeta { ce: self.rng.chance(f.ce), trimmed: false };
+            if !control && bytes.len() > 64 && self.rng.chance(f.trim) {
+                bytes.truncate(64);
+                meta.trimmed = true;
+            }
+            let late = if self.rng.chance(f.reorder) { self.rng.below(200_000) } else { 0 };
+            let at = self.now + Span::micros(5) + Span(u64::from(late + self.rng.below(100)));
+            self.order += 1;
+            let order = self.order;
+            self.flying.push(Reverse(Flying { at, order, dst, src, meta, bytes }));
+        }
+    }
+
+    /// Lets the next thing happen. False when nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        for n in 0..self.hosts.len() {
+            if !self.hosts[n].dead {
+                self.transmit(n);
+            }
+        }
+        let timeout =
+            self.hosts.iter().filter(|h| !h.dead).filter_map(|h| h.engine.poll_timeout()).min();
+        let packet = self.flying.peek().map(|Reverse(f)| f.at);
+        let Some(next) = timeout.into_iter().chain(packet).min() else { return false };
+        self.now = self.now.max(next);
+        while self.flying.peek().is_some_and(|Reverse(f)| f.at <= self.now) {
+            let Some(Reverse(f)) = self.flying.pop() else { break };
+            let Some(host) = self.hosts.iter_mut().find(|h| h.addr == f.dst && !h.dead) else {
+                continue;
+            };
+            host.engine.handle_packet(self.now, &mut host.memory, f.src, f.meta, &f.bytes);
+        }
+        for host in self.hosts.iter_mut().filter(|h| !h.dead) {
+            if host.engine.poll_timeout().is_some_and(|at| at <= self.now) {
+                host.engine.handle_timeout(self.now);
+            }
+        }
+        true
+    }
+
+    /// Runs until `done`, at most for `limit` of virtual time.
+    pub fn run(&mut self, limit: Span, done: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + limit;
+        while !done(self) {
+            if self.now > end || !self.step() {
+                return done(self);
+            }
+        }
+        true
+    }
+}
