@@ -20,7 +20,7 @@ pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use error::ConfigError;
 pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
-pub use nscc::{Nscc, NsccConfig, Scaling};
+pub use nscc::{Averaging, Nscc, NsccConfig, Scaling};
 pub use path::{
     Oblivious, PathMetrics, PathSelector, PathSignal, Paths, PathsConfig, Reps, RepsConfig, Single,
 };

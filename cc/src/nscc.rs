@@ -3,7 +3,7 @@
 //! Transport"; algorithms and equations below are that paper's).
 //!
 //! Where the two differ the specification wins, and the line says so. Where the specification leaves a
-//! choice to the implementation: the average delay is an exponentially weighted mean per packet.
+//! choice to the implementation, [`NsccConfig`] names the choice.
 
 mod config;
 #[cfg(test)]
@@ -13,10 +13,10 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::budget::{Budget, Metrics};
+use crate::budget::{Action, Budget, Metrics};
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
-pub use config::{NsccConfig, Scaling};
+pub use config::{Averaging, NsccConfig, Scaling};
 
 /// One NSCC context: 64 bytes, parameters shared.
 ///
@@ -55,6 +55,19 @@ pub struct Nscc {
     trigger_qa: bool,
     /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
     qa_armed: bool,
+    probe: Probe,
+}
+
+/// Where the one probe of a new context is: the first packets of flows that start together meet each
+/// other's queue, and a base RTT that contains a queue takes more than its share (section 3.6.13.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Probe {
+    /// Nothing came back yet.
+    Early,
+    /// To be asked for.
+    Due,
+    /// Asked for, or not wanted.
+    Done,
 }
 
 /// What one report says to QuickAdapt.
@@ -90,7 +103,11 @@ impl Nscc {
             increase: false,
             trigger_qa: false,
             qa_armed: false,
+            probe: Probe::Early,
         };
+        if !nscc.config.probe {
+            nscc.probe = Probe::Done;
+        }
         nscc.set_max_wnd();
         nscc.cwnd = nscc.max_wnd;
         nscc
@@ -119,8 +136,8 @@ impl Nscc {
         }
     }
 
-    fn target(&self, scale: f32) -> f32 {
-        self.config.target_qdelay.0 as f32 * scale
+    fn target(&self) -> f32 {
+        self.config.target_qdelay.0 as f32
     }
 
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
@@ -137,14 +154,14 @@ impl Nscc {
             // 3.6.13.7), nothing about congestion.
             return;
         }
-        self.average(delay, feedback.packets);
+        self.average(delay, feedback);
         let marked = feedback.ecn;
         let scale = self.scale();
         let signs = Signs { loss: false, marked, delay, in_flight: feedback.in_flight };
-        if self.quick_adapt(now, scale, &signs) {
+        if self.quick_adapt(now, &signs) {
             return;
         }
-        let target = self.target(scale);
+        let target = self.target();
         // Algorithm 1, with section 3.6.13.5's "not limited by the receiver" on both increases.
         match (marked, delay >= target) {
             (true, true) => self.multiplicative_decrease(now, target),
@@ -176,14 +193,14 @@ impl Nscc {
             return;
         }
         // A trim says "the queue was full": one base RTT of queue.
-        self.average(self.config.base_rtt.0 as f32, 1);
+        self.average(self.config.base_rtt.0 as f32, feedback);
         self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes);
         if last_hop && self.config.rccc {
             return; // the receiver's credits answer for its own port
         }
         self.trigger_qa = true;
         let signs = Signs { loss: true, marked: true, delay: 0.0, in_flight: feedback.in_flight };
-        if !self.quick_adapt(clock(feedback.now), self.scale(), &signs) {
+        if !self.quick_adapt(clock(feedback.now), &signs) {
             self.cwnd -= feedback.bytes as f32; // algorithm 4 line 16
         }
     }
@@ -209,24 +226,28 @@ impl Nscc {
     }
 
     /// The average delay; an ACK that covers several packets weighs as much as theirs would.
-    fn average(&mut self, delay: f32, packets: u16) {
-        let weight = (self.config.avg_gain * f32::from(packets.max(1))).min(1.0);
-        self.avg_delay += weight * (delay - self.avg_delay);
+    fn average(&mut self, delay: f32, feedback: &Feedback<'_>) {
+        let weight = match self.config.averaging {
+            Averaging::Window => feedback.bytes as f32 / self.cwnd,
+            Averaging::Packet(weight) => weight * f32::from(feedback.packets.max(1)),
+        };
+        self.avg_delay += weight.min(1.0) * (delay - self.avg_delay);
     }
 
     /// Algorithm 2, with the gates of section 3.6.13.5. True when nothing else may be done with this
     /// report.
-    fn quick_adapt(&mut self, now: u32, scale: f32, signs: &Signs) -> bool {
+    fn quick_adapt(&mut self, now: u32, signs: &Signs) -> bool {
         let mut done = false;
-        let period = self.base_rtt as f32 + self.target(scale);
+        let period = self.base_rtt as f32 + self.target();
         if self.to_ignore > 0 && signs.marked {
             // The paper ignores every ACK here (algorithm 4 line 6), the specification marked ones.
             done = true;
         } else if !self.qa_armed || now.wrapping_sub(self.qa_start) as f32 >= period {
             let threshold = self.config.qa_threshold;
-            let slow = threshold < Span::MAX && signs.delay > threshold.0 as f32 * scale;
+            let slow = threshold < Span::MAX && signs.delay > threshold.0 as f32;
             let gate = self.max_wnd / (1u32 << self.config.qa_gate.min(31)) as f32;
             if self.qa_armed
+                && self.config.quick_adapt
                 && (self.trigger_qa || signs.loss || slow)
                 && (self.achieved as f32) < gate
             {
@@ -323,6 +344,17 @@ impl SenderCc for Nscc {
             Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
         }
         self.clamp();
+        if self.probe == Probe::Early && feedback.in_flight > 0 {
+            self.probe = Probe::Due;
+        }
+    }
+
+    fn poll(&mut self, _now: Time) -> Option<Action> {
+        if self.probe != Probe::Due {
+            return None;
+        }
+        self.probe = Probe::Done;
+        Some(Action::Probe)
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
@@ -338,7 +370,7 @@ impl SenderCc for Nscc {
 
     /// Average queueing delay over its target.
     fn congestion(&self) -> f64 {
-        f64::from(self.avg_delay / self.target(self.scale()))
+        f64::from(self.avg_delay / self.target())
     }
 }
 

@@ -11,15 +11,29 @@ const REFERENCE_RTT: f64 = 12_000.0;
 /// Times kept in 32 bits of nanoseconds must stay well below 2^32.
 const LONGEST: u64 = 1_000_000_000;
 
-/// What the target delay and the gains are scaled by.
+/// What the gains are scaled by. The target delay is the network's in either case: it stands for the
+/// queues of its switches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scaling {
     /// The configured base round-trip time, the same for every flow (UE 1.0 section 3.6.13.3).
     #[default]
     Network,
-    /// Each flow's measured base round-trip time, so that flows of different length share a queue
-    /// fairly (SMaRTT v2 section III-J "Scaling", Fig. 6).
+    /// Each flow's measured base round-trip time, so that flows of different length grow alike in the
+    /// same time (SMaRTT v2 section III-J "Scaling", Fig. 6).
     Path,
+}
+
+/// How the average queueing delay forgets.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Averaging {
+    /// Each report weighs as its bytes do in the window, so the mean covers about one round trip
+    /// whatever the flow's share (UE 1.0 section 3.6.13.6 asks for about one base RTT).
+    #[default]
+    Window,
+    /// Each packet has this weight; uet-htsim uses 0.0125. A flow of few packets a round trip then
+    /// remembers for many round trips, goes on decreasing while its competitors have stopped, and is
+    /// starved for milliseconds.
+    Packet(f32),
 }
 
 /// Parameters of [`crate::Nscc`]. [`NsccConfig::new`] derives the defaults of UE 1.0 section
@@ -38,6 +52,9 @@ pub struct NsccConfig {
     pub trimming: bool,
     /// The receiver's credits also run (RCCC), so last-hop trims are its business.
     pub rccc: bool,
+    /// Whether to ask for one probe on the control class once the first report of a context is in and
+    /// more is in flight, for a base RTT without queues (section 3.6.13.7): yes.
+    pub probe: bool,
     /// Whether gains follow the flow's own base round-trip time.
     pub scaling: Scaling,
     /// Floor of the measured base round-trip time where it makes a bandwidth-delay product. Zero for
@@ -63,6 +80,8 @@ pub struct NsccConfig {
     pub gamma: f32,
     /// Smallest factor of one multiplicative decrease: 0.5 (SMaRTT v2 eq. 1).
     pub max_md_jump: f32,
+    /// Whether QuickAdapt may happen at all: yes.
+    pub quick_adapt: bool,
     /// QuickAdapt only when fewer than `max_wnd >> qa_gate` bytes got through: 3.
     pub qa_gate: u8,
     /// Window after QuickAdapt over the bytes that got through: 1 (SMaRTT v2 section III-E).
@@ -74,9 +93,8 @@ pub struct NsccConfig {
     pub adjust_bytes: u32,
     /// ... or this much time passed: one base RTT.
     pub adjust_period: Span,
-    /// Weight of one packet in the average delay: 0.0125 (uet-htsim; UE 1.0 asks for a mean over
-    /// about one base RTT).
-    pub avg_gain: f32,
+    /// How the average queueing delay forgets.
+    pub averaging: Averaging,
     /// Queueing delay below which a path counts as empty for fast increase: 1 us (uet-htsim; the
     /// sources say "close to zero").
     pub fast_increase_below: Span,
@@ -100,6 +118,7 @@ impl NsccConfig {
             mtu,
             trimming,
             rccc: false,
+            probe: true,
             scaling: Scaling::Network,
             min_base_rtt: Span::ZERO,
             min_max_wnd: 0,
@@ -112,12 +131,13 @@ impl NsccConfig {
             eta: (0.15 * packet * scaling_a) as f32,
             gamma: 0.8,
             max_md_jump: 0.5,
+            quick_adapt: true,
             qa_gate: 3,
             qa_scaling: 1.0,
             qa_threshold: if trimming { Span::MAX } else { target_qdelay * 4 },
             adjust_bytes: mtu.saturating_mul(8),
             adjust_period: base_rtt,
-            avg_gain: 0.0125,
+            averaging: Averaging::Window,
             fast_increase_below: Span::micros(1),
         }
     }
@@ -146,6 +166,9 @@ impl NsccConfig {
         within("qa_gate", f64::from(self.qa_gate), 0.0, 31.0, "0 to 31")?;
         within("qa_scaling", f64::from(self.qa_scaling), 0.0, 100.0, "0 to 100")?;
         within("adjust_period", self.adjust_period.as_f64(), 0.0, second, "up to 1 s")?;
-        within("avg_gain", f64::from(self.avg_gain), 0.0, 1.0, "0 to 1")
+        match self.averaging {
+            Averaging::Window => Ok(()),
+            Averaging::Packet(weight) => within("averaging", f64::from(weight), 0.0, 1.0, "0 to 1"),
+        }
     }
 }

@@ -205,9 +205,9 @@ fn one_decrease_at_most_halves() {
 fn no_decrease_while_the_average_is_at_its_target() {
     let mut bench = Bench::with_cwnd(100_000.0);
     bench.nscc.avg_delay = 8_000.0;
-    // The average becomes 8000 + 0.0125 * 1000 = 8012.5.
+    // The average becomes 8000 + 4096 / 100000 * 1000.
     close(bench.at(12_001).ack(true, 9_000), 100_614.4);
-    close(bench.nscc.avg_delay, 8_012.5);
+    close(bench.nscc.avg_delay, 8_040.96);
 }
 
 #[test]
@@ -215,8 +215,8 @@ fn a_trim_takes_its_bytes_off_and_asks_for_quick_adapt() {
     let mut bench = Bench::with_cwnd(100_000.0);
     close(bench.at(1_000).trim(50_000), 95_904.0);
     assert!(bench.nscc.trigger_qa);
-    // 0 + 0.0125 * (12000 - 0)
-    close(bench.nscc.avg_delay, 150.0);
+    // 4096 / 100000 of the way from 0 to 12000.
+    close(bench.nscc.avg_delay, 491.52);
     bench.at(2_000).ack(true, 0);
     bench.ack(true, 0);
     // The period ends at 21 us. Until then 3 packets arrive: 12288 < 225000 / 8 = 28125.
@@ -294,7 +294,7 @@ fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
         let kind = Kind::Nacked { trimmed: true, last_hop: true };
         bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() });
         close(bench.nscc.cwnd, cwnd);
-        close(bench.nscc.avg_delay, 150.0);
+        close(bench.nscc.avg_delay, 491.52);
         assert_eq!(bench.nscc.trigger_qa, !rccc);
     }
 }
@@ -375,22 +375,39 @@ fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
 }
 
 #[test]
-fn path_scaling_halves_target_and_gain_at_half_the_base_rtt() {
-    for (scaling, grown) in [
-        // Target 4.5 us, so 5 us is above it: fair increase at half strength.
-        (Scaling::Path, 9.0 * 4096.0 * 10_240.0 / 50_000.0),
-        // Target 9 us: proportional increase.
-        (Scaling::Network, 9.0 * 4096.0 * 1.365_333_3 * 4_000.0 / 50_000.0),
+fn path_scaling_halves_the_gains_at_half_the_base_rtt() {
+    for (scaling, fair, proportional) in [
+        (Scaling::Path, 0.5 * 20_480.0, 0.5 * 1.365_333_3 * 4_000.0),
+        (Scaling::Network, 20_480.0, 1.365_333_3 * 4_000.0),
     ] {
-        let mut bench = Bench::new(NsccConfig { scaling, ..reference() });
-        bench.nscc.qa_armed = true;
-        bench.nscc.base_rtt = 6_000;
-        bench.nscc.cwnd = 50_000.0;
-        for _ in 0..9 {
-            bench.at(100).ack(false, 5_000);
+        // The target stays at 9 us: 5 us are below it.
+        for (delay, gain) in [(9_000, fair), (5_000, proportional)] {
+            let mut bench = Bench::new(NsccConfig { scaling, ..reference() });
+            bench.nscc.qa_armed = true;
+            bench.nscc.base_rtt = 6_000;
+            bench.nscc.cwnd = 50_000.0;
+            for _ in 0..9 {
+                bench.at(100).ack(false, delay);
+            }
+            close(bench.nscc.cwnd, 50_000.0 + 9.0 * 4096.0 * gain / 50_000.0);
         }
-        close(bench.nscc.cwnd, 50_000.0 + grown);
     }
+}
+
+#[test]
+fn one_probe_is_asked_for_when_more_is_in_flight() {
+    let mut bench = Bench::new(reference());
+    assert_eq!(bench.nscc.poll(Time::ZERO), None);
+    let last = Feedback { bytes: MTU, ..Feedback::default() };
+    bench.feed(&last);
+    assert_eq!(bench.nscc.poll(Time::ZERO), None);
+    bench.feed(&Feedback { in_flight: 1, ..last });
+    assert_eq!(bench.nscc.poll(Time::ZERO), Some(Action::Probe));
+    bench.feed(&Feedback { in_flight: 1, ..last });
+    assert_eq!(bench.nscc.poll(Time::ZERO), None);
+    let mut silent = Bench::new(NsccConfig { probe: false, ..reference() });
+    silent.feed(&Feedback { in_flight: 1, ..last });
+    assert_eq!(silent.nscc.poll(Time::ZERO), None);
 }
 
 #[test]
@@ -418,15 +435,18 @@ fn an_acknowledgement_without_a_sample_only_counts() {
 
 #[test]
 fn a_coalesced_acknowledgement_weighs_as_its_packets() {
-    let mut bench = Bench::with_cwnd(100_000.0);
-    let rtt = Some(Span(BASE + 8_000));
-    let four = Feedback { bytes: 4 * MTU, packets: 4, rtt, ..Feedback::default() };
-    bench.nscc.on_feedback(&four);
-    // 4 * 0.0125 * 8000
-    close(bench.nscc.avg_delay, 400.0);
-    // More packets than 1 / 0.0125 do not overshoot.
-    bench.nscc.on_feedback(&Feedback { packets: 1000, ..four });
-    close(bench.nscc.avg_delay, 8_000.0);
+    // Four packets: 4 * 4096 / 100000 * 8000, or 4 * 0.0125 * 8000.
+    for (averaging, avg) in [(Averaging::Window, 1_310.72), (Averaging::Packet(0.0125), 400.0)] {
+        let mut bench = Bench::new(NsccConfig { averaging, ..reference() });
+        bench.nscc.cwnd = 100_000.0;
+        let rtt = Some(Span(BASE + 8_000));
+        let four = Feedback { bytes: 4 * MTU, packets: 4, rtt, ..Feedback::default() };
+        bench.nscc.on_feedback(&four);
+        close(bench.nscc.avg_delay, avg);
+        // More than a window's worth does not overshoot.
+        bench.nscc.on_feedback(&Feedback { bytes: 200_000, packets: 100, ..four });
+        close(bench.nscc.avg_delay, 8_000.0);
+    }
 }
 
 #[test]
