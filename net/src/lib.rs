@@ -12,9 +12,11 @@
 mod config;
 pub mod iface;
 mod port;
+pub mod udp;
 
 pub use config::{Feature, OpenReport, PortConfig};
 pub use port::{
     Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket, Unreachable,
 };
 pub use squall_wire::base;
+pub use udp::UdpPort;

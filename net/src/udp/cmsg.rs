@@ -1,0 +1,134 @@
+//! Ancillary data: written for sends, read from receives.
+
+use std::mem;
+
+/// Room for every control message we send or receive, aligned as `cmsghdr` must be.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Control([u8; Self::LEN]);
+
+impl Control {
+    /// TOS (24) + GRO (24) + overflow (24) when receiving; an extended error with its offender
+    /// (16 + 16 + 28, rounded) is the longest.
+    pub(super) const LEN: usize = 128;
+
+    /// Empty.
+    pub(super) const fn new() -> Self {
+        Self([0; Self::LEN])
+    }
+
+    pub(super) const fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+        (&raw mut self.0).cast()
+    }
+}
+
+/// Writes control messages one behind the other.
+pub(super) struct Encoder<'a> {
+    control: &'a mut Control,
+    len: usize,
+}
+
+impl<'a> Encoder<'a> {
+    pub(super) const fn new(control: &'a mut Control) -> Self {
+        Self { control, len: 0 }
+    }
+
+    /// Appends one; the three or fewer short messages of a send always fit.
+    pub(super) fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
+        let header = mem::size_of::<libc::cmsghdr>();
+        let size = mem::size_of::<T>();
+        let space = (header + size).next_multiple_of(mem::align_of::<libc::cmsghdr>());
+        assert!(self.len + space <= Control::LEN, "control messages of a send are few and short");
+        // SAFETY: the assertion keeps header and value inside the buffer; both writes are unaligned
+        // writes of plain values.
+        unsafe {
+            let at = self.control.0.as_mut_ptr().add(self.len);
+            let mut cmsg: libc::cmsghdr = mem::zeroed();
+            cmsg.cmsg_len = (header + size) as _;
+            cmsg.cmsg_level = level;
+            cmsg.cmsg_type = kind;
+            at.cast::<libc::cmsghdr>().write_unaligned(cmsg);
+            at.add(header).cast::<T>().write_unaligned(value);
+        }
+        self.len += space;
+    }
+
+    /// Bytes written: `msg_controllen`.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// One received control message.
+pub(super) struct Cmsg<'a> {
+    pub(super) level: libc::c_int,
+    pub(super) kind: libc::c_int,
+    pub(super) data: &'a [u8],
+}
+
+impl Cmsg<'_> {
+    /// The value as an integer: one byte (IP_TOS) or four (everything else), native order.
+    pub(super) fn int(&self) -> Option<u32> {
+        match *self.data {
+            [byte] => Some(u32::from(byte)),
+            [a, b, c, d, ..] => Some(u32::from_ne_bytes([a, b, c, d])),
+            _ => None,
+        }
+    }
+}
+
+/// Reads control messages; stops at the first that is cut off.
+pub(super) struct Decoder<'a>(&'a [u8]);
+
+impl<'a> Decoder<'a> {
+    /// `len` is what the kernel left in `msg_controllen`.
+    pub(super) fn new(control: &'a Control, len: usize) -> Self {
+        Self(&control.0[..len.min(Control::LEN)])
+    }
+}
+
+impl<'a> Iterator for Decoder<'a> {
+    type Item = Cmsg<'a>;
+
+    fn next(&mut self) -> Option<Cmsg<'a>> {
+        let header = mem::size_of::<libc::cmsghdr>();
+        if self.0.len() < header {
+            return None;
+        }
+        // SAFETY: the slice holds at least a cmsghdr, which is plain integers; read unaligned.
+        let cmsg = unsafe { self.0.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
+        // The field's type differs between C libraries.
+        #[allow(clippy::unnecessary_cast)]
+        let len = cmsg.cmsg_len as usize;
+        let data = self.0.get(header..len)?;
+        let next = len.next_multiple_of(mem::align_of::<libc::cmsghdr>());
+        self.0 = self.0.get(next..).unwrap_or_default();
+        Some(Cmsg { level: cmsg.cmsg_level, kind: cmsg.cmsg_type, data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut control = Control::new();
+        let mut encoder = Encoder::new(&mut control);
+        encoder.push(libc::IPPROTO_IP, libc::IP_TOS, 0xb8_u8);
+        encoder.push(libc::SOL_UDP, libc::UDP_GRO, 1472_i32);
+        let len = encoder.len();
+        assert_eq!(len, 48);
+        let got: Vec<_> =
+            Decoder::new(&control, len).map(|c| (c.level, c.kind, c.int().unwrap())).collect();
+        assert_eq!(
+            got,
+            [(libc::IPPROTO_IP, libc::IP_TOS, 0xb8), (libc::SOL_UDP, libc::UDP_GRO, 1472)]
+        );
+        // Cut in the second: only the first is there.
+        assert_eq!(Decoder::new(&control, 40).count(), 1);
+        // A length that cannot be (shorter than its own header) ends it.
+        control.0[..8].copy_from_slice(&3_u64.to_ne_bytes());
+        assert_eq!(Decoder::new(&control, len).count(), 0);
+    }
+}

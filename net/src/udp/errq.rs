@@ -1,0 +1,178 @@
+//! The error queue (`IP_RECVERR`, ip(7); `IPV6_RECVERR`, ipv6(7)): ICMP messages and local errors
+//! as typed values.
+
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::addr::SockAddr;
+use super::cmsg::{Control, Decoder};
+use crate::{NetError, Unreachable};
+
+/// Errors kept between two calls of `take_errors`.
+const KEPT: usize = 64;
+
+/// Errors seen and not yet taken.
+#[derive(Default)]
+pub(super) struct Errors {
+    pending: Vec<NetError>,
+    /// All ever seen.
+    pub(super) seen: u64,
+}
+
+impl Errors {
+    /// Notes one. The same news about the same peer is kept once: a dead port answers every packet.
+    pub(super) fn note(&mut self, error: NetError) {
+        self.seen += 1;
+        if self.pending.len() < KEPT && !self.pending.contains(&error) {
+            self.pending.push(error);
+        }
+    }
+
+    /// Notes that a packet to `peer` was refused as too big. The kernel's own entry about it, if it was
+    /// read, knows the MTU but not the port (an unconnected socket has no destination port to quote).
+    pub(super) fn note_too_big(&mut self, peer: SocketAddr) {
+        let known = self.pending.iter().rposition(|e| {
+            matches!(e, NetError::TooBig { peer: p, .. } if p.ip() == peer.ip() && p.port() == 0)
+        });
+        match known.map(|i| self.pending.remove(i)) {
+            Some(NetError::TooBig { mtu, .. }) => {
+                self.seen -= 1;
+                self.note(NetError::TooBig { peer, mtu });
+            }
+            _ => self.note(NetError::TooBig { peer, mtu: 0 }),
+        }
+    }
+
+    pub(super) fn take(&mut self, into: &mut Vec<NetError>) {
+        into.append(&mut self.pending);
+    }
+
+    /// Reads the socket's error queue empty (at most 256 entries, so that a flood of ICMP cannot hold
+    /// us here). Returns how many there were.
+    pub(super) fn drain(&mut self, socket: BorrowedFd<'_>) -> usize {
+        for n in 0..256 {
+            let mut name = SockAddr::unspecified();
+            let mut control = Control::new();
+            // SAFETY: all fields are integers and pointers, for which zero is a value.
+            let mut msg: libc::msghdr = unsafe { mem::zeroed() };
+            msg.msg_name = (&raw mut name).cast();
+            msg.msg_namelen = SockAddr::LEN;
+            msg.msg_control = control.as_mut_ptr();
+            msg.msg_controllen = Control::LEN as _;
+            let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+            // SAFETY: name and control outlive the call and have the lengths given; no iovec: we do
+            // not want the returned packet.
+            if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut msg, flags) } < 0 {
+                return n;
+            }
+            #[allow(clippy::unnecessary_cast)]
+            let len = msg.msg_controllen as usize;
+            if let Some(error) = parse(&name, &control, len) {
+                self.note(error);
+            }
+        }
+        256
+    }
+}
+
+/// Finds the extended error among the control messages.
+fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
+    let peer = name.decode()?;
+    let cmsg = Decoder::new(control, len).find(|c| {
+        (c.level, c.kind) == (libc::IPPROTO_IP, libc::IP_RECVERR)
+            || (c.level, c.kind) == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+    })?;
+    let size = mem::size_of::<libc::sock_extended_err>();
+    if cmsg.data.len() < size {
+        return None;
+    }
+    // SAFETY: the slice holds a sock_extended_err, which is plain integers; read unaligned.
+    let error = unsafe { cmsg.data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() };
+    // SO_EE_OFFENDER: a socket address behind it.
+    let mut offender = SockAddr::unspecified();
+    let rest = &cmsg.data[size..];
+    let n = rest.len().min(SockAddr::LEN as usize);
+    // SAFETY: n is within both; the target is plain integers.
+    unsafe { (&raw mut offender).cast::<u8>().copy_from_nonoverlapping(rest.as_ptr(), n) };
+    let offender = offender.decode().map(|a| a.ip());
+    Some(classify(peer, &error, offender))
+}
+
+fn classify(
+    peer: SocketAddr,
+    error: &libc::sock_extended_err,
+    offender: Option<IpAddr>,
+) -> NetError {
+    let (kind, code) = (error.ee_type, error.ee_code);
+    let errno = i32::try_from(error.ee_errno).unwrap_or(libc::EIO);
+    if errno == libc::EMSGSIZE {
+        return NetError::TooBig { peer, mtu: error.ee_info };
+    }
+    let kind = match error.ee_origin {
+        // RFC 792 destination unreachable and time exceeded; RFC 1812 5.2.7.1 for codes 9 to 13.
+        libc::SO_EE_ORIGIN_ICMP => match (kind, code) {
+            (3, 0 | 6 | 11) => Unreachable::Network,
+            (3, 1 | 5 | 7 | 8 | 12) => Unreachable::Host,
+            (3, 3) => Unreachable::Port,
+            (3, 9 | 10 | 13..=15) => Unreachable::Prohibited,
+            (11, _) => Unreachable::TimeExceeded,
+            _ => Unreachable::Other { kind, code },
+        },
+        // RFC 4443 3.1 and 3.3.
+        libc::SO_EE_ORIGIN_ICMP6 => match (kind, code) {
+            (1, 0) => Unreachable::Network,
+            (1, 1 | 5 | 6) => Unreachable::Prohibited,
+            (1, 2 | 3) => Unreachable::Host,
+            (1, 4) => Unreachable::Port,
+            (3, _) => Unreachable::TimeExceeded,
+            _ => Unreachable::Other { kind, code },
+        },
+        _ => {
+            return match errno {
+                libc::EHOSTUNREACH => {
+                    NetError::Unreachable { peer, kind: Unreachable::Host, offender: None }
+                }
+                libc::ENETUNREACH => {
+                    NetError::Unreachable { peer, kind: Unreachable::Network, offender: None }
+                }
+                _ => NetError::Local { peer, errno },
+            };
+        }
+    };
+    NetError::Unreachable { peer, kind, offender }
+}
+
+/// The error a system call returned about one packet, as news about its peer.
+pub(super) fn from_errno(peer: SocketAddr, errno: i32) -> NetError {
+    match errno {
+        libc::EHOSTUNREACH => {
+            NetError::Unreachable { peer, kind: Unreachable::Host, offender: None }
+        }
+        libc::ENETUNREACH => {
+            NetError::Unreachable { peer, kind: Unreachable::Network, offender: None }
+        }
+        libc::ECONNREFUSED => {
+            NetError::Unreachable { peer, kind: Unreachable::Port, offender: None }
+        }
+        _ => NetError::Local { peer, errno },
+    }
+}
+
+/// Whether a send or receive may have failed with the ICMP error of an *earlier* packet, which the
+/// kernel reports once on whatever call comes next.
+pub(super) const fn may_be_stale(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::EPROTO
+            | libc::ENOPROTOOPT
+            | libc::EACCES
+            | libc::EOPNOTSUPP
+            | libc::ENONET
+            | libc::EMSGSIZE
+    )
+}

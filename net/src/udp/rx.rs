@@ -1,0 +1,225 @@
+//! Receiving: messages into preallocated buffers, GRO trains split into packets.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::addr::SockAddr;
+use super::cmsg::{Control, Decoder};
+use super::errq::{self, Errors};
+use crate::{Counters, RecvReport, RxMeta};
+
+/// Room for the longest UDP datagram or GRO train.
+const BUFFER: usize = 1 << 16;
+
+/// A message at most this long counts as small: more than one is fetched by a system call. Long
+/// trains are fetched one by one into the same buffer, which is then warm in the cache.
+const SMALL: usize = 8 << 10;
+
+/// Preallocated arrays for `recvmmsg`; their pointers are set once, into heap memory that never moves.
+pub(super) struct Rx {
+    messages: Box<[libc::mmsghdr]>,
+    pieces: Box<[libc::iovec]>,
+    names: Box<[SockAddr]>,
+    controls: Box<[Control]>,
+    buffers: Box<[u8]>,
+    /// Last value of the socket's drop counter.
+    overflow: u32,
+    /// The last call ended before the socket was empty: a stream is coming in.
+    streaming: bool,
+}
+
+// SAFETY: the raw pointers point into boxes that the same struct owns, and are followed only by
+// methods with exclusive access.
+unsafe impl Send for Rx {}
+
+impl Rx {
+    pub(super) fn new(batch: usize) -> Self {
+        let batch = batch.clamp(1, 64);
+        let mut rx = Self {
+            // SAFETY: integers and pointers, for which zero is a value.
+            messages: vec![unsafe { mem::zeroed() }; batch].into(),
+            pieces: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; batch].into(),
+            names: vec![SockAddr::unspecified(); batch].into(),
+            controls: vec![Control::new(); batch].into(),
+            // Zeroed by the kernel page by page, when first touched.
+            buffers: vec![0; batch * BUFFER].into(),
+            overflow: 0,
+            streaming: false,
+        };
+        let names = rx.names.as_mut_ptr();
+        let controls = rx.controls.as_mut_ptr();
+        let pieces = rx.pieces.as_mut_ptr();
+        let buffers = rx.buffers.as_mut_ptr();
+        for i in 0..batch {
+            // SAFETY: every array has `batch` elements, the last `batch` times BUFFER bytes. All
+            // pointers to an array are derived from one pointer, so none invalidates another.
+            unsafe {
+                *pieces.add(i) =
+                    libc::iovec { iov_base: buffers.add(i * BUFFER).cast(), iov_len: BUFFER };
+                let header = &mut rx.messages[i].msg_hdr;
+                header.msg_name = names.add(i).cast();
+                header.msg_iov = pieces.add(i);
+                header.msg_iovlen = 1;
+                header.msg_control = controls.add(i).cast();
+            }
+        }
+        rx
+    }
+
+    /// See [`Port::recv`](crate::Port::recv).
+    pub(super) fn recv(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        budget: usize,
+        counters: &mut Counters,
+        errors: &mut Errors,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        let mut report = RecvReport::default();
+        // A single message is the common case of a latency-bound caller, who wants it now and not
+        // after another system call that finds nothing; so one at first, and more when the call
+        // before had left some behind.
+        let more = self.streaming;
+        let mut small = false;
+        while report.packets < budget {
+            let wanted = if small { self.messages.len().min(budget - report.packets) } else { 1 };
+            let n = self.fetch(socket, wanted, counters, errors);
+            if n == 0 {
+                counters.rx_empty += 1;
+                report.empty = true;
+                break;
+            }
+            counters.rx_calls += 1;
+            let mut longest = 0;
+            for i in 0..n {
+                longest = longest.max(self.deliver(i, counters, &mut report, sink));
+            }
+            if n < wanted {
+                report.empty = true;
+                break;
+            }
+            if !more {
+                break;
+            }
+            small = longest <= SMALL;
+        }
+        self.streaming = !report.empty;
+        report
+    }
+
+    /// Receives up to `wanted` messages; 0 when there is none.
+    fn fetch(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        wanted: usize,
+        counters: &mut Counters,
+        errors: &mut Errors,
+    ) -> usize {
+        let fd = socket.as_raw_fd();
+        for message in &mut self.messages[..wanted] {
+            message.msg_hdr.msg_namelen = SockAddr::LEN;
+            message.msg_hdr.msg_controllen = Control::LEN as _;
+            message.msg_hdr.msg_flags = 0;
+        }
+        // An ICMP error is reported once on the next call, whoever makes it: read it and try again.
+        for _ in 0..8 {
+            let rc = if wanted == 1 {
+                let message = &mut self.messages[0];
+                // SAFETY: name, piece and control point into our own arrays with the lengths given
+                // (see `new`); nobody else accesses them during the call.
+                let len =
+                    unsafe { libc::recvmsg(fd, &raw mut message.msg_hdr, libc::MSG_DONTWAIT) };
+                message.msg_len = u32::try_from(len).unwrap_or(0);
+                if len >= 0 { 1 } else { -1 }
+            } else {
+                // SAFETY: as above, for `wanted` messages, of which there are as many.
+                unsafe {
+                    libc::recvmmsg(
+                        fd,
+                        self.messages.as_mut_ptr(),
+                        wanted as libc::c_uint,
+                        libc::MSG_DONTWAIT as _,
+                        std::ptr::null_mut(),
+                    )
+                }
+            };
+            if let Ok(n) = usize::try_from(rc) {
+                return n;
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN) => return 0,
+                Some(libc::EINTR) => {}
+                Some(errno) if errq::may_be_stale(errno) => {
+                    errors.drain(socket);
+                }
+                _ => {
+                    counters.errors += 1;
+                    return 0;
+                }
+            }
+        }
+        0
+    }
+
+    /// Hands message `i` to the sink, packet by packet; returns its length.
+    fn deliver(
+        &mut self,
+        i: usize,
+        counters: &mut Counters,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> usize {
+        let message = &self.messages[i];
+        let header = &message.msg_hdr;
+        let len = (message.msg_len as usize).min(BUFFER);
+        let mut tos = 0;
+        let mut segment = 0;
+        #[allow(clippy::unnecessary_cast)]
+        let control_len = header.msg_controllen as usize;
+        for cmsg in Decoder::new(&self.controls[i], control_len) {
+            let Some(value) = cmsg.int() else { continue };
+            match (cmsg.level, cmsg.kind) {
+                (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    tos = value as u8;
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => segment = value as usize,
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    let new = value.wrapping_sub(self.overflow);
+                    counters.rx_overflow += u64::from(new);
+                    self.overflow = value;
+                }
+                _ => {}
+            }
+        }
+        let src = self.names[i].decode();
+        let (Some(src), 0) = (src, header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC)) else {
+            // Cut: where its packets begin and end is no longer known.
+            counters.rx_truncated += 1;
+            return len;
+        };
+        let meta = RxMeta { src, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
+        let bytes = &self.buffers[i * BUFFER..][..len];
+        let segment = if segment == 0 { len } else { segment };
+        let mut packets = 0;
+        if len == 0 {
+            sink(&meta, bytes);
+            packets = 1;
+        } else {
+            for packet in bytes.chunks(segment) {
+                sink(&meta, packet);
+                packets += 1;
+            }
+        }
+        counters.rx_packets += packets as u64;
+        counters.rx_bytes += len as u64;
+        counters.rx_trains += 1;
+        if meta.ce() {
+            counters.rx_ce += packets as u64;
+        }
+        report.packets += packets;
+        report.trains += 1;
+        report.bytes += len as u64;
+        len
+    }
+}

@@ -1,0 +1,187 @@
+//! Opening sockets: probes, options, buffers read back.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use crate::{Feature, OpenReport, PortConfig};
+
+/// Sets an integer option.
+pub(super) fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the pointer and length describe one integer that outlives the call.
+    let rc = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads an integer option.
+pub(super) fn get(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0_i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointers describe one integer and its length, both outliving the call.
+    let rc = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
+    };
+    if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A close-on-exec, non-blocking UDP socket of the address's family. IPv6 sockets are IPv6 only: one
+/// family a port, so that an address has one spelling.
+pub(super) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+/// The endpoint socket, and what the kernel lets us do with it.
+pub(super) fn endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> {
+    let socket = plain(&config.bind)?;
+    let mut warnings = Vec::new();
+    let v6 = config.bind.is_ipv6();
+
+    let gso = if config.gso {
+        probe(set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0), "UDP_SEGMENT", "4.18")
+    } else {
+        Feature::Off
+    };
+    let gro = if config.gro {
+        probe(set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1), "UDP_GRO", "5.0")
+    } else {
+        Feature::Off
+    };
+    let tos = if v6 {
+        probe(
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+            "IPV6_RECVTCLASS",
+            "2.6.14",
+        )
+    } else {
+        probe(set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1), "IP_RECVTOS", "2.2")
+    };
+    let overflow =
+        probe(set(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1), "SO_RXQ_OVFL", "2.6.33");
+    let (df, errors) = common(&socket, config);
+
+    let rcvbuf = buffer(&socket, config.rcvbuf, Side::Receive, &mut warnings)?;
+    let sndbuf = buffer(&socket, config.sndbuf, Side::Send, &mut warnings)?;
+
+    socket.bind(&config.bind.into())?;
+    let local = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or_else(|| io::Error::other("the socket has no IP address"))?;
+    let report =
+        OpenReport { local, gso, gro, tos, df, errors, overflow, rcvbuf, sndbuf, warnings };
+    Ok((socket, report))
+}
+
+/// A send-only socket on `port` of the endpoint's address: a further path.
+pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Socket> {
+    let socket = plain(&local)?;
+    common(&socket, config);
+    // Nobody is told of this port. What comes anyway is dropped before it is queued (classic BPF
+    // `ret 0`); ICMP errors do not pass through the filter.
+    let drop_all = [SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)];
+    if socket.attach_filter(&drop_all).is_err() {
+        // Best effort: the kernel's smallest buffer limits what strangers can make us hold.
+        let _ = socket.set_recv_buffer_size(1);
+    }
+    let mut ignored = Vec::new();
+    buffer(&socket, config.sndbuf, Side::Send, &mut ignored)?;
+    let mut bind = local;
+    bind.set_port(port);
+    socket.bind(&bind.into())?;
+    Ok(socket)
+}
+
+/// Options every sending socket has: (DF, ICMP errors).
+fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
+    let tos = tos(config.dscp_data, config.ecn);
+    if config.bind.is_ipv6() {
+        // Only the default for packets without ancillary data; its failure shows on the wire as
+        // DSCP 0 and no ECN, which the transport survives.
+        let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
+        (
+            probe(
+                set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+                "IPV6_MTU_DISCOVER",
+                "2.2",
+            ),
+            probe(set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1), "IPV6_RECVERR", "2.2"),
+        )
+    } else {
+        let _ = set(socket, libc::IPPROTO_IP, libc::IP_TOS, tos);
+        (
+            probe(
+                set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+                "IP_MTU_DISCOVER",
+                "2.2",
+            ),
+            probe(set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1), "IP_RECVERR", "2.2"),
+        )
+    }
+}
+
+/// The TOS or traffic class byte: DSCP, and ECT(0) when ECN is wanted.
+pub(super) fn tos(dscp: u8, ecn: bool) -> i32 {
+    i32::from((dscp & 0x3f) << 2) | if ecn { 2 } else { 0 }
+}
+
+fn probe(result: io::Result<()>, option: &str, since: &str) -> Feature {
+    match result {
+        Ok(()) => Feature::On,
+        Err(e) => Feature::Absent(format!("{option}: {e}; Linux has it since {since}")),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Receive,
+    Send,
+}
+
+/// Sets a buffer size and reads it back: `setsockopt` succeeds and clamps silently (socket(7)).
+fn buffer(
+    socket: &Socket,
+    wanted: usize,
+    side: Side,
+    warnings: &mut Vec<String>,
+) -> io::Result<usize> {
+    // The kernel stores and reports twice what is asked for, for its own bookkeeping.
+    let read = || match side {
+        Side::Receive => socket.recv_buffer_size().map(|n| n / 2),
+        Side::Send => socket.send_buffer_size().map(|n| n / 2),
+    };
+    if wanted == 0 {
+        return read();
+    }
+    let size = i32::try_from(wanted).unwrap_or(i32::MAX / 2);
+    let (option, force, name, sysctl) = match side {
+        Side::Receive => (libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, "receive", "net.core.rmem_max"),
+        Side::Send => (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE, "send", "net.core.wmem_max"),
+    };
+    set(socket, libc::SOL_SOCKET, option, size)?;
+    let mut got = read()?;
+    if got < wanted && set(socket, libc::SOL_SOCKET, force, size).is_ok() {
+        got = read()?;
+    }
+    if got < wanted {
+        warnings.push(format!(
+            "{name} buffer is {got} bytes instead of {wanted}: bursts may be lost and slow; \
+             to allow it: sysctl -w {sysctl}={wanted}"
+        ));
+    }
+    Ok(got)
+}

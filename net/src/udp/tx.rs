@@ -1,0 +1,347 @@
+//! Sending: packets into trains, trains into as few system calls as there can be.
+
+use std::io::{self, IoSlice};
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::addr::SockAddr;
+use super::cmsg::{Control, Encoder};
+use super::errq::{self, Errors};
+use crate::{Class, Counters, TxPacket};
+
+/// Messages a system call.
+const MESSAGES: usize = 32;
+/// Pieces a message (`UIO_MAXIOV`) ...
+const PIECES: usize = 1024;
+/// ... and in all of a call's messages.
+const ALL_PIECES: usize = 4096;
+/// Segments the kernel takes in a train: `UDP_MAX_SEGMENTS`, 64 before Linux 6.9.
+const SEGMENTS: usize = 64;
+
+/// What sending needs to know of the port.
+#[derive(Clone, Copy)]
+pub(super) struct TxLimits {
+    /// Most packets a train: 1 without GSO.
+    pub(super) segments: usize,
+    /// Most UDP payload bytes a train.
+    pub(super) train_bytes: usize,
+    /// IPv6?
+    pub(super) v6: bool,
+    /// TOS byte of data, which is the sockets' default, and of control.
+    pub(super) tos_data: i32,
+    pub(super) tos_control: i32,
+}
+
+/// How a call went.
+pub(super) enum Outcome {
+    /// All given packets were handed over (or lost for good).
+    Done,
+    /// The socket is full.
+    Full,
+}
+
+/// Preallocated arrays for `sendmmsg`. They are filled anew by every call; between calls the pointers
+/// in them are stale and never followed.
+pub(super) struct Tx {
+    limits: TxLimits,
+    messages: Vec<libc::mmsghdr>,
+    names: Vec<SockAddr>,
+    controls: Vec<Control>,
+    pieces: Vec<libc::iovec>,
+    /// Packets in each message.
+    packets: Vec<usize>,
+    /// UDP payload bytes in each message.
+    bytes: Vec<usize>,
+    gso_refused: bool,
+}
+
+// SAFETY: the raw pointers are written and followed within one call of `send`, which has exclusive
+// access; nothing is shared with another thread.
+unsafe impl Send for Tx {}
+
+impl Tx {
+    pub(super) fn new(mut limits: TxLimits) -> Self {
+        limits.segments = limits.segments.clamp(1, SEGMENTS);
+        Self {
+            limits,
+            messages: Vec::with_capacity(MESSAGES),
+            names: vec![SockAddr::unspecified(); MESSAGES],
+            controls: vec![Control::new(); MESSAGES],
+            pieces: Vec::with_capacity(ALL_PIECES),
+            packets: Vec::with_capacity(MESSAGES),
+            bytes: Vec::with_capacity(MESSAGES),
+            gso_refused: false,
+        }
+    }
+
+    /// True once the kernel has refused a train that it took packet by packet.
+    pub(super) const fn gso_refused(&self) -> bool {
+        self.gso_refused
+    }
+
+    /// Sends packets that all leave from `socket`; adds what was done to `counters` and the number
+    /// of packets handed over to `sent`.
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        packets: &[TxPacket<'_>],
+        counters: &mut Counters,
+        errors: &mut Errors,
+        sent: &mut usize,
+    ) -> Outcome {
+        let mut next = 0;
+        let mut segments = self.limits.segments;
+        while next < packets.len() {
+            let (mut done, outcome) =
+                self.fill_and_send(socket, &packets[next..], segments, counters, errors);
+            segments = self.limits.segments;
+            match outcome {
+                Call::Sent => {}
+                Call::Full => {
+                    counters.tx_blocked += 1;
+                    *sent += done;
+                    return Outcome::Full;
+                }
+                Call::TrainRefused(train, errno) => {
+                    let singles = &packets[next + done..][..train];
+                    let (n, ok) = self.singly(socket, singles, counters, errors);
+                    done += n;
+                    if n < train {
+                        *sent += done;
+                        return Outcome::Full;
+                    }
+                    if ok {
+                        // The packets were fine, so it was the train.
+                        self.limits.segments = 1;
+                        segments = 1;
+                        self.gso_refused = true;
+                        log::warn!(
+                            "GSO refused ({}): sending packet by packet from now on",
+                            io::Error::from_raw_os_error(errno)
+                        );
+                    }
+                }
+            }
+            *sent += done;
+            next += done;
+        }
+        Outcome::Done
+    }
+
+    /// Sends a refused train's packets one by one: (handed over, none of them refused).
+    fn singly(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        packets: &[TxPacket<'_>],
+        counters: &mut Counters,
+        errors: &mut Errors,
+    ) -> (usize, bool) {
+        let failed = counters.tx_failed;
+        let mut next = 0;
+        while next < packets.len() {
+            let (done, outcome) = self.fill_and_send(socket, &packets[next..], 1, counters, errors);
+            next += done;
+            if matches!(outcome, Call::Full) {
+                counters.tx_blocked += 1;
+                break;
+            }
+        }
+        (next, counters.tx_failed == failed)
+    }
+
+    /// Builds as many messages as fit and sends them. Returns the packets handed over, and why it
+    /// stopped.
+    fn fill_and_send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        packets: &[TxPacket<'_>],
+        segments: usize,
+        counters: &mut Counters,
+        errors: &mut Errors,
+    ) -> (usize, Call) {
+        self.messages.clear();
+        self.pieces.clear();
+        self.packets.clear();
+        self.bytes.clear();
+        let mut built = 0;
+        while built < packets.len() && self.messages.len() < MESSAGES {
+            let n = self.message(&packets[built..], segments);
+            if n == 0 {
+                break;
+            }
+            built += n;
+        }
+        if self.messages.is_empty() {
+            // The first packet alone has too many pieces.
+            counters.tx_failed += 1;
+            errors.note(errq::from_errno(packets[0].dst, libc::EINVAL));
+            return (1, Call::Sent);
+        }
+        let mut done = 0;
+        let mut at = 0;
+        let mut stale = 0;
+        while at < self.messages.len() {
+            counters.tx_calls += 1;
+            match self.call(socket, at) {
+                Ok(n) => {
+                    for i in at..at + n {
+                        done += self.packets[i];
+                        counters.tx_packets += self.packets[i] as u64;
+                        counters.tx_bytes += self.bytes[i] as u64;
+                        counters.tx_trains += 1;
+                    }
+                    at += n;
+                    stale = 0;
+                }
+                Err(errno) => match errno {
+                    libc::EINTR => {}
+                    // ENOBUFS: the queue below the socket is full. Not an error either.
+                    libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => return (done, Call::Full),
+                    _ if errq::may_be_stale(errno) && stale < 3 => {
+                        errors.drain(socket);
+                        stale += 1;
+                    }
+                    libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP
+                        if self.packets[at] > 1 =>
+                    {
+                        return (done, Call::TrainRefused(self.packets[at], errno));
+                    }
+                    _ => {
+                        let peer = packets[done].dst;
+                        if errno == libc::EMSGSIZE {
+                            errors.note_too_big(peer);
+                        } else {
+                            errors.note(errq::from_errno(peer, errno));
+                        }
+                        counters.tx_failed += self.packets[at] as u64;
+                        done += self.packets[at];
+                        at += 1;
+                        stale = 0;
+                    }
+                },
+            }
+        }
+        (done, Call::Sent)
+    }
+
+    /// Appends one message made of the first packets of `packets`; returns how many, 0 when there is
+    /// no room for even one.
+    fn message(&mut self, packets: &[TxPacket<'_>], segments: usize) -> usize {
+        let first = &packets[0];
+        let segment = first.len();
+        let start = self.pieces.len();
+        let mut count = 0;
+        let mut bytes = 0;
+        for packet in packets.iter().take(segments) {
+            let len = packet.len();
+            let pieces = packet.payload.len() + 2;
+            let used = self.pieces.len() - start;
+            if used + pieces > PIECES || self.pieces.len() + pieces > ALL_PIECES {
+                break;
+            }
+            if count > 0
+                && (len > segment
+                    || len == 0
+                    || bytes + len > self.limits.train_bytes
+                    || packet.class != first.class
+                    || packet.dst != first.dst)
+            {
+                break;
+            }
+            if packet.payload.len() > TxPacket::MAX_PIECES {
+                break;
+            }
+            self.piece(packet.header);
+            for piece in packet.payload {
+                self.piece(piece);
+            }
+            self.piece(packet.trailer);
+            count += 1;
+            bytes += len;
+            if len < segment {
+                // A short packet ends a train.
+                break;
+            }
+        }
+        if count == 0 {
+            return 0;
+        }
+        let slot = self.messages.len();
+        let (name, name_len) = SockAddr::encode(&first.dst);
+        self.names[slot] = name;
+        let mut control = Encoder::new(&mut self.controls[slot]);
+        let limits = &self.limits;
+        if first.class == Class::Control && limits.tos_control != limits.tos_data {
+            let (level, kind) = if limits.v6 {
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+            } else {
+                (libc::IPPROTO_IP, libc::IP_TOS)
+            };
+            control.push(level, kind, limits.tos_control);
+        }
+        if count > 1 {
+            // Packets are at most 65535 bytes, or the socket refuses the first alone.
+            let size = u16::try_from(segment).unwrap_or(u16::MAX);
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, size);
+        }
+        let control_len = control.len();
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut msg: libc::mmsghdr = unsafe { mem::zeroed() };
+        msg.msg_hdr.msg_name = (&raw mut self.names[slot]).cast();
+        msg.msg_hdr.msg_namelen = name_len;
+        // The vector never grows beyond its capacity, so its pieces stay where they are.
+        msg.msg_hdr.msg_iov = self.pieces[start..].as_mut_ptr();
+        msg.msg_hdr.msg_iovlen = (self.pieces.len() - start) as _;
+        if control_len > 0 {
+            msg.msg_hdr.msg_control = self.controls[slot].as_mut_ptr();
+            msg.msg_hdr.msg_controllen = control_len as _;
+        }
+        self.messages.push(msg);
+        self.packets.push(count);
+        self.bytes.push(bytes);
+        count
+    }
+
+    fn piece(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let piece = IoSlice::new(bytes);
+            self.pieces.push(libc::iovec {
+                iov_base: piece.as_ptr().cast_mut().cast(),
+                iov_len: piece.len(),
+            });
+        }
+    }
+
+    /// One system call for the messages from `at` on: how many were taken, or the error number of
+    /// the first.
+    fn call(&mut self, socket: BorrowedFd<'_>, at: usize) -> Result<usize, i32> {
+        let fd = socket.as_raw_fd();
+        let messages = &mut self.messages[at..];
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let rc = if let [only] = messages {
+            // SAFETY: `only` points to a name, pieces and control messages that were filled by this
+            // `send` and live in `self` or, the pieces' bytes, in the caller's packets. The kernel
+            // only reads them.
+            match unsafe { libc::sendmsg(fd, &raw const only.msg_hdr, flags) } {
+                n if n >= 0 => 1,
+                _ => -1,
+            }
+        } else {
+            let n = messages.len() as libc::c_uint;
+            // SAFETY: as above, for `n` messages; the kernel also writes `msg_len` of each.
+            unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), n, flags as _) }
+        };
+        usize::try_from(rc)
+            .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// Why `fill_and_send` stopped.
+enum Call {
+    /// Everything built was handed over.
+    Sent,
+    /// The socket is full.
+    Full,
+    /// The kernel refused the next message, a train of so many packets, with this error.
+    TrainRefused(usize, i32),
+}
