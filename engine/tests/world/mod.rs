@@ -137,8 +137,8 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
 
 /// The context parameters tests begin with.
 pub fn pdc_config(seed: u64) -> reliability::Config {
-    let cc = SenderConfig::Fixed { window: 256 * 1024 };
-    reliability::Config::new(1400, cc, PathsConfig::reps(16), seed)
+    let cc = SenderConfig::fixed(256 * 1024);
+    reliability::Config::new(1400, cc, PathsConfig::reps(16).expect("16 is a power of two"), seed)
 }
 
 impl World {

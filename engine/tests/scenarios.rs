@@ -1,0 +1,339 @@
+//! What the engine promises, one promise a test.
+
+mod world;
+
+use squall_engine::base::Span;
+use squall_engine::{
+    Buf, Class, Completion, Level, Notify, OpError, OpKind, Peek, PeerId, RecvOp, Refused,
+    RemoteIov, RemoteSeg, RmaOp, RxMeta, Seg, SendOp,
+};
+use world::{Faults, World};
+
+fn send_op(peer: PeerId, tag: u64, base: u64, len: u64, context: u64) -> SendOp {
+    SendOp {
+        peer,
+        class: Class::Tagged,
+        tag,
+        buf: Buf::new(base, len),
+        data: None,
+        context,
+        notify: Notify::Entry,
+        level: Level::Transmit,
+    }
+}
+
+fn recv_op(source: Option<PeerId>, tag: u64, base: u64, len: u64, context: u64) -> RecvOp {
+    RecvOp {
+        source,
+        class: Class::Tagged,
+        tag,
+        ignore: 0,
+        buf: Buf::new(base, len),
+        context,
+        notify: Notify::Entry,
+        multi_recv: None,
+    }
+}
+
+fn send(w: &mut World, from: usize, to: usize, tag: u64, data: &[u8]) {
+    let peer = w.peer(from, to);
+    let base = w.hosts[from].memory.put(data);
+    let op = send_op(peer, tag, base, data.len() as u64, 900 + tag);
+    w.hosts[from].engine.send(w.now, op).unwrap();
+}
+
+fn recv(w: &mut World, at: usize, tag: u64, len: u64, context: u64) -> u64 {
+    let base = w.hosts[at].memory.alloc(len as usize);
+    let host = &mut w.hosts[at];
+    let op = recv_op(None, tag, base, len, context);
+    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+    base
+}
+
+fn settle(w: &mut World) {
+    w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.dead || h.engine.idle()));
+    for _ in 0..50 {
+        w.step();
+    }
+}
+
+fn of_kind(w: &World, at: usize, kind: OpKind) -> Vec<&Completion> {
+    w.hosts[at].done.iter().filter(|c| c.kind == kind).collect()
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+#[test]
+fn inline_eager_and_rendezvous_arrive() {
+    for len in [0, 1, 256, 1344, 1345, 16 * 1024, 16 * 1024 + 1, 1_000_000] {
+        for early in [false, true] {
+            let mut w = World::new(2, len as u64, Faults::default());
+            let data = bytes(len);
+            let mut base = 0;
+            if early {
+                base = recv(&mut w, 1, 5, len as u64, 1);
+            }
+            send(&mut w, 0, 1, 5, &data);
+            if !early {
+                for _ in 0..20 {
+                    w.step();
+                }
+                assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
+                base = recv(&mut w, 1, 5, len as u64, 1);
+            }
+            settle(&mut w);
+            assert_eq!(of_kind(&w, 0, OpKind::Send).len(), 1, "{len} {early}");
+            let got = of_kind(&w, 1, OpKind::Recv);
+            assert_eq!((got.len(), got[0].len, got[0].status), (1, len as u64, Ok(())));
+            assert!(w.hosts[1].memory.get(base, len as u64) == data);
+        }
+    }
+}
+
+#[test]
+fn truncation_fills_the_buffer_and_frees_the_sender() {
+    for len in [1000u64, 100_000] {
+        let mut w = World::new(2, 3, Faults::default());
+        let base = recv(&mut w, 1, 5, 600, 1);
+        send(&mut w, 0, 1, 5, &bytes(len as usize));
+        settle(&mut w);
+        let got = of_kind(&w, 1, OpKind::Recv);
+        assert_eq!(got[0].status, Err(OpError::Truncated { excess: len - 600 }));
+        assert_eq!(got[0].len, 600);
+        assert!(w.hosts[1].memory.get(base, 600) == &bytes(len as usize)[..600]);
+        assert_eq!(of_kind(&w, 0, OpKind::Send)[0].status, Ok(()));
+    }
+}
+
+#[test]
+fn delivery_complete_waits_for_the_match() {
+    let mut w = World::new(2, 4, Faults::default());
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.put(b"hello");
+    for (tag, len) in [(1, 5), (2, 0)] {
+        let mut op = send_op(peer, tag, base, len, tag);
+        op.level = Level::Delivery;
+        w.hosts[0].engine.send(w.now, op).unwrap();
+    }
+    for _ in 0..100 {
+        w.step();
+    }
+    assert!(of_kind(&w, 0, OpKind::Send).is_empty(), "nobody has received it");
+    recv(&mut w, 1, 1, 5, 1);
+    recv(&mut w, 1, 2, 5, 2);
+    settle(&mut w);
+    assert_eq!(of_kind(&w, 0, OpKind::Send).len(), 2);
+    assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 2);
+}
+
+#[test]
+fn directed_receives_take_only_their_source() {
+    let mut w = World::new(3, 5, Faults::default());
+    let (one, two) = (w.peer(0, 1), w.peer(0, 2));
+    let (a, b) = (w.hosts[0].memory.alloc(8), w.hosts[0].memory.alloc(8));
+    let host = &mut w.hosts[0];
+    host.engine.recv(w.now, &mut host.memory, recv_op(Some(two), 7, a, 8, 2)).unwrap();
+    host.engine.recv(w.now, &mut host.memory, recv_op(Some(one), 7, b, 8, 1)).unwrap();
+    send(&mut w, 1, 0, 7, b"from 1");
+    send(&mut w, 2, 0, 7, b"from 2");
+    settle(&mut w);
+    assert_eq!(w.hosts[0].memory.get(a, 6), b"from 2");
+    assert_eq!(w.hosts[0].memory.get(b, 6), b"from 1");
+    for c in of_kind(&w, 0, OpKind::Recv) {
+        assert_eq!(c.peer, Some(if c.context == 1 { one } else { two }));
+    }
+}
+
+#[test]
+fn peek_claim_and_discard() {
+    let mut w = World::new(2, 6, Faults::default());
+    let probe = recv_op(None, 5, 0, 0, 77);
+    w.hosts[1].engine.peek(w.now, &probe, Peek::Look);
+    for len in [10, 50_000, 20, 60_000] {
+        send(&mut w, 0, 1, 5, &bytes(len));
+    }
+    for _ in 0..100 {
+        w.step();
+    }
+    w.hosts[1].engine.peek(w.now, &probe, Peek::Look);
+    w.hosts[1].engine.peek(w.now, &probe, Peek::Claim);
+    w.hosts[1].engine.peek(w.now, &probe, Peek::Discard);
+    let base = w.hosts[1].memory.alloc(10);
+    let host = &mut w.hosts[1];
+    let claim = recv_op(None, 5, base, 10, 77);
+    host.engine.recv_claimed(w.now, &mut host.memory, claim.clone()).unwrap();
+    assert_eq!(host.engine.recv_claimed(w.now, &mut host.memory, claim), Err(Refused::NotClaimed));
+    host.engine.peek(w.now, &probe, Peek::Claim);
+    host.engine.discard_claimed(w.now, &probe).unwrap();
+    let last = recv(&mut w, 1, 5, 60_000, 1);
+    settle(&mut w);
+    let seen: Vec<_> = of_kind(&w, 1, OpKind::Recv).iter().map(|c| (c.len, c.status)).collect();
+    let expected = [
+        (0, Err(OpError::NoMessage)),
+        (10, Ok(())),
+        (10, Ok(())),
+        (50_000, Ok(())),
+        (10, Ok(())),
+        (20, Ok(())),
+        (20, Ok(())),
+        (60_000, Ok(())),
+    ];
+    assert_eq!(seen, expected);
+    assert!(w.hosts[1].memory.get(base, 10) == bytes(10));
+    assert!(w.hosts[1].memory.get(last, 60_000) == bytes(60_000));
+    assert_eq!(of_kind(&w, 0, OpKind::Send).len(), 4, "discarded sends complete too");
+    assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
+}
+
+#[test]
+fn multi_receive_packs_messages_and_gives_the_buffer_back() {
+    let mut w = World::new(2, 7, Faults::default());
+    send(&mut w, 0, 1, 0, &bytes(300)); // unexpected, goes in as well
+    for _ in 0..20 {
+        w.step();
+    }
+    let base = w.hosts[1].memory.alloc(2000);
+    let mut op = recv_op(None, 0, base, 2000, 9);
+    op.multi_recv = Some(500);
+    let host = &mut w.hosts[1];
+    host.engine.recv(w.now, &mut host.memory, op.clone()).unwrap();
+    for len in [400, 700, 200] {
+        send(&mut w, 0, 1, 0, &bytes(len));
+    }
+    settle(&mut w);
+    let got = of_kind(&w, 1, OpKind::Recv);
+    let spans: Vec<_> = got.iter().map(|c| (c.buf - base, c.len, c.released)).collect();
+    // 300 + 400 + 700 leave 600, 200 more leave 400: fewer than 500.
+    assert_eq!(spans, [(0, 300, false), (300, 400, false), (700, 700, false), (1400, 200, true)]);
+    // A fresh one, partly used, then cancelled.
+    let host = &mut w.hosts[1];
+    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+    send(&mut w, 0, 1, 0, &bytes(100));
+    settle(&mut w);
+    assert!(w.hosts[1].engine.cancel(9) && !w.hosts[1].engine.cancel(9));
+    settle(&mut w);
+    let got = of_kind(&w, 1, OpKind::Recv);
+    let last = got.last().unwrap();
+    assert_eq!((got.len(), last.status, last.released), (6, Err(OpError::Cancelled), true));
+}
+
+#[test]
+fn cancelled_receives_do_not_match() {
+    let mut w = World::new(2, 8, Faults::default());
+    recv(&mut w, 1, 5, 10, 1);
+    let second = recv(&mut w, 1, 5, 10, 2);
+    assert!(w.hosts[1].engine.cancel(1));
+    send(&mut w, 0, 1, 5, b"second");
+    settle(&mut w);
+    assert_eq!(w.hosts[1].memory.get(second, 6), b"second");
+    let got = of_kind(&w, 1, OpKind::Recv);
+    assert_eq!((got[0].context, got[0].status), (1, Err(OpError::Cancelled)));
+    assert_eq!((got[1].context, got[1].status), (2, Ok(())));
+}
+
+#[test]
+fn remote_access_is_checked() {
+    let mut w = World::new(2, 9, Faults::default());
+    let region = w.hosts[1].memory.put(&bytes(1000));
+    w.hosts[1].memory.regions.insert(1, (Seg { base: region, len: 1000 }, true, false));
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.alloc(5000);
+    let mut op = |w: &mut World, write: bool, key, address, len, context| {
+        let op = RmaOp {
+            peer,
+            buf: Buf::new(base, len),
+            remote: RemoteIov::One(RemoteSeg { address, len, key }),
+            data: None,
+            context,
+            notify: Notify::Entry,
+        };
+        let engine = &mut w.hosts[0].engine;
+        if write { engine.write(w.now, op) } else { engine.read(w.now, op) }.unwrap();
+    };
+    op(&mut w, false, 1, 0, 1000, 0); // fine
+    op(&mut w, false, 2, 0, 10, 1); // no such key
+    op(&mut w, false, 1, 995, 10, 2); // beyond the end
+    op(&mut w, false, 1, u64::MAX, 10, 3); // wraps
+    op(&mut w, true, 1, 0, 10, 4); // not writable
+    op(&mut w, true, 2, 0, 5000, 5); // several packets, all refused
+    op(&mut w, false, 1, 1000, 0, 6); // nothing, at the end: fine
+    settle(&mut w);
+    let mut ends: Vec<_> = w.hosts[0].done.iter().map(|c| (c.context, c.status.is_ok())).collect();
+    ends.sort_unstable();
+    let fine = |c: u64| c == 0 || c == 6;
+    assert_eq!(ends, (0..7).map(|c| (c, fine(c))).collect::<Vec<_>>());
+    assert!(w.hosts[0].memory.get(base, 1000) == bytes(1000));
+    assert!(w.hosts[1].memory.get(region, 1000) == bytes(1000), "nothing was overwritten");
+    assert!(w.hosts[0].engine.idle());
+}
+
+#[test]
+fn an_unreachable_peer_ends_every_operation_with_an_error() {
+    let mut w = World::new(2, 10, Faults::default());
+    w.hosts[1].dead = true;
+    let peer = w.peer(0, 1);
+    for tag in 0..5 {
+        send(&mut w, 0, 1, tag, &bytes(if tag == 4 { 100_000 } else { 100 }));
+    }
+    let host = &mut w.hosts[0];
+    host.engine.inject(w.now, peer, Class::Tagged, 9, b"x", None).unwrap();
+    let start = w.now;
+    w.run(Span::secs(60), |w| w.hosts[0].done.len() == 6);
+    let took = w.now.since(start);
+    assert!(w.hosts[0].done.iter().all(|c| c.status == Err(OpError::Unreachable)));
+    assert!(took >= Span::secs(5) && took <= Span::secs(15), "after the deadline, {took}");
+    assert!(w.hosts[0].engine.idle());
+}
+
+#[test]
+fn a_peer_that_dies_owing_a_rendezvous_is_noticed() {
+    let mut w = World::new(2, 11, Faults::default());
+    send(&mut w, 0, 1, 5, &bytes(100_000));
+    for _ in 0..100 {
+        w.step();
+    }
+    w.hosts[1].dead = true;
+    w.run(Span::secs(60), |w| !w.hosts[0].done.is_empty());
+    assert_eq!(w.hosts[0].done[0].status, Err(OpError::TimedOut));
+}
+
+#[test]
+fn garbage_and_foreign_packets_change_nothing() {
+    let mut w = World::new(2, 12, Faults::default());
+    w.tap = Some(vec![]);
+    let base = recv(&mut w, 1, 5, 3000, 1);
+    send(&mut w, 0, 1, 5, &bytes(3000));
+    let src = w.hosts[0].addr;
+    for _ in 0..2000 {
+        let mut packet: Vec<u8> = match w.tap.as_ref().and_then(|t| t.last()) {
+            Some(real) if w.rng.chance(0.7) => real.clone(),
+            _ => (0..w.rng.below(200)).map(|_| w.rng.next_u32() as u8).collect(),
+        };
+        // A real packet for another context, with other numbers. (One with a SYN could open a
+        // context: nothing but TSS can tell a forged one from a true one.)
+        if packet.len() > 12 {
+            if packet[1] & 0x04 != 0 {
+                continue;
+            }
+            packet[11] ^= 1 + (w.rng.below(255) as u8);
+            for _ in 0..3 {
+                let at = 2 + w.rng.below(8) as usize;
+                packet[at] ^= 1 << w.rng.below(8);
+            }
+        }
+        let now = w.now;
+        let meta = RxMeta { ce: false, trimmed: w.rng.chance(0.1) };
+        for host in &mut w.hosts {
+            host.engine.handle_packet(now, &mut host.memory, src, meta, &packet);
+        }
+        if w.rng.chance(0.1) {
+            w.step();
+        }
+    }
+    settle(&mut w);
+    assert!(w.hosts[1].memory.get(base, 3000) == bytes(3000));
+    assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 1);
+    assert_eq!(of_kind(&w, 0, OpKind::Send)[0].status, Ok(()));
+}
