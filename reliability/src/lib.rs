@@ -30,9 +30,15 @@ pub use squall_cc as cc;
 pub use squall_wire as wire;
 pub use squall_wire::base;
 
+mod bitmap;
 mod config;
 mod counters;
+mod pdc;
 mod pdcs;
+mod rx;
+mod shared;
+mod timers;
+mod tx;
 mod types;
 
 pub use config::{Config, LossDetection, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};

@@ -1,28 +1,67 @@
-//! All contexts of one endpoint.
+//! All contexts of one endpoint: the table, and the calls that name a context.
 
-use std::collections::VecDeque;
+mod receive;
 
-use crate::base::{Psn, Time};
-use crate::wire;
-use crate::{
-    Blocked, Config, ControlOut, Counters, Event, PdcId, PdcInfo, PeerKey, RxMeta, RxVerdict,
-    TxGrant, TxPacket,
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::Counters;
+use crate::base::{Psn, Span, Time};
+use crate::config::{Config, MAX_WINDOW};
+use crate::pdc::{Life, Pdc, recv_window};
+use crate::shared::Shared;
+use crate::types::{
+    Blocked, ControlOut, Event, Failure, PdcId, PdcInfo, PeerKey, TxGrant, TxPacket,
 };
+use receive::{Graves, Pending};
+
+/// Slots of closed contexts that rest before one of them is used again, so that late packets of the
+/// old context do not meet a new one under its number.
+const RESTING: usize = 64;
+
+/// A start PSN keeps at least this distance from the last PSN used under the same number (UE 1.0
+/// section 3.5.8.2).
+const START_DISTANCE: u32 = 1 << 16;
+
+/// A place for a context.
+#[derive(Debug)]
+struct Entry<D> {
+    /// How often the place was used.
+    generation: u16,
+    /// The last PSN sent from here.
+    last: Psn,
+    pdc: Option<Box<Pdc<D>>>,
+}
 
 /// All packet delivery contexts of one endpoint. `D` is the engine's descriptor of a packet. The
 /// crate documentation gives the order of calls.
 #[derive(Debug)]
 pub struct Pdcs<D> {
-    config: Config,
-    counters: Counters,
-    events: VecDeque<Event<D>>,
+    entries: Vec<Entry<D>>,
+    /// Free entries, the longest free first.
+    free: VecDeque<u16>,
+    /// Accepted contexts by peer and the peer's number.
+    accepted: BTreeMap<(PeerKey, u16), u16>,
+    /// What was closed lately, by peer.
+    graves: BTreeMap<PeerKey, Graves>,
+    /// The packet delivered last.
+    pending: Option<Pending>,
+    shared: Shared<D>,
 }
 
 impl<D: Copy> Pdcs<D> {
-    /// No contexts yet.
+    /// No contexts yet. Windows beyond their limits are cut to them.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        Self { config, counters: Counters::default(), events: VecDeque::new() }
+    pub fn new(mut config: Config) -> Self {
+        config.max_window_packets = config.max_window_packets.clamp(1, MAX_WINDOW);
+        config.recv_window_packets = recv_window(&config);
+        Self {
+            entries: Vec::new(),
+            free: VecDeque::new(),
+            accepted: BTreeMap::new(),
+            graves: BTreeMap::new(),
+            pending: None,
+            shared: Shared::new(config),
+        }
     }
 
     // Commands.
@@ -30,32 +69,53 @@ impl<D: Copy> Pdcs<D> {
     /// Opens a context to `peer` as its initiator. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. `None` when [`Config::max_contexts`] exist.
     pub fn open(&mut self, now: Time, peer: PeerKey) -> Option<PdcId> {
-        let (_, _) = (now, peer);
-        None
+        let slot = self.vacancy()?;
+        let start = self.start_psn(slot);
+        let id = self.install(now, slot, peer, 0, start);
+        self.shared.counters.opened += 1;
+        self.settle(now, slot, Life::Alive);
+        Some(id)
     }
 
     /// Closes a context in an orderly way once everything sent on it is acknowledged; then
     /// [`Event::Closed`]. From now on it takes no new packets. At the target's end, asks the initiator
     /// to do so.
     pub fn close(&mut self, now: Time, id: PdcId) {
-        let (_, _) = (now, id);
+        if let Some(pdc) = self.get(id) {
+            pdc.drain(now);
+            let life = pdc.step(now);
+            self.settle(now, id.slot_number(), life);
+        }
     }
 
     /// Forgets a context at once: [`Event::Lost`] for what is outstanding, then [`Event::Failed`].
     pub fn abort(&mut self, id: PdcId) {
-        let _ = id;
+        if self.get(id).is_some() {
+            self.end(id.slot_number(), Life::Failed(Failure::Aborted));
+        }
     }
 
     /// Keeps a context from being closed as idle (`busy`), because something is still to come on it
     /// that only the engine knows of, such as response data; or no longer.
     pub fn set_busy(&mut self, now: Time, id: PdcId, busy: bool) {
-        let (_, _, _) = (now, id, busy);
+        if let Some(pdc) = self.get(id) {
+            pdc.set_busy(now, busy);
+            let life = pdc.step(now);
+            self.settle(now, id.slot_number(), life);
+        }
     }
 
     /// `peer` is another epoch now: all its contexts fail, and what was remembered about it is
     /// forgotten.
     pub fn peer_restarted(&mut self, peer: PeerKey) {
-        let _ = peer;
+        for slot in 0..self.entries.len() {
+            let theirs = self.entries[slot].pdc.as_ref().is_some_and(|pdc| pdc.peer == peer);
+            if theirs {
+                // There are at most 65535 entries.
+                self.end(slot as u16, Life::Failed(Failure::PeerRestarted));
+            }
+        }
+        self.graves.remove(&peer);
     }
 
     /// Asks to send a packet for the first time on context `id`, from whichever end this is.
@@ -68,82 +128,41 @@ impl<D: Copy> Pdcs<D> {
         id: PdcId,
         packet: &TxPacket<D>,
     ) -> Result<TxGrant, Blocked> {
-        let (_, _, _) = (now, id, packet);
-        Err(Blocked::Gone)
+        let entry = self.entries.get_mut(id.slot()).ok_or(Blocked::Gone)?;
+        if entry.generation != id.generation() {
+            return Err(Blocked::Gone);
+        }
+        let pdc = entry.pdc.as_mut().ok_or(Blocked::Gone)?;
+        if pdc.refuses() {
+            return Err(Blocked::Closing);
+        }
+        let shared = &mut self.shared;
+        if !pdc.tx.admit(now, packet.bytes, &shared.config) {
+            let first = pdc.tx.must_retransmit() && pdc.tx.may_retransmit(now, &shared.config);
+            shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
+            return Err(if first { Blocked::Retransmit } else { Blocked::Wait });
+        }
+        let departure = pdc.tx.send(now, packet, shared);
+        pdc.used(now);
+        shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
+        Ok(pdc.grant(&departure))
     }
 
     /// The next packet of context `id` that must be sent again, if it may go now. Retransmissions come
     /// before new packets.
     pub fn poll_retransmit(&mut self, now: Time, id: PdcId) -> Option<(TxGrant, D)> {
-        let (_, _) = (now, id);
-        None
-    }
-
-    // What happened.
-
-    /// Whose context a packet without SYN names with `dpdcid`. The engine compares the peer's address
-    /// with the packet's source before it hands the packet in.
-    #[must_use]
-    pub fn peer_of(&self, dpdcid: u16) -> Option<PeerKey> {
-        let _ = dpdcid;
-        None
-    }
-
-    /// A data packet arrived from `peer` (for a SYN, resolved from its address and epoch; else from
-    /// [`Pdcs::peer_of`] and compared with its source address).
-    pub fn rx_request(
-        &mut self,
-        now: Time,
-        peer: PeerKey,
-        pds: &wire::Request,
-        meta: &RxMeta,
-    ) -> RxVerdict {
-        let (_, _, _, _) = (now, peer, pds, meta);
-        RxVerdict::Duplicate
-    }
-
-    /// What to answer to a data packet for a context that does not exist here ([`Pdcs::peer_of`] said
-    /// `None`); counted. The engine sends it to the packet's sender if it can tell the address.
-    pub fn reject(&mut self, pds: &wire::Request) -> Option<wire::Nack> {
-        let _ = pds;
-        None
-    }
-
-    /// The engine took the packet that was delivered last. `response`, if any, is delivered with
-    /// certainty; without one, the peer learns the default response.
-    pub fn accept(&mut self, now: Time, id: PdcId, psn: Psn, response: Option<wire::Response>) {
-        let (_, _, _, _) = (now, id, psn, response);
-    }
-
-    /// The engine cannot take the packet that was delivered last: the peer is told `code`, and sends
-    /// it again later.
-    pub fn refuse(&mut self, now: Time, id: PdcId, psn: Psn, code: wire::NackCode) {
-        let (_, _, _, _) = (now, id, psn, code);
-    }
-
-    /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not
-    /// believed.
-    pub fn rx_ack(
-        &mut self,
-        now: Time,
-        peer: PeerKey,
-        ack: &wire::Ack,
-        response: Option<&wire::Response>,
-    ) -> bool {
-        let (_, _, _, _) = (now, peer, ack, response);
-        false
-    }
-
-    /// A NACK arrived from `peer`. `false` when it was not believed.
-    pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &wire::Nack) -> bool {
-        let (_, _, _) = (now, peer, nack);
-        false
-    }
-
-    /// A control packet arrived from `peer`. `false` when it was not believed.
-    pub fn rx_control(&mut self, now: Time, peer: PeerKey, control: &wire::Control) -> bool {
-        let (_, _, _) = (now, peer, control);
-        false
+        let entry = self.entries.get_mut(id.slot())?;
+        if entry.generation != id.generation() {
+            return None;
+        }
+        let pdc = entry.pdc.as_mut()?;
+        let shared = &mut self.shared;
+        let sent = pdc.tx.resend(now, shared);
+        if pdc.tx.must_retransmit() || sent.is_some() {
+            shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
+        }
+        let (departure, desc) = sent?;
+        Some((pdc.grant(&departure), desc))
     }
 
     // What to do next.
@@ -151,24 +170,44 @@ impl<D: Copy> Pdcs<D> {
     /// The next packet without data to send; acknowledgements of one context are coalesced since the
     /// last round.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
-        let _ = now;
+        if let Some(out) = self.shared.out.pop_front() {
+            return Some(out);
+        }
+        while let Some(&slot) = self.shared.talkative.front() {
+            if let Some(pdc) = self.entries.get_mut(usize::from(slot)).and_then(|e| e.pdc.as_mut())
+                && pdc.talking
+            {
+                if let Some(packet) = pdc.say(now, &mut self.shared) {
+                    return Some(ControlOut { peer: pdc.peer, path: pdc.control_path(), packet });
+                }
+                pdc.talking = false;
+                let when = pdc.timer(now, &self.shared.config);
+                self.shared.timers.at_latest(slot, when);
+            }
+            self.shared.talkative.pop_front();
+        }
         None
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event<D>> {
-        self.events.pop_front()
+        self.shared.events.pop_front()
     }
 
     /// When [`Pdcs::handle_timeout`] wants to be called; `None` for never. May be early.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        self.shared.timers.next()
     }
 
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Time) {
-        let _ = now;
+        while let Some(slot) = self.shared.timers.pop(now) {
+            if let Some(pdc) = self.entries[usize::from(slot)].pdc.as_mut() {
+                let life = pdc.on_timer(now, &mut self.shared);
+                self.settle(now, slot, life);
+            }
+        }
     }
 
     // Getters.
@@ -176,19 +215,128 @@ impl<D: Copy> Pdcs<D> {
     /// What was counted so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
-        &self.counters
+        &self.shared.counters
     }
 
     /// The parameters.
     #[must_use]
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.shared.config
+    }
+
+    /// Contexts that exist.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether none exists.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// A context as seen from outside; `None` when it is gone.
     #[must_use]
     pub fn info(&self, id: PdcId) -> Option<PdcInfo> {
-        let _ = id;
-        None
+        let entry = self.entries.get(id.slot())?;
+        let pdc = entry.pdc.as_ref().filter(|_| entry.generation == id.generation())?;
+        let metrics = pdc.tx.metrics();
+        Some(PdcInfo {
+            peer: pdc.peer,
+            initiator: pdc.initiator,
+            outstanding: pdc.tx.outstanding(),
+            in_flight: u64::from(pdc.tx.in_flight()),
+            cwnd: metrics.cwnd,
+            srtt: pdc.tx.srtt(),
+            base_rtt: metrics.base_rtt,
+        })
+    }
+
+    // The table.
+
+    fn get(&mut self, id: PdcId) -> Option<&mut Pdc<D>> {
+        let entry = self.entries.get_mut(id.slot())?;
+        if entry.generation != id.generation() {
+            return None;
+        }
+        entry.pdc.as_deref_mut()
+    }
+
+    /// A free slot; a fresh one while few have been used.
+    fn vacancy(&mut self) -> Option<u16> {
+        let full = self.entries.len() >= usize::from(self.shared.config.max_contexts);
+        if self.free.len() > RESTING || full {
+            return self.free.pop_front();
+        }
+        let slot = u16::try_from(self.entries.len()).ok()?;
+        self.entries.push(Entry { generation: 0, last: Psn(0), pdc: None });
+        Some(slot)
+    }
+
+    fn start_psn(&mut self, slot: u16) -> Psn {
+        let last = self.entries[usize::from(slot)].last;
+        loop {
+            let start = Psn(self.shared.rng.next_u32());
+            if start.distance(last).unsigned_abs() >= START_DISTANCE {
+                return start;
+            }
+        }
+    }
+
+    fn install(&mut self, now: Time, slot: u16, peer: PeerKey, remote: u16, start: Psn) -> PdcId {
+        let entry = &mut self.entries[usize::from(slot)];
+        let id = PdcId::new(slot, entry.generation);
+        // Slots are below 65535; 0 names no context.
+        let local = slot + 1;
+        let pdc = Pdc::new(now, id, local, peer, remote, start, &mut self.shared);
+        entry.pdc = Some(Box::new(pdc));
+        id
+    }
+
+    /// After anything happened to the context in `slot`: it ends, or its words, its wake-up and its
+    /// timer are looked after.
+    fn settle(&mut self, now: Time, slot: u16, life: Life) {
+        if life != Life::Alive {
+            return self.end(slot, life);
+        }
+        let Some(entry) = self.entries.get_mut(usize::from(slot)) else { return };
+        let Some(pdc) = entry.pdc.as_deref_mut() else { return };
+        let shared = &mut self.shared;
+        pdc.tx.wake(now, pdc.id, shared);
+        if !pdc.talking && pdc.connected() && pdc.has_words(now) {
+            pdc.talking = true;
+            shared.talkative.push_back(slot);
+        }
+        // Never in the past: what is due has just been done, or waits to be polled.
+        let when = pdc.timer(now, &shared.config).max(now + Span::nanos(1));
+        shared.timers.at_latest(slot, when);
+    }
+
+    /// Takes the context out of the table, and says so.
+    fn end(&mut self, slot: u16, life: Life) {
+        let Some(entry) = self.entries.get_mut(usize::from(slot)) else { return };
+        let Some(mut pdc) = entry.pdc.take() else { return };
+        let shared = &mut self.shared;
+        let (id, peer) = (pdc.id, pdc.peer);
+        if !pdc.initiator {
+            self.accepted.remove(&(peer, pdc.remote));
+            self.graves.entry(peer).or_default().bury(pdc.remote, pdc.start);
+        }
+        pdc.dismantle(shared);
+        entry.last = pdc.tx.next();
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push_back(slot);
+        shared.timers.remove(slot);
+        match life {
+            Life::Failed(why) => {
+                shared.counters.failed += 1;
+                shared.events.push_back(Event::Failed { id, peer, why });
+            }
+            _ => {
+                shared.counters.closed += 1;
+                shared.events.push_back(Event::Closed { id, peer });
+            }
+        }
     }
 }

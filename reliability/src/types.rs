@@ -17,6 +17,10 @@ impl PdcId {
         (self.0 & 0xffff) as usize
     }
 
+    pub(crate) const fn slot_number(self) -> u16 {
+        (self.0 & 0xffff) as u16
+    }
+
     pub(crate) const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
     }

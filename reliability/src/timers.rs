@@ -1,0 +1,150 @@
+//! When each context next wants to be looked at: a binary heap that knows where in it every context
+//! sits, so that a context has one entry however often its deadline moves.
+
+use crate::base::Time;
+
+/// Not in the heap.
+const NOWHERE: u32 = u32::MAX;
+
+/// A min-heap of `(when, slot)`, one entry a slot.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: Vec<(Time, u16)>,
+    /// Position in `heap`, by slot.
+    place: Vec<u32>,
+}
+
+impl Timers {
+    /// The earliest time, if any.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.heap.first().map(|&(when, _)| when)
+    }
+
+    /// Takes the earliest slot out, if its time has come.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<u16> {
+        let &(when, slot) = self.heap.first()?;
+        if when > now {
+            return None;
+        }
+        self.remove(slot);
+        Some(slot)
+    }
+
+    /// Makes sure `slot` comes up at `when` or earlier. Later is not worth moving the entry for: when
+    /// it comes up, its owner finds nothing due and sets the time anew.
+    pub(crate) fn at_latest(&mut self, slot: u16, when: Time) {
+        if when == Time::NEVER {
+            return;
+        }
+        let index = usize::from(slot);
+        if index >= self.place.len() {
+            self.place.resize(index + 1, NOWHERE);
+        }
+        let place = self.place[index];
+        if place == NOWHERE {
+            self.heap.push((when, slot));
+            self.up(self.heap.len() - 1);
+        } else if when < self.heap[place as usize].0 {
+            self.heap[place as usize].0 = when;
+            self.up(place as usize);
+        }
+    }
+
+    /// Forgets `slot`.
+    pub(crate) fn remove(&mut self, slot: u16) {
+        let Some(place) = self.place.get_mut(usize::from(slot)) else { return };
+        let at = core::mem::replace(place, NOWHERE) as usize;
+        if at == NOWHERE as usize {
+            return;
+        }
+        self.heap.swap_remove(at);
+        if at < self.heap.len() {
+            self.settle(at);
+            self.down(at);
+            self.up(at);
+        }
+    }
+
+    /// Records that the entry at `at` is there. A heap of 65535 slots fits 32 bits.
+    fn settle(&mut self, at: usize) {
+        let slot = self.heap[at].1;
+        self.place[usize::from(slot)] = at as u32;
+    }
+
+    fn up(&mut self, mut at: usize) {
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.heap[parent].0 <= self.heap[at].0 {
+                break;
+            }
+            self.heap.swap(parent, at);
+            self.settle(at);
+            at = parent;
+        }
+        self.settle(at);
+    }
+
+    fn down(&mut self, mut at: usize) {
+        loop {
+            let left = 2 * at + 1;
+            if left >= self.heap.len() {
+                break;
+            }
+            let right = left + 1;
+            let child = if right < self.heap.len() && self.heap[right].0 < self.heap[left].0 {
+                right
+            } else {
+                left
+            };
+            if self.heap[at].0 <= self.heap[child].0 {
+                break;
+            }
+            self.heap.swap(at, child);
+            self.settle(at);
+            at = child;
+        }
+        self.settle(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+
+    #[test]
+    fn agrees_with_a_sorted_list() {
+        let mut rng = Rng::new(11);
+        let mut timers = Timers::default();
+        let mut model = vec![Time::NEVER; 100];
+        for step in 0..20_000u64 {
+            let slot = u16::try_from(rng.below(100)).unwrap();
+            let index = usize::from(slot);
+            match rng.below(4) {
+                0 => {
+                    timers.remove(slot);
+                    model[index] = Time::NEVER;
+                }
+                1 => {
+                    let now = Time(step / 2);
+                    let earliest = *model.iter().min().unwrap();
+                    match timers.pop(now) {
+                        Some(slot) => {
+                            assert_eq!(model[usize::from(slot)], earliest);
+                            assert!(earliest <= now);
+                            model[usize::from(slot)] = Time::NEVER;
+                        }
+                        None => assert!(earliest > now),
+                    }
+                }
+                _ => {
+                    let when = Time(step / 2 + u64::from(rng.below(1000)));
+                    timers.at_latest(slot, when);
+                    model[index] = model[index].min(when);
+                }
+            }
+            let earliest = *model.iter().min().unwrap();
+            assert_eq!(timers.next().unwrap_or(Time::NEVER), earliest);
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! The sending half of a context: what is outstanding, what may be sent, and what was lost.
+
+mod ack;
+mod loss;
+
+use std::collections::VecDeque;
+
+use crate::base::{Psn, Rng, Span, Time};
+use crate::cc::{self, PathSelector, SenderCc};
+use crate::config::{Config, NOMINAL_OVERHEAD};
+use crate::shared::Shared;
+use crate::types::{Event, PdcId, TxPacket};
+
+pub(crate) use ack::{AckIn, Verdict};
+pub(crate) use loss::Marks;
+
+/// Why a packet is sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    Trimmed,
+    Nacked,
+    OutOfOrder,
+    Probe,
+    Timeout,
+}
+
+/// Where an outstanding packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// In the network, as far as one knows.
+    InFlight,
+    /// Waiting to be sent again.
+    Queued(Cause),
+    /// The peer has it; packets before it are missing.
+    Acked,
+}
+
+/// One outstanding packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<D> {
+    desc: D,
+    /// When it was last sent.
+    sent_at: Time,
+    /// UDP payload length.
+    bytes: u32,
+    /// The path it was last sent on.
+    path: u16,
+    /// Times it was sent again, saturating.
+    tries: u8,
+    fate: Fate,
+}
+
+impl<D> Slot<D> {
+    const fn nominal(&self) -> u32 {
+        nominal(self.bytes)
+    }
+}
+
+/// Bytes the congestion control counts for a packet of `bytes`.
+pub(crate) const fn nominal(bytes: u32) -> u32 {
+    bytes.saturating_add(NOMINAL_OVERHEAD)
+}
+
+/// What is needed to send one packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure {
+    pub(crate) psn: Psn,
+    pub(crate) path: u16,
+    /// Ask for a prompt acknowledgement.
+    pub(crate) ask: bool,
+    pub(crate) retx: bool,
+    pub(crate) clear_psn_offset: i16,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Tx<D> {
+    /// The oldest outstanding PSN; `ring[0]`.
+    base: Psn,
+    /// The PSN of the next new packet.
+    next: Psn,
+    /// One past the newest PSN acknowledged.
+    top: Psn,
+    ring: VecDeque<Slot<D>>,
+    /// Nominal bytes of the packets in flight; at most 4095 packets of 64 KiB.
+    in_flight: u32,
+    /// Packets waiting to be sent again.
+    queued: u16,
+    /// No packet before this one waits.
+    cursor: Psn,
+    /// The newest PSN the peer's MPR allows.
+    limit: Psn,
+    /// Everything before this PSN was sent at least one round trip ago.
+    round: Psn,
+    // Round-trip time and retransmission timer (RFC 6298 with the peer's service time taken out).
+    srtt: Span,
+    rttvar: Span,
+    backoff: u8,
+    /// When to look for packets in flight for too long; `NEVER` when none are.
+    rto_at: Time,
+    /// Since when the peer took nothing although something is outstanding.
+    stalled_since: Time,
+    // Loss detection.
+    /// SLEEK recovers up to this PSN.
+    recovery: Option<Psn>,
+    /// SLEEK already dealt with what comes before.
+    swept: Psn,
+    probe_at: Time,
+    probe_sent: Time,
+    probe_opaque: u16,
+    /// Probes unanswered in a row.
+    probes: u8,
+    probe_due: bool,
+    // Receiver not ready.
+    rnr_doublings: u8,
+    rnr_since: Time,
+    rnr_until: Time,
+    // Pacing and trains.
+    pace_at: Time,
+    train_path: u16,
+    train_packets: u16,
+    train_bytes: u32,
+    // Guaranteed delivery.
+    /// The newest PSN whose response arrived and the peer was not yet told to forget.
+    responded: Option<Psn>,
+    /// When to tell it, if no request does.
+    clear_at: Time,
+    // Wake-up of the engine.
+    /// Nominal bytes of the packet the engine could not send; zero for none.
+    wanted: u32,
+    ready_said: bool,
+    cc: cc::Sender,
+    paths: cc::Paths,
+}
+
+impl<D: Copy> Tx<D> {
+    pub(crate) fn new(start: Psn, now: Time, config: &Config, rng: &mut Rng) -> Self {
+        let mut cc = cc::Sender::new(&config.cc, now);
+        cc.on_event(now, cc::FlowEvent::Opened { bytes: None });
+        Self {
+            base: start,
+            next: start,
+            top: start,
+            ring: VecDeque::new(),
+            in_flight: 0,
+            queued: 0,
+            cursor: start,
+            limit: start.plus(u32::from(config.max_window_packets)).minus(1),
+            round: start,
+            srtt: Span::ZERO,
+            rttvar: Span::ZERO,
+            backoff: 0,
+            rto_at: Time::NEVER,
+            stalled_since: now,
+            recovery: None,
+            swept: start,
+            probe_at: Time::NEVER,
+            probe_sent: Time::NEVER,
+            probe_opaque: 0,
+            probes: 0,
+            probe_due: false,
+            rnr_doublings: 0,
+            rnr_since: Time::ZERO,
+            rnr_until: Time::ZERO,
+            pace_at: Time::ZERO,
+            train_path: 0,
+            train_packets: 0,
+            train_bytes: 0,
+            responded: None,
+            clear_at: Time::NEVER,
+            wanted: 0,
+            ready_said: false,
+            cc,
+            paths: cc::Paths::new(&config.paths, Rng::new(rng.next_u64())),
+        }
+    }
+
+    /// The oldest outstanding PSN.
+    pub(crate) const fn base(&self) -> Psn {
+        self.base
+    }
+
+    /// The PSN of the next new packet.
+    pub(crate) const fn next(&self) -> Psn {
+        self.next
+    }
+
+    /// Nothing is outstanding.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    pub(crate) fn outstanding(&self) -> usize {
+        self.ring.len()
+    }
+
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub(crate) const fn srtt(&self) -> Option<Span> {
+        if self.srtt.0 == 0 { None } else { Some(self.srtt) }
+    }
+
+    pub(crate) fn metrics(&self) -> cc::Metrics {
+        self.cc.metrics()
+    }
+
+    /// Whether retransmissions wait.
+    pub(crate) const fn must_retransmit(&self) -> bool {
+        self.queued > 0
+    }
+
+    /// Whether a new packet of `nominal` bytes may go.
+    fn may_send(&self, now: Time, nominal: u32, config: &Config) -> bool {
+        self.queued == 0
+            && self.ring.len() < usize::from(config.max_window_packets)
+            && !self.next.is_after(self.limit)
+            && now >= self.rnr_until
+            && self.budget_allows(now, nominal, config)
+    }
+
+    /// Whether a packet that was sent before may go again. While losses are being recovered it may
+    /// exceed the window (uet-htsim main path `:1130`); after timeouts in a row, one at a time.
+    fn may_resend(&self, now: Time, nominal: u32, config: &Config) -> bool {
+        now >= self.rnr_until
+            && (self.backoff < 2 || self.in_flight == 0)
+            && (self.recovery.is_some() || self.budget_allows(now, nominal, config))
+    }
+
+    /// Whether [`Tx::resend`] would find something.
+    pub(crate) fn may_retransmit(&self, now: Time, config: &Config) -> bool {
+        let at = self.index(self.cursor).unwrap_or(0);
+        let bytes = self.ring.get(at).map_or(0, Slot::nominal);
+        self.queued > 0 && self.may_resend(now, bytes, config)
+    }
+
+    /// Window, credit and pacing. One packet may always be in flight: a window smaller than it would
+    /// otherwise stop the flow for good.
+    fn budget_allows(&self, now: Time, nominal: u32, config: &Config) -> bool {
+        let budget = self.cc.budget(now);
+        if let Some(rate) = budget.rate {
+            let lead = rate.transmit_time(u64::from(budget.burst.min(config.train_bytes)));
+            if self.pace_at > now + lead {
+                return false;
+            }
+        }
+        if self.in_flight == 0 {
+            let credit = budget.credit.is_none_or(|credit| credit >= u64::from(nominal));
+            return credit && now >= budget.not_before;
+        }
+        budget.allows(now, u64::from(self.in_flight), nominal)
+    }
+
+    /// Whether the packet may go now; if not, remembers to say so when it may.
+    pub(crate) fn admit(&mut self, now: Time, bytes: u32, config: &Config) -> bool {
+        self.ready_said = false;
+        let nominal = nominal(bytes);
+        if self.may_send(now, nominal, config) {
+            self.wanted = 0;
+            return true;
+        }
+        self.wanted = nominal;
+        false
+    }
+
+    /// Sends an admitted packet.
+    pub(crate) fn send(
+        &mut self,
+        now: Time,
+        packet: &TxPacket<D>,
+        shared: &mut Shared<D>,
+    ) -> Departure {
+        if self.ring.is_empty() {
+            if self.ring.capacity() == 0
+                && let Some(ring) = shared.rings.pop()
+            {
+                self.ring = ring;
+            }
+            self.stalled_since = now;
+            self.round = self.next;
+            self.cc.on_event(now, cc::FlowEvent::Resumed);
+        }
+        let psn = self.next;
+        self.next = psn.plus(1);
+        let path = self.choose_path(now, packet.bytes, None, shared);
+        self.ring.push_back(Slot {
+            desc: packet.desc,
+            sent_at: now,
+            bytes: packet.bytes,
+            path,
+            tries: 0,
+            fate: Fate::InFlight,
+        });
+        let path = self.depart(now, psn, packet.last, shared, path);
+        let cramped = self.cramped(now, &shared.config);
+        Departure {
+            psn,
+            path,
+            ask: packet.last && packet.prompt || cramped,
+            retx: false,
+            clear_psn_offset: self.clear_with(psn),
+        }
+    }
+
+    /// The next packet to send again, if it may go.
+    pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(Departure, D)> {
+        self.ready_said = false;
+        if self.queued == 0 {
+            return None;
+        }
+        let from = self.index(self.cursor).unwrap_or(0);
+        let (at, cause) = (from..self.ring.len()).find_map(|at| match self.ring[at].fate {
+            Fate::Queued(cause) => Some((at, cause)),
+            _ => None,
+        })?;
+        // `at` is below the ring's length, at most 4095.
+        let psn = self.base.plus(at as u32);
+        self.cursor = psn;
+        let Slot { bytes, path: old_path, desc, .. } = self.ring[at];
+        if !self.may_resend(now, nominal(bytes), &shared.config) {
+            return None;
+        }
+        let counters = &mut shared.counters;
+        let avoid = match cause {
+            Cause::Trimmed => {
+                counters.retx_trimmed += 1;
+                None
+            }
+            Cause::Nacked => {
+                counters.retx_nacked += 1;
+                None
+            }
+            Cause::OutOfOrder => {
+                counters.retx_out_of_order += 1;
+                Some(old_path)
+            }
+            Cause::Probe => {
+                counters.retx_probe += 1;
+                Some(old_path)
+            }
+            Cause::Timeout => {
+                counters.retx_timeout += 1;
+                Some(old_path)
+            }
+        };
+        self.queued -= 1;
+        let path = self.choose_path(now, bytes, avoid, shared);
+        let slot = &mut self.ring[at];
+        slot.sent_at = now;
+        slot.fate = Fate::InFlight;
+        slot.tries = slot.tries.saturating_add(1);
+        slot.path = path;
+        let path = self.depart(now, psn, false, shared, path);
+        let departure =
+            Departure { psn, path, ask: true, retx: true, clear_psn_offset: self.clear_with(psn) };
+        Some((departure, desc))
+    }
+
+    /// Books a departure; the slot is already in flight on `path`. Congestion control may insist on
+    /// another path, which is then the slot's.
+    fn depart(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        last: bool,
+        shared: &mut Shared<D>,
+        path: u16,
+    ) -> u16 {
+        let Some(at) = self.index(psn) else { return path };
+        let slot = &mut self.ring[at];
+        let nominal = slot.nominal();
+        let sending =
+            cc::Sending { bytes: nominal, retransmitted: slot.tries > 0, app_limited: last };
+        let stamp = self.cc.on_send(now, &sending);
+        let path = stamp.path.map_or(path, |path| path % shared.paths);
+        slot.path = path;
+        shared.counters.tx_packets += 1;
+        shared.counters.tx_bytes += u64::from(slot.bytes);
+        self.in_flight += nominal;
+        if let Some(rate) = self.cc.budget(now).rate {
+            self.pace_at = self.pace_at.max(now) + rate.transmit_time(u64::from(nominal));
+        }
+        if self.rto_at == Time::NEVER {
+            self.rto_at = now + self.rto(&shared.config);
+        }
+        if self.probes == 0 {
+            self.probe_at = now + self.probe_interval(&shared.config);
+        }
+        path
+    }
+
+    /// After this packet not another one fits: the acknowledgement is what the flow waits for (UE 1.0
+    /// section 3.6.12: `cwnd - inflight < MTU`).
+    fn cramped(&self, now: Time, config: &Config) -> bool {
+        let room = self.cc.budget(now).room(u64::from(self.in_flight));
+        room < u64::from(nominal(config.mtu))
+            || self.ring.len() >= usize::from(config.max_window_packets)
+            || self.next.is_after(self.limit)
+    }
+
+    /// The path of the train, or of a new one; never `avoid` if there is another.
+    fn choose_path(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        avoid: Option<u16>,
+        shared: &mut Shared<D>,
+    ) -> u16 {
+        let over = self.train_packets == 0 || self.train_bytes < bytes;
+        if over || self.in_flight == 0 || avoid == Some(self.train_path) {
+            let window = self.window_packets(now, &shared.config);
+            let mut path = self.paths.pick(now, window);
+            if avoid == Some(path) {
+                path = self.paths.pick(now, window);
+            }
+            if avoid == Some(path) && shared.paths > 1 {
+                path = (path + 1) % shared.paths;
+            }
+            self.train_path = path;
+            self.train_packets = shared.config.train_packets.max(1);
+            self.train_bytes = shared.config.train_bytes.max(bytes);
+            shared.counters.tx_trains += 1;
+        }
+        self.train_packets -= 1;
+        self.train_bytes -= bytes;
+        self.train_path
+    }
+
+    /// The congestion window in packets, at least one.
+    fn window_packets(&self, now: Time, config: &Config) -> u32 {
+        let most = u32::from(config.max_window_packets);
+        let window = self.cc.budget(now).window.unwrap_or(u64::MAX);
+        let packets = window / u64::from(nominal(config.mtu));
+        u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, most)
+    }
+
+    /// `clear_psn_offset` of packet `psn`: everything before the oldest outstanding packet was
+    /// answered, and the answers arrived.
+    fn clear_with(&mut self, psn: Psn) -> i16 {
+        let clear = self.base.minus(1);
+        if self.responded.is_some_and(|responded| !responded.is_after(clear)) {
+            self.responded = None;
+            self.clear_at = Time::NEVER;
+        }
+        i16::try_from(clear.distance(psn)).unwrap_or(0)
+    }
+
+    /// Whether a Clear Command is due, and up to which PSN.
+    pub(crate) fn take_clear(&mut self, now: Time) -> Option<Psn> {
+        if self.clear_at > now {
+            return None;
+        }
+        self.clear_at = Time::NEVER;
+        let clear = self.base.minus(1);
+        if self.responded.is_some_and(|responded| !responded.is_after(clear)) {
+            self.responded = None;
+        }
+        Some(clear)
+    }
+
+    /// The peer asks for a Clear Command.
+    pub(crate) fn clear_asked(&mut self, now: Time) {
+        self.clear_at = now;
+    }
+
+    pub(crate) fn clear_due(&self, now: Time) -> bool {
+        self.clear_at <= now
+    }
+
+    /// Tells the engine, once, that something may be sent.
+    pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) {
+        if self.ready_said {
+            return;
+        }
+        let resend = self.may_retransmit(now, &shared.config);
+        let send = self.wanted > 0 && self.may_send(now, self.wanted, &shared.config);
+        if resend || send {
+            self.ready_said = true;
+            shared.events.push_back(Event::Ready { id });
+        }
+    }
+
+    /// Where in the ring an outstanding packet is.
+    fn index(&self, psn: Psn) -> Option<usize> {
+        let at = usize::try_from(psn.distance(self.base)).ok()?;
+        (at < self.ring.len()).then_some(at)
+    }
+
+    /// Nothing is outstanding any more: no timer runs, and the ring is somebody else's.
+    fn rest(&mut self, now: Time, shared: &mut Shared<D>) {
+        self.rto_at = Time::NEVER;
+        self.probe_at = Time::NEVER;
+        self.probe_due = false;
+        self.probes = 0;
+        self.backoff = 0;
+        self.recovery = None;
+        self.cc.on_event(now, cc::FlowEvent::Idle);
+        shared.recycle(core::mem::take(&mut self.ring));
+    }
+
+    /// Gives up on everything: one [`Event::Lost`] for each packet the peer may not have.
+    pub(crate) fn abandon(&mut self, id: PdcId, shared: &mut Shared<D>) {
+        for slot in self.ring.drain(..) {
+            if slot.fate != Fate::Acked {
+                shared.events.push_back(Event::Lost { id, desc: slot.desc });
+            }
+        }
+        self.in_flight = 0;
+        self.queued = 0;
+        shared.recycle(core::mem::take(&mut self.ring));
+    }
+}

@@ -1,0 +1,355 @@
+//! What acknowledgements say.
+
+use super::{Cause, Fate, Tx};
+use crate::base::{Psn, Span, Time};
+use crate::cc::{self, PathSelector, PathSignal, SenderCc};
+use crate::config::{Config, MPR_UNIT};
+use crate::rx::service_span;
+use crate::shared::Shared;
+use crate::types::{Event, PdcId};
+use crate::wire::{Ack, AckExt, CcState, NsccState, Response};
+
+/// How many PSNs before the oldest outstanding packet a late ACK may end and still mean something.
+const LATE: i32 = 2 * 4096;
+
+/// An ACK, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckIn<'a> {
+    pub(crate) cack: Psn,
+    /// The packet it is about; absent in the answer to a probe.
+    pub(crate) ack_psn: Option<Psn>,
+    pub(crate) probe: Option<u16>,
+    pub(crate) sack_base: Psn,
+    pub(crate) sack_map: u64,
+    pub(crate) mpr: u8,
+    pub(crate) state: Option<NsccState>,
+    pub(crate) ce: bool,
+    pub(crate) retx: bool,
+    pub(crate) response: Option<&'a Response>,
+}
+
+impl<'a> AckIn<'a> {
+    pub(crate) fn new(ack: &Ack, response: Option<&'a Response>) -> Self {
+        let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
+        let (mpr, state) = match ack.ext {
+            AckExt::None => (0, None),
+            AckExt::Cc(ext) => match ext.state {
+                CcState::Nscc(state) => (ext.mpr, Some(state)),
+                CcState::Credit { .. } => (ext.mpr, None),
+            },
+            AckExt::Ccx(ext) => (ext.mpr, None),
+        };
+        Self {
+            cack: ack.cack_psn,
+            ack_psn: ack.ack_psn(),
+            probe: ack.probe_opaque(),
+            sack_base,
+            sack_map,
+            mpr,
+            state,
+            ce: ack.ce,
+            retx: ack.retx,
+            response,
+        }
+    }
+
+    /// Packets received out of order, if the peer counts them.
+    fn ooo(&self) -> Option<u16> {
+        self.state.map(|state| state.ooo_count).filter(|&count| count != u16::MAX)
+    }
+}
+
+/// Whether an ACK can be true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Credible,
+    /// Too old to mean anything.
+    Stale,
+    /// Acknowledges what was never sent.
+    Impossible,
+}
+
+/// What one ACK newly acknowledged.
+#[derive(Default)]
+struct Gain {
+    bytes: u32,
+    packets: u16,
+    /// The path already told to be good.
+    credited: Option<u16>,
+}
+
+impl<D: Copy> Tx<D> {
+    /// Checks an ACK against what was sent; nothing changes.
+    pub(crate) fn judge(&self, ack: &AckIn<'_>) -> Verdict {
+        let sent = |psn: Psn| psn.is_before(self.next);
+        let newest_sack = match ack.sack_map {
+            0 => None,
+            map => Some(ack.sack_base.plus(63 - map.leading_zeros())),
+        };
+        if !sent(ack.cack) || !ack.ack_psn.is_none_or(sent) || !newest_sack.is_none_or(sent) {
+            return Verdict::Impossible;
+        }
+        if ack.cack.distance(self.base) < -LATE { Verdict::Stale } else { Verdict::Credible }
+    }
+
+    /// Acts on a credible ACK.
+    pub(crate) fn on_ack(&mut self, now: Time, id: PdcId, ack: &AckIn<'_>, shared: &mut Shared<D>) {
+        shared.counters.rx_acks += 1;
+        shared.counters.rx_ce_echoes += u64::from(ack.ce);
+        let probed = self.probe_answered(ack);
+        let rtt = if probed {
+            shared.counters.rx_probe_answers += 1;
+            self.probe_sample(now, ack)
+        } else {
+            self.sample(now, ack)
+        };
+        let subject = ack.ack_psn.and_then(|psn| self.index(psn));
+        let (path, again) = subject
+            .map_or((self.train_path, false), |at| (self.ring[at].path, self.ring[at].tries > 0));
+        let live = subject.is_some();
+
+        let mut gain = Gain::default();
+        if let (Some(response), Some(at)) = (ack.response, subject) {
+            self.answer(now, id, at, response, &mut gain, shared);
+        }
+        self.take_sack(now, id, ack, &mut gain, shared);
+        self.take_cumulative(now, id, ack, &mut gain, shared);
+        self.open_window(ack);
+
+        if let Some(rtt) = rtt {
+            self.measured(rtt, shared);
+        }
+        if ack.ce && live {
+            self.paths.on_feedback(now, path, PathSignal::Ecn);
+        }
+        if gain.packets > 0 {
+            self.progressed(now, &shared.config);
+        }
+        if gain.packets > 0 || probed || rtt.is_some() {
+            let round_end = !self.base.is_before(self.round);
+            if round_end {
+                self.round = self.next;
+            }
+            self.cc.on_feedback(&cc::Feedback {
+                now,
+                kind: if probed { cc::Kind::ProbeAnswered } else { cc::Kind::Acked },
+                path,
+                bytes: gain.bytes,
+                packets: gain.packets,
+                ecn: ack.ce,
+                rtt,
+                in_flight: u64::from(self.in_flight),
+                ooo: ack.ooo(),
+                penalty: ack.state.map(|state| state.rcv_cwnd_pend),
+                restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
+                round_end,
+                app_limited: self.wanted == 0,
+                retransmitted: again,
+                ..cc::Feedback::default()
+            });
+        }
+        if self.ring.is_empty() {
+            if gain.packets > 0 {
+                self.rest(now, shared);
+            }
+            return;
+        }
+        if probed {
+            self.sweep_probed(now, ack, shared);
+        }
+        if let Some(ooo) = ack.ooo() {
+            self.sleek(now, ooo, shared);
+        }
+    }
+
+    /// Whether the ACK answers the probe that is out.
+    fn probe_answered(&self, ack: &AckIn<'_>) -> bool {
+        ack.probe == Some(self.probe_opaque) && self.probe_sent != Time::NEVER
+    }
+
+    /// The round-trip time of the packet the ACK is about. Karn's rule: a packet sent twice only
+    /// counts if the ACK echoes RETX and there was one retransmission (UE 1.0 section 3.6.13.1).
+    fn sample(&self, now: Time, ack: &AckIn<'_>) -> Option<Span> {
+        let slot = &self.ring[self.index(ack.ack_psn?)?];
+        let unambiguous = match slot.tries {
+            0 => !ack.retx,
+            1 => ack.retx,
+            _ => false,
+        };
+        let measurable = unambiguous && slot.fate == Fate::InFlight;
+        let service = service_span(ack.state?.service_time)?;
+        measurable.then(|| now.since(slot.sent_at).saturating_sub(service)).map(at_least_one)
+    }
+
+    fn probe_sample(&self, now: Time, ack: &AckIn<'_>) -> Option<Span> {
+        let service = service_span(ack.state?.service_time)?;
+        Some(at_least_one(now.since(self.probe_sent).saturating_sub(service)))
+    }
+
+    /// RFC 6298, section 2.
+    fn measured(&mut self, rtt: Span, shared: &mut Shared<D>) {
+        shared.counters.rtt(rtt.0);
+        if self.srtt == Span::ZERO {
+            self.srtt = rtt;
+            self.rttvar = rtt / 2;
+            return;
+        }
+        let error = Span(self.srtt.0.abs_diff(rtt.0));
+        self.rttvar = (self.rttvar * 3 + error) / 4;
+        self.srtt = (self.srtt * 7 + rtt) / 8;
+    }
+
+    /// One packet got its non-default response.
+    fn answer(
+        &mut self,
+        now: Time,
+        id: PdcId,
+        at: usize,
+        response: &Response,
+        gain: &mut Gain,
+        shared: &mut Shared<D>,
+    ) {
+        if self.ring[at].fate == Fate::Acked {
+            return;
+        }
+        let psn = self.base.plus(at as u32); // an index below 4096
+        let desc = self.book(now, at, false, gain);
+        shared.events.push_back(Event::Responded { id, desc, response: *response });
+        if self.responded.is_none_or(|responded| psn.is_after(responded)) {
+            self.responded = Some(psn);
+        }
+        self.clear_at = self.clear_at.min(now + shared.config.ack_delay);
+    }
+
+    /// Packets the peer has although earlier ones are missing: the SACK bitmap, and the packet the
+    /// ACK is about.
+    fn take_sack(
+        &mut self,
+        now: Time,
+        id: PdcId,
+        ack: &AckIn<'_>,
+        gain: &mut Gain,
+        shared: &mut Shared<D>,
+    ) {
+        let mut map = ack.sack_map;
+        while map != 0 {
+            let psn = ack.sack_base.plus(map.trailing_zeros());
+            map &= map - 1;
+            self.take_one(now, id, psn, ack.ce, gain, shared);
+        }
+        if let (Some(psn), None) = (ack.ack_psn, ack.response) {
+            self.take_one(now, id, psn, ack.ce, gain, shared);
+        }
+    }
+
+    fn take_one(
+        &mut self,
+        now: Time,
+        id: PdcId,
+        psn: Psn,
+        ce: bool,
+        gain: &mut Gain,
+        shared: &mut Shared<D>,
+    ) {
+        let Some(at) = self.index(psn) else { return };
+        if self.ring[at].fate != Fate::Acked {
+            let desc = self.book(now, at, ce, gain);
+            shared.events.push_back(Event::Acked { id, desc });
+        }
+    }
+
+    /// Everything up to the cumulative acknowledgement, and what was acknowledged behind it.
+    fn take_cumulative(
+        &mut self,
+        now: Time,
+        id: PdcId,
+        ack: &AckIn<'_>,
+        gain: &mut Gain,
+        shared: &mut Shared<D>,
+    ) {
+        while !self.ring.is_empty() && !self.base.is_after(ack.cack) {
+            if self.ring[0].fate != Fate::Acked {
+                let desc = self.book(now, 0, ack.ce, gain);
+                shared.events.push_back(Event::Acked { id, desc });
+            }
+            self.drop_oldest();
+        }
+        while self.ring.front().is_some_and(|slot| slot.fate == Fate::Acked) {
+            self.drop_oldest();
+        }
+        for psn in [&mut self.cursor, &mut self.swept, &mut self.top] {
+            if psn.is_before(self.base) {
+                *psn = self.base;
+            }
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        self.ring.pop_front();
+        self.base = self.base.plus(1);
+    }
+
+    /// Takes one packet out of the flight. `marked` says that its path, or another one the ACK covers,
+    /// is congested: then no path is called good.
+    fn book(&mut self, now: Time, at: usize, marked: bool, gain: &mut Gain) -> D {
+        let slot = &mut self.ring[at];
+        let nominal = slot.nominal();
+        match slot.fate {
+            Fate::InFlight => self.in_flight -= nominal,
+            Fate::Queued(_) => self.queued -= 1,
+            Fate::Acked => {}
+        }
+        slot.fate = Fate::Acked;
+        gain.bytes += nominal;
+        gain.packets += 1;
+        if !marked && gain.credited != Some(slot.path) {
+            gain.credited = Some(slot.path);
+            self.paths.on_feedback(now, slot.path, PathSignal::Good);
+        }
+        let desc = slot.desc;
+        let end = self.base.plus(at as u32 + 1); // an index below 4096
+        if end.is_after(self.top) {
+            self.top = end;
+        }
+        desc
+    }
+
+    /// The peer's window.
+    fn open_window(&mut self, ack: &AckIn<'_>) {
+        if ack.mpr > 0 {
+            let limit = ack.cack.plus(u32::from(ack.mpr) * u32::from(MPR_UNIT));
+            if limit.is_after(self.limit) {
+                self.limit = limit;
+            }
+        }
+    }
+
+    /// The peer took something: all clocks that count its silence start again.
+    fn progressed(&mut self, now: Time, config: &Config) {
+        self.stalled_since = now;
+        self.backoff = 0;
+        self.rnr_doublings = 0;
+        self.probes = 0;
+        self.probe_due = false;
+        self.probe_at = now + self.probe_interval(config);
+    }
+
+    /// The answer to a probe: what was sent a round trip before the probe and did not arrive is lost,
+    /// wherever the answer is complete: in the 64 packets it shows, or everywhere if it shows as many
+    /// as the peer has received out of order.
+    fn sweep_probed(&mut self, now: Time, ack: &AckIn<'_>, shared: &mut Shared<D>) {
+        let sent_before = Time(self.probe_sent.0.saturating_sub(self.srtt.0));
+        let all = ack.ooo().is_some_and(|ooo| u32::from(ooo) == ack.sack_map.count_ones());
+        let (first, end) =
+            if all { (self.base, self.next) } else { (ack.sack_base, ack.sack_base.plus(64)) };
+        if all {
+            self.probe_sent = Time::NEVER;
+        }
+        self.lose(now, first, end, Cause::Probe, shared, |slot| slot.sent_at <= sent_before);
+    }
+}
+
+/// A sample of zero would read as no sample.
+const fn at_least_one(span: Span) -> Span {
+    if span.0 == 0 { Span(1) } else { span }
+}

@@ -1,0 +1,380 @@
+//! How losses are found: NACKs, the out-of-order count, probes, the retransmission timer.
+
+use super::{Cause, Fate, Slot, Tx, nominal};
+use crate::base::{Psn, Span, Time};
+use crate::cc::{self, PathSelector, PathSignal, SenderCc};
+use crate::config::Config;
+use crate::shared::Shared;
+use crate::types::Failure;
+use crate::wire::NackCode;
+
+/// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
+const MAX_BACKOFF: u8 = 16;
+
+/// Packets sent again by one timeout in a row of several; the rest waits for an answer.
+impl<D: Copy> Tx<D> {
+    /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12). Once a round-trip time
+    /// is known, it and its variation take the place of RTO_INIT_TIME (RFC 6298), plus the time the
+    /// peer may sit on an acknowledgement.
+    pub(super) fn rto(&self, config: &Config) -> Span {
+        let first = if self.srtt == Span::ZERO {
+            config.rto_init
+        } else {
+            self.srtt + self.rttvar * 4 + config.ack_delay
+        };
+        let backed_off = first.max(config.rto_min) * (1 << self.backoff.min(MAX_BACKOFF));
+        backed_off.min(config.rto_max)
+    }
+
+    /// How long the peer may stay silent before it is probed: three round trips (SLEEK), each probe
+    /// doubling it.
+    pub(super) fn probe_interval(&self, config: &Config) -> Span {
+        let rtt = self.srtt;
+        let first = (rtt * 3 + config.ack_delay).max(config.probe_min);
+        first * (1 << self.probes.min(MAX_BACKOFF))
+    }
+
+    /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
+    /// transmission of it.
+    pub(crate) fn on_nack(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        code: NackCode,
+        marks: Marks,
+        shared: &mut Shared<D>,
+    ) -> bool {
+        let Some(at) = self.index(psn) else { return false };
+        let slot = self.ring[at];
+        if slot.fate != Fate::InFlight || marks.retx != (slot.tries > 0) {
+            return false;
+        }
+        let (cause, signal) = match code {
+            NackCode::Trimmed => (Cause::Trimmed, PathSignal::Nack),
+            _ if marks.ce => (cause_of(code), PathSignal::Ecn),
+            _ => (cause_of(code), PathSignal::Good),
+        };
+        let not_ready = is_not_ready(code);
+        if not_ready {
+            self.hold(now, slot.sent_at, shared);
+        }
+        self.queue(at, cause);
+        self.paths.on_feedback(now, slot.path, signal);
+        self.cc.on_feedback(&cc::Feedback {
+            now,
+            kind: cc::Kind::Nacked {
+                trimmed: matches!(code, NackCode::Trimmed | NackCode::TrimmedLastHop),
+                last_hop: code == NackCode::TrimmedLastHop,
+            },
+            path: slot.path,
+            bytes: slot.nominal(),
+            packets: 1,
+            ecn: marks.ce,
+            in_flight: u64::from(self.in_flight),
+            retransmitted: slot.tries > 0,
+            ..cc::Feedback::default()
+        });
+        // The peer lives, whatever it refuses.
+        if not_ready {
+            self.stalled_since = now;
+        }
+        self.backoff = 0;
+        true
+    }
+
+    /// The receiver is not ready: pause, twice as long each time, but once for all packets that were
+    /// already under way. A quarter of it is random, so that senders do not return in step.
+    fn hold(&mut self, now: Time, sent_at: Time, shared: &mut Shared<D>) {
+        if sent_at < self.rnr_since {
+            return;
+        }
+        let config = &shared.config;
+        let pause =
+            (config.rnr_min * (1 << self.rnr_doublings.min(MAX_BACKOFF))).min(config.rnr_max);
+        let jitter = u32::try_from(pause.0 / 4).unwrap_or(u32::MAX);
+        self.rnr_since = now;
+        self.rnr_until = now + pause + Span(u64::from(shared.rng.below(jitter)));
+        self.rnr_doublings = self.rnr_doublings.saturating_add(1).min(MAX_BACKOFF);
+    }
+
+    /// Starts again at `start`, with the same packets (NEW_START_PSN). Only before anything was
+    /// acknowledged.
+    pub(crate) fn restart(&mut self, start: Psn, config: &Config) {
+        for at in 0..self.ring.len() {
+            if self.ring[at].fate == Fate::InFlight {
+                self.queue(at, Cause::Nacked);
+            }
+            self.ring[at].tries = 0;
+        }
+        for psn in
+            [&mut self.base, &mut self.top, &mut self.cursor, &mut self.round, &mut self.swept]
+        {
+            *psn = start;
+        }
+        // At most 4095 packets.
+        self.next = start.plus(self.ring.len() as u32);
+        self.limit = start.plus(u32::from(config.max_window_packets)).minus(1);
+    }
+
+    /// A packet in flight is to be sent again.
+    fn queue(&mut self, at: usize, cause: Cause) {
+        let slot = &mut self.ring[at];
+        debug_assert_eq!(slot.fate, Fate::InFlight);
+        self.in_flight -= slot.nominal();
+        slot.fate = Fate::Queued(cause);
+        self.queued += 1;
+        let psn = self.base.plus(at as u32); // an index below 4096
+        if self.queued == 1 || psn.is_before(self.cursor) {
+            self.cursor = psn;
+        }
+    }
+
+    /// SLEEK (uet-htsim `UecSrc::runSleek`): with more packets out of order than spraying explains, the
+    /// oldest window's worth of what is missing is lost. Only what a later packet overtook can be.
+    pub(super) fn sleek(&mut self, now: Time, ooo: u16, shared: &mut Shared<D>) {
+        if !shared.config.loss.out_of_order {
+            return;
+        }
+        if self.recovery.is_some_and(|end| !self.base.is_before(end)) {
+            self.recovery = None;
+        }
+        if self.recovery.is_none() {
+            if u32::from(ooo) < self.reordering(now, shared) || self.queued > 0 {
+                return;
+            }
+            self.recovery = Some(self.next);
+            self.swept = self.base;
+        }
+        let Some(recovery) = self.recovery else { return };
+        let mut end = self.base.plus(self.window_packets(now, &shared.config));
+        for bound in [recovery, self.top] {
+            if bound.is_before(end) {
+                end = bound;
+            }
+        }
+        let from = self.swept;
+        if end.is_after(from) {
+            self.swept = end;
+            self.lose(now, from, end, Cause::OutOfOrder, shared, |slot| slot.tries == 0);
+        }
+    }
+
+    /// Packets out of order that spraying may explain: one and a half windows (SLEEK), a few packets at
+    /// least, and, when there are paths to choose from, a whole train on another path besides.
+    fn reordering(&self, now: Time, shared: &Shared<D>) -> u32 {
+        let config = &shared.config;
+        let window = f64::from(self.window_packets(now, config));
+        let most = self.cc.metrics().max_cwnd.unwrap_or(u64::MAX) / u64::from(nominal(config.mtu));
+        let share = (window * f64::from(config.sleek_factor)).min(most as f64);
+        let train = if shared.paths > 1 {
+            u32::from(config.train_packets).min(config.train_bytes / config.mtu.max(1))
+        } else {
+            0
+        };
+        let least = u32::from(config.sleek_min_packets) + train;
+        // A window beyond the PSN window can never be overtaken; a quarter of it is late enough.
+        let cap = u32::from(config.max_window_packets) / 4;
+        // The share is at most 1.5 times 4095.
+        (share as u32).max(least).min(cap.max(least))
+    }
+
+    /// What is in flight in `first..end` and fits `which` is lost.
+    pub(super) fn lose(
+        &mut self,
+        now: Time,
+        first: Psn,
+        end: Psn,
+        cause: Cause,
+        shared: &mut Shared<D>,
+        which: impl Fn(&Slot<D>) -> bool,
+    ) {
+        let first = usize::try_from(first.distance(self.base)).unwrap_or(0);
+        let end = usize::try_from(end.distance(self.base)).unwrap_or(0).min(self.ring.len());
+        let (mut bytes, mut packets, mut blamed) = (0u32, 0u16, None);
+        let signal = match cause {
+            // Overtaken by many: perhaps only a congested path.
+            Cause::OutOfOrder => PathSignal::Nack,
+            // Lost although a probe came through: the path may be broken.
+            _ => PathSignal::Timeout,
+        };
+        let mut path = self.train_path;
+        for at in first..end {
+            let slot = self.ring[at];
+            if slot.fate != Fate::InFlight || !which(&slot) {
+                continue;
+            }
+            self.queue(at, cause);
+            bytes += slot.nominal();
+            packets += 1;
+            path = slot.path;
+            if blamed != Some(path) {
+                blamed = Some(path);
+                self.blame(now, path, signal, shared);
+            }
+        }
+        if packets > 0 {
+            let kind = if cause == Cause::Timeout { cc::Kind::TimedOut } else { cc::Kind::Lost };
+            self.cc.on_feedback(&cc::Feedback {
+                now,
+                kind,
+                path,
+                bytes,
+                packets,
+                in_flight: u64::from(self.in_flight),
+                ..cc::Feedback::default()
+            });
+        }
+    }
+
+    fn blame(&mut self, now: Time, path: u16, signal: PathSignal, shared: &mut Shared<D>) {
+        let before = self.paths.metrics().freezes;
+        self.paths.on_feedback(now, path, signal);
+        let after = self.paths.metrics().freezes;
+        shared.counters.path_freezes += u64::from(after.saturating_sub(before));
+    }
+
+    /// Time passed. An error means that the context is beyond hope.
+    pub(crate) fn on_timer(
+        &mut self,
+        now: Time,
+        connected: bool,
+        shared: &mut Shared<D>,
+    ) -> Result<(), Failure> {
+        if self.cc.next_timer().is_some_and(|when| when <= now) {
+            self.cc.on_timer(now);
+        }
+        if self.ring.is_empty() {
+            return Ok(());
+        }
+        if self.hopeless_at(connected, &shared.config) <= now {
+            return Err(if connected { Failure::Silent } else { Failure::Unreachable });
+        }
+        if self.rto_at <= now {
+            self.on_rto(now, shared);
+        }
+        if self.probe_at <= now {
+            self.on_probe_timer(now, connected, &shared.config);
+        }
+        Ok(())
+    }
+
+    fn hopeless_at(&self, connected: bool, config: &Config) -> Time {
+        let deadline = if connected { config.progress_deadline } else { config.contact_deadline };
+        self.stalled_since + deadline
+    }
+
+    /// The timer is set when the first packet departs and not moved when others do, so it fires early:
+    /// then it is set to when the oldest transmission in flight will have waited long enough.
+    fn on_rto(&mut self, now: Time, shared: &mut Shared<D>) {
+        let rto = self.rto(&shared.config);
+        let oldest = |tx: &Self| {
+            let flying = tx.ring.iter().filter(|slot| slot.fate == Fate::InFlight);
+            flying.map(|slot| slot.sent_at).min()
+        };
+        let Some(sent_at) = oldest(self) else {
+            self.rto_at = Time::NEVER;
+            return;
+        };
+        if sent_at + rto > now {
+            self.rto_at = sent_at + rto;
+            return;
+        }
+        shared.counters.timeouts += 1;
+        let late = now - rto;
+        let (base, next) = (self.base, self.next);
+        self.lose(now, base, next, Cause::Timeout, shared, |slot| slot.sent_at <= late);
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        self.recovery = None;
+        self.rto_at = match oldest(self) {
+            Some(sent_at) => sent_at + self.rto(&shared.config),
+            None => Time::NEVER,
+        };
+    }
+
+    fn on_probe_timer(&mut self, now: Time, connected: bool, config: &Config) {
+        self.probe_at = Time::NEVER;
+        let useful = connected && config.loss.probe && self.in_flight > 0;
+        if !useful || self.probes >= config.probe_max {
+            return;
+        }
+        self.probes += 1;
+        self.probe_due = true;
+        self.probe_at = now + self.probe_interval(config);
+    }
+
+    pub(crate) const fn probe_due(&self) -> bool {
+        self.probe_due
+    }
+
+    /// The probe to send, if one is due: its opaque number.
+    pub(crate) fn take_probe(&mut self, now: Time) -> Option<u16> {
+        if !core::mem::replace(&mut self.probe_due, false) || self.ring.is_empty() {
+            return None;
+        }
+        self.probe_opaque = self.probe_opaque.wrapping_add(1);
+        self.probe_sent = now;
+        Some(self.probe_opaque)
+    }
+
+    /// The next moment at which something happens here, not counting what only waits for the engine.
+    pub(crate) fn timer(&self, now: Time, connected: bool, config: &Config) -> Time {
+        let mut when = if self.clear_at > now { self.clear_at } else { Time::NEVER };
+        if let Some(timer) = self.cc.next_timer() {
+            when = when.min(timer);
+        }
+        if self.ring.is_empty() && self.wanted == 0 {
+            return when;
+        }
+        if !self.ring.is_empty() {
+            when =
+                when.min(self.rto_at).min(self.probe_at).min(self.hopeless_at(connected, config));
+        }
+        if (self.queued > 0 || self.wanted > 0) && !self.ready_said {
+            for pause in
+                [self.rnr_until, self.pace_end(now, config), self.cc.budget(now).not_before]
+            {
+                if pause > now {
+                    when = when.min(pause);
+                }
+            }
+        }
+        when
+    }
+
+    /// When the pacer lets the next packet go.
+    fn pace_end(&self, now: Time, config: &Config) -> Time {
+        let budget = self.cc.budget(now);
+        let Some(rate) = budget.rate else { return Time::ZERO };
+        let lead = rate.transmit_time(u64::from(budget.burst.min(config.train_bytes)));
+        self.pace_at - lead
+    }
+}
+
+/// The flags of a NACK.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    pub(crate) ce: bool,
+    pub(crate) retx: bool,
+}
+
+const fn cause_of(code: NackCode) -> Cause {
+    match code {
+        NackCode::Trimmed | NackCode::TrimmedLastHop => Cause::Trimmed,
+        _ => Cause::Nacked,
+    }
+}
+
+/// NACKs that mean "later": the target lacks something that comes back.
+const fn is_not_ready(code: NackCode) -> bool {
+    matches!(
+        code,
+        NackCode::NoPdcAvail
+            | NackCode::NoCccAvail
+            | NackCode::NoBitmap
+            | NackCode::NoPktBuffer
+            | NackCode::NoGtdDelAvail
+            | NackCode::NoSesMsgAvail
+            | NackCode::NoResource
+            | NackCode::PsnOorWindow
+    )
+}
