@@ -137,7 +137,13 @@ def _ompi4(provider):
 
 
 def _impi(provider):
-    return {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": provider, "I_MPI_HYDRA_BOOTSTRAP": "fork"}
+    return {
+        "I_MPI_FABRICS": "ofi",
+        "I_MPI_OFI_PROVIDER": provider,
+        "I_MPI_HYDRA_BOOTSTRAP": "fork",
+        # The benchmarks' binaries look for libmpi nowhere else.
+        "LD_LIBRARY_PATH": str(CACHE / "venv-impi" / "lib"),
+    }
 
 
 MPIS = {
