@@ -6,9 +6,95 @@
 //! [`StdRequest`], ...), so a sender can write headers beside a payload that stays where it is.
 //! The views ([`RequestView`], [`StdView`], ...) show single fields without the rest.
 //!
+//! ```
+//! use squall_wire::base::Psn;
+//! use squall_wire::{Dest, Mode, NextHeader, Packet, Request, Ses, parse};
+//! # use squall_wire::{Extension, Opcode, StdBody, StdRequest};
+//! # let ses = StdRequest {
+//! #     opcode: Opcode::TaggedSend, delivery_complete: false, initiator_error: false,
+//! #     relative: false, header_data_present: false, eom: true, som: true, message_id: 1,
+//! #     ri_generation: 0, job_id: 7, pid_on_fep: 0, resource_index: 0, buffer_offset: 0,
+//! #     initiator: 0x1234_12b9, match_bits: 42, body: StdBody::First { header_data: 0 },
+//! #     request_length: 5, extension: Extension::None,
+//! # };
+//! let pds = Request {
+//!     mode: Mode::Rud,
+//!     next: NextHeader::RequestStd,
+//!     retx: false,
+//!     ack_request: true,
+//!     clear_psn_offset: 0,
+//!     psn: Psn(1000),
+//!     spdcid: 1,
+//!     dest: Dest::Syn { use_rsv_pdc: false, psn_offset: 0 },
+//!     ccc: None,
+//! };
+//! let mut out = [0; 128];
+//! let n = pds.emit(&mut out);
+//! let n = n + ses.emit(&mut out[n..]);
+//! out[n..n + 5].copy_from_slice(b"hello");
+//!
+//! let Ok(Packet::Request { pds: read, ses: Ses::Std(request), payload }) = parse(&out[..n + 5])
+//! else {
+//!     panic!("a request");
+//! };
+//! assert_eq!((read, request.match_bits, payload), (pds, 42, &b"hello"[..]));
+//! ```
+//!
 //! `emit` writes each field into the bits it has and drops the bits that do not fit; whether the
 //! values agree with each other (SPDCID not 0, lengths, opcode and header) is the caller's part:
-//! a field's documentation says what it may hold, and [`parse`] refuses everything else.
+//! a field's documentation says what it may hold, and [`parse`] refuses everything else. No two
+//! byte strings that [`parse`] accepts have the same value, so `emit` gives back what was read.
+//!
+//! # Choices
+//!
+//! Where the sources disagree or are silent, this crate, and what is built on it, chooses. REF is
+//! the reference provider (ultraethernet/uet-ref-prov), WS Wireshark's `packet-uet.c`, X2
+//! xdp2-dev/xdp2, SU SUET, NS3 the ns-3 models, HT uet-htsim.
+//!
+//! | Question | Sources | Choice |
+//! |---|---|---|
+//! | UDP destination port | WS, X2: 4793; X2's text: 4739; REF 49150 and the Linux RFC 5432 are placeholders | 4793 ([`UDP_PORT`]); a process that cannot have it takes another and says so in its address |
+//! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
+//! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
+//! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the endpoint's epoch, random per instance, so that a restarted peer is known by a new one |
+//! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
+//! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
+//! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |
+//! | Bytes 2-3 of small and medium requests | X2: message_id; REF, WS: request_length, 14 bits | request_length |
+//! | `message_id` | 16 bits, use not tabulated | two-sided messages: serial number per initiator and target; RMA and READ: their own 16-bit space per pair |
+//! | HD flag clear | header_data present on every SOM packet | kept as it stands, meaningful with HD only |
+//! | payload_length of RESPONSE_DATA | X2: 12 bits; REF, WS: 14 | 14 |
+//! | Rendezvous word | REF: 8 + 12 + 12 bits; WS: 2 + 14 and 4 + 12 (draft) | REF |
+//! | Rendezvous packets' payload | `eager_length` named, use not tabulated | the packets carry `eager_length` bytes, the receiver reads the rest up to `request_length` |
+//! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
+//! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |
+//! | Compare-swap operands | high half first; alignment of short types not tabulated | 128-bit numbers, a short value in the low bits |
+//! | MSWAP | not among the operations with a compare-swap header (0D-12) | 4-byte header, operands as payload |
+//! | Request opcodes 10, 11 (SYNC) | REF only; the Linux RFC has another 10 | refused, with the 4-byte sync header |
+//! | DATAGRAM_SEND | 1.0.3: one packet, message_id 0, UUD only; MSG_ERROR not on UUD | enforced; other opcodes on UUD are left to the message layer |
+//! | NACK 03 TRIMMED_ACK | removed in 1.0.3 | refused; a trimmed ACK raises no NACK |
+//! | NACK next_hdr | REF, NS3: NONE; X2 fills it | NONE |
+//! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
+//! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]) |
+//! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
+//! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
+//! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused |
+//! | cc_flags | X2 sets them | reserved, 0 |
+//! | MPR | REF: units of 128 PSNs, 0 = says nothing; 1.0.3 also defines a finer range whose encoding is not public | REF |
+//! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
+//! | Sign of clear, ACK and SACK offsets | WS shows SACK unsigned; SU, REF signed | signed; a positive clear_psn_offset is refused |
+//! | psn_offset | 12 bits | every value accepted |
+//! | Control packet, ISROD | NOOP and Negotiation | reserved in the others |
+//! | Control packet, probe_opaque | Probe; reserved else | enforced |
+//! | Negotiation | 1.0.3: type-length-values, no numbers public | header read, values opaque, not sent |
+//! | Congestion-control state of requests (CCC) | REF: one 32-bit word; WS, X2: 8 + 24 | 8 + 24 |
+//! | First packet of a longer message without payload | silent | refused: it says nothing, a trimmed packet is known by its DSCP |
+//! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] wants the 12 (16) bytes of the request header and takes what else is there |
+//! | CRC-32C trailer | REF: from the IP source address on, most significant byte first; over UDP not settled (a UDP checksum is circular, NATs change ports) | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first |
+//! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
+//! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
+//! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
+//! | Vendor and extended opcodes, return codes, lists | ranges tabulated | parsed, payload lengths unchecked; the layers above refuse them |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -43,5 +129,5 @@ pub use ses::{
     ResponseDataView, ResponseView, Ses, SmallRequest, SmallView, StdBody, StdRequest, StdView,
 };
 
-/// UDP destination port of UET (IANA).
+/// UDP destination port of UET (Wireshark, xdp2).
 pub const UDP_PORT: u16 = 4793;

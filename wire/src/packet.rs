@@ -83,7 +83,8 @@ pub enum Packet<'a> {
 pub struct Trimmed {
     /// Delivery header.
     pub pds: Request,
-    /// Semantic header, when all of it (with its extension) is left; it obeys its rules.
+    /// Semantic header, when all of it is left and obeys its rules; of a continuation without its
+    /// extension header.
     pub ses: Option<Ses>,
 }
 
@@ -162,7 +163,7 @@ pub fn parse_trimmed(bytes: &[u8]) -> Result<Trimmed, ParseError> {
     let pds = Request::read(bytes)?;
     let kind = PdsType::from_u8(bytes[0] >> 3).ok_or(ParseError::Type)?;
     let rest = after(bytes, pds.len());
-    Ok(Trimmed { pds, ses: Ses::read(kind, pds.next, rest).ok() })
+    Ok(Trimmed { pds, ses: Ses::read_trimmed(kind, pds.next, rest) })
 }
 
 /// The semantic header behind `at` bytes, and the payload behind that.

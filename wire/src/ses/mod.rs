@@ -120,6 +120,19 @@ impl Ses {
         })
     }
 
+    /// The same in a packet that a switch cut, where a length tells nothing: a continuation's
+    /// extension header is not looked for. `None` when the header is not all there or breaks a rule.
+    #[must_use]
+    pub fn read_trimmed(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Option<Self> {
+        if next == NextHeader::RequestStd {
+            let header = StdRequest::read_header(StdView::new(bytes).ok()?).ok()?;
+            if !header.som {
+                return Some(Self::Std(header));
+            }
+        }
+        Self::read(pds, next, bytes).ok()
+    }
+
     /// Checks the payload's length against the header's lengths.
     ///
     /// # Errors
@@ -166,6 +179,8 @@ enum Payload {
     Optional,
     /// At most the message.
     AtMost,
+    /// All of request_length, whatever SOM and EOM say.
+    Whole,
     /// Not known: a vendor's opcode or operation.
     Unknown,
 }
@@ -180,6 +195,7 @@ const fn payload_rule(opcode: Opcode, extension: &Extension) -> Payload {
             Payload::Absent
         }
         (Opcode::MsgError, _) => Payload::AtMost,
+        (Opcode::NoOp, _) => Payload::Whole,
         (_, Extension::Atomic(Atomic { op: AmoOp::Read | AmoOp::Inval, .. })) => Payload::Optional,
         (_, Extension::Atomic(Atomic { op: AmoOp::Vendor(_), .. })) => Payload::Unknown,
         _ => Payload::Message,
@@ -206,6 +222,6 @@ fn check_single(
         Payload::Optional if len == 0 => Ok(()),
         Payload::AtMost if len as u64 <= u64::from(length) => Ok(()),
         Payload::AtMost => Err(ParseError::Length),
-        Payload::Message | Payload::Optional => exactly(len, here),
+        Payload::Message | Payload::Optional | Payload::Whole => exactly(len, here),
     }
 }

@@ -1,6 +1,6 @@
 //! The standard request, 44 bytes (tables 3-8, 3-9).
 
-use super::{Extension, Payload, check_single, exactly, payload_rule};
+use super::{Extension, Payload, check_single, payload_rule};
 use crate::codes::Opcode;
 use crate::error::ParseError;
 use crate::view::{be16, be24, be32, be64, view};
@@ -276,45 +276,38 @@ impl StdRequest {
 
     /// The first of several packets: something, but not all.
     fn check_first(&self, len: usize) -> Result<(), ParseError> {
-        let carried = self.carried()?.unwrap_or(self.request_length);
-        match payload_rule(self.opcode, &self.extension) {
-            Payload::Unknown => Ok(()),
-            Payload::Absent => exactly(len, 0),
-            Payload::Optional if len == 0 => Ok(()),
-            Payload::AtMost if len as u64 <= u64::from(self.request_length) => Ok(()),
-            Payload::Message | Payload::Optional
-                if len > 0 && (len as u64) < u64::from(carried) && self.opcode != Opcode::NoOp =>
-            {
-                Ok(())
-            }
-            _ if self.opcode == Opcode::NoOp => exactly(len, self.request_length),
-            _ => Err(ParseError::Length),
-        }
+        let carried = u64::from(self.carried()?.unwrap_or(self.request_length));
+        let fits = match payload_rule(self.opcode, &self.extension) {
+            Payload::Unknown => true,
+            Payload::Absent => len == 0,
+            Payload::AtMost => len as u64 <= carried,
+            Payload::Whole => len as u64 == carried,
+            Payload::Optional if len == 0 => true,
+            Payload::Message | Payload::Optional => len > 0 && (len as u64) < carried,
+        };
+        if fits { Ok(()) } else { Err(ParseError::Length) }
     }
 
     /// A later packet: what it says, inside the message, with EOM at the end only.
     fn check_next(&self, len: usize, here: u16, offset: u32) -> Result<(), ParseError> {
         let carried = self.carried()?;
-        match payload_rule(self.opcode, &self.extension) {
-            Payload::Unknown => return Ok(()),
-            Payload::Absent => return exactly(len, 0),
-            Payload::Optional if len == 0 => return Ok(()),
-            Payload::AtMost => {
-                let fits = len as u64 <= u64::from(self.request_length);
-                let agrees = len == 0 || len == usize::from(here);
-                return if fits && agrees { Ok(()) } else { Err(ParseError::Length) };
-            }
-            Payload::Message | Payload::Optional => {}
-        }
-        if self.opcode == Opcode::NoOp {
-            return exactly(len, self.request_length);
-        }
-        exactly(len, here.into())?;
         let end = u64::from(offset) + u64::from(here);
-        let fits = match carried {
-            None => end <= u64::from(self.request_length),
-            Some(carried) if self.eom => end == u64::from(carried),
-            Some(carried) => end < u64::from(carried),
+        let fits = match payload_rule(self.opcode, &self.extension) {
+            Payload::Unknown => true,
+            Payload::Absent => len == 0,
+            Payload::AtMost => {
+                len == 0 || len == usize::from(here) && len as u64 <= u64::from(self.request_length)
+            }
+            Payload::Whole => len as u64 == u64::from(self.request_length),
+            Payload::Optional if len == 0 => true,
+            Payload::Message | Payload::Optional => {
+                len == usize::from(here)
+                    && match carried {
+                        None => end <= u64::from(self.request_length),
+                        Some(carried) if self.eom => end == u64::from(carried),
+                        Some(carried) => end < u64::from(carried),
+                    }
+            }
         };
         if fits { Ok(()) } else { Err(ParseError::Length) }
     }
