@@ -1,0 +1,268 @@
+//! Network interfaces: which there are, and which of them an expression selects.
+
+use std::fmt;
+use std::net::IpAddr;
+
+mod list;
+#[cfg(test)]
+mod tests;
+
+pub use list::list;
+
+/// One address of one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iface {
+    /// Interface name, `eth0`.
+    pub name: String,
+    /// Kernel's interface index; the scope of a link-local IPv6 address.
+    pub index: u32,
+    /// The address.
+    pub addr: IpAddr,
+    /// Length of its network prefix, bits.
+    pub prefix: u8,
+    /// Administratively up and running.
+    pub up: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Largest IP packet, bytes; 0 when unknown.
+    pub mtu: u32,
+    /// Link speed, megabits a second, when the driver says.
+    pub speed_mbps: Option<u32>,
+}
+
+impl Iface {
+    /// The address with the bits behind the prefix cleared: its network.
+    #[must_use]
+    pub fn network(&self) -> IpAddr {
+        masked(self.addr, self.prefix)
+    }
+}
+
+impl fmt::Display for Iface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.name, self.addr, self.prefix)
+    }
+}
+
+/// A verdict of [`select`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The interface and address.
+    pub iface: Iface,
+    /// Selected?
+    pub kept: bool,
+    /// Why (not).
+    pub reason: String,
+}
+
+/// One line for the log: "eth0 10.0.0.1/24: kept (matches 10.0.0.0/8)".
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.kept { "kept" } else { "dropped" };
+        write!(f, "{}: {verdict} ({})", self.iface, self.reason)
+    }
+}
+
+/// Why a selection expression cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelectError {
+    /// A term is neither a name, an address nor a CIDR.
+    BadTerm {
+        /// The term.
+        term: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No usable interface matches.
+    NothingMatches {
+        /// The expression.
+        expression: String,
+        /// Every candidate with the reason why it was dropped, one a line.
+        candidates: Vec<Candidate>,
+    },
+}
+
+impl fmt::Display for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadTerm { term, why } => write!(
+                f,
+                "interface selection: \"{term}\" {why}; a term is a name (eth0, eth*), an address \
+                 (10.0.0.1) or a network (10.0.0.0/8), with ^ in front to exclude it"
+            ),
+            Self::NothingMatches { expression, candidates } => {
+                write!(f, "interface selection \"{expression}\" matches nothing usable; there is")?;
+                for (i, candidate) in candidates.iter().enumerate() {
+                    write!(f, "{}{candidate}", if i == 0 { " " } else { "; " })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for SelectError {}
+
+/// Names dropped unless the expression asks for them: bridges and cables of containers and virtual
+/// machines, which lead nowhere a peer is.
+const VIRTUAL: [&str; 3] = ["docker*", "veth*", "virbr*"];
+
+/// Chooses among the host's addresses; returns every one with a verdict, the kept ones first and in
+/// order of preference.
+///
+/// `expression` is a comma-separated list of names (a final `*` matches any rest), addresses and
+/// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
+/// `^docker0,eth1`. Without a term that includes, everything is a candidate except container bridges
+/// and link-local addresses, and loopback is kept only when nothing else is. An interface that is
+/// down is never kept. Link-local addresses (which need a scope) must be asked for by address or
+/// network, not by the interface's name. Preference: order of the including terms, loopback last.
+///
+/// # Errors
+/// A malformed term, or an including list of which nothing is usable.
+pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, SelectError> {
+    let terms = parse(expression)?;
+    let including = terms.iter().any(|t| !t.exclude);
+    let mut ranked: Vec<(usize, Candidate)> = ifaces
+        .into_iter()
+        .map(|iface| {
+            let (rank, reason) = judge(&iface, &terms, including);
+            (rank.unwrap_or(usize::MAX), Candidate { iface, kept: rank.is_some(), reason })
+        })
+        .collect();
+    if !including && ranked.iter().any(|(_, c)| c.kept && !c.iface.loopback) {
+        for (rank, candidate) in &mut ranked {
+            if candidate.kept && candidate.iface.loopback {
+                *rank = usize::MAX;
+                candidate.kept = false;
+                candidate.reason = "loopback, and there are others".into();
+            }
+        }
+    }
+    ranked.sort_by_key(|(rank, c)| (!c.kept, c.iface.loopback, *rank));
+    let candidates: Vec<_> = ranked.into_iter().map(|(_, c)| c).collect();
+    for term in terms.iter().filter(|t| !t.exclude) {
+        if !candidates.iter().any(|c| term.matches(&c.iface)) {
+            log::warn!("interface selection: no interface matches \"{}\"", term.text);
+        }
+    }
+    if including && !candidates.iter().any(|c| c.kept) {
+        return Err(SelectError::NothingMatches { expression: expression.into(), candidates });
+    }
+    Ok(candidates)
+}
+
+/// (Rank if kept, reason).
+fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
+    if !iface.up {
+        return (None, "down".into());
+    }
+    if let Some(term) = terms.iter().find(|t| t.exclude && t.matches(iface)) {
+        return (None, format!("excluded by ^{}", term.text));
+    }
+    let link_local = match iface.addr {
+        IpAddr::V4(a) => a.is_link_local(),
+        IpAddr::V6(a) => a.is_unicast_link_local(),
+    };
+    if including {
+        let found = terms.iter().position(|t| !t.exclude && t.matches(iface));
+        return match found {
+            None => (None, "not selected".into()),
+            Some(i) if link_local && matches!(terms[i].what, What::Name(_)) => {
+                (None, "link-local: to use it, select it by address".into())
+            }
+            Some(i) => (Some(i), format!("matches {}", terms[i].text)),
+        };
+    }
+    if link_local {
+        return (None, "link-local".into());
+    }
+    if let Some(pattern) = VIRTUAL.iter().find(|p| name_matches(&iface.name, p)) {
+        return (None, format!("{pattern}: virtual, leads to no peer"));
+    }
+    let reason = if iface.loopback { "loopback, and there is no other" } else { "up" };
+    (Some(0), reason.into())
+}
+
+struct Term {
+    text: String,
+    exclude: bool,
+    what: What,
+}
+
+enum What {
+    Name(String),
+    Network(IpAddr, u8),
+}
+
+impl Term {
+    fn matches(&self, iface: &Iface) -> bool {
+        match &self.what {
+            What::Name(pattern) => name_matches(&iface.name, pattern),
+            What::Network(net, prefix) => {
+                net.is_ipv4() == iface.addr.is_ipv4() && masked(iface.addr, *prefix) == *net
+            }
+        }
+    }
+}
+
+/// `eth0:1` is an alias of `eth0` and answers to both names.
+fn name_matches(name: &str, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern || name.split(':').next() == Some(pattern),
+    }
+}
+
+fn parse(expression: &str) -> Result<Vec<Term>, SelectError> {
+    let expression = expression.trim();
+    let all = expression.starts_with('^');
+    expression
+        .split(',')
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map(|text| {
+            let (exclude, text) = match text.strip_prefix('^') {
+                Some(rest) => (true, rest.trim()),
+                None => (all, text),
+            };
+            let what =
+                parse_term(text).map_err(|why| SelectError::BadTerm { term: text.into(), why })?;
+            Ok(Term { text: text.into(), exclude, what })
+        })
+        .collect()
+}
+
+fn parse_term(text: &str) -> Result<What, &'static str> {
+    if let Some((addr, prefix)) = text.split_once('/') {
+        let addr: IpAddr = addr.parse().map_err(|_| "has no IP address before the /")?;
+        let prefix: u8 = prefix.parse().map_err(|_| "has no number behind the /")?;
+        let bits = if addr.is_ipv4() { 32 } else { 128 };
+        if prefix > bits {
+            return Err("has a prefix longer than the address");
+        }
+        return Ok(What::Network(masked(addr, prefix), prefix));
+    }
+    if let Ok(addr) = text.parse::<IpAddr>() {
+        return Ok(What::Network(addr, if addr.is_ipv4() { 32 } else { 128 }));
+    }
+    if text.is_empty() {
+        return Err("is empty");
+    }
+    if text.chars().any(|c| c.is_whitespace() || c == '/' || c == '^') {
+        return Err("is no interface name");
+    }
+    Ok(What::Name(text.into()))
+}
+
+fn masked(addr: IpAddr, prefix: u8) -> IpAddr {
+    match addr {
+        IpAddr::V4(a) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+            IpAddr::V4((u32::from(a) & mask).into())
+        }
+        IpAddr::V6(a) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+            IpAddr::V6((u128::from(a) & mask).into())
+        }
+    }
+}
