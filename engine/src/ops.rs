@@ -64,6 +64,10 @@ pub(crate) struct TxOp {
     pub(crate) injected: bool,
     /// The RMA operation of which this is a part.
     pub(crate) parent: Option<u32>,
+    /// The target refused part of it; reported once no packet is in flight any more.
+    pub(crate) error: Option<OpError>,
+    /// Completed, but a packet of it may still have to be sent again.
+    pub(crate) over: bool,
     alive: bool,
     /// Counts the slot's tenants, so that a key of an old one is recognised.
     pub(crate) tenancy: u32,
@@ -155,6 +159,8 @@ impl Ops {
             silent: false,
             injected: false,
             parent: None,
+            error: None,
+            over: false,
             alive: true,
             tenancy,
         };

@@ -30,11 +30,13 @@ impl Engine {
             ReturnCode::Ok | ReturnCode::Null => self.part_acked(now, part),
             code => {
                 if let Some(op) = self.ops.get_mut(part.op) {
-                    op.in_flight = op.in_flight.saturating_sub(1);
+                    op.error = op.error.or(Some(OpError::Remote(code)));
                     // What is still to be sent would be refused as well.
-                    op.packed_all = true;
-                    self.unqueue(part.op);
-                    self.finish_op(now, part.op, Some(OpError::Remote(code)));
+                    if !op.packed_all {
+                        op.packed_all = true;
+                        self.unqueue(part.op);
+                    }
+                    self.part_acked(now, part);
                 }
             }
         }
@@ -51,6 +53,14 @@ impl Engine {
         let Some(op) = self.ops.get_mut(part.op) else { return };
         op.in_flight = op.in_flight.saturating_sub(1);
         if op.in_flight > 0 || !op.packed_all {
+            return;
+        }
+        if op.over {
+            self.ops.remove(part.op);
+            return;
+        }
+        if let Some(error) = op.error {
+            self.finish_op(now, part.op, Some(error));
             return;
         }
         match op.work {
@@ -100,9 +110,9 @@ impl Engine {
         }
     }
 
-    /// Ends an operation with success or an error.
+    /// Ends an operation with success or an error. The slot lives on while a packet is in flight.
     pub(super) fn finish_op(&mut self, now: Time, ix: u32, error: Option<OpError>) {
-        let Some(op) = self.ops.get_mut(ix) else { return };
+        let Some(op) = self.ops.get_mut(ix).filter(|op| !op.over) else { return };
         let (work, parent, silent, peer) = (op.work, op.parent, op.silent, op.peer);
         let completion = Completion {
             context: op.context,
@@ -118,7 +128,13 @@ impl Engine {
             status: error.map_or(Ok(()), Err),
         };
         let pdc = op.pdc;
-        self.ops.remove(ix);
+        if op.in_flight > 0 {
+            // Its data has come before the acknowledgement of the request, which may have to be sent
+            // again.
+            op.over = true;
+        } else {
+            self.ops.remove(ix);
+        }
         if let Work::Read { slot, owner, .. } = work {
             self.free_read(now, pdc, slot, ix);
             if let ReadOwner::Message(message) = owner {

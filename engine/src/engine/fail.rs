@@ -128,11 +128,10 @@ impl Engine {
         }
         // Groups end with their parts.
         for ix in self.ops_of(peer, |_, work| !matches!(work, Work::Group { .. })) {
-            let internal = self
-                .ops
-                .get(ix)
-                .is_some_and(|op| matches!(op.work, Work::Hello | Work::Response { .. }));
-            if internal {
+            // Their packets will not be sent again.
+            let Some(op) = self.ops.get_mut(ix) else { continue };
+            op.in_flight = 0;
+            if op.over || matches!(op.work, Work::Hello | Work::Response { .. }) {
                 self.ops.remove(ix);
             } else {
                 self.finish_op(now, ix, Some(error));
@@ -174,6 +173,7 @@ impl Engine {
                 && matches!(op.work, Work::Rendezvous { .. } | Work::Read { .. })
                 && op.packed_all
                 && op.in_flight == 0
+                && !op.over
             {
                 owing.push(op.peer);
             }

@@ -24,7 +24,7 @@ pub(super) struct FoldHasher(u64);
 
 impl FoldHasher {
     fn fold(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15_f39c_0c13_u128;
+        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15_u128;
         self.0 = (product as u64) ^ ((product >> 64) as u64);
     }
 }
