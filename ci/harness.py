@@ -261,6 +261,15 @@ def run(command, env=None, timeout=120.0, cwd=None, echo=False):
     return Result(code, output, time.monotonic() - started)
 
 
+def compile_c(source, program):
+    """Compile one C file against libfabric's headers, unless the program is newer."""
+    if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
+        return
+    program.parent.mkdir(parents=True, exist_ok=True)
+    result = run(["cc", "-O2", "-Wall", "-Wextra", "-o", program, source, "-lfabric"])
+    need(result.ok, f"{source.name} does not compile (ci/setup build installs libfabric-dev):\n{result.output}")
+
+
 # ---------------------------------------------------------------- the proof
 
 
