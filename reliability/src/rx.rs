@@ -131,7 +131,12 @@ impl Rx {
     /// The newest PSN up to which everything is received, and its response received or the default
     /// one. It does not pass a response that waits to be cleared.
     pub(crate) fn cack(&self) -> Psn {
-        self.stored.first().map_or(self.base, |stored| stored.psn).minus(1)
+        let end = match self.stored.first() {
+            // A response may lie beyond a hole.
+            Some(stored) if stored.psn.is_before(self.base) => stored.psn,
+            _ => self.base,
+        };
+        end.minus(1)
     }
 
     /// Where `psn` lies when the window is `window` packets.

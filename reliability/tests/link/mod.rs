@@ -1,0 +1,430 @@
+//! Two endpoints joined by a virtual link that loses, repeats, delays, trims and marks, in virtual
+//! time. Every packet carries a number; what is delivered to the engine's side is counted by number.
+
+#![allow(dead_code)] // each test file uses a part of it
+
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use squall_reliability::base::{Psn, Rate, Rng, Span, Time};
+use squall_reliability::{
+    Blocked, Config, ControlOut, ControlPacket, Event, Failure, PdcId, Pdcs, PeerKey, RxMeta,
+    RxVerdict, TxGrant, TxPacket, cc, wire,
+};
+
+/// Paths of the test endpoints.
+pub(crate) const PATHS: u16 = 16;
+
+/// Parameters for tests: a fixed window of `window` bytes over oblivious paths.
+pub(crate) fn fixed(window: u64, seed: u64) -> Config {
+    let paths = cc::PathsConfig::oblivious(PATHS).unwrap();
+    Config::new(4096, cc::SenderConfig::fixed(window), paths, seed)
+}
+
+/// Parameters for tests: NSCC for a 10 Gb/s network of 20 us, over REPS.
+pub(crate) fn nscc(seed: u64) -> Config {
+    let cc = cc::NsccConfig::new(Rate::gbps(10), Span::micros(20), 4096, true);
+    let paths = cc::PathsConfig::reps(PATHS).unwrap();
+    Config::new(4096, cc::SenderConfig::nscc(cc).unwrap(), paths, seed)
+}
+
+/// What the link does to packets: probabilities and times.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    pub(crate) loss: f64,
+    pub(crate) duplicate: f64,
+    pub(crate) mark: f64,
+    pub(crate) trim: f64,
+    /// Delay of every packet.
+    pub(crate) delay: Span,
+    /// Greatest further delay, drawn for each packet.
+    pub(crate) jitter: Span,
+    /// Data packets on this path vanish.
+    pub(crate) black_hole: Option<u16>,
+    /// Probability that the engine refuses a packet it could take.
+    pub(crate) refuse: f64,
+    /// Everything vanishes.
+    pub(crate) cut: bool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            duplicate: 0.0,
+            mark: 0.0,
+            trim: 0.0,
+            delay: Span::micros(10),
+            jitter: Span::ZERO,
+            black_hole: None,
+            refuse: 0.0,
+            cut: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Wire {
+    Data { pds: wire::Request, number: u32, meta: RxMeta },
+    Control(ControlPacket),
+}
+
+/// One end.
+pub(crate) struct Host {
+    pub(crate) pdcs: Pdcs<u32>,
+    /// The context packets are sent on.
+    pub(crate) id: Option<PdcId>,
+    /// Numbers waiting to be sent, with lengths.
+    pub(crate) backlog: VecDeque<(u32, u32)>,
+    /// How often each number was delivered here.
+    pub(crate) got: BTreeMap<u32, u32>,
+    /// How each number sent from here ended.
+    pub(crate) fates: BTreeMap<u32, Fate>,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) closed: u32,
+    /// Answer each forward packet with one of this length on the same context.
+    pub(crate) echo: Option<u32>,
+    /// Answer every nth packet with a response of its own.
+    pub(crate) respond_each: Option<u32>,
+    pub(crate) last_from: Option<PdcId>,
+    pub(crate) prompt: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Acked,
+    Responded(u16),
+    Lost,
+}
+
+impl Host {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            pdcs: Pdcs::new(config),
+            id: None,
+            backlog: VecDeque::new(),
+            got: BTreeMap::new(),
+            fates: BTreeMap::new(),
+            failures: Vec::new(),
+            closed: 0,
+            echo: None,
+            respond_each: None,
+            last_from: None,
+            prompt: true,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Flying {
+    at: Time,
+    order: u64,
+    to: usize,
+    packet: Wire,
+}
+
+impl PartialEq for Flying {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Flying {}
+impl PartialOrd for Flying {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Flying {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+/// The two ends, the link and the time.
+pub(crate) struct World {
+    pub(crate) hosts: [Host; 2],
+    pub(crate) now: Time,
+    pub(crate) faults: Faults,
+    rng: Rng,
+    flying: BinaryHeap<Flying>,
+    order: u64,
+    /// Called for each packet that leaves, when set: records of what was sent.
+    pub(crate) trace: Option<Vec<(usize, Wire)>>,
+}
+
+/// The peer's key at both ends.
+pub(crate) const PEER: PeerKey = PeerKey(0);
+
+impl World {
+    pub(crate) fn new(left: Config, right: Config, faults: Faults, seed: u64) -> Self {
+        Self {
+            hosts: [Host::new(left), Host::new(right)],
+            now: Time::ZERO + Span::millis(1),
+            faults,
+            rng: Rng::new(seed),
+            flying: BinaryHeap::new(),
+            order: 0,
+            trace: None,
+        }
+    }
+
+    /// Queues packets `numbers` of `bytes` at `host`, opening a context if there is none.
+    pub(crate) fn send(&mut self, host: usize, numbers: core::ops::Range<u32>, bytes: u32) {
+        self.hosts[host].backlog.extend(numbers.map(|number| (number, bytes)));
+        self.pump(host);
+    }
+
+    /// Runs until `until` or until nothing is left to happen; says whether the latter.
+    pub(crate) fn run(&mut self, until: Time) -> bool {
+        loop {
+            let flight = self.flying.peek().map(|flying| flying.at);
+            let timers = self.hosts.iter().filter_map(|host| host.pdcs.poll_timeout()).min();
+            let next = match (flight, timers) {
+                (None, None) => return true,
+                (a, b) => a.unwrap_or(Time::NEVER).min(b.unwrap_or(Time::NEVER)),
+            };
+            if next > until {
+                self.now = until;
+                return false;
+            }
+            self.now = self.now.max(next);
+            // Everything that arrives at this moment is one batch.
+            while self.flying.peek().is_some_and(|flying| flying.at <= self.now) {
+                let Flying { to, packet, .. } = self.flying.pop().unwrap();
+                self.deliver(to, packet);
+            }
+            for host in 0..2 {
+                self.hosts[host].pdcs.handle_timeout(self.now);
+                self.pump(host);
+            }
+        }
+    }
+
+    /// Runs for `span`, or until every packet sent met its fate.
+    pub(crate) fn settle(&mut self, span: Span) -> bool {
+        let end = self.now + span;
+        while self.now < end {
+            if self.quiet() {
+                return true;
+            }
+            let step = (self.now + Span::micros(50)).min(end);
+            if self.run(step) {
+                return self.quiet();
+            }
+        }
+        self.quiet()
+    }
+
+    fn quiet(&self) -> bool {
+        self.hosts.iter().all(|host| {
+            let outstanding = [host.id, host.last_from]
+                .into_iter()
+                .flatten()
+                .filter_map(|id| host.pdcs.info(id))
+                .any(|info| info.outstanding > 0);
+            host.backlog.is_empty() && !outstanding
+        })
+    }
+
+    pub(crate) fn deliver(&mut self, to: usize, packet: Wire) {
+        let (now, rng) = (self.now, &mut self.rng);
+        let host = &mut self.hosts[to];
+        match packet {
+            Wire::Data { pds, number, meta } => {
+                if let wire::Dest::Pdc(id) = pds.dest
+                    && host.pdcs.peer_of(id) != Some(PEER)
+                {
+                    if let Some(nack) = host.pdcs.reject(&pds) {
+                        self.launch(to, 0, Wire::Control(ControlPacket::Nack(nack)));
+                    }
+                    return;
+                }
+                if let RxVerdict::Deliver { id, psn, forward } =
+                    host.pdcs.rx_request(now, PEER, &pds, &meta)
+                {
+                    if rng.chance(self.faults.refuse) {
+                        host.pdcs.refuse(now, id, psn, wire::NackCode::NoSesMsgAvail);
+                        return;
+                    }
+                    let response = host
+                        .respond_each
+                        .filter(|each| number.is_multiple_of(*each))
+                        .map(|_| response(number));
+                    host.pdcs.accept(now, id, psn, response);
+                    *host.got.entry(number).or_default() += 1;
+                    if forward {
+                        host.last_from = Some(id);
+                        if let Some(bytes) = host.echo {
+                            host.backlog.push_back((number + ECHO, bytes));
+                        }
+                    }
+                }
+            }
+            Wire::Control(ControlPacket::Ack { pds, response }) => {
+                host.pdcs.rx_ack(now, PEER, &pds, response.as_ref());
+            }
+            Wire::Control(ControlPacket::Nack(nack)) => {
+                host.pdcs.rx_nack(now, PEER, &nack);
+            }
+            Wire::Control(ControlPacket::Control(control)) => {
+                host.pdcs.rx_control(now, PEER, &control);
+            }
+        }
+    }
+
+    /// Does what the engine does: events, retransmissions, new packets, control packets.
+    pub(crate) fn pump(&mut self, from: usize) {
+        let now = self.now;
+        loop {
+            let host = &mut self.hosts[from];
+            while let Some(event) = host.pdcs.poll_event() {
+                host.on_event(event);
+            }
+            let mut sent = Vec::new();
+            for id in [host.id, host.last_from].into_iter().flatten() {
+                while let Some((grant, number)) = host.pdcs.poll_retransmit(now, id) {
+                    sent.push((grant, number, 4096));
+                }
+            }
+            while let Some(&(number, bytes)) = host.backlog.front() {
+                let id = if number >= ECHO { host.last_from } else { host.id };
+                let id = match id {
+                    Some(id) => id,
+                    None if number >= ECHO => break,
+                    None => *host.id.insert(host.pdcs.open(now, PEER).unwrap()),
+                };
+                let packet = TxPacket {
+                    desc: number,
+                    bytes,
+                    last: host.backlog.len() == 1,
+                    prompt: host.prompt,
+                };
+                match host.pdcs.next_packet(now, id, &packet) {
+                    Ok(grant) => {
+                        host.backlog.pop_front();
+                        sent.push((grant, number, bytes));
+                    }
+                    Err(Blocked::Closing | Blocked::Gone) if number < ECHO => {
+                        host.id = host.pdcs.open(now, PEER);
+                    }
+                    Err(Blocked::Gone) => {
+                        host.backlog.pop_front();
+                    }
+                    Err(_) => break,
+                }
+            }
+            let idle = sent.is_empty();
+            for (grant, number, bytes) in sent {
+                self.launch_data(from, &grant, number, bytes);
+            }
+            while let Some(ControlOut { path, packet, .. }) =
+                self.hosts[from].pdcs.poll_control(now)
+            {
+                self.launch(from, path, Wire::Control(packet));
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    fn launch_data(&mut self, from: usize, grant: &TxGrant, number: u32, bytes: u32) {
+        assert_eq!(grant.psn, grant.pds.psn);
+        let meta = RxMeta {
+            ce: self.rng.chance(self.faults.mark),
+            trimmed: self.rng.chance(self.faults.trim),
+            last_hop: false,
+            bytes,
+        };
+        if self.faults.black_hole == Some(grant.path) {
+            return;
+        }
+        self.launch(from, grant.path, Wire::Data { pds: grant.pds, number, meta });
+    }
+
+    fn launch(&mut self, from: usize, path: u16, packet: Wire) {
+        if let Some(trace) = &mut self.trace {
+            trace.push((from, packet.clone()));
+        }
+        let _ = path;
+        if self.faults.cut {
+            return;
+        }
+        let copies = 1 + u32::from(self.rng.chance(self.faults.duplicate));
+        for _ in 0..copies {
+            if self.rng.chance(self.faults.loss) {
+                continue;
+            }
+            let jitter = u64::from(self.rng.below(u32::try_from(self.faults.jitter.0).unwrap()));
+            self.order += 1;
+            let at = self.now + self.faults.delay + Span(jitter);
+            self.flying.push(Flying {
+                at,
+                order: self.order,
+                to: 1 - from,
+                packet: packet.clone(),
+            });
+        }
+    }
+
+    /// Forgets what is in flight.
+    pub(crate) fn drop_flying(&mut self) {
+        self.flying.clear();
+    }
+
+    /// The sum of `field` over the packets that `host` sent.
+    pub(crate) fn total_in_flight(&self, host: usize) -> u64 {
+        let host = &self.hosts[host];
+        host.id.and_then(|id| host.pdcs.info(id)).map_or(0, |info| info.in_flight)
+    }
+}
+
+/// Added to a number in its echo.
+pub(crate) const ECHO: u32 = 1_000_000;
+
+impl Host {
+    fn on_event(&mut self, event: Event<u32>) {
+        match event {
+            Event::Acked { desc, .. } => self.fate(desc, Fate::Acked),
+            Event::Responded { desc, response, .. } => {
+                self.fate(desc, Fate::Responded(response.message_id));
+            }
+            Event::Lost { desc, .. } => self.fate(desc, Fate::Lost),
+            Event::Failed { id, why, .. } => {
+                self.failures.push(why);
+                if self.id == Some(id) {
+                    self.id = None;
+                }
+            }
+            Event::Closed { id, .. } => {
+                self.closed += 1;
+                if self.id == Some(id) {
+                    self.id = None;
+                }
+            }
+            Event::Ready { .. } => {}
+        }
+    }
+
+    fn fate(&mut self, number: u32, fate: Fate) {
+        let before = self.fates.insert(number, fate);
+        assert_eq!(before, None, "packet {number} ended twice");
+    }
+}
+
+/// The response to packet `number`.
+pub(crate) fn response(number: u32) -> wire::Response {
+    wire::Response {
+        list: wire::List::Expected,
+        opcode: wire::ResponseOpcode::Response,
+        return_code: wire::ReturnCode::NoMatch,
+        message_id: (number & 0xffff) as u16,
+        ri_generation: 0,
+        job_id: 0,
+        modified_length: 0,
+    }
+}
+
+/// A PSN for tests.
+pub(crate) const fn psn(n: u32) -> Psn {
+    Psn(n)
+}
