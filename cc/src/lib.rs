@@ -1,5 +1,75 @@
-//! Congestion control and path selection: one file an algorithm, no I/O, no clock, no allocation
-//! after construction.
+//! Congestion control and path selection: one file an algorithm, no I/O, no clock, no allocation after
+//! construction.
+//!
+//! Three traits, each with an enum over its implementations (static dispatch) and a configuration that
+//! an endpoint checks once and all its flows share:
+//!
+//! - [`SenderCc`] / [`Sender`] / [`SenderConfig`]: what a sender may do. It sees [`Feedback`] and
+//!   answers with a [`Budget`].
+//! - [`PathSelector`] / [`Paths`] / [`PathsConfig`]: which entropy the next packet or train takes.
+//! - [`ReceiverCc`] / [`Receiver`]: what a receiving host tells its senders, one object a host.
+//!
+//! Which flows share one sender context is a [`Scope`], kept by the caller and independent of the
+//! algorithm. In a shared context `in_flight` is the sum over its flows.
+//!
+//! ```
+//! use squall_cc::base::{Rate, Rng, Span, Time};
+//! use squall_cc::{Feedback, NsccConfig, PathSelector, PathSignal, Paths, PathsConfig};
+//! use squall_cc::{Sender, SenderCc, SenderConfig, Sending};
+//!
+//! // Once an endpoint: a 100 Gb/s network of 12 us that trims, packets of 4096 bytes, 64 paths.
+//! let nscc = NsccConfig::new(Rate::gbps(100), Span::micros(12), 4096, true);
+//! let (config, paths) = (SenderConfig::nscc(nscc)?, PathsConfig::reps(64)?);
+//!
+//! // Once a flow.
+//! let mut cc = Sender::new(&config, Time::ZERO);
+//! let mut selector = Paths::new(&paths, Rng::new(1));
+//!
+//! // Once a packet.
+//! let mut now = Time::ZERO;
+//! assert!(cc.budget(now).allows(now, 0, 4096));
+//! cc.on_send(now, &Sending { bytes: 4096, ..Sending::default() });
+//! let path = selector.pick(now, 55);
+//!
+//! // Once an ACK.
+//! now += Span::micros(12);
+//! let rtt = Some(Span::micros(12));
+//! cc.on_feedback(&Feedback { now, path, bytes: 4096, packets: 1, rtt, ..Feedback::default() });
+//! selector.on_feedback(now, path, PathSignal::Good);
+//! # Ok::<(), squall_cc::ConfigError>(())
+//! ```
+//!
+//! # What the traits can hold
+//!
+//! Checked against every algorithm planned for this crate and the simulator: the signal it reads, the
+//! action it takes, the part its receiver plays. "PDC" is what the packet delivery context does anyway.
+//!
+//! | algorithm | reads | acts by | receiver |
+//! |---|---|---|---|
+//! | NSCC, SMaRTT | `ecn`, `rtt`, `bytes`, [`Kind::Nacked`], `penalty`, `restore_cwnd` | `window`, [`Action::Probe`] | [`AckSignals`]`::{received, penalty}` |
+//! | STrack | `ecn`, `rtt`, `bytes`, `ooo`, [`Kind::ProbeAnswered`] | `window`, `pick(cwnd_packets)`, [`Action::Probe`] | `ooo`; which SACK segment: PDC |
+//! | Swift | `rtt`, `hops`, `packets` | `window`, `rate` or `not_before` below one packet | PDC |
+//! | DCTCP | `ecn`, `marked` of `packets`, `round_end` | `window` | PDC |
+//! | BBR | `delivered`, `rtt`, `app_limited`, `round_end` | `rate`, `window` | PDC |
+//! | HPCC | `int`, `round_end` | `window`, `rate` | PDC echoes [`RxMeta::int`] |
+//! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
+//! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
+//! | MPRDMA | `ecn`, `path` per packet | `window`, [`Stamp::path`] | PDC acknowledges each packet |
+//! | EQDS, RCCC, ExpressPass | [`Grant::Credit`], `Nacked { trimmed }` | `credit`, demand in [`Stamp::word`] | [`RxMeta::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | DASR | `senders`, `receiver_state`, [`Grant::Share`] | `rate`, `window` | `source`, `look_ahead`, [`AckSignals`]`::{senders, state, echo_ecn}` |
+//! | IOFD | nothing | tokens in [`Stamp::word`] | none |
+//! | RCP | [`Grant::Rate`] | `rate` | [`ReceiverAction::Bounce`] |
+//! | s-PERC | [`Kind::Control`], `opaque`, [`Grant::Rate`] | `rate`, [`Action::Control`] | [`ReceiverAction::Bounce`] |
+//! | 1RC | [`Grant::Rate`]`::let_through`, [`FlowEvent`] | [`Stamp::word`], [`Action::Rewind`] | [`ReceiverAction::Bounce`] |
+//! | weights | [`FlowEvent::Opened`], [`FlowEvent::Closed`] | [`Stamp::word`], `rate` | none |
+//! | 3CPO | [`Kind::RemoteGroup`], `group`, `rtt` | `credit` | [`ReceiverAction::RemoteGroup`] |
+//! | SMMC | [`Kind::Acked`] per operation | `window`, an operation counted as one byte | none |
+//! | VAI, SF | `congestion()`, `round_end`, `packets` | `set_ai_gain` on the algorithm inside | none |
+//! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
+//! | PLB | [`PathSignal`] counted per `cwnd_packets`, `now` | `pick` | none |
+//!
+//! State that the contexts of one host share (1RC's epochs, the open-flow count of weights, 3CPO's
+//! tokens) hangs off the same `Arc` as the parameters, in atomics.
 #![no_std]
 #![forbid(unsafe_code)]
 

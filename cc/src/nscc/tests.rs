@@ -162,6 +162,10 @@ fn fast_increase_starts_after_one_clean_window_and_ends_with_the_first_delay() {
     // 8192 > 8000: a quarter of 4096 for each ACK from now on.
     close(bench.ack(false, 999), 9_024.0);
     close(bench.ack(false, 0), 10_048.0);
+    // Once active it does not ask for another clean window (line 4, "or increase").
+    bench.nscc.cwnd = 50_000.0;
+    close(bench.ack(false, 0), 51_024.0);
+    bench.nscc.cwnd = 10_048.0;
     // A microsecond of queue is not an empty path.
     close(bench.ack(false, 1_000), 10_048.0);
     assert!(!bench.nscc.increase);
