@@ -78,6 +78,18 @@ struct Context {
     free_reads: Vec<u16>,
 }
 
+impl Context {
+    /// Whether data of a read is still to come.
+    fn is_reading(&self) -> bool {
+        self.free_reads.len() < self.reads.len()
+    }
+
+    /// Whether the operation at the head of the queue has sent some of its packets.
+    fn is_half_way(&self, ops: &Ops) -> bool {
+        self.queue.front().and_then(|&ix| ops.get(ix)).is_some_and(|op| op.packed > 0)
+    }
+}
+
 /// A multi-packet write that reports remote CQ data.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartialWrite {

@@ -240,7 +240,7 @@ fn remote_access_is_checked() {
     w.hosts[1].memory.regions.insert(1, (Seg { base: region, len: 1000 }, true, false));
     let peer = w.peer(0, 1);
     let base = w.hosts[0].memory.alloc(5000);
-    let mut op = |w: &mut World, write: bool, key, address, len, context| {
+    let op = |w: &mut World, write: bool, key, address, len, context| {
         let op = RmaOp {
             peer,
             buf: Buf::new(base, len),

@@ -157,7 +157,7 @@ impl Engine {
         {
             *entry = None;
             context.free_reads.push(slot);
-            if context.free_reads.len() == context.reads.len() {
+            if !context.is_reading() && !context.is_half_way(&self.ops) {
                 self.pdcs.set_busy(now, context.id, false);
             }
         }

@@ -139,12 +139,15 @@ impl Engine {
                 Work::Eager | Work::Rendezvous { .. } => next_id(&mut context.next_message),
                 Work::Read { slot, .. } => {
                     *slot = read_slot(context, ix);
-                    self.pdcs.set_busy(now, id, true);
                     *slot
                 }
                 _ => next_id(&mut context.next_rma),
             });
         }
+        // A message does not move to another context half-way, and a read waits for its data on this
+        // one: the context must not close under them.
+        let began = op.packed == 0 && !ends || matches!(op.work, Work::Read { .. });
+        let half_way = op.packed > 0;
         op.packed += len;
         op.in_flight += 1;
         self.counters.tx_payload_bytes += len;
@@ -155,6 +158,11 @@ impl Engine {
             if context.queue.is_empty() {
                 context.prompt = false;
             }
+        }
+        if began {
+            self.pdcs.set_busy(now, id, true);
+        } else if ends && half_way && !context.is_reading() {
+            self.pdcs.set_busy(now, id, false);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Engines joined by a virtual network with faults, in virtual time: what the tests run in.
-#![allow(dead_code)] // each test program uses its own part
+#![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -126,13 +126,14 @@ pub struct World {
 
 /// The engine parameters tests begin with.
 pub fn engine_config(seed: u64, port: u16) -> Config {
-    let mut config = Config::default();
-    config.max_packet = 1400;
-    config.rendezvous_threshold = 16 * 1024;
-    config.port = port;
-    config.epoch = (seed & 0xffff) as u16 | 1;
-    config.seed = seed;
-    config
+    Config {
+        max_packet: 1400,
+        rendezvous_threshold: 16 * 1024,
+        port,
+        epoch: (seed & 0xffff) as u16 | 1,
+        seed,
+        ..Config::default()
+    }
 }
 
 /// The context parameters tests begin with.
@@ -201,7 +202,7 @@ impl World {
                     tap.push(bytes.clone());
                 }
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
-                self.fly(src, packet.dst, packet.path, packet.control, bytes);
+                self.fly(src, packet.dst, packet.path, packet.control, &bytes);
             }
             let sent = !batch.packets.is_empty();
             self.batch = batch;
@@ -214,14 +215,14 @@ impl World {
         }
     }
 
-    fn fly(&mut self, src: SocketAddr, dst: SocketAddr, path: u16, control: bool, bytes: Vec<u8>) {
+    fn fly(&mut self, src: SocketAddr, dst: SocketAddr, path: u16, control: bool, bytes: &[u8]) {
         let f = self.faults;
         if self.rng.chance(f.drop) || f.black_hole == Some(path) {
             return;
         }
         let copies = if self.rng.chance(f.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
-            let mut bytes = bytes.clone();
+            let mut bytes = bytes.to_vec();
             let mut meta = RxMeta { ce: self.rng.chance(f.ce), trimmed: false };
             if !control && bytes.len() > 64 && self.rng.chance(f.trim) {
                 bytes.truncate(64);

@@ -1,0 +1,113 @@
+//! What the machine itself costs: two engines joined by memory copies, no sockets. Prints messages
+//! per second for injected 64-byte messages and bytes per second for eager and rendezvous messages,
+//! on one core for both ends together.
+#![allow(clippy::disallowed_methods, clippy::print_stdout)] // a benchmark reads the clock and prints
+#![allow(missing_docs)]
+
+#[path = "../tests/world/mod.rs"]
+mod world;
+
+use std::time::Instant;
+
+use squall_engine::base::Span;
+use squall_engine::{Batch, Buf, Class, Level, Notify, OpKind, RecvOp, RxMeta, SendOp};
+use world::{Faults, World};
+
+/// Moves all packets until nothing more happens; returns how many completions of `kind` host 1 saw.
+fn pump(w: &mut World, batch: &mut Batch, packet: &mut Vec<u8>, received: &mut usize) {
+    loop {
+        let mut moved = false;
+        for (from, to) in [(0, 1), (1, 0)] {
+            batch.clear();
+            w.hosts[from].engine.poll_transmit(w.now, batch);
+            for p in &batch.packets {
+                packet.clear();
+                packet.extend_from_slice(batch.header(p));
+                for seg in batch.payload(p) {
+                    packet.extend_from_slice(w.hosts[from].memory.get(seg.base, seg.len));
+                }
+                let src = w.hosts[from].addr;
+                let host = &mut w.hosts[to];
+                host.engine.handle_packet(w.now, &mut host.memory, src, RxMeta::default(), packet);
+                moved = true;
+            }
+            w.now = w.now + Span::nanos(500);
+        }
+        for n in 0..2 {
+            while let Some(c) = w.hosts[n].engine.poll_completion() {
+                *received += usize::from(n == 1 && c.kind == OpKind::Recv);
+            }
+            if w.hosts[n].engine.poll_timeout().is_some_and(|at| at <= w.now) {
+                w.hosts[n].engine.handle_timeout(w.now);
+            }
+        }
+        if !moved {
+            return;
+        }
+    }
+}
+
+fn run(len: u64, rounds: usize, window: usize, threshold: u64) {
+    let mut w = World::with(2, 1, Faults::default(), |config, pdc| {
+        config.max_packet = 16_376;
+        config.rendezvous_threshold = threshold;
+        pdc.mtu = 16_376;
+    });
+    let peer = w.peer(0, 1);
+    let from = w.hosts[0].memory.alloc(len as usize);
+    let to = w.hosts[1].memory.alloc(len as usize);
+    let (mut batch, mut packet, mut received) = (Batch::default(), Vec::new(), 0);
+    let payload = vec![7u8; len as usize];
+    let start = Instant::now();
+    for _ in 0..rounds {
+        for n in 0..window as u64 {
+            let host = &mut w.hosts[1];
+            let op = RecvOp {
+                source: None,
+                class: Class::Tagged,
+                tag: n,
+                ignore: 0,
+                buf: Buf::new(to, len),
+                context: n,
+                notify: Notify::Entry,
+                multi_recv: None,
+            };
+            host.engine.recv(w.now, &mut host.memory, op).expect("posted");
+        }
+        for n in 0..window as u64 {
+            let engine = &mut w.hosts[0].engine;
+            let done = if len <= 256 {
+                engine.inject(w.now, peer, Class::Tagged, n, &payload, None)
+            } else {
+                let op = SendOp {
+                    peer,
+                    class: Class::Tagged,
+                    tag: n,
+                    buf: Buf::new(from, len),
+                    data: None,
+                    context: n,
+                    notify: Notify::Entry,
+                    level: Level::Transmit,
+                };
+                engine.send(w.now, op)
+            };
+            done.expect("queued");
+        }
+        pump(&mut w, &mut batch, &mut packet, &mut received);
+    }
+    let took = start.elapsed().as_secs_f64();
+    assert_eq!(received, rounds * window, "all arrived");
+    println!(
+        "{len:>8} B  {:>8.3} M messages/s  {:>8.3} GB/s",
+        received as f64 / took / 1e6,
+        received as f64 * len as f64 / took / 1e9
+    );
+}
+
+fn main() {
+    run(64, 20_000, 64, 65_536);
+    run(4_096, 5_000, 64, 65_536);
+    run(65_536, 500, 32, 65_536);
+    run(1 << 20, 100, 16, 65_536);
+    run(1 << 20, 100, 16, u64::MAX);
+}
