@@ -1,7 +1,8 @@
 //! Packet I/O for Squall.
 //!
 //! One trait, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
-//! them (ECN, DSCP, which path).
+//! them (ECN, DSCP, which path). [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
+//! port a path; [`Fault`] is a port wrapped round a port.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
@@ -10,11 +11,15 @@
 //! Linux only.
 
 mod config;
+pub mod fault;
 pub mod iface;
+#[cfg(test)]
+mod mock;
 mod port;
 pub mod udp;
 
 pub use config::{Feature, OpenReport, PortConfig};
+pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use port::{
     Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket, Unreachable,
 };

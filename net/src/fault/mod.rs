@@ -1,0 +1,319 @@
+//! A port that loses, repeats, reorders, damages, delays and trims what it receives, and sends some
+//! paths into a black hole; by a seed.
+//!
+//! Everything but the black hole happens on the receiving side, packet by packet behind GRO, so it
+//! works alike on loopback and on a real network.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use crate::base::{Rng, Span, Time};
+use crate::{Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, TxPacket};
+
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use spec::{FaultSpec, FaultSpecError};
+
+/// Packets held at most; beyond, delayed packets are dropped like in a full queue.
+const HELD: usize = 1 << 16;
+/// A reordered packet waits for at most this long for others to pass it.
+const PATIENCE: Span = Span::millis(1);
+/// A reordered packet is passed by 1 to this many.
+const PASSED_BY: u32 = 8;
+
+/// Fault injection round another port.
+pub struct Fault<P> {
+    inner: P,
+    state: State,
+}
+
+struct State {
+    spec: FaultSpec,
+    paths: u16,
+    dscp_control: u8,
+    dscp_trimmed: u8,
+    rng: Rng,
+    /// Delayed packets by due time.
+    delayed: BinaryHeap<Reverse<Delayed>>,
+    /// Reordered packets, oldest first.
+    passed: Vec<Passed>,
+    next_order: u64,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+    scratch: Vec<u8>,
+    counters: Counters,
+}
+
+struct Held {
+    meta: RxMeta,
+    bytes: Vec<u8>,
+}
+
+struct Delayed {
+    due: Time,
+    order: u64,
+    held: Held,
+}
+
+struct Passed {
+    due: Time,
+    /// Packets that have yet to pass.
+    left: u32,
+    held: Held,
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for Delayed {}
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Delayed {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.order).cmp(&(other.due, other.order))
+    }
+}
+
+impl<P: Port> Fault<P> {
+    /// Wraps `inner`, which was opened with `config` (number of paths, DSCPs).
+    pub fn new(inner: P, spec: FaultSpec, config: &PortConfig) -> Self {
+        let state = State {
+            paths: config.paths.max(1),
+            dscp_control: config.dscp_control,
+            dscp_trimmed: config.dscp_trimmed,
+            rng: Rng::new(spec.seed),
+            delayed: BinaryHeap::new(),
+            passed: Vec::new(),
+            next_order: 0,
+            spare: Vec::new(),
+            scratch: Vec::new(),
+            counters: Counters::default(),
+            spec,
+        };
+        Self { inner, state }
+    }
+}
+
+type Sink<'a> = &'a mut dyn FnMut(&RxMeta, &[u8]);
+
+impl State {
+    /// One packet off the wire. The dice are thrown in a fixed order whatever they show, so that one
+    /// fault's rate does not change which packets another fault hits.
+    fn packet(&mut self, now: Time, meta: &RxMeta, bytes: &[u8], sink: Sink<'_>) {
+        let spec = &self.spec;
+        let lost = self.rng.chance(spec.loss);
+        let twice = self.rng.chance(spec.dup);
+        let passed = self.rng.chance(spec.reorder);
+        let corrupt = self.rng.chance(spec.corrupt);
+        let trim = self.rng.chance(spec.trim);
+        let place = self.rng.next_u64();
+        let wait = self.rng.unit();
+
+        if lost {
+            self.counters.fault_dropped += 1;
+            return;
+        }
+        let mut meta = *meta;
+        let mut bytes = bytes;
+        if trim && meta.dscp != self.dscp_control && bytes.len() > spec.trimsize {
+            bytes = &bytes[..spec.trimsize];
+            meta.dscp = self.dscp_trimmed;
+            self.counters.fault_trimmed += 1;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if corrupt && !bytes.is_empty() {
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+            flip(&mut scratch, place);
+            bytes = &scratch;
+            self.counters.fault_corrupted += 1;
+        }
+        if twice {
+            self.counters.fault_duplicated += 1;
+        }
+        for _ in 0..1 + usize::from(twice) {
+            if let Some((low, high)) = self.spec.delay {
+                let delay = low + Span::nanos((high.saturating_sub(low).as_f64() * wait) as u64);
+                self.delay(now + delay, meta, bytes);
+            } else if passed {
+                self.hold_back(now, place, meta, bytes);
+            } else {
+                sink(&meta, bytes);
+                self.one_has_passed(sink);
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    fn hold(&mut self, meta: RxMeta, bytes: &[u8]) -> Held {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        Held { meta, bytes: buffer }
+    }
+
+    fn delay(&mut self, due: Time, meta: RxMeta, bytes: &[u8]) {
+        if self.delayed.len() >= HELD {
+            self.counters.fault_dropped += 1;
+            return;
+        }
+        let held = self.hold(meta, bytes);
+        self.delayed.push(Reverse(Delayed { due, order: self.next_order, held }));
+        self.next_order += 1;
+        self.counters.fault_delayed += 1;
+    }
+
+    fn hold_back(&mut self, now: Time, place: u64, meta: RxMeta, bytes: &[u8]) {
+        let held = self.hold(meta, bytes);
+        let left = 1 + (place >> 32) as u32 % PASSED_BY;
+        self.passed.push(Passed { due: now + PATIENCE, left, held });
+        self.counters.fault_reordered += 1;
+    }
+
+    fn give(&mut self, held: Held, sink: Sink<'_>) {
+        sink(&held.meta, &held.bytes);
+        if self.spare.len() < 256 {
+            self.spare.push(held.bytes);
+        }
+    }
+
+    /// A packet went by those that are held back.
+    fn one_has_passed(&mut self, sink: Sink<'_>) {
+        for packet in &mut self.passed {
+            packet.left -= 1;
+        }
+        while let Some(i) = self.passed.iter().position(|p| p.left == 0) {
+            let packet = self.passed.remove(i);
+            self.give(packet.held, sink);
+        }
+    }
+
+    /// Releases what has waited long enough.
+    fn release(&mut self, now: Time, sink: Sink<'_>) {
+        while self.delayed.peek().is_some_and(|p| p.0.due <= now) {
+            if let Some(Reverse(packet)) = self.delayed.pop() {
+                self.give(packet.held, sink);
+            }
+        }
+        while let Some(i) = self.passed.iter().position(|p| p.due <= now) {
+            let packet = self.passed.remove(i);
+            self.give(packet.held, sink);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let delayed = self.delayed.peek().map(|p| p.0.due);
+        let passed = self.passed.iter().map(|p| p.due).min();
+        [delayed, passed].into_iter().flatten().min()
+    }
+}
+
+/// Flips 1 to 4 different bits.
+fn flip(bytes: &mut [u8], seed: u64) {
+    let mut rng = Rng::new(seed);
+    let bits = u32::try_from(bytes.len().saturating_mul(8)).unwrap_or(u32::MAX);
+    let first = rng.below(bits);
+    for i in 0..=rng.below(4).min(bits - 1) {
+        // Neighbours, so that no two cancel out.
+        let bit = (first as usize + i as usize) % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+impl<P: Port> Port for Fault<P> {
+    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+        if self.state.spec.blackhole.is_empty() {
+            return self.inner.send(now, packets);
+        }
+        let paths = self.state.paths;
+        let holes = &self.state.spec.blackhole;
+        let swallowed = |p: &TxPacket<'_>| holes.iter().any(|h| h % paths == p.path % paths);
+        let mut total = SendReport::default();
+        while total.sent < packets.len() {
+            let rest = &packets[total.sent..];
+            let gone = rest.iter().position(|p| !swallowed(p)).unwrap_or(rest.len());
+            total.sent += gone;
+            self.state.counters.fault_blackholed += gone as u64;
+            let rest = &rest[gone..];
+            let run = rest.iter().position(swallowed).unwrap_or(rest.len());
+            if run > 0 {
+                let report = self.inner.send(now, &rest[..run]);
+                total.sent += report.sent;
+                total.failed += report.failed;
+                total.trains += report.trains;
+                total.bytes += report.bytes;
+                if report.sent < run {
+                    break;
+                }
+            }
+        }
+        total
+    }
+
+    fn recv(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        let Self { inner, state } = self;
+        let (mut packets, mut bytes) = (0, 0);
+        let mut counting = |meta: &RxMeta, packet: &[u8]| {
+            packets += 1;
+            bytes += packet.len() as u64;
+            sink(meta, packet);
+        };
+        state.release(now, &mut counting);
+        let report = inner.recv(now, budget, &mut |meta, packet| {
+            state.packet(now, meta, packet, &mut counting);
+        });
+        state.release(now, &mut counting);
+        RecvReport { packets, bytes, ..report }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn fds(&self, into: &mut Vec<RawFd>) {
+        self.inner.fds(into);
+    }
+
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        self.inner.take_errors(into);
+    }
+
+    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
+        self.inner.path_mtu(dst)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let inner = self.inner.next_deadline();
+        [inner, self.state.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn counters(&self) -> Counters {
+        let inner = self.inner.counters();
+        let mine = &self.state.counters;
+        Counters {
+            fault_dropped: inner.fault_dropped + mine.fault_dropped,
+            fault_duplicated: inner.fault_duplicated + mine.fault_duplicated,
+            fault_reordered: inner.fault_reordered + mine.fault_reordered,
+            fault_corrupted: inner.fault_corrupted + mine.fault_corrupted,
+            fault_delayed: inner.fault_delayed + mine.fault_delayed,
+            fault_trimmed: inner.fault_trimmed + mine.fault_trimmed,
+            fault_blackholed: inner.fault_blackholed + mine.fault_blackholed,
+            ..inner
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What to break: the specification string.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::base::Span;
+
+/// Which faults to inject, and how often. Every port draws from its own generator, so a
+/// run is reproducible as far as its packets arrive in the same order.
+///
+/// As a string, a comma-separated list:
+///
+/// ```text
+/// loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,trim=1%,trimsize=64,blackhole=3,seed=7
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FaultSpec {
+    /// Probability that a received packet is dropped.
+    pub loss: f64,
+    /// ... is delivered twice.
+    pub dup: f64,
+    /// ... is held back until 1 to 8 later ones have passed, or a millisecond.
+    pub reorder: f64,
+    /// ... has 1 to 4 of its bits flipped, anywhere in the datagram.
+    pub corrupt: f64,
+    /// ... is cut to [`FaultSpec::trimsize`] bytes and marked with the trimmed DSCP, as a congested
+    /// switch does. Only data packets longer than that.
+    pub trim: f64,
+    /// UDP payload bytes that trimming leaves: at least 16, the longest delivery header (the
+    /// recommended minimum of UET).
+    pub trimsize: usize,
+    /// Delay of each packet, uniform between the two, each by itself: a range reorders.
+    pub delay: Option<(Span, Span)>,
+    /// Paths whose packets vanish when sent (indices as in [`TxPacket::path`](crate::TxPacket),
+    /// modulo the number of paths).
+    pub blackhole: Vec<u16>,
+    /// Of the random generator.
+    pub seed: u64,
+}
+
+impl Default for FaultSpec {
+    /// Breaks nothing.
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            dup: 0.0,
+            reorder: 0.0,
+            corrupt: 0.0,
+            trim: 0.0,
+            trimsize: 64,
+            delay: None,
+            blackhole: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+/// Why a fault specification cannot be read; its text says what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultSpecError {
+    /// The term that is wrong.
+    pub term: String,
+    /// What was expected.
+    pub expected: &'static str,
+}
+
+const KEYS: &str = "one of loss, reorder, dup, corrupt, trim (a probability each), trimsize (bytes), \
+                    delay (a time or a range of times), blackhole (a path number), seed (a number), as \
+                    in \"loss=1%,delay=50us..200us,blackhole=3,seed=7\"";
+const PROBABILITY: &str = "a probability: 0.5% or 0.005, at most 100%";
+const TIME: &str = "a time or a range of times with units ns, us, ms or s: 50us or 50us..2ms";
+
+impl fmt::Display for FaultSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fault specification: \"{}\" is not {}", self.term, self.expected)
+    }
+}
+
+impl std::error::Error for FaultSpecError {}
+
+impl FromStr for FaultSpec {
+    type Err = FaultSpecError;
+
+    fn from_str(text: &str) -> Result<Self, FaultSpecError> {
+        let mut spec = Self::default();
+        for term in text.split(',').map(str::trim).filter(|t| !t.is_empty()) {
+            let wrong = |expected| FaultSpecError { term: term.into(), expected };
+            let (key, value) = term.split_once('=').ok_or_else(|| wrong(KEYS))?;
+            let value = value.trim();
+            let p = || probability(value).ok_or_else(|| wrong(PROBABILITY));
+            match key.trim() {
+                "loss" | "drop" => spec.loss = p()?,
+                "dup" | "duplicate" => spec.dup = p()?,
+                "reorder" => spec.reorder = p()?,
+                "corrupt" => spec.corrupt = p()?,
+                "trim" => spec.trim = p()?,
+                "trimsize" => {
+                    spec.trimsize = value
+                        .parse()
+                        .ok()
+                        .filter(|n| *n >= 16)
+                        .ok_or_else(|| wrong("a length of at least 16 bytes"))?;
+                }
+                "delay" => spec.delay = Some(range(value).ok_or_else(|| wrong(TIME))?),
+                "blackhole" => spec
+                    .blackhole
+                    .push(value.parse().map_err(|_| wrong("the number of a path, 0 to 65535"))?),
+                "seed" => {
+                    spec.seed = value.parse().map_err(|_| wrong("a number of 64 bits"))?;
+                }
+                _ => return Err(wrong(KEYS)),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn probability(text: &str) -> Option<f64> {
+    let p = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
+        None => text.parse().ok()?,
+    };
+    (0.0..=1.0).contains(&p).then_some(p)
+}
+
+fn range(text: &str) -> Option<(Span, Span)> {
+    let (low, high) = match text.split_once("..") {
+        Some((low, high)) => (time(low)?, time(high)?),
+        None => (time(text)?, time(text)?),
+    };
+    (low <= high).then_some((low, high))
+}
+
+fn time(text: &str) -> Option<Span> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit.trim() {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let nanos = number.parse::<f64>().ok()? * scale;
+    // An hour is more than any transport waits.
+    (0.0..=3.6e12).contains(&nanos).then(|| Span::nanos(nanos as u64))
+}

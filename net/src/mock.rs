@@ -1,0 +1,76 @@
+//! A port in memory for tests of the wrappers: what is sent is received.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use crate::base::Time;
+use crate::{Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket};
+
+pub(crate) struct Mock {
+    pub(crate) addr: SocketAddr,
+    pub(crate) queue: VecDeque<(RxMeta, Vec<u8>)>,
+    /// Packets `send` takes before it says the socket is full.
+    pub(crate) room: usize,
+}
+
+impl Mock {
+    pub(crate) fn new(addr: &str) -> Self {
+        Self { addr: addr.parse().unwrap(), queue: VecDeque::new(), room: usize::MAX }
+    }
+}
+
+impl Port for Mock {
+    fn send(&mut self, _now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+        let sent = packets.len().min(self.room);
+        self.room -= sent;
+        let mut bytes = 0;
+        for p in &packets[..sent] {
+            let mut datagram = p.header.to_vec();
+            p.payload.iter().for_each(|piece| datagram.extend_from_slice(piece));
+            datagram.extend_from_slice(p.trailer);
+            bytes += datagram.len() as u64;
+            let (dscp, ecn) = if p.class == Class::Data { (0, 2) } else { (46, 0) };
+            let meta = RxMeta { src: self.addr, ecn, dscp, overflow: 0 };
+            self.queue.push_back((meta, datagram));
+        }
+        SendReport { sent, failed: 0, trains: sent, bytes }
+    }
+
+    fn recv(
+        &mut self,
+        _now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        let mut report = RecvReport::default();
+        for (meta, bytes) in self.queue.drain(..budget.min(self.queue.len())) {
+            sink(&meta, &bytes);
+            report.packets += 1;
+            report.bytes += bytes.len() as u64;
+        }
+        report.empty = report.packets < budget;
+        report
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    fn fds(&self, _into: &mut Vec<RawFd>) {}
+
+    fn take_errors(&mut self, _into: &mut Vec<NetError>) {}
+
+    fn path_mtu(&mut self, _dst: SocketAddr) -> io::Result<u32> {
+        Ok(1500)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
