@@ -31,7 +31,7 @@ fn pump(w: &mut World, batch: &mut Batch, packet: &mut Vec<u8>, received: &mut u
                 host.engine.handle_packet(w.now, &mut host.memory, src, RxMeta::default(), packet);
                 moved = true;
             }
-            w.now = w.now + Span::nanos(500);
+            w.now += Span::nanos(500);
         }
         for n in 0..2 {
             while let Some(c) = w.hosts[n].engine.poll_completion() {

@@ -171,6 +171,14 @@ impl<D: Copy> Pdc<D> {
         self.control_path = shared.any_path();
     }
 
+    /// The target wants to close. A busy context goes on: a message that is half sent must not be
+    /// continued on another one. The target will ask again.
+    pub(crate) fn asked_to_close(&mut self, now: Time) {
+        if !self.busy {
+            self.drain(now);
+        }
+    }
+
     /// Starts closing, if it has not.
     pub(crate) fn drain(&mut self, now: Time) {
         if self.phase == Phase::Open {

@@ -218,7 +218,7 @@ impl<D: Copy> Pdcs<D> {
         match ack.request {
             AckRequest::None => {}
             AckRequest::Clear => pdc.tx.clear_asked(now),
-            AckRequest::Close if pdc.initiator => pdc.drain(now),
+            AckRequest::Close if pdc.initiator => pdc.asked_to_close(now),
             AckRequest::Close => {}
         }
         let life = pdc.step(now);
@@ -350,7 +350,7 @@ impl<D: Copy> Pdcs<D> {
                 false
             }
             ControlKind::CloseRequest if pdc.initiator => {
-                pdc.drain(now);
+                pdc.asked_to_close(now);
                 true
             }
             ControlKind::CloseRequest => false,

@@ -62,7 +62,7 @@ impl Default for Faults {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Wire {
     Data { pds: wire::Request, number: u32, meta: RxMeta },
     Control(ControlPacket),
@@ -343,7 +343,7 @@ impl World {
 
     fn launch(&mut self, from: usize, path: u16, packet: Wire) {
         if let Some(trace) = &mut self.trace {
-            trace.push((from, packet.clone()));
+            trace.push((from, packet));
         }
         let _ = path;
         if self.faults.cut {
@@ -357,12 +357,7 @@ impl World {
             let jitter = u64::from(self.rng.below(u32::try_from(self.faults.jitter.0).unwrap()));
             self.order += 1;
             let at = self.now + self.faults.delay + Span(jitter);
-            self.flying.push(Flying {
-                at,
-                order: self.order,
-                to: 1 - from,
-                packet: packet.clone(),
-            });
+            self.flying.push(Flying { at, order: self.order, to: 1 - from, packet });
         }
     }
 
