@@ -2,7 +2,7 @@
 //!
 //! One trait, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
 //! them (ECN, DSCP, which path). [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`Fault`] is a port wrapped round a port.
+//! port a path; [`Fault`] and [`Pcap`] are ports wrapped round a port.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
@@ -15,11 +15,13 @@ pub mod fault;
 pub mod iface;
 #[cfg(test)]
 mod mock;
+pub mod pcap;
 mod port;
 pub mod udp;
 
 pub use config::{Feature, OpenReport, PortConfig};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
+pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{
     Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket, Unreachable,
 };

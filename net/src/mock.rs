@@ -58,6 +58,10 @@ impl Port for Mock {
         self.addr
     }
 
+    fn source_port(&self, path: u16) -> u16 {
+        self.addr.port() + path
+    }
+
     fn fds(&self, _into: &mut Vec<RawFd>) {}
 
     fn take_errors(&mut self, _into: &mut Vec<NetError>) {}

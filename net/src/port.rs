@@ -269,6 +269,9 @@ pub trait Port {
     /// port was bound so.
     fn local_addr(&self) -> SocketAddr;
 
+    /// UDP source port of the packets of a path. Until a path has sent, it may be the endpoint's.
+    fn source_port(&self, path: u16) -> u16;
+
     /// Appends the descriptors that become readable when there is something to receive (for
     /// `epoll`). The set is fixed when the port is opened.
     fn fds(&self, into: &mut Vec<RawFd>);
@@ -305,6 +308,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn local_addr(&self) -> SocketAddr {
         (**self).local_addr()
+    }
+    fn source_port(&self, path: u16) -> u16 {
+        (**self).source_port(path)
     }
     fn fds(&self, into: &mut Vec<RawFd>) {
         (**self).fds(into);

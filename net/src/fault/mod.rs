@@ -285,6 +285,10 @@ impl<P: Port> Port for Fault<P> {
         self.inner.local_addr()
     }
 
+    fn source_port(&self, path: u16) -> u16 {
+        self.inner.source_port(path)
+    }
+
     fn fds(&self, into: &mut Vec<RawFd>) {
         self.inner.fds(into);
     }

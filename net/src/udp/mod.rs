@@ -53,8 +53,8 @@ pub struct UdpPort {
 enum PathSocket {
     /// Not used yet.
     Closed,
-    /// Sending.
-    Open(Socket),
+    /// Sending from this port.
+    Open(Socket, u16),
     /// Could not be opened (the reason was logged): the path leaves from the endpoint's port.
     Shared,
 }
@@ -107,19 +107,6 @@ impl UdpPort {
         self.tx.gso_refused()
     }
 
-    /// Source ports in use: path 0 is the endpoint's, `None` is a path that has not sent yet.
-    #[must_use]
-    pub fn source_ports(&self) -> Vec<Option<u16>> {
-        let port = |s: &Socket| s.local_addr().ok()?.as_socket().map(|a| a.port());
-        std::iter::once(Some(self.local.port()))
-            .chain(self.paths.iter().map(|path| match path {
-                PathSocket::Closed => None,
-                PathSocket::Open(socket) => port(socket),
-                PathSocket::Shared => Some(self.local.port()),
-            }))
-            .collect()
-    }
-
     /// Makes sure that path `index` (from 1 on) has a socket, or shares the endpoint's.
     fn open_path(&mut self, index: usize) {
         let opened = match &self.config.source_ports {
@@ -149,7 +136,7 @@ impl UdpPort {
             }
         };
         self.paths[index - 1] = match opened {
-            Ok(socket) => PathSocket::Open(socket),
+            Ok((socket, port)) => PathSocket::Open(socket, port),
             Err(e) => {
                 log::warn!("path {index} of {} gets no source port of its own: {e}", self.local);
                 PathSocket::Shared
@@ -160,7 +147,7 @@ impl UdpPort {
     /// Reads ICMP errors of the path sockets, which no receive call would notice.
     fn check_paths(&mut self) {
         for path in &self.paths {
-            if let PathSocket::Open(socket) = path {
+            if let PathSocket::Open(socket, _) = path {
                 let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
                 // SAFETY: one pollfd that outlives the call; it does not wait.
                 let rc = unsafe { libc::poll(&raw mut poll, 1, 0) };
@@ -191,7 +178,7 @@ impl Port for UdpPort {
                 self.open_path(index);
             }
             let socket = match index.checked_sub(1).map(|i| &self.paths[i]) {
-                Some(PathSocket::Open(socket)) => {
+                Some(PathSocket::Open(socket, _)) => {
                     self.unchecked = true;
                     socket
                 }
@@ -231,6 +218,14 @@ impl Port for UdpPort {
 
     fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    fn source_port(&self, path: u16) -> u16 {
+        let index = usize::from(path) % usize::from(self.config.paths);
+        match index.checked_sub(1).map(|i| &self.paths[i]) {
+            Some(PathSocket::Open(_, port)) => *port,
+            _ => self.local.port(),
+        }
     }
 
     fn fds(&self, into: &mut Vec<RawFd>) {

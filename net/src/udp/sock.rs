@@ -78,17 +78,14 @@ pub(super) fn endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> 
     let sndbuf = buffer(&socket, config.sndbuf, Side::Send, &mut warnings)?;
 
     socket.bind(&config.bind.into())?;
-    let local = socket
-        .local_addr()?
-        .as_socket()
-        .ok_or_else(|| io::Error::other("the socket has no IP address"))?;
+    let local = bound(&socket)?;
     let report =
         OpenReport { local, gso, gro, tos, df, errors, overflow, rcvbuf, sndbuf, warnings };
     Ok((socket, report))
 }
 
-/// A send-only socket on `port` of the endpoint's address: a further path.
-pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Socket> {
+/// A send-only socket on `port` (0: any) of the endpoint's address, and its port: a further path.
+pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<(Socket, u16)> {
     let socket = plain(&local)?;
     common(&socket, config);
     // Nobody is told of this port. What comes anyway is dropped before it is queued (classic BPF
@@ -103,7 +100,14 @@ pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Res
     let mut bind = local;
     bind.set_port(port);
     socket.bind(&bind.into())?;
-    Ok(socket)
+    let port = bound(&socket)?.port();
+    Ok((socket, port))
+}
+
+/// The address a socket is bound to.
+fn bound(socket: &Socket) -> io::Result<SocketAddr> {
+    let addr = socket.local_addr()?.as_socket();
+    addr.ok_or_else(|| io::Error::other("the socket has no IP address"))
 }
 
 /// Options every sending socket has: (DF, ICMP errors).

@@ -1,0 +1,314 @@
+//! A port that writes what passes through it to a capture file (classic pcap with nanoseconds, link
+//! type raw IP), for Wireshark.
+//!
+//! The kernel keeps the IP and UDP headers to itself, so they are made up from what is known:
+//! addresses, ports, DSCP and ECN are true; the identification is a count; the IPv4 UDP checksum is
+//! left out (0, RFC 768), all others are valid. Where the port is bound to the unspecified address,
+//! that is what stands for this host.
+//!
+//! Outside a [`Fault`](crate::Fault) wrapper a capture shows what the transport got, inside it what
+//! the network carried.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::base::{Span, Time};
+use crate::{
+    Class, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, TxPacket,
+};
+
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use spec::{Direction, PcapSpec};
+
+/// How long a packet may wait in memory while the port is idle.
+const FLUSH: Span = Span::millis(10);
+
+/// Capture round another port.
+pub struct Pcap<P> {
+    inner: P,
+    direction: Direction,
+    tos_data: u8,
+    tos_control: u8,
+    writer: Writer,
+}
+
+impl<P: Port> Pcap<P> {
+    /// Creates (or empties) the file of endpoint number `endpoint` and wraps `inner`, which was
+    /// opened with `config`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(
+        inner: P,
+        spec: &PcapSpec,
+        endpoint: usize,
+        config: &PortConfig,
+    ) -> io::Result<Self> {
+        let writer = Writer::create(spec.file(endpoint))?;
+        Ok(Self {
+            inner,
+            direction: spec.direction,
+            tos_data: (config.dscp_data << 2) | if config.ecn { 2 } else { 0 },
+            tos_control: config.dscp_control << 2,
+            writer,
+        })
+    }
+
+    /// The capture file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.writer.path
+    }
+}
+
+impl<P: Port> Port for Pcap<P> {
+    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+        let report = self.inner.send(now, packets);
+        if self.direction != Direction::Rx {
+            // Afterwards: a path has its source port, and what was not taken was not sent.
+            let mut src = self.inner.local_addr();
+            for packet in &packets[..report.sent] {
+                src.set_port(self.inner.source_port(packet.path));
+                let tos = match packet.class {
+                    Class::Data => self.tos_data,
+                    Class::Control => self.tos_control,
+                };
+                let payload = packet.payload.iter().map(|piece| &**piece);
+                let bytes = [packet.header].into_iter().chain(payload).chain([packet.trailer]);
+                self.writer.packet(now, src, packet.dst, tos, packet.len(), bytes);
+            }
+        }
+        report
+    }
+
+    fn recv(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        let writer = &mut self.writer;
+        if self.direction == Direction::Tx {
+            let report = self.inner.recv(now, budget, sink);
+            writer.idle(now);
+            return report;
+        }
+        let local = self.inner.local_addr();
+        let report = self.inner.recv(now, budget, &mut |meta, bytes| {
+            let tos = (meta.dscp << 2) | meta.ecn;
+            writer.packet(now, meta.src, local, tos, bytes.len(), [bytes].into_iter());
+            sink(meta, bytes);
+        });
+        if report.empty {
+            writer.idle(now);
+        }
+        report
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn source_port(&self, path: u16) -> u16 {
+        self.inner.source_port(path)
+    }
+
+    fn fds(&self, into: &mut Vec<RawFd>) {
+        self.inner.fds(into);
+    }
+
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        self.inner.take_errors(into);
+    }
+
+    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
+        self.inner.path_mtu(dst)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.inner.next_deadline()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// The file. Stops at the first write error, and says so once.
+struct Writer {
+    path: PathBuf,
+    file: Option<BufWriter<File>>,
+    /// Nanoseconds since 1970 at the driver's time zero; known from the first packet on.
+    origin: Option<u64>,
+    /// Oldest packet that may still be in memory.
+    dirty: Option<Time>,
+    id: u16,
+}
+
+impl Writer {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 18, File::create(&path)?);
+        // Magic of the nanosecond format, version 2.4, zone 0, accuracy 0, longest packet, raw IP.
+        for field in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 0x0004_0000, 101_u32] {
+            file.write_all(&field.to_le_bytes())?;
+        }
+        Ok(Self { path, file: Some(file), origin: None, dirty: None, id: 0 })
+    }
+
+    fn packet<'a>(
+        &mut self,
+        now: Time,
+        src: SocketAddr,
+        dst: SocketAddr,
+        tos: u8,
+        len: usize,
+        bytes: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
+        let origin = *self.origin.get_or_insert_with(|| wall_clock().saturating_sub(now.0));
+        let Some(file) = &mut self.file else { return };
+        self.dirty.get_or_insert(now);
+        self.id = self.id.wrapping_add(1);
+        let at = origin.saturating_add(now.0);
+        let mut headers = [0; 48];
+        let headers = headers_of(&mut headers, src, dst, tos, len, self.id, bytes.clone());
+        let total = (headers.len() + len) as u32;
+        let write = || {
+            for field in [(at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32, total, total] {
+                file.write_all(&field.to_le_bytes())?;
+            }
+            file.write_all(headers)?;
+            bytes.into_iter().try_for_each(|piece| file.write_all(piece))
+        };
+        let result = write();
+        self.check(result);
+    }
+
+    /// Nothing is happening: the file may as well be up to date, in case the process is killed.
+    fn idle(&mut self, now: Time) {
+        if self.dirty.is_some_and(|since| now.since(since) >= FLUSH) {
+            self.dirty = None;
+            if let Some(file) = &mut self.file {
+                let result = file.flush();
+                self.check(result);
+            }
+        }
+    }
+
+    fn check(&mut self, result: io::Result<()>) {
+        if let Err(e) = result {
+            log::warn!("capture {} ends here: {e}", self.path.display());
+            // Not even the rest in memory: it would begin in the middle of a packet.
+            if let Some(file) = self.file.take() {
+                drop(file.into_parts());
+            }
+        }
+    }
+}
+
+/// IP and UDP headers in front of a payload of `len` bytes.
+fn headers_of<'a>(
+    buffer: &mut [u8; 48],
+    src: SocketAddr,
+    dst: SocketAddr,
+    tos: u8,
+    len: usize,
+    id: u16,
+    payload: impl Iterator<Item = &'a [u8]>,
+) -> &[u8] {
+    // A UDP datagram has at most 65535 bytes or it would not have come this far.
+    let udp_len = u16::try_from(len + 8).unwrap_or(u16::MAX);
+    let mut udp = [0; 8];
+    udp[..2].copy_from_slice(&src.port().to_be_bytes());
+    udp[2..4].copy_from_slice(&dst.port().to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+    if let (IpAddr::V4(from), IpAddr::V4(to)) = (src.ip(), dst.ip()) {
+        let ip = &mut buffer[..20];
+        ip[0] = 0x45;
+        ip[1] = tos;
+        ip[2..4].copy_from_slice(&udp_len.saturating_add(20).to_be_bytes());
+        ip[4..6].copy_from_slice(&id.to_be_bytes());
+        // Don't fragment; 64 hops; UDP.
+        ip[6..10].copy_from_slice(&[0x40, 0, 64, 17]);
+        ip[12..16].copy_from_slice(&from.octets());
+        ip[16..20].copy_from_slice(&to.octets());
+        let mut sum = Checksum::default();
+        sum.add(ip);
+        ip[10..12].copy_from_slice(&sum.finish().to_be_bytes());
+        buffer[20..28].copy_from_slice(&udp);
+        return &buffer[..28];
+    }
+    let v6 = |addr: IpAddr| match addr {
+        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
+        IpAddr::V6(a) => a.octets(),
+    };
+    let ip = &mut buffer[..40];
+    ip[0] = 0x60 | (tos >> 4);
+    ip[1] = tos << 4;
+    ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
+    // UDP; 64 hops.
+    ip[6..8].copy_from_slice(&[17, 64]);
+    ip[8..24].copy_from_slice(&v6(src.ip()));
+    ip[24..40].copy_from_slice(&v6(dst.ip()));
+    // RFC 8200 8.1: pseudo header (addresses, length, next header), UDP header, payload; and 0 is
+    // sent as all ones.
+    let mut sum = Checksum::default();
+    sum.add(&ip[8..40]);
+    sum.add(&[0, 0, ip[4], ip[5], 0, 0, 0, 17]);
+    sum.add(&udp);
+    payload.for_each(|piece| sum.add(piece));
+    let sum = match sum.finish() {
+        0 => u16::MAX,
+        sum => sum,
+    };
+    udp[6..8].copy_from_slice(&sum.to_be_bytes());
+    buffer[40..48].copy_from_slice(&udp);
+    &buffer[..48]
+}
+
+/// The Internet checksum, RFC 1071, over pieces of any length.
+#[derive(Default)]
+struct Checksum {
+    sum: u64,
+    odd: bool,
+}
+
+impl Checksum {
+    fn add(&mut self, mut bytes: &[u8]) {
+        if self.odd {
+            let [first, rest @ ..] = bytes else { return };
+            self.sum += u64::from(*first);
+            self.odd = false;
+            bytes = rest;
+        }
+        let mut pairs = bytes.chunks_exact(2);
+        for pair in &mut pairs {
+            self.sum += u64::from(u16::from_be_bytes([pair[0], pair[1]]));
+        }
+        if let [last] = pairs.remainder() {
+            self.sum += u64::from(*last) << 8;
+            self.odd = true;
+        }
+    }
+
+    fn finish(self) -> u16 {
+        let mut sum = self.sum;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+}
+
+/// Nanoseconds since 1970. A capture is dated by the calendar, which only the clock knows.
+#[allow(clippy::disallowed_methods)]
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,183 @@
+use std::fs;
+use std::io::IoSlice;
+use std::process::Command;
+
+use super::*;
+use crate::mock::Mock;
+
+fn spec(name: &str) -> PcapSpec {
+    let file = std::env::temp_dir().join(format!("squall-net-test-{name}-%p-%e.pcap"));
+    file.to_str().unwrap().parse().unwrap()
+}
+
+/// One data and one control packet there and back; the capture file's bytes.
+fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, Vec<u8>) {
+    let config = PortConfig { dscp_data: 10, ..PortConfig::default() };
+    let mut mock = Mock::new(addr);
+    tweak(&mut mock);
+    let mut port = Pcap::create(mock, spec, 7, &config).unwrap();
+    let path = port.path().to_owned();
+    let payload = [IoSlice::new(b"pay"), IoSlice::new(b"load")];
+    let data = TxPacket {
+        dst: SocketAddr::new(port.local_addr().ip(), 5000),
+        path: 2,
+        class: Class::Data,
+        header: b"header",
+        payload: &payload,
+        trailer: b"crc!",
+    };
+    let control = TxPacket { class: Class::Control, path: 0, ..data };
+    port.send(Time(1_000), &[data, control]);
+    let mut got = 0;
+    port.recv(Time(3_000), 9, &mut |_, _| got += 1);
+    // Idle for long enough: everything is on disk although the port still exists.
+    port.recv(Time(3_000) + FLUSH, 9, &mut |_, _| ());
+    let bytes = fs::read(&path).unwrap();
+    drop(port);
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    (path, bytes)
+}
+
+/// (nanoseconds, packet) of each record.
+fn records(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    assert_eq!((word(0), word(4), word(20)), (0xa1b2_3c4d, 0x0004_0002, 101));
+    let mut at = 24;
+    let mut found = Vec::new();
+    while at < file.len() {
+        let len = word(at + 8) as usize;
+        assert_eq!(word(at + 12) as usize, len);
+        let time = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4));
+        found.push((time, file[at + 16..][..len].to_vec()));
+        at += 16 + len;
+    }
+    found
+}
+
+#[test]
+fn the_file_holds_ip_packets_v4() {
+    let (path, bytes) = capture("10.0.0.1:4793", &spec("v4"), |_| ());
+    let all = records(&bytes);
+    assert_eq!(all.len(), 4);
+    let (at, data) = &all[0];
+    assert!(at.abs_diff(wall_clock()) < 60_000_000_000);
+    assert_eq!(all[2].0 - at, 2_000);
+    assert_eq!(data[..2], [0x45, (10 << 2) | 2]);
+    assert_eq!(u16::from_be_bytes([data[2], data[3]]) as usize, data.len());
+    let mut sum = Checksum::default();
+    sum.add(&data[..20]);
+    assert_eq!(sum.finish(), 0, "header with its checksum sums to zero");
+    assert_eq!(data[12..20], [10, 0, 0, 1, 10, 0, 0, 1]);
+    // Path 2 of the mock has source port 4795.
+    assert_eq!(data[20..26], [0x12, 0xbb, 0x13, 0x88, 0, 25]);
+    assert_eq!(&data[28..], b"headerpayloadcrc!");
+    assert_eq!(all[1].1[1], 46 << 2);
+    // Received: the mock says DSCP 0, ECT(0), and who it was.
+    assert_eq!(all[2].1[1], 2);
+    assert_eq!(all[2].1[20..24], [0x12, 0xb9, 0x12, 0xb9]);
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_file_holds_ip_packets_v6() {
+    let (path, bytes) = capture("[2001:db8::1]:4793", &spec("v6"), |_| ());
+    let all = records(&bytes);
+    let packet = &all[0].1;
+    assert_eq!(packet[0] >> 4, 6);
+    assert_eq!((packet[0] << 4) | (packet[1] >> 4), (10 << 2) | 2);
+    assert_eq!(packet.len(), 40 + 25);
+    let mut sum = Checksum::default();
+    sum.add(&[0, 25, 0, 17]);
+    sum.add(&packet[8..]);
+    assert_eq!(sum.finish(), 0, "pseudo header and datagram with its checksum sum to zero");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn one_direction_when_asked_and_only_what_was_taken() {
+    let mut only = spec("tx");
+    only.direction = Direction::Tx;
+    let (path, bytes) = capture("10.0.0.1:1", &only, |_| ());
+    assert_eq!(records(&bytes).len(), 2);
+    fs::remove_file(path).unwrap();
+    only.pattern = spec("full").pattern;
+    let (path, bytes) = capture("10.0.0.1:1", &only, |mock| mock.room = 1);
+    assert_eq!(records(&bytes).len(), 1);
+    fs::remove_file(path).unwrap();
+    let mut only = spec("rx");
+    only.direction = Direction::Rx;
+    let (path, bytes) = capture("10.0.0.1:1", &only, |_| ());
+    assert_eq!(records(&bytes).len(), 2);
+    fs::remove_file(path).unwrap();
+}
+
+/// The judge is Wireshark, where it is installed; the structural tests above stand alone.
+#[test]
+fn wireshark_agrees() {
+    for (name, addr) in [("shark4", "10.0.0.1:4793"), ("shark6", "[2001:db8::1]:4793")] {
+        let (path, _) = capture(addr, &spec(name), |_| ());
+        let shark = Command::new("tshark")
+            .args(["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields"])
+            .args(["-d", "udp.port==1-65535,data"])
+            .args(["-e", "udp.srcport", "-e", "udp.dstport", "-e", "udp.checksum.status"])
+            .args(["-e", "ip.checksum.status", "-e", "_ws.expert.message"])
+            .args(["-e", "udp.payload", "-r"])
+            .arg(&path)
+            .output();
+        if let Ok(output) = shark {
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let payload = "6865616465727061796c6f616463726321";
+            // Status 1 is good, 3 is not present.
+            let (udp, ip) = if addr.starts_with('[') { (1, "") } else { (3, "1") };
+            let line = |from, to| format!("{from}\t{to}\t{udp}\t{ip}\t\t{payload}");
+            let want = [line(4795, 5000), line(4793, 5000), line(4793, 4793), line(4793, 4793)];
+            assert_eq!(text.lines().collect::<Vec<_>>(), want);
+        }
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn checksum_does_not_care_where_it_is_cut() {
+    let bytes: Vec<u8> = (0..=255).map(|i: u8| i.wrapping_mul(37)).collect();
+    let mut whole = Checksum::default();
+    whole.add(&bytes);
+    let whole = whole.finish();
+    for cut in 0..bytes.len() {
+        let mut parts = Checksum::default();
+        parts.add(&bytes[..cut]);
+        parts.add(&[]);
+        parts.add(&bytes[cut..]);
+        assert_eq!(parts.finish(), whole);
+    }
+    // The worked example of RFC 1071, section 3.
+    let mut sum = Checksum::default();
+    sum.add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
+    assert_eq!(sum.finish(), !0xddf2);
+}
+
+#[test]
+fn names_are_filled_in() {
+    let pid = std::process::id();
+    let file = |text: &str| {
+        let spec: PcapSpec = text.parse().unwrap();
+        spec.file(3).to_str().unwrap().to_owned()
+    };
+    assert_eq!(file("a/b.c/trace.pcap"), format!("a/b.c/trace-{pid}-3.pcap"));
+    assert_eq!(file("a/b.c/trace"), format!("a/b.c/trace-{pid}-3"));
+    assert_eq!(file(".trace"), format!(".trace-{pid}-3"));
+    assert_eq!(file("%e.pcap"), "3.pcap");
+    assert_eq!(file("100%%-%p%q%"), format!("100%-{pid}%q%"));
+    assert!(!file("%h-%e").contains('%'));
+    assert_eq!("x,rx".parse::<PcapSpec>().unwrap().direction, Direction::Rx);
+    assert_eq!("x,tx".parse::<PcapSpec>().unwrap().direction, Direction::Tx);
+    assert!(",tx".parse::<PcapSpec>().is_err() && "dir/".parse::<PcapSpec>().is_err());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error() {
+    let spec: PcapSpec = "/nonexistent/%p.pcap".parse().unwrap();
+    let mock = Mock::new("10.0.0.1:1");
+    assert!(Pcap::create(mock, &spec, 0, &PortConfig::default()).is_err());
+}
