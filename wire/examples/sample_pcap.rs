@@ -28,9 +28,7 @@ fn main() -> io::Result<()> {
 
 fn write_corpus(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    samples::all()
-        .into_iter()
-        .try_for_each(|(name, bytes)| fs::write(dir.join(name.to_lowercase()), bytes))
+    samples::all().into_iter().try_for_each(|(name, bytes)| fs::write(dir.join(name), bytes))
 }
 
 fn write_pcap(file: &str, crc: bool) -> io::Result<()> {

@@ -23,7 +23,7 @@ type Samples = Vec<(String, Vec<u8>)>;
 fn add(samples: &mut Samples, name: impl Into<String>, packet: &Packet<'_>) {
     let mut bytes = vec![0xAA; packet.len()];
     assert_eq!(packet.emit(&mut bytes), bytes.len(), "emit and len agree");
-    samples.push((name.into(), bytes));
+    samples.push((name.into().to_lowercase(), bytes));
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -91,7 +91,7 @@ fn request_headers(samples: &mut Samples) {
     let pds = request(NextHeader::RequestStd);
     let std = std_request;
     for opcode in [Opcode::NoOp, Opcode::Write, Opcode::Send, Opcode::TaggedSend] {
-        let name = format!("std-{}", opcode.name().to_lowercase());
+        let name = format!("std-{}", opcode.name());
         with_std(samples, &name, pds, std(opcode, 64), 64);
         with_std(samples, &format!("{name}-empty"), pds, std(opcode, 0), 0);
     }
@@ -136,7 +136,7 @@ fn request_headers(samples: &mut Samples) {
             }),
             ..std(opcode, 1 << 24)
         };
-        let name = opcode.name().to_lowercase();
+        let name = opcode.name();
         with_std(samples, &format!("{name}-0"), pds, plan(0), 0);
         with_std(samples, &format!("{name}-900"), pds, plan(900), 900);
         let first = StdRequest { eom: false, ..plan(1800) };
@@ -214,7 +214,7 @@ fn atomics(samples: &mut Samples) {
         };
         let length = u32::try_from(size).unwrap_or_default();
         let ses = StdRequest { extension, ..std_request(opcode, length) };
-        with_std(samples, &format!("amo-{}", op.name().to_lowercase()), pds, ses, len);
+        with_std(samples, &format!("amo-{}", op.name()), pds, ses, len);
     }
     for &data_type in AmoType::ALL {
         let size = u16::try_from(data_type.size().unwrap_or(16)).unwrap_or_default();
@@ -224,7 +224,7 @@ fn atomics(samples: &mut Samples) {
             ..small(Opcode::Atomic, size * 4)
         });
         let pds = request(NextHeader::RequestSmall);
-        let name = format!("amo-type-{}", data_type.name().to_lowercase());
+        let name = format!("amo-type-{}", data_type.name());
         let payload = pattern(usize::from(size * 4));
         add(samples, name, &Packet::Request { pds, ses, payload: &payload });
     }
@@ -300,7 +300,7 @@ fn responses(samples: &mut Samples) {
     let none = Response { opcode: ResponseOpcode::NoResponse, ..response };
     add(samples, "rsp-none", &acked(Ses::Response(none)));
     for &return_code in ReturnCode::ALL {
-        let name = format!("rsp-{}", return_code.name().to_lowercase());
+        let name = format!("rsp-{}", return_code.name());
         add(samples, name, &acked(Ses::Response(Response { return_code, ..response })));
     }
 
@@ -351,7 +351,7 @@ pub(crate) fn nack(code: NackCode) -> Nack {
 
 fn nacks(samples: &mut Samples) {
     for &code in NackCode::ALL {
-        let name = code.name().to_lowercase();
+        let name = code.name();
         add(samples, format!("nack-{name}"), &Packet::Nack(nack(code)));
         if !code.needs_context() {
             let stranger = Nack { spdcid: 0, retx: true, ..nack(code) };
@@ -383,7 +383,7 @@ pub(crate) fn control(kind: ControlKind) -> Control {
 
 fn controls(samples: &mut Samples) {
     for &kind in ControlKind::ALL {
-        let name = kind.name().to_lowercase();
+        let name = kind.name();
         let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 4 };
         let opening = Control { dest: syn, retx: true, ..control(kind) };
         if kind == ControlKind::Negotiation {
