@@ -25,17 +25,23 @@ impl Default for Budget {
 
 impl Budget {
     /// Whether a packet of `bytes` may join `in_flight` bytes at `now`, as far as window, credit and
-    /// departure time say (UE 1.0 section 3.6.13: `inflight + MTU <= cwnd`). The rate is the pacer's.
+    /// departure time say (UE 1.0 section 3.6.13: `inflight + MTU <= cwnd`). The rate is the pacer's,
+    /// and one packet is no burst.
     #[must_use]
     pub fn allows(&self, now: Time, in_flight: u64, bytes: u32) -> bool {
-        self.room(in_flight) >= u64::from(bytes) && now >= self.not_before
+        self.unsent(in_flight) >= u64::from(bytes) && now >= self.not_before
     }
 
-    /// Bytes that window, credit and burst leave when `in_flight` bytes are on their way.
+    /// Bytes that may leave back to back when `in_flight` bytes are on their way: what window and
+    /// credit leave, at most a burst.
     #[must_use]
     pub fn room(&self, in_flight: u64) -> u64 {
+        self.unsent(in_flight).min(u64::from(self.burst))
+    }
+
+    fn unsent(&self, in_flight: u64) -> u64 {
         let window = self.window.map_or(u64::MAX, |window| window.saturating_sub(in_flight));
-        window.min(self.credit.unwrap_or(u64::MAX)).min(u64::from(self.burst))
+        window.min(self.credit.unwrap_or(u64::MAX))
     }
 }
 
@@ -134,4 +140,30 @@ pub struct Metrics {
     pub base_rtt: Option<Span>,
     /// Average delay above the base round-trip time.
     pub avg_delay: Option<Span>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_limits_apply_together() {
+        let free = Budget::default();
+        assert!(free.allows(Time::ZERO, u64::MAX, u32::MAX));
+        let window = Budget { window: Some(10_000), ..free };
+        assert!(
+            window.allows(Time::ZERO, 6_000, 4_000) && !window.allows(Time::ZERO, 6_001, 4_000)
+        );
+        assert_eq!((window.room(6_000), window.room(10_001)), (4_000, 0));
+        let credit = Budget { credit: Some(3_000), ..window };
+        assert!(
+            credit.allows(Time::ZERO, 6_000, 3_000) && !credit.allows(Time::ZERO, 6_000, 3_001)
+        );
+        let later = Budget { not_before: Time(5), ..free };
+        assert!(later.allows(Time(5), 0, 1) && !later.allows(Time(4), 0, 1));
+        // A burst bounds a train, not the one packet that must be able to leave.
+        let burst = Budget { burst: 1_000, ..window };
+        assert_eq!(burst.room(0), 1_000);
+        assert!(burst.allows(Time::ZERO, 0, 4_000));
+    }
 }

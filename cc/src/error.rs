@@ -35,3 +35,18 @@ pub(crate) fn within(
         Err(ConfigError { parameter, value, allowed })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn an_error_names_parameter_value_and_what_is_allowed() {
+        let error = within("gamma", 1.5, 0.0, 1.0, "0 to 1").expect_err("out of range");
+        assert_eq!(error.to_string(), "gamma is 1.5, allowed: 0 to 1");
+        assert_eq!(within("gamma", 1.0, 0.0, 1.0, "0 to 1"), Ok(()));
+        assert!(within("gamma", f64::NAN, 0.0, 1.0, "0 to 1").is_err());
+    }
+}

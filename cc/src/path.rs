@@ -168,3 +168,25 @@ impl PathSelector for Paths {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_paths_are_checked() {
+        let bad = [PathsConfig::reps(0), PathsConfig::single(0), PathsConfig::oblivious(0)];
+        for config in bad.into_iter().chain([PathsConfig::oblivious(48)]) {
+            let error = config.expect_err("no such number of paths");
+            assert_eq!(error.parameter, "paths");
+        }
+        for (config, name) in [
+            (PathsConfig::reps(1), "reps"),
+            (PathsConfig::single(3), "single"),
+            (PathsConfig::oblivious(64), "oblivious"),
+        ] {
+            assert_eq!(config.expect("a good number").name(), name);
+        }
+        assert!(size_of::<Paths>() <= 72, "{}", size_of::<Paths>());
+    }
+}
