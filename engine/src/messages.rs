@@ -4,6 +4,7 @@
 use crate::api::{Notify, OpError, PeerId};
 use crate::matching::Envelope;
 use crate::memory::Buf;
+use crate::reliability::PdcId;
 
 /// Where the bytes of a message go.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ pub(crate) enum Pull {
 /// An inbound message.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) pdc: u32,
+    pub(crate) pdc: PdcId,
     pub(crate) peer: PeerId,
     pub(crate) id: u16,
     pub(crate) envelope: Envelope,
@@ -70,6 +71,8 @@ pub(crate) struct Message {
     pub(crate) started: bool,
     pub(crate) place: Place,
     pub(crate) pull: Pull,
+    /// The sender waits for word, in this slot, that a receive has taken it (DC).
+    pub(crate) confirm: Option<u16>,
     /// Bytes charged against the unexpected budget.
     pub(crate) charged: u64,
     /// The context that claimed it.
@@ -80,7 +83,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(pdc: u32, peer: PeerId, id: u16, envelope: Envelope, total: u64) -> Self {
+    pub(crate) fn new(pdc: PdcId, peer: PeerId, id: u16, envelope: Envelope, total: u64) -> Self {
         Self {
             pdc,
             peer,
@@ -93,6 +96,7 @@ impl Message {
             started: false,
             place: Place::None,
             pull: Pull::No,
+            confirm: None,
             charged: 0,
             claimed: None,
             broken: None,

@@ -8,6 +8,8 @@ use crate::memory::Buf;
 pub(crate) enum Work {
     /// SEND or TAGGED_SEND: all bytes follow.
     Eager,
+    /// As `Eager`, with DC set: the receiver answers in `slot` once a receive has taken it.
+    Confirmed { slot: u16, delivered: bool },
     /// RENDEZVOUS_(T)SEND: a header; the peer reads the bytes under this nonce.
     Rendezvous { nonce: u32, served: u64, ended: bool },
     /// WRITE to one remote range.
@@ -21,6 +23,16 @@ pub(crate) enum Work {
     Hello,
     /// An RMA operation of several ranges: completes with its last part.
     Group { left: u32, error: Option<OpError> },
+}
+
+impl Work {
+    /// The slot in which it waits for response data.
+    pub(crate) const fn slot(&self) -> Option<u16> {
+        match self {
+            Self::Read { slot, .. } | Self::Confirmed { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
 }
 
 /// For whom a READ fetches.
@@ -77,7 +89,9 @@ impl TxOp {
     /// Payload bytes that travel in this operation's own packets.
     pub(crate) const fn payload_len(&self) -> u64 {
         match self.work {
-            Work::Eager | Work::Write(_) | Work::Response { .. } => self.len,
+            Work::Eager | Work::Confirmed { .. } | Work::Write(_) | Work::Response { .. } => {
+                self.len
+            }
             Work::Rendezvous { .. } | Work::Read { .. } | Work::Hello | Work::Group { .. } => 0,
         }
     }

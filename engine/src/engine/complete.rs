@@ -65,6 +65,11 @@ impl Engine {
         }
         match op.work {
             Work::Eager | Work::Write(_) => self.finish_op(now, part.op, None),
+            Work::Confirmed { delivered, .. } => {
+                if delivered {
+                    self.finish_op(now, part.op, None);
+                }
+            }
             // The receiver's reads, or the data, end these.
             Work::Rendezvous { .. } | Work::Read { .. } | Work::Group { .. } => {
                 self.settle_rendezvous(now, part.op);
@@ -95,6 +100,17 @@ impl Engine {
                 *ended |= *served >= total || (len == 0 && end == total);
                 self.settle_rendezvous(now, source);
             }
+        }
+    }
+
+    /// The receiver has taken a message that was to be confirmed.
+    pub(super) fn confirmed(&mut self, now: Time, ix: u32) {
+        let Some(op) = self.ops.get_mut(ix) else { return };
+        if let Work::Confirmed { delivered, .. } = &mut op.work {
+            *delivered = true;
+        }
+        if op.in_flight == 0 && op.packed_all {
+            self.finish_op(now, ix, None);
         }
     }
 
@@ -135,12 +151,12 @@ impl Engine {
         } else {
             self.ops.remove(ix);
         }
-        if let Work::Read { slot, owner, .. } = work {
+        if let Some(slot) = work.slot() {
             self.free_read(now, pdc, slot, ix);
-            if let ReadOwner::Message(message) = owner {
-                self.pull_done(now, message, error);
-                return;
-            }
+        }
+        if let Work::Read { owner: ReadOwner::Message(message), .. } = work {
+            self.pull_done(now, message, error);
+            return;
         }
         if let Some(group) = parent {
             self.group_part_done(group, error);

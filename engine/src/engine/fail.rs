@@ -170,7 +170,10 @@ impl Engine {
         let mut owing: Vec<PeerId> = Vec::new();
         for ix in self.ops.indices() {
             if let Some(op) = self.ops.get(ix)
-                && matches!(op.work, Work::Rendezvous { .. } | Work::Read { .. })
+                && matches!(
+                    op.work,
+                    Work::Rendezvous { .. } | Work::Read { .. } | Work::Confirmed { .. }
+                )
                 && op.packed_all
                 && op.in_flight == 0
                 && !op.over

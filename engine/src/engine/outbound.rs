@@ -1,5 +1,10 @@
 //! Packets that leave: acknowledgements, retransmissions, then new packets of the queued operations,
 //! contexts in turn.
+//!
+//! Two uses of standard headers are the engine's own choice. A send with DC carries in
+//! `buffer_offset`, which sends do not use, the slot in which it waits for an answer; the answer is
+//! response data without payload, in the order of the return direction. And a rendezvous send ends
+//! with a read that reaches the end of its buffer, if need be an empty one.
 
 use core::net::SocketAddr;
 
@@ -137,6 +142,10 @@ impl Engine {
         if op.message_id.is_none() {
             op.message_id = Some(match &mut op.work {
                 Work::Eager | Work::Rendezvous { .. } => next_id(&mut context.next_message),
+                Work::Confirmed { slot, .. } => {
+                    *slot = read_slot(context, ix);
+                    next_id(&mut context.next_message)
+                }
                 Work::Read { slot, .. } => {
                     *slot = read_slot(context, ix);
                     *slot
@@ -146,7 +155,7 @@ impl Engine {
         }
         // A message does not move to another context half-way, and a read waits for its data on this
         // one: the context must not close under them.
-        let began = op.packed == 0 && !ends || matches!(op.work, Work::Read { .. });
+        let began = op.packed == 0 && !ends || op.work.slot().is_some();
         let half_way = op.packed > 0;
         op.packed += len;
         op.in_flight += 1;
@@ -210,6 +219,10 @@ impl Engine {
         let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
             Work::Eager if op.class == Class::Tagged => (Opcode::TaggedSend, 0, op.tag, 0),
             Work::Eager => (Opcode::Send, 0, 0, 0),
+            Work::Confirmed { slot, .. } if op.class == Class::Tagged => {
+                (Opcode::TaggedSend, u64::from(slot), op.tag, 0)
+            }
+            Work::Confirmed { slot, .. } => (Opcode::Send, u64::from(slot), 0, 0),
             Work::Rendezvous { .. } if op.class == Class::Tagged => {
                 (Opcode::RendezvousTsend, 0, op.tag, 0)
             }
@@ -222,7 +235,7 @@ impl Engine {
         };
         StdRequest {
             opcode,
-            delivery_complete: false,
+            delivery_complete: matches!(op.work, Work::Confirmed { .. }),
             initiator_error: false,
             relative: false,
             header_data_present: op.data.is_some(),

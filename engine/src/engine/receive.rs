@@ -1,12 +1,13 @@
 //! Commands that receive, and what becomes of a message once it has met its receive.
 
 use super::{Engine, RESOURCE_RENDEZVOUS};
-use crate::api::{Completion, OpError, OpKind, Peek, RecvOp, Refused, RemoteSeg};
+use crate::api::{Completion, OpError, OpKind, Peek, PeerId, RecvOp, Refused, RemoteSeg};
 use crate::base::Time;
 use crate::matching::{PostedRecv, Wanted};
 use crate::memory::{Buf, Memory};
 use crate::messages::{Message, Place, Pull, Target};
 use crate::ops::{NewOp, ReadOwner, Work};
+use crate::reliability::PdcId;
 
 /// An engine-made read that nobody waits for.
 const NOBODY: u32 = u32::MAX;
@@ -303,10 +304,27 @@ impl Engine {
         let mut completion = description(message);
         let place = core::mem::replace(&mut message.place, Place::None);
         let (broken, total) = (message.broken, message.total);
+        let confirmation = broken.is_none().then_some((message.pdc, message.peer, message.confirm));
         self.messages.remove(ix);
+        if let Some((pdc, peer, Some(slot))) = confirmation {
+            self.confirm(pdc, peer, slot);
+        }
         let Place::User(target) = place else { return };
         finish_description(&mut completion, &target, total, broken);
         self.deliver(completion, target.multi);
+    }
+
+    /// Tells the sender that a receive has taken its message: empty response data.
+    pub(super) fn confirm(&mut self, pdc: PdcId, peer: PeerId, slot: u16) {
+        if self.context(pdc).is_none() {
+            return;
+        }
+        let work = Work::Response { read_id: slot, source: None, end: 0 };
+        let op = self.ops.add(NewOp::internal(work, peer));
+        if let Some(op) = self.ops.get_mut(op) {
+            op.silent = true;
+        }
+        self.queue_on(pdc, op);
     }
 
     /// Reports a received message, and a multi-receive buffer that it was the last of.

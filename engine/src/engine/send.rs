@@ -17,15 +17,18 @@ impl Engine {
     pub fn send(&mut self, now: Time, op: SendOp) -> Result<(), Refused> {
         let len = op.buf.len();
         self.admit(len)?;
-        // Delivery-complete needs to know of the match, which the receiver's read tells.
-        let rendezvous = op.level == Level::Delivery || len > self.config.rendezvous_threshold;
+        let rendezvous = len > self.config.rendezvous_threshold;
         let work = if rendezvous {
             self.counters.tx_rendezvous += 1;
             Work::Rendezvous { nonce: self.rng.next_u32(), served: 0, ended: false }
         } else {
             self.counters.tx_eager += 1;
-            Work::Eager
+            match op.level {
+                Level::Transmit => Work::Eager,
+                Level::Delivery => Work::Confirmed { slot: 0, delivered: false },
+            }
         };
+        let waits = !matches!(work, Work::Eager);
         let new = NewOp {
             work,
             peer: op.peer,
@@ -39,7 +42,7 @@ impl Engine {
             notify: op.notify,
         };
         self.start(now, new)?;
-        if rendezvous {
+        if waits {
             self.watch(now);
         }
         Ok(())

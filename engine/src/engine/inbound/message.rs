@@ -66,11 +66,14 @@ impl Engine {
             }
             Some(Seen::No) => {
                 let whole = piece.first && payload.len() as u64 == eager;
-                let mut message =
-                    Message::new(id.index() as u32, peer, request.message_id, envelope, total);
+                let mut message = Message::new(id, peer, request.message_id, envelope, total);
                 message.data = data;
                 message.eager = eager;
                 message.started = piece.first;
+                if request.delivery_complete {
+                    // Where the answer goes: see the engine's choices in `outbound`.
+                    message.confirm = Some((request.buffer_offset & 0xffff) as u16);
+                }
                 if let Some(r) = rendezvous {
                     message.pull = Pull::Offered(Offer {
                         key: r.memory_key,
@@ -104,6 +107,9 @@ impl Engine {
             self.write_piece(mem, &target, piece);
             if whole && message.pull == Pull::No {
                 self.deliver_whole(&message, &target);
+                if let Some(slot) = message.confirm {
+                    self.confirm(id, message.peer, slot);
+                }
                 self.pass(now, mem, id, message.id, Seen::Done);
                 return Taken::Yes(None);
             }
@@ -180,10 +186,7 @@ impl Engine {
         if matches!(self.messages.get(ix).map(|m| &m.place), Some(Place::User(_))) {
             self.counters.rx_payload_bytes += len;
         }
-        let Some(id) = self.contexts.get(pdc as usize).and_then(|c| c.as_ref()).map(|c| c.id)
-        else {
-            return Taken::Yes(None);
-        };
+        let id = pdc;
         let waits_for_turn = self.context(id).is_some_and(|c| c.order.next_open() == Some(ix));
         if waits_for_turn {
             self.match_in_order(now, mem, id);

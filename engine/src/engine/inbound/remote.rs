@@ -171,6 +171,10 @@ impl Engine {
         let op = self.context(id).and_then(|c| c.reads.get(slot).copied().flatten());
         let Some(ix) = op else { return Taken::No };
         let Some(op) = self.ops.get_mut(ix) else { return Taken::No };
+        if matches!(op.work, Work::Confirmed { .. }) {
+            self.confirmed(now, ix);
+            return Taken::Yes(None);
+        }
         let offset = u64::from(header.message_offset);
         let len = payload.len() as u64;
         let total = op.len;
