@@ -41,7 +41,8 @@ pub struct Config {
     pub ack_delay: Span,
     /// Retransmission timeout before a round-trip time was measured (`RTO_INIT_TIME`).
     pub rto_init: Span,
-    /// Smallest retransmission timeout.
+    /// Smallest retransmission timeout. Probes find losses much earlier, so that this one can allow for
+    /// a peer whose process is not running at the moment.
     pub rto_min: Span,
     /// Largest retransmission timeout after back-off (UE 1.0 section 3.5.12: 8 s at most).
     pub rto_max: Span,
@@ -96,7 +97,7 @@ impl Config {
             ack_min_pkt: 1024,
             ack_delay: Span::micros(50),
             rto_init: Span::millis(5),
-            rto_min: Span::millis(1),
+            rto_min: Span::millis(5),
             rto_max: Span::secs(1),
             contact_deadline: Span::secs(10),
             progress_deadline: Span::secs(10),
@@ -107,7 +108,7 @@ impl Config {
             sleek_factor: 1.5,
             sleek_min_packets: 5,
             probe_min: Span::micros(200),
-            probe_max: 2,
+            probe_max: 3,
             trim_enabled: true,
             train_packets: 64,
             train_bytes: 65_000,

@@ -16,6 +16,10 @@ use crate::wire::{
 /// A target asks for the close of an idle context after this many times the initiator's patience.
 const TARGET_PATIENCE: u64 = 4;
 
+/// How often a Close Command is sent. Everything was acknowledged before, so giving up costs nothing
+/// but the peer's memory, which its own patience frees.
+const CLOSE_TRIES: u8 = 6;
+
 /// Where a context is in its life. Whether the peer's context number is known is another matter
 /// ([`Pdc::connected`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -226,7 +230,7 @@ impl<D: Copy> Pdc<D> {
             shared.counters.tx_acks += 1;
             return Some(self.ack(now, &body, shared));
         }
-        if let Some(clear) = self.tx.take_clear(now) {
+        if let Some(clear) = self.tx.take_clear(now, &shared.config) {
             let command = self.control(ControlKind::ClearCommand, Psn(0), clear.0);
             return Some(ControlPacket::Control(command));
         }
@@ -356,10 +360,15 @@ impl<D: Copy> Pdc<D> {
             return Life::Failed(failure);
         }
         let deadline = shared.config.progress_deadline;
-        if self.asking().is_some_and(|asking| asking.since + deadline <= now) {
-            // Everything was acknowledged, so the initiator loses nothing by forgetting it.
-            let lost = !self.tx.is_empty();
-            return if lost { Life::Failed(Failure::Silent) } else { Life::Closed };
+        match self.phase {
+            Phase::Closing(_, asking) if asking.tries >= CLOSE_TRIES && asking.at <= now => {
+                return Life::Closed;
+            }
+            Phase::Draining(asking) if !self.initiator && asking.since + deadline <= now => {
+                let lost = !self.tx.is_empty();
+                return if lost { Life::Failed(Failure::Silent) } else { Life::Closed };
+            }
+            _ => {}
         }
         if self.idle_at(&shared.config) <= now {
             self.drain(now);
@@ -382,7 +391,9 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn timer(&self, now: Time, config: &Config) -> Time {
         let mut when = self.rx.timer().min(self.tx.timer(now, self.connected(), config));
         if let Some(asking) = self.asking() {
-            when = when.min(asking.since + config.progress_deadline);
+            if !self.initiator {
+                when = when.min(asking.since + config.progress_deadline);
+            }
             if asking.at > now {
                 when = when.min(asking.at);
             }

@@ -191,7 +191,13 @@ impl<D: Copy> Pdcs<D> {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event<D>> {
-        self.shared.events.pop_front()
+        let event = self.shared.events.pop_front();
+        if let Some(Event::Ready { id }) = event
+            && let Some(pdc) = self.get(id)
+        {
+            pdc.tx.woken();
+        }
+        event
     }
 
     /// When [`Pdcs::handle_timeout`] wants to be called; `None` for never. May be early.

@@ -239,6 +239,11 @@ impl Rx {
         }
     }
 
+    /// An acknowledgement is wanted although nothing arrived.
+    pub(crate) fn say_so(&mut self) {
+        self.due = true;
+    }
+
     /// Nothing was ever received.
     pub(crate) fn untouched(&self) -> bool {
         self.base == self.newest && self.ahead == 0 && self.flow.received() == 0

@@ -96,6 +96,8 @@ pub(crate) struct Tx<D> {
     srtt: Span,
     rttvar: Span,
     backoff: u8,
+    /// The one packet that may be sent after a timeout was not yet.
+    lifeline: bool,
     /// When to look for packets in flight for too long; `NEVER` when none are.
     rto_at: Time,
     /// Since when the peer took nothing although something is outstanding.
@@ -150,6 +152,7 @@ impl<D: Copy> Tx<D> {
             srtt: Span::ZERO,
             rttvar: Span::ZERO,
             backoff: 0,
+            lifeline: false,
             rto_at: Time::NEVER,
             stalled_since: now,
             recovery: None,
@@ -221,11 +224,16 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Whether a packet that was sent before may go again. While losses are being recovered it may
-    /// exceed the window (uet-htsim main path `:1130`); after timeouts in a row, one at a time.
+    /// exceed the window (uet-htsim main path `:1130`). After a timeout a single packet may, and no
+    /// other before the peer answers: a silent peer gets one packet a timeout, not a window.
     fn may_resend(&self, now: Time, nominal: u32, config: &Config) -> bool {
-        now >= self.rnr_until
-            && (self.backoff < 2 || self.in_flight == 0)
-            && (self.recovery.is_some() || self.budget_allows(now, nominal, config))
+        if now < self.rnr_until {
+            return false;
+        }
+        if self.backoff > 0 {
+            return self.lifeline;
+        }
+        self.recovery.is_some() || self.budget_allows(now, nominal, config)
     }
 
     /// Whether [`Tx::resend`] would find something.
@@ -261,7 +269,16 @@ impl<D: Copy> Tx<D> {
             return true;
         }
         self.wanted = nominal;
+        if self.shut_out() && self.clear_at == Time::NEVER {
+            self.clear_at = now + self.rto(config);
+        }
         false
+    }
+
+    /// Nothing is outstanding, and still the peer's window is closed: it waits for a Clear Command,
+    /// or its ACK that opened the window got lost. Nobody but us can break the silence.
+    fn shut_out(&self) -> bool {
+        self.wanted > 0 && self.ring.is_empty() && self.next.is_after(self.limit)
     }
 
     /// Sends an admitted packet.
@@ -345,6 +362,7 @@ impl<D: Copy> Tx<D> {
             }
         };
         self.queued -= 1;
+        self.lifeline = false;
         let path = self.choose_path(now, bytes, avoid, shared);
         let slot = &mut self.ring[at];
         slot.sent_at = now;
@@ -427,11 +445,16 @@ impl<D: Copy> Tx<D> {
         self.train_path
     }
 
-    /// The congestion window in packets, at least one.
+    /// The congestion window in packets of full size, at least one.
     fn window_packets(&self, now: Time, config: &Config) -> u32 {
+        self.window_in(nominal(config.mtu), now, config)
+    }
+
+    /// The congestion window in packets of `size` nominal bytes, at least one.
+    fn window_in(&self, size: u32, now: Time, config: &Config) -> u32 {
         let most = u32::from(config.max_window_packets);
         let window = self.cc.budget(now).window.unwrap_or(u64::MAX);
-        let packets = window / u64::from(nominal(config.mtu));
+        let packets = window / u64::from(size.max(1));
         u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, most)
     }
 
@@ -447,11 +470,11 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Whether a Clear Command is due, and up to which PSN.
-    pub(crate) fn take_clear(&mut self, now: Time) -> Option<Psn> {
+    pub(crate) fn take_clear(&mut self, now: Time, config: &Config) -> Option<Psn> {
         if self.clear_at > now {
             return None;
         }
-        self.clear_at = Time::NEVER;
+        self.clear_at = if self.shut_out() { now + self.rto(config) } else { Time::NEVER };
         let clear = self.base.minus(1);
         if self.responded.is_some_and(|responded| !responded.is_after(clear)) {
             self.responded = None;
@@ -478,6 +501,22 @@ impl<D: Copy> Tx<D> {
         if resend || send {
             self.ready_said = true;
             shared.events.push_back(Event::Ready { id });
+        }
+    }
+
+    /// The engine learnt it.
+    pub(crate) fn woken(&mut self) {
+        self.ready_said = false;
+    }
+
+    /// What the congestion control wants done besides.
+    fn act(&mut self, now: Time) {
+        while let Some(action) = self.cc.poll(now) {
+            match action {
+                cc::Action::Probe => self.probe_due = true,
+                // Nothing that is configurable asks for these.
+                cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
+            }
         }
     }
 

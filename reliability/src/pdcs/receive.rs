@@ -311,6 +311,8 @@ impl<D: Copy> Pdcs<D> {
                 if near {
                     shared.counters.rx_probes += 1;
                     pdc.rx.probed(now, control.probe_opaque, payload);
+                    // It would not ask if it had our acknowledgements.
+                    pdc.turn(shared);
                 }
                 near
             }
@@ -332,6 +334,8 @@ impl<D: Copy> Pdcs<D> {
                 let received = payload.is_before(pdc.rx.end());
                 if received {
                     pdc.rx.cleared(payload);
+                    // The window may have moved.
+                    pdc.rx.say_so();
                 }
                 received
             }
@@ -456,7 +460,10 @@ impl<D: Copy> Pdcs<D> {
         }
         if let Some(slot) = self.accepted.remove(&key) {
             // The peer uses the number again, so it has forgotten the context that had it.
-            self.end(slot, Life::Failed(Failure::PeerRestarted));
+            let pdc = self.entries[usize::from(slot)].pdc.as_ref();
+            let unanswered = pdc.is_some_and(|pdc| !pdc.tx.is_empty());
+            let life = if unanswered { Life::Failed(Failure::PeerRestarted) } else { Life::Closed };
+            self.end(slot, life);
         }
         let Some(slot) = self.vacancy() else {
             self.shared.counters.rx_no_context += 1;

@@ -122,6 +122,9 @@ impl<D: Copy> Tx<D> {
         if ack.ce && live {
             self.paths.on_feedback(now, path, PathSignal::Ecn);
         }
+        if gain.packets > 0 || probed {
+            self.heard(now, &shared.config);
+        }
         if gain.packets > 0 {
             self.progressed(now, &shared.config);
         }
@@ -147,6 +150,7 @@ impl<D: Copy> Tx<D> {
                 retransmitted: again,
                 ..cc::Feedback::default()
             });
+            self.act(now);
         }
         if self.ring.is_empty() {
             if gain.packets > 0 {
@@ -324,10 +328,18 @@ impl<D: Copy> Tx<D> {
         }
     }
 
+    /// The peer answers: timeouts in a row are over.
+    pub(super) fn heard(&mut self, now: Time, config: &Config) {
+        if self.backoff > 0 {
+            self.backoff = 0;
+            self.lifeline = false;
+            self.rto_at = now + self.rto(config);
+        }
+    }
+
     /// The peer took something: all clocks that count its silence start again.
     fn progressed(&mut self, now: Time, config: &Config) {
         self.stalled_since = now;
-        self.backoff = 0;
         self.rnr_doublings = 0;
         self.probes = 0;
         self.probe_due = false;

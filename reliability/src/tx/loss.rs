@@ -11,7 +11,6 @@ use crate::wire::NackCode;
 /// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
 const MAX_BACKOFF: u8 = 16;
 
-/// Packets sent again by one timeout in a row of several; the rest waits for an answer.
 impl<D: Copy> Tx<D> {
     /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12). Once a round-trip time
     /// is known, it and its variation take the place of RTO_INIT_TIME (RFC 6298), plus the time the
@@ -78,7 +77,8 @@ impl<D: Copy> Tx<D> {
         if not_ready {
             self.stalled_since = now;
         }
-        self.backoff = 0;
+        self.heard(now, &shared.config);
+        self.act(now);
         true
     }
 
@@ -146,7 +146,8 @@ impl<D: Copy> Tx<D> {
             self.swept = self.base;
         }
         let Some(recovery) = self.recovery else { return };
-        let mut end = self.base.plus(self.window_packets(now, &shared.config));
+        let size = self.ring.front().map_or(1, Slot::nominal);
+        let mut end = self.base.plus(self.window_in(size, now, &shared.config));
         for bound in [recovery, self.top] {
             if bound.is_before(end) {
                 end = bound;
@@ -163,8 +164,10 @@ impl<D: Copy> Tx<D> {
     /// least, and, when there are paths to choose from, a whole train on another path besides.
     fn reordering(&self, now: Time, shared: &Shared<D>) -> u32 {
         let config = &shared.config;
-        let window = f64::from(self.window_packets(now, config));
-        let most = self.cc.metrics().max_cwnd.unwrap_or(u64::MAX) / u64::from(nominal(config.mtu));
+        // Windows are bytes; what is missing says how long packets are now.
+        let size = self.ring.front().map_or(nominal(config.mtu), Slot::nominal);
+        let window = f64::from(self.window_in(size, now, config));
+        let most = self.cc.metrics().max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
         let share = (window * f64::from(config.sleek_factor)).min(most as f64);
         let train = if shared.paths > 1 {
             u32::from(config.train_packets).min(config.train_bytes / config.mtu.max(1))
@@ -223,6 +226,7 @@ impl<D: Copy> Tx<D> {
                 in_flight: u64::from(self.in_flight),
                 ..cc::Feedback::default()
             });
+            self.act(now);
         }
     }
 
@@ -242,6 +246,7 @@ impl<D: Copy> Tx<D> {
     ) -> Result<(), Failure> {
         if self.cc.next_timer().is_some_and(|when| when <= now) {
             self.cc.on_timer(now);
+            self.act(now);
         }
         if self.ring.is_empty() {
             return Ok(());
@@ -250,7 +255,7 @@ impl<D: Copy> Tx<D> {
             return Err(if connected { Failure::Silent } else { Failure::Unreachable });
         }
         if self.rto_at <= now {
-            self.on_rto(now, shared);
+            self.on_rto(now, shared, connected);
         }
         if self.probe_at <= now {
             self.on_probe_timer(now, connected, &shared.config);
@@ -265,30 +270,41 @@ impl<D: Copy> Tx<D> {
 
     /// The timer is set when the first packet departs and not moved when others do, so it fires early:
     /// then it is set to when the oldest transmission in flight will have waited long enough.
-    fn on_rto(&mut self, now: Time, shared: &mut Shared<D>) {
+    ///
+    /// Where probes are answered, a timeout means that the peer is silent, not that all is lost: only
+    /// the oldest packet is sent again, and the answer tells about the others. A peer that was never
+    /// heard of, or is never probed, has lost everything that is late.
+    fn on_rto(&mut self, now: Time, shared: &mut Shared<D>, connected: bool) {
         let rto = self.rto(&shared.config);
-        let oldest = |tx: &Self| {
-            let flying = tx.ring.iter().filter(|slot| slot.fate == Fate::InFlight);
-            flying.map(|slot| slot.sent_at).min()
-        };
-        let Some(sent_at) = oldest(self) else {
+        let flying = self.ring.iter().filter(|slot| slot.fate == Fate::InFlight);
+        let Some(oldest) = flying.map(|slot| slot.sent_at).min() else {
             self.rto_at = Time::NEVER;
+            if self.queued > 0 && self.backoff > 0 {
+                // The lifeline was refused, or the engine has not sent it yet.
+                self.lifeline = true;
+                self.rto_at = now + rto;
+            }
             return;
         };
-        if sent_at + rto > now {
-            self.rto_at = sent_at + rto;
+        if oldest + rto > now {
+            self.rto_at = oldest + rto;
             return;
         }
         shared.counters.timeouts += 1;
         let late = now - rto;
-        let (base, next) = (self.base, self.next);
-        self.lose(now, base, next, Cause::Timeout, shared, |slot| slot.sent_at <= late);
-        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
-        self.recovery = None;
-        self.rto_at = match oldest(self) {
-            Some(sent_at) => sent_at + self.rto(&shared.config),
-            None => Time::NEVER,
+        let end = if connected && shared.config.loss.probe {
+            let first = self.ring.iter().position(|slot| slot.fate == Fate::InFlight);
+            // An index below 4096.
+            self.base.plus(first.map_or(0, |at| at as u32) + 1)
+        } else {
+            self.next
         };
+        let base = self.base;
+        self.lose(now, base, end, Cause::Timeout, shared, |slot| slot.sent_at <= late || connected);
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        self.lifeline = true;
+        self.recovery = None;
+        self.rto_at = now + self.rto(&shared.config);
     }
 
     fn on_probe_timer(&mut self, now: Time, connected: bool, config: &Config) {
