@@ -1,1 +1,98 @@
-//! The libfabric provider `squall`.
+//! The libfabric provider `squall`: Ultra Ethernet transport in software, as one shared object that
+//! libfabric 1.17 to 2.x loads (`libsquall-fi.so`, found through FI_PROVIDER_PATH).
+//!
+//! This crate is the `fi_*` ABI: objects and their operation tables, argument checks, progress. The
+//! transport is [`squall_engine`], the packet I/O [`squall_net`]; nothing here names a packet field.
+//!
+//! # Conventions
+//!
+//! - Every object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`
+//!   (`object.rs`); every `extern "C"` body runs inside `boundary.rs`.
+//! - Inside, functions return `Result<_, Errno>`; the boundary makes `-FI_E...` of it.
+//! - What libfabric added after 1.17 is written out in `compat.rs`.
+//! - Parameters are one table (`param.rs`), failures another (`fault.rs`).
+
+mod addr;
+mod av;
+mod boundary;
+mod clock;
+mod cntr;
+mod compat;
+mod cq;
+mod domain;
+mod ep;
+mod eq;
+mod errno;
+mod fabric;
+mod fault;
+mod ffi;
+mod flags;
+mod gate;
+mod host;
+mod info;
+mod logger;
+mod mr;
+mod nic;
+mod object;
+mod param;
+mod progress;
+mod stats;
+mod wait;
+
+use core::cell::UnsafeCell;
+use std::sync::Once;
+
+/// Version of the provider, `major.minor` as libfabric packs it.
+const VERSION: u32 = compat::version(0, 1);
+
+/// The libfabric API version we say we speak. A host skips providers older than what the application
+/// asks for, and MPICH asks for its library's own version; what is newer than 2.5 concerns nothing
+/// that we use.
+const FI_VERSION: u32 = compat::version(2, 9);
+
+/// The provider record. The host writes its own data into `context`.
+struct Record(UnsafeCell<ffi::fi_provider>);
+
+// SAFETY: only the host writes to it, under its own lock; we read what never changes.
+unsafe impl Sync for Record {}
+
+static PROVIDER: Record = Record(UnsafeCell::new(ffi::fi_provider {
+    version: VERSION,
+    fi_version: FI_VERSION,
+    context: ffi::fi_context { internal: [core::ptr::null_mut(); 4] },
+    name: c"squall".as_ptr(),
+    getinfo: Some(info::getinfo),
+    fabric: Some(fabric::open),
+    cleanup: Some(cleanup),
+}));
+
+/// The record by which the host knows us.
+fn provider() -> *const ffi::fi_provider {
+    PROVIDER.0.get()
+}
+
+/// What libfabric calls after loading the object: registers parameters, starts nothing.
+///
+/// The result is a `struct fi_provider *` that stays valid and writable for the rest of the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
+    static ONCE: Once = Once::new();
+    boundary::value((), || {
+        ONCE.call_once(|| {
+            logger::install();
+            param::define();
+        });
+    });
+    PROVIDER.0.get().cast()
+}
+
+/// The host ends. It may call this before or after the object's own destructors, and with endpoints
+/// still open; a second call finds nothing left to do.
+unsafe extern "C" fn cleanup() {
+    boundary::value((), || {
+        if object::Process::of_load().is_current() {
+            progress::stop_all();
+            stats::report_open();
+        }
+    });
+}

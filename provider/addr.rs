@@ -1,0 +1,212 @@
+//! Addresses: `struct sockaddr_in`/`in6` in C memory to and from [`SocketAddr`], and their text form.
+
+use core::ffi::c_void;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use crate::errno::{Errno, Result};
+use crate::flags::addr_format;
+
+/// Bytes of a `sockaddr_in`.
+pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
+/// Bytes of a `sockaddr_in6`.
+pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
+
+/// The wire and C form of an address.
+#[derive(Clone, Copy)]
+pub(crate) struct Raw {
+    bytes: [u8; V6_LEN],
+    len: usize,
+}
+
+impl Raw {
+    /// Encodes `addr` as `sockaddr_in` or `sockaddr_in6`.
+    pub(crate) fn new(addr: &SocketAddr) -> Self {
+        let mut bytes = [0; V6_LEN];
+        let family = |f: i32| u16::try_from(f).unwrap_or(0).to_ne_bytes();
+        match addr {
+            SocketAddr::V4(v4) => {
+                bytes[..2].copy_from_slice(&family(libc::AF_INET));
+                bytes[2..4].copy_from_slice(&v4.port().to_be_bytes());
+                bytes[4..8].copy_from_slice(&v4.ip().octets());
+                Self { bytes, len: V4_LEN }
+            }
+            SocketAddr::V6(v6) => {
+                bytes[..2].copy_from_slice(&family(libc::AF_INET6));
+                bytes[2..4].copy_from_slice(&v6.port().to_be_bytes());
+                bytes[4..8].copy_from_slice(&v6.flowinfo().to_ne_bytes());
+                bytes[8..24].copy_from_slice(&v6.ip().octets());
+                bytes[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+                Self { bytes, len: V6_LEN }
+            }
+        }
+    }
+
+    /// The bytes of the C structure.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Decodes the bytes of a `sockaddr_in` or `sockaddr_in6`; `None` when the family is another or the
+/// bytes do not suffice.
+pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
+    let two = |at: usize| Some([*bytes.get(at)?, *bytes.get(at + 1)?]);
+    let port = u16::from_be_bytes(two(2)?);
+    match i32::from(u16::from_ne_bytes(two(0)?)) {
+        libc::AF_INET => {
+            let ip: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
+            Some(SocketAddr::from((Ipv4Addr::from(ip), port)))
+        }
+        libc::AF_INET6 => {
+            let flow = u32::from_ne_bytes(bytes.get(4..8)?.try_into().ok()?);
+            let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+            let scope = u32::from_ne_bytes(bytes.get(24..28)?.try_into().ok()?);
+            Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(ip), port, flow, scope)))
+        }
+        _ => None,
+    }
+}
+
+/// Reads a `sockaddr` whose length follows from its family.
+///
+/// # Safety
+/// `ptr` is NULL or points to a `sockaddr_in` or `sockaddr_in6` that is as long as its family says.
+pub(crate) unsafe fn read(ptr: *const c_void) -> Option<SocketAddr> {
+    if ptr.is_null() {
+        return None;
+    }
+    // SAFETY: every sockaddr begins with its family.
+    let family = unsafe { ptr.cast::<u16>().read_unaligned() };
+    let len = match i32::from(family) {
+        libc::AF_INET => V4_LEN,
+        libc::AF_INET6 => V6_LEN,
+        _ => return None,
+    };
+    // SAFETY: the caller says that the structure is as long as its family's.
+    decode(unsafe { core::slice::from_raw_parts(ptr.cast::<u8>(), len) })
+}
+
+/// The libfabric address format of an address.
+pub(crate) fn format_of(addr: &SocketAddr) -> u32 {
+    match addr {
+        SocketAddr::V4(_) => addr_format::SOCKADDR_IN,
+        SocketAddr::V6(_) => addr_format::SOCKADDR_IN6,
+    }
+}
+
+/// How the address is written in `fi_av_straddr` and accepted in strings: as other IP providers do,
+/// `fi_sockaddr_in://10.0.0.1:4793` or `fi_sockaddr_in6://[::1]:4793`.
+pub(crate) fn uri(addr: &SocketAddr) -> String {
+    match addr {
+        SocketAddr::V4(_) => format!("fi_sockaddr_in://{addr}"),
+        SocketAddr::V6(_) => format!("fi_sockaddr_in6://{addr}"),
+    }
+}
+
+/// Parses [`uri`]'s form, with or without the scheme.
+pub(crate) fn parse(text: &str) -> Result<SocketAddr> {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    rest.parse().map_err(|_| Errno::INVAL)
+}
+
+/// Resolves `node` and `service` as `getaddrinfo` does; the port is 0 without a service.
+///
+/// # Errors
+/// `FI_ENODATA` when there is no such host or service.
+pub(crate) fn resolve(
+    node: Option<&str>,
+    service: Option<&str>,
+    numeric: bool,
+    want: Option<u32>,
+) -> Result<SocketAddr> {
+    if let Some(node) = node
+        && node.contains("://")
+    {
+        return parse(node).map_err(|_| Errno::NODATA);
+    }
+    let port: u16 = match service {
+        None | Some("") => 0,
+        Some(text) => match text.parse() {
+            Ok(port) => port,
+            Err(_) => service_port(text)?,
+        },
+    };
+    let Some(node) = node else {
+        let any = match want {
+            Some(addr_format::SOCKADDR_IN6) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        };
+        return Ok(SocketAddr::new(any, port));
+    };
+    if let Ok(ip) = node.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    if numeric {
+        return Err(Errno::NODATA);
+    }
+    let found =
+        std::net::ToSocketAddrs::to_socket_addrs(&(node, port)).map_err(|_| Errno::NODATA)?;
+    let all: Vec<SocketAddr> = found.collect();
+    let wanted = |a: &&SocketAddr| match want {
+        Some(addr_format::SOCKADDR_IN) => a.is_ipv4(),
+        Some(addr_format::SOCKADDR_IN6) => a.is_ipv6(),
+        _ => true,
+    };
+    // IPv4 first, as every MPI start-up here expects equal-length names.
+    all.iter()
+        .filter(wanted)
+        .find(|a| a.is_ipv4())
+        .or_else(|| all.iter().find(wanted))
+        .copied()
+        .ok_or(Errno::NODATA)
+}
+
+/// The port of a UDP service by name (`/etc/services`).
+fn service_port(name: &str) -> Result<u16> {
+    let name = std::ffi::CString::new(name).map_err(|_| Errno::NODATA)?;
+    // SAFETY: all-zero is a valid addrinfo.
+    let mut hints: libc::addrinfo = unsafe { core::mem::zeroed() };
+    hints.ai_socktype = libc::SOCK_DGRAM;
+    hints.ai_family = libc::AF_INET;
+    let mut list = core::ptr::null_mut();
+    // SAFETY: terminated name, valid hints and result pointer.
+    let rc = unsafe {
+        libc::getaddrinfo(core::ptr::null(), name.as_ptr(), &raw const hints, &raw mut list)
+    };
+    if rc != 0 || list.is_null() {
+        return Err(Errno::NODATA);
+    }
+    // SAFETY: getaddrinfo returned a list whose addresses are as long as their family says.
+    let port = unsafe { read((*list).ai_addr.cast()) }.map(|a| a.port());
+    // SAFETY: the list came from getaddrinfo and is freed once.
+    unsafe { libc::freeaddrinfo(list) };
+    port.ok_or(Errno::NODATA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_round_trip_through_c() {
+        for text in ["10.1.2.3:4793", "[2001:db8::1]:9", "[fe80::1%3]:7"] {
+            let addr: SocketAddr = text.parse().expect("literal");
+            let raw = Raw::new(&addr);
+            assert_eq!(decode(raw.as_bytes()), Some(addr));
+            // SAFETY: the bytes are a whole structure.
+            assert_eq!(unsafe { read(raw.as_bytes().as_ptr().cast()) }, Some(addr));
+            assert_eq!(decode(&raw.as_bytes()[..7]), None);
+            assert_eq!(parse(&uri(&addr)), Ok(addr));
+        }
+        assert_eq!(Raw::new(&"1.2.3.4:5".parse().expect("literal")).as_bytes().len(), 16);
+    }
+
+    #[test]
+    fn names_resolve_or_say_no_data() {
+        let addr = resolve(Some("127.0.0.1"), Some("9228"), false, None);
+        assert_eq!(addr, Ok("127.0.0.1:9228".parse().expect("literal")));
+        assert_eq!(resolve(Some("g00n13s.invalid"), None, true, None), Err(Errno::NODATA));
+        assert_eq!(resolve(None, Some("no-such-service"), false, None), Err(Errno::NODATA));
+        assert_eq!(resolve(None, Some("domain"), false, None).map(|a| a.port()), Ok(53));
+    }
+}

@@ -1,0 +1,569 @@
+//! Address vectors: `fi_addr_t` is an index, for maps and tables alike.
+//!
+//! Inserting an address twice gives the same index; it leaves with the last removal. The lowest free
+//! index is reused first, so that a table stays dense. What the data path needs of it is cached in
+//! each endpoint and thrown away when the generation changes.
+
+use core::cmp::Reverse;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BinaryHeap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::addr::{self, Raw};
+use crate::boundary;
+use crate::compat::OpsAv;
+use crate::domain::Domain;
+use crate::eq::{Eq, Failure};
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, ADDR_UNSPEC, av_type, class};
+use crate::object::{self, Cell, Hold, Object, Table};
+
+/// An address and how often it was inserted.
+#[derive(Clone, Copy)]
+struct Slot {
+    addr: SocketAddr,
+    uses: u32,
+}
+
+/// The addresses, both ways.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    slots: Vec<Option<Slot>>,
+    by_addr: HashMap<SocketAddr, u64>,
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+impl Addresses {
+    /// Adds an address and returns its index.
+    fn insert(&mut self, addr: SocketAddr) -> u64 {
+        if let Some(&index) = self.by_addr.get(&addr) {
+            if let Some(Some(slot)) =
+                usize::try_from(index).ok().and_then(|i| self.slots.get_mut(i))
+            {
+                slot.uses += 1;
+            }
+            return index;
+        }
+        let slot = Some(Slot { addr, uses: 1 });
+        let index = match self.free.pop() {
+            Some(Reverse(index)) => {
+                self.slots[index] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() - 1
+            }
+        };
+        self.by_addr.insert(addr, index as u64);
+        index as u64
+    }
+
+    /// Takes one insertion back.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when there is no such index.
+    fn remove(&mut self, index: u64) -> Result<()> {
+        let at = usize::try_from(index).map_err(|_| Errno::INVAL)?;
+        let place = self.slots.get_mut(at).ok_or(Errno::INVAL)?;
+        let slot = place.as_mut().ok_or(Errno::INVAL)?;
+        slot.uses -= 1;
+        if slot.uses == 0 {
+            self.by_addr.remove(&slot.addr);
+            *place = None;
+            self.free.push(Reverse(at));
+        }
+        Ok(())
+    }
+
+    /// The address behind an index.
+    pub(crate) fn get(&self, index: u64) -> Option<SocketAddr> {
+        let slot = self.slots.get(usize::try_from(index).ok()?)?;
+        slot.map(|s| s.addr)
+    }
+
+    /// The index of an address; `FI_ADDR_NOTAVAIL` when it was not inserted.
+    pub(crate) fn index_of(&self, addr: &SocketAddr) -> u64 {
+        self.by_addr.get(addr).copied().unwrap_or(ADDR_UNSPEC)
+    }
+}
+
+/// `struct fid_av` and what is behind it.
+#[repr(C)]
+pub(crate) struct Av {
+    fid: Cell<ffi::fid_av>,
+    users: AtomicUsize,
+    domain: Hold<Domain>,
+    addresses: RwLock<Addresses>,
+    /// Changes with every removal: what was cached before is void.
+    generation: AtomicU64,
+    /// Insertions are reported on an event queue (FI_EVENT).
+    events: bool,
+    eq: RwLock<Option<Hold<Eq>>>,
+}
+
+// SAFETY: the fid is only read after the vector was published; the rest is guarded.
+unsafe impl Send for Av {}
+// SAFETY: as above.
+unsafe impl Sync for Av {}
+
+// SAFETY: repr(C), and fid_av is first.
+unsafe impl Object for Av {
+    type Fid = ffi::fid_av;
+    const CLASS: usize = class::AV;
+    fn users(&self) -> &AtomicUsize {
+        &self.users
+    }
+}
+
+static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, bind: bind));
+
+static OPS: Table<OpsAv> = Table(OpsAv {
+    size: size_of::<OpsAv>(),
+    insert,
+    insertsvc,
+    insertsym,
+    remove,
+    lookup,
+    straddr,
+    av_set,
+    insert_auth_key,
+    lookup_auth_key,
+    set_user_id,
+});
+
+/// `fi_av_open`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut ffi::fid_domain,
+    attr: *mut ffi::fi_av_attr,
+    av: *mut *mut ffi::fid_av,
+    context: *mut c_void,
+) -> c_int {
+    boundary::status(|| {
+        if av.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: an open domain; NULL or a valid attribute.
+        let (domain, attr) = unsafe { (object::share::<Domain, _>(domain)?, attr.as_mut()) };
+        let mut count = 64;
+        let mut events = false;
+        if let Some(attr) = attr {
+            if !attr.name.is_null() {
+                log::info!("shared (named) address vectors are not there");
+                return Err(Errno::NOSYS);
+            }
+            if attr.flags & !(flags::EVENT | flags::SYMMETRIC) != 0 {
+                log::info!("address vector flags {:#x} are not known", attr.flags);
+                return Err(Errno::BADFLAGS);
+            }
+            if attr.rx_ctx_bits != 0 {
+                log::info!(
+                    "address vector with receive contexts: scalable endpoints are not there"
+                );
+                return Err(Errno::NOSYS);
+            }
+            if attr.type_ == av_type::UNSPEC {
+                attr.type_ = av_type::TABLE;
+            }
+            if attr.type_ > av_type::TABLE {
+                return Err(Errno::INVAL);
+            }
+            count = attr.count.clamp(count, 1 << 20);
+            events = attr.flags & flags::EVENT != 0;
+        }
+        let addresses = Addresses {
+            slots: Vec::with_capacity(count),
+            by_addr: HashMap::with_capacity(count),
+            free: BinaryHeap::new(),
+        };
+        let opened = Arc::new(Av {
+            fid: Cell::new(ffi::fid_av {
+                fid: object::fid(class::AV, context, &FI_OPS.0),
+                ops: object::table(&OPS),
+            }),
+            users: AtomicUsize::new(0),
+            domain: Hold::new(domain),
+            addresses: RwLock::new(addresses),
+            generation: AtomicU64::new(0),
+            events,
+            eq: RwLock::new(None),
+        });
+        // SAFETY: checked for NULL.
+        unsafe { *av = object::publish(opened) };
+        Ok(())
+    })
+}
+
+impl Av {
+    /// Changes with every removal.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Reads the addresses.
+    pub(crate) fn addresses(&self) -> parking_lot::RwLockReadGuard<'_, Addresses> {
+        self.addresses.read()
+    }
+
+    /// Whether endpoints on this vector's domain can reach the address at all.
+    fn reachable(&self, addr: &SocketAddr) -> bool {
+        addr.port() != 0
+            && !addr.ip().is_unspecified()
+            && addr.is_ipv4() == self.domain.ip().is_ipv4()
+    }
+
+    /// Inserts a sequence of addresses the way every insertion call reports them.
+    unsafe fn add(
+        &self,
+        addrs: impl Iterator<Item = Option<SocketAddr>>,
+        call: &Insertion,
+    ) -> Result<usize> {
+        let eq = self.eq.read();
+        if self.events && eq.is_none() {
+            return Err(Errno::OPBADSTATE);
+        }
+        let sync = !self.events && call.flags & flags::SYNC_ERR != 0;
+        if sync && call.context.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let fid: *mut ffi::fid = self.fid.get().cast();
+        let mut done = 0;
+        let mut addresses = self.addresses.write();
+        for (i, addr) in addrs.enumerate() {
+            let index = match addr.filter(|a| self.reachable(a)) {
+                Some(addr) => {
+                    done += 1;
+                    addresses.insert(addr)
+                }
+                None => {
+                    log::warn!(
+                        "address {i} of an insertion ({addr:?}) is none of this interface's kind"
+                    );
+                    if let (true, Some(eq)) = (self.events, eq.as_deref()) {
+                        let (context, data) = (call.context, i as u64);
+                        eq.fail(Failure { fid, context, data, errno: Errno::INVAL });
+                    }
+                    ADDR_UNSPEC
+                }
+            };
+            // SAFETY: the caller of fi_av_insert gives as many places as addresses, or NULL; with
+            // FI_SYNC_ERR the context is an array of as many ints.
+            unsafe {
+                if !call.fi_addr.is_null() {
+                    *call.fi_addr.add(i) = index;
+                }
+                if sync {
+                    let failed = if index == ADDR_UNSPEC { Errno::INVAL.0 } else { 0 };
+                    *call.context.cast::<c_int>().add(i) = failed;
+                }
+            }
+        }
+        drop(addresses);
+        if let (true, Some(eq)) = (self.events, eq.as_deref()) {
+            eq.report(ffi::FI_AV_COMPLETE, fid, call.context, done as u64);
+            return Ok(0);
+        }
+        Ok(done)
+    }
+}
+
+/// What the insertion calls have in common.
+struct Insertion {
+    fi_addr: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+}
+
+unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
+    // SAFETY: libfabric passes the object being closed.
+    boundary::status(|| unsafe { object::retire::<Av, _>(fid).map(drop) })
+}
+
+unsafe extern "C" fn bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int {
+    boundary::status(|| {
+        // SAFETY: open objects; only an event queue can be bound.
+        let (av, eq) = unsafe { (object::get::<Av, _>(fid)?, object::share::<Eq, _>(other)?) };
+        *av.eq.write() = Some(Hold::new(eq));
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn insert(
+    av: *mut ffi::fid_av,
+    addr: *const c_void,
+    count: usize,
+    fi_addr: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    boundary::count(|| {
+        // SAFETY: an open vector.
+        let av: &Av = unsafe { object::get(av)? };
+        if flags & !(flags::MORE | flags::SYNC_ERR | flags::AV_USER_ID) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        if addr.is_null() && count > 0 {
+            return Err(Errno::INVAL);
+        }
+        // Addresses of one vector have one length: the domain's.
+        let len = if av.domain.ip().is_ipv4() { addr::V4_LEN } else { addr::V6_LEN };
+        let each = (0..count).map(|i| {
+            // SAFETY: the caller gives `count` addresses of the domain's format.
+            addr::decode(unsafe {
+                core::slice::from_raw_parts(addr.cast::<u8>().add(i * len), len)
+            })
+        });
+        // SAFETY: the caller's places, as many as addresses.
+        unsafe { av.add(each, &Insertion { fi_addr, flags, context }) }
+    })
+}
+
+unsafe fn string(ptr: *const c_char) -> Option<String> {
+    if ptr.is_null() {
+        return None;
+    }
+    // SAFETY: the caller says that it is terminated.
+    Some(unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned())
+}
+
+impl Av {
+    fn resolve(&self, node: Option<&str>, service: Option<&str>) -> Option<SocketAddr> {
+        let format = match self.domain.ip() {
+            std::net::IpAddr::V4(_) => flags::addr_format::SOCKADDR_IN,
+            std::net::IpAddr::V6(_) => flags::addr_format::SOCKADDR_IN6,
+        };
+        addr::resolve(node, service, false, Some(format)).ok()
+    }
+}
+
+unsafe extern "C" fn insertsvc(
+    av: *mut ffi::fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    fi_addr: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    boundary::count(|| {
+        // SAFETY: an open vector, and NULL or terminated strings.
+        let (av, node, service) =
+            unsafe { (object::get::<Av, _>(av)?, string(node), string(service)) };
+        if node.is_none() && service.is_none() {
+            return Err(Errno::INVAL);
+        }
+        let addr = av.resolve(node.as_deref(), service.as_deref());
+        // SAFETY: one place for one address.
+        unsafe { av.add(core::iter::once(addr), &Insertion { fi_addr, flags, context }) }
+    })
+}
+
+/// The name `steps` further on: a numeric tail counts up (`node7` -> `node8`), an IPv4 address by its
+/// value.
+fn step(name: &str, steps: usize) -> Option<String> {
+    if let Ok(ip) = name.parse::<std::net::Ipv4Addr>() {
+        let next = u32::from(ip).checked_add(u32::try_from(steps).ok()?)?;
+        return Some(std::net::Ipv4Addr::from(next).to_string());
+    }
+    let tail = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (stem, number) = name.split_at(tail);
+    if number.is_empty() {
+        return (steps == 0).then(|| name.to_owned());
+    }
+    let next = number.parse::<u64>().ok()?.checked_add(steps as u64)?;
+    Some(format!("{stem}{next:0width$}", width = number.len()))
+}
+
+unsafe extern "C" fn insertsym(
+    av: *mut ffi::fid_av,
+    node: *const c_char,
+    nodecnt: usize,
+    service: *const c_char,
+    svccnt: usize,
+    fi_addr: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    boundary::count(|| {
+        // SAFETY: an open vector, and NULL or terminated strings.
+        let (av, node, service) =
+            unsafe { (object::get::<Av, _>(av)?, string(node), string(service)) };
+        let (Some(node), Some(service)) = (node, service) else { return Err(Errno::INVAL) };
+        if nodecnt == 0 || svccnt == 0 {
+            return Err(Errno::INVAL);
+        }
+        let each = (0..nodecnt).flat_map(|n| (0..svccnt).map(move |s| (n, s))).map(|(n, s)| {
+            let (node, service) = (step(&node, n)?, step(&service, s)?);
+            av.resolve(Some(&node), Some(&service))
+        });
+        // SAFETY: the caller gives a place for every pair.
+        unsafe { av.add(each, &Insertion { fi_addr, flags, context }) }
+    })
+}
+
+unsafe extern "C" fn remove(
+    av: *mut ffi::fid_av,
+    fi_addr: *mut u64,
+    count: usize,
+    flags: u64,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open vector.
+        let av: &Av = unsafe { object::get(av)? };
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        if fi_addr.is_null() && count > 0 {
+            return Err(Errno::INVAL);
+        }
+        let mut addresses = av.addresses.write();
+        let mut result = Ok(());
+        for i in 0..count {
+            // SAFETY: the caller gives `count` indices.
+            result = result.and(addresses.remove(unsafe { *fi_addr.add(i) }));
+        }
+        av.generation.fetch_add(1, Ordering::AcqRel);
+        result
+    })
+}
+
+unsafe extern "C" fn lookup(
+    av: *mut ffi::fid_av,
+    fi_addr: u64,
+    addr: *mut c_void,
+    addrlen: *mut usize,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open vector.
+        let av: &Av = unsafe { object::get(av)? };
+        let found = av.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
+        // SAFETY: the caller gives `*addrlen` bytes at `addr`, of which as many as fit are written.
+        unsafe { give(&found, addr, addrlen).map(drop) }
+    })
+}
+
+/// Writes an address as far as it fits, and its full length. Whether all of it fitted.
+///
+/// # Safety
+/// `addrlen` is NULL or valid, and `addr` has room for `*addrlen` bytes or is NULL.
+///
+/// # Errors
+/// `FI_EINVAL` without a length.
+pub(crate) unsafe fn give(
+    found: &SocketAddr,
+    addr: *mut c_void,
+    addrlen: *mut usize,
+) -> Result<bool> {
+    let raw = Raw::new(found);
+    let bytes = raw.as_bytes();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let room = addrlen.as_mut().ok_or(Errno::INVAL)?;
+        let take = if addr.is_null() { 0 } else { bytes.len().min(*room) };
+        core::ptr::copy_nonoverlapping(bytes.as_ptr(), addr.cast(), take);
+        *room = bytes.len();
+        Ok(take == bytes.len())
+    }
+}
+
+unsafe extern "C" fn straddr(
+    _av: *mut ffi::fid_av,
+    addr: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    boundary::value(core::ptr::null(), || {
+        // SAFETY: the caller gives an address, a length and a buffer of that length.
+        unsafe {
+            let (Some(addr), Some(len)) = (addr::read(addr), len.as_mut()) else {
+                return core::ptr::null();
+            };
+            let text = addr::uri(&addr);
+            boundary::copy_text(&text, buf, *len);
+            *len = text.len() + 1;
+        }
+        buf.cast_const()
+    })
+}
+
+unsafe extern "C" fn av_set(
+    _: *mut ffi::fid_av,
+    _: *mut ffi::fi_av_set_attr,
+    _: *mut *mut c_void,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn insert_auth_key(
+    _: *mut ffi::fid_av,
+    _: *const c_void,
+    _: usize,
+    _: *mut u64,
+    _: u64,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn lookup_auth_key(
+    _: *mut ffi::fid_av,
+    _: u64,
+    _: *mut c_void,
+    _: *mut usize,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn set_user_id(_: *mut ffi::fid_av, _: u64, _: u64, _: u64) -> c_int {
+    Errno::NOSYS.code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(n: u32) -> SocketAddr {
+        SocketAddr::from((
+            std::net::Ipv4Addr::from(0x0a00_0000 + n / 50_000),
+            (n % 50_000) as u16 + 1,
+        ))
+    }
+
+    #[test]
+    fn indices_are_dense_and_reused_from_below() {
+        let mut a = Addresses::default();
+        assert_eq!((0..5).map(|n| a.insert(addr(n))).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(a.insert(addr(2)), 2);
+        assert_eq!((a.remove(3), a.remove(1)), (Ok(()), Ok(())));
+        assert_eq!(a.remove(1), Err(Errno::INVAL));
+        assert_eq!(a.remove(99), Err(Errno::INVAL));
+        assert_eq!((a.insert(addr(10)), a.insert(addr(11)), a.insert(addr(12))), (1, 3, 5));
+        assert_eq!(a.remove(2), Ok(()));
+        assert_eq!(a.get(2), Some(addr(2)), "inserted twice, removed once");
+        assert_eq!(a.remove(2), Ok(()));
+        assert_eq!((a.get(2), a.index_of(&addr(2))), (None, ADDR_UNSPEC));
+    }
+
+    #[test]
+    fn a_hundred_thousand_peers() {
+        let mut a = Addresses::default();
+        for n in 0..100_000 {
+            assert_eq!(a.insert(addr(n)), u64::from(n));
+        }
+        assert_eq!(a.index_of(&addr(77_777)), 77_777);
+        assert_eq!(a.get(99_999), Some(addr(99_999)));
+    }
+
+    #[test]
+    fn names_count_up() {
+        assert_eq!(step("node09", 1).as_deref(), Some("node10"));
+        assert_eq!(step("10.0.0.255", 1).as_deref(), Some("10.0.1.0"));
+        assert_eq!(step("9228", 3).as_deref(), Some("9231"));
+        assert_eq!(step("host", 0).as_deref(), Some("host"));
+        assert_eq!(step("host", 1), None);
+    }
+}

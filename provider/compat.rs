@@ -1,0 +1,229 @@
+//! Structures that grew after libfabric 1.17, written out in their largest form (2.5), so that one
+//! build serves hosts on either side whatever headers it was built with.
+//!
+//! | struct | 1.17 | 1.20 | 1.22 | 2.0 | 2.5 |
+//! |---|---|---|---|---|---|
+//! | `fi_domain_attr` | 192 | 200 | 200 | 208 | 224 |
+//! | `fi_ops_av` | 64 | 88 | 88 | 88 | 88 |
+//! | `fi_mr_attr` | 80 | 88 | 96 | 112 | 112 |
+//! | `fi_cq_err_entry` | 80 | 88 | 88 | 88 | 88 |
+//!
+//! What comes *from* an application is read no further than the 1.17 size unless the API version
+//! it opened its fabric with says more is there; what goes *to* it likewise.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use crate::ffi;
+
+/// API version `major.minor` as libfabric packs it.
+pub(crate) const fn version(major: u32, minor: u32) -> u32 {
+    (major << 16) | minor
+}
+
+/// `struct fi_domain_attr`, 2.5 layout.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DomainAttr {
+    pub(crate) domain: *mut ffi::fid_domain,
+    pub(crate) name: *mut c_char,
+    pub(crate) threading: u32,
+    pub(crate) control_progress: u32,
+    pub(crate) data_progress: u32,
+    pub(crate) resource_mgmt: u32,
+    pub(crate) av_type: u32,
+    pub(crate) mr_mode: c_int,
+    pub(crate) mr_key_size: usize,
+    pub(crate) cq_data_size: usize,
+    pub(crate) cq_cnt: usize,
+    pub(crate) ep_cnt: usize,
+    pub(crate) tx_ctx_cnt: usize,
+    pub(crate) rx_ctx_cnt: usize,
+    pub(crate) max_ep_tx_ctx: usize,
+    pub(crate) max_ep_rx_ctx: usize,
+    pub(crate) max_ep_stx_ctx: usize,
+    pub(crate) max_ep_srx_ctx: usize,
+    pub(crate) cntr_cnt: usize,
+    pub(crate) mr_iov_limit: usize,
+    pub(crate) caps: u64,
+    pub(crate) mode: u64,
+    pub(crate) auth_key: *mut u8,
+    pub(crate) auth_key_size: usize,
+    pub(crate) max_err_data: usize,
+    pub(crate) mr_cnt: usize,
+    pub(crate) tclass: u32,
+    // 1.20
+    pub(crate) max_ep_auth_key: usize,
+    // 2.0
+    pub(crate) max_group_id: u32,
+    // 2.5
+    pub(crate) max_cntr_value: u64,
+    pub(crate) max_err_cntr_value: u64,
+}
+
+/// The part of [`DomainAttr`] that every host has.
+pub(crate) const DOMAIN_ATTR_BASE: usize = 192;
+
+/// `struct fi_ops_av`, 1.20 layout. A 1.17 host looks at the first 64 bytes only.
+#[repr(C)]
+pub(crate) struct OpsAv {
+    pub(crate) size: usize,
+    pub(crate) insert: unsafe extern "C" fn(
+        *mut ffi::fid_av,
+        *const c_void,
+        usize,
+        *mut u64,
+        u64,
+        *mut c_void,
+    ) -> c_int,
+    pub(crate) insertsvc: unsafe extern "C" fn(
+        *mut ffi::fid_av,
+        *const c_char,
+        *const c_char,
+        *mut u64,
+        u64,
+        *mut c_void,
+    ) -> c_int,
+    pub(crate) insertsym: unsafe extern "C" fn(
+        *mut ffi::fid_av,
+        *const c_char,
+        usize,
+        *const c_char,
+        usize,
+        *mut u64,
+        u64,
+        *mut c_void,
+    ) -> c_int,
+    pub(crate) remove: unsafe extern "C" fn(*mut ffi::fid_av, *mut u64, usize, u64) -> c_int,
+    pub(crate) lookup:
+        unsafe extern "C" fn(*mut ffi::fid_av, u64, *mut c_void, *mut usize) -> c_int,
+    pub(crate) straddr: unsafe extern "C" fn(
+        *mut ffi::fid_av,
+        *const c_void,
+        *mut c_char,
+        *mut usize,
+    ) -> *const c_char,
+    pub(crate) av_set: unsafe extern "C" fn(
+        *mut ffi::fid_av,
+        *mut ffi::fi_av_set_attr,
+        *mut *mut c_void,
+        *mut c_void,
+    ) -> c_int,
+    // 1.20
+    pub(crate) insert_auth_key:
+        unsafe extern "C" fn(*mut ffi::fid_av, *const c_void, usize, *mut u64, u64) -> c_int,
+    pub(crate) lookup_auth_key:
+        unsafe extern "C" fn(*mut ffi::fid_av, u64, *mut c_void, *mut usize) -> c_int,
+    pub(crate) set_user_id: unsafe extern "C" fn(*mut ffi::fid_av, u64, u64, u64) -> c_int,
+}
+
+/// `struct fi_mr_attr`, 2.0 layout; only the 1.17 part (up to `device`) is read.
+#[repr(C)]
+pub(crate) struct MrAttr {
+    pub(crate) mr_iov: *const libc::iovec,
+    pub(crate) iov_count: usize,
+    pub(crate) access: u64,
+    pub(crate) offset: u64,
+    pub(crate) requested_key: u64,
+    pub(crate) context: *mut c_void,
+    pub(crate) auth_key_size: usize,
+    pub(crate) auth_key: *mut u8,
+    pub(crate) iface: u32,
+    pub(crate) device: u64,
+}
+
+/// `struct fi_cq_err_entry`, 1.20 layout. `src_addr` is written only for applications that opened
+/// their fabric with 1.20 or later.
+#[repr(C)]
+pub(crate) struct CqErrEntry {
+    pub(crate) op_context: *mut c_void,
+    pub(crate) flags: u64,
+    pub(crate) len: usize,
+    pub(crate) buf: *mut c_void,
+    pub(crate) data: u64,
+    pub(crate) tag: u64,
+    pub(crate) olen: usize,
+    pub(crate) err: c_int,
+    pub(crate) prov_errno: c_int,
+    pub(crate) err_data: *mut c_void,
+    pub(crate) err_data_size: usize,
+    // 1.20
+    pub(crate) src_addr: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::{offset_of, size_of};
+
+    use super::*;
+
+    #[test]
+    fn the_provider_record_is_what_every_host_reads() {
+        assert_eq!(size_of::<ffi::fi_provider>(), 72);
+        assert_eq!(offset_of!(ffi::fi_provider, version), 0);
+        assert_eq!(offset_of!(ffi::fi_provider, fi_version), 4);
+        assert_eq!(offset_of!(ffi::fi_provider, context), 8);
+        assert_eq!(size_of::<ffi::fi_context>(), 32);
+        assert_eq!(offset_of!(ffi::fi_provider, name), 40);
+        assert_eq!(offset_of!(ffi::fi_provider, getinfo), 48);
+        assert_eq!(offset_of!(ffi::fi_provider, fabric), 56);
+        assert_eq!(offset_of!(ffi::fi_provider, cleanup), 64);
+    }
+
+    #[test]
+    fn structures_that_grew_have_their_largest_size() {
+        assert_eq!(size_of::<DomainAttr>(), 224);
+        assert_eq!(offset_of!(DomainAttr, max_ep_auth_key), 192);
+        assert_eq!(offset_of!(DomainAttr, max_group_id), 200);
+        assert_eq!(offset_of!(DomainAttr, max_cntr_value), 208);
+        assert_eq!(offset_of!(DomainAttr, max_err_cntr_value), 216);
+        assert_eq!(offset_of!(DomainAttr, tclass) + 8, DOMAIN_ATTR_BASE);
+        assert_eq!(size_of::<OpsAv>(), 88);
+        assert_eq!(offset_of!(OpsAv, insert_auth_key), 64);
+        assert_eq!(offset_of!(OpsAv, lookup_auth_key), 72);
+        assert_eq!(offset_of!(OpsAv, set_user_id), 80);
+        assert_eq!(size_of::<MrAttr>(), 80);
+        assert_eq!(size_of::<CqErrEntry>(), 88);
+        assert_eq!(offset_of!(CqErrEntry, src_addr), 80);
+    }
+
+    #[test]
+    fn the_headers_agree_up_to_what_they_know() {
+        assert!([192, 200, 208, 224].contains(&size_of::<ffi::fi_domain_attr>()));
+        assert_eq!(offset_of!(DomainAttr, mr_mode), offset_of!(ffi::fi_domain_attr, mr_mode));
+        assert_eq!(offset_of!(DomainAttr, caps), offset_of!(ffi::fi_domain_attr, caps));
+        assert_eq!(offset_of!(DomainAttr, tclass), offset_of!(ffi::fi_domain_attr, tclass));
+        assert_eq!(offset_of!(MrAttr, iface), offset_of!(ffi::fi_mr_attr, iface));
+        assert_eq!(offset_of!(MrAttr, device), offset_of!(ffi::fi_mr_attr, device));
+        assert_eq!(offset_of!(CqErrEntry, err), offset_of!(ffi::fi_cq_err_entry, err));
+        assert_eq!(
+            offset_of!(CqErrEntry, err_data_size),
+            offset_of!(ffi::fi_cq_err_entry, err_data_size)
+        );
+        assert!([80, 88].contains(&size_of::<ffi::fi_cq_err_entry>()));
+        assert!([64, 88].contains(&size_of::<ffi::fi_ops_av>()));
+        assert_eq!(offset_of!(OpsAv, straddr), offset_of!(ffi::fi_ops_av, straddr));
+    }
+
+    #[test]
+    fn the_rest_has_one_size_in_every_release() {
+        assert_eq!(size_of::<ffi::fi_info>(), 120);
+        assert_eq!(size_of::<ffi::fi_tx_attr>(), 80);
+        assert_eq!(size_of::<ffi::fi_rx_attr>(), 64);
+        assert_eq!(size_of::<ffi::fi_ep_attr>(), 96);
+        assert_eq!(size_of::<ffi::fi_fabric_attr>(), 32);
+        assert_eq!(size_of::<ffi::fid_ep>(), 80);
+        assert_eq!(size_of::<ffi::fid>(), 24);
+        assert_eq!(size_of::<ffi::fi_cq_tagged_entry>(), 48);
+        assert_eq!(size_of::<ffi::fi_cq_data_entry>(), 40);
+        assert_eq!(size_of::<ffi::fi_cq_msg_entry>(), 24);
+        assert_eq!(size_of::<ffi::fi_ops_ep>(), 64);
+        assert_eq!(size_of::<ffi::fi_ops_msg>(), 80);
+        assert_eq!(size_of::<ffi::fi_ops_tagged>(), 80);
+        assert_eq!(size_of::<ffi::fi_ops_rma>(), 80);
+        assert_eq!(size_of::<ffi::fi_ops_domain>(), 96);
+        assert_eq!(size_of::<ffi::fi_ops_cq>(), 64);
+        assert_eq!(size_of::<ffi::fi_ops_cntr>(), 64);
+        assert_eq!(size_of::<ffi::fi_ops_eq>(), 48);
+        assert_eq!(size_of::<ffi::fi_ops_mr>(), 32);
+    }
+}

@@ -1,0 +1,293 @@
+//! Completion queues.
+//!
+//! A queue is a ring that grows: its size hint is no bound on operations in flight (FI_RM_ENABLED,
+//! and Open MPI opens queues of 100, Intel MPI of 0). Errors wait in their own ring and come up at
+//! the position where they happened.
+
+mod entry;
+mod read;
+
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::AtomicUsize;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use squall_engine::base::Time;
+
+use crate::boundary;
+use crate::domain::Domain;
+use crate::ep::Endpoint;
+use crate::errno::{Errno, Result};
+use crate::fault;
+use crate::ffi;
+use crate::flags::class;
+use crate::gate::Gate;
+use crate::object::{self, Cell, Hold, Object, Table};
+use crate::wait::{self, Waiter, Wanted};
+pub(crate) use entry::{Entry, Failure, Format};
+
+/// What changes.
+struct State {
+    entries: VecDeque<Entry>,
+    failures: VecDeque<Failure>,
+    /// Entries taken out so far; a failure's position counts in the same way.
+    taken: u64,
+    /// Endpoints to drive when the queue is empty.
+    endpoints: Vec<Arc<Endpoint>>,
+    /// Somebody sleeps, or polls the descriptor.
+    armed: bool,
+    /// fi_cq_signal was called and nobody woke up for it yet.
+    signaled: bool,
+    /// The text of the failure read last: `err_data` points to it until the next one is read.
+    text: CString,
+    /// `prov_errno` of that failure.
+    text_code: c_int,
+}
+
+/// `struct fid_cq` and what is behind it.
+#[repr(C)]
+pub(crate) struct Cq {
+    fid: Cell<ffi::fid_cq>,
+    users: AtomicUsize,
+    domain: Hold<Domain>,
+    format: Format,
+    waiter: Option<Waiter>,
+    wanted: ffi::fi_wait_obj,
+    /// Applications of 1.20 and later have room for `fi_cq_err_entry::src_addr`.
+    tells_source: bool,
+    state: Gate<State>,
+}
+
+// SAFETY: the fid is only read after the queue was published; contexts inside entries are the
+// application's and never followed; the state is behind its gate.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+// SAFETY: repr(C), and fid_cq is first.
+unsafe impl Object for Cq {
+    type Fid = ffi::fid_cq;
+    const CLASS: usize = class::CQ;
+    fn users(&self) -> &AtomicUsize {
+        &self.users
+    }
+}
+
+static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: control));
+
+static OPS: Table<ffi::fi_ops_cq> = Table(ffi::fi_ops_cq {
+    size: size_of::<ffi::fi_ops_cq>(),
+    read: Some(read::read),
+    readfrom: Some(read::readfrom),
+    readerr: Some(read::readerr),
+    sread: Some(read::sread),
+    sreadfrom: Some(read::sreadfrom),
+    signal: Some(signal),
+    strerror: Some(strerror),
+});
+
+/// `fi_cq_open`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut ffi::fid_domain,
+    attr: *mut ffi::fi_cq_attr,
+    cq: *mut *mut ffi::fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open domain; NULL or a valid attribute.
+        let (domain, attr) =
+            unsafe { (object::share::<Domain, _>(domain)?, attr.as_ref().ok_or(Errno::INVAL)?) };
+        if cq.is_null() {
+            return Err(Errno::INVAL);
+        }
+        if attr.wait_cond != ffi::FI_CQ_COND_NONE && attr.wait_obj == ffi::FI_WAIT_NONE {
+            log::info!("a wait condition without a wait object");
+            return Err(Errno::INVAL);
+        }
+        let capacity = attr.size.clamp(256, 65_536);
+        let opened = Arc::new(Cq {
+            fid: Cell::new(ffi::fid_cq {
+                fid: object::fid(class::CQ, context, &FI_OPS.0),
+                ops: object::table(&OPS),
+            }),
+            users: AtomicUsize::new(0),
+            format: Format::from_attr(attr.format)?,
+            waiter: Wanted::from_attr(attr.wait_obj)?.open()?,
+            wanted: attr.wait_obj,
+            tells_source: domain.api_version() >= crate::compat::version(1, 20),
+            state: Gate::new(
+                domain.locks(),
+                State {
+                    entries: VecDeque::with_capacity(capacity),
+                    failures: VecDeque::new(),
+                    taken: 0,
+                    endpoints: Vec::new(),
+                    armed: false,
+                    signaled: false,
+                    text: CString::default(),
+                    text_code: 0,
+                },
+            ),
+            domain: Hold::new(domain),
+        });
+        // SAFETY: checked for NULL.
+        unsafe { *cq = object::publish(opened) };
+        Ok(())
+    })
+}
+
+impl Cq {
+    /// Adds a completion.
+    #[inline]
+    pub(crate) fn push(&self, entry: Entry) {
+        let mut state = self.state.enter();
+        state.entries.push_back(entry);
+        if state.armed {
+            self.wake(&mut state);
+        }
+    }
+
+    /// Adds a failure, behind the completions so far.
+    pub(crate) fn fail(&self, mut failure: Failure) {
+        let mut state = self.state.enter();
+        failure.position = state.taken + state.entries.len() as u64;
+        state.failures.push_back(failure);
+        if state.armed {
+            self.wake(&mut state);
+        }
+    }
+
+    fn wake(&self, state: &mut State) {
+        state.armed = false;
+        if let Some(waiter) = &self.waiter {
+            waiter.signal();
+        }
+    }
+
+    /// From now on reading drives this endpoint, and waiting watches its sockets unless a thread
+    /// does.
+    pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
+        if let (Some(waiter), None) = (&self.waiter, self.domain.progress()) {
+            for fd in sockets {
+                waiter.add(*fd)?;
+            }
+        }
+        let mut state = self.state.enter();
+        if !state.endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
+            state.endpoints.push(Arc::clone(endpoint));
+        }
+        Ok(())
+    }
+
+    /// The endpoint closes.
+    pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
+        if let Some(waiter) = &self.waiter {
+            for fd in sockets {
+                waiter.remove(*fd);
+            }
+        }
+        self.state.enter().endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+    }
+
+    /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here.
+    fn progress(&self) {
+        let mut i = 0;
+        loop {
+            // One endpoint per queue is the common case: one clone, one turn.
+            let (endpoint, last) = {
+                let state = self.state.enter();
+                let Some(endpoint) = state.endpoints.get(i) else { return };
+                (Arc::clone(endpoint), i + 1 == state.endpoints.len())
+            };
+            endpoint.progress();
+            if last {
+                return;
+            }
+            i += 1;
+        }
+    }
+
+    /// When one of the endpoints needs a turn by itself.
+    fn next_timeout(&self) -> Option<Time> {
+        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        endpoints.iter().filter_map(|e| e.next_timeout()).min()
+    }
+
+    /// Makes sure that whatever comes from now on wakes the waiter.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when something is there already.
+    pub(crate) fn try_wait(&self) -> Result<()> {
+        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
+        self.progress();
+        if self.domain.progress().is_none() {
+            waiter.arm(self.next_timeout());
+        }
+        let mut state = self.state.enter();
+        if state.entries.is_empty() && state.failures.is_empty() && !state.signaled {
+            waiter.clear();
+            state.armed = true;
+            Ok(())
+        } else {
+            Err(Errno::AGAIN)
+        }
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
+    // SAFETY: libfabric passes the object being closed.
+    boundary::status(|| unsafe { object::retire::<Cq, _>(fid).map(drop) })
+}
+
+unsafe extern "C" fn control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: an open queue, and an argument of the command's type.
+    boundary::status(|| unsafe {
+        let cq: &Cq = object::get(fid)?;
+        wait::control(cq.waiter.as_ref(), cq.wanted, command, arg)
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut ffi::fid_cq) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open queue.
+        let cq: &Cq = unsafe { object::get(cq)? };
+        let waiter = cq.waiter.as_ref().ok_or(Errno::NOSYS)?;
+        let mut state = cq.state.enter();
+        state.signaled = true;
+        state.armed = false;
+        waiter.signal();
+        Ok(())
+    })
+}
+
+/// The sentence behind a `prov_errno`: with peer and cause if it is the failure read last, else the
+/// table's. `err_data` is never followed: applications pass what happened to be in their entry.
+unsafe extern "C" fn strerror(
+    cq: *mut ffi::fid_cq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    boundary::value(c"".as_ptr(), || {
+        // SAFETY: an open queue.
+        let Ok(cq) = (unsafe { object::get::<Cq, _>(cq) }) else { return c"".as_ptr() };
+        let mut state = cq.state.enter();
+        if state.text_code != prov_errno || state.text.is_empty() {
+            let text = fault::row(prov_errno).map_or_else(
+                || std::io::Error::from_raw_os_error(prov_errno).to_string(),
+                |row| format!("{}: {}", row.name, row.text),
+            );
+            state.text = CString::new(text).unwrap_or_default();
+            state.text_code = prov_errno;
+        }
+        if buf.is_null() || len == 0 {
+            return state.text.as_ptr();
+        }
+        // SAFETY: the caller gives `len` bytes.
+        unsafe { boundary::copy_text(&state.text.to_string_lossy(), buf, len) };
+        buf.cast_const()
+    })
+}

@@ -1,0 +1,157 @@
+//! What a completion queue holds, and the four layouts in which it is read.
+
+use core::ffi::c_void;
+
+use crate::errno::{Errno, Result};
+use crate::ffi;
+
+/// A completion: `fi_cq_tagged_entry` and the source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// The operation's context.
+    pub(crate) context: u64,
+    /// FI_SEND, FI_TAGGED and so on.
+    pub(crate) flags: u64,
+    /// Bytes received; for other operations bytes transferred.
+    pub(crate) len: u64,
+    /// Where a received message begins.
+    pub(crate) buf: u64,
+    /// Remote CQ data.
+    pub(crate) data: u64,
+    /// The message's tag.
+    pub(crate) tag: u64,
+    /// Who sent it.
+    pub(crate) source: u64,
+}
+
+/// A failed operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// What a completion would have said, as far as it is known.
+    pub(crate) entry: Entry,
+    /// Bytes that did not fit (FI_ETRUNC).
+    pub(crate) excess: u64,
+    /// The libfabric error.
+    pub(crate) errno: Errno,
+    /// The provider's error.
+    pub(crate) code: i32,
+    /// The whole story, if there is more than the table tells.
+    pub(crate) text: Option<String>,
+    /// Completions that come before it.
+    pub(crate) position: u64,
+}
+
+/// The layout entries are read in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// `fi_cq_entry`.
+    Context,
+    /// `fi_cq_msg_entry`.
+    Msg,
+    /// `fi_cq_data_entry`.
+    Data,
+    /// `fi_cq_tagged_entry`.
+    Tagged,
+}
+
+/// An address of the engine's as a pointer for the application.
+fn pointer(address: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+impl Format {
+    /// Reads a `fi_cq_format`; unspecified is the largest.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for another.
+    pub(super) fn from_attr(format: ffi::fi_cq_format) -> Result<Self> {
+        match format {
+            ffi::FI_CQ_FORMAT_UNSPEC | ffi::FI_CQ_FORMAT_TAGGED => Ok(Self::Tagged),
+            ffi::FI_CQ_FORMAT_CONTEXT => Ok(Self::Context),
+            ffi::FI_CQ_FORMAT_MSG => Ok(Self::Msg),
+            ffi::FI_CQ_FORMAT_DATA => Ok(Self::Data),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Writes `entry` as the `i`-th of the array at `buf`.
+    ///
+    /// # Safety
+    /// The array has room for it.
+    #[inline]
+    pub(super) unsafe fn write(self, buf: *mut c_void, i: usize, entry: &Entry) {
+        let op_context = pointer(entry.context);
+        let (flags, data, tag) = (entry.flags, entry.data, entry.tag);
+        let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise; libfabric's arrays are aligned for their type.
+        unsafe {
+            match self {
+                Self::Context => {
+                    buf.cast::<ffi::fi_cq_entry>().add(i).write(ffi::fi_cq_entry { op_context });
+                }
+                Self::Msg => buf
+                    .cast::<ffi::fi_cq_msg_entry>()
+                    .add(i)
+                    .write(ffi::fi_cq_msg_entry { op_context, flags, len }),
+                Self::Data => {
+                    let buf_field = pointer(entry.buf);
+                    buf.cast::<ffi::fi_cq_data_entry>().add(i).write(ffi::fi_cq_data_entry {
+                        op_context,
+                        flags,
+                        len,
+                        buf: buf_field,
+                        data,
+                    });
+                }
+                Self::Tagged => {
+                    let buf_field = pointer(entry.buf);
+                    buf.cast::<ffi::fi_cq_tagged_entry>().add(i).write(ffi::fi_cq_tagged_entry {
+                        op_context,
+                        flags,
+                        len,
+                        buf: buf_field,
+                        data,
+                        tag,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Failure {
+    /// Writes the failure into the application's `fi_cq_err_entry`, `source` only where it has room.
+    ///
+    /// # Safety
+    /// `out` points to an entry of the 1.17 layout, of the 1.20 layout when `source` is true.
+    pub(super) unsafe fn write(
+        &self,
+        out: *mut crate::compat::CqErrEntry,
+        err_data: &core::ffi::CStr,
+        source: bool,
+    ) {
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise; fields are written one by one, none beyond the layout.
+        unsafe {
+            (*out).op_context = pointer(self.entry.context);
+            (*out).flags = self.entry.flags;
+            (*out).len = size(self.entry.len);
+            (*out).buf = pointer(self.entry.buf);
+            (*out).data = self.entry.data;
+            (*out).tag = self.entry.tag;
+            (*out).olen = size(self.excess);
+            (*out).err = self.errno.0;
+            (*out).prov_errno = self.code;
+            if err_data.is_empty() {
+                // Left alone: oneCCL passes an entry that nobody initialised.
+                (*out).err_data_size = 0;
+            } else {
+                (*out).err_data = err_data.as_ptr().cast_mut().cast();
+                (*out).err_data_size = err_data.count_bytes() + 1;
+            }
+            if source {
+                (*out).src_addr = self.entry.source;
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The domain: one interface, its memory regions, and the progress model of what is opened on it.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicUsize;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::av;
+use crate::boundary;
+use crate::cntr;
+use crate::cq;
+use crate::ep;
+use crate::errno::{Errno, Result};
+use crate::fabric::Fabric;
+use crate::ffi;
+use crate::flags::{class, mr_mode, progress, threading};
+use crate::gate::Gate;
+use crate::info;
+use crate::mr::{self, Regions};
+use crate::nic::{self, Nic};
+use crate::object::{self, Cell, Hold, Object, Process, Table};
+use crate::progress::Progress;
+
+/// `struct fid_domain` and what is behind it.
+#[repr(C)]
+pub(crate) struct Domain {
+    fid: Cell<ffi::fid_domain>,
+    users: AtomicUsize,
+    fabric: Hold<Fabric>,
+    nic: Nic,
+    threading: u32,
+    virtual_addresses: bool,
+    provider_keys: bool,
+    regions: Arc<Gate<Regions>>,
+    progress: Option<Progress>,
+    process: Process,
+}
+
+// SAFETY: the fid is only read after the domain was published; the rest is immutable or guarded.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+// SAFETY: repr(C), and fid_domain is first.
+unsafe impl Object for Domain {
+    type Fid = ffi::fid_domain;
+    const CLASS: usize = class::DOMAIN;
+    fn users(&self) -> &AtomicUsize {
+        &self.users
+    }
+}
+
+static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close));
+
+static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
+    size: size_of::<ffi::fi_ops_domain>(),
+    av_open: Some(av::open),
+    cq_open: Some(cq::open),
+    endpoint: Some(ep::open),
+    scalable_ep: Some(scalable_ep),
+    cntr_open: Some(cntr::open),
+    poll_open: Some(poll_open),
+    stx_ctx: Some(stx_ctx),
+    srx_ctx: Some(srx_ctx),
+    query_atomic: Some(query_atomic),
+    query_collective: Some(query_collective),
+    endpoint2: Some(ep::open2),
+});
+
+/// Opens a domain on the interface that the info names.
+///
+/// # Safety
+/// `info` is NULL or valid.
+///
+/// # Errors
+/// `FI_ENODATA` when that interface is gone.
+pub(crate) unsafe fn open(
+    fabric: Arc<Fabric>,
+    info: *const ffi::fi_info,
+    context: *mut c_void,
+) -> Result<*mut ffi::fid_domain> {
+    // SAFETY: the caller's promise.
+    let chosen = unsafe { info::chosen(info)? };
+    let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
+    let nic = nic::find(chosen.domain_name.as_deref(), ip).ok_or_else(|| {
+        log::warn!("no interface {:?} with address {ip:?}", chosen.domain_name);
+        Errno::NODATA
+    })?;
+    let automatic = chosen.data_progress == progress::AUTO;
+    let basic = chosen.mr_mode == mr_mode::BASIC;
+    let one_thread = chosen.threading == threading::DOMAIN && !automatic;
+    log::info!(
+        "domain {} on {}: threading {}, {} progress, mr_mode {:#x}",
+        nic.name,
+        nic.ip,
+        chosen.threading,
+        if automatic { "automatic" } else { "manual" },
+        chosen.mr_mode
+    );
+    let domain = Arc::new(Domain {
+        fid: Cell::new(ffi::fid_domain {
+            fid: object::fid(class::DOMAIN, context, &FI_OPS.0),
+            ops: object::table(&OPS),
+            mr: object::table(&mr::OPS),
+        }),
+        users: AtomicUsize::new(0),
+        fabric: Hold::new(fabric),
+        threading: if chosen.threading == 0 { threading::SAFE } else { chosen.threading },
+        virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
+        provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
+        regions: Arc::new(Gate::new(!one_thread, Regions::default())),
+        progress: if automatic { Some(Progress::start()?) } else { None },
+        process: Process::current(),
+        nic,
+    });
+    Ok(object::publish(domain))
+}
+
+impl Domain {
+    /// Tells our objects from others'.
+    pub(crate) fn ops() -> *mut ffi::fi_ops {
+        object::table(&FI_OPS)
+    }
+
+    /// The interface's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.nic.name
+    }
+
+    /// The interface.
+    pub(crate) fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    /// The libfabric API version that the application asked for.
+    pub(crate) fn api_version(&self) -> u32 {
+        self.fabric.api_version()
+    }
+
+    /// Whether remote addresses are virtual ones.
+    pub(crate) fn virtual_addresses(&self) -> bool {
+        self.virtual_addresses
+    }
+
+    /// Whether keys are ours to choose.
+    pub(crate) fn provider_keys(&self) -> bool {
+        self.provider_keys
+    }
+
+    /// The memory that peers may access.
+    pub(crate) fn regions(&self) -> &Arc<Gate<Regions>> {
+        &self.regions
+    }
+
+    /// The progress thread, under automatic progress.
+    pub(crate) fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()
+    }
+
+    /// Whether endpoints and queues must exclude other threads: not when the application promises
+    /// that it does (FI_THREAD_DOMAIN, FI_THREAD_COMPLETION) and no thread of ours interferes.
+    pub(crate) fn locks(&self) -> bool {
+        let promised = [threading::DOMAIN, threading::COMPLETION].contains(&self.threading);
+        !promised || self.progress.is_some()
+    }
+
+    /// The process that opened the domain.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
+    /// The address that an endpoint without one of its own binds to.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.nic.ip
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
+    boundary::status(|| {
+        // SAFETY: libfabric passes the object being closed.
+        let domain: Arc<Domain> = unsafe { object::retire(fid)? };
+        if let Some(progress) = &domain.progress
+            && domain.process.is_current()
+        {
+            progress.stop();
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn scalable_ep(
+    _: *mut ffi::fid_domain,
+    _: *mut ffi::fi_info,
+    _: *mut *mut ffi::fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn poll_open(
+    _: *mut ffi::fid_domain,
+    _: *mut ffi::fi_poll_attr,
+    _: *mut *mut ffi::fid_poll,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn stx_ctx(
+    _: *mut ffi::fid_domain,
+    _: *mut ffi::fi_tx_attr,
+    _: *mut *mut ffi::fid_stx,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn srx_ctx(
+    _: *mut ffi::fid_domain,
+    _: *mut ffi::fi_rx_attr,
+    _: *mut *mut ffi::fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn query_atomic(
+    _: *mut ffi::fid_domain,
+    _: ffi::fi_datatype,
+    _: ffi::fi_op,
+    _: *mut ffi::fi_atomic_attr,
+    _: u64,
+) -> c_int {
+    Errno::OPNOTSUPP.code()
+}
+
+unsafe extern "C" fn query_collective(
+    _: *mut ffi::fid_domain,
+    _: ffi::fi_collective_op,
+    _: *mut ffi::fi_collective_attr,
+    _: u64,
+) -> c_int {
+    Errno::NOSYS.code()
+}

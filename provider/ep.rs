@@ -1,0 +1,264 @@
+//! Endpoints (FI_EP_RDM): one engine and one port each.
+
+mod atomic;
+mod bind;
+mod cm;
+mod flow;
+mod machine;
+mod msg;
+mod ops;
+mod options;
+mod peers;
+mod rma;
+mod setup;
+mod tagged;
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use squall_engine::base::Time;
+
+use crate::boundary;
+use crate::domain::Domain;
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, class};
+use crate::gate::{Gate, Inside};
+use crate::info;
+use crate::object::{self, Cell, Hold, Object, Process, Table};
+use crate::stats;
+use bind::Bindings;
+use machine::Core;
+
+/// What the application chose when it opened the endpoint.
+pub(crate) struct Settings {
+    /// The address to bind to; port 0 for any.
+    source: SocketAddr,
+    /// Receives may name their source (FI_DIRECTED_RECV).
+    directed: bool,
+    /// Completions name their source (FI_SOURCE).
+    tells_source: bool,
+    /// Default operation flags of the transmitting side.
+    tx_flags: AtomicU64,
+    /// Default operation flags of the receiving side.
+    rx_flags: AtomicU64,
+    /// FI_OPT_MIN_MULTI_RECV.
+    min_multi_recv: AtomicU64,
+}
+
+/// What is behind the gate.
+pub(crate) struct Inner {
+    bindings: Bindings,
+    /// Present once the endpoint is enabled.
+    core: Option<Box<Core>>,
+}
+
+/// `struct fid_ep` and what is behind it.
+#[repr(C)]
+pub(crate) struct Endpoint {
+    fid: Cell<ffi::fid_ep>,
+    users: AtomicUsize,
+    domain: Hold<Domain>,
+    settings: Settings,
+    inner: Gate<Inner>,
+    number: u32,
+    process: Process,
+    closed: AtomicBool,
+}
+
+// SAFETY: the fid is only read after the endpoint was published; the rest is behind the gate or
+// atomic.
+unsafe impl Send for Endpoint {}
+// SAFETY: as above.
+unsafe impl Sync for Endpoint {}
+
+// SAFETY: repr(C), and fid_ep is first.
+unsafe impl Object for Endpoint {
+    type Fid = ffi::fid_ep;
+    const CLASS: usize = class::EP;
+    fn users(&self) -> &AtomicUsize {
+        &self.users
+    }
+}
+
+static FI_OPS: Table<ffi::fi_ops> =
+    Table(object::fi_ops!(close: close, bind: bind::bind, control: options::control));
+
+static OPS: Table<ffi::fi_ops_ep> = Table(ffi::fi_ops_ep {
+    size: size_of::<ffi::fi_ops_ep>(),
+    cancel: Some(options::cancel),
+    getopt: Some(options::getopt),
+    setopt: Some(options::setopt),
+    tx_ctx: Some(options::tx_ctx),
+    rx_ctx: Some(options::rx_ctx),
+    rx_size_left: Some(options::size_left),
+    tx_size_left: Some(options::size_left),
+});
+
+/// How many endpoints this process opened.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// `fi_endpoint`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut ffi::fid_domain,
+    info: *mut ffi::fi_info,
+    ep: *mut *mut ffi::fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    boundary::status(|| {
+        if ep.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: an open domain and a valid info.
+        let (domain, chosen) =
+            unsafe { (object::share::<Domain, _>(domain)?, info::chosen(info)?) };
+        domain.process().check()?;
+        let source = chosen.source.unwrap_or_else(|| SocketAddr::new(domain.ip(), 0));
+        let caps = if chosen.caps == 0 { info::limits::CAPS } else { chosen.caps };
+        let opened = Arc::new(Endpoint {
+            fid: Cell::new(ffi::fid_ep {
+                fid: object::fid(class::EP, context, &FI_OPS.0),
+                ops: object::table(&OPS),
+                cm: object::table(&cm::OPS),
+                msg: object::table(&msg::OPS),
+                rma: object::table(&rma::OPS),
+                tagged: object::table(&tagged::OPS),
+                atomic: object::table(&atomic::OPS),
+                collective: core::ptr::null_mut(),
+            }),
+            users: AtomicUsize::new(0),
+            settings: Settings {
+                source,
+                directed: caps & flags::DIRECTED_RECV != 0,
+                tells_source: caps & flags::SOURCE != 0,
+                tx_flags: AtomicU64::new(chosen.tx_op_flags),
+                rx_flags: AtomicU64::new(chosen.rx_op_flags),
+                min_multi_recv: AtomicU64::new(64),
+            },
+            inner: Gate::new(domain.locks(), Inner { bindings: Bindings::default(), core: None }),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            process: domain.process(),
+            closed: AtomicBool::new(false),
+            domain: Hold::new(domain),
+        });
+        // SAFETY: checked for NULL.
+        unsafe { *ep = object::publish(opened) };
+        Ok(())
+    })
+}
+
+/// `fi_endpoint2`: flags ask for peer-provider objects, which are not there.
+pub(crate) unsafe extern "C" fn open2(
+    domain: *mut ffi::fid_domain,
+    info: *mut ffi::fi_info,
+    ep: *mut *mut ffi::fid_ep,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if flags != 0 {
+        return Errno::BADFLAGS.code();
+    }
+    // SAFETY: the caller's promises are passed on.
+    unsafe { open(domain, info, ep, context) }
+}
+
+unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
+    boundary::status(|| {
+        // SAFETY: libfabric passes the object being closed.
+        let ep: Arc<Endpoint> = unsafe { object::retire(fid)? };
+        ep.shut();
+        Ok(())
+    })
+}
+
+impl Endpoint {
+    /// Enters the gate of an enabled endpoint.
+    ///
+    /// # Errors
+    /// `FI_ENODEV` in a forked child.
+    #[inline]
+    fn enter(&self) -> Result<Inside<'_, Inner>> {
+        self.process.check()?;
+        Ok(self.inner.enter())
+    }
+
+    /// Moves packets, timers and completions along, unless somebody else is doing it. Whether
+    /// anything happened.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_enter() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        core.as_mut().is_some_and(|core| core.turn(self, bindings))
+    }
+
+    /// When it needs a turn without anything arriving.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        let inner = self.inner.try_enter()?;
+        inner.core.as_ref()?.next_timeout()
+    }
+
+    /// The sockets to watch.
+    pub(crate) fn sockets(&self) -> Vec<i32> {
+        self.inner.enter().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
+    }
+
+    /// Reports the counters, once.
+    pub(crate) fn report(&self) {
+        if let Some(inner) = self.inner.try_enter()
+            && let Some(core) = &inner.core
+            && !self.closed.swap(true, Ordering::AcqRel)
+        {
+            stats::report(self.number, &core.statistics());
+        }
+    }
+
+    /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
+    fn shut(&self) {
+        stats::forget(self);
+        if let Some(progress) = self.domain.progress() {
+            progress.detach(self);
+        }
+        let sockets = if self.process.is_current() { self.sockets() } else { Vec::new() };
+        if self.process.is_current() {
+            self.linger();
+            self.report();
+        }
+        let mut inner = self.inner.enter();
+        let Inner { bindings, core } = &mut *inner;
+        *core = None;
+        bindings.detach(self, &sockets);
+    }
+
+    /// Gives what was sent a chance to be acknowledged, and the peers a close.
+    fn linger(&self) {
+        let start = crate::clock::now();
+        loop {
+            let mut inner = self.inner.enter();
+            let Inner { bindings, core } = &mut *inner;
+            let Some(core) = core.as_mut() else { return };
+            core.turn(self, bindings);
+            if core.farewell(start) {
+                return;
+            }
+            drop(inner);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The iovecs of a call.
+///
+/// # Safety
+/// `iov` points to `count` iovecs, or `count` is 0.
+pub(crate) unsafe fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
+    if count == 0 || iov.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(iov, count) }
+}

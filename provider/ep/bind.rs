@@ -1,0 +1,188 @@
+//! What an endpoint is bound to: its address vector, queues and counters.
+
+use core::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use squall_engine::OpKind;
+
+use super::{Endpoint, Inner};
+use crate::av::Av;
+use crate::boundary;
+use crate::cntr::Cntr;
+use crate::cq::{Cq, Entry};
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, class};
+use crate::object::{self, Hold};
+
+/// One direction's completion queue.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) cq: Option<Hold<Cq>>,
+    /// FI_SELECTIVE_COMPLETION: only operations that ask for it complete visibly.
+    pub(super) selective: bool,
+}
+
+/// Everything bound.
+#[derive(Default)]
+pub(super) struct Bindings {
+    pub(super) av: Option<Hold<Av>>,
+    pub(super) tx: Queue,
+    pub(super) rx: Queue,
+    eq: Option<Hold<Eq>>,
+    send: Option<Hold<Cntr>>,
+    recv: Option<Hold<Cntr>>,
+    read: Option<Hold<Cntr>>,
+    write: Option<Hold<Cntr>>,
+}
+
+impl Queue {
+    /// Whether an operation with these flags leaves an entry.
+    #[inline]
+    pub(super) fn shows(&self, op_flags: u64) -> bool {
+        self.cq.is_some() && (!self.selective || op_flags & flags::COMPLETION != 0)
+    }
+}
+
+impl Bindings {
+    /// Whether anything could be told about operations.
+    pub(super) fn observable(&self) -> bool {
+        self.tx.cq.is_some()
+            || self.rx.cq.is_some()
+            || [&self.send, &self.recv, &self.read, &self.write].iter().any(|c| c.is_some())
+    }
+
+    /// The counter of an operation.
+    #[inline]
+    pub(super) fn counter(&self, kind: OpKind) -> Option<&Cntr> {
+        let cntr = match kind {
+            OpKind::Send => &self.send,
+            OpKind::Recv => &self.recv,
+            OpKind::Read => &self.read,
+            OpKind::Write => &self.write,
+            OpKind::RemoteWrite => &None,
+        };
+        cntr.as_ref().map(|c| &***c)
+    }
+
+    /// The queue of an operation.
+    #[inline]
+    pub(super) fn queue(&self, kind: OpKind) -> Option<&Cq> {
+        let queue = match kind {
+            OpKind::Send | OpKind::Read | OpKind::Write => &self.tx,
+            OpKind::Recv | OpKind::RemoteWrite => &self.rx,
+        };
+        queue.cq.as_ref().map(|c| &***c)
+    }
+
+    /// Shows a transmit completion that needs no engine: an inject's.
+    pub(super) fn show(&self, context: *mut c_void, flags: u64) {
+        if let Some(cq) = &self.tx.cq {
+            cq.push(Entry {
+                context: context.expose_provenance() as u64,
+                flags,
+                len: 0,
+                buf: 0,
+                data: 0,
+                tag: 0,
+                source: flags::ADDR_UNSPEC,
+            });
+        }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &Hold<Cntr>> {
+        [&self.send, &self.recv, &self.read, &self.write].into_iter().flatten()
+    }
+
+    /// From now on reading the queues and counters drives the endpoint.
+    pub(super) fn attach(&self, ep: &Arc<Endpoint>, sockets: &[i32]) -> Result<()> {
+        for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
+            cq.attach(ep, sockets)?;
+        }
+        self.counters().try_for_each(|cntr| cntr.attach(ep, sockets))
+    }
+
+    /// The endpoint closes: forgets everything, and is forgotten.
+    pub(super) fn detach(&mut self, ep: &Endpoint, sockets: &[i32]) {
+        for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
+            cq.detach(ep, sockets);
+        }
+        for cntr in self.counters() {
+            cntr.detach(ep, sockets);
+        }
+        *self = Self::default();
+    }
+}
+
+/// `fi_ep_bind`.
+pub(super) unsafe extern "C" fn bind(
+    fid: *mut ffi::fid,
+    other: *mut ffi::fid,
+    flags: u64,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: open objects.
+        let (ep, class) = unsafe {
+            (object::share::<Endpoint, _>(fid)?, other.as_ref().ok_or(Errno::INVAL)?.fclass)
+        };
+        let mut inner = ep.enter()?;
+        let Inner { bindings, core } = &mut *inner;
+        // SAFETY: the class was read from the object itself.
+        unsafe {
+            match class {
+                class::CQ => queue(bindings, object::share(other)?, flags)?,
+                class::CNTR => counter(bindings, object::share(other)?, flags)?,
+                class::AV => bindings.av = Some(Hold::new(object::share(other)?)),
+                class::EQ => bindings.eq = Some(Hold::new(object::share(other)?)),
+                _ => return Err(Errno::NOSYS),
+            }
+        }
+        // Binding after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
+        if let Some(core) = core {
+            bindings.attach(&ep, &core.sockets())?;
+        }
+        Ok(())
+    })
+}
+
+fn queue(bindings: &mut Bindings, cq: Arc<Cq>, flags: u64) -> Result<()> {
+    let known = flags::TRANSMIT | flags::RECV | flags::SELECTIVE_COMPLETION;
+    if flags & !known != 0 || flags & (flags::TRANSMIT | flags::RECV) == 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    let selective = flags & flags::SELECTIVE_COMPLETION != 0;
+    let both = [(flags::TRANSMIT, &mut bindings.tx), (flags::RECV, &mut bindings.rx)];
+    for (bit, queue) in both {
+        if flags & bit != 0 {
+            if queue.cq.is_some() {
+                return Err(Errno::INVAL);
+            }
+            *queue = Queue { cq: Some(Hold::new(Arc::clone(&cq))), selective };
+        }
+    }
+    Ok(())
+}
+
+fn counter(bindings: &mut Bindings, cntr: Arc<Cntr>, flags: u64) -> Result<()> {
+    if flags & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0 {
+        log::info!("counting remote operations needs FI_RMA_EVENT, which is not offered");
+        return Err(Errno::NOSYS);
+    }
+    let known = flags::SEND | flags::RECV | flags::READ | flags::WRITE;
+    if flags & !known != 0 || flags & known == 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    let each = [
+        (flags::SEND, &mut bindings.send),
+        (flags::RECV, &mut bindings.recv),
+        (flags::READ, &mut bindings.read),
+        (flags::WRITE, &mut bindings.write),
+    ];
+    for (bit, slot) in each {
+        if flags & bit != 0 {
+            *slot = Some(Hold::new(Arc::clone(&cntr)));
+        }
+    }
+    Ok(())
+}

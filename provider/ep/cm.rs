@@ -1,0 +1,87 @@
+//! `fi_getname` and the connection calls that an RDM endpoint does not have.
+
+use core::ffi::{c_int, c_void};
+
+use super::Endpoint;
+use crate::av;
+use crate::boundary;
+use crate::errno::Errno;
+use crate::ffi;
+use crate::object::{self, Table};
+
+pub(super) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
+    size: size_of::<ffi::fi_ops_cm>(),
+    setname: Some(setname),
+    getname: Some(getname),
+    getpeer: Some(getpeer),
+    connect: Some(connect),
+    listen: Some(listen),
+    accept: Some(accept),
+    reject: Some(reject),
+    shutdown: Some(shutdown),
+    join: Some(join),
+});
+
+/// The endpoint's address; -FI_ETOOSMALL with the length needed when the buffer is too short.
+unsafe extern "C" fn getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open endpoint.
+        let ep: &Endpoint = unsafe { object::get(fid)? };
+        let inner = ep.enter()?;
+        let core = inner.core.as_ref().ok_or(Errno::OPBADSTATE)?;
+        // SAFETY: the caller gives `*addrlen` bytes at `addr`.
+        if unsafe { av::give(&core.local(), addr, addrlen)? } {
+            Ok(())
+        } else {
+            Err(Errno::TOOSMALL)
+        }
+    })
+}
+
+unsafe extern "C" fn setname(_: ffi::fid_t, _: *mut c_void, _: usize) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn getpeer(_: *mut ffi::fid_ep, _: *mut c_void, _: *mut usize) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn connect(
+    _: *mut ffi::fid_ep,
+    _: *const c_void,
+    _: *const c_void,
+    _: usize,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn listen(_: *mut ffi::fid_pep) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn accept(_: *mut ffi::fid_ep, _: *const c_void, _: usize) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn reject(
+    _: *mut ffi::fid_pep,
+    _: ffi::fid_t,
+    _: *const c_void,
+    _: usize,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn shutdown(_: *mut ffi::fid_ep, _: u64) -> c_int {
+    Errno::NOSYS.code()
+}
+
+unsafe extern "C" fn join(
+    _: *mut ffi::fid_ep,
+    _: *const c_void,
+    _: u64,
+    _: *mut *mut ffi::fid_mc,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}

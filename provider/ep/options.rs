@@ -1,0 +1,228 @@
+//! Enabling, options, cancelling.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use super::machine::Core;
+use super::ops::context_of;
+use super::{Endpoint, Inner, setup};
+use crate::boundary;
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags;
+use crate::info;
+use crate::object;
+use crate::stats;
+
+// Endpoint options by number: the later ones are not in 1.17's headers.
+const MIN_MULTI_RECV: c_int = 0;
+const TX_SIZE: c_int = 6;
+const RX_SIZE: c_int = 7;
+const FI_HMEM_P2P: c_int = 8;
+const CUDA_API_PERMITTED: c_int = 10;
+const SHARED_MEMORY_PERMITTED: c_int = 11;
+const MAX_MSG_SIZE: c_int = 12;
+const MAX_TAGGED_SIZE: c_int = 13;
+const MAX_RMA_SIZE: c_int = 14;
+const INJECT_MSG_SIZE: c_int = 16;
+const INJECT_TAGGED_SIZE: c_int = 17;
+const INJECT_RMA_SIZE: c_int = 18;
+
+/// `fi_control`: FI_ENABLE and the default operation flags.
+pub(super) unsafe extern "C" fn control(
+    fid: *mut ffi::fid,
+    command: c_int,
+    arg: *mut c_void,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open endpoint.
+        let ep: Arc<Endpoint> = unsafe { object::share(fid)? };
+        match u32::try_from(command) {
+            Ok(ffi::FI_ENABLE) => ep.enable(),
+            Ok(ffi::FI_GETOPSFLAG) => {
+                // SAFETY: the command's argument is a uint64 that says which side.
+                let which = unsafe { arg.cast::<u64>().as_mut() }.ok_or(Errno::INVAL)?;
+                *which = match *which & (flags::TRANSMIT | flags::RECV) {
+                    flags::TRANSMIT => ep.tx_flags(),
+                    flags::RECV => ep.rx_flags(),
+                    _ => return Err(Errno::INVAL),
+                };
+                Ok(())
+            }
+            Ok(ffi::FI_SETOPSFLAG) => {
+                // SAFETY: as above.
+                let value = unsafe { arg.cast::<u64>().as_ref() }.ok_or(Errno::INVAL)?;
+                let (slot, known) = match *value & (flags::TRANSMIT | flags::RECV) {
+                    flags::TRANSMIT => (&ep.settings.tx_flags, info::limits::TX_OP_FLAGS),
+                    flags::RECV => (&ep.settings.rx_flags, info::limits::RX_OP_FLAGS),
+                    _ => return Err(Errno::INVAL),
+                };
+                let given = *value & !(flags::TRANSMIT | flags::RECV);
+                if given & !known != 0 {
+                    return Err(Errno::BADFLAGS);
+                }
+                slot.store(given, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    })
+}
+
+impl Endpoint {
+    /// `fi_enable`. A second time it does nothing.
+    fn enable(self: &Arc<Self>) -> Result<()> {
+        let mut inner = self.enter()?;
+        let Inner { bindings, core } = &mut *inner;
+        if core.is_some() {
+            return Ok(());
+        }
+        if bindings.av.is_none() {
+            log::warn!("fi_enable: no address vector is bound");
+            return Err(Errno::NOAV);
+        }
+        if !bindings.observable() {
+            log::warn!("fi_enable: neither a completion queue nor a counter is bound");
+            return Err(Errno::NOCQ);
+        }
+        let opened = setup::open(&self.domain, self.settings.source, self.number)?;
+        let new = Core::new(opened, Arc::clone(self.domain.regions()));
+        let sockets = new.sockets();
+        bindings.attach(self, &sockets)?;
+        *core = Some(Box::new(new));
+        drop(inner);
+        stats::remember(self);
+        if let Some(progress) = self.domain.progress() {
+            progress.attach(self, &sockets)?;
+        }
+        Ok(())
+    }
+}
+
+/// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
+pub(super) unsafe extern "C" fn cancel(fid: ffi::fid_t, context: *mut c_void) -> isize {
+    boundary::transfer(|| {
+        // SAFETY: an open endpoint.
+        let ep: &Endpoint = unsafe { object::get(fid)? };
+        let mut inner = ep.enter()?;
+        let Inner { bindings, core } = &mut *inner;
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        if !core.engine.cancel(context_of(context)) {
+            return Err(Errno::NOENT);
+        }
+        core.complete(ep, bindings);
+        Ok(())
+    })
+}
+
+fn size(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// The value of a read-only size option.
+fn limit(option: c_int) -> Option<usize> {
+    match option {
+        TX_SIZE | RX_SIZE => Some(info::queue_size()),
+        MAX_MSG_SIZE | MAX_TAGGED_SIZE | MAX_RMA_SIZE => Some(info::limits::MAX_MSG_SIZE),
+        INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(size(info::inject_size())),
+        _ => None,
+    }
+}
+
+pub(super) unsafe extern "C" fn getopt(
+    fid: ffi::fid_t,
+    level: c_int,
+    option: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open endpoint, and NULL or a valid length.
+        let (ep, len) =
+            unsafe { (object::get::<Endpoint, _>(fid)?, len.as_mut().ok_or(Errno::INVAL)?) };
+        if level != 0 {
+            return Err(Errno::NOPROTOOPT);
+        }
+        let found = match option {
+            MIN_MULTI_RECV => size(ep.settings.min_multi_recv.load(Ordering::Relaxed)),
+            _ => limit(option).ok_or(Errno::NOPROTOOPT)?,
+        };
+        let room = core::mem::replace(len, size_of::<usize>());
+        if room < size_of::<usize>() || value.is_null() {
+            return Err(Errno::TOOSMALL);
+        }
+        // SAFETY: room for a size_t was just checked.
+        unsafe { value.cast::<usize>().write_unaligned(found) };
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn setopt(
+    fid: ffi::fid_t,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open endpoint.
+        let ep: &Endpoint = unsafe { object::get(fid)? };
+        if level != 0 {
+            return Err(Errno::NOPROTOOPT);
+        }
+        let number = || {
+            if value.is_null() || len != size_of::<usize>() {
+                return Err(Errno::INVAL);
+            }
+            // SAFETY: the option is a size_t of the length given.
+            Ok(unsafe { value.cast::<usize>().read_unaligned() })
+        };
+        match option {
+            MIN_MULTI_RECV => {
+                ep.settings.min_multi_recv.store(number()? as u64, Ordering::Relaxed);
+                Ok(())
+            }
+            // There is no device memory and no shared memory here, so these permissions change
+            // nothing; NCCL's plugins set them all the same.
+            SHARED_MEMORY_PERMITTED => Ok(()),
+            FI_HMEM_P2P | CUDA_API_PERMITTED => Err(Errno::OPNOTSUPP),
+            _ => match limit(option) {
+                Some(have) if number()? <= have => Ok(()),
+                Some(_) => Err(Errno::INVAL),
+                None => Err(Errno::NOPROTOOPT),
+            },
+        }
+    })
+}
+
+pub(super) unsafe extern "C" fn size_left(ep: *mut ffi::fid_ep) -> isize {
+    boundary::sized(|| {
+        // SAFETY: an open endpoint.
+        let ep: &Endpoint = unsafe { object::get(ep)? };
+        if ep.enter()?.core.is_none() {
+            return Err(Errno::OPBADSTATE);
+        }
+        Ok(info::queue_size())
+    })
+}
+
+pub(super) unsafe extern "C" fn tx_ctx(
+    _: *mut ffi::fid_ep,
+    _: c_int,
+    _: *mut ffi::fi_tx_attr,
+    _: *mut *mut ffi::fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+pub(super) unsafe extern "C" fn rx_ctx(
+    _: *mut ffi::fid_ep,
+    _: c_int,
+    _: *mut ffi::fi_rx_attr,
+    _: *mut *mut ffi::fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}

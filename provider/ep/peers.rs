@@ -1,0 +1,80 @@
+//! The endpoint's cache between `fi_addr_t` and the engine's peers, both ways.
+
+use squall_engine::{Engine, PeerId};
+
+use crate::av::Av;
+use crate::errno::{Errno, Result};
+use crate::flags::ADDR_UNSPEC;
+
+/// No peer cached.
+const NONE: u32 = u32::MAX;
+
+/// Valid for one generation of the address vector.
+#[derive(Default)]
+pub(super) struct Peers {
+    generation: u64,
+    /// By fi_addr: the peer.
+    by_addr: Vec<u32>,
+    /// By peer: the fi_addr.
+    by_peer: Vec<u64>,
+}
+
+impl Peers {
+    #[inline]
+    fn refresh(&mut self, av: &Av) {
+        let generation = av.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.by_addr.clear();
+            self.by_peer.clear();
+        }
+    }
+
+    /// The peer behind a `fi_addr_t`.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when nothing was inserted there.
+    #[inline]
+    pub(super) fn peer(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64) -> Result<PeerId> {
+        self.refresh(av);
+        let at = usize::try_from(fi_addr).map_err(|_| Errno::INVAL)?;
+        match self.by_addr.get(at) {
+            Some(&id) if id != NONE => Ok(PeerId(id)),
+            _ => self.look_up(av, engine, fi_addr, at),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64, at: usize) -> Result<PeerId> {
+        let addr = av.addresses().get(fi_addr).ok_or_else(|| {
+            log::warn!(
+                "fi_addr {fi_addr} was never inserted into the address vector, or is removed"
+            );
+            Errno::INVAL
+        })?;
+        let peer = engine.peer(addr);
+        if self.by_addr.len() <= at {
+            self.by_addr.resize(at + 1, NONE);
+        }
+        self.by_addr[at] = peer.0;
+        Ok(peer)
+    }
+
+    /// The `fi_addr_t` of a peer; FI_ADDR_NOTAVAIL when it is not in the address vector.
+    #[inline]
+    pub(super) fn fi_addr(&mut self, av: &Av, engine: &Engine, peer: PeerId) -> u64 {
+        self.refresh(av);
+        let at = peer.0 as usize;
+        if let Some(&fi_addr) = self.by_peer.get(at)
+            && fi_addr != ADDR_UNSPEC
+        {
+            return fi_addr;
+        }
+        let fi_addr = av.addresses().index_of(&engine.peer_addr(peer));
+        if self.by_peer.len() <= at {
+            self.by_peer.resize(at + 1, ADDR_UNSPEC);
+        }
+        self.by_peer[at] = fi_addr;
+        fi_addr
+    }
+}

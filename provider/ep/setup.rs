@@ -1,0 +1,229 @@
+//! Opening an endpoint: the parameters become the configuration of port, contexts and engine.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+use squall_engine::base::{Rng, Span};
+use squall_engine::cc::{ConfigError, NsccConfig, PathsConfig, SenderConfig};
+use squall_engine::reliability::{self, LossDetection, NOMINAL_OVERHEAD};
+use squall_engine::wire::crc::CRC_LEN;
+use squall_engine::{Config, Engine};
+use squall_net::{Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig, UdpPort};
+
+use super::machine::Opened;
+use crate::domain::Domain;
+use crate::errno::{Errno, Result};
+use crate::info;
+use crate::nic::Nic;
+use crate::param::{Balancing, Congestion, Loss, Params, params};
+
+/// The UDP port assigned to Ultra Ethernet.
+const UET_PORT: u16 = 4793;
+/// Largest packet chosen without being asked: four of them fill a train of 64 KiB.
+const LARGEST_AUTO: usize = 16_376;
+/// Smallest packet that leaves room for headers and an injected message.
+const SMALLEST: usize = 576;
+
+/// Random bits from the system.
+fn entropy() -> u64 {
+    let mut bits = 0u64;
+    // SAFETY: eight bytes to fill. Should the kernel refuse, the clock below still tells instances
+    // apart.
+    let got = unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) };
+    if got == 8 { bits } else { crate::clock::now().0 ^ u64::from(std::process::id()) << 40 }
+}
+
+/// Opens port and engine of an endpoint that shall live at `source`.
+pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<Opened> {
+    let params = params();
+    let mut source = source;
+    if source.ip().is_unspecified() {
+        source.set_ip(domain.ip());
+    }
+    let nic = domain.nic();
+    let (port, local, config) = bind(params, scoped(source, nic))?;
+    let v6 = local.is_ipv6();
+    let packet = packet_size(params, nic, v6);
+    let trailer = if params.crc { CRC_LEN } else { 0 };
+    let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
+    let seed = entropy();
+    let pdc = contexts(params, nic, max_packet, seed).map_err(|error| {
+        log::warn!("parameters of squall that do not go together: {error}");
+        Errno::INVAL
+    })?;
+    let engine = Engine::new(messages(params, max_packet, local.port(), seed), pdc);
+    log::info!(
+        "endpoint {number} at {local} on {}: packets of {packet} bytes, {} paths, cc {:?}, lb {:?}",
+        nic.name,
+        params.paths,
+        params.cc,
+        params.lb
+    );
+    let dscp_trimmed = (params.trimming || params.fault.contains("trim"))
+        .then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
+    let port = wrap(params, port, &config, number)?;
+    Ok(Opened { engine, port, local, crc: params.crc, dscp_trimmed })
+}
+
+/// A link-local IPv6 address needs its interface.
+fn scoped(source: SocketAddr, nic: &Nic) -> SocketAddr {
+    match source.ip() {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            SocketAddr::V6(SocketAddrV6::new(ip, source.port(), 0, nic.index))
+        }
+        _ => source,
+    }
+}
+
+/// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
+fn bind(params: &Params, source: SocketAddr) -> Result<(UdpPort, SocketAddr, PortConfig)> {
+    let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
+    let bytes = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
+    let mut config = PortConfig {
+        bind: source,
+        paths: u16::try_from(params.paths).unwrap_or(u16::MAX),
+        source_ports: params.source_ports.clone(),
+        rcvbuf: bytes(params.rcvbuf),
+        sndbuf: bytes(params.sndbuf),
+        gso: params.gso,
+        gro: params.gro,
+        dscp_data: byte(params.dscp_data),
+        dscp_control: byte(params.dscp_control),
+        dscp_trimmed: byte(params.dscp_trimmed),
+        ecn: params.ecn,
+        train: params.train as usize,
+        ..PortConfig::default()
+    };
+    let wanted = u16::try_from(params.port).unwrap_or(0);
+    let tries: &[u16] = match (source.port(), wanted) {
+        (0, 0) => &[UET_PORT, 0],
+        (0, port) => &[port],
+        (port, _) => &[port],
+    };
+    let mut last = None;
+    for port in tries {
+        config.bind.set_port(*port);
+        match UdpPort::open(&config) {
+            Ok((port, report)) => {
+                log::info!("{report}");
+                for warning in &report.warnings {
+                    log::warn!("{warning}");
+                }
+                let local = report.local;
+                return Ok((port, local, config));
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+    log::warn!("cannot open an endpoint at {}: {error}", config.bind);
+    Err(error.into())
+}
+
+/// Puts fault injection and capture round the socket, where asked for. The capture shows what the
+/// transport sees, faults included.
+fn wrap(
+    params: &Params,
+    socket: UdpPort,
+    config: &PortConfig,
+    number: u32,
+) -> Result<Box<dyn Port + Send>> {
+    let mut port: Box<dyn Port + Send> = Box::new(socket);
+    if !params.fault.is_empty() {
+        let spec: FaultSpec = params.fault.parse().map_err(|error| {
+            log::warn!("FI_SQUALL_FAULT: {error}");
+            Errno::INVAL
+        })?;
+        log::warn!("FI_SQUALL_FAULT={}: this endpoint damages its own traffic", params.fault);
+        port = Box::new(Fault::new(port, spec, config));
+    }
+    if !params.pcap.is_empty() {
+        let spec: PcapSpec = params.pcap.parse().map_err(|error| {
+            log::warn!("FI_SQUALL_PCAP: {error}");
+            Errno::INVAL
+        })?;
+        let capture = Pcap::create(port, &spec, number as usize, config).map_err(|error| {
+            log::warn!("FI_SQUALL_PCAP={}: {error}", params.pcap);
+            Errno::from(error)
+        })?;
+        log::info!("capturing into {}", capture.path().display());
+        port = Box::new(capture);
+    }
+    Ok(port)
+}
+
+/// Largest UDP payload of a packet.
+fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
+    let limit = UdpPort::payload_limit(nic.mtu, v6);
+    let asked = params.mtu.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    if let Some(asked) = asked
+        && !(SMALLEST..=limit).contains(&asked)
+    {
+        log::warn!("FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
+    }
+    asked.unwrap_or(LARGEST_AUTO).clamp(SMALLEST, limit.max(SMALLEST))
+}
+
+/// The packet delivery contexts' configuration.
+fn contexts(
+    params: &Params,
+    nic: &Nic,
+    max_packet: u32,
+    seed: u64,
+) -> core::result::Result<reliability::Config, ConfigError> {
+    let nominal = max_packet + NOMINAL_OVERHEAD;
+    let rtt = params.base_rtt();
+    let sender = match params.cc {
+        Congestion::Nscc => {
+            let mut nscc =
+                NsccConfig::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming);
+            nscc.min_base_rtt = rtt;
+            nscc.min_max_wnd = params.min_window.unwrap_or(1 << 20);
+            SenderConfig::nscc(nscc)?
+        }
+        Congestion::None => SenderConfig::fixed(u64::MAX),
+    };
+    let paths = u16::try_from(params.paths).unwrap_or(u16::MAX);
+    let paths = match params.lb {
+        Balancing::Reps => PathsConfig::reps(paths)?,
+        Balancing::Oblivious => PathsConfig::oblivious(paths)?,
+        Balancing::Single => PathsConfig::single(paths)?,
+    };
+    let defaults = reliability::Config::new(max_packet, sender, paths, seed);
+    let deadline = params.deadline.unwrap_or(defaults.contact_deadline);
+    let rto_min = params.rto_min.unwrap_or(Span::millis(5));
+    let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
+    Ok(reliability::Config {
+        recv_window_packets: window,
+        ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
+        rto_min,
+        rto_init: defaults.rto_init.max(rto_min),
+        contact_deadline: deadline,
+        progress_deadline: deadline,
+        idle_close: params.idle_close.unwrap_or(defaults.idle_close),
+        loss: LossDetection {
+            out_of_order: matches!(params.loss, Loss::All | Loss::Order),
+            probe: matches!(params.loss, Loss::All | Loss::Probe),
+        },
+        trim_enabled: params.trimming,
+        train_packets: u16::try_from(params.train).unwrap_or(defaults.train_packets),
+        ..defaults
+    })
+}
+
+/// The message layer's configuration.
+fn messages(params: &Params, max_packet: u32, port: u16, seed: u64) -> Config {
+    let mut rng = Rng::new(seed);
+    Config {
+        max_packet,
+        inject_size: u32::try_from(info::inject_size()).unwrap_or(256),
+        rendezvous_threshold: params.eager_size.unwrap_or(64 << 10),
+        unexpected_bytes: info::buffered() as u64,
+        max_outstanding: params.outstanding,
+        port,
+        epoch: u16::try_from(rng.next_u64() & 0xFFFF).unwrap_or(0),
+        job_id: params.job,
+        seed: rng.next_u64(),
+        ..Config::default()
+    }
+}

@@ -1,0 +1,70 @@
+//! libfabric's error numbers as a type: functions inside the provider return
+//! `Result<T, Errno>`, the boundary turns that into `-FI_E...`.
+
+use crate::ffi;
+
+/// A positive libfabric error number (`FI_E...`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub(crate) i32);
+
+/// The provider's result type.
+pub(crate) type Result<T> = core::result::Result<T, Errno>;
+
+macro_rules! errnos {
+    ($($name:ident = $ffi:ident;)*) => {
+        impl Errno {
+            $(
+                #[doc = concat!("`", stringify!($ffi), "`.")]
+                pub(crate) const $name: Self = Self(ffi::$ffi as i32);
+            )*
+        }
+    };
+}
+
+errnos! {
+    AGAIN = FI_EAGAIN;
+    NOMEM = FI_ENOMEM;
+    BUSY = FI_EBUSY;
+    INVAL = FI_EINVAL;
+    NOSYS = FI_ENOSYS;
+    NODATA = FI_ENODATA;
+    NOMSG = FI_ENOMSG;
+    MSGSIZE = FI_EMSGSIZE;
+    NOPROTOOPT = FI_ENOPROTOOPT;
+    OPNOTSUPP = FI_EOPNOTSUPP;
+    TIMEDOUT = FI_ETIMEDOUT;
+    CANCELED = FI_ECANCELED;
+    INTR = FI_EINTR;
+    NODEV = FI_ENODEV;
+    NOENT = FI_ENOENT;
+    ACCES = FI_EACCES;
+    IO = FI_EIO;
+    CONNRESET = FI_ECONNRESET;
+    CONNABORTED = FI_ECONNABORTED;
+    HOSTUNREACH = FI_EHOSTUNREACH;
+    REMOTEIO = FI_EREMOTEIO;
+    KEYREJECTED = FI_EKEYREJECTED;
+    OTHER = FI_EOTHER;
+    TOOSMALL = FI_ETOOSMALL;
+    OPBADSTATE = FI_EOPBADSTATE;
+    AVAIL = FI_EAVAIL;
+    BADFLAGS = FI_EBADFLAGS;
+    NOCQ = FI_ENOCQ;
+    TRUNC = FI_ETRUNC;
+    NOKEY = FI_ENOKEY;
+    NOAV = FI_ENOAV;
+}
+
+impl Errno {
+    /// The value a libfabric call returns: `-FI_E...`.
+    pub(crate) const fn code(self) -> i32 {
+        -self.0
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    /// libfabric's numbers below 256 are the system's.
+    fn from(error: std::io::Error) -> Self {
+        error.raw_os_error().map_or(Self::OTHER, Self)
+    }
+}

@@ -1,0 +1,159 @@
+//! Every way an operation can fail, in one table: the libfabric error, the provider's own number
+//! (`prov_errno`), its name, and what to do about it. `fi_cq_strerror` and the manual read it.
+
+use std::net::SocketAddr;
+
+use squall_engine::wire::ReturnCode;
+use squall_engine::{OpError, Trouble};
+
+use crate::errno::Errno;
+
+/// One row.
+pub(crate) struct Row {
+    /// `prov_errno`.
+    pub(crate) code: i32,
+    /// Short name.
+    pub(crate) name: &'static str,
+    /// The libfabric error.
+    pub(crate) errno: Errno,
+    /// What happened and what to do.
+    pub(crate) text: &'static str,
+}
+
+macro_rules! faults {
+    ($($name:ident = $code:literal, $errno:ident, $text:literal;)*) => {
+        /// What went wrong.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Fault {
+            $(#[doc = $text] $name = $code,)*
+        }
+
+        /// The rows, by rising code.
+        pub(crate) const TABLE: &[Row] = &[
+            $(Row {
+                code: $code,
+                name: stringify!($name),
+                errno: Errno::$errno,
+                text: $text,
+            },)*
+        ];
+    };
+}
+
+faults! {
+    Truncated = 1, TRUNC,
+        "the message was longer than the receive buffer; the rest of it is lost. Post a larger \
+         buffer, or look at the length first (FI_PEEK)";
+    Cancelled = 2, CANCELED,
+        "the operation was cancelled by fi_cancel";
+    NoMessage = 3, NOMSG,
+        "no message that matches has arrived yet";
+    Unreachable = 4, HOSTUNREACH,
+        "the peer never answered. Is the process there still running, is its UDP port open in every \
+         firewall, does a route lead there? FI_SQUALL_IFACE selects another interface, \
+         FI_SQUALL_DEADLINE a longer wait";
+    TimedOut = 5, TIMEDOUT,
+        "the peer answered before, then fell silent: its process or host died, or nothing calls \
+         libfabric there and progress is manual. FI_SQUALL_DEADLINE sets how long to wait";
+    PeerRestarted = 6, CONNRESET,
+        "another process now owns the peer's address: what was in flight to the old one is lost";
+    Closed = 7, CONNABORTED,
+        "the peer closed its endpoint or refused the connection context";
+    BadKey = 8, KEYREJECTED,
+        "no memory region of the target has this key: it was never registered there, is closed \
+         already, or belongs to another domain";
+    OutOfRange = 9, ACCES,
+        "the range is not inside the target's memory region. Without FI_MR_VIRT_ADDR remote addresses \
+         are offsets from the region's start";
+    Permission = 10, ACCES,
+        "the target's memory region was registered without the access that was asked for \
+         (FI_REMOTE_READ or FI_REMOTE_WRITE)";
+    Refused = 11, REMOTEIO,
+        "the target refused the operation";
+    WrongJob = 12, ACCES,
+        "the target belongs to another job (FI_SQUALL_JOB)";
+}
+
+/// Every row, then what is none of them.
+pub(crate) fn row(code: i32) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.code == code)
+}
+
+impl Fault {
+    /// The row.
+    pub(crate) fn row(self) -> &'static Row {
+        match row(self as i32) {
+            Some(row) => row,
+            None => unreachable!("every variant has a row, both from one macro"),
+        }
+    }
+
+    /// The fault behind an engine's error.
+    pub(crate) fn of(error: OpError) -> Self {
+        match error {
+            OpError::Truncated { .. } => Self::Truncated,
+            OpError::Cancelled => Self::Cancelled,
+            OpError::NoMessage => Self::NoMessage,
+            OpError::Unreachable => Self::Unreachable,
+            OpError::TimedOut => Self::TimedOut,
+            OpError::PeerRestarted => Self::PeerRestarted,
+            OpError::Closed => Self::Closed,
+            OpError::Remote(code) => Self::remote(code),
+        }
+    }
+
+    /// The fault behind an SES return code (UE 1.0 table 3-17).
+    fn remote(code: ReturnCode) -> Self {
+        let _ = code;
+        Self::Refused
+    }
+}
+
+/// The sentence a user reads: row, peer, own address, and what ICMP last said.
+pub(crate) fn describe(
+    error: OpError,
+    peer: Option<SocketAddr>,
+    local: SocketAddr,
+    trouble: Option<Trouble>,
+) -> String {
+    let row = Fault::of(error).row();
+    let mut text = format!("{}: {}", row.name, row.text);
+    if let OpError::Remote(code) = error {
+        text.push_str(&format!("; it said {code:?}"));
+    }
+    if let Some(peer) = peer {
+        text.push_str(&format!(" [peer {peer}, local {local}"));
+        if let Some(trouble) = trouble {
+            let cause = std::io::Error::from_raw_os_error(trouble.errno);
+            text.push_str(&format!(", last network error: {cause} from {}", trouble.peer));
+        }
+        text.push(']');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_row_with_advice() {
+        for (i, r) in TABLE.iter().enumerate() {
+            assert_eq!(r.code, i32::try_from(i).expect("small") + 1);
+            assert!(r.text.len() > 30 && r.errno.0 > 0, "{}", r.name);
+        }
+        assert!(row(0).is_none() && row(1000).is_none());
+        assert_eq!(Fault::of(OpError::Cancelled).row().errno, Errno::CANCELED);
+    }
+
+    #[test]
+    fn the_sentence_names_both_ends_and_the_cause() {
+        let peer: SocketAddr = "10.0.0.2:4793".parse().expect("literal");
+        let local: SocketAddr = "10.0.0.1:4793".parse().expect("literal");
+        let trouble = Trouble { errno: libc::ECONNREFUSED, peer };
+        let text = describe(OpError::Unreachable, Some(peer), local, Some(trouble));
+        for part in ["10.0.0.2:4793", "local 10.0.0.1:4793", "refused", "FI_SQUALL_DEADLINE"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `fi_getinfo`: which of our interfaces serve what the application asks for.
+//!
+//! The contract is spread over fi_getinfo(3) and what applications rely on: hints may be NULL, as may
+//! any attribute inside them, the version may be 0.0, flags may contain bits we do not know, and an
+//! answer is never an empty success. Each hint that cannot be met is logged as one INFO line with
+//! what was asked and what is there.
+
+mod build;
+mod hints;
+mod route;
+
+use core::ffi::{CStr, c_char, c_int};
+use std::net::SocketAddr;
+
+use crate::addr;
+use crate::boundary;
+use crate::compat::DomainAttr;
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, addr_format};
+use crate::nic;
+use crate::nic::Nic;
+pub(crate) use build::Answer;
+pub(crate) use hints::{Wishes, buffered, inject_size, limits, queue_size};
+
+/// `fi_provider::getinfo`.
+pub(crate) unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const ffi::fi_info,
+    info: *mut *mut ffi::fi_info,
+) -> c_int {
+    boundary::status(|| {
+        if info.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: libfabric passes NULL or terminated strings, and NULL or a valid fi_info.
+        let (node, service, hints) =
+            unsafe { (text(node), text(service), hints::read(version, hints)?) };
+        let endpoints = endpoints(node.as_deref(), service.as_deref(), flags, &hints)?;
+        let mut list: *mut ffi::fi_info = core::ptr::null_mut();
+        for endpoint in endpoints.iter().rev() {
+            let Some(answer) = hints.answer(endpoint) else { continue };
+            match build::info(&answer, list) {
+                Some(next) => list = next,
+                None => {
+                    build::free_list(list);
+                    return Err(Errno::NOMEM);
+                }
+            }
+        }
+        if list.is_null() {
+            return Err(Errno::NODATA);
+        }
+        // SAFETY: checked for NULL above; the caller lends it for the result.
+        unsafe { *info = list };
+        Ok(())
+    })
+}
+
+/// A C string, if there is one; bytes that are no UTF-8 cannot name anything of ours.
+unsafe fn text(ptr: *const c_char) -> Option<String> {
+    if ptr.is_null() {
+        return None;
+    }
+    // SAFETY: the caller says that it is terminated.
+    Some(unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned())
+}
+
+/// Where an endpoint could be: an interface, its source address, and a destination if one is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) nic: Nic,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: Option<SocketAddr>,
+}
+
+/// The candidates, best first.
+fn endpoints(
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: u64,
+    hints: &Wishes,
+) -> Result<Vec<Endpoint>> {
+    let named = node.is_some() || service.is_some();
+    let resolved = if named {
+        let want = Some(hints.addr_format).filter(|f| *f != addr_format::UNSPEC);
+        let found = addr::resolve(node, service, flags & flags::NUMERICHOST != 0, want);
+        if found.is_err() {
+            log::info!("no address for node {node:?} service {service:?}");
+        }
+        Some(found?)
+    } else {
+        None
+    };
+    let is_source = flags & flags::SOURCE != 0;
+    let mut source = if is_source { resolved } else { None };
+    // A service without a node names our own port, whichever interface is taken.
+    if is_source && node.is_none() {
+        source = source.map(|s| SocketAddr::new(route::unspecified(&s), s.port()));
+    }
+    let source = source.or(hints.src_addr);
+    let destination = if is_source { None } else { resolved }.or(hints.dest_addr);
+
+    let mut nics = nic::list(source.is_some() || destination.is_some());
+    if let Some(destination) = &destination {
+        nics = route::towards(nics, destination);
+    }
+    if let Some(source) = &source {
+        nics.retain(|nic| {
+            nic.ip.is_ipv4() == source.is_ipv4()
+                && (source.ip().is_unspecified() || nic.ip == source.ip())
+        });
+        if nics.is_empty() {
+            log::info!("no interface has the source address {source}");
+        }
+    } else if destination.is_none() {
+        // Loopback is in the list only for those who name it.
+        nics = nic::list(false);
+    }
+    let port = source.map_or(0, |s| s.port());
+    Ok(nics
+        .into_iter()
+        .map(|nic| Endpoint { source: SocketAddr::new(nic.ip, port), nic, destination })
+        .collect())
+}
+
+/// What `fi_domain` and `fi_endpoint` read back from an info that the application may have edited.
+pub(crate) struct Chosen {
+    pub(crate) caps: u64,
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) tx_op_flags: u64,
+    pub(crate) rx_op_flags: u64,
+    pub(crate) threading: u32,
+    pub(crate) data_progress: u32,
+    pub(crate) mr_mode: i32,
+    pub(crate) domain_name: Option<String>,
+}
+
+/// Reads an info leniently: applications edit them (SOS adds FI_RECV to the transmit capabilities and
+/// zeroes `mr_key_size`), so nothing is validated that we do not need.
+///
+/// # Safety
+/// `info` is a valid `fi_info` whose attribute pointers are NULL or valid.
+pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
+    if info.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise; `fi_info` has one size in every release.
+    let info = unsafe { &*info };
+    let domain = info.domain_attr.cast::<DomainAttr>();
+    // SAFETY: NULL or valid, and only fields of the 1.17 layout are touched.
+    let (threading, data_progress, mr_mode, domain_name) = unsafe {
+        if domain.is_null() {
+            (0, 0, 0, None)
+        } else {
+            ((*domain).threading, (*domain).data_progress, (*domain).mr_mode, text((*domain).name))
+        }
+    };
+    // SAFETY: NULL or valid.
+    let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
+    // SAFETY: a source address is as long as `src_addrlen`, and at least as its family says.
+    let source = unsafe { addr::read(info.src_addr) };
+    Ok(Chosen {
+        caps: info.caps,
+        source,
+        tx_op_flags: tx.map_or(0, |t| t.op_flags),
+        rx_op_flags: rx.map_or(0, |r| r.op_flags),
+        threading,
+        data_progress,
+        mr_mode,
+        domain_name,
+    })
+}
+
+#[cfg(test)]
+mod tests;

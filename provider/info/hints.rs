@@ -1,0 +1,503 @@
+//! The application's hints, read once, and checked against what there is.
+
+use core::ffi::c_void;
+use std::net::SocketAddr;
+
+use super::{Answer, Endpoint, text};
+use crate::addr;
+use crate::compat::{DomainAttr, version};
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
+use crate::param::params;
+
+/// What every endpoint offers.
+pub(crate) mod limits {
+    use crate::flags;
+
+    /// Largest message: the SES request_length field has 32 bits (UE 1.0 section 3.4.2.1).
+    pub(crate) const MAX_MSG_SIZE: usize = u32::MAX as usize;
+    /// Pieces of a local buffer per operation.
+    pub(crate) const IOV_LIMIT: usize = 4;
+    /// Remote ranges per RMA operation.
+    pub(crate) const RMA_IOV_LIMIT: usize = 4;
+    /// Bytes of remote CQ data.
+    pub(crate) const CQ_DATA_SIZE: usize = 8;
+    /// Bytes of a memory key.
+    pub(crate) const MR_KEY_SIZE: usize = 8;
+    /// Pieces of a memory region.
+    pub(crate) const MR_IOV_LIMIT: usize = 4;
+    /// Objects of each kind a domain can hold.
+    pub(crate) const OBJECTS: usize = 65_536;
+    /// Largest text behind `fi_cq_err_entry::err_data`.
+    pub(crate) const MAX_ERR_DATA: usize = 1024;
+    /// Kinds of operation.
+    pub(crate) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::RMA;
+    /// Directions of MSG and TAGGED.
+    pub(crate) const TWO_SIDED: u64 = flags::SEND | flags::RECV;
+    /// Directions of RMA.
+    pub(crate) const ONE_SIDED: u64 =
+        flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
+    /// Where peers may be.
+    pub(crate) const REACH: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
+    /// Everything.
+    pub(crate) const CAPS: u64 = PRIMARY
+        | TWO_SIDED
+        | ONE_SIDED
+        | REACH
+        | flags::MULTI_RECV
+        | flags::DIRECTED_RECV
+        | flags::SOURCE;
+    /// What concerns the transmitting side.
+    pub(crate) const TX_CAPS: u64 = PRIMARY | flags::SEND | flags::READ | flags::WRITE;
+    /// What concerns the receiving side.
+    pub(crate) const RX_CAPS: u64 = PRIMARY
+        | flags::RECV
+        | flags::REMOTE_READ
+        | flags::REMOTE_WRITE
+        | flags::MULTI_RECV
+        | flags::DIRECTED_RECV
+        | flags::SOURCE;
+    /// Default operation flags that make sense for sends, writes and reads.
+    pub(crate) const TX_OP_FLAGS: u64 = flags::COMPLETION
+        | flags::INJECT
+        | flags::INJECT_COMPLETE
+        | flags::TRANSMIT_COMPLETE
+        | flags::DELIVERY_COMPLETE
+        | flags::MATCH_COMPLETE;
+    /// ... and for receives.
+    pub(crate) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
+    /// Ordering that is kept: sends of one endpoint to another match in order.
+    pub(crate) const MSG_ORDER: u64 = flags::ORDER_SAS;
+}
+
+/// Transmit hints.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tx {
+    caps: u64,
+    op_flags: u64,
+    msg_order: u64,
+    comp_order: u64,
+    inject_size: usize,
+    size: usize,
+    iov_limit: usize,
+    rma_iov_limit: usize,
+    tclass: u32,
+}
+
+/// Receive hints.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rx {
+    caps: u64,
+    op_flags: u64,
+    msg_order: u64,
+    comp_order: u64,
+    total_buffered_recv: usize,
+    size: usize,
+    iov_limit: usize,
+}
+
+/// Endpoint hints.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ep {
+    kind: u32,
+    protocol: u32,
+    max_msg_size: usize,
+    max_order: [usize; 3],
+    tx_ctx_cnt: usize,
+    rx_ctx_cnt: usize,
+    auth_key_size: usize,
+}
+
+/// Domain hints.
+#[derive(Clone, Default)]
+pub(crate) struct Domain {
+    object: usize,
+    name: Option<String>,
+    threading: u32,
+    control_progress: u32,
+    data_progress: u32,
+    resource_mgmt: u32,
+    av_type: u32,
+    mr_mode: i32,
+    mr_key_size: usize,
+    cq_data_size: usize,
+    counts: [usize; 5],
+    max_ep: [usize; 4],
+    mr_iov_limit: usize,
+    caps: u64,
+    auth_key_size: usize,
+    tclass: u32,
+}
+
+/// Everything the application asked for; what it left out is zero.
+#[derive(Clone, Default)]
+pub(crate) struct Wishes {
+    api: u32,
+    caps: u64,
+    mode: u64,
+    pub(super) addr_format: u32,
+    pub(super) src_addr: Option<SocketAddr>,
+    pub(super) dest_addr: Option<SocketAddr>,
+    tx: Tx,
+    rx: Rx,
+    ep: Ep,
+    domain: Domain,
+    fabric_object: usize,
+    fabric_name: Option<String>,
+}
+
+unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<SocketAddr>> {
+    if ptr.is_null() {
+        return Ok(None);
+    }
+    // Some applications leave the length 0; the family then says how much there is.
+    let found = if len == 0 {
+        // SAFETY: the caller says that it is a socket address.
+        unsafe { addr::read(ptr) }
+    } else {
+        // SAFETY: the caller says that `len` bytes are there.
+        addr::decode(unsafe { core::slice::from_raw_parts(ptr.cast::<u8>(), len) })
+    };
+    if found.is_none() {
+        log::info!("hint rejected: {what} is no IPv4 or IPv6 socket address");
+    }
+    found.map(Some).ok_or(Errno::NODATA)
+}
+
+/// Copies the hints out of the application's memory.
+///
+/// # Safety
+/// `hints` is NULL or a valid `fi_info`, whose pointers are NULL or valid.
+///
+/// # Errors
+/// `FI_ENODATA` when an address is of a kind that we do not have.
+pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes> {
+    // SAFETY: the caller's promise, here and for every pointer inside.
+    unsafe {
+        let Some(info) = hints.as_ref() else {
+            return Ok(Wishes { api, ..Wishes::default() });
+        };
+        // Opaque addresses of another provider's format are not ours to read.
+        let ip = |f| {
+            matches!(
+                f,
+                addr_format::UNSPEC
+                    | addr_format::SOCKADDR
+                    | addr_format::SOCKADDR_IN
+                    | addr_format::SOCKADDR_IN6
+                    | addr_format::SOCKADDR_IP
+            )
+        };
+        let (src_addr, dest_addr) = if ip(info.addr_format) {
+            (
+                address(info.src_addr, info.src_addrlen, "src_addr")?,
+                address(info.dest_addr, info.dest_addrlen, "dest_addr")?,
+            )
+        } else {
+            (None, None)
+        };
+        let tx = info.tx_attr.as_ref().map_or_else(Tx::default, |t| Tx {
+            caps: t.caps,
+            op_flags: t.op_flags,
+            msg_order: t.msg_order,
+            comp_order: t.comp_order,
+            inject_size: t.inject_size,
+            size: t.size,
+            iov_limit: t.iov_limit,
+            rma_iov_limit: t.rma_iov_limit,
+            tclass: t.tclass,
+        });
+        let rx = info.rx_attr.as_ref().map_or_else(Rx::default, |r| Rx {
+            caps: r.caps,
+            op_flags: r.op_flags,
+            msg_order: r.msg_order,
+            comp_order: r.comp_order,
+            total_buffered_recv: r.total_buffered_recv,
+            size: r.size,
+            iov_limit: r.iov_limit,
+        });
+        let ep = info.ep_attr.as_ref().map_or_else(Ep::default, |e| Ep {
+            kind: e.type_,
+            protocol: e.protocol,
+            max_msg_size: e.max_msg_size,
+            max_order: [e.max_order_raw_size, e.max_order_war_size, e.max_order_waw_size],
+            tx_ctx_cnt: e.tx_ctx_cnt,
+            rx_ctx_cnt: e.rx_ctx_cnt,
+            auth_key_size: e.auth_key_size,
+        });
+        let (fabric_object, fabric_name) =
+            info.fabric_attr.as_ref().map_or((0, None), |f| (f.fabric.addr(), text(f.name)));
+        Ok(Wishes {
+            api,
+            caps: info.caps,
+            mode: info.mode,
+            addr_format: info.addr_format,
+            src_addr,
+            dest_addr,
+            tx,
+            rx,
+            ep,
+            domain: domain(info.domain_attr.cast()),
+            fabric_object,
+            fabric_name,
+        })
+    }
+}
+
+/// Copies the domain hints; nothing beyond the 1.17 layout is read.
+unsafe fn domain(d: *const DomainAttr) -> Domain {
+    if d.is_null() {
+        return Domain::default();
+    }
+    // SAFETY: the caller says that a 1.17 fi_domain_attr is there; no reference to the whole is made.
+    unsafe {
+        Domain {
+            object: (*d).domain.addr(),
+            name: text((*d).name),
+            threading: (*d).threading,
+            control_progress: (*d).control_progress,
+            data_progress: (*d).data_progress,
+            resource_mgmt: (*d).resource_mgmt,
+            av_type: (*d).av_type,
+            mr_mode: (*d).mr_mode,
+            mr_key_size: (*d).mr_key_size,
+            cq_data_size: (*d).cq_data_size,
+            counts: [(*d).cq_cnt, (*d).ep_cnt, (*d).tx_ctx_cnt, (*d).rx_ctx_cnt, (*d).cntr_cnt],
+            max_ep: [
+                (*d).max_ep_tx_ctx,
+                (*d).max_ep_rx_ctx,
+                (*d).max_ep_stx_ctx,
+                (*d).max_ep_srx_ctx,
+            ],
+            mr_iov_limit: (*d).mr_iov_limit,
+            caps: (*d).caps,
+            auth_key_size: (*d).auth_key_size,
+            tclass: (*d).tclass,
+        }
+    }
+}
+
+/// `true` when `asked` has only bits of `have`; says so otherwise.
+fn bits(what: &str, asked: u64, have: u64) -> bool {
+    let missing = asked & !have;
+    if missing != 0 {
+        log::info!("hint rejected: {what}: asked {asked:#x}, have {have:#x}, missing {missing:#x}");
+    }
+    missing == 0
+}
+
+/// `true` when `asked` is not more than `have`; says so otherwise.
+fn most(what: &str, asked: usize, have: usize) -> bool {
+    if asked > have {
+        log::info!("hint rejected: {what}: asked {asked}, have {have}");
+    }
+    asked <= have
+}
+
+/// `true` when `asked` is one of `have`; says so otherwise.
+fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
+    let found = have.contains(&asked);
+    if !found {
+        log::info!("hint rejected: {what}: asked {asked}, have {have:?}");
+    }
+    found
+}
+
+impl Wishes {
+    /// What `endpoint` answers, if it can.
+    pub(super) fn answer<'a>(&self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
+        let fits = self.general() & self.transmit() & self.receive() & self.endpoint();
+        if !(fits & self.domain_fits() && self.place(endpoint)) {
+            return None;
+        }
+        let caps = self.granted();
+        let d = &self.domain;
+        let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
+        Some(Answer {
+            endpoint,
+            caps,
+            tx_caps: self.side(self.tx.caps, caps, limits::TX_CAPS),
+            rx_caps: self.side(self.rx.caps, caps, limits::RX_CAPS),
+            tx_op_flags: self.tx.op_flags,
+            rx_op_flags: self.rx.op_flags,
+            tclass: if self.tx.tclass == 0 { d.tclass } else { self.tx.tclass },
+            threading: or(d.threading, threading::SAFE),
+            control_progress: or(d.control_progress, progress::MANUAL),
+            data_progress: or(d.data_progress, progress::MANUAL),
+            av_type: d.av_type,
+            mr_mode: self.registration(),
+            domain_object: d.object,
+            fabric_object: self.fabric_object,
+        })
+    }
+
+    /// Capabilities: all when nothing is asked; else what is asked, plus what costs nothing.
+    fn granted(&self) -> u64 {
+        let mut caps = if self.caps == 0 { limits::CAPS } else { self.caps };
+        if caps & (flags::MSG | flags::TAGGED) != 0 {
+            if caps & limits::TWO_SIDED == 0 {
+                caps |= limits::TWO_SIDED;
+            }
+            if caps & flags::RECV != 0 {
+                caps |= flags::SOURCE;
+            }
+        }
+        if caps & flags::RMA != 0 && caps & limits::ONE_SIDED == 0 {
+            caps |= limits::ONE_SIDED;
+        }
+        caps | limits::REACH
+    }
+
+    /// The part of `caps` that belongs to one side, or what was asked of that side.
+    fn side(&self, asked: u64, caps: u64, side: u64) -> u64 {
+        if asked == 0 { caps & side } else { asked & caps }
+    }
+
+    fn general(&self) -> bool {
+        let formats = [
+            addr_format::UNSPEC,
+            addr_format::SOCKADDR,
+            addr_format::SOCKADDR_IN,
+            addr_format::SOCKADDR_IN6,
+            addr_format::SOCKADDR_IP,
+        ];
+        // Nothing is required of the application, so any mode will do (and `mode` has no bit that
+        // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
+        let _ = self.mode;
+        bits("caps", self.caps, limits::CAPS) & one_of("addr_format", self.addr_format, &formats)
+    }
+
+    fn transmit(&self) -> bool {
+        let t = &self.tx;
+        let inject = usize::try_from(inject_size()).unwrap_or(usize::MAX);
+        bits("tx_attr->caps", t.caps, limits::TX_CAPS | limits::REACH)
+            & bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
+            & bits("tx_attr->msg_order", t.msg_order, limits::MSG_ORDER)
+            & bits("tx_attr->comp_order", t.comp_order, 0)
+            & most("tx_attr->inject_size", t.inject_size, inject)
+            & most("tx_attr->size", t.size, queue_size())
+            & most("tx_attr->iov_limit", t.iov_limit, limits::IOV_LIMIT)
+            & most("tx_attr->rma_iov_limit", t.rma_iov_limit, limits::RMA_IOV_LIMIT)
+    }
+
+    fn receive(&self) -> bool {
+        let r = &self.rx;
+        bits("rx_attr->caps", r.caps, limits::RX_CAPS | limits::REACH)
+            & bits("rx_attr->op_flags", r.op_flags, limits::RX_OP_FLAGS)
+            & bits("rx_attr->msg_order", r.msg_order, limits::MSG_ORDER)
+            & bits("rx_attr->comp_order", r.comp_order, 0)
+            & most("rx_attr->total_buffered_recv", r.total_buffered_recv, buffered())
+            & most("rx_attr->size", r.size, queue_size())
+            & most("rx_attr->iov_limit", r.iov_limit, limits::IOV_LIMIT)
+    }
+
+    fn endpoint(&self) -> bool {
+        let e = &self.ep;
+        one_of("ep_attr->type", e.kind, &[0, flags::EP_RDM])
+            && one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC])
+                & most("ep_attr->max_msg_size", e.max_msg_size, limits::MAX_MSG_SIZE)
+                & most("ep_attr->max_order_raw_size", e.max_order[0], 0)
+                & most("ep_attr->max_order_war_size", e.max_order[1], 0)
+                & most("ep_attr->max_order_waw_size", e.max_order[2], 0)
+                & most("ep_attr->tx_ctx_cnt", e.tx_ctx_cnt, 1)
+                & most("ep_attr->rx_ctx_cnt", e.rx_ctx_cnt, 1)
+                & most("ep_attr->auth_key_size", e.auth_key_size, 0)
+    }
+
+    fn domain_fits(&self) -> bool {
+        let d = &self.domain;
+        let threads = [
+            threading::UNSPEC,
+            threading::SAFE,
+            threading::FID,
+            threading::DOMAIN,
+            threading::COMPLETION,
+            threading::ENDPOINT,
+        ];
+        let models = [progress::UNSPEC, progress::AUTO, progress::MANUAL];
+        let control = [models[0], models[1], models[2], progress::CONTROL_UNIFIED];
+        let avs = [av_type::UNSPEC, av_type::MAP, av_type::TABLE];
+        let mut fits = one_of("domain_attr->threading", d.threading, &threads)
+            & one_of("domain_attr->control_progress", d.control_progress, &control)
+            & one_of("domain_attr->data_progress", d.data_progress, &models)
+            & one_of("domain_attr->resource_mgmt", d.resource_mgmt, &[0, 1, flags::RM_ENABLED])
+            & one_of("domain_attr->av_type", d.av_type, &avs)
+            & most("domain_attr->mr_key_size", d.mr_key_size, limits::MR_KEY_SIZE)
+            & most("domain_attr->cq_data_size", d.cq_data_size, limits::CQ_DATA_SIZE)
+            & most("domain_attr->mr_iov_limit", d.mr_iov_limit, limits::MR_IOV_LIMIT)
+            & bits("domain_attr->caps", d.caps, limits::REACH)
+            & most("domain_attr->auth_key_size", d.auth_key_size, 0);
+        for (count, what) in d.counts.iter().zip(["cq", "ep", "tx_ctx", "rx_ctx", "cntr"]) {
+            fits &= most(&format!("domain_attr->{what}_cnt"), *count, limits::OBJECTS);
+        }
+        for (i, what) in ["tx", "rx", "stx", "srx"].into_iter().enumerate() {
+            fits &=
+                most(&format!("domain_attr->max_ep_{what}_ctx"), d.max_ep[i], usize::from(i < 2));
+        }
+        fits
+    }
+
+    /// Whether this interface is the one that was named.
+    fn place(&self, endpoint: &Endpoint) -> bool {
+        let named = |what: &str, asked: Option<&str>, have: &str| {
+            let fits = asked.is_none_or(|asked| asked == have);
+            if !fits {
+                log::info!("hint rejected: {what}: asked {asked:?}, have {have:?}");
+            }
+            fits
+        };
+        // SAFETY: hints name open objects or NULL; the class is checked before anything is believed.
+        let opened = unsafe {
+            crate::object::name_of(self.domain.object, class::DOMAIN)
+                .zip(crate::object::name_of(self.fabric_object, class::FABRIC))
+        };
+        let Some((domain, fabric)) = opened else {
+            log::info!("hint rejected: domain_attr->domain or fabric_attr->fabric is not squall's");
+            return false;
+        };
+        let source = endpoint.source;
+        let format = match self.addr_format {
+            addr_format::SOCKADDR_IN => source.is_ipv4(),
+            addr_format::SOCKADDR_IN6 => source.is_ipv6(),
+            _ => true,
+        };
+        if !format {
+            log::info!("hint rejected: addr_format {}, {source} is another", self.addr_format);
+        }
+        let nic = &endpoint.nic;
+        format
+            & named("domain_attr->name", self.domain.name.as_deref(), &nic.name)
+            & named("fabric_attr->name", self.fabric_name.as_deref(), &nic.network)
+            & named("domain_attr->domain", domain.as_deref(), &nic.name)
+            & named("fabric_attr->fabric", fabric.as_deref(), &nic.network)
+    }
+
+    /// Registration modes: none is required. Only who asks for the old basic mode, in which
+    /// addresses are virtual and keys the provider's, gets it.
+    fn registration(&self) -> i32 {
+        let asked = self.domain.mr_mode;
+        if self.api != 0 && self.api < version(1, 5) {
+            return if asked == mr_mode::BASIC { mr_mode::BASIC } else { mr_mode::SCALABLE };
+        }
+        if asked == mr_mode::BASIC || asked == mr_mode::SCALABLE {
+            return asked;
+        }
+        mr_mode::UNSPEC
+    }
+}
+
+/// Largest injected message, within what a packet header buffer holds.
+pub(crate) fn inject_size() -> u64 {
+    params().inject_size.unwrap_or(256).clamp(64, 1024)
+}
+
+/// Operations an endpoint holds at once, each way.
+pub(crate) fn queue_size() -> usize {
+    params().outstanding as usize
+}
+
+/// Memory for messages nobody has posted a receive for.
+pub(crate) fn buffered() -> usize {
+    usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
+}

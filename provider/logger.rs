@@ -1,0 +1,86 @@
+//! The `log` facade behind libfabric's log, so that FI_LOG_LEVEL, FI_LOG_PROV and FI_LOG_SUBSYS work.
+
+use std::ffi::CString;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::ffi;
+use crate::host::host;
+use crate::provider;
+
+struct ToHost;
+
+static LOGGER: ToHost = ToHost;
+
+/// Installs the logger and keeps out what the host would not print.
+pub(crate) fn install() {
+    // A second installation (another libfabric in this process) finds ours in place.
+    let _ = log::set_logger(&LOGGER);
+    let max = if enabled(ffi::FI_LOG_DEBUG, ffi::FI_LOG_CORE) {
+        LevelFilter::Trace
+    } else if enabled(ffi::FI_LOG_INFO, ffi::FI_LOG_CORE) {
+        LevelFilter::Info
+    } else {
+        LevelFilter::Warn
+    };
+    log::set_max_level(max);
+}
+
+fn enabled(level: ffi::fi_log_level, subsystem: ffi::fi_log_subsys) -> bool {
+    // SAFETY: the host's function, with the provider it knows us by.
+    host().log_enabled.is_some_and(|f| unsafe { f(provider(), level, subsystem) } != 0)
+}
+
+fn level(level: Level) -> ffi::fi_log_level {
+    match level {
+        Level::Error | Level::Warn => ffi::FI_LOG_WARN,
+        Level::Info => ffi::FI_LOG_INFO,
+        Level::Debug | Level::Trace => ffi::FI_LOG_DEBUG,
+    }
+}
+
+/// The subsystem by the module that speaks.
+fn subsystem(target: &str) -> ffi::fi_log_subsys {
+    let module = target.strip_prefix("squall_fi::").unwrap_or(target);
+    match module.split("::").next().unwrap_or("") {
+        "fabric" | "eq" => ffi::FI_LOG_FABRIC,
+        "domain" | "mr" => ffi::FI_LOG_DOMAIN,
+        "av" => ffi::FI_LOG_AV,
+        "cq" => ffi::FI_LOG_CQ,
+        "cntr" => ffi::FI_LOG_CNTR,
+        "ep" => ffi::FI_LOG_EP_CTRL,
+        "progress" | "squall_net" => ffi::FI_LOG_EP_DATA,
+        _ => ffi::FI_LOG_CORE,
+    }
+}
+
+impl Log for ToHost {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        enabled(level(metadata.level()), subsystem(metadata.target()))
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let Some(log) = host().log else { return };
+        let text = record.args().to_string().replace('\0', "?");
+        let place = record.module_path().unwrap_or("squall");
+        let (Ok(text), Ok(place)) = (CString::new(text), CString::new(place)) else { return };
+        let line = i32::try_from(record.line().unwrap_or(0)).unwrap_or(0);
+        // SAFETY: terminated strings, and a format that takes exactly one of them.
+        unsafe {
+            log(
+                provider(),
+                level(record.level()),
+                subsystem(record.target()),
+                place.as_ptr(),
+                line,
+                c"%s\n".as_ptr(),
+                text.as_ptr(),
+            );
+        }
+    }
+
+    fn flush(&self) {}
+}

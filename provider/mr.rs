@@ -1,0 +1,405 @@
+//! Memory regions: what peers may read and write by key.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicUsize;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use squall_engine::{Access, KeyError, Memory, Seg};
+
+use crate::boundary;
+use crate::compat::MrAttr;
+use crate::domain::Domain;
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, class};
+use crate::gate::Gate;
+use crate::info::limits;
+use crate::object::{self, Cell, Hold, Object, Table};
+
+/// What a key stands for.
+#[derive(Clone, Debug)]
+struct Region {
+    pieces: Box<[Seg]>,
+    access: u64,
+    /// Remote addresses are virtual ones (FI_MR_VIRT_ADDR), not offsets.
+    virtual_address: bool,
+}
+
+impl Region {
+    /// The first contiguous piece of `len` bytes at `address`, all of which must be inside.
+    fn find(&self, address: u64, len: u64, access: Access) -> core::result::Result<Seg, KeyError> {
+        let needed = match access {
+            Access::RemoteRead => flags::REMOTE_READ,
+            Access::RemoteWrite => flags::REMOTE_WRITE,
+        };
+        if self.access & needed == 0 {
+            return Err(KeyError::Permission);
+        }
+        let mut offset = if self.virtual_address {
+            self.offset_of(address).ok_or(KeyError::OutOfRange)?
+        } else {
+            address
+        };
+        let total = self.pieces.iter().fold(0u64, |sum, p| sum.saturating_add(p.len));
+        if offset.checked_add(len).is_none_or(|end| end > total) {
+            return Err(KeyError::OutOfRange);
+        }
+        for piece in &self.pieces {
+            if offset < piece.len || (offset == piece.len && len == 0) {
+                let base = piece.base.checked_add(offset).ok_or(KeyError::OutOfRange)?;
+                return Ok(Seg { base, len: len.min(piece.len - offset) });
+            }
+            offset -= piece.len;
+        }
+        Err(KeyError::OutOfRange)
+    }
+
+    /// Where a virtual address lies in the region, counted over its pieces.
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        let mut before = 0u64;
+        for piece in &self.pieces {
+            match address.checked_sub(piece.base) {
+                Some(inside) if inside <= piece.len => return before.checked_add(inside),
+                _ => before = before.checked_add(piece.len)?,
+            }
+        }
+        None
+    }
+}
+
+/// The regions of a domain by key.
+#[derive(Default)]
+pub(crate) struct Regions {
+    by_key: HashMap<u64, Region>,
+    next_key: u64,
+}
+
+impl Regions {
+    /// Adds a region that peers may access; with `None` the key is ours to choose.
+    ///
+    /// # Errors
+    /// `FI_ENOKEY` when the key is taken.
+    fn add(&mut self, key: Option<u64>, region: Region) -> Result<u64> {
+        let key = key.unwrap_or_else(|| {
+            while self.by_key.contains_key(&self.next_key) {
+                self.next_key = self.next_key.wrapping_add(1);
+            }
+            self.next_key
+        });
+        match self.by_key.entry(key) {
+            Entry::Occupied(_) => Err(Errno::NOKEY),
+            Entry::Vacant(vacant) => {
+                vacant.insert(region);
+                Ok(key)
+            }
+        }
+    }
+}
+
+/// The engine's view of this process's memory. The one place that follows user pointers.
+pub(crate) struct UserMemory<'a>(pub(crate) &'a Gate<Regions>);
+
+impl Memory for UserMemory<'_> {
+    fn write(&mut self, address: u64, data: &[u8]) {
+        let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(address));
+        // SAFETY: the engine writes only inside buffers that the application posted for receiving
+        // or reading, which it must leave alone until the completion, or inside ranges that
+        // `resolve` just found in a registered region. `copy` because an application may send from
+        // memory that overlaps what it receives into.
+        unsafe { core::ptr::copy(data.as_ptr(), to, data.len()) };
+    }
+
+    fn read(&self, address: u64, out: &mut [u8]) {
+        let from: *const u8 = core::ptr::with_exposed_provenance(pointer(address));
+        // SAFETY: as in `write`, for buffers posted for sending or writing.
+        unsafe { core::ptr::copy(from, out.as_mut_ptr(), out.len()) };
+    }
+
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> core::result::Result<Seg, KeyError> {
+        let regions = self.0.enter();
+        regions.by_key.get(&key).ok_or(KeyError::BadKey)?.find(address, len, access)
+    }
+}
+
+/// An engine address as this machine's pointer width (Linux on 64 bits; elsewhere the address could
+/// not have come from a pointer).
+fn pointer(address: u64) -> usize {
+    usize::try_from(address).unwrap_or(0)
+}
+
+/// `struct fid_mr` and what is behind it.
+#[repr(C)]
+pub(crate) struct Mr {
+    fid: Cell<ffi::fid_mr>,
+    users: AtomicUsize,
+    domain: Hold<Domain>,
+    /// The key under which peers find it; `None` for a region that only we use.
+    remote_key: Option<u64>,
+}
+
+// SAFETY: the fid is only read after the region was published.
+unsafe impl Send for Mr {}
+// SAFETY: as above; nothing else changes.
+unsafe impl Sync for Mr {}
+
+// SAFETY: repr(C), and fid_mr is first.
+unsafe impl Object for Mr {
+    type Fid = ffi::fid_mr;
+    const CLASS: usize = class::MR;
+    fn users(&self) -> &AtomicUsize {
+        &self.users
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        if let Some(key) = self.remote_key {
+            self.domain.regions().enter().by_key.remove(&key);
+        }
+    }
+}
+
+static FI_OPS: Table<ffi::fi_ops> =
+    Table(object::fi_ops!(close: close, bind: bind, control: control));
+
+/// The domain's registration calls.
+pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
+    size: size_of::<ffi::fi_ops_mr>(),
+    reg: Some(reg),
+    regv: Some(regv),
+    // The header's attribute has grown since 1.17; ours is its common part.
+    // SAFETY: both types are pointers to structures of which only the common part is read.
+    regattr: Some(unsafe {
+        core::mem::transmute::<
+            unsafe extern "C" fn(*mut ffi::fid, *const MrAttr, u64, *mut *mut ffi::fid_mr) -> c_int,
+            unsafe extern "C" fn(
+                *mut ffi::fid,
+                *const ffi::fi_mr_attr,
+                u64,
+                *mut *mut ffi::fid_mr,
+            ) -> c_int,
+        >(regattr)
+    }),
+});
+
+/// What to register.
+struct Request<'a> {
+    pieces: &'a [libc::iovec],
+    access: u64,
+    key: u64,
+    flags: u64,
+    context: *mut c_void,
+}
+
+/// Registers.
+unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi::fid_mr> {
+    // SAFETY: the caller passes an open domain.
+    let domain: Arc<Domain> = unsafe { object::share(fid)? };
+    if request.pieces.len() > limits::MR_IOV_LIMIT {
+        log::info!(
+            "memory region of {} pieces: at most {}",
+            request.pieces.len(),
+            limits::MR_IOV_LIMIT
+        );
+        return Err(Errno::INVAL);
+    }
+    if request.flags & !(flags::EVENT | ffi::FI_RMA_PMEM | (1 << 56)) != 0 {
+        log::info!("memory region flags {:#x} are not known", request.flags);
+        return Err(Errno::BADFLAGS);
+    }
+    let seg = |v: &libc::iovec| Seg {
+        base: v.iov_base.expose_provenance() as u64,
+        len: v.iov_len as u64,
+    };
+    let region = Region {
+        pieces: request.pieces.iter().map(seg).collect(),
+        access: request.access,
+        virtual_address: domain.virtual_addresses(),
+    };
+    // A region that no peer may access needs no place in the table, so its key may repeat: NCCL
+    // plugins register everything under key 0.
+    let remote = request.access & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0;
+    let key = (!domain.provider_keys()).then_some(request.key);
+    let remote_key = if remote { Some(domain.regions().enter().add(key, region)?) } else { None };
+    let mr = Arc::new(Mr {
+        fid: Cell::new(ffi::fid_mr {
+            fid: object::fid(class::MR, request.context, &FI_OPS.0),
+            mem_desc: core::ptr::null_mut(),
+            key: remote_key.unwrap_or(request.key),
+        }),
+        users: AtomicUsize::new(0),
+        domain: Hold::new(domain),
+        remote_key,
+    });
+    // SAFETY: not shared yet.
+    unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
+    Ok(object::publish(mr))
+}
+
+unsafe extern "C" fn reg(
+    fid: *mut ffi::fid,
+    buf: *const c_void,
+    len: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    flags: u64,
+    mr: *mut *mut ffi::fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    boundary::status(|| {
+        if mr.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let piece = libc::iovec { iov_base: buf.cast_mut(), iov_len: len };
+        // SAFETY: an open domain; the result's place was checked.
+        unsafe {
+            *mr = register(fid, &Request { pieces: &[piece], access, key, flags, context })?;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn regv(
+    fid: *mut ffi::fid,
+    iov: *const ffi::iovec,
+    count: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    flags: u64,
+    mr: *mut *mut ffi::fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    boundary::status(|| {
+        if mr.is_null() || (iov.is_null() && count > 0) {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller gives `count` iovecs.
+        let pieces = unsafe { crate::ep::iovecs(iov.cast(), count) };
+        // SAFETY: an open domain; the result's place was checked.
+        unsafe { *mr = register(fid, &Request { pieces, access, key, flags, context })? };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn regattr(
+    fid: *mut ffi::fid,
+    attr: *const MrAttr,
+    flags: u64,
+    mr: *mut *mut ffi::fid_mr,
+) -> c_int {
+    boundary::status(|| {
+        // SAFETY: NULL or a valid attribute; our MrAttr is the part every release has.
+        let attr = unsafe { attr.as_ref() }.ok_or(Errno::INVAL)?;
+        if mr.is_null() || (attr.mr_iov.is_null() && attr.iov_count > 0) {
+            return Err(Errno::INVAL);
+        }
+        if attr.iface != ffi::FI_HMEM_SYSTEM {
+            log::info!("memory region in device memory (iface {}): only system memory", attr.iface);
+            return Err(Errno::NOSYS);
+        }
+        // SAFETY: the attribute names `iov_count` iovecs.
+        let pieces = unsafe { crate::ep::iovecs(attr.mr_iov, attr.iov_count) };
+        let request = Request {
+            pieces,
+            access: attr.access,
+            key: attr.requested_key,
+            flags,
+            context: attr.context,
+        };
+        // SAFETY: an open domain; the result's place was checked.
+        unsafe { *mr = register(fid, &request)? };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
+    // SAFETY: libfabric passes the object being closed.
+    boundary::status(|| unsafe { object::retire::<Mr, _>(fid).map(drop) })
+}
+
+/// Regions belong to the domain, so binding one to an endpoint changes nothing; counting remote
+/// writes (FI_RMA_EVENT) is not offered.
+unsafe extern "C" fn bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int {
+    boundary::status(|| {
+        // SAFETY: open objects.
+        let class = unsafe {
+            object::get::<Mr, _>(fid)?;
+            other.as_ref().map(|o| o.fclass)
+        };
+        match class {
+            Some(class::EP) => Ok(()),
+            Some(_) => Err(Errno::NOSYS),
+            None => Err(Errno::INVAL),
+        }
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut ffi::fid, command: c_int, _arg: *mut c_void) -> c_int {
+    boundary::status(|| {
+        // SAFETY: an open region.
+        unsafe { object::get::<Mr, _>(fid)? };
+        match u32::try_from(command) {
+            Ok(ffi::FI_ENABLE | ffi::FI_REFRESH) => Ok(()),
+            _ => Err(Errno::NOSYS),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(virtual_address: bool) -> Region {
+        Region {
+            pieces: Box::new([Seg { base: 1000, len: 10 }, Seg { base: 5000, len: 20 }]),
+            access: flags::REMOTE_WRITE,
+            virtual_address,
+        }
+    }
+
+    #[test]
+    fn ranges_are_found_and_bounded() {
+        let write = Access::RemoteWrite;
+        let r = region(false);
+        assert_eq!(r.find(4, 6, write), Ok(Seg { base: 1004, len: 6 }));
+        assert_eq!(r.find(4, 26, write), Ok(Seg { base: 1004, len: 6 }));
+        assert_eq!(r.find(10, 20, write), Ok(Seg { base: 5000, len: 20 }));
+        assert_eq!(r.find(4, 27, write), Err(KeyError::OutOfRange));
+        assert_eq!(r.find(u64::MAX, 2, write), Err(KeyError::OutOfRange));
+        assert_eq!(r.find(0, 1, Access::RemoteRead), Err(KeyError::Permission));
+        let v = region(true);
+        assert_eq!(v.find(5003, 2, write), Ok(Seg { base: 5003, len: 2 }));
+        assert_eq!(v.find(999, 1, write), Err(KeyError::OutOfRange));
+        assert_eq!(v.find(5003, 18, write), Err(KeyError::OutOfRange));
+    }
+
+    #[test]
+    fn the_whole_address_space_can_be_a_region() {
+        let all = Region {
+            pieces: Box::new([Seg { base: 0, len: u64::MAX }]),
+            access: flags::REMOTE_READ,
+            virtual_address: false,
+        };
+        let at = 0x7fff_0000_1234;
+        assert_eq!(all.find(at, 8, Access::RemoteRead), Ok(Seg { base: at, len: 8 }));
+    }
+
+    #[test]
+    fn keys_are_unique_and_may_use_bit_63() {
+        let mut regions = Regions::default();
+        assert_eq!(regions.add(Some(1 << 63), region(false)), Ok(1 << 63));
+        assert_eq!(regions.add(Some(1 << 63), region(false)), Err(Errno::NOKEY));
+        assert_eq!(regions.add(Some(0), region(false)), Ok(0));
+        assert_eq!(regions.add(None, region(false)), Ok(1));
+    }
+}

@@ -1,0 +1,87 @@
+//! The interfaces an endpoint may live on: what `net` found, reduced to what `getinfo` reports.
+
+use std::net::IpAddr;
+
+use squall_net::iface::{self, Iface};
+
+use crate::param::params;
+
+/// One address of one interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Nic {
+    /// Interface name: the domain's name.
+    pub(crate) name: String,
+    /// The address endpoints bind to.
+    pub(crate) ip: IpAddr,
+    /// Its network, `10.0.0.0/24`: the fabric's name.
+    pub(crate) network: String,
+    /// Link speed, if the interface tells.
+    pub(crate) speed_mbps: Option<u64>,
+    /// Interface MTU in bytes.
+    pub(crate) mtu: u32,
+    /// Kernel's index, the scope of link-local addresses.
+    pub(crate) index: u32,
+}
+
+impl From<Iface> for Nic {
+    fn from(iface: Iface) -> Self {
+        Self {
+            network: format!("{}/{}", iface.network(), iface.prefix),
+            name: iface.name,
+            ip: iface.addr,
+            speed_mbps: iface.speed_mbps.map(u64::from),
+            mtu: if iface.mtu == 0 { 1500 } else { iface.mtu },
+            index: iface.index,
+        }
+    }
+}
+
+fn all() -> Vec<Iface> {
+    iface::list().unwrap_or_else(|error| {
+        log::warn!("cannot list the network interfaces: {error}");
+        Vec::new()
+    })
+}
+
+/// The interfaces to offer, best first, IPv4 before IPv6. With `everything` also those that the
+/// defaults leave out, loopback among them (somebody named an address), unless FI_SQUALL_IFACE says
+/// which to use.
+pub(crate) fn list(everything: bool) -> Vec<Nic> {
+    let expression = params().iface.as_str();
+    let candidates = match iface::select(all(), expression) {
+        Ok(candidates) => candidates,
+        Err(error) => {
+            log::warn!("FI_SQUALL_IFACE={expression}: {error}");
+            return Vec::new();
+        }
+    };
+    let everything = everything && expression.is_empty();
+    let mut nics: Vec<Nic> = Vec::new();
+    for candidate in candidates {
+        log::info!("interface {candidate}");
+        if candidate.kept || (everything && candidate.iface.up) {
+            nics.push(candidate.iface.into());
+        }
+    }
+    if nics.is_empty() {
+        let known: Vec<String> = all().iter().map(ToString::to_string).collect();
+        log::warn!(
+            "no network interface to use{}; there are: {}",
+            if expression.is_empty() { "" } else { " (FI_SQUALL_IFACE selects none)" },
+            known.join(", ")
+        );
+    }
+    nics.sort_by_key(|nic| nic.ip.is_ipv6());
+    nics
+}
+
+/// The interface of a domain: by name, and by address when it has several.
+pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Option<Nic> {
+    let nics: Vec<Nic> = all().into_iter().filter(|i| i.up).map(Nic::from).collect();
+    let named = |nic: &&Nic| name.is_none_or(|name| nic.name == name);
+    nics.iter()
+        .filter(named)
+        .find(|nic| ip.is_none_or(|ip| nic.ip == ip))
+        .or_else(|| nics.iter().find(named))
+        .cloned()
+}

@@ -1,0 +1,338 @@
+//! Every parameter of the provider, in one table: what registers with libfabric (`fi_info -e`, and
+//! libfabric's own configuration), what is documented and what is read come from the same line.
+//!
+//! The environment variable of parameter `NAME` is `FI_SQUALL_NAME`. The environment itself is looked
+//! at only for *names*, to warn once about one that is not a parameter.
+
+mod kinds;
+
+use core::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, CString};
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+use squall_engine::base::{Rate, Span};
+
+use crate::ffi;
+use crate::host::host;
+use crate::provider;
+use kinds::Kind;
+pub(crate) use kinds::{Balancing, Congestion, Loss, StatsFormat, StatsSpec};
+
+/// One row of the table.
+pub(crate) struct Spec {
+    /// Name without the `FI_SQUALL_` prefix.
+    pub(crate) name: &'static str,
+    /// How libfabric types it.
+    pub(crate) host_type: ffi::fi_param_type,
+    /// The default, as a user would write it.
+    pub(crate) default: &'static str,
+    /// What it does, in one or two sentences.
+    pub(crate) help: &'static str,
+}
+
+macro_rules! params {
+    ($($field:ident: $kind:ty = $name:literal, $default:literal, $help:literal;)*) => {
+        /// The parameters' values.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Params {
+            $(
+                #[doc = $help]
+                pub(crate) $field: <$kind as Kind>::Value,
+            )*
+        }
+
+        /// The rows, in the order of the manual.
+        pub(crate) const TABLE: &[Spec] = &[
+            $(Spec {
+                name: $name,
+                host_type: <$kind as Kind>::HOST_TYPE,
+                default: $default,
+                help: $help,
+            },)*
+        ];
+
+        impl Params {
+            /// Reads every parameter from `get`; a value that does not parse is reported in
+            /// `problems` and replaced by its default.
+            fn read(get: &dyn Fn(&Spec) -> Option<String>, problems: &mut Vec<String>) -> Self {
+                let mut specs = TABLE.iter();
+                Self {
+                    $($field: read_one::<$kind>(specs.next(), get, problems),)*
+                }
+            }
+        }
+    };
+}
+
+params! {
+    iface: kinds::Text = "IFACE", "",
+        "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. \
+         Default: every interface that is up except docker*, veth*, virbr* and link-local ones; \
+         loopback only when nothing else is there, or when named.";
+    port: kinds::Count<0, 65535> = "PORT", "0",
+        "UDP port of an endpoint that the application gave none. 0: 4793 if it is free, else any.";
+    source_ports: kinds::Ports = "SOURCE_PORTS", "",
+        "Range of UDP source ports that carry the entropy, first-last, for firewalls. Default: any.";
+    paths: kinds::Count<1, 256> = "PATHS", "8",
+        "Entropy values, hence UDP source ports and network paths, that an endpoint spreads over.";
+    lb: kinds::Choose<Balancing> = "LB", "reps",
+        "Path selection: reps, oblivious or single.";
+    cc: kinds::Choose<Congestion> = "CC", "nscc",
+        "Congestion control: nscc or none.";
+    loss: kinds::Choose<Loss> = "LOSS", "all",
+        "Signs of loss acted upon besides NACKs and the timer: all, probe, order (out-of-order \
+         count) or timer (none).";
+    trimming: kinds::Flag = "TRIMMING", "no",
+        "The network trims packets instead of dropping them.";
+    link_rate: kinds::BitRate = "LINK_RATE", "auto",
+        "Rate of the slower end's link, such as 25G. auto: the interface's, 100G when it has none.";
+    min_rtt: kinds::Time = "MIN_RTT", "auto",
+        "Unloaded round-trip time of the network, which scales congestion control. auto: 50us.";
+    min_window: kinds::Bytes = "MIN_WINDOW", "auto",
+        "Smallest value of the largest congestion window. auto: 1M, what hides the host's own delays.";
+    mtu: kinds::Bytes = "MTU", "auto",
+        "Largest UDP payload of a packet. auto: from the interface, at most 16K.";
+    crc: kinds::Flag = "CRC", "no",
+        "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
+    inject_size: kinds::Bytes = "INJECT_SIZE", "256",
+        "Largest message that may be injected (copied at the call); 64 to 1024.";
+    eager_size: kinds::Bytes = "EAGER_SIZE", "64K",
+        "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
+    unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",
+        "Memory for messages that arrive before their receive is posted; beyond it senders wait.";
+    outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
+        "Sends, writes and reads an endpoint has open at most before it says try again.";
+    recv_window: kinds::Count<128, 3968> = "RECV_WINDOW", "2048",
+        "Packets a receiver accepts from one peer ahead of the oldest missing one.";
+    rcvbuf: kinds::Bytes = "RCVBUF", "8M",
+        "Socket receive buffer asked of the kernel.";
+    sndbuf: kinds::Bytes = "SNDBUF", "4M",
+        "Socket send buffer asked of the kernel.";
+    gso: kinds::Flag = "GSO", "yes",
+        "Send trains of packets in one system call (UDP_SEGMENT) where the kernel can.";
+    gro: kinds::Flag = "GRO", "yes",
+        "Receive trains of packets in one system call (UDP_GRO) where the kernel can.";
+    train: kinds::Count<1, 64> = "TRAIN", "64",
+        "Packets in a row that share one path; longer trains cost less, shorter ones spread better.";
+    ecn: kinds::Flag = "ECN", "yes",
+        "Mark data packets ECN-capable.";
+    dscp_data: kinds::Count<0, 63> = "DSCP_DATA", "0",
+        "DSCP of data packets, the one that switches may trim.";
+    dscp_control: kinds::Count<0, 63> = "DSCP_CONTROL", "46",
+        "DSCP of acknowledgements and control packets.";
+    dscp_trimmed: kinds::Count<0, 63> = "DSCP_TRIMMED", "5",
+        "DSCP that switches give to a trimmed packet.";
+    deadline: kinds::Time = "DEADLINE", "10s",
+        "An operation whose peer cannot be reached, or fell silent, fails after this long.";
+    rto_min: kinds::Time = "RTO_MIN", "auto",
+        "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
+    ack_delay: kinds::Time = "ACK_DELAY", "auto",
+        "Longest time a receiver sits on an acknowledgement. auto: 50us.";
+    idle_close: kinds::Time = "IDLE_CLOSE", "30s",
+        "A connection context idle for this long is closed; the next operation reopens it.";
+    job: kinds::Count<1, 16777215> = "JOB", "1",
+        "JobID in every request; requests of another job are refused.";
+    fault: kinds::Text = "FAULT", "",
+        "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
+         trim=1%,blackhole=3,seed=7.";
+    pcap: kinds::Text = "PCAP", "",
+        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint.";
+    stats: kinds::Stats = "STATS", "off",
+        "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
+         with %p, %h, %e as in PCAP.";
+    progress_spin: kinds::Time = "PROGRESS_SPIN", "50us",
+        "How long a thread that waits, or the automatic progress thread, polls before it sleeps.";
+    progress_cpu: kinds::Text = "PROGRESS_CPU", "",
+        "Processor of the automatic progress threads. Default: where the system puts them.";
+}
+
+fn read_one<K: Kind>(
+    spec: Option<&Spec>,
+    get: &dyn Fn(&Spec) -> Option<String>,
+    problems: &mut Vec<String>,
+) -> K::Value {
+    let Some(spec) = spec else { unreachable!("one row per field, both from one macro") };
+    if let Some(text) = get(spec) {
+        match K::parse(text.trim()) {
+            Ok(value) => return value,
+            Err(allowed) => problems.push(format!(
+                "FI_SQUALL_{}={text}: expected {allowed}; using the default, {}",
+                spec.name,
+                if spec.default.is_empty() { "none" } else { spec.default }
+            )),
+        }
+    }
+    match K::parse(spec.default) {
+        Ok(value) => value,
+        Err(allowed) => unreachable!("default of {} is not {allowed}", spec.name),
+    }
+}
+
+/// Registers every parameter with the host. Called from `fi_prov_ini`.
+pub(crate) fn define() {
+    let Some(define) = host().param_define else { return };
+    for spec in TABLE {
+        let mut help = String::new();
+        let default = if spec.default.is_empty() { "none" } else { spec.default };
+        // Writing to a String cannot fail.
+        let _ = write!(help, "{} (default: {default})", spec.help);
+        let (Ok(name), Ok(help)) = (CString::new(spec.name.to_lowercase()), CString::new(help))
+        else {
+            continue;
+        };
+        // SAFETY: terminated strings; the format takes exactly one of them.
+        unsafe { define(provider(), name.as_ptr(), spec.host_type, c"%s".as_ptr(), help.as_ptr()) };
+    }
+}
+
+/// One parameter's text as the host has it.
+fn from_host(spec: &Spec) -> Option<String> {
+    let get = host().param_get?;
+    let name = CString::new(spec.name.to_lowercase()).ok()?;
+    match spec.host_type {
+        ffi::FI_PARAM_STRING => {
+            let mut value: *mut c_char = core::ptr::null_mut();
+            let out: *mut c_void = (&raw mut value).cast();
+            // SAFETY: a string parameter writes one pointer to a terminated string of its own.
+            let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
+            if rc != 0 || value.is_null() {
+                return None;
+            }
+            // SAFETY: as above.
+            Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+        }
+        kind => {
+            let mut value: c_int = 0;
+            let out: *mut c_void = (&raw mut value).cast();
+            // SAFETY: integer and boolean parameters write one int.
+            let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
+            match (rc, kind) {
+                (0, ffi::FI_PARAM_BOOL) => Some(if value != 0 { "yes" } else { "no" }.to_owned()),
+                (0, _) => Some(value.to_string()),
+                _ => None,
+            }
+        }
+    }
+}
+
+static PARAMS: OnceLock<Params> = OnceLock::new();
+
+/// The parameters of this process, read at the first call.
+pub(crate) fn params() -> &'static Params {
+    PARAMS.get_or_init(|| {
+        let mut problems = Vec::new();
+        let params = Params::read(&from_host, &mut problems);
+        for problem in problems {
+            log::warn!("{problem}");
+        }
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for unknown in unknown(names) {
+            log::warn!("{unknown}");
+        }
+        let set: Vec<String> = TABLE
+            .iter()
+            .filter_map(|spec| from_host(spec).map(|v| format!("{}={v}", spec.name)))
+            .collect();
+        if !set.is_empty() {
+            log::info!("parameters set: {}", set.join(" "));
+        }
+        params
+    })
+}
+
+/// One line for each name that looks like a parameter of ours and is none.
+fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
+    names
+        .filter_map(|name| {
+            let rest = name.strip_prefix("FI_SQUALL_")?;
+            if TABLE.iter().any(|spec| spec.name == rest) {
+                return None;
+            }
+            let nearest = TABLE.iter().min_by_key(|spec| distance(spec.name, rest))?;
+            Some(format!(
+                "environment variable {name} is not a parameter of squall and has no effect; did you \
+                 mean FI_SQUALL_{}? (fi_info -e lists them all)",
+                nearest.name
+            ))
+        })
+        .collect()
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+impl Params {
+    /// The network's unloaded round-trip time for congestion control.
+    pub(crate) fn base_rtt(&self) -> Span {
+        self.min_rtt.unwrap_or(Span::micros(50))
+    }
+
+    /// The rate of a link whose speed may be unknown, in Mb/s.
+    pub(crate) fn rate(&self, speed_mbps: Option<u64>) -> Rate {
+        self.link_rate.unwrap_or_else(|| {
+            Rate(speed_mbps.map_or(100_000_000_000, |mbps| mbps.saturating_mul(1_000_000)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[(&str, &str)]) -> (Params, Vec<String>) {
+        let mut problems = Vec::new();
+        let get = |spec: &Spec| {
+            values.iter().find(|(n, _)| *n == spec.name).map(|(_, v)| (*v).to_owned())
+        };
+        let params = Params::read(&get, &mut problems);
+        (params, problems)
+    }
+
+    #[test]
+    fn the_table_is_complete_and_its_defaults_parse() {
+        let (params, problems) = read(&[]);
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(params.eager_size, Some(64 << 10));
+        assert_eq!(params.deadline, Some(Span::secs(10)));
+        assert!(params.gso && !params.crc);
+        for (i, spec) in TABLE.iter().enumerate() {
+            assert!(spec.help.len() > 20 && spec.help.ends_with('.'), "{}", spec.name);
+            assert!(spec.name.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+            assert!(TABLE[..i].iter().all(|other| other.name != spec.name));
+        }
+    }
+
+    #[test]
+    fn values_are_read_and_bad_ones_reported() {
+        let (params, problems) =
+            read(&[("PATHS", "3"), ("LINK_RATE", "25G"), ("DEADLINE", "250ms"), ("CC", "cubic")]);
+        assert_eq!(params.paths, 3);
+        assert_eq!(params.rate(None).0, 25_000_000_000);
+        assert_eq!(params.deadline, Some(Span::millis(250)));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].contains("FI_SQUALL_CC=cubic") && problems[0].contains("nscc"));
+    }
+
+    #[test]
+    fn unknown_names_are_told_their_neighbour() {
+        let names = ["FI_SQUALL_IFACES", "FI_SQUALL_IFACE", "FI_PROVIDER", "HOME"];
+        let lines = unknown(names.into_iter().map(str::to_owned));
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].contains("did you mean FI_SQUALL_IFACE?"), "{lines:?}");
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+}

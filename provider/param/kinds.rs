@@ -1,0 +1,320 @@
+//! How parameters are written: sizes with K, M, G, durations with ns, us, ms, s, choices by name.
+
+use core::marker::PhantomData;
+use core::ops::RangeInclusive;
+
+use squall_engine::base::{Rate, Span};
+
+use crate::ffi;
+
+/// A way to write a parameter.
+pub(crate) trait Kind {
+    /// What it means.
+    type Value;
+    /// How libfabric types it.
+    const HOST_TYPE: ffi::fi_param_type;
+    /// Parses one.
+    ///
+    /// # Errors
+    /// What would have been allowed.
+    fn parse(text: &str) -> Result<Self::Value, String>;
+}
+
+/// Any text.
+pub(crate) struct Text;
+
+impl Kind for Text {
+    type Value = String;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.to_owned())
+    }
+}
+
+/// Yes or no.
+pub(crate) struct Flag;
+
+impl Kind for Flag {
+    type Value = bool;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_BOOL;
+    fn parse(text: &str) -> Result<bool, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "yes" | "true" | "on" | "1" => Ok(true),
+            "no" | "false" | "off" | "0" => Ok(false),
+            _ => Err("yes or no".to_owned()),
+        }
+    }
+}
+
+/// A whole number from MIN to MAX.
+pub(crate) struct Count<const MIN: u32, const MAX: u32>;
+
+impl<const MIN: u32, const MAX: u32> Kind for Count<MIN, MAX> {
+    type Value = u32;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_INT;
+    fn parse(text: &str) -> Result<u32, String> {
+        text.parse()
+            .ok()
+            .filter(|n| (MIN..=MAX).contains(n))
+            .ok_or_else(|| format!("a number from {MIN} to {MAX}"))
+    }
+}
+
+/// Splits "16K" into 16 and "K".
+fn split(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+/// `number * unit` when that is a whole number a u64 holds.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked against the range
+fn scale(number: f64, unit: f64) -> Option<u64> {
+    let value = (number * unit).round();
+    (value >= 0.0 && value < 9.0e18).then_some(value as u64)
+}
+
+/// A size in bytes, or "auto".
+pub(crate) struct Bytes;
+
+impl Kind for Bytes {
+    type Value = Option<u64>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Option<u64>, String> {
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        split(text)
+            .and_then(|(n, unit)| {
+                let unit = unit.trim_end_matches(['B', 'b']).trim_end_matches('i');
+                let factor = match unit.to_ascii_uppercase().as_str() {
+                    "" => 1u64,
+                    "K" => 1 << 10,
+                    "M" => 1 << 20,
+                    "G" => 1 << 30,
+                    _ => return None,
+                };
+                scale(n, factor as f64)
+            })
+            .map(Some)
+            .ok_or_else(|| "a size such as 4096, 16K, 8M or 1G, or auto".to_owned())
+    }
+}
+
+/// A length of time, or "auto".
+pub(crate) struct Time;
+
+impl Kind for Time {
+    type Value = Option<Span>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Option<Span>, String> {
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        split(text)
+            .and_then(|(n, unit)| {
+                let factor = match unit {
+                    "ns" => 1.0,
+                    "us" => 1e3,
+                    "ms" => 1e6,
+                    "s" => 1e9,
+                    _ => return None,
+                };
+                scale(n, factor)
+            })
+            .map(|ns| Some(Span::nanos(ns)))
+            .ok_or_else(|| "a time such as 500ns, 20us, 5ms or 10s, or auto".to_owned())
+    }
+}
+
+/// A rate in bits per second, or "auto".
+pub(crate) struct BitRate;
+
+impl Kind for BitRate {
+    type Value = Option<Rate>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Option<Rate>, String> {
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        split(text)
+            .and_then(|(n, unit)| {
+                let unit = unit.trim_end_matches("bit/s").trim_end_matches("bps");
+                let factor = match unit.to_ascii_uppercase().as_str() {
+                    "M" => 1e6,
+                    "G" => 1e9,
+                    "T" => 1e12,
+                    _ => return None,
+                };
+                scale(n, factor)
+            })
+            .filter(|bps| *bps >= 1_000_000)
+            .map(|bps| Some(Rate(bps)))
+            .ok_or_else(|| "a rate of at least 1M, such as 100M, 25G or 400G, or auto".to_owned())
+    }
+}
+
+/// A range of ports, or nothing.
+pub(crate) struct Ports;
+
+impl Kind for Ports {
+    type Value = Option<RangeInclusive<u16>>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self::Value, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.split_once('-')
+            .and_then(|(a, b)| Some((a.trim().parse::<u16>().ok()?, b.trim().parse::<u16>().ok()?)))
+            .filter(|(a, b)| *a > 0 && a <= b)
+            .map(|(a, b)| Some(a..=b))
+            .ok_or_else(|| "a range of ports such as 50000-50015".to_owned())
+    }
+}
+
+/// One of a few names.
+pub(crate) struct Choose<T>(PhantomData<T>);
+
+/// A type whose values have names.
+pub(crate) trait Named: Copy + 'static {
+    /// Each value with its name.
+    const NAMES: &'static [(&'static str, Self)];
+}
+
+impl<T: Named> Kind for Choose<T> {
+    type Value = T;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<T, String> {
+        T::NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+            .map(|(_, v)| *v)
+            .ok_or_else(|| {
+                let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
+                format!("one of {}", names.join(", "))
+            })
+    }
+}
+
+/// Path selection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Balancing {
+    /// Recycled entropies.
+    Reps,
+    /// All paths in turn.
+    Oblivious,
+    /// One path per flow.
+    Single,
+}
+
+impl Named for Balancing {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("reps", Self::Reps), ("oblivious", Self::Oblivious), ("single", Self::Single)];
+}
+
+/// Congestion control.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Congestion {
+    /// UE 1.0's network-signal based one.
+    Nscc,
+    /// None but the receive window.
+    None,
+}
+
+impl Named for Congestion {
+    const NAMES: &'static [(&'static str, Self)] = &[("nscc", Self::Nscc), ("none", Self::None)];
+}
+
+/// Which signs of loss count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loss {
+    /// Probes and the out-of-order count.
+    All,
+    /// Probes.
+    Probe,
+    /// The out-of-order count.
+    Order,
+    /// The timer alone.
+    Timer,
+}
+
+impl Named for Loss {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("all", Self::All),
+        ("probe", Self::Probe),
+        ("order", Self::Order),
+        ("timer", Self::Timer),
+    ];
+}
+
+/// How statistics are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StatsFormat {
+    /// `name=value` pairs.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How and where statistics are written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StatsSpec {
+    /// Text or JSON.
+    pub(crate) format: StatsFormat,
+    /// File name pattern; `None` is stderr.
+    pub(crate) file: Option<String>,
+}
+
+/// Statistics: off, text, json, text:FILE, json:FILE.
+pub(crate) struct Stats;
+
+impl Kind for Stats {
+    type Value = Option<StatsSpec>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self::Value, String> {
+        let (format, file) = match text.split_once(':') {
+            Some((format, file)) => (format, Some(file.to_owned())),
+            None => (text, None),
+        };
+        let format = match format.to_ascii_lowercase().as_str() {
+            "" | "off" | "no" | "0" if file.is_none() => return Ok(None),
+            "text" => StatsFormat::Text,
+            "json" => StatsFormat::Json,
+            _ => return Err("off, text, json, text:FILE or json:FILE".to_owned()),
+        };
+        Ok(Some(StatsSpec { format, file: file.filter(|f| !f.is_empty()) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        assert_eq!(Bytes::parse("16K"), Ok(Some(16384)));
+        assert_eq!(Bytes::parse("1.5MiB"), Ok(Some(1_572_864)));
+        assert_eq!(Bytes::parse("auto"), Ok(None));
+        assert!(Bytes::parse("16Q").is_err() && Bytes::parse("").is_err());
+        assert!(Bytes::parse("99999999999G").is_err());
+        assert_eq!(Time::parse("20us"), Ok(Some(Span::micros(20))));
+        assert!(Time::parse("20").is_err());
+        assert_eq!(BitRate::parse("2.5Gbit/s"), Ok(Some(Rate(2_500_000_000))));
+        assert!(BitRate::parse("10").is_err());
+        assert_eq!(Ports::parse("100-200"), Ok(Some(100..=200)));
+        assert!(Ports::parse("200-100").is_err() && Ports::parse("0-1").is_err());
+        assert!(Count::<1, 9>::parse("10").is_err());
+        assert_eq!(Flag::parse("On"), Ok(true));
+    }
+
+    #[test]
+    fn statistics() {
+        let spec = |format, file: Option<&str>| {
+            Ok(Some(StatsSpec { format, file: file.map(str::to_owned) }))
+        };
+        assert_eq!(Stats::parse("off"), Ok(None));
+        assert_eq!(Stats::parse("text"), spec(StatsFormat::Text, None));
+        assert_eq!(Stats::parse("json:a.%p"), spec(StatsFormat::Json, Some("a.%p")));
+        assert!(Stats::parse("xml").is_err() && Stats::parse("off:x").is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Automatic progress: one named thread per domain that serves its endpoints, polling briefly after
+//! the last thing that happened, then asleep on their sockets.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use squall_engine::base::Time;
+
+use crate::clock;
+use crate::ep::Endpoint;
+use crate::errno::{Errno, Result};
+use crate::param::params;
+use crate::wait::Waiter;
+
+/// What the thread and the domain share.
+struct Shared {
+    waiter: Waiter,
+    endpoints: Mutex<Vec<Arc<Endpoint>>>,
+    stop: AtomicBool,
+    /// When the sleeping thread will wake up by itself; 0 while it is awake.
+    asleep_until: AtomicU64,
+}
+
+/// A progress thread.
+pub(crate) struct Progress {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Number of the next thread.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Threads that run, for `cleanup`.
+static RUNNING: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+
+impl Progress {
+    /// Starts a thread.
+    ///
+    /// # Errors
+    /// The system's, when threads or descriptors are short.
+    pub(crate) fn start() -> Result<Self> {
+        let shared = Arc::new(Shared {
+            waiter: Waiter::new()?,
+            endpoints: Mutex::default(),
+            stop: AtomicBool::new(false),
+            asleep_until: AtomicU64::new(0),
+        });
+        let name = format!("squall-prog-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                pin();
+                crate::boundary::value((), || of_thread.run());
+            })
+            .map_err(Errno::from)?;
+        RUNNING.lock().push(Arc::clone(&shared));
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Serves this endpoint, too.
+    pub(crate) fn attach(&self, ep: &Arc<Endpoint>, sockets: &[i32]) -> Result<()> {
+        for fd in sockets {
+            self.shared.waiter.add(*fd)?;
+        }
+        self.shared.endpoints.lock().push(Arc::clone(ep));
+        self.shared.waiter.signal();
+        Ok(())
+    }
+
+    /// Leaves this endpoint alone. Its sockets leave the epoll set when they close.
+    pub(crate) fn detach(&self, ep: &Endpoint) {
+        self.shared.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), ep));
+    }
+
+    /// An endpoint now has a timer that may be earlier than the thread's sleep.
+    #[inline]
+    pub(crate) fn timer(&self, at: Option<Time>) {
+        let until = self.shared.asleep_until.load(Ordering::Acquire);
+        if until != 0 && at.is_some_and(|at| at.0 < until) {
+            self.shared.waiter.signal();
+        }
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.waiter.signal();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic inside was logged by the boundary.
+            let _ = thread.join();
+        }
+        RUNNING.lock().retain(|other| !Arc::ptr_eq(other, &self.shared));
+    }
+}
+
+/// The process ends: tells every thread to stop, without waiting (it may be gone already).
+pub(crate) fn stop_all() {
+    for shared in RUNNING.lock().drain(..) {
+        shared.stop.store(true, Ordering::Release);
+        shared.waiter.signal();
+    }
+}
+
+/// Binds the calling thread to FI_SQUALL_PROGRESS_CPU.
+fn pin() {
+    let text = params().progress_cpu.as_str();
+    if text.is_empty() {
+        return;
+    }
+    let Ok(cpu) = text.parse::<usize>() else {
+        log::warn!("FI_SQUALL_PROGRESS_CPU={text}: expected a processor's number");
+        return;
+    };
+    // SAFETY: all-zero is the empty set; CPU_SET checks its bound.
+    let rc = unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if rc != 0 {
+        log::warn!("FI_SQUALL_PROGRESS_CPU={cpu}: {}", std::io::Error::last_os_error());
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let spin = params().progress_spin.unwrap_or_default();
+        let mut last_busy = clock::now();
+        while !self.stop.load(Ordering::Acquire) {
+            let endpoints = self.endpoints.lock().clone();
+            let mut busy = false;
+            for ep in &endpoints {
+                busy |= ep.progress();
+            }
+            let now = clock::now();
+            if busy {
+                last_busy = now;
+            } else if now.since(last_busy) < spin {
+                core::hint::spin_loop();
+            } else {
+                self.sleep(&endpoints);
+                last_busy = clock::now();
+            }
+        }
+    }
+
+    /// Sleeps until a socket, a timer or a signal.
+    fn sleep(&self, endpoints: &[Arc<Endpoint>]) {
+        // Announced first: a timer set after this wakes us up, one set before is seen below.
+        self.asleep_until.store(Time::NEVER.0, Ordering::SeqCst);
+        self.waiter.clear();
+        let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
+        self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
+        self.waiter.arm(next);
+        if !self.stop.load(Ordering::Acquire) {
+            // Interrupted by a signal: one more turn does no harm.
+            let _ = self.waiter.sleep(Time::NEVER);
+        }
+        self.asleep_until.store(0, Ordering::SeqCst);
+    }
+}

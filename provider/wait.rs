@@ -1,0 +1,276 @@
+//! Waiting: what stands behind FI_WAIT_FD, fi_cq_sread and fi_trywait.
+//!
+//! The descriptor an application polls is an epoll set: an eventfd for completions and fi_cq_signal,
+//! under manual progress also the sockets of the endpoints and a timer for the next
+//! retransmission, so that a sleeping application wakes up for whatever needs progress.
+
+use core::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use squall_engine::base::Time;
+
+use crate::boundary;
+use crate::clock;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::class;
+use crate::object;
+use crate::param::params;
+
+/// Which wait object a queue was opened with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// Nobody waits (FI_WAIT_NONE).
+    Nothing,
+    /// Blocking reads only (FI_WAIT_UNSPEC, FI_WAIT_YIELD).
+    Inside,
+    /// The application gets the descriptor (FI_WAIT_FD).
+    Descriptor,
+}
+
+impl Wanted {
+    /// Reads a `fi_wait_obj`.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for wait sets, mutexes and poll arrays.
+    pub(crate) fn from_attr(wait_obj: ffi::fi_wait_obj) -> Result<Self> {
+        match wait_obj {
+            ffi::FI_WAIT_NONE => Ok(Self::Nothing),
+            ffi::FI_WAIT_UNSPEC | ffi::FI_WAIT_YIELD => Ok(Self::Inside),
+            ffi::FI_WAIT_FD => Ok(Self::Descriptor),
+            other => {
+                log::info!("wait object {other} is not there; have NONE, UNSPEC, YIELD, FD");
+                Err(Errno::NOSYS)
+            }
+        }
+    }
+
+    /// The wait object, if one is needed.
+    ///
+    /// # Errors
+    /// The system's, when descriptors are short.
+    pub(crate) fn open(self) -> Result<Option<Waiter>> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Inside | Self::Descriptor => Ok(Some(Waiter::new()?)),
+        }
+    }
+}
+
+fn owned(fd: c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just returned by the kernel, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// An epoll set with an eventfd and a timer in it. Every descriptor is close-on-exec.
+pub(crate) struct Waiter {
+    set: OwnedFd,
+    event: OwnedFd,
+    timer: OwnedFd,
+}
+
+impl Waiter {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: plain system calls without pointers.
+        let (set, event, timer) = unsafe {
+            (
+                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+                owned(libc::timerfd_create(
+                    libc::CLOCK_MONOTONIC,
+                    libc::TFD_CLOEXEC | libc::TFD_NONBLOCK,
+                ))?,
+            )
+        };
+        let waiter = Self { set, event, timer };
+        waiter.add(waiter.event.as_raw_fd())?;
+        waiter.add(waiter.timer.as_raw_fd())?;
+        Ok(waiter)
+    }
+
+    /// The descriptor to poll.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.set.as_raw_fd()
+    }
+
+    /// Wakes up when `fd` is readable, too. Adding one twice is no error.
+    pub(crate) fn add(&self, fd: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: valid descriptors and event.
+        let rc = unsafe {
+            libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+        };
+        match rc {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// No longer watches `fd`.
+    pub(crate) fn remove(&self, fd: RawFd) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: valid set and event; a descriptor that is not in it is refused by the kernel.
+        unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event) };
+    }
+
+    /// Wakes whoever waits.
+    pub(crate) fn signal(&self) {
+        let one = 1u64;
+        // SAFETY: an eventfd takes eight bytes; a full counter is as good as one more.
+        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Takes back earlier signals.
+    pub(crate) fn clear(&self) {
+        let mut count = 0u64;
+        // SAFETY: an eventfd gives eight bytes, or would block.
+        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
+    /// Wakes up at `at`, too, instead of at the time set before.
+    pub(crate) fn arm(&self, at: Option<Time>) {
+        // A zero time would disarm, so a time in the past is one nanosecond after the origin.
+        let at = at.filter(|t| *t != Time::NEVER).map_or(0, |t| t.0.max(1));
+        let spec = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec {
+                tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(at % 1_000_000_000).unwrap_or(0),
+            },
+        };
+        // SAFETY: valid descriptor and specification; no old value is asked for.
+        unsafe {
+            libc::timerfd_settime(
+                self.timer.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const spec,
+                core::ptr::null_mut(),
+            )
+        };
+    }
+
+    /// Sleeps until something happens or `deadline` comes.
+    ///
+    /// # Errors
+    /// `FI_EINTR` when a signal handler ran.
+    pub(crate) fn sleep(&self, deadline: Time) -> Result<()> {
+        let timeout = match deadline {
+            Time::NEVER => -1,
+            at => {
+                let left = at.since(clock::now()).0.div_ceil(1_000_000);
+                c_int::try_from(left).unwrap_or(c_int::MAX)
+            }
+        };
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let rc = unsafe { libc::epoll_wait(self.set.as_raw_fd(), &raw mut event, 1, timeout) };
+        if rc < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+            return Err(Errno::INTR);
+        }
+        Ok(())
+    }
+}
+
+/// When a wait that may last `timeout` milliseconds (negative: for ever) ends.
+pub(crate) fn deadline(timeout: c_int) -> Time {
+    match u64::try_from(timeout) {
+        Ok(ms) => Time(clock::now().0.saturating_add(ms.saturating_mul(1_000_000))),
+        Err(_) => Time::NEVER,
+    }
+}
+
+/// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then
+/// asleep on `waiter` between polls. `prepare` is called before each sleep; false means that there
+/// is something already.
+pub(crate) fn until<T>(
+    deadline: Time,
+    waiter: Option<&Waiter>,
+    mut check: impl FnMut() -> Option<T>,
+    mut prepare: impl FnMut() -> bool,
+) -> Result<T> {
+    let start = clock::now();
+    let spin = params().progress_spin.unwrap_or_default();
+    loop {
+        if let Some(answer) = check() {
+            return Ok(answer);
+        }
+        let now = clock::now();
+        if now >= deadline {
+            return Err(Errno::AGAIN);
+        }
+        match waiter {
+            Some(waiter) if now.since(start) >= spin => {
+                if prepare() {
+                    waiter.sleep(deadline)?;
+                }
+            }
+            _ => core::hint::spin_loop(),
+        }
+    }
+}
+
+/// `fi_trywait`: whether the application may block on these objects' descriptors.
+pub(crate) unsafe extern "C" fn trywait(
+    _fabric: *mut ffi::fid_fabric,
+    fids: *mut *mut ffi::fid,
+    count: c_int,
+) -> c_int {
+    boundary::status(|| {
+        let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+        for i in 0..count {
+            // SAFETY: the caller gives `count` open objects.
+            unsafe {
+                let fid = *fids.add(i);
+                if fid.is_null() {
+                    return Err(Errno::INVAL);
+                }
+                match (*fid).fclass {
+                    class::CQ => object::get::<Cq, _>(fid)?.try_wait()?,
+                    class::CNTR => object::get::<Cntr, _>(fid)?.try_wait()?,
+                    class::EQ => object::get::<Eq, _>(fid)?.try_wait()?,
+                    _ => return Err(Errno::NOSYS),
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// `fi_control(FI_GETWAIT)` and `FI_GETWAITOBJ` for an object with this waiter.
+///
+/// # Safety
+/// `arg` has room for an int, as the commands say.
+pub(crate) unsafe fn control(
+    waiter: Option<&Waiter>,
+    wanted: ffi::fi_wait_obj,
+    command: c_int,
+    arg: *mut core::ffi::c_void,
+) -> Result<()> {
+    if arg.is_null() {
+        return Err(Errno::INVAL);
+    }
+    match u32::try_from(command) {
+        Ok(ffi::FI_GETWAIT) => {
+            let fd = waiter.map(Waiter::fd).filter(|_| wanted == ffi::FI_WAIT_FD);
+            // SAFETY: the caller's promise.
+            unsafe { *arg.cast::<c_int>() = fd.ok_or(Errno::NODATA)? };
+            Ok(())
+        }
+        Ok(ffi::FI_GETWAITOBJ) => {
+            // SAFETY: the caller's promise.
+            unsafe { *arg.cast::<ffi::fi_wait_obj>() = wanted };
+            Ok(())
+        }
+        _ => Err(Errno::NOSYS),
+    }
+}
