@@ -30,10 +30,11 @@ impl Errors {
     }
 
     /// Notes that a packet to `peer` was refused as too big. The kernel's own entry about it, if it was
-    /// read, knows the MTU but not the port (an unconnected socket has no destination port to quote).
+    /// read, knows the MTU; an IPv4 one lacks the port (an unconnected socket has none to quote).
     pub(super) fn note_too_big(&mut self, peer: SocketAddr) {
         let known = self.pending.iter().rposition(|e| {
-            matches!(e, NetError::TooBig { peer: p, .. } if p.ip() == peer.ip() && p.port() == 0)
+            let (same, port) = (e.peer().ip() == peer.ip(), e.peer().port());
+            matches!(e, NetError::TooBig { .. }) && same && (port == 0 || port == peer.port())
         });
         match known.map(|i| self.pending.remove(i)) {
             Some(NetError::TooBig { mtu, .. }) => {

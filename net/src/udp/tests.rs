@@ -239,8 +239,13 @@ fn a_dead_port_is_a_typed_error() {
 
 #[test]
 fn a_packet_too_big_for_the_path_is_a_typed_error() {
-    let mut tx = open(&config(V4));
-    let mut rx = open(&config(V4));
+    too_big(V4);
+    too_big(V6);
+}
+
+fn too_big(ip: IpAddr) {
+    let mut tx = open(&config(ip));
+    let mut rx = open(&config(ip));
     let bytes = vec![0; 65_508];
     let report = tx.send(
         Time::ZERO,
@@ -258,6 +263,28 @@ fn a_packet_too_big_for_the_path_is_a_typed_error() {
     );
     assert_eq!(receive(&mut rx, 1)[0].1, b"fits");
     assert!(!tx.gso_refused());
+}
+
+#[test]
+fn a_refused_train_goes_packet_by_packet() {
+    let mut tx = open(&config(V4));
+    let mut rx = open(&config(V4));
+    // Linux refuses (EINVAL) to segment for a socket that leaves the UDP checksum out.
+    sock::set(&tx.endpoint, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    let bytes: Vec<_> = (0..10).map(|i| pattern(i, 700)).collect();
+    let packets: Vec<_> = bytes.iter().map(|b| packet(rx.local_addr(), 0, b, &[], &[])).collect();
+    let report = tx.send(Time::ZERO, &packets);
+    assert_eq!((report.sent, report.failed, report.trains), (10, 0, 10));
+    assert!(tx.gso_refused());
+    let got = receive(&mut rx, 10);
+    assert!(got.iter().map(|(_, b)| b).eq(&bytes));
+    // Once is enough: the next batch does not try.
+    let calls = tx.counters().tx_calls;
+    tx.send(Time::ZERO, &packets);
+    assert_eq!(tx.counters().tx_calls, calls + 1);
+    let mut errors = Vec::new();
+    tx.take_errors(&mut errors);
+    assert!(errors.is_empty(), "{errors:?}");
 }
 
 #[test]
@@ -298,9 +325,7 @@ fn what_the_socket_drops_is_counted() {
 }
 
 #[test]
-fn a_full_send_buffer_says_so() {
-    // To a peer across loopback nothing stays in the send buffer, so only the report of the
-    // configured size can be checked here: a size beyond the limit warns with the cure.
+fn buffers_are_read_back() {
     let (_, report) =
         UdpPort::open(&PortConfig { rcvbuf: 1 << 20, sndbuf: 65_536, ..config(V4) }).unwrap();
     assert_eq!((report.rcvbuf, report.sndbuf), (1 << 20, 65_536));
