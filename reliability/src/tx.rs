@@ -115,6 +115,7 @@ pub(crate) struct Tx<D> {
     probe_due: bool,
     // Receiver not ready.
     rnr_doublings: u8,
+    /// When the pause began; packets sent no later were under way when it did.
     rnr_since: Time,
     rnr_until: Time,
     // Pacing and trains.
@@ -163,7 +164,7 @@ impl<D: Copy> Tx<D> {
             probes: 0,
             probe_due: false,
             rnr_doublings: 0,
-            rnr_since: Time::ZERO,
+            rnr_since: Time::NEVER,
             rnr_until: Time::ZERO,
             pace_at: Time::ZERO,
             train_path: 0,

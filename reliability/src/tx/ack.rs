@@ -112,8 +112,9 @@ impl<D: Copy> Tx<D> {
         if let (Some(response), Some(at)) = (ack.response, subject) {
             self.answer(now, id, at, response, &mut gain, shared);
         }
-        self.take_sack(now, id, ack, &mut gain, shared);
         self.take_cumulative(now, id, ack, &mut gain, shared);
+        self.take_sack(now, id, ack, &mut gain, shared);
+        self.advance();
         self.open_window(ack);
 
         if let Some(rtt) = rtt {
@@ -262,7 +263,7 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// Everything up to the cumulative acknowledgement, and what was acknowledged behind it.
+    /// Everything up to the cumulative acknowledgement.
     fn take_cumulative(
         &mut self,
         now: Time,
@@ -278,6 +279,10 @@ impl<D: Copy> Tx<D> {
             }
             self.drop_oldest();
         }
+    }
+
+    /// The oldest outstanding packet is one that was not acknowledged.
+    fn advance(&mut self) {
         while self.ring.front().is_some_and(|slot| slot.fate == Fate::Acked) {
             self.drop_oldest();
         }

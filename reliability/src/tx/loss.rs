@@ -85,7 +85,7 @@ impl<D: Copy> Tx<D> {
     /// The receiver is not ready: pause, twice as long each time, but once for all packets that were
     /// already under way. A quarter of it is random, so that senders do not return in step.
     fn hold(&mut self, now: Time, sent_at: Time, shared: &mut Shared<D>) {
-        if sent_at < self.rnr_since {
+        if self.rnr_since != Time::NEVER && sent_at <= self.rnr_since {
             return;
         }
         let config = &shared.config;

@@ -147,7 +147,9 @@ pub(crate) struct World {
     rng: Rng,
     flying: BinaryHeap<Flying>,
     order: u64,
-    /// Called for each packet that leaves, when set: records of what was sent.
+    /// The path of the newest data packet.
+    pub(crate) last_path: u16,
+    /// What was sent, if anybody wants to know.
     pub(crate) trace: Option<Vec<(usize, Wire)>>,
 }
 
@@ -163,6 +165,7 @@ impl World {
             rng: Rng::new(seed),
             flying: BinaryHeap::new(),
             order: 0,
+            last_path: 0,
             trace: None,
         }
     }
@@ -335,6 +338,7 @@ impl World {
             last_hop: false,
             bytes,
         };
+        self.last_path = grant.path;
         if self.faults.black_hole == Some(grant.path) {
             return;
         }

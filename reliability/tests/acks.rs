@@ -1,0 +1,405 @@
+//! What a receiver says, and when.
+
+mod link;
+
+use link::{PEER, fixed, response};
+use squall_reliability::base::{Psn, Span, Time};
+use squall_reliability::wire::{
+    Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackCode, NextHeader, NsccState,
+    Request, Response,
+};
+use squall_reliability::{ControlPacket, Pdcs, RxMeta, RxVerdict};
+
+const START: u32 = 5000;
+
+/// A receiver that was opened by packet 0 and has acknowledged it.
+struct Receiver {
+    pdcs: Pdcs<u32>,
+    now: Time,
+}
+
+fn request(n: u32) -> Request {
+    Request {
+        mode: Mode::Rud,
+        next: NextHeader::RequestStd,
+        retx: false,
+        ack_request: false,
+        // Nothing is cleared.
+        clear_psn_offset: -1 - i16::try_from(n).unwrap(),
+        psn: Psn(START + n),
+        spdcid: 40,
+        dest: Dest::Pdc(1),
+        ccc: None,
+    }
+}
+
+fn nscc(ack: &Ack) -> NsccState {
+    match ack.ext {
+        squall_reliability::wire::AckExt::Cc(cc) => match cc.state {
+            CcState::Nscc(state) => state,
+            CcState::Credit { .. } => panic!("credit"),
+        },
+        _ => panic!("not ACK_CC"),
+    }
+}
+
+/// The PSNs, from START on, an ACK shows as received beyond the cumulative ones.
+fn shown(ack: &Ack) -> Vec<u32> {
+    let (base, map) = ack.sack().unwrap();
+    (0..64).filter(|bit| map >> bit & 1 == 1).map(|bit| base.plus(bit).0 - START).collect()
+}
+
+fn cack(ack: &Ack) -> i32 {
+    ack.cack_psn.distance(Psn(START))
+}
+
+impl Receiver {
+    fn new() -> Self {
+        let mut receiver = Self { pdcs: Pdcs::new(fixed(1 << 20, 1)), now: Time(1_000_000) };
+        let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
+        receiver.take(&Request { dest: syn, ..request(0) }, 100, false);
+        // SYN is acknowledged at once: the initiator waits for our number.
+        assert_eq!(receiver.acks().len(), 1);
+        receiver
+    }
+
+    fn take(&mut self, pds: &Request, bytes: u32, ce: bool) -> RxVerdict {
+        let meta = RxMeta { bytes, ce, ..RxMeta::default() };
+        let verdict = self.pdcs.rx_request(self.now, PEER, pds, &meta);
+        if let RxVerdict::Deliver { id, psn, .. } = verdict {
+            self.pdcs.accept(self.now, id, psn, None);
+        }
+        verdict
+    }
+
+    fn take_all(&mut self, numbers: impl IntoIterator<Item = u32>, bytes: u32) {
+        for n in numbers {
+            assert!(matches!(self.take(&request(n), bytes, false), RxVerdict::Deliver { .. }));
+        }
+    }
+
+    fn answer(&mut self, n: u32, response: Response) {
+        let meta = RxMeta { bytes: 100, ..RxMeta::default() };
+        match self.pdcs.rx_request(self.now, PEER, &request(n), &meta) {
+            RxVerdict::Deliver { id, psn, .. } => {
+                self.pdcs.accept(self.now, id, psn, Some(response));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn control(&mut self, kind: ControlKind, psn: u32, opaque: u16, payload: u32) -> bool {
+        let control = Control {
+            kind,
+            isrod: false,
+            retx: false,
+            ack_request: true,
+            probe_opaque: opaque,
+            psn: Psn(psn),
+            spdcid: 40,
+            dest: Dest::Pdc(1),
+            payload,
+        };
+        self.pdcs.rx_control(self.now, PEER, &control)
+    }
+
+    fn all(&mut self) -> Vec<ControlPacket> {
+        core::iter::from_fn(|| self.pdcs.poll_control(self.now)).map(|out| out.packet).collect()
+    }
+
+    fn acks(&mut self) -> Vec<Ack> {
+        self.all()
+            .into_iter()
+            .map(|packet| match packet {
+                ControlPacket::Ack { pds, response: None } => pds,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn wait(&mut self, span: Span) {
+        self.now += span;
+        self.pdcs.handle_timeout(self.now);
+    }
+}
+
+#[test]
+fn small_packets_are_acknowledged_by_sixteens() {
+    let mut receiver = Receiver::new();
+    receiver.take_all(1..16, 100);
+    assert_eq!(receiver.acks(), []);
+    receiver.take_all(16..17, 100);
+    let acks = receiver.acks();
+    assert_eq!(acks.len(), 1);
+    assert_eq!(cack(&acks[0]), 16);
+    assert_eq!(acks[0].ack_psn(), Some(Psn(START + 16)));
+    assert_eq!(shown(&acks[0]), []);
+    // 17 packets of 100 + 48 bytes are 2516, in units of 256 rounded up.
+    assert_eq!(nscc(&acks[0]).rcvd_bytes, 10);
+    assert_eq!(nscc(&acks[0]).ooo_count, 0);
+    assert!(!acks[0].ce && !acks[0].retx && !acks[0].probe);
+}
+
+#[test]
+fn large_packets_are_acknowledged_by_bytes() {
+    let mut receiver = Receiver::new();
+    receiver.take_all(1..4, 4096);
+    assert_eq!(receiver.acks(), []);
+    receiver.take_all(4..5, 4096); // 16 KiB
+    assert_eq!(receiver.acks().len(), 1);
+    receiver.take_all(5..8, 4096);
+    assert_eq!(receiver.acks(), []);
+}
+
+#[test]
+fn a_batch_is_acknowledged_once() {
+    let mut receiver = Receiver::new();
+    receiver.take_all(1..65, 16_384);
+    let acks = receiver.acks();
+    assert_eq!(acks.len(), 1);
+    assert_eq!(cack(&acks[0]), 64);
+}
+
+#[test]
+fn what_nothing_else_acknowledges_the_timer_does() {
+    let mut receiver = Receiver::new();
+    receiver.take_all(1..2, 100);
+    receiver.wait(Span::micros(49));
+    assert_eq!(receiver.acks(), []);
+    receiver.wait(Span::micros(1));
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0])), (1, 1));
+    // 50 us are 390.6 units of 128 ns.
+    assert_eq!(nscc(&acks[0]).service_time, 390);
+    receiver.wait(Span::millis(100));
+    assert_eq!(receiver.acks(), []);
+}
+
+#[test]
+fn a_request_for_an_acknowledgement_is_heeded() {
+    let mut receiver = Receiver::new();
+    receiver.take(&Request { ack_request: true, ..request(1) }, 100, false);
+    assert_eq!(receiver.acks().len(), 1);
+    // Behind a hole: at once, and again when the hole closes.
+    receiver.take_all([3], 100);
+    receiver.acks();
+    receiver.take(&Request { ack_request: true, ..request(4) }, 100, false);
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0]), shown(&acks[0])), (1, 1, vec![3, 4]));
+    receiver.take_all([2], 100);
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0])), (1, 4));
+}
+
+#[test]
+fn congestion_is_echoed_at_once_for_the_packet_that_met_it() {
+    let mut receiver = Receiver::new();
+    receiver.take_all([1], 100);
+    receiver.take(&request(2), 100, true);
+    receiver.take_all([3], 100);
+    let acks = receiver.acks();
+    assert_eq!(acks.len(), 1);
+    assert!(acks[0].ce);
+    assert_eq!(acks[0].ack_psn(), Some(Psn(START + 2)));
+    assert_eq!(cack(&acks[0]), 3);
+    // The next one is not marked.
+    receiver.take_all(4..20, 1024);
+    assert!(!receiver.acks()[0].ce);
+}
+
+#[test]
+fn a_hole_is_shown_when_it_opens() {
+    let mut receiver = Receiver::new();
+    receiver.take_all([2], 100);
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0]), shown(&acks[0])), (1, 0, vec![2]));
+    assert_eq!(nscc(&acks[0]).ooo_count, 1);
+    receiver.take_all([3], 100);
+    assert_eq!(receiver.acks(), []);
+}
+
+#[test]
+fn duplicates_are_acknowledged_again_and_not_delivered() {
+    let mut receiver = Receiver::new();
+    receiver.take_all([1, 3], 100);
+    receiver.acks();
+    let retx = |n| Request { retx: true, ..request(n) };
+    for n in [0, 1, 3] {
+        assert_eq!(receiver.take(&retx(n), 100, false), RxVerdict::Duplicate);
+        let acks = receiver.acks();
+        assert_eq!((acks.len(), cack(&acks[0]), shown(&acks[0])), (1, 1, vec![3]), "{n}");
+        assert_eq!(acks[0].ack_psn(), Some(Psn(START + n)));
+        assert!(acks[0].retx);
+    }
+    assert_eq!(receiver.pdcs.counters().rx_duplicates, 3);
+    // They do not count as received bytes: three of 148.
+    receiver.wait(Span::millis(1));
+    receiver.take(&Request { ack_request: true, ..request(2) }, 100, false);
+    assert_eq!(nscc(&receiver.acks()[0]).rcvd_bytes, (4u32 * 148).div_ceil(256));
+}
+
+#[test]
+fn a_wide_window_takes_several_acks() {
+    let mut receiver = Receiver::new();
+    // Every other packet of 300: holes at 1, 3, ..
+    receiver.take_all((1..150).map(|n| 2 * n), 4096);
+    let acks = receiver.acks();
+    let mut all: Vec<u32> = acks.iter().flat_map(shown).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, (1..150).map(|n| 2 * n).collect::<Vec<_>>());
+    assert_eq!(acks.len(), 5);
+    assert!(acks.iter().all(|ack| cack(ack) == 0 && nscc(ack).ooo_count == 149));
+    // Only the first is about a packet whose round trip may be measured.
+    assert!(acks[1..].iter().all(|ack| nscc(ack).service_time == 0));
+    // The next one describes what is new, and as much of the old as fits.
+    receiver.take_all([301, 303, 305, 307], 4096);
+    let acks = receiver.acks();
+    assert_eq!(acks.len(), 1);
+    let expect: Vec<u32> = (244..=298).filter(|n| n % 2 == 0).chain([301, 303, 305, 307]).collect();
+    assert_eq!(shown(&acks[0]), expect);
+}
+
+#[test]
+fn a_probe_is_answered_with_everything_known() {
+    let mut receiver = Receiver::new();
+    receiver.take_all([1, 2, 5, 100, 150], 100);
+    receiver.acks();
+    assert!(receiver.control(ControlKind::Probe, START + 160, 777, START + 3));
+    let acks = receiver.acks();
+    assert!(acks.iter().all(|ack| ack.probe_opaque() == Some(777)));
+    assert!(nscc(&acks[0]).service_time > 0);
+    let mut all: Vec<u32> = acks.iter().flat_map(shown).collect();
+    all.dedup();
+    assert_eq!(all, [5, 100, 150]);
+    // Without holes, one ACK.
+    let mut receiver = Receiver::new();
+    assert!(receiver.control(ControlKind::Probe, START, 778, START));
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0]), shown(&acks[0])), (1, 0, vec![]));
+    assert_eq!(acks[0].probe_opaque(), Some(778));
+}
+
+#[test]
+fn a_trimmed_packet_is_asked_for_again() {
+    let mut receiver = Receiver::new();
+    for (last_hop, code) in [(false, NackCode::Trimmed), (true, NackCode::TrimmedLastHop)] {
+        let meta = RxMeta { ce: true, trimmed: true, last_hop, bytes: 56 };
+        let verdict = receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta);
+        assert_eq!(verdict, RxVerdict::Trimmed);
+        match receiver.all()[..] {
+            [ControlPacket::Nack(nack)] => {
+                assert_eq!((nack.code, nack.psn, nack.ce), (code, Psn(START + 1), true));
+                assert_eq!((nack.spdcid, nack.dpdcid, nack.payload), (1, 40, START + 1));
+            }
+            ref other => panic!("{other:?}"),
+        }
+    }
+    receiver.take_all([1], 100);
+    receiver.acks();
+    // What is held already is acknowledged instead.
+    let meta = RxMeta { trimmed: true, bytes: 56, ..RxMeta::default() };
+    let verdict = receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta);
+    assert_eq!(verdict, RxVerdict::Trimmed);
+    assert_eq!(receiver.acks().len(), 1);
+    assert_eq!(receiver.pdcs.counters().rx_trimmed, 3);
+    assert_eq!(receiver.pdcs.counters().tx_nacks[1..=2], [1, 1]);
+}
+
+#[test]
+fn the_window_is_enforced() {
+    let mut receiver = Receiver::new();
+    receiver.take_all([2048], 100);
+    let verdict = receiver.take(&request(2049), 100, false);
+    assert_eq!(
+        verdict,
+        RxVerdict::Refused(squall_reliability::Refusal::OutOfWindow),
+        "2048 packets after the cumulative one"
+    );
+    let packets = receiver.all();
+    let nacks = packets.iter().filter(
+        |packet| matches!(packet, ControlPacket::Nack(nack) if nack.code == NackCode::PsnOorWindow),
+    );
+    assert_eq!(nacks.count(), 1);
+    for nonsense in [100_000, u32::MAX / 2, 0u32.wrapping_sub(20_000)] {
+        let pds = Request { psn: Psn(START.wrapping_add(nonsense)), ..request(0) };
+        assert!(matches!(receiver.take(&pds, 100, false), RxVerdict::Refused(_)));
+        assert_eq!(receiver.all(), []);
+    }
+    assert_eq!(receiver.pdcs.counters().rx_out_of_window, 4);
+}
+
+#[test]
+fn a_refused_packet_may_come_again() {
+    let mut receiver = Receiver::new();
+    let meta = RxMeta { bytes: 100, ..RxMeta::default() };
+    let RxVerdict::Deliver { id, psn, .. } =
+        receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta)
+    else {
+        panic!("not delivered")
+    };
+    receiver.pdcs.refuse(receiver.now, id, psn, NackCode::NoSesMsgAvail);
+    assert!(matches!(
+        receiver.all()[..],
+        [ControlPacket::Nack(nack)] if nack.code == NackCode::NoSesMsgAvail && nack.psn == psn
+    ));
+    // What is not pending can be neither accepted nor refused.
+    receiver.pdcs.accept(receiver.now, id, psn, None);
+    receiver.pdcs.refuse(receiver.now, id, psn, NackCode::NoResource);
+    assert_eq!(receiver.all(), []);
+    receiver.take_all([1], 100);
+}
+
+#[test]
+fn a_response_is_repeated_until_it_is_cleared() {
+    let mut receiver = Receiver::new();
+    receiver.answer(1, response(1));
+    let carried = |packets: Vec<ControlPacket>| -> Vec<(u32, i32, u16, AckRequest)> {
+        packets
+            .into_iter()
+            .filter_map(|packet| match packet {
+                ControlPacket::Ack { pds, response: Some(response) } => {
+                    assert_eq!(pds.next, NextHeader::Response);
+                    let about = pds.ack_psn().unwrap().0 - START;
+                    Some((about, cack(&pds), response.message_id, pds.request))
+                }
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(carried(receiver.all()), [(1, 0, 1, AckRequest::None)]);
+    // The acknowledgement stays before it, and does not show it, but asks for a clear.
+    receiver.take_all([2], 100);
+    receiver.take(&Request { ack_request: true, ..request(3) }, 100, false);
+    let acks = receiver.acks();
+    assert_eq!((cack(&acks[0]), acks[0].request), (0, AckRequest::Clear));
+    assert!(!shown(&acks[0]).contains(&1));
+    // A duplicate gets the response again.
+    assert_eq!(receiver.take(&request(1), 100, false), RxVerdict::Duplicate);
+    assert_eq!(carried(receiver.all()), [(1, 0, 1, AckRequest::None)]);
+    // A request clears it ...
+    receiver.take(&Request { ack_request: true, clear_psn_offset: -3, ..request(4) }, 100, false);
+    let acks = receiver.acks();
+    assert_eq!((cack(&acks[0]), acks[0].request), (4, AckRequest::None));
+    // ... or a Clear Command does; but not one that clears what never came.
+    receiver.answer(5, response(5));
+    receiver.all();
+    assert!(!receiver.control(ControlKind::ClearCommand, 0, 0, START + 6));
+    assert!(receiver.control(ControlKind::ClearCommand, 0, 0, START + 5));
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0]), acks[0].request), (1, 5, AckRequest::None));
+}
+
+#[test]
+fn an_ack_request_names_what_is_missing() {
+    let mut receiver = Receiver::new();
+    receiver.take_all([1], 100);
+    assert!(receiver.control(ControlKind::AckRequest, START + 1, 0, 0));
+    assert_eq!(cack(&receiver.acks()[0]), 1);
+    assert!(receiver.control(ControlKind::AckRequest, START + 2, 0, 0));
+    assert!(matches!(
+        receiver.all()[..],
+        [ControlPacket::Nack(nack)] if nack.code == NackCode::PktNotRcvd
+    ));
+    assert!(!receiver.control(ControlKind::AckRequest, START + 50_000, 0, 0));
+}

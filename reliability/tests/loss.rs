@@ -1,0 +1,578 @@
+//! How a sender finds losses, and what it does about refusals.
+
+mod link;
+
+use std::collections::BTreeSet;
+
+use link::{Fate, Faults, PATHS, PEER, Wire, World, fixed, nscc};
+use squall_reliability::base::{Psn, Span, Time};
+use squall_reliability::wire::{
+    Ack, AckCc, AckExt, AckRequest, CcState, Nack, NackCode, NextHeader, NsccState, Request,
+};
+use squall_reliability::{Blocked, Config, ControlPacket, Event, PdcId, Pdcs, TxPacket};
+
+/// A connected sender whose peer is the test.
+struct Sender {
+    pdcs: Pdcs<u32>,
+    id: PdcId,
+    now: Time,
+    start: Psn,
+    sent: u32,
+}
+
+/// A peer's ACK_CC up to `cack`, with a SACK map that begins one after it.
+#[derive(Clone, Copy)]
+struct Says {
+    cack: i32,
+    map: u64,
+    ooo: u16,
+    about: i32,
+    ce: bool,
+    retx: bool,
+    service: u16,
+    probe: Option<u16>,
+}
+
+const PLAIN: Says =
+    Says { cack: 0, map: 0, ooo: 0, about: 0, ce: false, retx: false, service: 1, probe: None };
+
+impl Sender {
+    /// Connected, with packet 0 acknowledged.
+    fn new(config: Config) -> Self {
+        let mut pdcs = Pdcs::new(config);
+        let now = Time(1_000_000);
+        let id = pdcs.open(now, PEER).unwrap();
+        let mut sender = Self { pdcs, id, now, start: Psn(0), sent: 0 };
+        let grant = sender.send(1)[0];
+        sender.start = grant.psn;
+        sender.now += Span::micros(20);
+        assert!(sender.ack(PLAIN));
+        assert_eq!(sender.pdcs.poll_event(), Some(Event::Acked { id, desc: 0 }));
+        assert_eq!(sender.pdcs.poll_event(), None);
+        sender
+    }
+
+    fn try_send(&mut self, bytes: u32) -> Result<Request, Blocked> {
+        let packet = TxPacket { desc: self.sent, bytes, last: false, prompt: false };
+        let grant = self.pdcs.next_packet(self.now, self.id, &packet)?;
+        self.sent += 1;
+        Ok(grant.pds)
+    }
+
+    fn send(&mut self, count: u32) -> Vec<Request> {
+        (0..count).map(|_| self.try_send(4096).unwrap()).collect()
+    }
+
+    /// What is sent again now, by number.
+    fn resent(&mut self) -> Vec<u32> {
+        let mut all = Vec::new();
+        while let Some((grant, desc)) = self.pdcs.poll_retransmit(self.now, self.id) {
+            assert!(grant.pds.retx && grant.pds.ack_request);
+            assert_eq!(grant.psn, self.start.plus(desc));
+            all.push(desc);
+        }
+        all
+    }
+
+    fn ack(&mut self, says: Says) -> bool {
+        let at = |n: i32| self.start.0.wrapping_add_signed(n);
+        let about = i16::try_from(says.about - says.cack).unwrap();
+        let ack = Ack {
+            next: NextHeader::None,
+            ce: says.ce,
+            retx: says.retx,
+            probe: says.probe.is_some(),
+            request: AckRequest::None,
+            ack_psn_offset: says.probe.map_or(about, u16::cast_signed),
+            cack_psn: Psn(at(says.cack)),
+            spdcid: 9,
+            dpdcid: 1,
+            ext: AckExt::Cc(AckCc {
+                mpr: 16,
+                sack_psn_offset: 1,
+                sack_bitmap: says.map,
+                state: CcState::Nscc(NsccState {
+                    service_time: says.service,
+                    ooo_count: says.ooo,
+                    ..NsccState::default()
+                }),
+            }),
+        };
+        // The very first ACK is about the packet whose number names the start.
+        self.pdcs.rx_ack(self.now, PEER, &ack, None)
+    }
+
+    fn nack(&mut self, n: u32, code: NackCode, retx: bool) -> bool {
+        let nack = Nack {
+            ce: false,
+            retx,
+            rudi: false,
+            code,
+            vendor_code: 0,
+            psn: self.start.plus(n),
+            spdcid: 9,
+            dpdcid: 1,
+            payload: 0,
+            ccx: None,
+        };
+        self.pdcs.rx_nack(self.now, PEER, &nack)
+    }
+
+    fn events(&mut self) -> Vec<Event<u32>> {
+        core::iter::from_fn(|| self.pdcs.poll_event()).collect()
+    }
+
+    fn ready(&mut self) -> bool {
+        self.events().contains(&Event::Ready { id: self.id })
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.pdcs.info(self.id).unwrap().in_flight
+    }
+
+    fn wait(&mut self, span: Span) {
+        let end = self.now + span;
+        while let Some(when) = self.pdcs.poll_timeout().filter(|when| *when <= end) {
+            self.now = self.now.max(when);
+            self.pdcs.handle_timeout(self.now);
+        }
+        self.now = end;
+        self.pdcs.handle_timeout(self.now);
+    }
+
+    /// The opaque number of the probe that is sent now, if one is.
+    fn probe(&mut self) -> Option<u16> {
+        match self.pdcs.poll_control(self.now)?.packet {
+            ControlPacket::Control(control) => Some(control.probe_opaque),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const NOMINAL: u64 = 4096 + 48;
+
+#[test]
+fn the_window_limits_bytes_and_acknowledgements_open_it() {
+    let mut sender = Sender::new(fixed(10 * NOMINAL, 1));
+    let sent = sender.send(10);
+    assert_eq!(sender.in_flight(), 10 * NOMINAL);
+    // Only the packet that fills the window asks for an acknowledgement.
+    let asked: Vec<bool> = sent.iter().map(|pds| pds.ack_request).collect();
+    assert_eq!(asked[..9], [false; 9]);
+    assert!(asked[9]);
+    assert_eq!(sender.try_send(4096), Err(Blocked::Wait));
+    assert!(!sender.ready());
+    assert!(sender.ack(Says { cack: 3, about: 3, ..PLAIN }));
+    let events = sender.events();
+    let acked = [1, 2, 3].map(|desc| Event::Acked { id: sender.id, desc });
+    assert_eq!(events[..3], acked);
+    assert_eq!(events[3..], [Event::Ready { id: sender.id }]);
+    assert_eq!(sender.in_flight(), 7 * NOMINAL);
+    sender.send(3);
+    assert_eq!(sender.try_send(4096), Err(Blocked::Wait));
+}
+
+#[test]
+fn one_packet_may_always_go() {
+    let mut sender = Sender::new(fixed(1, 1));
+    sender.send(1);
+    assert_eq!(sender.try_send(100), Err(Blocked::Wait));
+    assert!(sender.ack(Says { cack: 1, about: 1, ..PLAIN }));
+    sender.send(1);
+}
+
+#[test]
+fn prompt_and_last_together_ask_for_an_acknowledgement() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    for (last, prompt) in [(false, false), (false, true), (true, false), (true, true)] {
+        let packet = TxPacket { desc: sender.sent, bytes: 100, last, prompt };
+        let grant = sender.pdcs.next_packet(sender.now, sender.id, &packet).unwrap();
+        assert_eq!(grant.pds.ack_request, last && prompt);
+    }
+}
+
+#[test]
+fn selective_acknowledgements_take_packets_out_of_the_flight() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(10);
+    // 2 and 4 arrived.
+    assert!(sender.ack(Says { map: 0b1010, about: 4, ooo: 2, ..PLAIN }));
+    let descs: Vec<u32> = sender
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Acked { desc, .. } => Some(desc),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(descs, [2, 4]);
+    assert_eq!(sender.in_flight(), 8 * NOMINAL);
+    // Said twice, it changes nothing.
+    assert!(sender.ack(Says { map: 0b1010, about: 4, ooo: 2, ..PLAIN }));
+    assert_eq!(sender.events(), []);
+    assert_eq!(sender.in_flight(), 8 * NOMINAL);
+    assert!(sender.ack(Says { cack: 10, about: 10, ..PLAIN }));
+    assert_eq!(sender.events().len(), 8);
+    assert_eq!(sender.in_flight(), 0);
+}
+
+#[test]
+fn round_trips_are_measured_without_the_peers_delay_and_by_karns_rule() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    let samples = |sender: &Sender| sender.pdcs.counters().rtt_samples;
+    let sum = |sender: &Sender| sender.pdcs.counters().rtt_sum_ns;
+    assert_eq!((samples(&sender), sum(&sender)), (1, 20_000 - 128));
+    sender.send(6);
+    sender.now += Span::micros(100);
+    // 50 units of 128 ns at the peer.
+    sender.ack(Says { cack: 1, about: 1, service: 50, ..PLAIN });
+    assert_eq!((samples(&sender), sum(&sender)), (2, 19_872 + 93_600));
+    // No valid service time: no sample.
+    sender.ack(Says { cack: 2, about: 2, service: 0, ..PLAIN });
+    sender.ack(Says { cack: 3, about: 3, service: u16::MAX, ..PLAIN });
+    assert_eq!(samples(&sender), 2);
+    // Sent twice: only an ACK that echoes RETX says which transmission it is about.
+    for n in [4, 5] {
+        assert!(sender.nack(n, NackCode::Trimmed, false));
+        assert_eq!(sender.resent(), [n]);
+    }
+    sender.now += Span::micros(30);
+    sender.ack(Says { cack: 4, about: 4, ..PLAIN });
+    assert_eq!(samples(&sender), 2);
+    sender.ack(Says { cack: 5, about: 5, retx: true, ..PLAIN });
+    assert_eq!((samples(&sender), sum(&sender)), (3, 19_872 + 93_600 + 29_872));
+    // Sent three times: never.
+    assert!(sender.nack(6, NackCode::Trimmed, false));
+    sender.resent();
+    assert!(sender.nack(6, NackCode::Trimmed, true));
+    sender.resent();
+    sender.ack(Says { cack: 6, about: 6, retx: true, ..PLAIN });
+    assert_eq!(samples(&sender), 3);
+}
+
+#[test]
+fn a_trimmed_packet_and_no_other_is_sent_again() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(10);
+    assert!(sender.nack(4, NackCode::Trimmed, false));
+    assert_eq!(sender.in_flight(), 9 * NOMINAL);
+    assert!(sender.ready());
+    assert_eq!(sender.try_send(100), Err(Blocked::Retransmit));
+    assert_eq!(sender.resent(), [4]);
+    assert_eq!(sender.in_flight(), 10 * NOMINAL);
+    let counters = sender.pdcs.counters();
+    assert_eq!((counters.retx_trimmed, counters.retransmissions()), (1, 1));
+    assert_eq!(counters.rx_nacks[1], 1);
+    // A copy of that NACK is about the first transmission: it changes nothing.
+    assert!(!sender.nack(4, NackCode::Trimmed, false));
+    assert_eq!(sender.resent(), []);
+    // One about the second does.
+    assert!(sender.nack(4, NackCode::TrimmedLastHop, true));
+    assert_eq!(sender.resent(), [4]);
+}
+
+#[test]
+fn every_code_has_its_action() {
+    use squall_reliability::wire::NackAction;
+    for code in (1..=255u8).filter_map(NackCode::from_u8) {
+        let mut sender = Sender::new(fixed(1 << 20, 1));
+        sender.send(3);
+        let believed = sender.nack(2, code, false);
+        sender.wait(Span::micros(30));
+        let (resent, events) = (sender.resent(), sender.events());
+        let failed = events.iter().any(|event| matches!(event, Event::Failed { .. }));
+        let expect = match code.action() {
+            NackAction::Retransmit => (true, vec![2], false),
+            NackAction::Close => (true, vec![], true),
+            // Packet 0 was acknowledged, so it is too late for another start PSN.
+            NackAction::Restart => (false, vec![], false),
+            NackAction::Ignore => (true, vec![], false),
+        };
+        assert_eq!((believed, resent, failed), expect, "{code:?}");
+        if failed {
+            let lost = events.iter().filter(|event| matches!(event, Event::Lost { .. }));
+            assert_eq!(lost.count(), 3);
+            assert_eq!(sender.try_send(10), Err(Blocked::Gone));
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_asked_ever_more_rarely() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(3);
+    let mut pauses = Vec::new();
+    let mut retx = false;
+    for _ in 0..14 {
+        // All three were refused; that is one refusal.
+        for n in 1..4 {
+            assert!(sender.nack(n, NackCode::NoSesMsgAvail, retx));
+        }
+        retx = true;
+        assert_eq!(sender.try_send(100), Err(Blocked::Wait));
+        let start = sender.now;
+        assert_eq!(sender.resent(), []);
+        sender.events();
+        while sender.resent().is_empty() {
+            let when = sender.pdcs.poll_timeout().unwrap();
+            sender.now = sender.now.max(when);
+            sender.pdcs.handle_timeout(sender.now);
+        }
+        pauses.push(sender.now.since(start));
+        sender.now += Span::micros(20);
+    }
+    for (n, pause) in pauses.iter().enumerate() {
+        let least = Span::micros((20u64 << n).min(10_000));
+        assert!(*pause >= least && pause.0 <= least.0 * 5 / 4, "{n}: {pause}");
+    }
+    // Taking something ends it.
+    sender.ack(Says { cack: 2, about: 2, retx: true, ..PLAIN });
+    assert!(sender.nack(3, NackCode::NoSesMsgAvail, true));
+    let start = sender.now;
+    sender.wait(Span::micros(25));
+    assert!(sender.ready());
+    assert_eq!(sender.resent(), [3]);
+    assert!(sender.now.since(start) <= Span::micros(25));
+}
+
+#[test]
+fn a_receiver_may_refuse_for_longer_than_any_deadline() {
+    let mut world = World::new(nscc(1), nscc(2), Faults { refuse: 1.0, ..Faults::default() }, 3);
+    world.send(0, 0..50, 1000);
+    world.run(world.now + Span::secs(60));
+    assert_eq!(world.hosts[0].failures, []);
+    assert!(world.hosts[1].got.is_empty());
+    world.faults.refuse = 0.0;
+    assert!(world.settle(Span::millis(100)));
+    assert!((0..50).all(|n| world.hosts[1].got[&n] == 1));
+}
+
+#[test]
+fn a_lost_tail_is_found_by_a_probe() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(10);
+    sender.now += Span::micros(20);
+    assert!(sender.ack(Says { cack: 5, about: 5, ..PLAIN }));
+    sender.events();
+    sender.wait(Span::micros(199));
+    assert_eq!(sender.probe(), None);
+    sender.wait(Span::micros(1));
+    let opaque = sender.probe().expect("a probe after 200 us of silence");
+    sender.now += Span::micros(20);
+    // An answer to another probe says nothing; this one says that nothing came after 5.
+    assert!(sender.ack(Says { cack: 5, about: 5, probe: Some(opaque ^ 1), ..PLAIN }));
+    assert_eq!(sender.resent(), []);
+    assert!(sender.ack(Says { cack: 5, about: 5, probe: Some(opaque), ..PLAIN }));
+    assert!(sender.ready());
+    assert_eq!(sender.resent(), [6, 7, 8, 9, 10]);
+    let counters = sender.pdcs.counters();
+    assert_eq!((counters.retx_probe, counters.timeouts), (5, 0));
+    assert_eq!((counters.tx_probes, counters.rx_probe_answers), (1, 1));
+}
+
+#[test]
+fn a_probe_says_nothing_about_what_was_sent_with_it() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(2);
+    sender.wait(Span::micros(195));
+    sender.send(2);
+    sender.wait(Span::micros(220));
+    let opaque = sender.probe().expect("a probe");
+    sender.send(1);
+    sender.now += Span::micros(20);
+    assert!(sender.ack(Says { probe: Some(opaque), ..PLAIN }));
+    assert_eq!(sender.resent(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_partial_answer_to_a_probe_only_condemns_what_it_covers() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(100);
+    sender.wait(Span::micros(200));
+    let opaque = sender.probe().expect("a probe");
+    sender.now += Span::micros(20);
+    // 64 bits show two packets, and the peer has three out of order.
+    assert!(sender.ack(Says { map: 0b110, ooo: 3, probe: Some(opaque), ..PLAIN }));
+    let resent = sender.resent();
+    let expect: Vec<u32> = (1..=64).filter(|n| ![2, 3].contains(n)).collect();
+    assert_eq!(resent, expect);
+}
+
+#[test]
+fn unanswered_probes_stop_and_the_timer_sends_one_packet() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(10);
+    let sent = sender.now;
+    let mut probes = 0;
+    while sender.now.since(sent) < Span::millis(4) {
+        sender.wait(Span::micros(10));
+        probes += u32::from(sender.probe().is_some());
+        assert_eq!(sender.resent(), []);
+    }
+    assert_eq!(probes, 3);
+    let mut times = Vec::new();
+    while sender.now.since(sent) < Span::secs(3) {
+        sender.wait(Span::micros(100));
+        let resent = sender.resent();
+        if !resent.is_empty() {
+            assert_eq!(resent, [1]);
+            times.push(sender.now.since(sent).0 / 1_000_000);
+        }
+    }
+    // 5 ms, then after 10 more, 20, .. and a second at most.
+    assert_eq!(times, [5, 15, 35, 75, 155, 315, 635, 1275, 2275]);
+    assert_eq!(sender.pdcs.counters().timeouts, 9);
+    // The answer shows what was lost: the rest is not sent again, and probing goes on.
+    assert!(sender.ack(Says { cack: 8, about: 1, ..PLAIN }));
+    assert_eq!(sender.resent(), []);
+    assert_eq!(sender.in_flight(), 2 * NOMINAL);
+    sender.wait(Span::micros(500));
+    assert!(sender.probe().is_some());
+}
+
+#[test]
+fn more_packets_out_of_order_than_spraying_explains_are_a_loss() {
+    // SLEEK waits for one and a half windows, but no more than the largest window: 20 packets.
+    let mut config = fixed(20 * NOMINAL, 1);
+    config.loss.probe = false;
+    config.train_packets = 1;
+    let mut sender = Sender::new(config);
+    sender.send(20);
+    let mut resent = Vec::new();
+    let mut ahead = 0u32;
+    while resent.is_empty() {
+        // 1 is lost; each round, one more arrives.
+        ahead += 1;
+        let map = if ahead < 64 { ((1u64 << ahead) - 1) << 1 } else { !1 };
+        let about = i32::try_from(ahead + 1).unwrap();
+        assert!(sender.ack(Says { map, about, ooo: u16::try_from(ahead).unwrap(), ..PLAIN }));
+        resent = sender.resent();
+        if resent.is_empty() {
+            sender.send(1);
+        }
+    }
+    assert_eq!((resent, ahead), (vec![1], 20));
+    assert_eq!(sender.pdcs.counters().retx_out_of_order, 1);
+    // And with the detection off, never.
+    let mut config = fixed(20 * NOMINAL, 1);
+    config.loss.out_of_order = false;
+    let mut sender = Sender::new(config);
+    sender.send(20);
+    assert!(sender.ack(Says { map: 0x7fffe, about: 19, ooo: 60, ..PLAIN }));
+    assert_eq!(sender.resent(), []);
+}
+
+#[test]
+fn a_single_loss_in_a_stream_costs_no_timeout() {
+    for seed in 0..20 {
+        let faults = Faults { loss: 0.001, ..Faults::default() };
+        let mut world = World::new(nscc(seed), nscc(!seed), faults, seed);
+        world.send(0, 0..3000, 4096);
+        assert!(world.settle(Span::millis(100)), "seed {seed}");
+        assert_eq!(world.hosts[0].pdcs.counters().timeouts, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn reordering_by_spraying_is_not_taken_for_loss() {
+    let faults = Faults { jitter: Span::micros(10), ..Faults::default() };
+    let mut world = World::new(nscc(1), nscc(2), faults, 3);
+    world.send(0, 0..5000, 4096);
+    assert!(world.settle(Span::millis(100)));
+    assert_eq!(world.hosts[0].pdcs.counters().retransmissions(), 0);
+    assert!(world.hosts[1].pdcs.counters().rx_out_of_order > 1000);
+}
+
+#[test]
+fn a_train_shares_a_path() {
+    let mut config = fixed(1 << 30, 1);
+    config.train_packets = 8;
+    config.train_bytes = 5 * 4096;
+    let mut sender = Sender::new(config);
+    let paths = |sender: &mut Sender, bytes: u32| -> Vec<u16> {
+        (0..40)
+            .map(|_| {
+                let packet = TxPacket { desc: sender.sent, bytes, last: false, prompt: false };
+                sender.sent += 1;
+                sender.pdcs.next_packet(sender.now, sender.id, &packet).unwrap().path
+            })
+            .collect()
+    };
+    let before = sender.pdcs.counters().tx_trains;
+    for train in paths(&mut sender, 4096).chunks(5) {
+        assert!(train.iter().all(|path| *path == train[0]));
+    }
+    assert_eq!(sender.pdcs.counters().tx_trains - before, 8);
+    let before = sender.pdcs.counters().tx_trains;
+    let small = paths(&mut sender, 64);
+    assert_eq!(sender.pdcs.counters().tx_trains - before, 5);
+    for train in small.chunks(8) {
+        assert!(train.iter().all(|path| *path == train[0]));
+    }
+    assert!(small.iter().collect::<BTreeSet<_>>().len() > 2);
+}
+
+#[test]
+fn a_path_that_breaks_costs_little() {
+    let mut world = World::new(nscc(1), nscc(2), Faults::default(), 3);
+    world.send(0, 0..20_000, 4096);
+    let start = world.now;
+    world.run(start + Span::millis(5));
+    world.faults.black_hole = Some(world.last_path);
+    assert!(world.settle(Span::secs(1)));
+    let took = world.now.since(start);
+    assert!((0..20_000).all(|n| world.hosts[1].got[&n] == 1));
+    let counters = world.hosts[0].pdcs.counters();
+    // Sprayed evenly, a sixteenth of the packets would be lost; avoided, far fewer are.
+    let lost = counters.retransmissions();
+    assert!(lost > 0 && lost < 20_000 / u64::from(PATHS) / 2, "{lost} lost");
+    assert!(counters.path_freezes > 0);
+    // Undisturbed it takes 80 MB / (37.5 kB / 20 us), that is 44 ms.
+    assert!(took < Span::millis(100), "{took}");
+}
+
+#[test]
+fn single_packets_survive_a_broken_path_without_waiting_for_a_timeout() {
+    let mut world = World::new(nscc(1), nscc(2), Faults::default(), 3);
+    world.send(0, 0..1, 64);
+    assert!(world.settle(Span::millis(10)));
+    for n in 1..200 {
+        world.faults.black_hole = Some(world.last_path);
+        let start = world.now;
+        world.send(0, n..n + 1, 64);
+        assert!(world.settle(Span::millis(10)));
+        assert!(world.now.since(start) < Span::millis(1), "{n}");
+    }
+    assert!(world.hosts[0].pdcs.counters().retx_probe > 3);
+    assert_eq!(world.hosts[0].pdcs.counters().timeouts, 0);
+}
+
+#[test]
+fn the_same_seeds_give_the_same_packets() {
+    let run = || {
+        let faults = Faults { loss: 0.05, jitter: Span::micros(30), ..Faults::default() };
+        let mut world = World::new(nscc(1), nscc(2), faults, 3);
+        world.trace = Some(Vec::new());
+        world.send(0, 0..500, 2000);
+        assert!(world.settle(Span::secs(5)));
+        assert!(world.hosts[0].fates.values().all(|fate| *fate == Fate::Acked));
+        let trace = world.trace.unwrap();
+        format!("{:?}", trace.iter().map(|(host, wire)| (host, flat(wire))).collect::<Vec<_>>())
+    };
+    assert_eq!(run(), run());
+}
+
+fn flat(wire: &Wire) -> String {
+    format!("{wire:?}")
+}
+
+#[test]
+fn a_mark_is_counted_at_both_ends() {
+    let faults = Faults { mark: 0.2, ..Faults::default() };
+    let mut world = World::new(nscc(1), nscc(2), faults, 3);
+    world.send(0, 0..2000, 4096);
+    assert!(world.settle(Span::secs(5)));
+    let marked = world.hosts[1].pdcs.counters().rx_ce;
+    assert!((300..500).contains(&marked), "{marked}");
+    assert!(world.hosts[0].pdcs.counters().rx_ce_echoes > 20);
+}
