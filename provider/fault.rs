@@ -102,10 +102,16 @@ impl Fault {
         }
     }
 
-    /// The fault behind an SES return code (UE 1.0 table 3-17).
+    /// The fault behind an SES return code (UE 1.0 table 3-19).
     fn remote(code: ReturnCode) -> Self {
-        let _ = code;
-        Self::Refused
+        match code {
+            ReturnCode::BadMkey => Self::BadKey,
+            ReturnCode::AtOutOfRange | ReturnCode::BadAddr => Self::OutOfRange,
+            ReturnCode::AtPerm | ReturnCode::PermViolation => Self::Permission,
+            ReturnCode::BadJobId | ReturnCode::BadPid => Self::WrongJob,
+            ReturnCode::TooLong => Self::Truncated,
+            _ => Self::Refused,
+        }
     }
 }
 

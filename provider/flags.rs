@@ -18,7 +18,6 @@ flags! {
     MSG = FI_MSG;
     RMA = FI_RMA;
     TAGGED = FI_TAGGED;
-    ATOMIC = FI_ATOMIC;
     READ = FI_READ;
     WRITE = FI_WRITE;
     RECV = FI_RECV;

@@ -39,6 +39,10 @@ pub(crate) unsafe extern "C" fn getinfo(
         // SAFETY: libfabric passes NULL or terminated strings, and NULL or a valid fi_info.
         let (node, service, hints) =
             unsafe { (text(node), text(service), hints::read(version, hints)?) };
+        // Layered providers probe for other endpoint types: answered before looking at interfaces.
+        if !hints.acceptable() {
+            return Err(Errno::NODATA);
+        }
         let endpoints = endpoints(node.as_deref(), service.as_deref(), flags, &hints)?;
         let mut list: *mut ffi::fi_info = core::ptr::null_mut();
         for endpoint in endpoints.iter().rev() {

@@ -305,10 +305,14 @@ fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
 }
 
 impl Wishes {
+    /// Whether any of our endpoints could satisfy them.
+    pub(super) fn acceptable(&self) -> bool {
+        self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
+    }
+
     /// What `endpoint` answers, if it can.
     pub(super) fn answer<'a>(&self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
-        let fits = self.general() & self.transmit() & self.receive() & self.endpoint();
-        if !(fits & self.domain_fits() && self.place(endpoint)) {
+        if !self.place(endpoint) {
             return None;
         }
         let caps = self.granted();
