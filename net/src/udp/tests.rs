@@ -144,6 +144,26 @@ fn equal_packets_share_a_train() {
 }
 
 #[test]
+fn peers_do_not_share_a_train() {
+    let mut tx = open(&config(V4));
+    let (mut a, mut b) = (open(&config(V4)), open(&config(V4)));
+    let to_a = packet(a.local_addr(), 0, b"a", &[], &[]);
+    let to_b = packet(b.local_addr(), 0, b"b", &[], &[]);
+    let report = tx.send(Time::ZERO, &[to_a, to_a, to_b, to_a, to_b, to_b]);
+    assert_eq!((report.sent, report.trains, tx.counters().tx_calls), (6, 4, 1));
+    assert!(receive(&mut a, 3).iter().map(|(_, p)| &p[..]).eq([b"a"; 3]));
+    assert!(receive(&mut b, 3).iter().map(|(_, p)| &p[..]).eq([b"b"; 3]));
+}
+
+#[test]
+fn the_families_have_a_port_each() {
+    let any = |ip: IpAddr, port| PortConfig { bind: SocketAddr::new(ip, port), ..config(V4) };
+    let six = open(&any(Ipv6Addr::UNSPECIFIED.into(), 0));
+    let four = open(&any(Ipv4Addr::UNSPECIFIED.into(), six.local_addr().port()));
+    assert_eq!(four.local_addr().port(), six.local_addr().port());
+}
+
+#[test]
 fn a_path_is_a_source_port() {
     for ip in [V4, V6] {
         let mut tx = open(&PortConfig { paths: 4, ..config(ip) });
@@ -316,12 +336,16 @@ fn what_the_socket_drops_is_counted() {
     }
     let before = receive(&mut rx, 1).len();
     while !rx.recv(Time::ZERO, 1000, &mut |_, _| ()).empty {}
-    // The count travels with the next packet that is queued.
-    tx.send(Time::ZERO, &[one]);
-    assert_eq!(receive(&mut rx, 1).len(), before);
+    // The count travels with the packets that are queued from now on.
+    for _ in 0..3 {
+        tx.send(Time::ZERO, &[one]);
+        let got = receive(&mut rx, 1);
+        assert_eq!(got.len(), before);
+        assert_eq!(u64::from(got[0].0.overflow), rx.counters().rx_overflow);
+    }
     let counters = rx.counters();
     assert!(counters.rx_overflow > 50, "{counters:?}");
-    assert_eq!(counters.rx_packets + counters.rx_overflow, 101);
+    assert_eq!(counters.rx_packets + counters.rx_overflow, 103);
 }
 
 #[test]
