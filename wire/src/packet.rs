@@ -2,8 +2,10 @@
 
 use crate::codes::{ControlKind, NextHeader, PdsType};
 use crate::error::ParseError;
-use crate::pds::{Ack, Control, Nack, Request, RudiRequest, RudiResponse, Tss, Uud};
-use crate::ses::{Ses, StdRequest};
+use crate::pds::{
+    Ack, CheckedAck, CheckedRequest, Control, Nack, Request, RudiRequest, RudiResponse, Tss, Uud,
+};
+use crate::ses::{Checked, Ses, StdRequest};
 
 /// The most bytes before a payload: a request with congestion-control state, a standard header and
 /// a compare-swap extension.
@@ -103,14 +105,14 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     };
     match kind {
         PdsType::RudReq | PdsType::RodReq | PdsType::RudCcReq | PdsType::RodCcReq => {
-            let pds = Request::read(bytes)?;
+            let pds = CheckedRequest::new(bytes)?;
             let (ses, payload) = upper(kind, pds.next, bytes, pds.len())?;
-            Ok(Packet::Request { pds, ses, payload })
+            Ok(Packet::Request { pds: pds.build(), ses: ses.build(), payload })
         }
         PdsType::Ack | PdsType::AckCc | PdsType::AckCcx => {
-            let pds = Ack::read(bytes)?;
+            let pds = CheckedAck::new(bytes)?;
             let (ses, payload) = upper(kind, pds.next, bytes, pds.len())?;
-            Ok(Packet::Ack { pds, ses, payload })
+            Ok(Packet::Ack { pds: pds.build(), ses: ses.build(), payload })
         }
         PdsType::Nack | PdsType::NackCcx => {
             let pds = Nack::read(bytes)?;
@@ -128,17 +130,17 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
         PdsType::RudiReq => {
             let pds = RudiRequest::read(bytes)?;
             let (ses, payload) = upper(kind, pds.next, bytes, pds.len())?;
-            Ok(Packet::RudiRequest { pds, ses, payload })
+            Ok(Packet::RudiRequest { pds, ses: ses.build(), payload })
         }
         PdsType::RudiResp => {
             let pds = RudiResponse::read(bytes)?;
             let (ses, payload) = upper(kind, pds.next, bytes, pds.len())?;
-            Ok(Packet::RudiResponse { pds, ses, payload })
+            Ok(Packet::RudiResponse { pds, ses: ses.build(), payload })
         }
         PdsType::UudReq => {
             let pds = Uud::read(bytes)?;
             let (ses, payload) = upper(kind, pds.next, bytes, pds.len())?;
-            Ok(Packet::Uud { pds, ses, payload })
+            Ok(Packet::Uud { pds, ses: ses.build(), payload })
         }
         PdsType::Tss => {
             let header = Tss::read(bytes)?;
@@ -173,9 +175,9 @@ fn upper(
     next: NextHeader,
     bytes: &[u8],
     at: usize,
-) -> Result<(Ses, &[u8]), ParseError> {
+) -> Result<(Checked<'_>, &[u8]), ParseError> {
     let rest = after(bytes, at);
-    let ses = Ses::read(kind, next, rest)?;
+    let ses = Checked::new(kind, next, rest)?;
     let payload = after(rest, ses.len());
     ses.check_payload(payload.len())?;
     Ok((ses, payload))

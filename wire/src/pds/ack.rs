@@ -271,6 +271,28 @@ impl Ack {
     /// The rule that it breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        Checked::new(bytes).map(Checked::build)
+    }
+}
+
+/// An ACK that obeys its rules, still as bytes: a few words, where the value is many.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a> {
+    view: AckView<'a>,
+    pub(crate) next: NextHeader,
+    ext: CheckedExt<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum CheckedExt<'a> {
+    None,
+    Cc(AckCcView<'a>),
+    Ccx(AckCcxView<'a>),
+}
+
+impl<'a> Checked<'a> {
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = AckView::new(bytes)?;
         let next = next_header(view.next(), |next| {
             matches!(
@@ -283,12 +305,9 @@ impl Ack {
         })?;
         let flags = view.flags();
         check_flags(flags, flag::M | flag::RETX | flag::P | flag::REQ)?;
-        let request = match (flags & flag::REQ) >> 1 {
-            0 => AckRequest::None,
-            1 => AckRequest::Clear,
-            2 => AckRequest::Close,
-            _ => return Err(ParseError::AckRequest),
-        };
+        if flags & flag::REQ == flag::REQ {
+            return Err(ParseError::AckRequest);
+        }
         if view.spdcid() == 0 {
             return Err(ParseError::Spdcid);
         }
@@ -296,22 +315,46 @@ impl Ack {
             return Err(ParseError::Dpdcid);
         }
         let ext = match view.pds_type() {
-            7 => AckExt::None,
-            8 => AckExt::Cc(AckCc::read(AckCcView::new(bytes)?)?),
-            _ => AckExt::Ccx(AckCcx::read(AckCcxView::new(bytes)?)?),
+            7 => CheckedExt::None,
+            8 => CheckedExt::Cc(AckCcView::new(bytes)?.check()?),
+            _ => CheckedExt::Ccx(AckCcxView::new(bytes)?.check()?),
         };
-        Ok(Self {
-            next,
+        Ok(Self { view, next, ext })
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        match self.ext {
+            CheckedExt::None => Ack::LEN,
+            CheckedExt::Cc(_) => Ack::LEN_CC,
+            CheckedExt::Ccx(_) => Ack::LEN_CCX,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn build(self) -> Ack {
+        let view = self.view;
+        let flags = view.flags();
+        Ack {
+            next: self.next,
             ce: has(flags, flag::M),
             retx: has(flags, flag::RETX),
             probe: has(flags, flag::P),
-            request,
+            request: match (flags & flag::REQ) >> 1 {
+                1 => AckRequest::Clear,
+                2 => AckRequest::Close,
+                _ => AckRequest::None,
+            },
             ack_psn_offset: view.ack_psn_offset(),
             cack_psn: Psn(view.cack_psn()),
             spdcid: view.spdcid(),
             dpdcid: view.dpdcid(),
-            ext,
-        })
+            ext: match self.ext {
+                CheckedExt::None => AckExt::None,
+                CheckedExt::Cc(view) => AckExt::Cc(view.build()),
+                CheckedExt::Ccx(view) => AckExt::Ccx(view.build()),
+            },
+        }
     }
 }
 
@@ -332,48 +375,58 @@ impl CcState {
     }
 }
 
-impl AckCc {
+impl AckCcView<'_> {
     #[inline]
-    const fn read(view: AckCcView<'_>) -> Result<Self, ParseError> {
-        if view.cc_flags() != 0 {
-            return Err(ParseError::Reserved);
+    const fn check(self) -> Result<Self, ParseError> {
+        match self.cc_type() {
+            _ if self.cc_flags() != 0 => Err(ParseError::Reserved),
+            // Bytes 27 to 29, reserved with credit.
+            1 if self.rcvd_bytes() != 0 => Err(ParseError::Reserved),
+            0 | 1 => Ok(self),
+            _ => Err(ParseError::CcType),
         }
-        let state = match view.cc_type() {
-            0 => CcState::Nscc(NsccState {
-                service_time: view.service_time(),
-                restore_cwnd: view.restore_cwnd(),
-                rcv_cwnd_pend: view.rcv_cwnd_pend(),
-                rcvd_bytes: view.rcvd_bytes(),
-                ooo_count: view.ooo_count(),
-            }),
-            1 if view.rcvd_bytes() != 0 => return Err(ParseError::Reserved),
-            1 => CcState::Credit { credit: view.credit(), ooo_count: view.ooo_count() },
-            _ => return Err(ParseError::CcType),
+    }
+
+    #[inline]
+    const fn build(self) -> AckCc {
+        let state = if self.cc_type() == 0 {
+            CcState::Nscc(NsccState {
+                service_time: self.service_time(),
+                restore_cwnd: self.restore_cwnd(),
+                rcv_cwnd_pend: self.rcv_cwnd_pend(),
+                rcvd_bytes: self.rcvd_bytes(),
+                ooo_count: self.ooo_count(),
+            })
+        } else {
+            CcState::Credit { credit: self.credit(), ooo_count: self.ooo_count() }
         };
-        Ok(Self {
-            mpr: view.mpr(),
-            sack_psn_offset: view.sack_psn_offset(),
-            sack_bitmap: view.sack_bitmap(),
+        AckCc {
+            mpr: self.mpr(),
+            sack_psn_offset: self.sack_psn_offset(),
+            sack_bitmap: self.sack_bitmap(),
             state,
-        })
+        }
     }
 }
 
-impl AckCcx {
+impl AckCcxView<'_> {
     #[inline]
-    const fn read(view: AckCcxView<'_>) -> Result<Self, ParseError> {
-        if view.cc_flags() != 0 {
-            return Err(ParseError::Reserved);
+    const fn check(self) -> Result<Self, ParseError> {
+        match self.cc_type() {
+            _ if self.cc_flags() != 0 => Err(ParseError::Reserved),
+            2..=13 => Err(ParseError::CcType),
+            _ => Ok(self),
         }
-        if matches!(view.cc_type(), 2..=13) {
-            return Err(ParseError::CcType);
+    }
+
+    #[inline]
+    const fn build(self) -> AckCcx {
+        AckCcx {
+            cc_type: self.cc_type(),
+            mpr: self.mpr(),
+            sack_psn_offset: self.sack_psn_offset(),
+            sack_bitmap: self.sack_bitmap(),
+            state: self.state(),
         }
-        Ok(Self {
-            cc_type: view.cc_type(),
-            mpr: view.mpr(),
-            sack_psn_offset: view.sack_psn_offset(),
-            sack_bitmap: view.sack_bitmap(),
-            state: view.state(),
-        })
     }
 }

@@ -108,6 +108,7 @@ impl Control {
         if empty && view.payload() != 0 {
             return Err(ParseError::ControlPayload);
         }
+        Dest::check(view.dpdcid(), has(flags, flag::SYN))?;
         Ok(Self {
             kind,
             isrod: has(flags, flag::ISROD),
@@ -116,7 +117,7 @@ impl Control {
             probe_opaque: view.probe_opaque(),
             psn: Psn(view.psn()),
             spdcid: view.spdcid(),
-            dest: Dest::read(view.dpdcid(), has(flags, flag::SYN))?,
+            dest: Dest::build(view.dpdcid(), has(flags, flag::SYN)),
             payload: view.payload(),
         })
     }

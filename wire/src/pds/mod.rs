@@ -10,12 +10,14 @@ mod nack;
 mod request;
 mod tss;
 
+pub(crate) use ack::Checked as CheckedAck;
 pub use ack::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, NsccState,
 };
 pub use control::{Control, ControlView};
 pub use datagram::{RudiRequest, RudiResponse, RudiView, Uud, UudView};
 pub use nack::{Nack, NackCcx, NackView};
+pub(crate) use request::Checked as CheckedRequest;
 pub use request::{Ccc, Dest, Mode, Request, RequestView};
 pub use tss::{Tss, TssView};
 

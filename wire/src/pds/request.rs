@@ -46,15 +46,25 @@ impl Dest {
     /// Largest psn_offset that the field holds.
     pub const MAX_PSN_OFFSET: u16 = 0x0FFF;
 
+    /// The rules of the field: a context id is not 0, a SYN's reserved bits are.
     #[inline]
-    pub(crate) const fn read(word: u16, syn: bool) -> Result<Self, ParseError> {
-        if syn {
-            if word & 0x7000 != 0 {
-                return Err(ParseError::Reserved);
-            }
-            return Ok(Self::Syn { use_rsv_pdc: word >> 15 == 1, psn_offset: word & 0x0FFF });
+    pub(crate) const fn check(word: u16, syn: bool) -> Result<(), ParseError> {
+        match (syn, word) {
+            (true, _) if word & 0x7000 != 0 => Err(ParseError::Reserved),
+            (false, 0) => Err(ParseError::Dpdcid),
+            _ => Ok(()),
         }
-        if word == 0 { Err(ParseError::Dpdcid) } else { Ok(Self::Pdc(word)) }
+    }
+
+    /// The value of a field that obeys its rules.
+    #[inline]
+    pub(crate) const fn build(word: u16, syn: bool) -> Self {
+        if syn {
+            let psn_offset = word & Self::MAX_PSN_OFFSET;
+            Self::Syn { use_rsv_pdc: word >> 15 == 1, psn_offset }
+        } else {
+            Self::Pdc(word)
+        }
     }
 
     pub(crate) const fn word(self) -> u16 {
@@ -169,13 +179,23 @@ impl Request {
     /// The rule that it breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        Checked::new(bytes).map(Checked::build)
+    }
+}
+
+/// A request header that obeys its rules, still as bytes: a few words, where the value is many.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a> {
+    view: RequestView<'a>,
+    pub(crate) next: NextHeader,
+    /// The 16 bytes of a request with congestion-control state.
+    cc: Option<&'a [u8; Request::LEN_CC]>,
+}
+
+impl<'a> Checked<'a> {
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = RequestView::new(bytes)?;
-        let (mode, cc) = match view.pds_type() {
-            2 => (Mode::Rud, false),
-            3 => (Mode::Rod, false),
-            13 => (Mode::Rud, true),
-            _ => (Mode::Rod, true),
-        };
         let next = next_header(view.next(), |next| {
             !matches!(next, NextHeader::None | NextHeader::Response)
         })?;
@@ -187,24 +207,38 @@ impl Request {
         if view.spdcid() == 0 {
             return Err(ParseError::Spdcid);
         }
-        let ccc = if cc {
-            let Some(b) = bytes.first_chunk::<{ Self::LEN_CC }>() else {
-                return Err(ParseError::Truncated);
-            };
-            Some(Ccc { ccc_id: b[12], credit_target: be24(b, 13) })
+        Dest::check(view.dpdcid(), has(flags, flag::SYN))?;
+        let cc = if view.pds_type() >= PdsType::RudCcReq.to_u8() {
+            Some(bytes.first_chunk().ok_or(ParseError::Truncated)?)
         } else {
             None
         };
-        Ok(Self {
-            mode,
-            next,
+        Ok(Self { view, next, cc })
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        if self.cc.is_some() { Request::LEN_CC } else { Request::LEN }
+    }
+
+    #[inline]
+    pub(crate) const fn build(self) -> Request {
+        let view = self.view;
+        let flags = view.flags();
+        let rud = matches!(view.pds_type(), 2 | 13);
+        Request {
+            mode: if rud { Mode::Rud } else { Mode::Rod },
+            next: self.next,
             retx: has(flags, flag::RETX),
             ack_request: has(flags, flag::AR),
             clear_psn_offset: view.clear_psn_offset(),
             psn: Psn(view.psn()),
             spdcid: view.spdcid(),
-            dest: Dest::read(view.dpdcid(), has(flags, flag::SYN))?,
-            ccc,
-        })
+            dest: Dest::build(view.dpdcid(), has(flags, flag::SYN)),
+            ccc: match self.cc {
+                Some(b) => Some(Ccc { ccc_id: b[12], credit_target: be24(b, 13) }),
+                None => None,
+            },
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Small (20 bytes) and medium (32 bytes) requests: messages of one packet.
 
-use super::Extension;
 use super::std_request::{DC, EOM, HD, IE, REL, SOM};
+use super::{Extension, check_single, extension};
 use crate::codes::Opcode;
 use crate::error::ParseError;
 use crate::view::{be16, be24, be32, be64, view};
@@ -141,42 +141,7 @@ impl SmallRequest {
     /// # Errors
     /// The rule that they break.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        let mut request = Self::read_header(SmallView::new(bytes)?, 0)?;
-        request.extension = Extension::read(request.opcode, &bytes[Self::LEN..])?;
-        Ok(request)
-    }
-
-    /// The 20 bytes that small and medium requests share; the medium one also allows `HD`.
-    fn read_header(view: SmallView<'_>, hd: u8) -> Result<Self, ParseError> {
-        if view.version() != 0 {
-            return Err(ParseError::Version);
-        }
-        let opcode = Opcode::from_u8(view.opcode()).ok_or(ParseError::Opcode)?;
-        let flags = view.flags();
-        if flags & HD & !hd != 0 || view.reserved() != 0 {
-            return Err(ParseError::Reserved);
-        }
-        if flags & (SOM | EOM) != SOM | EOM {
-            return Err(ParseError::SomEom);
-        }
-        let (pid_on_fep, resource_index) = (view.pid_on_fep(), view.resource_index());
-        let length = view.request_length();
-        if (pid_on_fep | resource_index) & 0xF000 != 0 || length > Self::MAX_LENGTH {
-            return Err(ParseError::Reserved);
-        }
-        Ok(Self {
-            opcode,
-            delivery_complete: flags & DC != 0,
-            initiator_error: flags & IE != 0,
-            relative: flags & REL != 0,
-            request_length: length,
-            ri_generation: view.ri_generation(),
-            job_id: view.job_id(),
-            pid_on_fep,
-            resource_index,
-            buffer_offset: view.buffer_offset(),
-            extension: Extension::None,
-        })
+        CheckedSmall::new(bytes).map(CheckedSmall::build)
     }
 }
 
@@ -224,24 +189,121 @@ impl MediumRequest {
     /// # Errors
     /// The rule that they break.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        CheckedMedium::new(bytes).map(CheckedMedium::build)
+    }
+}
+
+/// A small request that obeys its rules, still as bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckedSmall<'a> {
+    view: SmallView<'a>,
+    pub(super) opcode: Opcode,
+    extension: extension::Checked<'a>,
+}
+
+impl<'a> CheckedSmall<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let mut checked = Self::header(bytes, 0)?;
+        let rest = bytes.get(SmallRequest::LEN..).unwrap_or_default();
+        checked.extension = extension::Checked::new(checked.opcode, rest)?;
+        Ok(checked)
+    }
+
+    /// The 20 bytes that small and medium requests share; the medium one also allows `HD`.
+    fn header(bytes: &'a [u8], hd: u8) -> Result<Self, ParseError> {
+        let view = SmallView::new(bytes)?;
+        if view.version() != 0 {
+            return Err(ParseError::Version);
+        }
+        let opcode = Opcode::from_u8(view.opcode()).ok_or(ParseError::Opcode)?;
+        let flags = view.flags();
+        if flags & HD & !hd != 0 || view.reserved() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        if flags & (SOM | EOM) != SOM | EOM {
+            return Err(ParseError::SomEom);
+        }
+        if (view.pid_on_fep() | view.resource_index()) & 0xF000 != 0
+            || view.request_length() > SmallRequest::MAX_LENGTH
+        {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self { view, opcode, extension: extension::Checked::None })
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        SmallRequest::LEN + self.extension.len()
+    }
+
+    pub(super) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
+        check_single(self.opcode, self.view.request_length().into(), &self.extension, len as u64)
+    }
+
+    pub(super) const fn build(self) -> SmallRequest {
+        let view = self.view;
+        let flags = view.flags();
+        SmallRequest {
+            opcode: self.opcode,
+            delivery_complete: flags & DC != 0,
+            initiator_error: flags & IE != 0,
+            relative: flags & REL != 0,
+            request_length: view.request_length(),
+            ri_generation: view.ri_generation(),
+            job_id: view.job_id(),
+            pid_on_fep: view.pid_on_fep(),
+            resource_index: view.resource_index(),
+            buffer_offset: view.buffer_offset(),
+            extension: self.extension.build(),
+        }
+    }
+}
+
+/// A medium request that obeys its rules, still as bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckedMedium<'a> {
+    view: MediumView<'a>,
+    /// The first 20 bytes, and the extension.
+    small: CheckedSmall<'a>,
+}
+
+impl<'a> CheckedMedium<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = MediumView::new(bytes)?;
-        let small = SmallView::new(bytes)?;
-        let head = SmallRequest::read_header(small, HD)?;
-        Ok(Self {
+        let mut small = CheckedSmall::header(bytes, HD)?;
+        let rest = bytes.get(MediumRequest::LEN..).unwrap_or_default();
+        small.extension = extension::Checked::new(small.opcode, rest)?;
+        Ok(Self { view, small })
+    }
+
+    pub(super) const fn opcode(&self) -> Opcode {
+        self.small.opcode
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        MediumRequest::LEN + self.small.extension.len()
+    }
+
+    pub(super) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
+        self.small.check_payload(len)
+    }
+
+    pub(super) const fn build(self) -> MediumRequest {
+        let head = self.small.build();
+        MediumRequest {
             opcode: head.opcode,
             delivery_complete: head.delivery_complete,
             initiator_error: head.initiator_error,
             relative: head.relative,
-            header_data_present: small.flags() & HD != 0,
+            header_data_present: self.small.view.flags() & HD != 0,
             request_length: head.request_length,
             ri_generation: head.ri_generation,
             job_id: head.job_id,
             pid_on_fep: head.pid_on_fep,
             resource_index: head.resource_index,
             header_data_or_offset: head.buffer_offset,
-            initiator: view.initiator(),
-            match_bits: view.match_bits(),
-            extension: Extension::read(head.opcode, &bytes[Self::LEN..])?,
-        })
+            initiator: self.view.initiator(),
+            match_bits: self.view.match_bits(),
+            extension: head.extension,
+        }
     }
 }

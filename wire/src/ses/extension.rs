@@ -108,15 +108,19 @@ impl Atomic {
         [self.op.to_u8(), self.data_type.to_u8(), control, 0]
     }
 
-    fn read(view: AtomicView<'_>) -> Result<Self, ParseError> {
+    /// What the rules say of a header: its operation and type.
+    fn check(view: AtomicView<'_>) -> Result<(AmoOp, AmoType), ParseError> {
         let op = AmoOp::from_u8(view.op()).ok_or(ParseError::Amo)?;
         let data_type = AmoType::from_u8(view.data_type()).ok_or(ParseError::Amo)?;
-        let control = view.semantic_control();
-        if control & !0x03 != 0 || view.reserved() != 0 {
+        if view.semantic_control() & !0x03 != 0 || view.reserved() != 0 {
             return Err(ParseError::Reserved);
         }
-        let (cacheable, cpu_coherent) = (control & 1 != 0, control & 2 != 0);
-        Ok(Self { op, data_type, cacheable, cpu_coherent })
+        Ok((op, data_type))
+    }
+
+    const fn build(view: AtomicView<'_>, op: AmoOp, data_type: AmoType) -> Self {
+        let control = view.semantic_control();
+        Self { op, data_type, cacheable: control & 1 != 0, cpu_coherent: control & 2 != 0 }
     }
 }
 
@@ -176,28 +180,67 @@ impl Extension {
     ///
     /// # Errors
     /// The rule that it breaks.
-    #[inline]
     pub fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, ParseError> {
+        Checked::new(opcode, bytes).map(Checked::build)
+    }
+}
+
+/// An extension header that obeys its rules, still as bytes: a few words, where the value is many.
+#[derive(Clone, Copy)]
+pub(crate) enum Checked<'a> {
+    None,
+    Atomic(AtomicView<'a>, AmoOp, AmoType),
+    CompareSwap(AtomicView<'a>, CompareSwapView<'a>, AmoOp, AmoType),
+    Rendezvous(RendezvousView<'a>),
+}
+
+impl<'a> Checked<'a> {
+    #[inline]
+    pub(super) fn new(opcode: Opcode, bytes: &'a [u8]) -> Result<Self, ParseError> {
         if opcode.is_rendezvous() {
-            let view = RendezvousView::new(bytes)?;
-            return Ok(Self::Rendezvous(Rendezvous {
+            return RendezvousView::new(bytes).map(Self::Rendezvous);
+        }
+        if !opcode.is_atomic() {
+            return Ok(Self::None);
+        }
+        let view = AtomicView::new(bytes)?;
+        let (op, data_type) = Atomic::check(view)?;
+        if !op.is_compare_swap() {
+            return Ok(Self::Atomic(view, op, data_type));
+        }
+        Ok(Self::CompareSwap(view, CompareSwapView::new(bytes)?, op, data_type))
+    }
+
+    #[inline]
+    pub(super) const fn len(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Atomic(..) => Atomic::LEN,
+            Self::CompareSwap(..) => CompareSwap::LEN,
+            Self::Rendezvous(_) => Rendezvous::LEN,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn build(self) -> Extension {
+        match self {
+            Self::None => Extension::None,
+            Self::Atomic(view, op, data_type) => {
+                Extension::Atomic(Atomic::build(view, op, data_type))
+            }
+            Self::CompareSwap(start, view, op, data_type) => Extension::CompareSwap(CompareSwap {
+                atomic: Atomic::build(start, op, data_type),
+                compare: view.compare(),
+                swap: view.swap(),
+            }),
+            Self::Rendezvous(view) => Extension::Rendezvous(Rendezvous {
                 eager_length: view.eager_length(),
                 ri_generation: view.ri_generation(),
                 pid_on_fep: view.pid_on_fep(),
                 resource_index: view.resource_index(),
                 read_offset: view.read_offset(),
                 memory_key: view.memory_key(),
-            }));
+            }),
         }
-        if !opcode.is_atomic() {
-            return Ok(Self::None);
-        }
-        let atomic = Atomic::read(AtomicView::new(bytes)?)?;
-        if !atomic.op.is_compare_swap() {
-            return Ok(Self::Atomic(atomic));
-        }
-        let view = CompareSwapView::new(bytes)?;
-        let (compare, swap) = (view.compare(), view.swap());
-        Ok(Self::CompareSwap(CompareSwap { atomic, compare, swap }))
     }
 }

@@ -15,7 +15,7 @@ pub use response::{
 };
 pub use std_request::{StdBody, StdRequest, StdView};
 
-use crate::codes::{NextHeader, Opcode, PdsType};
+use crate::codes::{AmoOp, NextHeader, Opcode, PdsType};
 use crate::error::ParseError;
 
 /// The SES header of a packet, with its extension header.
@@ -89,35 +89,8 @@ impl Ses {
     ///
     /// # Errors
     /// The rule that it breaks.
-    #[inline]
     pub fn read(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Result<Self, ParseError> {
-        Ok(match next {
-            NextHeader::None => Self::None,
-            NextHeader::RequestStd => {
-                let request = StdRequest::read(bytes)?;
-                let single = request.som && request.eom;
-                check_context(pds, request.opcode, single)?;
-                if request.opcode == Opcode::DatagramSend && request.message_id != 0 {
-                    return Err(ParseError::MessageId);
-                }
-                Self::Std(request)
-            }
-            NextHeader::RequestSmall => {
-                let request = SmallRequest::read(bytes)?;
-                check_context(pds, request.opcode, true)?;
-                Self::Small(request)
-            }
-            NextHeader::RequestMedium => {
-                let request = MediumRequest::read(bytes)?;
-                check_context(pds, request.opcode, true)?;
-                Self::Medium(request)
-            }
-            NextHeader::Response => Self::Response(Response::read(bytes)?),
-            NextHeader::ResponseData => Self::ResponseData(ResponseData::read(bytes)?),
-            NextHeader::ResponseDataSmall => {
-                Self::ResponseDataSmall(ResponseDataSmall::read(bytes)?)
-            }
-        })
+        Checked::new(pds, next, bytes).map(Checked::build)
     }
 
     /// The same in a packet that a switch cut, where a length tells nothing: a continuation's
@@ -125,28 +98,97 @@ impl Ses {
     #[must_use]
     pub fn read_trimmed(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Option<Self> {
         if next == NextHeader::RequestStd {
-            let header = StdRequest::read_header(StdView::new(bytes).ok()?).ok()?;
-            if !header.som {
-                return Some(Self::Std(header));
+            let header = std_request::Checked::header(bytes).ok()?;
+            if !header.is_first() {
+                return Some(Self::Std(header.build()));
             }
         }
         Self::read(pds, next, bytes).ok()
     }
+}
+
+/// A SES header that obeys its rules, still as bytes. [`crate::parse`] checks all of a packet this
+/// way before it builds the value, which so is written once and not moved.
+#[derive(Clone, Copy)]
+pub(crate) enum Checked<'a> {
+    None,
+    Std(std_request::Checked<'a>),
+    Small(compact::CheckedSmall<'a>),
+    Medium(compact::CheckedMedium<'a>),
+    Response(response::CheckedResponse<'a>),
+    ResponseData(response::CheckedData<'a>),
+    ResponseDataSmall(response::CheckedDataSmall<'a>),
+}
+
+impl<'a> Checked<'a> {
+    #[inline]
+    pub(crate) fn new(pds: PdsType, next: NextHeader, bytes: &'a [u8]) -> Result<Self, ParseError> {
+        Ok(match next {
+            NextHeader::None => Self::None,
+            NextHeader::RequestStd => {
+                let request = std_request::Checked::new(bytes)?;
+                let single = request.is_first() && request.is_last();
+                check_context(pds, request.opcode, single)?;
+                if request.opcode == Opcode::DatagramSend && request.message_id() != 0 {
+                    return Err(ParseError::MessageId);
+                }
+                Self::Std(request)
+            }
+            NextHeader::RequestSmall => {
+                let request = compact::CheckedSmall::new(bytes)?;
+                check_context(pds, request.opcode, true)?;
+                Self::Small(request)
+            }
+            NextHeader::RequestMedium => {
+                let request = compact::CheckedMedium::new(bytes)?;
+                check_context(pds, request.opcode(), true)?;
+                Self::Medium(request)
+            }
+            NextHeader::Response => Self::Response(response::CheckedResponse::new(bytes)?),
+            NextHeader::ResponseData => Self::ResponseData(response::CheckedData::new(bytes)?),
+            NextHeader::ResponseDataSmall => {
+                Self::ResponseDataSmall(response::CheckedDataSmall::new(bytes)?)
+            }
+        })
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Std(h) => h.len(),
+            Self::Small(h) => h.len(),
+            Self::Medium(h) => h.len(),
+            Self::Response(_) => Response::LEN,
+            Self::ResponseData(_) => ResponseData::LEN,
+            Self::ResponseDataSmall(_) => ResponseDataSmall::LEN,
+        }
+    }
 
     /// Checks the payload's length against the header's lengths.
-    ///
-    /// # Errors
-    /// [`ParseError::Length`], or [`ParseError::Trailing`] when the header allows no payload.
     #[inline]
-    pub fn check_payload(&self, len: usize) -> Result<(), ParseError> {
+    pub(crate) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
         match self {
             Self::None | Self::Response(_) if len != 0 => Err(ParseError::Trailing),
             Self::None | Self::Response(_) => Ok(()),
             Self::Std(h) => h.check_payload(len),
-            Self::Small(h) => check_single(h.opcode, h.request_length.into(), &h.extension, len),
-            Self::Medium(h) => check_single(h.opcode, h.request_length.into(), &h.extension, len),
-            Self::ResponseData(h) => exactly(len, h.payload_length.into()),
-            Self::ResponseDataSmall(h) => exactly(len, h.payload_length.into()),
+            Self::Small(h) => h.check_payload(len),
+            Self::Medium(h) => h.check_payload(len),
+            Self::ResponseData(h) => exactly(len as u64, h.payload_length().into()),
+            Self::ResponseDataSmall(h) => exactly(len as u64, h.payload_length().into()),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn build(self) -> Ses {
+        match self {
+            Self::None => Ses::None,
+            Self::Std(h) => Ses::Std(h.build()),
+            Self::Small(h) => Ses::Small(h.build()),
+            Self::Medium(h) => Ses::Medium(h.build()),
+            Self::Response(h) => Ses::Response(h.build()),
+            Self::ResponseData(h) => Ses::ResponseData(h.build()),
+            Self::ResponseDataSmall(h) => Ses::ResponseDataSmall(h.build()),
         }
     }
 }
@@ -164,8 +206,8 @@ fn check_context(pds: PdsType, opcode: Opcode, single: bool) -> Result<(), Parse
 
 /// `len` payload bytes where the header says `want`.
 #[inline]
-fn exactly(len: usize, want: u32) -> Result<(), ParseError> {
-    if len as u64 == u64::from(want) { Ok(()) } else { Err(ParseError::Length) }
+const fn exactly(len: u64, want: u64) -> Result<(), ParseError> {
+    if len == want { Ok(()) } else { Err(ParseError::Length) }
 }
 
 /// How the payload of an opcode relates to the header's lengths.
@@ -187,41 +229,39 @@ enum Payload {
 
 /// The relation for an opcode and its extension.
 #[inline]
-const fn payload_rule(opcode: Opcode, extension: &Extension) -> Payload {
-    use crate::codes::AmoOp;
+const fn payload_rule(opcode: Opcode, extension: &extension::Checked<'_>) -> Payload {
+    use extension::Checked as E;
     match (opcode, extension) {
         (Opcode::Vendor(_) | Opcode::Extended, _) => Payload::Unknown,
-        (Opcode::Read | Opcode::DeferrableRtr, _) | (_, Extension::CompareSwap(_)) => {
-            Payload::Absent
-        }
+        (Opcode::Read | Opcode::DeferrableRtr, _) | (_, E::CompareSwap(..)) => Payload::Absent,
         (Opcode::MsgError, _) => Payload::AtMost,
         (Opcode::NoOp, _) => Payload::Whole,
-        (_, Extension::Atomic(Atomic { op: AmoOp::Read | AmoOp::Inval, .. })) => Payload::Optional,
-        (_, Extension::Atomic(Atomic { op: AmoOp::Vendor(_), .. })) => Payload::Unknown,
+        (_, E::Atomic(_, AmoOp::Read | AmoOp::Inval, _)) => Payload::Optional,
+        (_, E::Atomic(_, AmoOp::Vendor(_), _)) => Payload::Unknown,
         _ => Payload::Message,
     }
 }
 
-/// The payload rule of a message in one packet. `length` is request_length.
+/// The payload rule of a message in one packet. `total` is request_length.
 #[inline]
 fn check_single(
     opcode: Opcode,
-    length: u32,
-    extension: &Extension,
-    len: usize,
+    total: u64,
+    extension: &extension::Checked<'_>,
+    len: u64,
 ) -> Result<(), ParseError> {
     // Of a rendezvous only the eager part is in the packets.
     let here = match extension {
-        Extension::Rendezvous(r) if r.eager_length > length => return Err(ParseError::Length),
-        Extension::Rendezvous(r) => r.eager_length,
-        _ => length,
+        extension::Checked::Rendezvous(r) => r.eager_length().into(),
+        _ => total,
     };
-    match payload_rule(opcode, extension) {
-        Payload::Unknown => Ok(()),
-        Payload::Absent => exactly(len, 0),
-        Payload::Optional if len == 0 => Ok(()),
-        Payload::AtMost if len as u64 <= u64::from(length) => Ok(()),
-        Payload::AtMost => Err(ParseError::Length),
-        Payload::Message | Payload::Optional | Payload::Whole => exactly(len, here),
-    }
+    let fits = here <= total
+        && match payload_rule(opcode, extension) {
+            Payload::Unknown => true,
+            Payload::Absent => len == 0,
+            Payload::AtMost => len <= total,
+            Payload::Optional if len == 0 => true,
+            Payload::Message | Payload::Optional | Payload::Whole => len == here,
+        };
+    if fits { Ok(()) } else { Err(ParseError::Length) }
 }

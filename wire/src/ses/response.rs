@@ -137,28 +137,33 @@ const fn first_bytes(list: List, opcode: ResponseOpcode, code: ReturnCode) -> [u
     [list.to_u8() << 6 | opcode.to_u8(), code.to_u8() & 0x3F]
 }
 
-/// What the three headers start with, checked: version, list, opcode, return code.
-#[inline]
-fn read_first(
-    b0: u8,
-    b1: u8,
-    with_data: bool,
-) -> Result<(List, ResponseOpcode, ReturnCode), ParseError> {
-    if b1 >> 6 != 0 {
-        return Err(ParseError::Version);
+/// What the three headers start with, checked.
+#[derive(Clone, Copy)]
+struct Start {
+    list: List,
+    opcode: ResponseOpcode,
+    return_code: ReturnCode,
+}
+
+impl Start {
+    #[inline]
+    fn new(b0: u8, b1: u8, with_data: bool) -> Result<Self, ParseError> {
+        if b1 >> 6 != 0 {
+            return Err(ParseError::Version);
+        }
+        let opcode = ResponseOpcode::from_u8(b0 & 0x3F).ok_or(ParseError::Opcode)?;
+        if (opcode == ResponseOpcode::ResponseWithData) != with_data {
+            return Err(ParseError::OpcodeContext);
+        }
+        let return_code = ReturnCode::from_u8(b1 & 0x3F).ok_or(ParseError::ReturnCode)?;
+        let list = match b0 >> 6 {
+            0 => List::Expected,
+            1 => List::Overflow,
+            2 => List::Vendor2,
+            _ => List::Vendor3,
+        };
+        Ok(Self { list, opcode, return_code })
     }
-    let opcode = ResponseOpcode::from_u8(b0 & 0x3F).ok_or(ParseError::Opcode)?;
-    if (opcode == ResponseOpcode::ResponseWithData) != with_data {
-        return Err(ParseError::OpcodeContext);
-    }
-    let return_code = ReturnCode::from_u8(b1 & 0x3F).ok_or(ParseError::ReturnCode)?;
-    let list = match b0 >> 6 {
-        0 => List::Expected,
-        1 => List::Overflow,
-        2 => List::Vendor2,
-        _ => List::Vendor3,
-    };
-    Ok((list, opcode, return_code))
 }
 
 impl Response {
@@ -209,18 +214,7 @@ impl Response {
     /// The rule that it breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        let view = ResponseView::new(bytes)?;
-        let b = view.bytes();
-        let (list, opcode, return_code) = read_first(b[0], b[1], false)?;
-        Ok(Self {
-            list,
-            opcode,
-            return_code,
-            message_id: view.message_id(),
-            ri_generation: view.ri_generation(),
-            job_id: view.job_id(),
-            modified_length: view.modified_length(),
-        })
+        CheckedResponse::new(bytes).map(CheckedResponse::build)
     }
 }
 
@@ -263,22 +257,7 @@ impl ResponseData {
     /// The rule that it breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        let view = ResponseDataView::new(bytes)?;
-        let b = view.bytes();
-        let (list, _, return_code) = read_first(b[0], b[1], true)?;
-        if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
-            return Err(ParseError::Reserved);
-        }
-        Ok(Self {
-            list,
-            return_code,
-            response_message_id: view.response_message_id(),
-            job_id: view.job_id(),
-            read_request_message_id: view.read_request_message_id(),
-            payload_length: view.payload_length(),
-            modified_length: view.modified_length(),
-            message_offset: view.message_offset(),
-        })
+        CheckedData::new(bytes).map(CheckedData::build)
     }
 }
 
@@ -316,18 +295,101 @@ impl ResponseDataSmall {
     /// # Errors
     /// The rule that it breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        let view = ResponseDataSmallView::new(bytes)?;
+        CheckedDataSmall::new(bytes).map(CheckedDataSmall::build)
+    }
+}
+
+/// A response that obeys its rules, still as bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckedResponse<'a>(ResponseView<'a>, Start);
+
+impl<'a> CheckedResponse<'a> {
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let view = ResponseView::new(bytes)?;
         let b = view.bytes();
-        let (list, _, return_code) = read_first(b[0], b[1], true)?;
+        Ok(Self(view, Start::new(b[0], b[1], false)?))
+    }
+
+    #[inline]
+    pub(super) const fn build(self) -> Response {
+        let Self(view, start) = self;
+        Response {
+            list: start.list,
+            opcode: start.opcode,
+            return_code: start.return_code,
+            message_id: view.message_id(),
+            ri_generation: view.ri_generation(),
+            job_id: view.job_id(),
+            modified_length: view.modified_length(),
+        }
+    }
+}
+
+/// A response with data that obeys its rules, still as bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckedData<'a>(ResponseDataView<'a>, Start);
+
+impl<'a> CheckedData<'a> {
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let view = ResponseDataView::new(bytes)?;
+        let b = view.bytes();
+        let start = Start::new(b[0], b[1], true)?;
         if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
             return Err(ParseError::Reserved);
         }
-        Ok(Self {
-            list,
-            return_code,
+        Ok(Self(view, start))
+    }
+
+    #[inline]
+    pub(super) const fn payload_length(&self) -> u16 {
+        self.0.payload_length()
+    }
+
+    #[inline]
+    pub(super) const fn build(self) -> ResponseData {
+        let Self(view, start) = self;
+        ResponseData {
+            list: start.list,
+            return_code: start.return_code,
+            response_message_id: view.response_message_id(),
+            job_id: view.job_id(),
+            read_request_message_id: view.read_request_message_id(),
+            payload_length: view.payload_length(),
+            modified_length: view.modified_length(),
+            message_offset: view.message_offset(),
+        }
+    }
+}
+
+/// A response with small data that obeys its rules, still as bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckedDataSmall<'a>(ResponseDataSmallView<'a>, Start);
+
+impl<'a> CheckedDataSmall<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let view = ResponseDataSmallView::new(bytes)?;
+        let b = view.bytes();
+        let start = Start::new(b[0], b[1], true)?;
+        if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self(view, start))
+    }
+
+    pub(super) const fn payload_length(&self) -> u16 {
+        self.0.payload_length()
+    }
+
+    pub(super) const fn build(self) -> ResponseDataSmall {
+        let Self(view, start) = self;
+        ResponseDataSmall {
+            list: start.list,
+            return_code: start.return_code,
             payload_length: view.payload_length(),
             job_id: view.job_id(),
             original_request_psn: view.original_request_psn(),
-        })
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The standard request, 44 bytes (tables 3-8, 3-9).
 
-use super::{Extension, Payload, check_single, payload_rule};
+use super::{Extension, Payload, check_single, extension, payload_rule};
 use crate::codes::Opcode;
 use crate::error::ParseError;
 use crate::view::{be16, be24, be32, be64, view};
@@ -186,127 +186,140 @@ impl StdRequest {
     ///
     /// # Errors
     /// The rule that it breaks.
-    #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        let view = StdView::new(bytes)?;
-        let mut request = Self::read_header(view)?;
-        let rest = &bytes[Self::LEN..];
-        let bare = match request.body {
-            StdBody::First { .. } => false,
-            StdBody::Next { payload_length, .. } => rest.len() == usize::from(payload_length),
-        };
+        Checked::new(bytes).map(Checked::build)
+    }
+}
+
+/// A standard request that obeys its rules, still as bytes: a few words, where the value is many.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a> {
+    view: StdView<'a>,
+    pub(super) opcode: Opcode,
+    extension: extension::Checked<'a>,
+}
+
+impl<'a> Checked<'a> {
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let mut checked = Self::header(bytes)?;
+        let rest = bytes.get(StdRequest::LEN..).unwrap_or_default();
+        let bare = !checked.is_first() && rest.len() as u64 == checked.view.payload_length().into();
         if !bare {
-            request.extension = Extension::read(request.opcode, rest)?;
+            checked.extension = extension::Checked::new(checked.opcode, rest)?;
         }
-        Ok(request)
+        Ok(checked)
     }
 
     /// The 44 bytes, without extension.
     #[inline]
-    pub(crate) fn read_header(view: StdView<'_>) -> Result<Self, ParseError> {
+    pub(super) fn header(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let view = StdView::new(bytes)?;
         if view.version() != 0 {
             return Err(ParseError::Version);
         }
         let opcode = Opcode::from_u8(view.opcode()).ok_or(ParseError::Opcode)?;
-        let (pid_on_fep, resource_index) = (view.pid_on_fep(), view.resource_index());
-        if view.reserved() != 0 || (pid_on_fep | resource_index) & 0xF000 != 0 {
+        let next = view.flags() & SOM == 0;
+        if view.reserved() != 0
+            || (view.pid_on_fep() | view.resource_index()) & 0xF000 != 0
+            || next && view.payload_length() > StdRequest::MAX_NEXT_PAYLOAD.into()
+        {
             return Err(ParseError::Reserved);
         }
+        Ok(Self { view, opcode, extension: extension::Checked::None })
+    }
+
+    #[inline]
+    pub(super) const fn is_first(&self) -> bool {
+        self.view.flags() & SOM != 0
+    }
+
+    #[inline]
+    pub(super) const fn is_last(&self) -> bool {
+        self.view.flags() & EOM != 0
+    }
+
+    #[inline]
+    pub(super) const fn message_id(&self) -> u16 {
+        self.view.message_id()
+    }
+
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        StdRequest::LEN + self.extension.len()
+    }
+
+    #[inline]
+    pub(super) const fn build(self) -> StdRequest {
+        let view = self.view;
         let flags = view.flags();
-        let som = flags & SOM != 0;
-        let body = if som {
-            StdBody::First { header_data: view.header_data() }
-        } else {
-            let Ok(payload_length @ 0..=Self::MAX_NEXT_PAYLOAD) =
-                u16::try_from(view.payload_length())
-            else {
-                return Err(ParseError::Reserved);
-            };
-            StdBody::Next { payload_length, message_offset: view.message_offset() }
-        };
-        Ok(Self {
-            opcode,
+        StdRequest {
+            opcode: self.opcode,
             delivery_complete: flags & DC != 0,
             initiator_error: flags & IE != 0,
             relative: flags & REL != 0,
             header_data_present: flags & HD != 0,
-            eom: flags & EOM != 0,
-            som,
+            eom: self.is_last(),
+            som: self.is_first(),
             message_id: view.message_id(),
             ri_generation: view.ri_generation(),
             job_id: view.job_id(),
-            pid_on_fep,
-            resource_index,
+            pid_on_fep: view.pid_on_fep(),
+            resource_index: view.resource_index(),
             buffer_offset: view.buffer_offset(),
             initiator: view.initiator(),
             match_bits: view.match_bits(),
-            body,
+            body: if self.is_first() {
+                StdBody::First { header_data: view.header_data() }
+            } else {
+                StdBody::Next {
+                    payload_length: (view.payload_length() & 0x3FFF) as u16,
+                    message_offset: view.message_offset(),
+                }
+            },
             request_length: view.request_length(),
-            extension: Extension::None,
-        })
+            extension: self.extension.build(),
+        }
     }
 
     /// Checks the payload's length against the header's lengths.
     #[inline]
     pub(super) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
-        let length = self.request_length;
-        match self.body {
-            StdBody::First { .. } if self.eom => {
-                check_single(self.opcode, length, &self.extension, len)
-            }
-            StdBody::First { .. } => self.check_first(len),
-            StdBody::Next { payload_length, message_offset } => {
-                self.check_next(len, payload_length, message_offset)
-            }
+        let len = len as u64;
+        let total = u64::from(self.view.request_length());
+        if self.is_first() && self.is_last() {
+            return check_single(self.opcode, total, &self.extension, len);
         }
-    }
-
-    /// The bytes of the message that its packets carry; `None` when this packet does not say: the
-    /// continuation of a rendezvous that left the extension header out.
-    fn carried(&self) -> Result<Option<u32>, ParseError> {
-        match &self.extension {
-            Extension::Rendezvous(r) if r.eager_length > self.request_length => {
-                Err(ParseError::Length)
+        // The bytes of the message that its packets carry; not known from the continuation of a
+        // rendezvous that left the extension header out.
+        let carried = match self.extension {
+            extension::Checked::Rendezvous(r) if u64::from(r.eager_length()) > total => {
+                return Err(ParseError::Length);
             }
-            Extension::Rendezvous(r) => Ok(Some(r.eager_length)),
-            _ if self.opcode.is_rendezvous() => Ok(None),
-            _ => Ok(Some(self.request_length)),
-        }
-    }
-
-    /// The first of several packets: something, but not all.
-    fn check_first(&self, len: usize) -> Result<(), ParseError> {
-        let carried = u64::from(self.carried()?.unwrap_or(self.request_length));
-        let fits = match payload_rule(self.opcode, &self.extension) {
-            Payload::Unknown => true,
-            Payload::Absent => len == 0,
-            Payload::AtMost => len as u64 <= carried,
-            Payload::Whole => len as u64 == carried,
-            Payload::Optional if len == 0 => true,
-            Payload::Message | Payload::Optional => len > 0 && (len as u64) < carried,
+            extension::Checked::Rendezvous(r) => Some(u64::from(r.eager_length())),
+            _ if self.opcode.is_rendezvous() => None,
+            _ => Some(total),
         };
-        if fits { Ok(()) } else { Err(ParseError::Length) }
-    }
-
-    /// A later packet: what it says, inside the message, with EOM at the end only.
-    fn check_next(&self, len: usize, here: u16, offset: u32) -> Result<(), ParseError> {
-        let carried = self.carried()?;
-        let end = u64::from(offset) + u64::from(here);
+        let here = u64::from(self.view.payload_length());
         let fits = match payload_rule(self.opcode, &self.extension) {
             Payload::Unknown => true,
             Payload::Absent => len == 0,
-            Payload::AtMost => {
-                len == 0 || len == usize::from(here) && len as u64 <= u64::from(self.request_length)
-            }
-            Payload::Whole => len as u64 == u64::from(self.request_length),
+            Payload::Whole => len == total,
+            Payload::AtMost => len <= total && (self.is_first() || len == 0 || len == here),
             Payload::Optional if len == 0 => true,
+            // The first of several packets: something, but not all.
+            Payload::Message | Payload::Optional if self.is_first() => {
+                len > 0 && carried.is_none_or(|carried| len < carried)
+            }
+            // A later one: what it says, inside the message, with EOM at the end only.
             Payload::Message | Payload::Optional => {
-                len == usize::from(here)
-                    && match carried {
-                        None => end <= u64::from(self.request_length),
-                        Some(carried) if self.eom => end == u64::from(carried),
-                        Some(carried) => end < u64::from(carried),
-                    }
+                let end = u64::from(self.view.message_offset()) + here;
+                let inside = match carried {
+                    None => end <= total,
+                    Some(carried) if self.is_last() => end == carried,
+                    Some(carried) => end < carried,
+                };
+                len == here && inside
             }
         };
         if fits { Ok(()) } else { Err(ParseError::Length) }
