@@ -128,6 +128,8 @@ pub(crate) struct Tx<D> {
     responded: Option<Psn>,
     /// When to tell it, if no request does.
     clear_at: Time,
+    /// What the last Clear Command said.
+    clear_told: Psn,
     // Wake-up of the engine.
     /// Nominal bytes of the packet the engine could not send; zero for none.
     wanted: u32,
@@ -172,6 +174,7 @@ impl<D: Copy> Tx<D> {
             train_bytes: 0,
             responded: None,
             clear_at: Time::NEVER,
+            clear_told: start.minus(1),
             wanted: 0,
             ready_said: false,
             cc,
@@ -480,12 +483,16 @@ impl<D: Copy> Tx<D> {
         if self.responded.is_some_and(|responded| !responded.is_after(clear)) {
             self.responded = None;
         }
+        self.clear_told = clear;
         Some(clear)
     }
 
-    /// The peer asks for a Clear Command.
-    pub(crate) fn clear_asked(&mut self, now: Time) {
-        self.clear_at = now;
+    /// The peer asks for a Clear Command. If it was told all there is to tell, that may have got lost;
+    /// but then the peer's question may also have crossed it, so there is no hurry.
+    pub(crate) fn clear_asked(&mut self, now: Time, config: &Config) {
+        let news = self.base.minus(1).is_after(self.clear_told);
+        let when = if news { now } else { now + self.rto(config) };
+        self.clear_at = self.clear_at.min(when);
     }
 
     pub(crate) fn clear_due(&self, now: Time) -> bool {

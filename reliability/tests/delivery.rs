@@ -122,5 +122,12 @@ proptest! {
         world.send(0, 0..count, bytes);
         prop_assert!(world.settle(Span::secs(90)), "not settled");
         check(&world, count);
+        // Nobody talks more than there is to say: each packet, and each probe, is worth a few ACKs,
+        // and a window with holes up to 32.
+        for host in &world.hosts {
+            let counters = host.pdcs.counters();
+            let cause = counters.rx_packets + counters.rx_trimmed + counters.rx_probes;
+            prop_assert!(counters.tx_acks <= 10 * cause + 100, "{counters:?}");
+        }
     }
 }

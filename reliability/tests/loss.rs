@@ -543,7 +543,8 @@ fn single_packets_survive_a_broken_path_without_waiting_for_a_timeout() {
         assert!(world.settle(Span::millis(10)));
         assert!(world.now.since(start) < Span::millis(1), "{n}");
     }
-    assert!(world.hosts[0].pdcs.counters().retx_probe > 3);
+    let found = world.hosts[0].pdcs.counters().retx_probe;
+    assert!(found > 0, "{found}");
     assert_eq!(world.hosts[0].pdcs.counters().timeouts, 0);
 }
 

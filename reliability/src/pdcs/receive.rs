@@ -217,7 +217,7 @@ impl<D: Copy> Pdcs<D> {
         pdc.tx.on_ack(now, pdc.id, &said, shared);
         match ack.request {
             AckRequest::None => {}
-            AckRequest::Clear => pdc.tx.clear_asked(now),
+            AckRequest::Clear => pdc.tx.clear_asked(now, &shared.config),
             AckRequest::Close if pdc.initiator => pdc.asked_to_close(now),
             AckRequest::Close => {}
         }
@@ -340,7 +340,7 @@ impl<D: Copy> Pdcs<D> {
                 received
             }
             ControlKind::ClearRequest => {
-                pdc.tx.clear_asked(now);
+                pdc.tx.clear_asked(now, &shared.config);
                 true
             }
             ControlKind::CloseCommand => {
