@@ -32,17 +32,21 @@ impl Errors {
     /// Notes that a packet to `peer` was refused as too big. The kernel's own entry about it, if it was
     /// read, knows the MTU; an IPv4 one lacks the port (an unconnected socket has none to quote).
     pub(super) fn note_too_big(&mut self, peer: SocketAddr) {
-        let known = self.pending.iter().rposition(|e| {
-            let (same, port) = (e.peer().ip() == peer.ip(), e.peer().port());
-            matches!(e, NetError::TooBig { .. }) && same && (port == 0 || port == peer.port())
-        });
-        match known.map(|i| self.pending.remove(i)) {
-            Some(NetError::TooBig { mtu, .. }) => {
-                self.seen -= 1;
-                self.note(NetError::TooBig { peer, mtu });
+        let mut known = None;
+        self.pending.retain(|e| match *e {
+            NetError::TooBig { peer: p, mtu }
+                if p.ip() == peer.ip() && (p.port() == 0 || p.port() == peer.port()) =>
+            {
+                known = Some(mtu);
+                false
             }
-            _ => self.note(NetError::TooBig { peer, mtu: 0 }),
+            _ => true,
+        });
+        if known.is_some() {
+            // Counted when it was read.
+            self.seen -= 1;
         }
+        self.note(NetError::TooBig { peer, mtu: known.unwrap_or(0) });
     }
 
     pub(super) fn take(&mut self, into: &mut Vec<NetError>) {

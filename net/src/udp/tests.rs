@@ -282,6 +282,11 @@ fn too_big(ip: IpAddr) {
         "{errors:?}"
     );
     assert_eq!(receive(&mut rx, 1)[0].1, b"fits");
+    // That was all about it.
+    errors.clear();
+    tx.recv(Time::ZERO, 1, &mut |_, _| ());
+    tx.take_errors(&mut errors);
+    assert!(errors.is_empty(), "{errors:?}");
     assert!(!tx.gso_refused());
 }
 

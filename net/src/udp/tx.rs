@@ -209,6 +209,8 @@ impl Tx {
                     _ => {
                         let peer = packets[done].dst;
                         if errno == libc::EMSGSIZE {
+                            // The kernel tells the MTU in the queue.
+                            errors.drain(socket);
                             errors.note_too_big(peer);
                         } else {
                             errors.note(errq::from_errno(peer, errno));
