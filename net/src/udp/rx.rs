@@ -16,7 +16,8 @@ const BUFFER: usize = 1 << 16;
 /// trains are fetched one by one into the same buffer, which is then warm in the cache.
 const SMALL: usize = 8 << 10;
 
-/// Preallocated arrays for `recvmmsg`; their pointers are set once, into heap memory that never moves.
+/// Preallocated arrays for `recvmmsg`. The pointers in them are set anew by every call; between calls
+/// they are stale and never followed.
 pub(super) struct Rx {
     messages: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
@@ -29,14 +30,14 @@ pub(super) struct Rx {
     streaming: bool,
 }
 
-// SAFETY: the raw pointers point into boxes that the same struct owns, and are followed only by
-// methods with exclusive access.
+// SAFETY: the raw pointers are written and followed within one call of `fetch`, which has exclusive
+// access; nothing is shared with another thread.
 unsafe impl Send for Rx {}
 
 impl Rx {
     pub(super) fn new(batch: usize) -> Self {
         let batch = batch.clamp(1, 64);
-        let mut rx = Self {
+        Self {
             // SAFETY: integers and pointers, for which zero is a value.
             messages: vec![unsafe { mem::zeroed() }; batch].into(),
             pieces: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; batch].into(),
@@ -46,25 +47,7 @@ impl Rx {
             buffers: vec![0; batch * BUFFER].into(),
             overflow: 0,
             streaming: false,
-        };
-        let names = rx.names.as_mut_ptr();
-        let controls = rx.controls.as_mut_ptr();
-        let pieces = rx.pieces.as_mut_ptr();
-        let buffers = rx.buffers.as_mut_ptr();
-        for i in 0..batch {
-            // SAFETY: every array has `batch` elements, the last `batch` times BUFFER bytes. All
-            // pointers to an array are derived from one pointer, so none invalidates another.
-            unsafe {
-                *pieces.add(i) =
-                    libc::iovec { iov_base: buffers.add(i * BUFFER).cast(), iov_len: BUFFER };
-                let header = &mut rx.messages[i].msg_hdr;
-                header.msg_name = names.add(i).cast();
-                header.msg_iov = pieces.add(i);
-                header.msg_iovlen = 1;
-                header.msg_control = controls.add(i).cast();
-            }
         }
-        rx
     }
 
     /// See [`Port::recv`](crate::Port::recv).
@@ -117,17 +100,28 @@ impl Rx {
         errors: &mut Errors,
     ) -> usize {
         let fd = socket.as_raw_fd();
-        for message in &mut self.messages[..wanted] {
-            message.msg_hdr.msg_namelen = SockAddr::LEN;
-            message.msg_hdr.msg_controllen = Control::LEN as _;
-            message.msg_hdr.msg_flags = 0;
+        let slots = self.messages[..wanted]
+            .iter_mut()
+            .zip(&mut self.pieces)
+            .zip(self.names.iter_mut().zip(&mut self.controls))
+            .zip(self.buffers.chunks_exact_mut(BUFFER));
+        for (((message, piece), (name, control)), buffer) in slots {
+            *piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: BUFFER };
+            let header = &mut message.msg_hdr;
+            header.msg_name = (&raw mut *name).cast();
+            header.msg_namelen = SockAddr::LEN;
+            header.msg_iov = &raw mut *piece;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr();
+            header.msg_controllen = Control::LEN as _;
+            header.msg_flags = 0;
         }
         // An ICMP error is reported once on the next call, whoever makes it: read it and try again.
         for _ in 0..8 {
             let rc = if wanted == 1 {
                 let message = &mut self.messages[0];
-                // SAFETY: name, piece and control point into our own arrays with the lengths given
-                // (see `new`); nobody else accesses them during the call.
+                // SAFETY: name, piece and control point into our own arrays with the lengths given;
+                // nobody else accesses them during the call.
                 let len =
                     unsafe { libc::recvmsg(fd, &raw mut message.msg_hdr, libc::MSG_DONTWAIT) };
                 message.msg_len = u32::try_from(len).unwrap_or(0);
