@@ -105,6 +105,13 @@ impl Cntr {
         self.changed();
     }
 
+    /// As [`crate::cq::Cq::nudge`].
+    pub(crate) fn nudge(&self) {
+        if let Some(waiter) = &self.waiter {
+            waiter.signal();
+        }
+    }
+
     fn changed(&self) {
         if self.armed.load(Ordering::Acquire)
             && self.armed.swap(false, Ordering::AcqRel)

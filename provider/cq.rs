@@ -159,6 +159,13 @@ impl Cq {
         }
     }
 
+    /// The attendant took packets away from a sleeper that watches the sockets: lets it look.
+    pub(crate) fn nudge(&self) {
+        if let Some(waiter) = &self.waiter {
+            waiter.signal();
+        }
+    }
+
     fn wake(&self, state: &mut State) {
         state.armed = false;
         if let Some(waiter) = &self.waiter {

@@ -28,7 +28,7 @@ pub(crate) struct Domain {
     users: AtomicUsize,
     fabric: Hold<Fabric>,
     nic: Nic,
-    threading: u32,
+    locks: bool,
     virtual_addresses: bool,
     provider_keys: bool,
     regions: Arc<Gate<Regions>>,
@@ -88,7 +88,6 @@ pub(crate) unsafe fn open(
     })?;
     let automatic = chosen.data_progress == progress::AUTO;
     let basic = chosen.mr_mode == mr_mode::BASIC;
-    let one_thread = chosen.threading == threading::DOMAIN && !automatic;
     log::info!(
         "domain {} on {}: threading {}, {} progress, mr_mode {:#x}",
         nic.name,
@@ -105,10 +104,11 @@ pub(crate) unsafe fn open(
         }),
         users: AtomicUsize::new(0),
         fabric: Hold::new(fabric),
-        threading: if chosen.threading == 0 { threading::SAFE } else { chosen.threading },
+        locks: !matches!(chosen.threading, threading::DOMAIN | threading::COMPLETION) || automatic,
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
-        regions: Arc::new(Gate::new(!one_thread, Regions::default())),
+        // Locked in any case: the attendant reads it while the application may be registering.
+        regions: Arc::new(Gate::new(true, Regions::default())),
         progress: if automatic { Some(Progress::start()?) } else { None },
         process: Process::current(),
         nic,
@@ -160,8 +160,7 @@ impl Domain {
     /// Whether endpoints and queues must exclude other threads: not when the application promises
     /// that it does (FI_THREAD_DOMAIN, FI_THREAD_COMPLETION) and no thread of ours interferes.
     pub(crate) fn locks(&self) -> bool {
-        let promised = [threading::DOMAIN, threading::COMPLETION].contains(&self.threading);
-        !promised || self.progress.is_some()
+        self.locks
     }
 
     /// The process that opened the domain.

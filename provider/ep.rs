@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use squall_engine::base::Time;
 
+use crate::attend;
 use crate::boundary;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
@@ -28,6 +29,7 @@ use crate::flags::{self, class};
 use crate::gate::{Gate, Inside};
 use crate::info;
 use crate::object::{self, Cell, Hold, Object, Process, Table};
+use crate::pulse;
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
@@ -66,6 +68,8 @@ pub(crate) struct Endpoint {
     number: u32,
     process: Process,
     closed: AtomicBool,
+    /// The application made no progress since the pulse looked last.
+    absent: AtomicBool,
 }
 
 // SAFETY: the fid is only read after the endpoint was published; the rest is behind the gate or
@@ -141,6 +145,8 @@ pub(crate) unsafe extern "C" fn open(
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             process: domain.process(),
             closed: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+            absent: AtomicBool::new(false),
             domain: Hold::new(domain),
         });
         // SAFETY: checked for NULL.
@@ -191,9 +197,45 @@ impl Endpoint {
         if !self.process.is_current() {
             return false;
         }
+        self.absent.store(false, Ordering::Relaxed);
         let Some(mut inner) = self.inner.try_enter() else { return false };
         let Inner { bindings, core } = &mut *inner;
+        self.alone.store(false, Ordering::Relaxed);
         core.as_mut().is_some_and(|core| core.turn(self, bindings))
+    }
+
+    /// Whether the application made no progress since this was asked last.
+    pub(crate) fn alone(&self) -> bool {
+        self.alone.swap(true, Ordering::Relaxed)
+    }
+
+    /// A turn by the attendant, unless the application came back. Whether packets had arrived.
+    pub(crate) fn attend(&self) -> bool {
+        if !self.process.is_current() || !self.alone.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(mut inner) = self.inner.visit() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        let arrived = core.as_mut().is_some_and(|core| core.stand_in());
+        if arrived {
+            bindings.nudge();
+        }
+        arrived
+    }
+
+    /// Stands in for an application that made no progress since the last call. Whether packets had
+    /// arrived.
+    pub(crate) fn pulse(&self) -> bool {
+        if !self.process.is_current() || !self.absent.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let Some(mut inner) = self.inner.visit() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        let arrived = core.as_mut().is_some_and(|core| core.stand_in());
+        if arrived {
+            bindings.nudge();
+        }
+        arrived
     }
 
     /// When it needs a turn without anything arriving.
@@ -220,8 +262,10 @@ impl Endpoint {
     /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
     fn shut(&self) {
         stats::forget(self);
-        if let Some(progress) = self.domain.progress() {
-            progress.detach(self);
+        attend::detach(self);
+        match self.domain.progress() {
+            Some(progress) => progress.detach(self),
+            None => pulse::detach(self),
         }
         let sockets = if self.process.is_current() { self.sockets() } else { Vec::new() };
         if self.process.is_current() {

@@ -1,12 +1,19 @@
 //! Mutual exclusion decided when an object is opened.
 //!
 //! Under FI_THREAD_DOMAIN (and, for endpoints and queues, FI_THREAD_COMPLETION) the application
-//! promises that one thread at a time uses an object. Then entering its gate costs two plain stores;
-//! otherwise, or with a progress thread of our own, it is a mutex.
+//! promises that one thread at a time uses an object. Then entering its gate costs the application a
+//! load and two plain stores; otherwise, or with a progress thread of our own, it is a mutex.
+//!
+//! An unlocked gate still admits one kind of stranger, rarely: the attendant (`attend.rs`), which answers
+//! peers while the application stays away. It pays for both: it announces itself, then makes every
+//! thread of the process pass a memory barrier (membarrier(2)), and only then looks whether the owner
+//! is inside. So either the owner sees the announcement, or the attendant sees the owner (the asymmetric
+//! form of Dekker's algorithm).
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::OnceLock;
 
 use parking_lot::lock_api::RawMutex as _;
 
@@ -14,14 +21,17 @@ use parking_lot::lock_api::RawMutex as _;
 pub(crate) struct Gate<T> {
     locked: bool,
     mutex: parking_lot::RawMutex,
-    /// Set while somebody is inside an unlocked gate: turns a broken promise (two threads, or a call
-    /// from inside) into a refusal instead of a data race most of the time.
+    /// The owner is inside an unlocked gate. Also turns a broken promise (two threads, or a call from
+    /// inside) into a refusal instead of a data race most of the time.
     busy: AtomicBool,
+    /// A visitor is inside an unlocked gate, or wants to be.
+    visited: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is reached only through a guard; with `locked` the mutex makes guards exclusive,
-// without it the application's threading promise does (libfabric's FI_THREAD_* contract).
+// without it the application's threading promise does (libfabric's FI_THREAD_* contract), and between
+// it and a visitor the announcement described above.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
 impl<T> Gate<T> {
@@ -31,11 +41,12 @@ impl<T> Gate<T> {
             locked,
             mutex: parking_lot::RawMutex::INIT,
             busy: AtomicBool::new(false),
+            visited: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
 
-    /// Enters, waiting for another thread if the gate locks.
+    /// Enters, waiting for another thread if the gate locks, or for a visitor.
     ///
     /// # Panics
     /// When an unlocked gate is entered twice at once: the application broke its threading promise.
@@ -43,37 +54,72 @@ impl<T> Gate<T> {
     pub(crate) fn enter(&self) -> Inside<'_, T> {
         if self.locked {
             self.mutex.lock();
-        } else {
-            assert!(
-                !self.busy.load(Ordering::Relaxed),
-                "two threads use one object, although the application asked for a threading level \
-                 that forbids it (FI_THREAD_DOMAIN or FI_THREAD_COMPLETION); ask for FI_THREAD_SAFE"
-            );
-            self.busy.store(true, Ordering::Relaxed);
+            return Inside { gate: self, visitor: false };
         }
-        Inside { gate: self }
+        assert!(
+            !self.busy.load(Ordering::Relaxed),
+            "two threads use one object, although the application asked for a threading level \
+             that forbids it (FI_THREAD_DOMAIN or FI_THREAD_COMPLETION); ask for FI_THREAD_SAFE"
+        );
+        while !self.occupy() {
+            self.await_visitor();
+        }
+        Inside { gate: self, visitor: false }
     }
 
     /// Enters unless somebody is inside.
     #[inline]
     pub(crate) fn try_enter(&self) -> Option<Inside<'_, T>> {
-        if self.locked {
-            if !self.mutex.try_lock() {
-                return None;
-            }
+        let entered = if self.locked {
+            self.mutex.try_lock()
         } else {
-            if self.busy.load(Ordering::Relaxed) {
-                return None;
-            }
-            self.busy.store(true, Ordering::Relaxed);
+            !self.busy.load(Ordering::Relaxed) && self.occupy()
+        };
+        entered.then_some(Inside { gate: self, visitor: false })
+    }
+
+    /// The owner's half: says that it is inside, then looks for a visitor. The processor may do these
+    /// in the other order; the visitor's barrier makes up for that.
+    #[inline]
+    fn occupy(&self) -> bool {
+        self.busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.visited.load(Ordering::Acquire) {
+            self.busy.store(false, Ordering::Release);
+            return false;
         }
-        Some(Inside { gate: self })
+        true
+    }
+
+    #[cold]
+    fn await_visitor(&self) {
+        while self.visited.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The visitor's half: enters for a short time from a thread that the application knows nothing
+    /// of, unless the owner is inside or the kernel lacks membarrier(2).
+    pub(crate) fn visit(&self) -> Option<Inside<'_, T>> {
+        if self.locked {
+            return self.try_enter();
+        }
+        if !barrier_available() || self.visited.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        barrier();
+        if self.busy.load(Ordering::Acquire) {
+            self.visited.store(false, Ordering::Release);
+            return None;
+        }
+        Some(Inside { gate: self, visitor: true })
     }
 }
 
 /// Exclusive use of a gate's value until dropped.
 pub(crate) struct Inside<'a, T> {
     gate: &'a Gate<T>,
+    visitor: bool,
 }
 
 impl<T> Deref for Inside<'_, T> {
@@ -99,16 +145,40 @@ impl<T> Drop for Inside<'_, T> {
         if self.gate.locked {
             // SAFETY: this guard's construction locked the mutex.
             unsafe { self.gate.mutex.unlock() };
+        } else if self.visitor {
+            self.gate.visited.store(false, Ordering::Release);
         } else {
-            self.gate.busy.store(false, Ordering::Relaxed);
+            self.gate.busy.store(false, Ordering::Release);
         }
     }
+}
+
+// linux/membarrier.h
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: takes three integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Whether the kernel can make the process's other threads pass a barrier (Linux 4.14; a container
+/// may forbid it).
+pub(crate) fn barrier_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED))
+}
+
+fn barrier() {
+    let passed = membarrier(PRIVATE_EXPEDITED);
+    assert!(passed, "membarrier(2) was registered and then refused");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn a_locked_gate_excludes() {
@@ -125,6 +195,7 @@ mod tests {
         assert_eq!(*gate.enter(), 4000);
         let _inside = gate.enter();
         assert!(gate.try_enter().is_none());
+        assert!(gate.visit().is_none());
     }
 
     #[test]
@@ -132,7 +203,48 @@ mod tests {
         let gate = Gate::new(false, ());
         let inside = gate.enter();
         assert!(gate.try_enter().is_none());
+        assert!(gate.visit().is_none());
         drop(inside);
         assert!(gate.try_enter().is_some());
+        let visitor = gate.visit();
+        assert_eq!(visitor.is_some(), barrier_available());
+        assert_eq!(gate.try_enter().is_none(), barrier_available());
+    }
+
+    #[test]
+    fn owner_and_visitor_exclude_each_other() {
+        if !barrier_available() {
+            return;
+        }
+        let gate = Arc::new(Gate::new(false, (0u64, 0u64)));
+        let visits = Arc::new(AtomicU64::new(0));
+        let (of_visitor, count) = (Arc::clone(&gate), Arc::clone(&visits));
+        let visitor = std::thread::spawn(move || {
+            for _ in 0..20_000 {
+                if let Some(mut inside) = of_visitor.visit() {
+                    // Both halves move together, or the other thread was inside as well.
+                    inside.0 += 1;
+                    std::hint::black_box(&mut *inside);
+                    inside.1 += 1;
+                    assert_eq!(inside.0, inside.1);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut entries = 0;
+        while !visitor.is_finished() {
+            let mut inside = gate.enter();
+            inside.0 += 1;
+            std::hint::black_box(&mut *inside);
+            inside.1 += 1;
+            assert_eq!(inside.0, inside.1);
+            drop(inside);
+            entries += 1;
+            // Leaves the visitor a chance.
+            (0..entries % 50).for_each(|_| core::hint::spin_loop());
+        }
+        visitor.join().expect("no panic");
+        assert_eq!(gate.enter().0, entries + visits.load(Ordering::Relaxed));
+        assert!(visits.load(Ordering::Relaxed) > 0);
     }
 }

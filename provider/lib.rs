@@ -13,6 +13,7 @@
 //! - Parameters are one table (`param.rs`), failures another (`fault.rs`).
 
 mod addr;
+mod attend;
 mod av;
 mod boundary;
 mod clock;
@@ -36,6 +37,7 @@ mod nic;
 mod object;
 mod param;
 mod progress;
+mod pulse;
 mod stats;
 mod wait;
 
@@ -91,7 +93,9 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
         if object::Process::of_load().is_current() {
+            attend::stop();
             progress::stop_all();
+            pulse::stop();
             stats::report_open();
         }
     });

@@ -50,13 +50,11 @@ impl Progress {
         });
         let name = format!("squall-prog-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || {
-                pin();
-                crate::boundary::value((), || of_thread.run());
-            })
-            .map_err(Errno::from)?;
+        let thread = spawn(&name, move || {
+            pin();
+            crate::boundary::value((), || of_thread.run());
+        })
+        .map_err(Errno::from)?;
         RUNNING.lock().push(Arc::clone(&shared));
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
@@ -105,6 +103,26 @@ pub(crate) fn stop_all() {
         shared.stop.store(true, Ordering::Release);
         shared.waiter.signal();
     }
+}
+
+/// Starts a named thread that gets none of the application's signals.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    // SAFETY: all-zero is a valid set, filled here; the calling thread's mask is put back below.
+    let before = unsafe {
+        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    // SAFETY: the mask that was in effect.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+    }
+    thread
 }
 
 /// Binds the calling thread to FI_SQUALL_PROGRESS_CPU.

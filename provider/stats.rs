@@ -23,6 +23,7 @@ pub(crate) struct Statistics<'a> {
     pub(crate) contexts: Vec<PdcInfo>,
     pub(crate) turns: u64,
     pub(crate) idle_turns: u64,
+    pub(crate) stand_ins: u64,
     pub(crate) crc_errors: u64,
 }
 
@@ -136,6 +137,7 @@ impl Statistics<'_> {
         f.push(("crc_errors", self.crc_errors));
         f.push(("progress_turns", self.turns));
         f.push(("progress_idle_turns", self.idle_turns));
+        f.push(("progress_stand_ins", self.stand_ins));
         f
     }
 
@@ -273,6 +275,7 @@ mod tests {
             contexts: Vec::new(),
             turns: 5,
             idle_turns: 4,
+            stand_ins: 3,
             crc_errors: 0,
         };
         let text = statistics.line(StatsFormat::Text, 2);
@@ -280,7 +283,9 @@ mod tests {
         assert!(text.contains(" ep=2 ") && text.contains(" rx_nack_3=7"), "{text}");
         let json = statistics.line(StatsFormat::Json, 2);
         assert!(json.starts_with('{') && json.ends_with("}\n"));
-        assert!(json.contains("\"progress_turns\":5,\"progress_idle_turns\":4,\"rx_nack_3\":7}"));
+        assert!(json.contains(
+            "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,\"rx_nack_3\":7}"
+        ));
         let names: Vec<&str> = statistics.fields().iter().map(|(name, _)| *name).collect();
         for (i, name) in names.iter().enumerate() {
             assert!(!names[..i].contains(name), "{name} twice");

@@ -91,6 +91,16 @@ impl Bindings {
         }
     }
 
+    /// Wakes whoever sleeps on a queue or counter: its sockets were read by somebody else.
+    pub(super) fn nudge(&self) {
+        for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
+            cq.nudge();
+        }
+        for cntr in self.counters() {
+            cntr.nudge();
+        }
+    }
+
     fn counters(&self) -> impl Iterator<Item = &Hold<Cntr>> {
         [&self.send, &self.recv, &self.read, &self.write].into_iter().flatten()
     }

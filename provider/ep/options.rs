@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::machine::Core;
 use super::ops::context_of;
 use super::{Endpoint, Inner, setup};
+use crate::attend;
 use crate::boundary;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
 use crate::info;
 use crate::object;
+use crate::pulse;
 use crate::stats;
 
 // Endpoint options by number: the later ones are not in 1.17's headers.
@@ -93,10 +95,13 @@ impl Endpoint {
         *core = Some(Box::new(new));
         drop(inner);
         stats::remember(self);
-        if let Some(progress) = self.domain.progress() {
-            progress.attach(self, &sockets)?;
+        match self.domain.progress() {
+            Some(progress) => progress.attach(self, &sockets),
+            None => {
+                attend::attach(self);
+                Ok(())
+            }
         }
-        Ok(())
     }
 }
 

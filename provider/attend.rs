@@ -1,0 +1,108 @@
+//! The attendant: a thread that looks after endpoints under manual progress while their application
+//! computes.
+//!
+//! Manual progress leaves protocol work to the application's calls. But a peer cannot tell a process
+//! that computes for a minute from one that died: its sends would run into the deadline, and the last
+//! acknowledgement before a long computation would leave it waiting. So an endpoint that was not
+//! driven for FI_SQUALL_ATTEND gets a turn from this thread, and as many more as packets come. It
+//! receives, acknowledges and retransmits; completions wait in the engine for the application's next
+//! call. The application pays nothing for it on its own path (`gate.rs`).
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use squall_engine::base::Span;
+
+use crate::ep::Endpoint;
+use crate::gate;
+use crate::param::params;
+use crate::progress;
+
+/// Turns in a row for one endpoint before the others are looked at.
+const TURNS: u32 = 64;
+
+struct State {
+    endpoints: Vec<Weak<Endpoint>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { endpoints: Vec::new(), thread: None });
+static CHANGED: Condvar = Condvar::new();
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// How long an endpoint may be left alone; `None` when nobody attends.
+fn patience() -> Option<Span> {
+    params().attend.filter(|span| *span > Span::ZERO)
+}
+
+/// Attends to an endpoint from now on.
+pub(crate) fn attach(ep: &Arc<Endpoint>) {
+    let Some(patience) = patience() else { return };
+    if !gate::barrier_available() {
+        log::info!(
+            "membarrier(2) is not available: peers get no answer while the application makes no \
+             progress for long"
+        );
+        return;
+    }
+    let mut state = STATE.lock();
+    state.endpoints.push(Arc::downgrade(ep));
+    if state.thread.is_none() {
+        STOP.store(false, Ordering::Release);
+        let body = move || crate::boundary::value((), || run(patience));
+        match progress::spawn("squall-attend", body) {
+            Ok(thread) => state.thread = Some(thread),
+            Err(error) => log::warn!("no attendant thread: {error}"),
+        }
+    }
+    CHANGED.notify_one();
+}
+
+/// The endpoint closes.
+pub(crate) fn detach(ep: &Endpoint) {
+    STATE.lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
+}
+
+/// The process ends: stops the thread and waits for it. A host that unloads us late may have ended it
+/// already; then there is nothing to wait for.
+pub(crate) fn stop() {
+    let thread = {
+        let Some(mut state) = STATE.try_lock_for(Duration::from_millis(100)) else { return };
+        STOP.store(true, Ordering::Release);
+        CHANGED.notify_one();
+        state.endpoints.clear();
+        state.thread.take()
+    };
+    if let Some(thread) = thread {
+        // It sleeps, or is in the middle of a turn; a panic inside was logged.
+        let _ = thread.join();
+    }
+}
+
+fn run(patience: Span) {
+    let mut endpoints = Vec::new();
+    loop {
+        {
+            let mut state = STATE.lock();
+            if STOP.load(Ordering::Acquire) {
+                return;
+            }
+            if state.endpoints.is_empty() {
+                CHANGED.wait(&mut state);
+            } else {
+                CHANGED.wait_for(&mut state, Duration::from_nanos(patience.0));
+            }
+            endpoints.clear();
+            endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
+        }
+        // Who made no progress since the last round is alone; it stays so until it does.
+        let mut alone: Vec<&Arc<Endpoint>> = endpoints.iter().filter(|ep| ep.alone()).collect();
+        while !alone.is_empty() && !STOP.load(Ordering::Acquire) {
+            alone.retain(|ep| (0..TURNS).all(|_| ep.attend()));
+        }
+    }
+}
