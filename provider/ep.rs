@@ -29,7 +29,6 @@ use crate::flags::{self, class};
 use crate::gate::{Gate, Inside};
 use crate::info;
 use crate::object::{self, Cell, Hold, Object, Process, Table};
-use crate::pulse;
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
@@ -68,8 +67,8 @@ pub(crate) struct Endpoint {
     number: u32,
     process: Process,
     closed: AtomicBool,
-    /// The application made no progress since the pulse looked last.
-    absent: AtomicBool,
+    /// The application made no progress since the attendant looked last.
+    alone: AtomicBool,
 }
 
 // SAFETY: the fid is only read after the endpoint was published; the rest is behind the gate or
@@ -146,7 +145,6 @@ pub(crate) unsafe extern "C" fn open(
             process: domain.process(),
             closed: AtomicBool::new(false),
             alone: AtomicBool::new(false),
-            absent: AtomicBool::new(false),
             domain: Hold::new(domain),
         });
         // SAFETY: checked for NULL.
@@ -197,7 +195,6 @@ impl Endpoint {
         if !self.process.is_current() {
             return false;
         }
-        self.absent.store(false, Ordering::Relaxed);
         let Some(mut inner) = self.inner.try_enter() else { return false };
         let Inner { bindings, core } = &mut *inner;
         self.alone.store(false, Ordering::Relaxed);
@@ -212,21 +209,6 @@ impl Endpoint {
     /// A turn by the attendant, unless the application came back. Whether packets had arrived.
     pub(crate) fn attend(&self) -> bool {
         if !self.process.is_current() || !self.alone.load(Ordering::Relaxed) {
-            return false;
-        }
-        let Some(mut inner) = self.inner.visit() else { return false };
-        let Inner { bindings, core } = &mut *inner;
-        let arrived = core.as_mut().is_some_and(|core| core.stand_in());
-        if arrived {
-            bindings.nudge();
-        }
-        arrived
-    }
-
-    /// Stands in for an application that made no progress since the last call. Whether packets had
-    /// arrived.
-    pub(crate) fn pulse(&self) -> bool {
-        if !self.process.is_current() || !self.absent.swap(true, Ordering::Relaxed) {
             return false;
         }
         let Some(mut inner) = self.inner.visit() else { return false };
@@ -263,9 +245,8 @@ impl Endpoint {
     fn shut(&self) {
         stats::forget(self);
         attend::detach(self);
-        match self.domain.progress() {
-            Some(progress) => progress.detach(self),
-            None => pulse::detach(self),
+        if let Some(progress) = self.domain.progress() {
+            progress.detach(self);
         }
         let sockets = if self.process.is_current() { self.sockets() } else { Vec::new() };
         if self.process.is_current() {

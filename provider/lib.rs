@@ -37,7 +37,6 @@ mod nic;
 mod object;
 mod param;
 mod progress;
-mod pulse;
 mod stats;
 mod wait;
 
@@ -95,7 +94,6 @@ unsafe extern "C" fn cleanup() {
         if object::Process::of_load().is_current() {
             attend::stop();
             progress::stop_all();
-            pulse::stop();
             stats::report_open();
         }
     });

@@ -141,9 +141,6 @@ params! {
     stats: kinds::Stats = "STATS", "off",
         "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
          with %p, %h, %e as in PCAP.";
-    pulse: kinds::Time = "PULSE", "100ms",
-        "With manual progress, answer peers in the background when the application has made no \
-         progress for this long; 0 turns that off.";
     attend: kinds::Time = "ATTEND", "20ms",
         "Under manual progress, an endpoint that the application leaves alone for this long is looked \
          after by a thread, so that peers see it alive and their transfers go on. 0ns: never.";

@@ -59,7 +59,7 @@ pub(super) struct Core {
     closing_since: Option<Time>,
     turns: u64,
     idle_turns: u64,
-    pulses: u64,
+    stand_ins: u64,
     crc_errors: u64,
 }
 
@@ -94,7 +94,7 @@ impl Core {
             closing_since: None,
             turns: 0,
             idle_turns: 0,
-            pulses: 0,
+            stand_ins: 0,
             crc_errors: 0,
         }
     }
@@ -132,19 +132,6 @@ impl Core {
         busy |= self.complete(ep, bindings);
         self.idle_turns += u64::from(!busy);
         busy
-    }
-
-    /// A turn without the application: completions stay in the engine until it comes back. Whether
-    /// packets had arrived.
-    pub(super) fn stand_in(&mut self) -> bool {
-        let now = clock::now();
-        self.pulses += 1;
-        let arrived = self.receive(now);
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-            self.engine.handle_timeout(now);
-        }
-        self.flush(now);
-        arrived
     }
 
     /// A turn without the application: completions stay in the engine until it comes back. Whether
@@ -368,7 +355,6 @@ impl Core {
             turns: self.turns,
             idle_turns: self.idle_turns,
             stand_ins: self.stand_ins,
-            pulses: self.pulses,
             crc_errors: self.crc_errors,
         }
     }

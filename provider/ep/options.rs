@@ -14,7 +14,6 @@ use crate::ffi;
 use crate::flags;
 use crate::info;
 use crate::object;
-use crate::pulse;
 use crate::stats;
 
 // Endpoint options by number: the later ones are not in 1.17's headers.
