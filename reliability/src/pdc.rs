@@ -26,24 +26,10 @@ const CLOSE_TRIES: u8 = 6;
 pub(crate) enum Phase {
     Open,
     /// An initiator waits for its last acknowledgements. A target asks to be closed.
-    Draining(Asking),
-    /// An initiator sent, or is about to send, its Close Command under this PSN.
-    Closing(Psn, Asking),
-}
-
-/// A control packet that is repeated until the peer reacts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asking {
-    since: Time,
-    /// When to send it next.
-    at: Time,
-    tries: u8,
-}
-
-impl Asking {
-    const fn new(now: Time) -> Self {
-        Self { since: now, at: now, tries: 0 }
-    }
+    Draining,
+    /// An initiator sent, or is about to send, its Close Command. Its PSN is the one after the last
+    /// packet's.
+    Closing,
 }
 
 /// What a call did to a context.
@@ -71,7 +57,11 @@ pub(crate) struct Pdc<D> {
     pub(crate) talking: bool,
     /// The path of control packets; another one once there is a sign that it loses them.
     control_path: u16,
+    /// The last sign of the peer's life, or of ours.
     used_at: Time,
+    /// When to send the Close Command or Close Request (again), and how often it was.
+    ask_at: Time,
+    asked: u8,
     pub(crate) tx: Tx<D>,
     pub(crate) rx: Rx,
 }
@@ -99,6 +89,8 @@ impl<D: Copy> Pdc<D> {
             talking: false,
             control_path: shared.any_path(),
             used_at: now,
+            ask_at: Time::NEVER,
+            asked: 0,
             tx: Tx::new(start, now, &shared.config, &mut shared.rng),
             rx: Rx::new(start),
         }
@@ -186,21 +178,26 @@ impl<D: Copy> Pdc<D> {
     /// Starts closing, if it has not.
     pub(crate) fn drain(&mut self, now: Time) {
         if self.phase == Phase::Open {
-            self.phase = Phase::Draining(Asking::new(now));
+            self.phase = Phase::Draining;
+            self.used_at = now;
+            if !self.initiator {
+                self.ask_at = now;
+            }
         }
     }
 
     /// Goes on to the Close Command when everything is acknowledged.
     pub(crate) fn step(&mut self, now: Time) -> Life {
-        let Phase::Draining(_) = self.phase else { return Life::Alive };
-        if !self.initiator || self.busy || !self.tx.is_empty() {
+        let drained = self.tx.is_empty() && !self.busy;
+        if self.phase != Phase::Draining || !self.initiator || !drained {
             return Life::Alive;
         }
         if !self.connected() {
             // The peer never heard of it.
             return Life::Closed;
         }
-        self.phase = Phase::Closing(self.tx.next(), Asking::new(now));
+        self.phase = Phase::Closing;
+        self.ask_at = now;
         Life::Alive
     }
 
@@ -209,16 +206,7 @@ impl<D: Copy> Pdc<D> {
         self.rx.ack_due()
             || self.tx.probe_due()
             || self.connected() && self.tx.clear_due(now)
-            || self.asking().is_some_and(|asking| asking.at <= now)
-    }
-
-    /// The control packet that is being repeated, if one is.
-    fn asking(&self) -> Option<&Asking> {
-        match &self.phase {
-            Phase::Closing(_, asking) => Some(asking),
-            Phase::Draining(asking) if !self.initiator => Some(asking),
-            _ => None,
-        }
+            || self.ask_at <= now
     }
 
     /// The next packet without data to send.
@@ -248,24 +236,22 @@ impl<D: Copy> Pdc<D> {
     /// The Close Command or Close Request, when it is time to send it (again). The request does not
     /// take a PSN: it may be repeated, and nothing waits for it in order.
     fn ask(&mut self, now: Time, shared: &mut Shared<D>) -> Option<Control> {
-        let wait = self.patience(&shared.config);
-        let (kind, psn, asking) = match &mut self.phase {
-            Phase::Closing(psn, asking) => (ControlKind::CloseCommand, *psn, asking),
-            Phase::Draining(asking) if !self.initiator => {
-                (ControlKind::CloseRequest, self.tx.next(), asking)
-            }
-            _ => return None,
-        };
-        if asking.at > now {
+        if self.ask_at > now {
             return None;
         }
-        let retx = asking.tries > 0;
-        asking.at = now + wait * (1 << asking.tries.min(16));
-        asking.tries = asking.tries.saturating_add(1);
+        let kind = if self.phase == Phase::Closing {
+            ControlKind::CloseCommand
+        } else {
+            ControlKind::CloseRequest
+        };
+        let wait = self.patience(&shared.config) * (1 << self.asked.min(16));
+        let retx = self.asked > 0;
+        self.ask_at = now + wait.min(shared.config.rto_max);
+        self.asked = self.asked.saturating_add(1);
         if retx {
             self.turn(shared);
         }
-        Some(Control { retx, ack_request: true, ..self.control(kind, psn, 0) })
+        Some(Control { retx, ack_request: true, ..self.control(kind, self.tx.next(), 0) })
     }
 
     /// Before a control packet is first repeated.
@@ -295,7 +281,7 @@ impl<D: Copy> Pdc<D> {
         // Offsets reach at most two windows.
         let offset = |psn: Psn| i16::try_from(psn.distance(body.cack)).unwrap_or(0);
         let request = match self.phase {
-            Phase::Draining(_) if !self.initiator => AckRequest::Close,
+            Phase::Draining if !self.initiator => AckRequest::Close,
             // The initiator clears of its own accord when it gets a response.
             _ if self.rx.wants_clear() && body.response.is_none() => AckRequest::Clear,
             _ => AckRequest::None,
@@ -359,21 +345,36 @@ impl<D: Copy> Pdc<D> {
         if let Err(failure) = self.tx.on_timer(now, connected, shared) {
             return Life::Failed(failure);
         }
-        let deadline = shared.config.progress_deadline;
-        match self.phase {
-            Phase::Closing(_, asking) if asking.tries >= CLOSE_TRIES && asking.at <= now => {
-                return Life::Closed;
-            }
-            Phase::Draining(asking) if !self.initiator && asking.since + deadline <= now => {
-                let lost = !self.tx.is_empty();
-                return if lost { Life::Failed(Failure::Silent) } else { Life::Closed };
-            }
-            _ => {}
+        if self.phase == Phase::Closing && self.asked >= CLOSE_TRIES && self.ask_at <= now {
+            return Life::Closed;
+        }
+        if self.unheard_at(&shared.config) <= now {
+            let lost = !self.tx.is_empty();
+            return if lost { Life::Failed(Failure::Silent) } else { Life::Closed };
         }
         if self.idle_at(&shared.config) <= now {
             self.drain(now);
         }
         self.step(now)
+    }
+
+    /// When a target that asks to be closed gives up on its initiator. One that is still alive, but not
+    /// ready to close, acknowledges the request.
+    fn unheard_at(&self, config: &Config) -> Time {
+        if self.initiator || self.phase != Phase::Draining {
+            return Time::NEVER;
+        }
+        self.used_at + config.progress_deadline
+    }
+
+    /// Whether an initiator should not use the context again, because its target may have forgotten it:
+    /// it has been idle for so long that it should have been closed, had the process been running.
+    pub(crate) fn stale(&self, now: Time, config: &Config) -> bool {
+        self.initiator
+            && self.phase == Phase::Open
+            && self.connected()
+            && self.tx.is_empty()
+            && self.used_at + config.idle_close <= now
     }
 
     /// When it is closed for having nothing to do.
@@ -390,15 +391,10 @@ impl<D: Copy> Pdc<D> {
     /// When [`Pdc::on_timer`] wants to be called, not counting what waits to be said.
     pub(crate) fn timer(&self, now: Time, config: &Config) -> Time {
         let mut when = self.rx.timer().min(self.tx.timer(now, self.connected(), config));
-        if let Some(asking) = self.asking() {
-            if !self.initiator {
-                when = when.min(asking.since + config.progress_deadline);
-            }
-            if asking.at > now {
-                when = when.min(asking.at);
-            }
+        if self.ask_at > now {
+            when = when.min(self.ask_at);
         }
-        when.min(self.idle_at(config))
+        when.min(self.idle_at(config)).min(self.unheard_at(config))
     }
 
     /// Gives back what it borrowed.

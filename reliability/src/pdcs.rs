@@ -133,10 +133,16 @@ impl<D: Copy> Pdcs<D> {
             return Err(Blocked::Gone);
         }
         let pdc = entry.pdc.as_mut().ok_or(Blocked::Gone)?;
+        let shared = &mut self.shared;
+        if pdc.stale(now, &shared.config) {
+            pdc.drain(now);
+            let life = pdc.step(now);
+            self.settle(now, id.slot_number(), life);
+            return Err(Blocked::Closing);
+        }
         if pdc.refuses() {
             return Err(Blocked::Closing);
         }
-        let shared = &mut self.shared;
         if !pdc.tx.admit(now, packet.bytes, &shared.config) {
             let first = pdc.tx.must_retransmit() && pdc.tx.may_retransmit(now, &shared.config);
             shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
@@ -344,5 +350,25 @@ impl<D: Copy> Pdcs<D> {
                 shared.events.push_back(Event::Closed { id, peer });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tx::Slot;
+
+    /// A descriptor as large as they come.
+    type Desc = [u64; 2];
+
+    #[test]
+    fn an_idle_context_takes_at_most_512_bytes() {
+        let context = size_of::<Pdc<Desc>>();
+        // The allocator's header, its place in the table, its timer, its key among the accepted ones
+        // (12 bytes, and a B-tree node is at least half full).
+        let around = 16 + size_of::<Entry<Desc>>() + 16 + 4 + 24;
+        assert!(context + around <= 512, "{context} + {around}");
+        // Idle, it owns nothing else: rings and bitmaps are back in their pools.
+        assert!(size_of::<Slot<Desc>>() <= 40);
     }
 }

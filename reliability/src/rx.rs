@@ -96,8 +96,10 @@ pub(crate) struct Rx {
     asked_behind: Option<Psn>,
     /// The probe to be answered.
     probe: Option<u16>,
-    /// Responses not yet cleared, by PSN.
-    stored: Vec<Stored>,
+    /// Responses not yet cleared, by PSN; rare.
+    #[allow(clippy::box_collection)]
+    // a third of the size, for something that is hardly ever there
+    stored: Option<Box<Vec<Stored>>>,
 }
 
 impl Rx {
@@ -119,7 +121,7 @@ impl Rx {
             dirty: None,
             asked_behind: None,
             probe: None,
-            stored: Vec::new(),
+            stored: None,
         }
     }
 
@@ -131,7 +133,7 @@ impl Rx {
     /// The newest PSN up to which everything is received, and its response received or the default
     /// one. It does not pass a response that waits to be cleared.
     pub(crate) fn cack(&self) -> Psn {
-        let end = match self.stored.first() {
+        let end = match self.stored().first() {
             // A response may lie beyond a hole.
             Some(stored) if stored.psn.is_before(self.base) => stored.psn,
             _ => self.base,
@@ -168,9 +170,7 @@ impl Rx {
             self.base = psn.plus(1);
             self.advance(pool);
         } else {
-            let window = config.recv_window_packets;
-            let bits =
-                self.bits.get_or_insert_with(|| pool.pop().unwrap_or_else(|| Bitmap::new(window)));
+            let bits = self.bits.get_or_insert_with(|| pool.pop().unwrap_or_else(Bitmap::new));
             bits.set(psn);
             if self.ahead == 0 {
                 self.due = true; // a hole opened
@@ -195,8 +195,9 @@ impl Rx {
             self.due = true;
         }
         if let Some(response) = response {
-            let at = self.stored.partition_point(|stored| stored.psn.is_before(psn));
-            self.stored.insert(at, Stored { psn, response, due: true });
+            let all = self.stored.get_or_insert_default();
+            let at = all.partition_point(|stored| stored.psn.is_before(psn));
+            all.insert(at, Stored { psn, response, due: true });
         } else {
             self.subject(now, psn, arrival.retx, arrival.ce);
         }
@@ -205,8 +206,9 @@ impl Rx {
 
     /// A packet whose place was [`Place::Duplicate`] arrived: say again what is known.
     pub(crate) fn again(&mut self, now: Time, psn: Psn, retx: bool) {
-        if let Ok(at) = self.stored.binary_search_by(|stored| stored.psn.distance(psn).cmp(&0)) {
-            self.stored[at].due = true;
+        let all = self.stored.as_deref_mut().map_or(&mut [][..], Vec::as_mut_slice);
+        if let Ok(at) = all.binary_search_by(|stored| stored.psn.distance(psn).cmp(&0)) {
+            all[at].due = true;
         } else {
             self.subject(now, psn, retx, false);
             if !psn.is_before(self.base) {
@@ -231,12 +233,16 @@ impl Rx {
 
     /// The peer has every response up to `psn`.
     pub(crate) fn cleared(&mut self, psn: Psn) {
-        if self.stored.first().is_some_and(|stored| !stored.psn.is_after(psn)) {
-            self.stored.retain(|stored| stored.psn.is_after(psn));
-            if self.stored.is_empty() {
-                self.stored = Vec::new();
+        if let Some(all) = &mut self.stored {
+            all.retain(|stored| stored.psn.is_after(psn));
+            if all.is_empty() {
+                self.stored = None;
             }
         }
+    }
+
+    fn stored(&self) -> &[Stored] {
+        self.stored.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// An acknowledgement is wanted although nothing arrived.
@@ -263,17 +269,17 @@ impl Rx {
 
     /// Whether [`Rx::next_ack`] has something to say.
     pub(crate) fn ack_due(&self) -> bool {
-        self.due || self.stored.iter().any(|stored| stored.due)
+        self.due || self.stored().iter().any(|stored| stored.due)
     }
 
     /// Whether anything received was not yet acknowledged, or a response not yet cleared.
     pub(crate) fn unsettled(&self) -> bool {
-        self.ack_at != Time::NEVER || !self.stored.is_empty()
+        self.ack_at != Time::NEVER || self.stored.is_some()
     }
 
     /// Whether the initiator should be asked to clear responses.
     pub(crate) const fn wants_clear(&self) -> bool {
-        !self.stored.is_empty()
+        self.stored.is_some()
     }
 
     /// One past the newest PSN received.
@@ -294,9 +300,8 @@ impl Rx {
     /// The next ACK of this round, if any: those with a response first, then one that describes the
     /// newest packet and the newest holes, then as many as it takes to describe a wide window.
     pub(crate) fn next_ack(&mut self, now: Time) -> Option<AckBody> {
-        if let Some(at) = self.stored.iter().position(|stored| stored.due) {
-            self.stored[at].due = false;
-            let Stored { psn, response, .. } = self.stored[at];
+        if let Some(stored) = self.next_response() {
+            let Stored { psn, response, .. } = stored;
             let sack_base = self.cack().plus(1);
             return Some(AckBody {
                 cack: self.cack(),
@@ -338,6 +343,13 @@ impl Rx {
         Some(ack)
     }
 
+    /// The next response to send.
+    fn next_response(&mut self) -> Option<Stored> {
+        let stored = self.stored.as_deref_mut()?.iter_mut().find(|stored| stored.due)?;
+        stored.due = false;
+        Some(*stored)
+    }
+
     /// Only responses were to be said, and they were.
     fn settle_if_silent(&mut self) {
         if !self.fresh && self.dirty.is_none() {
@@ -374,7 +386,7 @@ impl Rx {
             map |= if below > 0 { bits.window(self.base) << below } else { bits.window(from) };
         }
         map &= ones(self.end.distance(from));
-        for stored in &self.stored {
+        for stored in self.stored() {
             let at = stored.psn.distance(from);
             if (0..64).contains(&at) {
                 map &= !(1 << at);

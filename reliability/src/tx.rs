@@ -93,8 +93,9 @@ pub(crate) struct Tx<D> {
     /// Everything before this PSN was sent at least one round trip ago.
     round: Psn,
     // Round-trip time and retransmission timer (RFC 6298 with the peer's service time taken out).
-    srtt: Span,
-    rttvar: Span,
+    /// In nanoseconds; zero before the first sample. A round trip of more than 4 s counts as 4 s.
+    srtt_ns: u32,
+    rttvar_ns: u32,
     backoff: u8,
     /// The one packet that may be sent after a timeout was not yet.
     lifeline: bool,
@@ -103,8 +104,9 @@ pub(crate) struct Tx<D> {
     /// Since when the peer took nothing although something is outstanding.
     stalled_since: Time,
     // Loss detection.
-    /// SLEEK recovers up to this PSN.
-    recovery: Option<Psn>,
+    /// While `recovering`, SLEEK recovers up to this PSN.
+    recovery: Psn,
+    recovering: bool,
     /// SLEEK already dealt with what comes before.
     swept: Psn,
     probe_at: Time,
@@ -124,10 +126,10 @@ pub(crate) struct Tx<D> {
     train_packets: u16,
     train_bytes: u32,
     // Guaranteed delivery.
-    /// The newest PSN whose response arrived and the peer was not yet told to forget.
-    responded: Option<Psn>,
-    /// When to tell it, if no request does.
+    /// When to send a Clear Command, if no request says the same before.
     clear_at: Time,
+    /// Up to which PSN that is meant, while `clear_at` is set.
+    clear_for: Psn,
     /// What the last Clear Command said.
     clear_told: Psn,
     // Wake-up of the engine.
@@ -152,13 +154,14 @@ impl<D: Copy> Tx<D> {
             cursor: start,
             limit: start.plus(u32::from(config.max_window_packets)).minus(1),
             round: start,
-            srtt: Span::ZERO,
-            rttvar: Span::ZERO,
+            srtt_ns: 0,
+            rttvar_ns: 0,
             backoff: 0,
             lifeline: false,
             rto_at: Time::NEVER,
             stalled_since: now,
-            recovery: None,
+            recovery: start,
+            recovering: false,
             swept: start,
             probe_at: Time::NEVER,
             probe_sent: Time::NEVER,
@@ -172,7 +175,7 @@ impl<D: Copy> Tx<D> {
             train_path: 0,
             train_packets: 0,
             train_bytes: 0,
-            responded: None,
+            clear_for: start,
             clear_at: Time::NEVER,
             clear_told: start.minus(1),
             wanted: 0,
@@ -206,7 +209,7 @@ impl<D: Copy> Tx<D> {
     }
 
     pub(crate) const fn srtt(&self) -> Option<Span> {
-        if self.srtt.0 == 0 { None } else { Some(self.srtt) }
+        if self.srtt_ns == 0 { None } else { Some(Span(self.srtt_ns as u64)) }
     }
 
     pub(crate) fn metrics(&self) -> cc::Metrics {
@@ -237,7 +240,7 @@ impl<D: Copy> Tx<D> {
         if self.backoff > 0 {
             return self.lifeline;
         }
-        self.recovery.is_some() || self.budget_allows(now, nominal, config)
+        self.recovering || self.budget_allows(now, nominal, config)
     }
 
     /// Whether [`Tx::resend`] would find something.
@@ -274,7 +277,7 @@ impl<D: Copy> Tx<D> {
         }
         self.wanted = nominal;
         if self.shut_out() && self.clear_at == Time::NEVER {
-            self.clear_at = now + self.rto(config);
+            self.clear_by(now + self.rto(config), self.base.minus(1));
         }
         false
     }
@@ -466,8 +469,7 @@ impl<D: Copy> Tx<D> {
     /// answered, and the answers arrived.
     fn clear_with(&mut self, psn: Psn) -> i16 {
         let clear = self.base.minus(1);
-        if self.responded.is_some_and(|responded| !responded.is_after(clear)) {
-            self.responded = None;
+        if self.clear_at != Time::NEVER && !self.clear_for.is_after(clear) {
             self.clear_at = Time::NEVER;
         }
         i16::try_from(clear.distance(psn)).unwrap_or(0)
@@ -480,9 +482,6 @@ impl<D: Copy> Tx<D> {
         }
         self.clear_at = if self.shut_out() { now + self.rto(config) } else { Time::NEVER };
         let clear = self.base.minus(1);
-        if self.responded.is_some_and(|responded| !responded.is_after(clear)) {
-            self.responded = None;
-        }
         self.clear_told = clear;
         Some(clear)
     }
@@ -492,6 +491,14 @@ impl<D: Copy> Tx<D> {
     pub(crate) fn clear_asked(&mut self, now: Time, config: &Config) {
         let news = self.base.minus(1).is_after(self.clear_told);
         let when = if news { now } else { now + self.rto(config) };
+        self.clear_by(when, self.base.minus(1));
+    }
+
+    /// A Clear Command for `psn` shall leave at `when`.
+    fn clear_by(&mut self, when: Time, psn: Psn) {
+        if self.clear_at == Time::NEVER || psn.is_after(self.clear_for) {
+            self.clear_for = psn;
+        }
         self.clear_at = self.clear_at.min(when);
     }
 
@@ -541,7 +548,7 @@ impl<D: Copy> Tx<D> {
         self.probe_due = false;
         self.probes = 0;
         self.backoff = 0;
-        self.recovery = None;
+        self.recovering = false;
         self.cc.on_event(now, cc::FlowEvent::Idle);
         shared.recycle(core::mem::take(&mut self.ring));
     }

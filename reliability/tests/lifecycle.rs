@@ -408,3 +408,40 @@ fn a_new_start_psn_renumbers_everything_and_numbers_wrap() {
         assert!((0..1000).all(|n| world.hosts[0].fates[&n] == Fate::Acked));
     }
 }
+
+#[test]
+fn a_context_slept_through_is_not_used_again() {
+    let mut world = world();
+    world.send(0, 0..3, 1000);
+    world.settle(Span::millis(5));
+    let id = world.hosts[0].id.unwrap();
+    // The process did not run for a minute; its first act is to send.
+    let late = world.now + Span::secs(60);
+    assert_eq!(world.hosts[0].pdcs.next_packet(late, id, &packet(3)), Err(Blocked::Closing));
+    world.now = late;
+    world.send(0, 3..6, 1000);
+    assert!(world.settle(Span::millis(5)));
+    assert!((0..6).all(|n| world.hosts[1].got[&n] == 1));
+    assert_eq!(world.hosts[0].pdcs.counters().opened, 2);
+    assert_eq!(world.hosts[0].failures, []);
+}
+
+#[test]
+fn a_busy_initiator_may_keep_its_target_waiting() {
+    let mut world = world();
+    world.send(0, 0..3, 1000);
+    world.settle(Span::millis(5));
+    let id = world.hosts[0].id.unwrap();
+    world.hosts[0].pdcs.set_busy(world.now, id, true);
+    let target = world.hosts[1].last_from.unwrap();
+    world.hosts[1].pdcs.close(world.now, target);
+    world.pump(1);
+    world.run(world.now + Span::secs(60));
+    assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (0, 0));
+    world.send(0, 3..6, 1000);
+    assert!(world.settle(Span::millis(5)));
+    world.hosts[0].pdcs.set_busy(world.now, id, false);
+    world.run(world.now + Span::secs(3));
+    assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));
+    assert_eq!((&world.hosts[0].failures, &world.hosts[1].failures), (&vec![], &vec![]));
+}

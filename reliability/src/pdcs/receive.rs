@@ -191,9 +191,7 @@ impl<D: Copy> Pdcs<D> {
     ) -> bool {
         let Ok(slot) = self.known(peer, ack.dpdcid, ack.spdcid) else { return false };
         let Some(pdc) = self.entries[usize::from(slot)].pdc.as_deref_mut() else { return false };
-        if let Phase::Closing(psn, _) = pdc.phase
-            && ack.cack_psn == psn
-        {
+        if pdc.phase == Phase::Closing && ack.cack_psn == pdc.tx.next() {
             self.end(slot, Life::Closed);
             return true;
         }
@@ -239,8 +237,8 @@ impl<D: Copy> Pdcs<D> {
         let Some(pdc) = self.entries[usize::from(slot)].pdc.as_deref_mut() else { return false };
         let shared = &mut self.shared;
         let code = usize::from(nack.code.to_u8());
-        if let Phase::Closing(psn, _) = pdc.phase
-            && nack.psn == psn
+        if pdc.phase == Phase::Closing
+            && nack.psn == pdc.tx.next()
             && nack.code.action() == NackAction::Close
         {
             // The peer has already forgotten it.
@@ -355,6 +353,8 @@ impl<D: Copy> Pdcs<D> {
             }
             ControlKind::CloseRequest if pdc.initiator => {
                 pdc.asked_to_close(now);
+                // A sign of life, for the close may have to wait.
+                pdc.rx.say_so();
                 true
             }
             ControlKind::CloseRequest => false,

@@ -194,14 +194,17 @@ impl<D: Copy> Tx<D> {
     /// RFC 6298, section 2.
     fn measured(&mut self, rtt: Span, shared: &mut Shared<D>) {
         shared.counters.rtt(rtt.0);
-        if self.srtt == Span::ZERO {
-            self.srtt = rtt;
-            self.rttvar = rtt / 2;
+        let rtt = u32::try_from(rtt.0).unwrap_or(u32::MAX);
+        if self.srtt_ns == 0 {
+            self.srtt_ns = rtt;
+            self.rttvar_ns = rtt / 2;
             return;
         }
-        let error = Span(self.srtt.0.abs_diff(rtt.0));
-        self.rttvar = (self.rttvar * 3 + error) / 4;
-        self.srtt = (self.srtt * 7 + rtt) / 8;
+        let (srtt, rttvar, rtt) =
+            (u64::from(self.srtt_ns), u64::from(self.rttvar_ns), u64::from(rtt));
+        // Means of 32-bit numbers have 32 bits.
+        self.rttvar_ns = ((rttvar * 3 + srtt.abs_diff(rtt)) / 4) as u32;
+        self.srtt_ns = (((srtt * 7 + rtt) / 8) as u32).max(1);
     }
 
     /// One packet got its non-default response.
@@ -220,10 +223,7 @@ impl<D: Copy> Tx<D> {
         let psn = self.base.plus(at as u32); // an index below 4096
         let desc = self.book(now, at, false, gain);
         shared.events.push_back(Event::Responded { id, desc, response: *response });
-        if self.responded.is_none_or(|responded| psn.is_after(responded)) {
-            self.responded = Some(psn);
-        }
-        self.clear_at = self.clear_at.min(now + shared.config.ack_delay);
+        self.clear_by(now + shared.config.ack_delay, psn);
     }
 
     /// Packets the peer has although earlier ones are missing: the SACK bitmap, and the packet the
@@ -355,7 +355,7 @@ impl<D: Copy> Tx<D> {
     /// wherever the answer is complete: in the 64 packets it shows, or everywhere if it shows as many
     /// as the peer has received out of order.
     fn sweep_probed(&mut self, now: Time, ack: &AckIn<'_>, shared: &mut Shared<D>) {
-        let sent_before = Time(self.probe_sent.0.saturating_sub(self.srtt.0));
+        let sent_before = Time(self.probe_sent.0.saturating_sub(u64::from(self.srtt_ns)));
         let all = ack.ooo().is_some_and(|ooo| u32::from(ooo) == ack.sack_map.count_ones());
         let (first, end) =
             if all { (self.base, self.next) } else { (ack.sack_base, ack.sack_base.plus(64)) };

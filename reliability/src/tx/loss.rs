@@ -16,10 +16,9 @@ impl<D: Copy> Tx<D> {
     /// is known, it and its variation take the place of RTO_INIT_TIME (RFC 6298), plus the time the
     /// peer may sit on an acknowledgement.
     pub(super) fn rto(&self, config: &Config) -> Span {
-        let first = if self.srtt == Span::ZERO {
-            config.rto_init
-        } else {
-            self.srtt + self.rttvar * 4 + config.ack_delay
+        let first = match self.srtt() {
+            None => config.rto_init,
+            Some(srtt) => srtt + Span(u64::from(self.rttvar_ns) * 4) + config.ack_delay,
         };
         let backed_off = first.max(config.rto_min) * (1 << self.backoff.min(MAX_BACKOFF));
         backed_off.min(config.rto_max)
@@ -28,7 +27,7 @@ impl<D: Copy> Tx<D> {
     /// How long the peer may stay silent before it is probed: three round trips (SLEEK), each probe
     /// doubling it.
     pub(super) fn probe_interval(&self, config: &Config) -> Span {
-        let rtt = self.srtt;
+        let rtt = Span(u64::from(self.srtt_ns));
         let first = (rtt * 3 + config.ack_delay).max(config.probe_min);
         first * (1 << self.probes.min(MAX_BACKOFF))
     }
@@ -135,20 +134,20 @@ impl<D: Copy> Tx<D> {
         if !shared.config.loss.out_of_order {
             return;
         }
-        if self.recovery.is_some_and(|end| !self.base.is_before(end)) {
-            self.recovery = None;
+        if !self.base.is_before(self.recovery) {
+            self.recovering = false;
         }
-        if self.recovery.is_none() {
+        if !self.recovering {
             if u32::from(ooo) < self.reordering(now, shared) || self.queued > 0 {
                 return;
             }
-            self.recovery = Some(self.next);
+            self.recovering = true;
+            self.recovery = self.next;
             self.swept = self.base;
         }
-        let Some(recovery) = self.recovery else { return };
         let size = self.ring.front().map_or(1, Slot::nominal);
         let mut end = self.base.plus(self.window_in(size, now, &shared.config));
-        for bound in [recovery, self.top] {
+        for bound in [self.recovery, self.top] {
             if bound.is_before(end) {
                 end = bound;
             }
@@ -303,7 +302,7 @@ impl<D: Copy> Tx<D> {
         self.lose(now, base, end, Cause::Timeout, shared, |slot| slot.sent_at <= late || connected);
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         self.lifeline = true;
-        self.recovery = None;
+        self.recovering = false;
         self.rto_at = now + self.rto(&shared.config);
     }
 
