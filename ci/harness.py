@@ -18,7 +18,8 @@ import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = ROOT / "target"
-PROVIDER_DIR = CACHE / "provider"
+# Another build, a debug or sanitizer one, can be tried by naming its directory.
+PROVIDER_DIR = pathlib.Path(os.environ.get("SQUALL_PROVIDER_DIR") or CACHE / "provider")
 MPI_TESTS = ROOT / "fabtests" / "mpi"
 
 # Marks every process of a run in its environment, so that none survives it.
@@ -367,7 +368,7 @@ def need_provider(provider):
     """`squall` must have been built."""
     need(
         provider != "squall" or (PROVIDER_DIR / "libsquall-fi.so").exists(),
-        "target/provider/libsquall-fi.so is missing: run ci/build first",
+        f"{PROVIDER_DIR}/libsquall-fi.so is missing: run ci/build first",
     )
 
 

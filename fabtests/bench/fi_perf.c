@@ -148,14 +148,26 @@ static void wait_for(uint64_t *counter, uint64_t value)
 		progress();
 }
 
-/* The two sides in step, outside of libfabric. */
+/*
+ * The two sides in step, outside of libfabric. Whoever waits keeps making progress, as an MPI would: with manual progress
+ * the other side may still need an answer, a lost acknowledgement again for example.
+ */
 static void meet(void)
 {
 	char byte = 0;
-	if (write(channel, &byte, 1) != 1 || read(channel, &byte, 1) != 1) {
-		fprintf(stderr, "fi_perf: side %d: the other side is gone\n", side);
-		exit(1);
-	}
+
+	if (write(channel, &byte, 1) == 1)
+		for (;;) {
+			ssize_t n = recv(channel, &byte, 1, MSG_DONTWAIT);
+			if (n == 1)
+				return;
+			if (n == 0 || (errno != EAGAIN && errno != EINTR))
+				break;
+			deadline = 0;
+			progress();
+		}
+	fprintf(stderr, "fi_perf: side %d: the other side is gone\n", side);
+	exit(1);
 }
 
 static void exchange(const void *mine, void *theirs, size_t length)
