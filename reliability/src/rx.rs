@@ -375,7 +375,7 @@ impl Rx {
         low
     }
 
-    /// What arrived of the 64 packets from `from` on. A packet whose response is not cleared is not
+    /// What arrived of the 64 packets from `from` on; bits beyond the window are clear. A packet whose response is not cleared is not
     /// shown: its arrival is told by the ACK that carries the response, and by nothing else.
     fn sack(&self, from: Psn) -> u64 {
         let below = self.base.distance(from);
@@ -385,7 +385,6 @@ impl Rx {
         {
             map |= if below > 0 { bits.window(self.base) << below } else { bits.window(from) };
         }
-        map &= ones(self.end.distance(from));
         for stored in self.stored() {
             let at = stored.psn.distance(from);
             if (0..64).contains(&at) {

@@ -85,6 +85,7 @@ fn a_forged_acknowledgement_changes_nothing() {
         // Never sent.
         ack(last.plus(1), 1, 1),
         ack(last.plus(1 << 30), 1, 1),
+        Ack { probe: true, ..ack(last.plus(1), 1, 1) },
         sack(1, 1 << 20),
         sack(1, 1 << 63),
         sack(i16::MAX, 1),
@@ -106,7 +107,7 @@ fn a_forged_acknowledgement_changes_nothing() {
     assert_eq!(info(&world), before);
     assert_eq!(world.hosts[0].pdcs.poll_event(), None);
     let counters = world.hosts[0].pdcs.counters();
-    assert_eq!(counters.rx_bad_ack, 7);
+    assert_eq!(counters.rx_bad_ack, 8);
     assert_eq!(counters.rx_unknown_context, 2);
     assert_eq!(counters.rx_mismatch, 2);
     assert_eq!(counters.rx_stale, 1);

@@ -230,6 +230,9 @@ fn round_trips_are_measured_without_the_peers_delay_and_by_karns_rule() {
     // No valid service time: no sample.
     sender.ack(Says { cack: 2, about: 2, service: 0, ..PLAIN });
     sender.ack(Says { cack: 3, about: 3, service: u16::MAX, ..PLAIN });
+    // Nor with the echo of a retransmission that never was.
+    sender.send(1);
+    sender.ack(Says { cack: 3, map: 0b1000, about: 7, retx: true, ..PLAIN });
     assert_eq!(samples(&sender), 2);
     // Sent twice: only an ACK that echoes RETX says which transmission it is about.
     for n in [4, 5] {
