@@ -69,7 +69,8 @@ pub struct Config {
     pub probe_min: Span,
     /// Probes in a row that may go unanswered before only the timer is left.
     pub probe_max: u8,
-    /// The network trims: then a timeout rarely means congestion, and the path selector may freeze.
+    /// The network trims instead of dropping: then a packet that a probe finds lost was not lost to
+    /// congestion, and the path selector is told that the path may be broken.
     pub trim_enabled: bool,
     /// Most packets in a row that share one path (one GSO train).
     pub train_packets: u16,

@@ -535,6 +535,20 @@ fn a_path_that_breaks_costs_little() {
 }
 
 #[test]
+fn losses_break_no_path_where_congestion_drops() {
+    for (trimming, freezes) in [(true, true), (false, false)] {
+        let config = |seed| Config { trim_enabled: trimming, ..nscc(seed) };
+        let faults = Faults { loss: 0.01, ..Faults::default() };
+        let mut world = World::new(config(1), config(2), faults, 3);
+        world.send(0, 0..3000, 4096);
+        assert!(world.settle(Span::secs(5)));
+        let counters = world.hosts[0].pdcs.counters();
+        assert!(counters.retx_probe > 0 && counters.timeouts == 0, "{counters:?}");
+        assert_eq!(counters.path_freezes > 0, freezes);
+    }
+}
+
+#[test]
 fn single_packets_survive_a_broken_path_without_waiting_for_a_timeout() {
     let mut world = World::new(nscc(1), nscc(2), Faults::default(), 3);
     world.send(0, 0..1, 64);

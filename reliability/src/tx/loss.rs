@@ -196,7 +196,9 @@ impl<D: Copy> Tx<D> {
         let signal = match cause {
             // Overtaken by many: perhaps only a congested path.
             Cause::OutOfOrder => PathSignal::Nack,
-            // Lost although a probe came through: the path may be broken.
+            // Lost although a probe came through. Where switches trim, that is not congestion, so the
+            // path may be broken.
+            Cause::Probe if !shared.config.trim_enabled => PathSignal::Nack,
             _ => PathSignal::Timeout,
         };
         let mut path = self.train_path;
