@@ -194,14 +194,14 @@ def _become_reaper():
 
 
 def _marked(mark):
-    """The ids of the processes that carry `mark` in their environment."""
+    """The ids of the processes that carry `mark`, or one that began with it, in their environment."""
     needle = f"{RUN_MARK}={mark}".encode()
     found = []
-    for entry in glob.glob("/proc/[0-9]*"):
+    for process in glob.glob("/proc/[0-9]*"):
         try:
-            with open(f"{entry}/environ", "rb") as environ:
-                if needle in environ.read().split(b"\0"):
-                    found.append(int(entry[6:]))
+            with open(f"{process}/environ", "rb") as environ:
+                if any(entry.startswith(needle) for entry in environ.read().split(b"\0")):
+                    found.append(int(process[6:]))
         except OSError:
             continue
     return found
@@ -236,7 +236,8 @@ def run(command, env=None, timeout=120.0, cwd=None, echo=False):
     """Run `command`; end it and all it started after `timeout` seconds. Output is standard output and error."""
     _become_reaper()
     env = dict(clean_environment() if env is None else env)
-    mark = env[RUN_MARK] = uuid.uuid4().hex
+    # A run inside of another carries both marks: the end of the outer one reaches it.
+    mark = env[RUN_MARK] = f"{os.environ.get(RUN_MARK, '')}/{uuid.uuid4().hex}"
     started = time.monotonic()
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(
