@@ -87,6 +87,7 @@ fn run(patience: Span) {
     let mut endpoints = Vec::new();
     loop {
         {
+            endpoints.clear();
             let mut state = STATE.lock();
             if STOP.load(Ordering::Acquire) {
                 return;
@@ -96,7 +97,6 @@ fn run(patience: Span) {
             } else {
                 CHANGED.wait_for(&mut state, Duration::from_nanos(patience.0));
             }
-            endpoints.clear();
             endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
         }
         // Who made no progress since the last round is alone; it stays so until it does.

@@ -257,6 +257,7 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         *core = None;
         bindings.detach(self, &sockets);
+        self.domain.release();
     }
 
     /// Gives what was sent a chance to be acknowledged, and the peers a close.

@@ -75,7 +75,8 @@ impl<T> Gate<T> {
         } else {
             !self.busy.load(Ordering::Relaxed) && self.occupy()
         };
-        entered.then_some(Inside { gate: self, visitor: false })
+        // Not `then_some`: a guard made in vain would still leave on drop.
+        entered.then(|| Inside { gate: self, visitor: false })
     }
 
     /// The owner's half: says that it is inside, then looks for a visitor. The processor may do these
@@ -195,6 +196,7 @@ mod tests {
         assert_eq!(*gate.enter(), 4000);
         let _inside = gate.enter();
         assert!(gate.try_enter().is_none());
+        assert!(gate.try_enter().is_none(), "a refused attempt must not open the gate");
         assert!(gate.visit().is_none());
     }
 

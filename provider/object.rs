@@ -7,7 +7,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 use crate::domain::Domain;
@@ -104,12 +104,19 @@ pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
 }
 
 /// A counted use of another object.
-pub(crate) struct Hold<T: Object>(Arc<T>);
+pub(crate) struct Hold<T: Object>(Arc<T>, AtomicBool);
 
 impl<T: Object> Hold<T> {
     pub(crate) fn new(object: Arc<T>) -> Self {
         object.users().fetch_add(1, Ordering::AcqRel);
-        Self(object)
+        Self(object, AtomicBool::new(false))
+    }
+
+    /// Ends the use now, although a thread of ours may keep the holder in memory a little longer.
+    pub(crate) fn release(&self) {
+        if !self.1.swap(true, Ordering::AcqRel) {
+            self.0.users().fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -128,7 +135,7 @@ impl<T: Object> Clone for Hold<T> {
 
 impl<T: Object> Drop for Hold<T> {
     fn drop(&mut self) {
-        self.0.users().fetch_sub(1, Ordering::AcqRel);
+        self.release();
     }
 }
 

@@ -1,0 +1,254 @@
+/* fi_getinfo: every corner of its contract. */
+#include "abi.h"
+
+static struct fi_info *hints_for_squall(void)
+{
+	struct fi_info *hints = fi_allocinfo();
+	CHECK(hints != NULL);
+	hints->fabric_attr->prov_name = strdup("squall");
+	return hints;
+}
+
+/* The answer to one hint, or NULL. */
+static struct fi_info *ask(const char *node, const char *service, uint64_t flags, struct fi_info *hints, int expected)
+{
+	struct fi_info *info = NULL;
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), node, service, flags, hints, &info), expected);
+	CHECK((info == NULL) == (expected != 0));
+	return info;
+}
+
+static int ours(const struct fi_info *info)
+{
+	return strcmp(info->fabric_attr->prov_name, "squall") == 0;
+}
+
+static void null_hints(void)
+{
+	/* Version 0.0 is what Intel MPI passes first. */
+	uint32_t versions[] = {FI_VERSION(0, 0), FI_VERSION(1, 5), FI_VERSION(1, 17)};
+	for (int i = 0; i < 3; i++) {
+		struct fi_info *info = NULL;
+		int found = 0;
+		EQUAL(fi_getinfo(versions[i], NULL, NULL, 0, NULL, &info), 0);
+		for (struct fi_info *p = info; p; p = p->next) {
+			if (!ours(p))
+				continue;
+			found++;
+			CHECK(p->src_addr && p->src_addrlen);
+			CHECK(p->tx_attr && p->rx_attr && p->ep_attr && p->domain_attr && p->fabric_attr);
+			CHECK(p->mode == 0 && p->domain_attr->mode == 0);
+			EQUAL(p->ep_attr->type, FI_EP_RDM);
+			CHECK(p->caps & FI_LOCAL_COMM && p->caps & FI_REMOTE_COMM);
+			CHECK((p->tx_attr->caps & ~p->caps) == 0 && (p->rx_attr->caps & ~p->caps) == 0);
+			CHECK(p->domain_attr->name && p->fabric_attr->name);
+			/* What others free: a copy and its end. */
+			struct fi_info *copy = fi_dupinfo(p);
+			CHECK(copy && copy->src_addr != p->src_addr);
+			fi_freeinfo(copy);
+		}
+		CHECK(found > 0);
+		fi_freeinfo(info);
+	}
+}
+
+static void missing_attributes(void)
+{
+	/* Any attribute may be NULL. */
+	for (int mask = 0; mask < 16; mask++) {
+		struct fi_tx_attr tx = {0};
+		struct fi_rx_attr rx = {0};
+		struct fi_ep_attr ep = {.type = FI_EP_RDM};
+		struct fi_domain_attr domain = {0};
+		struct fi_fabric_attr fabric = {.prov_name = "squall"};
+		struct fi_info hints = {
+			.caps = FI_MSG,
+			.mode = ~0ULL,
+			.tx_attr = mask & 1 ? &tx : NULL,
+			.rx_attr = mask & 2 ? &rx : NULL,
+			.ep_attr = mask & 4 ? &ep : NULL,
+			.domain_attr = mask & 8 ? &domain : NULL,
+			.fabric_attr = &fabric,
+		};
+		struct fi_info *info = ask(NULL, NULL, 0, &hints, 0);
+		CHECK(ours(info));
+		fi_freeinfo(info);
+	}
+}
+
+static void capabilities(void)
+{
+	struct fi_info *hints = hints_for_squall();
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+	struct fi_info *info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(info->caps & FI_TAGGED && info->caps & FI_SEND && info->caps & FI_RECV);
+	CHECK(info->caps & FI_DIRECTED_RECV && !(info->caps & (FI_MSG | FI_RMA)));
+	fi_freeinfo(info);
+	hints->caps = FI_MSG | FI_RMA;
+	info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(info->caps & FI_REMOTE_WRITE && !(info->caps & FI_TAGGED) && !(info->caps & FI_DIRECTED_RECV));
+	fi_freeinfo(info);
+	uint64_t missing[] = {FI_ATOMIC, FI_MULTICAST, FI_RMA_EVENT, FI_HMEM, FI_COLLECTIVE, FI_TRIGGER};
+	for (size_t i = 0; i < sizeof(missing) / sizeof(*missing); i++) {
+		hints->caps = FI_MSG | missing[i];
+		ask(NULL, NULL, 0, hints, -FI_ENODATA);
+	}
+	fi_freeinfo(hints);
+}
+
+static void rejected(void)
+{
+#define REJECT(field, value)                                                      \
+	do {                                                                      \
+		struct fi_info *hints = hints_for_squall();                       \
+		hints->ep_attr->type = FI_EP_RDM;                                 \
+		hints->field = value;                                             \
+		ask(NULL, NULL, 0, hints, -FI_ENODATA);                           \
+		fi_freeinfo(hints);                                               \
+	} while (0)
+	REJECT(ep_attr->type, FI_EP_MSG);
+	REJECT(ep_attr->type, FI_EP_DGRAM);
+	REJECT(ep_attr->protocol, FI_PROTO_RXM);
+	REJECT(ep_attr->max_msg_size, (size_t)1 << 33);
+	REJECT(ep_attr->max_order_raw_size, 1);
+	REJECT(ep_attr->tx_ctx_cnt, 2);
+	REJECT(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT);
+	REJECT(tx_attr->inject_size, 1 << 20);
+	REJECT(tx_attr->iov_limit, 5);
+	REJECT(tx_attr->rma_iov_limit, 5);
+	REJECT(tx_attr->comp_order, FI_ORDER_STRICT);
+	REJECT(tx_attr->msg_order, FI_ORDER_RAW);
+	REJECT(tx_attr->caps, FI_ATOMIC);
+	REJECT(rx_attr->iov_limit, 5);
+	REJECT(rx_attr->msg_order, FI_ORDER_WAW);
+	REJECT(domain_attr->cq_data_size, 9);
+	REJECT(domain_attr->mr_key_size, 9);
+	REJECT(domain_attr->max_ep_stx_ctx, 1);
+	REJECT(domain_attr->av_type, 77);
+	REJECT(domain_attr->threading, 77);
+	REJECT(domain_attr->name, strdup("no-such-interface"));
+	REJECT(fabric_attr->name, strdup("10.254.254.0/30"));
+	REJECT(addr_format, FI_ADDR_EFA);
+#undef REJECT
+}
+
+static void granted(void)
+{
+	struct fi_info *hints = hints_for_squall();
+	hints->caps = FI_MSG | FI_TAGGED;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+	hints->tx_attr->op_flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+	hints->rx_attr->op_flags = FI_COMPLETION;
+	hints->domain_attr->cq_data_size = 4;
+	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+	hints->tx_attr->tclass = FI_TC_LOW_LATENCY;
+	enum fi_threading threads[] = {FI_THREAD_SAFE, FI_THREAD_DOMAIN, FI_THREAD_COMPLETION};
+	enum fi_av_type avs[] = {FI_AV_MAP, FI_AV_TABLE};
+	enum fi_progress models[] = {FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
+	for (int i = 0; i < 12; i++) {
+		hints->domain_attr->threading = threads[i % 3];
+		hints->domain_attr->av_type = avs[i / 3 % 2];
+		hints->domain_attr->control_progress = hints->domain_attr->data_progress = models[i / 6];
+		struct fi_info *info = ask(NULL, NULL, 0, hints, 0);
+		EQUAL(info->domain_attr->threading, threads[i % 3]);
+		EQUAL(info->domain_attr->av_type, avs[i / 3 % 2]);
+		EQUAL(info->domain_attr->data_progress, models[i / 6]);
+		EQUAL(info->domain_attr->mr_mode & ~hints->domain_attr->mr_mode, 0);
+		CHECK(info->domain_attr->cq_data_size >= 4);
+		EQUAL(info->tx_attr->op_flags, hints->tx_attr->op_flags);
+		EQUAL(info->tx_attr->msg_order, FI_ORDER_SAS);
+		CHECK(info->ep_attr->max_msg_size >= (size_t)1 << 30 && info->tx_attr->inject_size >= 64);
+		CHECK(info->tx_attr->iov_limit >= 3 && info->ep_attr->mem_tag_format >> 63);
+		fi_freeinfo(info);
+	}
+	/* The modes of API versions before 1.5. */
+	hints->domain_attr->mr_mode = FI_MR_BASIC;
+	struct fi_info *info = NULL;
+	EQUAL(fi_getinfo(FI_VERSION(1, 4), NULL, NULL, 0, hints, &info), 0);
+	EQUAL(info->domain_attr->mr_mode, FI_MR_BASIC);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+static void addresses(void)
+{
+	struct fi_info *hints = hints_for_squall();
+	hints->ep_attr->type = FI_EP_RDM;
+	/* Ours. */
+	struct fi_info *info = ask("127.0.0.1", "9228", FI_SOURCE, hints, 0);
+	struct sockaddr_in *in = info->src_addr;
+	EQUAL(info->addr_format, FI_SOCKADDR_IN);
+	EQUAL(ntohs(in->sin_port), 9228);
+	EQUAL(ntohl(in->sin_addr.s_addr), INADDR_LOOPBACK);
+	CHECK(info->dest_addr == NULL);
+	fi_freeinfo(info);
+	/* Theirs: the source is where the route leaves. */
+	info = ask("127.0.0.1", "9228", 0, hints, 0);
+	in = info->dest_addr;
+	CHECK(in != NULL);
+	EQUAL(ntohs(in->sin_port), 9228);
+	in = info->src_addr;
+	EQUAL(ntohl(in->sin_addr.s_addr), INADDR_LOOPBACK);
+	EQUAL(in->sin_port, 0);
+	/* Back as hints. */
+	struct fi_info *second = fi_dupinfo(info);
+	fi_freeinfo(info);
+	info = ask(NULL, NULL, 0, second, 0);
+	CHECK(info->dest_addr && memcmp(info->dest_addr, second->dest_addr, sizeof(*in)) == 0);
+	fi_freeinfo(second);
+	fi_freeinfo(info);
+	/* Nowhere, and not a number. */
+	ask("g00n13s.invalid", "9228", 0, hints, -FI_ENODATA);
+	ask("localhost", NULL, FI_SOURCE | FI_NUMERICHOST, hints, -FI_ENODATA);
+	ask("192.0.2.77", NULL, FI_SOURCE, hints, -FI_ENODATA);
+	/* IPv6, if this host has it. */
+	hints->addr_format = FI_SOCKADDR_IN6;
+	if (fi_getinfo(FI_VERSION(1, 17), "::1", "7", FI_SOURCE, hints, &info) == 0) {
+		struct sockaddr_in6 *in6 = info->src_addr;
+		EQUAL(info->addr_format, FI_SOCKADDR_IN6);
+		EQUAL(in6->sin6_family, AF_INET6);
+		EQUAL(ntohs(in6->sin6_port), 7);
+		fi_freeinfo(info);
+	}
+	ask("127.0.0.1", NULL, FI_SOURCE, hints, -FI_ENODATA);
+	/* Flags that nobody here knows. */
+	hints->addr_format = FI_FORMAT_UNSPEC;
+	info = ask(NULL, NULL, 1ULL << 60, hints, 0);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+static void open_objects(void)
+{
+	struct want want = {.caps = FI_MSG};
+	struct node n;
+	abi_open(&n, &want);
+	struct fi_info *hints = hints_for_squall();
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->domain = n.domain;
+	hints->fabric_attr->fabric = n.fabric;
+	struct fi_info *info = ask("127.0.0.1", NULL, FI_SOURCE, hints, 0);
+	CHECK(strcmp(info->domain_attr->name, n.info->domain_attr->name) == 0);
+	CHECK(info->domain_attr->domain == n.domain);
+	fi_freeinfo(info);
+	hints->domain_attr->domain = NULL;
+	hints->fabric_attr->fabric = NULL;
+	fi_freeinfo(hints);
+	abi_close(&n);
+}
+
+int main(void)
+{
+	RUN(null_hints);
+	RUN(missing_attributes);
+	RUN(capabilities);
+	RUN(rejected);
+	RUN(granted);
+	RUN(addresses);
+	RUN(open_objects);
+	printf("%d checks\n", abi_checks);
+	return 0;
+}

@@ -1,0 +1,323 @@
+/* Objects: address vectors, queues, counters, memory regions, options, and the order in which they are closed. */
+#include "abi.h"
+
+static void address_vectors(void)
+{
+	struct want want = {.caps = FI_MSG};
+	struct node n;
+	abi_open(&n, &want);
+	enum { MANY = 100000 };
+	struct sockaddr_in *names = calloc(MANY, sizeof(*names));
+	fi_addr_t *addrs = calloc(MANY, sizeof(*addrs));
+	CHECK(names && addrs);
+	for (int i = 0; i < MANY; i++) {
+		names[i].sin_family = AF_INET;
+		names[i].sin_port = htons((uint16_t)(1 + i % 60000));
+		names[i].sin_addr.s_addr = htonl(0x0a000001u + (uint32_t)(i / 60000));
+	}
+	for (int type = FI_AV_MAP; type <= FI_AV_TABLE; type++) {
+		struct fi_av_attr attr = {.type = (enum fi_av_type)type, .count = 10};
+		struct fid_av *av;
+		EQUAL(fi_av_open(n.domain, &attr, &av, NULL), 0);
+		double start = abi_now();
+		EQUAL(fi_av_insert(av, names, MANY, addrs, 0, NULL), MANY);
+		CHECK(abi_now() - start < 20.0);
+		for (int i = 0; i < MANY; i++)
+			if (addrs[i] != (fi_addr_t)i)
+				FAIL("index %d is %llu", i, (unsigned long long)addrs[i]);
+		/* Look-up, also into too little room. */
+		struct sockaddr_in found = {0};
+		size_t len = sizeof(found);
+		EQUAL(fi_av_lookup(av, addrs[70000], &found, &len), 0);
+		CHECK(memcmp(&found, &names[70000], sizeof(found)) == 0);
+		len = 4;
+		EQUAL(fi_av_lookup(av, 0, &found, &len), 0);
+		EQUAL(len, sizeof(found));
+		len = sizeof(found);
+		EQUAL(fi_av_lookup(av, MANY, &found, &len), -FI_EINVAL);
+		/* Twice the same; removed as often. */
+		fi_addr_t again = 77;
+		EQUAL(fi_av_insert(av, &names[5], 1, &again, 0, NULL), 1);
+		EQUAL(again, 5);
+		EQUAL(fi_av_remove(av, &again, 1, 0), 0);
+		EQUAL(fi_av_lookup(av, 5, &found, &len), 0);
+		EQUAL(fi_av_remove(av, &again, 1, 0), 0);
+		EQUAL(fi_av_lookup(av, 5, &found, &len), -FI_EINVAL);
+		EQUAL(fi_av_remove(av, &again, 1, 0), -FI_EINVAL);
+		EQUAL(fi_av_insert(av, &names[5], 1, &again, 0, NULL), 1);
+		EQUAL(again, 5);
+		/* Nowhere to put the answers. */
+		EQUAL(fi_av_insert(av, names, 3, NULL, 0, NULL), 3);
+		/* Text. */
+		char text[64];
+		len = sizeof(text);
+		CHECK(fi_av_straddr(av, &names[0], text, &len) == text);
+		CHECK(strcmp(text, "fi_sockaddr_in://10.0.0.1:1") == 0);
+		EQUAL(len, strlen(text) + 1);
+		/* Names. */
+		fi_addr_t by_name;
+		EQUAL(fi_av_insertsvc(av, "127.0.0.1", "9000", &by_name, 0, NULL), 1);
+		len = sizeof(found);
+		EQUAL(fi_av_lookup(av, by_name, &found, &len), 0);
+		EQUAL(ntohs(found.sin_port), 9000);
+		fi_addr_t sym[6];
+		EQUAL(fi_av_insertsym(av, "10.9.0.1", 2, "9000", 3, sym, 0, NULL), 6);
+		EQUAL(fi_av_lookup(av, sym[5], &found, &len), 0);
+		EQUAL(ntohs(found.sin_port), 9002);
+		EQUAL(ntohl(found.sin_addr.s_addr), 0x0a090002);
+		/* One bad address among good ones. */
+		struct sockaddr_in mixed[3];
+		memcpy(mixed, names, sizeof(mixed));
+		mixed[1].sin_family = 77;
+		int errors[3] = {-1, -1, -1};
+		fi_addr_t out[3];
+		EQUAL(fi_av_insert(av, mixed, 3, out, FI_SYNC_ERR, errors), 2);
+		CHECK(errors[0] == 0 && errors[1] != 0 && errors[2] == 0);
+		EQUAL(out[1], FI_ADDR_NOTAVAIL);
+		EQUAL(fi_close(&av->fid), 0);
+	}
+	/* Shared vectors are not there. */
+	struct fi_av_attr named = {.type = FI_AV_TABLE, .name = "shared"};
+	struct fid_av *av;
+	EQUAL(fi_av_open(n.domain, &named, &av, NULL), -FI_ENOSYS);
+	free(names);
+	free(addrs);
+	abi_close(&n);
+}
+
+static void event_queues(void)
+{
+	struct want want = {.caps = FI_MSG};
+	struct node n;
+	abi_open(&n, &want);
+	struct fi_eq_attr attr = {.flags = FI_WRITE, .wait_obj = FI_WAIT_FD};
+	struct fid_eq *eq;
+	EQUAL(fi_eq_open(n.fabric, &attr, &eq, NULL), 0);
+	struct fi_eq_entry in = {.fid = &eq->fid, .context = eq, .data = 42}, out;
+	uint32_t event = 0;
+	EQUAL(fi_eq_read(eq, &event, &out, sizeof(out), 0), -FI_EAGAIN);
+	int fd = -1;
+	EQUAL(fi_control(&eq->fid, FI_GETWAIT, &fd), 0);
+	struct fid *fids[1] = {&eq->fid};
+	EQUAL(fi_trywait(n.fabric, fids, 1), 0);
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+	EQUAL(poll(&pfd, 1, 0), 0);
+	EQUAL(fi_eq_write(eq, FI_NOTIFY, &in, sizeof(in), 0), sizeof(in));
+	EQUAL(poll(&pfd, 1, 1000), 1);
+	EQUAL(fi_trywait(n.fabric, fids, 1), -FI_EAGAIN);
+	EQUAL(fi_eq_read(eq, &event, &out, 4, 0), -FI_ETOOSMALL);
+	EQUAL(fi_eq_read(eq, &event, &out, sizeof(out), FI_PEEK), sizeof(out));
+	EQUAL(fi_eq_sread(eq, &event, &out, sizeof(out), 1000, 0), sizeof(out));
+	CHECK(event == FI_NOTIFY && memcmp(&in, &out, sizeof(in)) == 0);
+	double start = abi_now();
+	EQUAL(fi_eq_sread(eq, &event, &out, sizeof(out), 50, 0), -FI_EAGAIN);
+	CHECK(abi_now() - start >= 0.045);
+	struct fi_eq_err_entry err;
+	EQUAL(fi_eq_readerr(eq, &err, 0), -FI_EAGAIN);
+	char text[64];
+	CHECK(fi_eq_strerror(eq, FI_EINVAL, NULL, text, sizeof(text)) != NULL);
+	/* Insertions reported as events. */
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .flags = FI_EVENT};
+	struct fid_av *av;
+	EQUAL(fi_av_open(n.domain, &av_attr, &av, NULL), 0);
+	EQUAL(fi_av_bind(av, &eq->fid, 0), 0);
+	fi_addr_t addr;
+	EQUAL(fi_av_insert(av, &n.name, 1, &addr, 0, &start), 0);
+	EQUAL(fi_eq_sread(eq, &event, &out, sizeof(out), 1000, 0), sizeof(out));
+	CHECK(event == FI_AV_COMPLETE && out.fid == &av->fid && out.context == &start && out.data == 1);
+	EQUAL(fi_close(&eq->fid), -FI_EBUSY);
+	EQUAL(fi_close(&av->fid), 0);
+	EQUAL(fi_close(&eq->fid), 0);
+	abi_close(&n);
+}
+
+static void queues_and_counters(void)
+{
+	struct want want = {.caps = FI_MSG};
+	struct node n;
+	abi_open(&n, &want);
+	enum fi_cq_format formats[] = {FI_CQ_FORMAT_UNSPEC, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_DATA,
+				       FI_CQ_FORMAT_TAGGED};
+	enum fi_wait_obj waits[] = {FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_FD};
+	for (size_t size = 0; size <= 65536; size = size ? size * 16 : 1)
+		for (int f = 0; f < 5; f++) {
+			struct fi_cq_attr attr = {.size = size, .format = formats[f], .wait_obj = waits[f % 3]};
+			struct fid_cq *cq;
+			EQUAL(fi_cq_open(n.domain, &attr, &cq, NULL), 0);
+			struct fi_cq_tagged_entry entry;
+			EQUAL(fi_cq_read(cq, &entry, 1), -FI_EAGAIN);
+			EQUAL(fi_cq_read(cq, NULL, 0), -FI_EAGAIN);
+			if (waits[f % 3] == FI_WAIT_NONE) {
+				EQUAL(fi_cq_sread(cq, &entry, 1, NULL, 10), -FI_ENOSYS);
+			} else {
+				EQUAL(fi_cq_sread(cq, &entry, 1, NULL, 10), -FI_EAGAIN);
+				EQUAL(fi_cq_signal(cq), 0);
+				EQUAL(fi_cq_sread(cq, &entry, 1, NULL, -1), -FI_EAGAIN);
+			}
+			struct fi_cq_err_entry err;
+			memset(&err, 0xa5, sizeof(err));
+			EQUAL(fi_cq_readerr(cq, &err, 0), -FI_EAGAIN);
+			CHECK(fi_cq_strerror(cq, 4, (void *)1, NULL, 0) != NULL);
+			char text[8];
+			CHECK(fi_cq_strerror(cq, 99999, NULL, text, sizeof(text)) == text);
+			EQUAL(fi_close(&cq->fid), 0);
+		}
+	struct fi_cq_attr bad = {.wait_obj = FI_WAIT_MUTEX_COND};
+	struct fid_cq *cq;
+	EQUAL(fi_cq_open(n.domain, &bad, &cq, NULL), -FI_ENOSYS);
+
+	struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
+	struct fid_cntr *cntr;
+	EQUAL(fi_cntr_open(n.domain, &attr, &cntr, NULL), 0);
+	EQUAL(fi_cntr_read(cntr), 0);
+	EQUAL(fi_cntr_set(cntr, 10), 0);
+	EQUAL(fi_cntr_add(cntr, 5), 0);
+	EQUAL(fi_cntr_read(cntr), 15);
+	EQUAL(fi_cntr_wait(cntr, 15, 0), 0);
+	EQUAL(fi_cntr_wait(cntr, 16, 0), -FI_ETIMEDOUT);
+	EQUAL(fi_cntr_wait(cntr, 16, 20), -FI_ETIMEDOUT);
+	EQUAL(fi_cntr_seterr(cntr, 2), 0);
+	EQUAL(fi_cntr_adderr(cntr, 3), 0);
+	EQUAL(fi_cntr_readerr(cntr), 5);
+	EQUAL(fi_close(&cntr->fid), 0);
+	abi_close(&n);
+}
+
+static void memory_regions(void)
+{
+	struct want want = {.caps = FI_RMA};
+	struct node n;
+	abi_open(&n, &want);
+	char buf[4096];
+	uint64_t remote = FI_REMOTE_READ | FI_REMOTE_WRITE;
+	uint64_t keys[] = {0, 1, 1000, 1ULL << 63, (uint64_t)(uintptr_t)buf};
+	struct fid_mr *mrs[5], *mr;
+	for (int i = 0; i < 5; i++) {
+		EQUAL(fi_mr_reg(n.domain, buf, sizeof(buf), remote, 0, keys[i], 0, &mrs[i], NULL), 0);
+		EQUAL(fi_mr_key(mrs[i]), keys[i]);
+		EQUAL(fi_mr_reg(n.domain, buf, 1, remote, 0, keys[i], 0, &mr, NULL), -FI_ENOKEY);
+	}
+	EQUAL(fi_close(&n.domain->fid), -FI_EBUSY);
+	EQUAL(fi_close(&mrs[3]->fid), 0);
+	EQUAL(fi_mr_reg(n.domain, buf, 1, remote, 0, keys[3], 0, &mrs[3], NULL), 0);
+	for (int i = 0; i < 5; i++)
+		EQUAL(fi_close(&mrs[i]->fid), 0);
+	/* Local regions may share a key. */
+	EQUAL(fi_mr_reg(n.domain, buf, 1, FI_SEND | FI_RECV, 0, 0, 0, &mrs[0], NULL), 0);
+	EQUAL(fi_mr_reg(n.domain, buf, 1, FI_SEND | FI_RECV | FI_READ, 0, 0, 0, &mrs[1], NULL), 0);
+	EQUAL(fi_close(&mrs[0]->fid), 0);
+	EQUAL(fi_close(&mrs[1]->fid), 0);
+	/* The whole address space, and several pieces. */
+	EQUAL(fi_mr_reg(n.domain, NULL, SIZE_MAX, remote, 0, 7, 0, &mr, NULL), 0);
+	EQUAL(fi_mr_bind(mr, &n.ep->fid, 0), 0);
+	EQUAL(fi_mr_enable(mr), 0);
+	EQUAL(fi_close(&mr->fid), 0);
+	struct iovec iov[5] = {{buf, 10}, {buf + 100, 20}, {buf + 200, 1}, {buf + 300, 1}, {buf + 400, 1}};
+	EQUAL(fi_mr_regv(n.domain, iov, 4, remote, 0, 7, 0, &mr, NULL), 0);
+	EQUAL(fi_close(&mr->fid), 0);
+	EQUAL(fi_mr_regv(n.domain, iov, 5, remote, 0, 7, 0, &mr, NULL), -FI_EINVAL);
+	struct fi_mr_attr attr = {.mr_iov = iov, .iov_count = 1, .access = remote, .requested_key = 9};
+	EQUAL(fi_mr_regattr(n.domain, &attr, 0, &mr), 0);
+	EQUAL(fi_mr_key(mr), 9);
+	EQUAL(fi_close(&mr->fid), 0);
+	abi_close(&n);
+}
+
+static void options(void)
+{
+	struct want want = {.caps = FI_MSG | FI_TAGGED};
+	struct node n;
+	abi_open(&n, &want);
+	size_t value = 16384, got = 0, len = sizeof(got);
+	EQUAL(fi_setopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, sizeof(value)), 0);
+	EQUAL(fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &got, &len), 0);
+	EQUAL(got, value);
+	len = 1;
+	EQUAL(fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &got, &len), -FI_ETOOSMALL);
+	EQUAL(fi_setopt(&n.ep->fid, FI_OPT_ENDPOINT, 12345, &value, sizeof(value)), -FI_ENOPROTOOPT);
+	EQUAL(fi_setopt(&n.ep->fid, 99, FI_OPT_MIN_MULTI_RECV, &value, sizeof(value)), -FI_ENOPROTOOPT);
+	/* The name, into no room and into too much. */
+	len = 0;
+	EQUAL(fi_getname(&n.ep->fid, NULL, &len), -FI_ETOOSMALL);
+	EQUAL(len, sizeof(struct sockaddr_in));
+	char room[1024];
+	len = sizeof(room);
+	EQUAL(fi_getname(&n.ep->fid, room, &len), 0);
+	EQUAL(len, sizeof(struct sockaddr_in));
+	/* What is not there says so. */
+	EQUAL(fi_enable(n.ep), 0);
+	CHECK(n.ep->ops->tx_size_left(n.ep) > 0 && n.ep->ops->rx_size_left(n.ep) > 0);
+	size_t count = 77;
+	EQUAL(fi_atomicvalid(n.ep, FI_UINT64, FI_SUM, &count), -FI_EOPNOTSUPP);
+	EQUAL(fi_fetch_atomicvalid(n.ep, FI_UINT64, FI_SUM, &count), -FI_EOPNOTSUPP);
+	EQUAL(fi_compare_atomicvalid(n.ep, FI_UINT64, FI_CSWAP, &count), -FI_EOPNOTSUPP);
+	uint64_t flags = FI_TRANSMIT;
+	EQUAL(fi_control(&n.ep->fid, FI_GETOPSFLAG, &flags), 0);
+	flags = FI_TRANSMIT | FI_COMPLETION;
+	EQUAL(fi_control(&n.ep->fid, FI_SETOPSFLAG, &flags), 0);
+	flags = FI_TRANSMIT;
+	EQUAL(fi_control(&n.ep->fid, FI_GETOPSFLAG, &flags), 0);
+	EQUAL(flags, FI_COMPLETION);
+	void *ops = NULL;
+	EQUAL(fi_open_ops(&n.domain->fid, "efa features", 0, &ops, NULL), -FI_ENOSYS);
+	struct fid_stx *stx;
+	EQUAL(fi_stx_context(n.domain, NULL, &stx, NULL), -FI_ENOSYS);
+	/* Not enough to be enabled. */
+	struct fid_ep *ep;
+	EQUAL(fi_endpoint(n.domain, n.info, &ep, NULL), 0);
+	EQUAL(fi_enable(ep), -FI_ENOAV);
+	EQUAL(fi_ep_bind(ep, &n.av->fid, 0), 0);
+	EQUAL(fi_enable(ep), -FI_ENOCQ);
+	EQUAL(fi_send(ep, room, 1, NULL, 0, NULL), -FI_EOPBADSTATE);
+	EQUAL(fi_recv(ep, room, 1, NULL, 0, NULL), -FI_EOPBADSTATE);
+	EQUAL(fi_getname(&ep->fid, room, &len), -FI_EOPBADSTATE);
+	EQUAL(fi_close(&ep->fid), 0);
+	/* Nobody there. */
+	EQUAL(fi_send(n.ep, room, 1, NULL, 12345, NULL), -FI_EINVAL);
+	EQUAL(fi_cancel(&n.ep->fid, room), -FI_ENOENT);
+	abi_close(&n);
+}
+
+static void teardown_order(void)
+{
+	struct want want = {.caps = FI_MSG, .wait = FI_WAIT_FD};
+	struct node n;
+	abi_open(&n, &want);
+	EQUAL(fi_close(&n.fabric->fid), -FI_EBUSY);
+	EQUAL(fi_close(&n.domain->fid), -FI_EBUSY);
+	EQUAL(fi_close(&n.av->fid), -FI_EBUSY);
+	EQUAL(fi_close(&n.cq->fid), -FI_EBUSY);
+	abi_close(&n);
+	/* Many endpoints from one info, on one vector and one queue. */
+	abi_open(&n, &want);
+	struct fid_ep *eps[8];
+	struct sockaddr_in names[8];
+	for (int i = 0; i < 8; i++) {
+		EQUAL(fi_endpoint(n.domain, n.info, &eps[i], NULL), 0);
+		EQUAL(fi_ep_bind(eps[i], &n.av->fid, 0), 0);
+		EQUAL(fi_ep_bind(eps[i], &n.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+		EQUAL(fi_enable(eps[i]), 0);
+		size_t len = sizeof(names[i]);
+		EQUAL(fi_getname(&eps[i]->fid, &names[i], &len), 0);
+		for (int j = 0; j < i; j++)
+			CHECK(names[i].sin_port != names[j].sin_port);
+	}
+	struct fi_cq_tagged_entry entry;
+	EQUAL(fi_cq_read(n.cq, &entry, 1), -FI_EAGAIN);
+	for (int i = 0; i < 8; i++)
+		EQUAL(fi_close(&eps[i]->fid), 0);
+	EQUAL(fi_cq_read(n.cq, &entry, 1), -FI_EAGAIN);
+	abi_close(&n);
+}
+
+int main(void)
+{
+	RUN(address_vectors);
+	RUN(event_queues);
+	RUN(queues_and_counters);
+	RUN(memory_regions);
+	RUN(options);
+	RUN(teardown_order);
+	printf("%d checks\n", abi_checks);
+	return 0;
+}
