@@ -221,12 +221,12 @@ impl<D: Copy> Tx<D> {
         self.queued > 0
     }
 
-    /// Whether a new packet of `nominal` bytes may go.
+    /// Whether a new packet of `nominal` bytes may go. What was refused goes first, so new packets
+    /// wait with it until the receiver is ready.
     fn may_send(&self, now: Time, nominal: u32, config: &Config) -> bool {
         self.queued == 0
             && self.ring.len() < usize::from(config.max_window_packets)
             && !self.next.is_after(self.limit)
-            && now >= self.rnr_until
             && self.budget_allows(now, nominal, config)
     }
 

@@ -103,6 +103,16 @@ fn the_window_is_the_smaller_of_both_ends() {
     let id = world.hosts[0].id.unwrap();
     // The peer's MPR limit does not take back what was allowed at first: 300 packets from the start.
     assert_eq!(world.hosts[0].pdcs.info(id).unwrap().outstanding, 299);
+    // Nor does a larger one lift ours.
+    let mut left = fixed(1 << 30, 1);
+    left.max_window_packets = 300;
+    let mut world = World::new(left, fixed(1 << 30, 2), Faults::default(), 3);
+    world.send(0, 0..1, 100);
+    world.settle(Span::millis(1));
+    world.faults.cut = true;
+    world.send(0, 1..1000, 100);
+    let id = world.hosts[0].id.unwrap();
+    assert_eq!(world.hosts[0].pdcs.info(id).unwrap().outstanding, 300);
     let mut world = World::new(fixed(1 << 30, 1), fixed(1 << 30, 2), Faults::default(), 3);
     world.faults.cut = true;
     world.send(0, 0..5000, 100);

@@ -230,9 +230,12 @@ fn round_trips_are_measured_without_the_peers_delay_and_by_karns_rule() {
     // No valid service time: no sample.
     sender.ack(Says { cack: 2, about: 2, service: 0, ..PLAIN });
     sender.ack(Says { cack: 3, about: 3, service: u16::MAX, ..PLAIN });
+    // Nor one that leaves nothing for the way.
+    sender.send(1);
+    sender.ack(Says { cack: 3, map: 0b1000, about: 7, service: 1000, ..PLAIN });
     // Nor with the echo of a retransmission that never was.
     sender.send(1);
-    sender.ack(Says { cack: 3, map: 0b1000, about: 7, retx: true, ..PLAIN });
+    sender.ack(Says { cack: 3, map: 0b10000, about: 8, retx: true, ..PLAIN });
     assert_eq!(samples(&sender), 2);
     // Sent twice: only an ACK that echoes RETX says which transmission it is about.
     for n in [4, 5] {
@@ -371,6 +374,25 @@ fn a_lost_tail_is_found_by_a_probe() {
     let counters = sender.pdcs.counters();
     assert_eq!((counters.retx_probe, counters.timeouts), (5, 0));
     assert_eq!((counters.tx_probes, counters.rx_probe_answers), (1, 1));
+}
+
+#[test]
+fn what_was_lost_on_a_path_goes_on_another_one() {
+    for seed in 0..50 {
+        let mut sender = Sender::new(fixed(1 << 20, seed));
+        let packet = |desc| TxPacket { desc, bytes: 1000, last: false, prompt: false };
+        let first = sender.pdcs.next_packet(sender.now, sender.id, &packet(1)).unwrap();
+        sender.wait(Span::micros(200));
+        let opaque = sender.probe().expect("a probe");
+        // The train goes on, on the same path.
+        let second = sender.pdcs.next_packet(sender.now, sender.id, &packet(2)).unwrap();
+        assert_eq!(first.path, second.path);
+        sender.now += Span::micros(20);
+        assert!(sender.ack(Says { probe: Some(opaque), ..PLAIN }));
+        let (again, desc) = sender.pdcs.poll_retransmit(sender.now, sender.id).unwrap();
+        assert_eq!(desc, 1);
+        assert_ne!(again.path, first.path);
+    }
 }
 
 #[test]

@@ -183,12 +183,12 @@ impl<D: Copy> Tx<D> {
         };
         let measurable = unambiguous && slot.fate == Fate::InFlight;
         let service = service_span(ack.state?.service_time)?;
-        measurable.then(|| now.since(slot.sent_at).saturating_sub(service)).map(at_least_one)
+        if measurable { round_trip(now.since(slot.sent_at), service) } else { None }
     }
 
     fn probe_sample(&self, now: Time, ack: &AckIn<'_>) -> Option<Span> {
         let service = service_span(ack.state?.service_time)?;
-        Some(at_least_one(now.since(self.probe_sent).saturating_sub(service)))
+        round_trip(now.since(self.probe_sent), service)
     }
 
     /// RFC 6298, section 2.
@@ -366,7 +366,8 @@ impl<D: Copy> Tx<D> {
     }
 }
 
-/// A sample of zero would read as no sample.
-const fn at_least_one(span: Span) -> Span {
-    if span.0 == 0 { Span(1) } else { span }
+/// A sample, unless the peer claims to have taken longer than it all took: its clock stood still while
+/// the packet waited, or it lies. A round trip of nothing would make every other one seem congested.
+fn round_trip(elapsed: Span, service: Span) -> Option<Span> {
+    (elapsed > service).then(|| elapsed.saturating_sub(service))
 }
