@@ -91,7 +91,7 @@ macro_rules! pds_view {
             /// PDS type, 5 bits (table 3-32).
             pds_type: u8 = |b| b[0] >> 3;
             /// next_hdr (table 3-16), 4 bits; in a control packet its kind (table 3-38).
-            next: u8 = |b| crate::pds::split(b[0], b[1]).1;
+            next: u8 = |b| (b[0] & 0x07) << 1 | b[1] >> 7;
             /// The prologue's 7 flag bits.
             flags: u8 = |b| b[1] & 0x7F;
             $($fields)*

@@ -56,12 +56,6 @@ pub(crate) fn prologue(kind: PdsType, next: u8, flags: &[(u8, bool)]) -> [u8; 2]
     word.to_be_bytes()
 }
 
-/// The five bits of the type, the four of next_hdr, the seven of the flags.
-#[inline]
-pub(crate) const fn split(b0: u8, b1: u8) -> (u8, u8, u8) {
-    (b0 >> 3, (b0 & 0x07) << 1 | b1 >> 7, b1 & 0x7F)
-}
-
 /// Refuses flags outside `allowed`.
 #[inline]
 pub(crate) const fn check_flags(flags: u8, allowed: u8) -> Result<(), ParseError> {
