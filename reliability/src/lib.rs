@@ -24,6 +24,25 @@
 //! travels in the return direction, with the same headers and a PSN space of its own that starts at
 //! the same number. Each end therefore has one sending half and one receiving half, and both ends run
 //! the same code.
+//!
+//! # Choices
+//!
+//! Where UE 1.0 leaves it open, or a process that shares its processor asks for something else than a
+//! network card:
+//!
+//! | Matter | Choice |
+//! |---|---|
+//! | Bytes in flight | The sender adds up the packets an ACK names; `rcvd_bytes` is sent for peers that count with it. |
+//! | Guaranteed responses | Until one is cleared, neither CACK_PSN passes its packet nor does a SACK bit show it: only the ACK that carries the response acknowledges it. A duplicate gets it again. |
+//! | Clear | Each request clears all before the oldest outstanding packet. With no request to carry it, a Clear Command follows a response after `ack_delay`, and is repeated while the window is shut. |
+//! | Coalescing | An ACK becomes due by trigger, AR, SYN, CE, duplicate, a hole that opens, or an AR packet's hole that closes; it leaves when the caller asks, once for all packets since. |
+//! | SACK window | The newest 64 packets that hold everything new; a wider range takes several ACKs, of which only the first is about a packet whose round trip may be measured. |
+//! | Probe answer | Complete if its bitmap shows as many packets as `ooo_count` says: then all older packets it does not show are lost; else only those among the 64. |
+//! | Timeout | One packet, the oldest, until the peer answers; a peer that is not running then costs one packet a timeout and loses no window. Losses are found by NACKs, `ooo_count` and probes. |
+//! | Receiver not ready | The NACK codes that mean a lack (04 to 0B) pause the sending half for 20 us, doubling to 10 ms, and count as a sign of life. |
+//! | Close Request | Takes no PSN: it may be repeated and nothing follows it. Close Command takes one, like a packet. |
+//! | SYN on control packets | Refused: only a data packet's SES header says which endpoint instance opens the context. |
+//! | Replay | The last eight contexts a peer closed are remembered by number and start PSN. |
 #![forbid(unsafe_code)]
 
 pub use squall_cc as cc;

@@ -455,3 +455,42 @@ fn a_busy_initiator_may_keep_its_target_waiting() {
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));
     assert_eq!((&world.hosts[0].failures, &world.hosts[1].failures), (&vec![], &vec![]));
 }
+
+#[test]
+fn closing_a_context_whose_target_is_gone_ends_soon() {
+    let mut world = world();
+    world.send(0, 0..3, 1000);
+    world.settle(Span::millis(5));
+    world.faults.cut = true;
+    let id = world.hosts[0].id.unwrap();
+    world.hosts[0].pdcs.close(world.now, id);
+    world.pump(0);
+    world.run(world.now + Span::secs(1));
+    assert_eq!(world.hosts[0].closed, 1);
+    assert_eq!(world.hosts[0].failures, []);
+}
+
+#[test]
+fn a_window_shut_by_responses_opens_although_clears_get_lost() {
+    let mut right = fixed(1 << 20, 2);
+    right.recv_window_packets = 128;
+    let mut left = fixed(1 << 20, 1);
+    left.max_window_packets = 128;
+    let mut world = World::new(left, right, Faults::default(), 3);
+    world.hosts[1].respond_each = Some(1);
+    let clear = |wire: &Wire| match wire {
+        Wire::Control(ControlPacket::Control(c)) => c.kind == ControlKind::ClearCommand,
+        _ => false,
+    };
+    world.faults.drop = Some(clear);
+    world.send(0, 0..300, 100);
+    world.run(world.now + Span::millis(100));
+    // 128 were answered; nothing tells the target to forget the answers, so it takes no more.
+    assert_eq!(world.hosts[1].got.len(), 128);
+    assert_eq!(world.hosts[0].fates.len(), 128);
+    world.faults.drop = None;
+    assert!(world.settle(Span::millis(50)));
+    assert_eq!(world.hosts[1].got.len(), 300);
+    assert_eq!(world.hosts[0].failures, []);
+    assert!(world.hosts[0].fates.values().all(|fate| matches!(fate, Fate::Responded(_))));
+}

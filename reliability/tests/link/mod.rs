@@ -44,6 +44,8 @@ pub(crate) struct Faults {
     pub(crate) refuse: f64,
     /// Everything vanishes.
     pub(crate) cut: bool,
+    /// What this says yes to vanishes.
+    pub(crate) drop: Option<fn(&Wire) -> bool>,
 }
 
 impl Default for Faults {
@@ -58,6 +60,7 @@ impl Default for Faults {
             black_hole: None,
             refuse: 0.0,
             cut: false,
+            drop: None,
         }
     }
 }
@@ -353,7 +356,7 @@ impl World {
             trace.push((from, packet));
         }
         let _ = path;
-        if self.faults.cut {
+        if self.faults.cut || self.faults.drop.is_some_and(|drop| drop(&packet)) {
             return;
         }
         let copies = 1 + u32::from(self.rng.chance(self.faults.duplicate));
