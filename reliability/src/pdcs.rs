@@ -362,6 +362,22 @@ mod tests {
     type Desc = [u64; 2];
 
     #[test]
+    fn a_start_psn_near_the_last_one_is_not_taken() {
+        let cc = crate::cc::SenderConfig::fixed(1);
+        let paths = crate::cc::PathsConfig::single(1).expect("one path");
+        let mut pdcs: Pdcs<Desc> = Pdcs::new(Config::new(4096, cc, paths, 1));
+        let slot = pdcs.vacancy().expect("room");
+        for offset in [0, 1, START_DISTANCE - 1] {
+            for last in [|psn: Psn, n| psn.plus(n), |psn: Psn, n| psn.minus(n)] {
+                let mut rng = pdcs.shared.rng.clone();
+                let (near, next) = (Psn(rng.next_u32()), Psn(rng.next_u32()));
+                pdcs.entries[0].last = last(near, offset);
+                assert_eq!(pdcs.start_psn(slot), next);
+            }
+        }
+    }
+
+    #[test]
     fn an_idle_context_takes_at_most_512_bytes() {
         let context = size_of::<Pdc<Desc>>();
         // The allocator's header, its place in the table, its timer, its key among the accepted ones

@@ -391,6 +391,35 @@ fn a_response_is_repeated_until_it_is_cleared() {
 }
 
 #[test]
+fn a_target_with_unacknowledged_data_does_not_let_go() {
+    let mut receiver = Receiver::new();
+    let RxVerdict::Deliver { id, .. } = receiver.take(&request(1), 100, false) else {
+        panic!("not delivered")
+    };
+    let packet = squall_reliability::TxPacket { desc: 1, bytes: 100, last: true, prompt: true };
+    let grant = receiver.pdcs.next_packet(receiver.now, id, &packet).unwrap();
+    assert_eq!((grant.psn, grant.pds.dest), (Psn(START), Dest::Pdc(40)));
+    assert!(!receiver.control(ControlKind::CloseCommand, START + 2, 0, 0));
+    let ack = Ack {
+        next: NextHeader::None,
+        ce: false,
+        retx: false,
+        probe: false,
+        request: AckRequest::None,
+        ack_psn_offset: 0,
+        cack_psn: Psn(START),
+        spdcid: 40,
+        dpdcid: 1,
+        ext: squall_reliability::wire::AckExt::None,
+    };
+    assert!(receiver.pdcs.rx_ack(receiver.now, PEER, &ack, None));
+    receiver.all();
+    assert!(receiver.control(ControlKind::CloseCommand, START + 2, 0, 0));
+    assert_eq!(cack(&receiver.acks()[0]), 2);
+    assert!(receiver.pdcs.is_empty());
+}
+
+#[test]
 fn an_ack_request_names_what_is_missing() {
     let mut receiver = Receiver::new();
     receiver.take_all([1], 100);

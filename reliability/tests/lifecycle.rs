@@ -450,6 +450,8 @@ fn a_busy_initiator_may_keep_its_target_waiting() {
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (0, 0));
     world.send(0, 3..6, 1000);
     assert!(world.settle(Span::millis(5)));
+    // It went on where it was, and was not moved to another context.
+    assert_eq!(world.hosts[0].pdcs.counters().opened, 1);
     world.hosts[0].pdcs.set_busy(world.now, id, false);
     world.run(world.now + Span::secs(3));
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));
@@ -493,4 +495,22 @@ fn a_window_shut_by_responses_opens_although_clears_get_lost() {
     assert_eq!(world.hosts[1].got.len(), 300);
     assert_eq!(world.hosts[0].failures, []);
     assert!(world.hosts[0].fates.values().all(|fate| matches!(fate, Fate::Responded(_))));
+}
+
+#[test]
+fn acknowledgements_leave_a_path_that_loses_them() {
+    for seed in 0..10 {
+        let config = |seed| {
+            let mut config = fixed(1 << 20, seed);
+            config.loss.probe = false;
+            config
+        };
+        let mut world = World::new(config(seed), config(!seed), Faults::default(), 3);
+        world.send(0, 0..3, 1000);
+        world.settle(Span::millis(5));
+        world.faults.control_black_hole = Some(world.last_control_path[1]);
+        world.send(0, 3..6, 1000);
+        assert!(world.settle(Span::secs(1)), "seed {seed}");
+        assert!((0..6).all(|n| world.hosts[1].got[&n] == 1));
+    }
 }

@@ -173,6 +173,18 @@ fn the_window_limits_bytes_and_acknowledgements_open_it() {
 }
 
 #[test]
+fn readiness_that_was_ignored_is_told_again() {
+    let mut sender = Sender::new(fixed(10 * NOMINAL, 1));
+    sender.send(10);
+    assert_eq!(sender.try_send(4096), Err(Blocked::Wait));
+    for n in 1..4 {
+        assert!(sender.ack(Says { cack: n, about: n, ..PLAIN }));
+        assert!(sender.ready());
+        assert!(!sender.ready());
+    }
+}
+
+#[test]
 fn one_packet_may_always_go() {
     let mut sender = Sender::new(fixed(1, 1));
     sender.send(1);

@@ -40,6 +40,8 @@ pub(crate) struct Faults {
     pub(crate) jitter: Span,
     /// Data packets on this path vanish.
     pub(crate) black_hole: Option<u16>,
+    /// Packets without data on this path vanish.
+    pub(crate) control_black_hole: Option<u16>,
     /// Probability that the engine refuses a packet it could take.
     pub(crate) refuse: f64,
     /// Everything vanishes.
@@ -58,6 +60,7 @@ impl Default for Faults {
             delay: Span::micros(10),
             jitter: Span::ZERO,
             black_hole: None,
+            control_black_hole: None,
             refuse: 0.0,
             cut: false,
             drop: None,
@@ -154,6 +157,8 @@ pub(crate) struct World {
     pub(crate) strict: bool,
     /// The path of the newest data packet.
     pub(crate) last_path: u16,
+    /// The path of each end's newest packet without data.
+    pub(crate) last_control_path: [u16; 2],
     /// What was sent, if anybody wants to know.
     pub(crate) trace: Option<Vec<(usize, Wire)>>,
 }
@@ -172,6 +177,7 @@ impl World {
             order: 0,
             strict: true,
             last_path: 0,
+            last_control_path: [0; 2],
             trace: None,
         }
     }
@@ -355,7 +361,12 @@ impl World {
         if let Some(trace) = &mut self.trace {
             trace.push((from, packet));
         }
-        let _ = path;
+        if let Wire::Control(_) = packet {
+            self.last_control_path[from] = path;
+            if self.faults.control_black_hole == Some(path) {
+                return;
+            }
+        }
         if self.faults.cut || self.faults.drop.is_some_and(|drop| drop(&packet)) {
             return;
         }
