@@ -176,6 +176,12 @@ impl Engine {
         self.peers[peer.0 as usize].addr
     }
 
+    /// Whether a peer was ever heard of.
+    #[must_use]
+    pub fn has_answered(&self, peer: PeerId) -> bool {
+        self.peers.get(peer.0 as usize).is_some_and(|peer| peer.last_heard > Time::ZERO)
+    }
+
     /// The last thing the network said about a peer's reachability.
     #[must_use]
     pub fn peer_trouble(&self, peer: PeerId) -> Option<Trouble> {

@@ -224,10 +224,13 @@ impl Core {
                 }
             }
             busy = true;
-            self.last_flush = now;
             if !self.send(now) {
                 break;
             }
+        }
+        if busy {
+            // Sending takes about as long as a burst may last, so it counts from the end.
+            self.last_flush = clock::now();
         }
         busy
     }

@@ -11,7 +11,7 @@ use super::{Endpoint, Inner};
 use crate::clock;
 use crate::errno::{Errno, Result};
 use crate::flags::{self, ADDR_UNSPEC};
-use crate::info::limits;
+use crate::info::{self, limits};
 use crate::mr::UserMemory;
 
 /// A send of any kind.
@@ -128,6 +128,10 @@ fn level(flags: u64) -> Level {
     if flags & flags::MATCH_COMPLETE != 0 { Level::Delivery } else { Level::Transmit }
 }
 
+/// Completion levels that a copy does not reach: fi_endpoint(3).
+const WAITS_FOR_PEER: u64 =
+    flags::TRANSMIT_COMPLETE | flags::DELIVERY_COMPLETE | flags::MATCH_COMPLETE;
+
 /// What success leaves behind.
 #[inline]
 pub(super) fn notify(shows: bool) -> Notify {
@@ -173,6 +177,17 @@ impl Endpoint {
         let mut inner = self.enter()?;
         let notify = notify(inner.bindings.tx.shows(send.flags));
         let (core, peer) = inner.peer(send.to)?;
+        if len <= info::inject_size()
+            && send.flags & WAITS_FOR_PEER == 0
+            && core.engine.has_answered(peer)
+        {
+            // A short message to a peer that lives is copied and complete, as it is with a stream
+            // socket; so nobody waits for an acknowledgement. The first message to a peer is not, so
+            // that its sender learns when there is nobody.
+            drop(inner);
+            // SAFETY: the caller's promise.
+            return unsafe { self.inject(send, true) };
+        }
         let now = clock::now();
         let op = SendOp {
             peer,
