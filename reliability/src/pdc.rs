@@ -372,6 +372,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn stale(&self, now: Time, config: &Config) -> bool {
         self.initiator
             && self.phase == Phase::Open
+            && !self.busy
             && self.connected()
             && self.tx.is_empty()
             && self.used_at + config.idle_close <= now

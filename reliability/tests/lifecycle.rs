@@ -312,6 +312,10 @@ fn a_busy_context_is_not_idle() {
     world.hosts[0].pdcs.set_busy(world.now, id, true);
     world.run(world.now + Span::secs(100));
     assert_eq!(world.hosts[0].closed, 0);
+    // What it waits for belongs to it, and so does what follows.
+    world.send(0, 10..20, 1000);
+    assert!(world.settle(Span::millis(5)));
+    assert_eq!(world.hosts[0].pdcs.counters().opened, 1);
     world.hosts[0].pdcs.set_busy(world.now, id, false);
     world.run(world.now + Span::secs(31));
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));

@@ -247,6 +247,7 @@ fn round_trips_are_measured_without_the_peers_delay_and_by_karns_rule() {
     sender.ack(Says { cack: 3, map: 0b1000, about: 7, service: 1000, ..PLAIN });
     // Nor with the echo of a retransmission that never was.
     sender.send(1);
+    sender.now += Span::micros(5);
     sender.ack(Says { cack: 3, map: 0b10000, about: 8, retx: true, ..PLAIN });
     assert_eq!(samples(&sender), 2);
     // Sent twice: only an ACK that echoes RETX says which transmission it is about.
