@@ -26,6 +26,9 @@ const RX_BUDGET: usize = 64;
 const TX_BATCHES: usize = 4;
 /// Operations that may wait for company before they are sent.
 const MOST_DEFERRED: u32 = 32;
+/// Turns in a row that find nothing before the processor is offered to others: with more processes
+/// than processors, the one that is polled for may be waiting for it.
+const PATIENCE: u64 = 64;
 /// Payload that may wait.
 const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
 /// An operation this soon after the last transmission is one of a burst, and waits for company. The
@@ -59,6 +62,7 @@ pub(super) struct Core {
     closing_since: Option<Time>,
     turns: u64,
     idle_turns: u64,
+    idle_streak: u64,
     stand_ins: u64,
     crc_errors: u64,
 }
@@ -94,6 +98,7 @@ impl Core {
             closing_since: None,
             turns: 0,
             idle_turns: 0,
+            idle_streak: 0,
             stand_ins: 0,
             crc_errors: 0,
         }
@@ -130,7 +135,15 @@ impl Core {
         }
         busy |= self.flush(now);
         busy |= self.complete(ep, bindings);
-        self.idle_turns += u64::from(!busy);
+        if busy {
+            self.idle_streak = 0;
+        } else {
+            self.idle_turns += 1;
+            self.idle_streak += 1;
+            if self.idle_streak % PATIENCE == 0 {
+                std::thread::yield_now();
+            }
+        }
         busy
     }
 
