@@ -19,20 +19,27 @@ use squall_engine::base::Span;
 
 use crate::ep::Endpoint;
 use crate::gate;
+use crate::object::PerProcess;
 use crate::param::params;
 use crate::progress;
 
 /// Turns in a row for one endpoint before the others are looked at.
 const TURNS: u32 = 64;
 
+#[derive(Default)]
 struct State {
     endpoints: Vec<Weak<Endpoint>>,
     thread: Option<JoinHandle<()>>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { endpoints: Vec::new(), thread: None });
-static CHANGED: Condvar = Condvar::new();
-static STOP: AtomicBool = AtomicBool::new(false);
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    stop: AtomicBool,
+}
+
+static SHARED: PerProcess<Shared> = PerProcess::new();
 
 /// How long an endpoint may be left alone; `None` when nobody attends.
 fn patience() -> Option<Span> {
@@ -49,31 +56,33 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
         );
         return;
     }
-    let mut state = STATE.lock();
+    let shared = SHARED.get();
+    let mut state = shared.state.lock();
     state.endpoints.push(Arc::downgrade(ep));
     if state.thread.is_none() {
-        STOP.store(false, Ordering::Release);
-        let body = move || crate::boundary::value((), || run(patience));
+        shared.stop.store(false, Ordering::Release);
+        let body = move || crate::boundary::value((), || shared.run(patience));
         match progress::spawn("squall-attend", body) {
             Ok(thread) => state.thread = Some(thread),
             Err(error) => log::warn!("no attendant thread: {error}"),
         }
     }
-    CHANGED.notify_one();
+    shared.changed.notify_one();
 }
 
 /// The endpoint closes.
 pub(crate) fn detach(ep: &Endpoint) {
-    STATE.lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
+    SHARED.get().state.lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
 /// The process ends: stops the thread and waits for it. A host that unloads us late may have ended it
 /// already; then there is nothing to wait for.
 pub(crate) fn stop() {
+    let shared = SHARED.get();
     let thread = {
-        let Some(mut state) = STATE.try_lock_for(Duration::from_millis(100)) else { return };
-        STOP.store(true, Ordering::Release);
-        CHANGED.notify_one();
+        let Some(mut state) = shared.state.try_lock_for(Duration::from_millis(100)) else { return };
+        shared.stop.store(true, Ordering::Release);
+        shared.changed.notify_one();
         state.endpoints.clear();
         state.thread.take()
     };
@@ -83,26 +92,28 @@ pub(crate) fn stop() {
     }
 }
 
-fn run(patience: Span) {
-    let mut endpoints = Vec::new();
-    loop {
-        {
-            endpoints.clear();
-            let mut state = STATE.lock();
-            if STOP.load(Ordering::Acquire) {
-                return;
+impl Shared {
+    fn run(&self, patience: Span) {
+        let mut endpoints = Vec::new();
+        loop {
+            {
+                endpoints.clear();
+                let mut state = self.state.lock();
+                if self.stop.load(Ordering::Acquire) {
+                    return;
+                }
+                if state.endpoints.is_empty() {
+                    self.changed.wait(&mut state);
+                } else {
+                    self.changed.wait_for(&mut state, Duration::from_nanos(patience.0));
+                }
+                endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
             }
-            if state.endpoints.is_empty() {
-                CHANGED.wait(&mut state);
-            } else {
-                CHANGED.wait_for(&mut state, Duration::from_nanos(patience.0));
+            // Who made no progress since the last round is alone; it stays so until it does.
+            let mut alone: Vec<&Arc<Endpoint>> = endpoints.iter().filter(|ep| ep.alone()).collect();
+            while !alone.is_empty() && !self.stop.load(Ordering::Acquire) {
+                alone.retain(|ep| (0..TURNS).all(|_| ep.attend()));
             }
-            endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
-        }
-        // Who made no progress since the last round is alone; it stays so until it does.
-        let mut alone: Vec<&Arc<Endpoint>> = endpoints.iter().filter(|ep| ep.alone()).collect();
-        while !alone.is_empty() && !STOP.load(Ordering::Acquire) {
-            alone.retain(|ep| (0..TURNS).all(|_| ep.attend()));
         }
     }
 }

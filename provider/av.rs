@@ -6,7 +6,7 @@
 
 use core::cmp::Reverse;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::eq::{Eq, Failure};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, av_type, class};
-use crate::object::{self, Cell, Hold, Object, Table};
+use crate::object::{self, Cell, Hold, Object, Table, Users};
 
 /// An address and how often it was inserted.
 #[derive(Clone, Copy)]
@@ -97,7 +97,7 @@ impl Addresses {
 #[repr(C)]
 pub(crate) struct Av {
     fid: Cell<ffi::fid_av>,
-    users: AtomicUsize,
+    users: Users,
     domain: Hold<Domain>,
     addresses: RwLock<Addresses>,
     /// Changes with every removal: what was cached before is void.
@@ -116,7 +116,7 @@ unsafe impl Sync for Av {}
 unsafe impl Object for Av {
     type Fid = ffi::fid_av;
     const CLASS: usize = class::AV;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -186,7 +186,7 @@ pub(crate) unsafe extern "C" fn open(
                 fid: object::fid(class::AV, context, &FI_OPS.0),
                 ops: object::table(&OPS),
             }),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             domain: Hold::new(domain),
             addresses: RwLock::new(addresses),
             generation: AtomicU64::new(0),

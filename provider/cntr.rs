@@ -1,7 +1,7 @@
 //! Counters: how many operations of an endpoint succeeded, and how many failed.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::object::{self, Cell, Hold, Object, Table};
+use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::wait::{self, Waiter, Wanted};
 
 /// `struct fid_cntr` and what is behind it.
 #[repr(C)]
 pub(crate) struct Cntr {
     fid: Cell<ffi::fid_cntr>,
-    users: AtomicUsize,
+    users: Users,
     domain: Hold<Domain>,
     value: AtomicU64,
     errors: AtomicU64,
@@ -40,7 +40,7 @@ unsafe impl Sync for Cntr {}
 unsafe impl Object for Cntr {
     type Fid = ffi::fid_cntr;
     const CLASS: usize = class::CNTR;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn open(
                 fid: object::fid(class::CNTR, context, &FI_OPS.0),
                 ops: object::table(&OPS),
             }),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             domain: Hold::new(domain),
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),

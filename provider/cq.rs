@@ -8,7 +8,6 @@ mod entry;
 mod read;
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::os::fd::RawFd;
@@ -24,7 +23,7 @@ use crate::fault;
 use crate::ffi;
 use crate::flags::class;
 use crate::gate::Gate;
-use crate::object::{self, Cell, Hold, Object, Table};
+use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::wait::{self, Waiter, Wanted};
 pub(crate) use entry::{Entry, Failure, Format};
 
@@ -50,7 +49,7 @@ struct State {
 #[repr(C)]
 pub(crate) struct Cq {
     fid: Cell<ffi::fid_cq>,
-    users: AtomicUsize,
+    users: Users,
     domain: Hold<Domain>,
     format: Format,
     waiter: Option<Waiter>,
@@ -70,7 +69,7 @@ unsafe impl Sync for Cq {}
 unsafe impl Object for Cq {
     type Fid = ffi::fid_cq;
     const CLASS: usize = class::CQ;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -112,7 +111,7 @@ pub(crate) unsafe extern "C" fn open(
                 fid: object::fid(class::CQ, context, &FI_OPS.0),
                 ops: object::table(&OPS),
             }),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             format: Format::from_attr(attr.format)?,
             waiter: Wanted::from_attr(attr.wait_obj)?.open()?,
             wanted: attr.wait_obj,

@@ -1,7 +1,6 @@
 //! The domain: one interface, its memory regions, and the progress model of what is opened on it.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,14 +17,14 @@ use crate::gate::Gate;
 use crate::info;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
-use crate::object::{self, Cell, Hold, Object, Process, Table};
+use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::progress::Progress;
 
 /// `struct fid_domain` and what is behind it.
 #[repr(C)]
 pub(crate) struct Domain {
     fid: Cell<ffi::fid_domain>,
-    users: AtomicUsize,
+    users: Users,
     fabric: Hold<Fabric>,
     nic: Nic,
     locks: bool,
@@ -45,7 +44,7 @@ unsafe impl Sync for Domain {}
 unsafe impl Object for Domain {
     type Fid = ffi::fid_domain;
     const CLASS: usize = class::DOMAIN;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -102,7 +101,7 @@ pub(crate) unsafe fn open(
             ops: object::table(&OPS),
             mr: object::table(&mr::OPS),
         }),
-        users: AtomicUsize::new(0),
+        users: Users::default(),
         fabric: Hold::new(fabric),
         locks: !matches!(chosen.threading, threading::DOMAIN | threading::COMPLETION) || automatic,
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
@@ -177,11 +176,13 @@ impl Domain {
 unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
     boundary::status(|| {
         // SAFETY: libfabric passes the object being closed.
-        let domain: Arc<Domain> = unsafe { object::retire(fid)? };
-        if let Some(progress) = &domain.progress
-            && domain.process.is_current()
-        {
-            progress.stop();
+        let domain: Option<Arc<Domain>> = unsafe { object::retire(fid)? };
+        if let Some(domain) = domain {
+            if let Some(progress) = domain.progress() {
+                progress.stop();
+            }
+            // A thread of ours may keep a closed endpoint, hence the domain, a little longer.
+            domain.fabric.release();
         }
         Ok(())
     })

@@ -14,7 +14,7 @@ mod setup;
 mod tagged;
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::gate::{Gate, Inside};
 use crate::info;
-use crate::object::{self, Cell, Hold, Object, Process, Table};
+use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
 #[repr(C)]
 pub(crate) struct Endpoint {
     fid: Cell<ffi::fid_ep>,
-    users: AtomicUsize,
+    users: Users,
     domain: Hold<Domain>,
     settings: Settings,
     inner: Gate<Inner>,
@@ -81,7 +81,7 @@ unsafe impl Sync for Endpoint {}
 unsafe impl Object for Endpoint {
     type Fid = ffi::fid_ep;
     const CLASS: usize = class::EP;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn open(
                 atomic: object::table(&atomic::OPS),
                 collective: core::ptr::null_mut(),
             }),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             settings: Settings {
                 source,
                 directed: caps & flags::DIRECTED_RECV != 0,
@@ -171,8 +171,10 @@ pub(crate) unsafe extern "C" fn open2(
 unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
     boundary::status(|| {
         // SAFETY: libfabric passes the object being closed.
-        let ep: Arc<Endpoint> = unsafe { object::retire(fid)? };
-        ep.shut();
+        let ep: Option<Arc<Endpoint>> = unsafe { object::retire(fid)? };
+        if let Some(ep) = ep {
+            ep.shut();
+        }
         Ok(())
     })
 }
@@ -248,11 +250,9 @@ impl Endpoint {
         if let Some(progress) = self.domain.progress() {
             progress.detach(self);
         }
-        let sockets = if self.process.is_current() { self.sockets() } else { Vec::new() };
-        if self.process.is_current() {
-            self.linger();
-            self.report();
-        }
+        let sockets = self.sockets();
+        self.linger();
+        self.report();
         let mut inner = self.inner.enter();
         let Inner { bindings, core } = &mut *inner;
         *core = None;

@@ -1,7 +1,6 @@
 //! Event queues: control events (address insertion done) and what the application writes itself.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::object::{self, Cell, Hold, Object, Table};
+use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::wait::{self, Waiter, Wanted};
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
@@ -44,7 +43,7 @@ struct State {
 #[repr(C)]
 pub(crate) struct Eq {
     fid: Cell<ffi::fid_eq>,
-    users: AtomicUsize,
+    users: Users,
     _fabric: Hold<Fabric>,
     waiter: Option<Waiter>,
     wanted: ffi::fi_wait_obj,
@@ -62,7 +61,7 @@ unsafe impl Sync for Eq {}
 unsafe impl Object for Eq {
     type Fid = ffi::fid_eq;
     const CLASS: usize = class::EQ;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -100,7 +99,7 @@ pub(crate) unsafe extern "C" fn open(
                 fid: object::fid(class::EQ, context, &FI_OPS.0),
                 ops: object::table(&OPS),
             }),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             _fabric: Hold::new(fabric),
             waiter: Wanted::from_attr(wanted)?.open()?,
             wanted,

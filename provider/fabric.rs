@@ -1,7 +1,6 @@
 //! The fabric: an IP network. Opens domains and event queues.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 use crate::boundary;
@@ -10,14 +9,14 @@ use crate::eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::object::{self, Cell, Object, Table};
+use crate::object::{self, Cell, Object, Table, Users};
 use crate::wait;
 
 /// `struct fid_fabric` and what is behind it.
 #[repr(C)]
 pub(crate) struct Fabric {
     fid: Cell<ffi::fid_fabric>,
-    users: AtomicUsize,
+    users: Users,
     name: String,
 }
 
@@ -31,7 +30,7 @@ unsafe impl Sync for Fabric {}
 unsafe impl Object for Fabric {
     type Fid = ffi::fid_fabric;
     const CLASS: usize = class::FABRIC;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -90,7 +89,7 @@ pub(crate) unsafe extern "C" fn open(
                 ops: object::table(&OPS),
                 api_version: version,
             }),
-            users: AtomicUsize::new(0),
+            users: Users::default(),
             name,
         });
         // SAFETY: checked for NULL.

@@ -1,7 +1,6 @@
 //! Memory regions: what peers may read and write by key.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::gate::Gate;
 use crate::info::limits;
-use crate::object::{self, Cell, Hold, Object, Table};
+use crate::object::{self, Cell, Hold, Object, Table, Users};
 
 /// What a key stands for.
 #[derive(Clone, Debug)]
@@ -139,7 +138,7 @@ fn pointer(address: u64) -> usize {
 #[repr(C)]
 pub(crate) struct Mr {
     fid: Cell<ffi::fid_mr>,
-    users: AtomicUsize,
+    users: Users,
     domain: Hold<Domain>,
     /// The key under which peers find it; `None` for a region that only we use.
     remote_key: Option<u64>,
@@ -154,7 +153,7 @@ unsafe impl Sync for Mr {}
 unsafe impl Object for Mr {
     type Fid = ffi::fid_mr;
     const CLASS: usize = class::MR;
-    fn users(&self) -> &AtomicUsize {
+    fn users(&self) -> &Users {
         &self.users
     }
 }
@@ -235,7 +234,7 @@ unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi
             mem_desc: core::ptr::null_mut(),
             key: remote_key.unwrap_or(request.key),
         }),
-        users: AtomicUsize::new(0),
+        users: Users::default(),
         domain: Hold::new(domain),
         remote_key,
     });

@@ -7,7 +7,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 use crate::domain::Domain;
@@ -27,7 +27,7 @@ pub(crate) unsafe trait Object: Sized {
     /// `fid::fclass`.
     const CLASS: usize;
     /// How many objects hold this one.
-    fn users(&self) -> &AtomicUsize;
+    fn users(&self) -> &Users;
 }
 
 /// The `struct fid` of a new object.
@@ -86,21 +86,39 @@ pub(crate) unsafe fn share<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
     }
 }
 
-/// Takes the application's reference back: fi_close.
+/// How many objects hold one, and which process opened it.
+pub(crate) struct Users {
+    count: AtomicUsize,
+    process: Process,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Self { count: AtomicUsize::new(0), process: Process::current() }
+    }
+}
+
+/// Takes the application's reference back: fi_close. `None` when a forked child closes what its parent
+/// opened: it shares that with the parent, down to locks that a thread of the parent may have held, so
+/// nothing of it is touched.
 ///
 /// # Safety
 /// As [`get`]; the application does not use the pointer afterwards.
 ///
 /// # Errors
 /// `FI_EBUSY` when other objects use this one.
-pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
+pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>>> {
     // SAFETY: the caller's promise.
     let object: &T = unsafe { get(ptr)? };
-    if object.users().load(Ordering::Acquire) != 0 {
+    let users = object.users();
+    if !users.process.is_current() {
+        return Ok(None);
+    }
+    if users.count.load(Ordering::Acquire) != 0 {
         return Err(Errno::BUSY);
     }
     // SAFETY: made by `publish`; the reference is given up here once.
-    Ok(unsafe { Arc::from_raw(core::ptr::from_ref(object)) })
+    Ok(Some(unsafe { Arc::from_raw(core::ptr::from_ref(object)) }))
 }
 
 /// A counted use of another object.
@@ -108,14 +126,14 @@ pub(crate) struct Hold<T: Object>(Arc<T>, AtomicBool);
 
 impl<T: Object> Hold<T> {
     pub(crate) fn new(object: Arc<T>) -> Self {
-        object.users().fetch_add(1, Ordering::AcqRel);
+        object.users().count.fetch_add(1, Ordering::AcqRel);
         Self(object, AtomicBool::new(false))
     }
 
     /// Ends the use now, although a thread of ours may keep the holder in memory a little longer.
     pub(crate) fn release(&self) {
         if !self.1.swap(true, Ordering::AcqRel) {
-            self.0.users().fetch_sub(1, Ordering::AcqRel);
+            self.0.users().count.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -176,11 +194,6 @@ extern "C" fn in_child() {
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The one that loaded us.
-    pub(crate) const fn of_load() -> Self {
-        Self(0)
-    }
-
     /// This one.
     pub(crate) fn current() -> Self {
         AT_FORK.call_once(|| {
@@ -202,6 +215,38 @@ impl Process {
     #[inline]
     pub(crate) fn check(self) -> Result<()> {
         if self.is_current() { Ok(()) } else { Err(Errno::NODEV) }
+    }
+}
+
+/// A value of the current process: a forked child starts with a fresh one, because the parent's may
+/// be locked by a thread that the child does not have. Values are never freed.
+pub(crate) struct PerProcess<T: 'static>(AtomicPtr<(Process, T)>);
+
+impl<T: Default + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// This process's value.
+    pub(crate) fn get(&self) -> &'static T {
+        let process = Process::current();
+        let found = self.0.load(Ordering::Acquire);
+        // SAFETY: NULL or leaked below, hence valid for ever.
+        if let Some((owner, value)) = unsafe { found.as_ref() }
+            && *owner == process
+        {
+            return value;
+        }
+        let fresh = Box::into_raw(Box::new((process, T::default())));
+        match self.0.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked.
+            Ok(_) => unsafe { &(*fresh).1 },
+            Err(_) => {
+                // SAFETY: another thread was faster, so nobody else has seen this one.
+                drop(unsafe { Box::from_raw(fresh) });
+                self.get()
+            }
+        }
     }
 }
 

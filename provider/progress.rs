@@ -12,6 +12,7 @@ use squall_engine::base::Time;
 use crate::clock;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
+use crate::object::PerProcess;
 use crate::param::params;
 use crate::wait::Waiter;
 
@@ -34,7 +35,7 @@ pub(crate) struct Progress {
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Threads that run, for `cleanup`.
-static RUNNING: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+static RUNNING: PerProcess<Mutex<Vec<Arc<Shared>>>> = PerProcess::new();
 
 impl Progress {
     /// Starts a thread.
@@ -55,7 +56,7 @@ impl Progress {
             crate::boundary::value((), || of_thread.run());
         })
         .map_err(Errno::from)?;
-        RUNNING.lock().push(Arc::clone(&shared));
+        RUNNING.get().lock().push(Arc::clone(&shared));
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -93,13 +94,13 @@ impl Progress {
             // A panic inside was logged by the boundary.
             let _ = thread.join();
         }
-        RUNNING.lock().retain(|other| !Arc::ptr_eq(other, &self.shared));
+        RUNNING.get().lock().retain(|other| !Arc::ptr_eq(other, &self.shared));
     }
 }
 
 /// The process ends: tells every thread to stop, without waiting (it may be gone already).
 pub(crate) fn stop_all() {
-    for shared in RUNNING.lock().drain(..) {
+    for shared in RUNNING.get().lock().drain(..) {
         shared.stop.store(true, Ordering::Release);
         shared.waiter.signal();
     }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use squall_engine::reliability::{self, PdcInfo};
 
 use crate::ep::Endpoint;
+use crate::object::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
 
 /// What an endpoint counted.
@@ -231,21 +232,21 @@ fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
 }
 
 /// Enabled endpoints of this process.
-static OPEN: Mutex<Vec<Weak<Endpoint>>> = Mutex::new(Vec::new());
+static OPEN: PerProcess<Mutex<Vec<Weak<Endpoint>>>> = PerProcess::new();
 
 /// An endpoint was enabled.
 pub(crate) fn remember(ep: &Arc<Endpoint>) {
-    OPEN.lock().push(Arc::downgrade(ep));
+    OPEN.get().lock().push(Arc::downgrade(ep));
 }
 
 /// An endpoint closes.
 pub(crate) fn forget(ep: &Endpoint) {
-    OPEN.lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
+    OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
 /// The process ends: reports endpoints that nobody closed.
 pub(crate) fn report_open() {
-    let open: Vec<Weak<Endpoint>> = core::mem::take(&mut *OPEN.lock());
+    let open: Vec<Weak<Endpoint>> = core::mem::take(&mut *OPEN.get().lock());
     for ep in open.iter().filter_map(Weak::upgrade) {
         ep.report();
     }
