@@ -12,6 +12,8 @@ pub(crate) type Result<T> = core::result::Result<T, Errno>;
 
 macro_rules! errnos {
     ($($name:ident = $ffi:ident;)*) => {
+        // libfabric's numbers are small and positive.
+        #[allow(clippy::cast_possible_wrap)]
         impl Errno {
             $(
                 #[doc = concat!("`", stringify!($ffi), "`.")]

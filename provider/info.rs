@@ -178,6 +178,3 @@ pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
         domain_name,
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -260,7 +260,7 @@ mod tests {
     fn patterns_expand() {
         let pid = std::process::id();
         assert_eq!(expand("a.%p.%e.%%.%x", 3), format!("a.{pid}.3.%.%x"));
-        assert!(expand("%h", 0).len() > 0 && !expand("%h", 0).contains('%'));
+        assert!(!expand("%h", 0).is_empty() && !expand("%h", 0).contains('%'));
         assert_eq!(expand("tail%", 1), "tail%");
     }
 

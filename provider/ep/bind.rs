@@ -141,8 +141,8 @@ pub(super) unsafe extern "C" fn bind(
         // SAFETY: the class was read from the object itself.
         unsafe {
             match class {
-                class::CQ => queue(bindings, object::share(other)?, flags)?,
-                class::CNTR => counter(bindings, object::share(other)?, flags)?,
+                class::CQ => queue(bindings, &object::share(other)?, flags)?,
+                class::CNTR => counter(bindings, &object::share(other)?, flags)?,
                 class::AV => bindings.av = Some(Hold::new(object::share(other)?)),
                 class::EQ => bindings.eq = Some(Hold::new(object::share(other)?)),
                 _ => return Err(Errno::NOSYS),
@@ -156,7 +156,7 @@ pub(super) unsafe extern "C" fn bind(
     })
 }
 
-fn queue(bindings: &mut Bindings, cq: Arc<Cq>, flags: u64) -> Result<()> {
+fn queue(bindings: &mut Bindings, cq: &Arc<Cq>, flags: u64) -> Result<()> {
     let known = flags::TRANSMIT | flags::RECV | flags::SELECTIVE_COMPLETION;
     if flags & !known != 0 || flags & (flags::TRANSMIT | flags::RECV) == 0 {
         return Err(Errno::BADFLAGS);
@@ -168,13 +168,13 @@ fn queue(bindings: &mut Bindings, cq: Arc<Cq>, flags: u64) -> Result<()> {
             if queue.cq.is_some() {
                 return Err(Errno::INVAL);
             }
-            *queue = Queue { cq: Some(Hold::new(Arc::clone(&cq))), selective };
+            *queue = Queue { cq: Some(Hold::new(Arc::clone(cq))), selective };
         }
     }
     Ok(())
 }
 
-fn counter(bindings: &mut Bindings, cntr: Arc<Cntr>, flags: u64) -> Result<()> {
+fn counter(bindings: &mut Bindings, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
     if flags & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0 {
         log::info!("counting remote operations needs FI_RMA_EVENT, which is not offered");
         return Err(Errno::NOSYS);
@@ -191,7 +191,7 @@ fn counter(bindings: &mut Bindings, cntr: Arc<Cntr>, flags: u64) -> Result<()> {
     ];
     for (bit, slot) in each {
         if flags & bit != 0 {
-            *slot = Some(Hold::new(Arc::clone(&cntr)));
+            *slot = Some(Hold::new(Arc::clone(cntr)));
         }
     }
     Ok(())

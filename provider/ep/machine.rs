@@ -29,6 +29,8 @@ const MOST_DEFERRED: u32 = 32;
 /// Turns in a row that find nothing before the processor is offered to others: with more processes
 /// than processors, the one that is polled for may be waiting for it.
 const PATIENCE: u64 = 64;
+/// Turns after which timers are served even if packets keep coming.
+const TIMER_TURNS: u64 = 16;
 /// Payload that may wait.
 const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
 /// An operation this soon after the last transmission is one of a burst, and waits for company. The
@@ -65,6 +67,16 @@ pub(super) struct Core {
     idle_streak: u64,
     stand_ins: u64,
     crc_errors: u64,
+}
+
+/// What a look at the socket found.
+struct Received {
+    /// When the packets arrived, or when none was there.
+    now: Time,
+    /// Packets arrived.
+    busy: bool,
+    /// None is left.
+    drained: bool,
 }
 
 /// What [`super::setup`] opens.
@@ -126,10 +138,12 @@ impl Core {
 
     /// One turn: receive, time, transmit, complete. Whether anything happened.
     pub(super) fn turn(&mut self, ep: &Endpoint, bindings: &Bindings) -> bool {
-        let now = clock::now();
         self.turns += 1;
-        let mut busy = self.receive(now);
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+        let Received { now, mut busy, drained } = self.receive();
+        // What looks overdue may be answered by packets that still wait in the socket; a stream of
+        // them does not put timers off for ever, though.
+        let timely = drained || self.turns % TIMER_TURNS == 0;
+        if timely && self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
             busy = true;
         }
@@ -140,7 +154,7 @@ impl Core {
         } else {
             self.idle_turns += 1;
             self.idle_streak += 1;
-            if self.idle_streak % PATIENCE == 0 {
+            if self.idle_streak.is_multiple_of(PATIENCE) {
                 std::thread::yield_now();
             }
         }
@@ -150,9 +164,8 @@ impl Core {
     /// A turn without the application: completions stay in the engine until it comes back. Whether
     /// packets had arrived.
     pub(super) fn stand_in(&mut self) -> bool {
-        let now = clock::now();
         self.stand_ins += 1;
-        let arrived = self.receive(now);
+        let Received { now, busy: arrived, .. } = self.receive();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
@@ -161,10 +174,15 @@ impl Core {
     }
 
     /// Hands what arrived to the engine.
-    fn receive(&mut self, now: Time) -> bool {
+    fn receive(&mut self) -> Received {
+        let now = clock::now();
         let Self { engine, port, regions, crc, dscp_trimmed, crc_errors, .. } = self;
         let mut memory = UserMemory(regions);
+        // Read when the first packet is here: the process may have slept since the turn began, and
+        // round trips would seem shorter than they were.
+        let mut arrived = None;
         let mut sink = |meta: &RxMeta, bytes: &[u8]| {
+            let at = *arrived.get_or_insert_with(clock::now);
             let trimmed = *dscp_trimmed == Some(meta.dscp);
             // A switch that trims cuts the trailer off with the payload.
             let packet = if *crc && !trimmed {
@@ -177,14 +195,18 @@ impl Core {
                 bytes
             };
             let what = squall_engine::RxMeta { ce: meta.ce(), trimmed };
-            engine.handle_packet(now, &mut memory, meta.src, what, packet);
+            engine.handle_packet(at, &mut memory, meta.src, what, packet);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
         self.port.take_errors(&mut self.errors);
         if !self.errors.is_empty() {
             self.learn();
         }
-        report.packets > 0
+        Received {
+            now: arrived.unwrap_or(now),
+            busy: report.packets > 0,
+            drained: report.empty,
+        }
     }
 
     /// Tells the engine what the network said about peers.

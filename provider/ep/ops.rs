@@ -182,8 +182,8 @@ impl Endpoint {
             && core.engine.has_answered(peer)
         {
             // A short message to a peer that lives is copied and complete, as it is with a stream
-            // socket; so nobody waits for an acknowledgement. The first message to a peer is not, so
-            // that its sender learns when there is nobody.
+            // socket; so nobody waits for an acknowledgement. One to a peer that has not answered yet
+            // waits for that (`may_copy`), so that its sender learns when there is nobody.
             drop(inner);
             // SAFETY: the caller's promise.
             return unsafe { self.inject(send, true) };
@@ -198,6 +198,7 @@ impl Endpoint {
             context: context_of(send.context),
             notify,
             level: level(send.flags),
+            may_copy: send.flags & WAITS_FOR_PEER == 0,
         };
         match core.engine.send(now, op) {
             Ok(()) => {

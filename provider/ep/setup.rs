@@ -24,6 +24,11 @@ const LARGEST_AUTO: usize = 16_376;
 /// Smallest packet that leaves room for headers and an injected message.
 const SMALLEST: usize = 576;
 
+/// From this size on, fewer packets than two would be acknowledged at a time by default.
+const BIG_PACKET: u32 = 8 << 10;
+/// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
+const MAX_ACK_TRIGGER: u32 = 32 << 10;
+
 /// Random bits from the system.
 fn entropy() -> u64 {
     let mut bits = 0u64;
@@ -205,6 +210,7 @@ fn contexts(
             out_of_order: matches!(params.loss, Loss::All | Loss::Order),
             probe: matches!(params.loss, Loss::All | Loss::Probe),
         },
+        ack_trigger: if max_packet >= BIG_PACKET { MAX_ACK_TRIGGER } else { defaults.ack_trigger },
         trim_enabled: params.trimming,
         train_packets: u16::try_from(params.train).unwrap_or(defaults.train_packets),
         ..defaults

@@ -505,3 +505,56 @@ pub(crate) fn queue_size() -> usize {
 pub(crate) fn buffered() -> usize {
     usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking(caps: u64) -> Wishes {
+        Wishes { caps, ..Wishes::default() }
+    }
+
+    #[test]
+    fn capabilities_are_completed_but_not_invented() {
+        assert_eq!(asking(0).granted(), limits::CAPS);
+        let tagged = asking(flags::TAGGED).granted();
+        assert_eq!(tagged & limits::PRIMARY, flags::TAGGED);
+        assert_eq!(tagged & limits::TWO_SIDED, limits::TWO_SIDED);
+        assert_eq!(tagged & limits::REACH, limits::REACH);
+        assert_eq!(tagged & flags::DIRECTED_RECV, 0);
+        let send_only = asking(flags::MSG | flags::SEND).granted();
+        assert_eq!(send_only & (flags::RECV | flags::SOURCE), 0);
+        let rma = asking(flags::RMA | flags::WRITE).granted();
+        assert_eq!(rma & limits::ONE_SIDED, flags::WRITE);
+    }
+
+    #[test]
+    fn sides_are_subsets_of_the_whole() {
+        let wishes = asking(0);
+        let caps = wishes.granted();
+        assert_eq!(wishes.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
+        assert_eq!(wishes.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
+        assert_eq!(wishes.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
+    }
+
+    #[test]
+    fn old_applications_get_the_modes_they_know() {
+        let mode = |api, asked| {
+            let domain = Domain { mr_mode: asked, ..Domain::default() };
+            Wishes { api, domain, ..Wishes::default() }.registration()
+        };
+        assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
+        assert_eq!(mode(version(1, 4), mr_mode::UNSPEC), mr_mode::SCALABLE);
+        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR | mr_mode::PROV_KEY), 0);
+        assert_eq!(mode(version(2, 5), mr_mode::BASIC), mr_mode::BASIC);
+        assert_eq!(mode(0, mr_mode::UNSPEC), 0);
+    }
+
+    #[test]
+    fn impossible_hints_are_refused() {
+        assert!(asking(0).acceptable());
+        assert!(!asking(1 << 4).acceptable(), "atomics");
+        let ep = |kind| Wishes { ep: Ep { kind, ..Ep::default() }, ..Wishes::default() };
+        assert!(ep(flags::EP_RDM).acceptable() && !ep(1).acceptable());
+    }
+}

@@ -71,7 +71,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked against the range
 fn scale(number: f64, unit: f64) -> Option<u64> {
     let value = (number * unit).round();
-    (value >= 0.0 && value < 9.0e18).then_some(value as u64)
+    (0.0..9.0e18).contains(&value).then_some(value as u64)
 }
 
 /// A size in bytes, or "auto".
