@@ -88,6 +88,7 @@ fn run(len: u64, rounds: usize, window: usize, threshold: u64) {
                     context: n,
                     notify: Notify::Entry,
                     level: Level::Transmit,
+                    may_copy: false,
                 };
                 engine.send(w.now, op)
             };

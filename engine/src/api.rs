@@ -56,6 +56,9 @@ pub struct SendOp {
     pub notify: Notify,
     /// When it is complete.
     pub level: Level,
+    /// A message of at most [`crate::Config::inject_size`] may complete as soon as the peer is known to
+    /// live, whatever the level: it is copied then.
+    pub may_copy: bool,
 }
 
 /// A posted receive.

@@ -1,6 +1,6 @@
 //! Outbound operations: what is queued, in flight or waiting for the peer.
 
-use crate::api::{Class, Notify, OpError, OpKind, PeerId, RemoteSeg};
+use crate::api::{Class, Completion, Notify, OpError, OpKind, PeerId, RemoteSeg};
 use crate::memory::Buf;
 
 /// What an outbound operation does on the wire.
@@ -72,6 +72,10 @@ pub(crate) struct TxOp {
     pub(crate) notify: Notify,
     /// No completion at all: an operation of the engine itself.
     pub(crate) silent: bool,
+    /// May be copied and completed once its peer has answered.
+    pub(crate) may_copy: bool,
+    /// Completed towards the user when it was copied; only a failure is still reported.
+    pub(crate) early: bool,
     /// The payload is in `inline`.
     pub(crate) injected: bool,
     /// The RMA operation of which this is a part.
@@ -93,6 +97,23 @@ impl TxOp {
                 self.len
             }
             Work::Rendezvous { .. } | Work::Read { .. } | Work::Hello | Work::Group { .. } => 0,
+        }
+    }
+
+    /// What the user is told when it ends.
+    pub(crate) fn completion(&self, error: Option<OpError>) -> Completion {
+        Completion {
+            context: self.context,
+            kind: self.kind,
+            class: self.class,
+            len: self.len,
+            buf: self.buf.base(),
+            data: None,
+            tag: self.tag,
+            peer: Some(self.peer),
+            notify: self.notify,
+            released: false,
+            status: error.map_or(Ok(()), Err),
         }
     }
 
@@ -171,6 +192,8 @@ impl Ops {
             context: new.context,
             notify: new.notify,
             silent: false,
+            may_copy: false,
+            early: false,
             injected: false,
             parent: None,
             error: None,

@@ -125,6 +125,7 @@ fn history(seed: u64) {
                         context: u64::from(step),
                         notify: Notify::Entry,
                         level,
+                        may_copy: rng.chance(0.5),
                     };
                     w.hosts[me].engine.send(w.now, op).unwrap();
                 }

@@ -19,6 +19,7 @@ fn send_op(peer: PeerId, tag: u64, base: u64, len: u64, context: u64) -> SendOp 
         context,
         notify: Notify::Entry,
         level: Level::Transmit,
+        may_copy: false,
     }
 }
 
@@ -336,4 +337,30 @@ fn garbage_and_foreign_packets_change_nothing() {
     assert!(w.hosts[1].memory.get(base, 3000) == bytes(3000));
     assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 1);
     assert_eq!(of_kind(&w, 0, OpKind::Send)[0].status, Ok(()));
+}
+
+#[test]
+fn a_question_completes_before_its_answer() {
+    for seed in 0..50 {
+        let faults = Faults { reorder: 0.5, drop: 0.1, ..Faults::default() };
+        let mut w = World::new(2, seed, faults);
+        let peer = w.peer(0, 1);
+        let question = w.hosts[0].memory.put(b"how many?");
+        recv(&mut w, 0, 6, 10, 1);
+        recv(&mut w, 1, 5, 10, 1);
+        let mut op = send_op(peer, 5, question, 9, 77);
+        op.may_copy = true;
+        w.hosts[0].engine.send(w.now, op).unwrap();
+        // Nobody has been heard: the sender still learns if there is nobody.
+        assert!(w.hosts[0].engine.poll_completion().is_none());
+        w.run(Span::secs(5), |w| !w.hosts[1].done.is_empty());
+        send(&mut w, 1, 0, 6, b"seven");
+        w.run(Span::secs(5), |w| w.hosts[0].done.len() == 2);
+        let kinds: Vec<_> = w.hosts[0].done.iter().map(|c| (c.kind, c.context)).collect();
+        assert_eq!(kinds, [(OpKind::Send, 77), (OpKind::Recv, 1)], "seed {seed}");
+        // From now on the buffer is the user's; what may have to be sent again is a copy.
+        w.hosts[0].memory.bytes[question as usize] = b'x';
+        settle(&mut w);
+        assert!(w.hosts[0].engine.idle());
+    }
 }

@@ -50,6 +50,7 @@ fn active_messages(seed: u64) {
                     context: 1,
                     notify: Notify::Entry,
                     level: Level::Transmit,
+                    may_copy: false,
                 };
                 w.hosts[me].engine.send(w.now, op).unwrap();
                 expected[me].0 += 1;
@@ -118,12 +119,9 @@ fn post_multi(w: &mut World, at: usize, context: u64) {
 
 /// Posts a buffer for each that came back.
 fn refill(w: &mut World, reposted: &mut [usize; 2]) {
-    for n in 0..2 {
-        while let Some(host) = w.hosts.get(n)
-            && let released = host.done.iter().filter(|c| c.released).count()
-            && reposted[n] < released
-        {
-            reposted[n] += 1;
+    for (n, reposted) in reposted.iter_mut().enumerate() {
+        while *reposted < w.hosts[n].done.iter().filter(|c| c.released).count() {
+            *reposted += 1;
             post_multi(w, n, 100);
         }
     }

@@ -126,20 +126,9 @@ impl Engine {
     /// Ends an operation with success or an error. The slot lives on while a packet is in flight.
     pub(super) fn finish_op(&mut self, now: Time, ix: u32, error: Option<OpError>) {
         let Some(op) = self.ops.get_mut(ix).filter(|op| !op.over) else { return };
-        let (work, parent, silent, peer) = (op.work, op.parent, op.silent, op.peer);
-        let completion = Completion {
-            context: op.context,
-            kind: op.kind,
-            class: op.class,
-            len: op.len,
-            buf: op.buf.base(),
-            data: None,
-            tag: op.tag,
-            peer: Some(peer),
-            notify: op.notify,
-            released: false,
-            status: error.map_or(Ok(()), Err),
-        };
+        let (work, parent, silent) = (op.work, op.parent, op.silent);
+        let mut completion = op.completion(error);
+        let early = op.early;
         let pdc = op.pdc;
         if op.in_flight > 0 {
             // Its data has come before the acknowledgement of the request, which may have to be sent
@@ -157,6 +146,12 @@ impl Engine {
         }
         if let Some(group) = parent {
             self.group_part_done(group, error);
+        } else if early {
+            // The user has had its completion; a loss is still worth an entry without context.
+            if error.is_some() {
+                completion.context = 0;
+                self.complete(completion);
+            }
         } else if !silent {
             self.outstanding -= 1;
             self.complete(completion);
@@ -185,20 +180,8 @@ impl Engine {
         if *left > 0 {
             return;
         }
-        let status = error.map_or(Ok(()), Err);
-        let completion = Completion {
-            context: op.context,
-            kind: op.kind,
-            class: op.class,
-            len: op.len,
-            buf: 0,
-            data: None,
-            tag: 0,
-            peer: Some(op.peer),
-            notify: op.notify,
-            released: false,
-            status,
-        };
+        let error = *error;
+        let completion = op.completion(error);
         self.ops.remove(ix);
         self.outstanding -= 1;
         self.complete(completion);

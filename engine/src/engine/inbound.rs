@@ -49,7 +49,7 @@ impl Engine {
             bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         };
         if meta.trimmed {
-            self.handle_trimmed(now, src, &meta, bytes);
+            self.handle_trimmed(now, mem, src, &meta, bytes);
             return;
         }
         let Ok(packet) = wire::parse(bytes) else {
@@ -67,14 +67,14 @@ impl Engine {
                     _ => None,
                 };
                 if self.pdcs.rx_ack(now, PeerKey(peer.0), &pds, response) {
-                    self.heard(now, peer);
+                    self.heard(now, mem, peer);
                 }
                 self.drain_events(now);
             }
             Packet::Nack(nack) => {
                 let Some(peer) = self.owner(src, nack.dpdcid) else { return };
                 if self.pdcs.rx_nack(now, PeerKey(peer.0), &nack) {
-                    self.heard(now, peer);
+                    self.heard(now, mem, peer);
                 }
                 self.drain_events(now);
             }
@@ -86,7 +86,7 @@ impl Engine {
                 };
                 let Some(peer) = self.owner(src, dpdcid) else { return };
                 if self.pdcs.rx_control(now, PeerKey(peer.0), &control) {
-                    self.heard(now, peer);
+                    self.heard(now, mem, peer);
                 }
                 self.drain_events(now);
             }
@@ -96,9 +96,10 @@ impl Engine {
     }
 
     /// A data packet whose payload a switch cut off: the sender learns at once.
-    fn handle_trimmed(
+    fn handle_trimmed<M: Memory>(
         &mut self,
         now: Time,
+        mem: &M,
         src: SocketAddr,
         meta: &reliability::RxMeta,
         bytes: &[u8],
@@ -115,13 +116,17 @@ impl Engine {
         let Some(peer) = peer else { return };
         let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, meta);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
-            self.heard(now, peer);
+            self.heard(now, mem, peer);
         }
         self.drain_events(now);
     }
 
-    fn heard(&mut self, now: Time, peer: PeerId) {
-        self.peers[peer.0 as usize].last_heard = now;
+    /// A peer said something that was believed.
+    fn heard<M: Memory>(&mut self, now: Time, mem: &M, peer: PeerId) {
+        let last = core::mem::replace(&mut self.peers[peer.0 as usize].last_heard, now);
+        if last == Time::ZERO {
+            self.complete_early(mem, peer);
+        }
     }
 
     /// The peer whose context `dpdcid` is, if the packet came from its address.
@@ -166,12 +171,12 @@ impl Engine {
         let (id, psn, forward) = match verdict {
             RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
-                self.heard(now, peer);
+                self.heard(now, mem, peer);
                 return;
             }
             RxVerdict::Refused(_) => return,
         };
-        self.heard(now, peer);
+        self.heard(now, mem, peer);
         if self.context(id).is_none() {
             self.meet_context(now, id, peer);
         }

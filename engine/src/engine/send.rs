@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::api::{Class, Level, Notify, OpKind, PeerId, Refused, SendOp};
 use crate::base::Time;
-use crate::memory::Buf;
+use crate::memory::{Buf, Memory};
 use crate::ops::{NewOp, Work};
 
 /// `request_length` has 32 bits.
@@ -41,7 +41,10 @@ impl Engine {
             context: op.context,
             notify: op.notify,
         };
-        self.start(now, new)?;
+        let ix = self.start(now, new)?;
+        if let Some(started) = self.ops.get_mut(ix) {
+            started.may_copy = op.may_copy && !waits && len <= u64::from(self.config.inject_size);
+        }
         if waits {
             self.watch(now);
         }
@@ -81,6 +84,36 @@ impl Engine {
         let ix = self.start(now, new)?;
         self.fill_inline(ix, bytes);
         Ok(())
+    }
+
+    /// A peer has answered for the first time: short sends to it need not wait any longer. They complete
+    /// before anything the peer said is handed out, so that no answer overtakes the completion of its
+    /// question (Intel MPI's one-sided operations hang when one does).
+    pub(super) fn complete_early<M: Memory>(&mut self, mem: &M, peer: PeerId) {
+        let waiting: Vec<u32> = self
+            .ops
+            .indices()
+            .filter(|&ix| {
+                self.ops.get(ix).is_some_and(|op| op.peer == peer && op.may_copy && !op.early)
+            })
+            .collect();
+        for ix in waiting {
+            let Some(op) = self.ops.get_mut(ix) else { continue };
+            let mut bytes = core::mem::take(&mut op.inline);
+            bytes.clear();
+            bytes.resize(op.len as usize, 0);
+            op.buf.for_range(0, op.len, |address, position, len| {
+                let from = position as usize;
+                mem.read(address, &mut bytes[from..from + len as usize]);
+            });
+            op.inline = bytes;
+            op.injected = true;
+            op.early = true;
+            let completion = op.completion(None);
+            op.buf = Buf::Empty;
+            self.outstanding -= 1;
+            self.complete(completion);
+        }
     }
 
     /// Copies an injected payload into its operation.
