@@ -66,6 +66,8 @@
 //! | payload_length of RESPONSE_DATA | X2: 12 bits; REF, WS: 14 | 14 |
 //! | Rendezvous word | REF: 8 + 12 + 12 bits; WS: 2 + 14 and 4 + 12 (draft) | REF |
 //! | Rendezvous packets' payload | `eager_length` named, use not tabulated | the packets carry `eager_length` bytes, the receiver reads the rest up to `request_length` |
+//! | End of a rendezvous | silent | a read that reaches the end of the offered buffer, an empty one if the receiver took less; the sender completes when all its answers are acknowledged |
+//! | `buffer_offset` of a send with DC | unused in sends | the slot in which the sender waits; the answer is RESPONSE_DATA without payload, `read_request_message_id` = slot |
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
 //! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |
 //! | Compare-swap operands | high half first; alignment of short types not tabulated | 128-bit numbers, a short value in the low bits |
