@@ -38,8 +38,9 @@ const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
 const BURST: Span = Span::micros(3);
 /// How long a closing endpoint waits for acknowledgements of what it sent.
 const FAREWELL: Span = Span::secs(1);
-/// How long it then waits for its peers to agree on the end.
-const GOODBYE: Span = Span::millis(5);
+/// How long no packet must come before it goes although contexts are open: a peer that missed our last
+/// acknowledgement asks again within this time.
+const QUIET: Span = Span::millis(20);
 
 /// Engine, port, and what travels between them.
 pub(super) struct Core {
@@ -61,6 +62,7 @@ pub(super) struct Core {
     deferred: u32,
     deferred_bytes: u64,
     last_flush: Time,
+    last_arrival: Time,
     closing_since: Option<Time>,
     turns: u64,
     idle_turns: u64,
@@ -107,6 +109,7 @@ impl Core {
             deferred: 0,
             deferred_bytes: 0,
             last_flush: Time::ZERO,
+            last_arrival: Time::ZERO,
             closing_since: None,
             turns: 0,
             idle_turns: 0,
@@ -202,6 +205,7 @@ impl Core {
         if !self.errors.is_empty() {
             self.learn();
         }
+        self.last_arrival = arrived.unwrap_or(self.last_arrival);
         Received {
             now: arrived.unwrap_or(now),
             busy: report.packets > 0,
@@ -377,7 +381,12 @@ impl Core {
                 }
                 false
             }
-            Some(since) => self.engine.closed() || now.since(since) >= GOODBYE,
+            // Peers' contexts count as well: whoever opened one may still wait for our answer.
+            Some(since) => {
+                self.engine.contexts().next().is_none()
+                    || now.since(since.max(self.last_arrival)) >= QUIET
+                    || now.since(start) >= FAREWELL + QUIET
+            }
         }
     }
 
