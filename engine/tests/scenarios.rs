@@ -53,9 +53,7 @@ fn recv(w: &mut World, at: usize, tag: u64, len: u64, context: u64) -> u64 {
 
 fn settle(w: &mut World) {
     w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.dead || h.engine.idle()));
-    for _ in 0..50 {
-        w.step();
-    }
+    w.run(Span::millis(5), |_| false);
 }
 
 fn of_kind(w: &World, at: usize, kind: OpKind) -> Vec<&Completion> {
@@ -363,4 +361,115 @@ fn a_question_completes_before_its_answer() {
         settle(&mut w);
         assert!(w.hosts[0].engine.idle());
     }
+}
+
+/// Host `at` comes back as another instance at the same address.
+fn restart(w: &mut World, at: usize, seed: u64) {
+    let port = w.hosts[at].addr.port();
+    let (engine, pdc) = (world::engine_config(seed, port), world::pdc_config(seed));
+    w.hosts[at].engine = squall_engine::Engine::new(engine, pdc);
+    w.hosts[at].done.clear();
+}
+
+#[test]
+fn a_restarted_peer_is_another_one() {
+    let mut w = World::new(2, 21, Faults::default());
+    recv(&mut w, 1, 1, 10, 1);
+    send(&mut w, 0, 1, 1, b"before");
+    settle(&mut w);
+    restart(&mut w, 1, 0x5555);
+    // The old instance's context is unknown to the new one: an error, not silence, and soon.
+    send(&mut w, 0, 1, 2, b"lost");
+    let start = w.now;
+    w.run(Span::secs(20), |w| w.hosts[0].done.len() == 2);
+    assert_eq!(w.hosts[0].done[1].status, Err(OpError::PeerRestarted));
+    assert!(w.now.since(start) < Span::secs(1), "told, not timed out");
+    // Then it is a peer like any other.
+    let base = recv(&mut w, 1, 3, 10, 3);
+    send(&mut w, 0, 1, 3, b"after");
+    settle(&mut w);
+    assert_eq!(w.hosts[1].memory.get(base, 5), b"after");
+}
+
+#[test]
+fn a_new_epoch_ends_what_the_old_one_left() {
+    let mut w = World::new(2, 22, Faults::default());
+    // A rendezvous that host 1 will never pull. Host 0 does not know host 1's epoch yet: it asks for a
+    // sign of life, and the new instance does not know the context.
+    send(&mut w, 0, 1, 1, &bytes(100_000));
+    for _ in 0..50 {
+        w.step();
+    }
+    restart(&mut w, 1, 0x7777);
+    let base = recv(&mut w, 0, 9, 10, 9);
+    send(&mut w, 1, 0, 9, b"I am new");
+    settle(&mut w);
+    assert_eq!(w.hosts[0].memory.get(base, 8), b"I am new");
+    w.run(Span::secs(5), |w| w.hosts[0].done.len() == 2);
+    let failed: Vec<_> = w.hosts[0].done.iter().filter(|c| c.status.is_err()).collect();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].status, Err(OpError::PeerRestarted));
+}
+
+#[test]
+fn packets_of_an_epoch_that_is_gone_are_ignored() {
+    let mut w = World::new(2, 23, Faults::default());
+    w.tap = Some(vec![]);
+    recv(&mut w, 0, 1, 10, 1);
+    send(&mut w, 1, 0, 1, b"old");
+    settle(&mut w);
+    let replay = w.tap.take().unwrap();
+    restart(&mut w, 1, 0x9999);
+    recv(&mut w, 0, 2, 10, 2);
+    send(&mut w, 1, 0, 2, b"new");
+    settle(&mut w);
+    // Everything the old instance ever said, once more.
+    recv(&mut w, 0, 1, 10, 3);
+    let src = w.hosts[1].addr;
+    for packet in &replay {
+        let now = w.now;
+        let host = &mut w.hosts[0];
+        host.engine.handle_packet(now, &mut host.memory, src, RxMeta::default(), packet);
+    }
+    settle(&mut w);
+    assert_eq!(of_kind(&w, 0, OpKind::Recv).len(), 2, "the receive with context 3 still waits");
+    assert!(w.hosts[0].engine.counters().0.rx_foreign > 0);
+    // The new instance is still known.
+    recv(&mut w, 0, 4, 10, 4);
+    send(&mut w, 1, 0, 4, b"still");
+    settle(&mut w);
+    assert!(w.hosts[1].done.iter().all(|c| c.status.is_ok()));
+}
+
+#[test]
+fn idle_contexts_close_and_open_again() {
+    let mut w = World::new(2, 24, Faults::default());
+    for round in 0..3 {
+        recv(&mut w, 1, round, 10, round);
+        send(&mut w, 0, 1, round, b"ping");
+        settle(&mut w);
+        assert!(w.hosts[0].engine.contexts().count() > 0);
+        w.run(Span::secs(200), |w| w.hosts.iter().all(|h| h.engine.contexts().count() == 0));
+        assert_eq!(w.hosts[0].engine.contexts().count(), 0, "closed after a while");
+        assert_eq!(w.hosts[1].engine.contexts().count(), 0, "at both ends");
+    }
+    assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 3);
+    assert_eq!(w.hosts[0].engine.counters().1.opened, 3);
+}
+
+#[test]
+fn senders_are_held_back_and_nothing_is_dropped() {
+    let mut w = World::with(2, 25, Faults::default(), |config, _| config.unexpected_bytes = 20_000);
+    for tag in 0..40 {
+        send(&mut w, 0, 1, tag, &bytes(2_000));
+    }
+    w.run(Span::millis(200), |_| false);
+    let held = w.hosts[1].engine.counters().0;
+    assert!(held.rx_held_back > 0 && held.unexpected_bytes_peak <= 20_000, "{held:?}");
+    for tag in 0..40 {
+        recv(&mut w, 1, tag, 2_000, tag);
+    }
+    settle(&mut w);
+    assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 40);
+    assert!(w.hosts[0].done.iter().all(|c| c.status.is_ok()));
 }

@@ -238,6 +238,11 @@ impl World {
 
     /// Lets the next thing happen. False when nothing will ever happen again.
     pub fn step(&mut self) -> bool {
+        self.step_before(Time::NEVER)
+    }
+
+    /// Lets the next thing happen, if that is before `end`.
+    fn step_before(&mut self, end: Time) -> bool {
         for n in 0..self.hosts.len() {
             if !self.hosts[n].dead {
                 self.transmit(n);
@@ -247,6 +252,9 @@ impl World {
             self.hosts.iter().filter(|h| !h.dead).filter_map(|h| h.engine.poll_timeout()).min();
         let packet = self.flying.peek().map(|Reverse(f)| f.at);
         let Some(next) = timeout.into_iter().chain(packet).min() else { return false };
+        if next > end {
+            return false;
+        }
         self.now = self.now.max(next);
         while self.flying.peek().is_some_and(|Reverse(f)| f.at <= self.now) {
             let Some(Reverse(f)) = self.flying.pop() else { break };
@@ -267,8 +275,12 @@ impl World {
     pub fn run(&mut self, limit: Span, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         while !done(self) {
-            if self.now > end || !self.step() {
-                return done(self);
+            if !self.step_before(end) {
+                if done(self) {
+                    return true;
+                }
+                self.now = end;
+                return false;
             }
         }
         true
