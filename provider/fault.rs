@@ -53,8 +53,8 @@ faults! {
          firewall, does a route lead there? FI_SQUALL_IFACE selects another interface, \
          FI_SQUALL_DEADLINE a longer wait";
     TimedOut = 5, TIMEDOUT,
-        "the peer answered before, then fell silent: its process or host died, or nothing calls \
-         libfabric there and progress is manual. FI_SQUALL_DEADLINE sets how long to wait";
+        "the peer answered before, then fell silent: its process or host died or was stopped, or the \
+         network in between is cut. FI_SQUALL_DEADLINE sets how long to wait";
     PeerRestarted = 6, CONNRESET,
         "another process now owns the peer's address: what was in flight to the old one is lost";
     Closed = 7, CONNABORTED,
@@ -72,6 +72,24 @@ faults! {
         "the target refused the operation";
     WrongJob = 12, ACCES,
         "the target belongs to another job (FI_SQUALL_JOB)";
+}
+
+/// The name of a libfabric error that the table uses.
+#[cfg(test)]
+pub(crate) fn errno_name(errno: Errno) -> &'static str {
+    match errno {
+        Errno::TRUNC => "FI_ETRUNC",
+        Errno::CANCELED => "FI_ECANCELED",
+        Errno::NOMSG => "FI_ENOMSG",
+        Errno::HOSTUNREACH => "FI_EHOSTUNREACH",
+        Errno::TIMEDOUT => "FI_ETIMEDOUT",
+        Errno::CONNRESET => "FI_ECONNRESET",
+        Errno::CONNABORTED => "FI_ECONNABORTED",
+        Errno::KEYREJECTED => "FI_EKEYREJECTED",
+        Errno::ACCES => "FI_EACCES",
+        Errno::REMOTEIO => "FI_EREMOTEIO",
+        other => unreachable!("{other:?} has no name here"),
+    }
 }
 
 /// Every row, then what is none of them.

@@ -32,6 +32,8 @@ mod gate;
 mod host;
 mod info;
 mod logger;
+#[cfg(test)]
+mod manual;
 mod mr;
 mod nic;
 mod object;

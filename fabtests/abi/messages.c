@@ -453,6 +453,49 @@ static void rma_by_address(void)
 	remote_access(FI_MR_BASIC);
 }
 
+/* The same over IPv6, where this host has it. */
+static void ipv6(void)
+{
+	struct fi_info *hints = fi_allocinfo(), *info = NULL;
+	hints->caps = FI_TAGGED;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->fabric_attr->prov_name = strdup("squall");
+	if (fi_getinfo(FI_VERSION(1, 17), "::1", NULL, FI_SOURCE, hints, &info)) {
+		fi_freeinfo(hints);
+		return;
+	}
+	fi_freeinfo(hints);
+	struct node n = {.info = info};
+	struct fi_av_attr av_attr = {.type = FI_AV_MAP};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	EQUAL(fi_fabric(info->fabric_attr, &n.fabric, NULL), 0);
+	EQUAL(fi_domain(n.fabric, info, &n.domain, NULL), 0);
+	EQUAL(fi_av_open(n.domain, &av_attr, &n.av, NULL), 0);
+	EQUAL(fi_cq_open(n.domain, &cq_attr, &n.cq, NULL), 0);
+	EQUAL(fi_endpoint(n.domain, info, &n.ep, NULL), 0);
+	EQUAL(fi_ep_bind(n.ep, &n.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(n.ep, &n.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	EQUAL(fi_enable(n.ep), 0);
+	struct sockaddr_in6 name;
+	size_t len = sizeof(name);
+	EQUAL(fi_getname(&n.ep->fid, &name, &len), 0);
+	EQUAL(len, sizeof(name));
+	EQUAL(name.sin6_family, AF_INET6);
+	fi_addr_t self;
+	EQUAL(fi_av_insert(n.av, &name, 1, &self, 0, NULL), 1);
+	char text[80];
+	len = sizeof(text);
+	CHECK(strncmp(fi_av_straddr(n.av, &name, text, &len), "fi_sockaddr_in6://[::1]:", 24) == 0);
+	struct fi_cq_tagged_entry e;
+	abi_fill(out, 200000, 7);
+	EQUAL(fi_trecv(n.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+	RETRY(&n, fi_tsend(n.ep, out, 200000, NULL, self, 1, NULL));
+	abi_expect(&n, NULL, &e);
+	abi_expect(&n, NULL, &e);
+	abi_verify(in, 200000, 7);
+	abi_close(&n);
+}
+
 static void *send_later(void *unused)
 {
 	(void)unused;
@@ -557,6 +600,7 @@ int main(void)
 	RUN(multi_receive);
 	RUN(order_and_many);
 	RUN(to_itself);
+	RUN(ipv6);
 	RUN(rma_by_offset);
 	RUN(rma_by_address);
 	RUN(sleeping);
