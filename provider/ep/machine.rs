@@ -145,7 +145,7 @@ impl Core {
         let Received { now, mut busy, drained } = self.receive();
         // What looks overdue may be answered by packets that still wait in the socket; a stream of
         // them does not put timers off for ever, though.
-        let timely = drained || self.turns % TIMER_TURNS == 0;
+        let timely = drained || self.turns.is_multiple_of(TIMER_TURNS);
         if timely && self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
             busy = true;
@@ -206,11 +206,7 @@ impl Core {
             self.learn();
         }
         self.last_arrival = arrived.unwrap_or(self.last_arrival);
-        Received {
-            now: arrived.unwrap_or(now),
-            busy: report.packets > 0,
-            drained: report.empty,
-        }
+        Received { now: arrived.unwrap_or(now), busy: report.packets > 0, drained: report.empty }
     }
 
     /// Tells the engine what the network said about peers.
