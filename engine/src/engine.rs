@@ -76,12 +76,15 @@ struct Context {
     /// READs by id: the operation that fetches.
     reads: Vec<Option<u32>>,
     free_reads: Vec<u16>,
+    /// Rendezvous sends whose header went out and that were not read to their end.
+    offers: u32,
 }
 
 impl Context {
-    /// Whether data of a read is still to come.
-    fn is_reading(&self) -> bool {
-        self.free_reads.len() < self.reads.len()
+    /// Whether the peer still owes something on it: data of a read, a confirmation, or the reads of a
+    /// rendezvous. If it closed meanwhile, a restart of the peer would go unnoticed.
+    fn is_awaiting(&self) -> bool {
+        self.offers > 0 || self.free_reads.len() < self.reads.len()
     }
 
     /// Whether the operation at the head of the queue has sent some of its packets.
@@ -292,6 +295,7 @@ impl Engine {
             writes: HashMap::new(),
             reads: Vec::new(),
             free_reads: Vec::new(),
+            offers: 0,
         }));
     }
 

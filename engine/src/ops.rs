@@ -26,6 +26,11 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Whether the peer answers on the same context, beyond acknowledging.
+    pub(crate) const fn is_answered(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Confirmed { .. } | Self::Rendezvous { .. })
+    }
+
     /// The slot in which it waits for response data.
     pub(crate) const fn slot(&self) -> Option<u16> {
         match self {

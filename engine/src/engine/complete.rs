@@ -129,7 +129,7 @@ impl Engine {
         let (work, parent, silent) = (op.work, op.parent, op.silent);
         let mut completion = op.completion(error);
         let early = op.early;
-        let pdc = op.pdc;
+        let (pdc, begun) = (op.pdc, op.message_id.is_some());
         if op.in_flight > 0 {
             // Its data has come before the acknowledgement of the request, which may have to be sent
             // again.
@@ -137,8 +137,8 @@ impl Engine {
         } else {
             self.ops.remove(ix);
         }
-        if let Some(slot) = work.slot() {
-            self.free_read(now, pdc, slot, ix);
+        if work.is_answered() && begun {
+            self.answered(now, pdc, work.slot(), ix);
         }
         if let Work::Read { owner: ReadOwner::Message(message), .. } = work {
             self.pull_done(now, message, error);
@@ -158,16 +158,21 @@ impl Engine {
         }
     }
 
-    fn free_read(&mut self, now: Time, pdc: u32, slot: u16, op: u32) {
-        if let Some(Some(context)) = self.contexts.get_mut(pdc as usize)
-            && let Some(entry) = context.reads.get_mut(usize::from(slot))
-            && *entry == Some(op)
-        {
-            *entry = None;
-            context.free_reads.push(slot);
-            if !context.is_reading() && !context.is_half_way(&self.ops) {
-                self.pdcs.set_busy(now, context.id, false);
-            }
+    /// The peer owes one answer less on a context; `slot` is where a read or a confirmation waited.
+    fn answered(&mut self, now: Time, pdc: u32, slot: Option<u16>, op: u32) {
+        let Some(Some(context)) = self.contexts.get_mut(pdc as usize) else { return };
+        match slot {
+            None => context.offers = context.offers.saturating_sub(1),
+            Some(slot) => match context.reads.get_mut(usize::from(slot)) {
+                Some(entry) if *entry == Some(op) => {
+                    *entry = None;
+                    context.free_reads.push(slot);
+                }
+                _ => return,
+            },
+        }
+        if !context.is_awaiting() && !context.is_half_way(&self.ops) {
+            self.pdcs.set_busy(now, context.id, false);
         }
     }
 

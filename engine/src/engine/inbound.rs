@@ -9,7 +9,7 @@ use super::Engine;
 use crate::api::PeerId;
 use crate::base::{Psn, Time};
 use crate::memory::Memory;
-use crate::reliability::{self, PdcId, PeerKey, RxVerdict};
+use crate::reliability::{self, PdcId, PeerKey, Refusal, RxVerdict};
 use crate::wire::{self, Dest, NackCode, Packet, Response, ReturnCode, Ses, StdRequest};
 
 /// What the network said about a packet, besides its bytes.
@@ -165,6 +165,10 @@ impl Engine {
             && !self.is_ours(peer, request)
         {
             self.counters.rx_foreign += 1;
+            if self.peers[peer.0 as usize].epoch.is_none() {
+                // It has a context to us, it thinks: to one who was here before us.
+                self.reject(src, pds, ses);
+            }
             return;
         }
         let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, meta);
@@ -172,6 +176,11 @@ impl Engine {
             RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
                 self.heard(now, mem, peer);
+                return;
+            }
+            RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
+                // The number names another context here than there: one of us has restarted.
+                self.reject(src, pds, ses);
                 return;
             }
             RxVerdict::Refused(_) => return,

@@ -141,7 +141,11 @@ impl Engine {
         let Some(op) = self.ops.get_mut(ix) else { return };
         if op.message_id.is_none() {
             op.message_id = Some(match &mut op.work {
-                Work::Eager | Work::Rendezvous { .. } => next_id(&mut context.next_message),
+                Work::Eager => next_id(&mut context.next_message),
+                Work::Rendezvous { .. } => {
+                    context.offers += 1;
+                    next_id(&mut context.next_message)
+                }
                 Work::Confirmed { slot, .. } => {
                     *slot = read_slot(context, ix);
                     next_id(&mut context.next_message)
@@ -155,7 +159,7 @@ impl Engine {
         }
         // A message does not move to another context half-way, and a read waits for its data on this
         // one: the context must not close under them.
-        let began = op.packed == 0 && !ends || op.work.slot().is_some();
+        let began = op.packed == 0 && !ends || op.work.is_answered();
         let half_way = op.packed > 0;
         op.packed += len;
         op.in_flight += 1;
@@ -170,7 +174,7 @@ impl Engine {
         }
         if began {
             self.pdcs.set_busy(now, id, true);
-        } else if ends && half_way && !context.is_reading() {
+        } else if ends && half_way && !context.is_awaiting() {
             self.pdcs.set_busy(now, id, false);
         }
     }
