@@ -9,11 +9,9 @@
 //! call. The application pays nothing for it on its own path (`gate.rs`).
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use squall_engine::base::Span;
 
@@ -32,6 +30,8 @@ struct State {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Standard locks, because the thread sleeps on them: parking_lot keeps its sleepers in a table of the
+/// process, and in a forked child that table names a thread which is not there.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -57,7 +57,7 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
         return;
     }
     let shared = SHARED.get();
-    let mut state = shared.state.lock();
+    let mut state = shared.lock();
     state.endpoints.push(Arc::downgrade(ep));
     if state.thread.is_none() {
         shared.stop.store(false, Ordering::Release);
@@ -72,7 +72,7 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
 
 /// The endpoint closes.
 pub(crate) fn detach(ep: &Endpoint) {
-    SHARED.get().state.lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
+    SHARED.get().lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
 /// The process ends: stops the thread and waits for it. A host that unloads us late may have ended it
@@ -80,7 +80,7 @@ pub(crate) fn detach(ep: &Endpoint) {
 pub(crate) fn stop() {
     let shared = SHARED.get();
     let thread = {
-        let Some(mut state) = shared.state.try_lock_for(Duration::from_millis(100)) else { return };
+        let mut state = shared.lock();
         shared.stop.store(true, Ordering::Release);
         shared.changed.notify_one();
         state.endpoints.clear();
@@ -93,19 +93,26 @@ pub(crate) fn stop() {
 }
 
 impl Shared {
+    /// The lock is held for moments only, and what it guards is valid at every step.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn run(&self, patience: Span) {
         let mut endpoints = Vec::new();
         loop {
             {
                 endpoints.clear();
-                let mut state = self.state.lock();
+                let mut state = self.lock();
                 if self.stop.load(Ordering::Acquire) {
                     return;
                 }
                 if state.endpoints.is_empty() {
-                    self.changed.wait(&mut state);
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 } else {
-                    self.changed.wait_for(&mut state, Duration::from_nanos(patience.0));
+                    let pause = Duration::from_nanos(patience.0);
+                    let woken = self.changed.wait_timeout(state, pause);
+                    state = woken.unwrap_or_else(PoisonError::into_inner).0;
                 }
                 endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
             }
