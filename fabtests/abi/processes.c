@@ -190,8 +190,9 @@ static const char *program;
 /* Ends without closing anything, as oneCCL does: must neither crash nor hang; the statistics are written. */
 static void left_open(void)
 {
-	char pattern[64], path[80];
-	snprintf(pattern, sizeof(pattern), "json:/tmp/squall-abi-%d.%%p.json", (int)getpid());
+	/* Beside the program. */
+	char pattern[512], path[512];
+	snprintf(pattern, sizeof(pattern), "json:%s.%%p.json", program);
 	pid_t child = fork();
 	if (child == 0) {
 		/* A fresh process image, so that parameters are read again. */
@@ -200,7 +201,7 @@ static void left_open(void)
 		_exit(9);
 	}
 	child_ended(child, 0);
-	snprintf(path, sizeof(path), "/tmp/squall-abi-%d.%d.json", (int)getpid(), (int)child);
+	snprintf(path, sizeof(path), "%s.%d.json", program, (int)child);
 	FILE *f = fopen(path, "r");
 	if (!f)
 		FAIL("%s was not written", path);
