@@ -66,6 +66,8 @@ fn per_cpu(bytes: u64, cpu: Duration) -> f64 {
 }
 
 fn main() {
+    // RUST_LOG=info shows what the port found of the kernel's features.
+    env_logger::init();
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse::<usize>().expect("a number");

@@ -74,4 +74,31 @@ mod tests {
         bits.clear();
         assert_eq!(bits.window(base), 0);
     }
+
+    /// A window that slides over random arrivals, against a plain bit vector that is shifted.
+    #[test]
+    fn agrees_with_a_bit_vector_that_is_shifted() {
+        use bitvec::prelude::*;
+        let mut rng = crate::base::Rng::new(5);
+        let mut bits = Bitmap::new();
+        let mut base = Psn(u32::MAX - 3000);
+        let mut model: BitVec<u64, Lsb0> = bitvec![u64, Lsb0; 0; 2048];
+        for _ in 0..20_000 {
+            let ahead = if rng.chance(0.5) { 0 } else { rng.below(2048) };
+            bits.set(base.plus(ahead));
+            model.set(ahead as usize, true);
+            let from = rng.below(2048 - 64) as usize;
+            assert_eq!(
+                bits.window(base.plus(from as u32)),
+                model[from..from + 64].load_le::<u64>()
+            );
+            while bits.take(base) {
+                assert!(model[0]);
+                model.shift_start(1);
+                base = base.plus(1);
+            }
+            assert!(!model[0]);
+        }
+        assert!(base.0 < 100_000, "the wrap was crossed");
+    }
 }
