@@ -90,8 +90,6 @@ pub(crate) struct TxOp {
     /// Completed, but a packet of it may still have to be sent again.
     pub(crate) over: bool,
     alive: bool,
-    /// Counts the slot's tenants, so that a key of an old one is recognised.
-    pub(crate) tenancy: u32,
 }
 
 impl TxOp {
@@ -171,12 +169,12 @@ impl NewOp {
 impl Ops {
     pub(crate) fn add(&mut self, new: NewOp) -> u32 {
         let ix = self.free.pop();
-        let (inline, tenancy) = match ix {
+        let inline = match ix {
             Some(ix) => {
                 let old = &mut self.slots[ix as usize];
-                (core::mem::take(&mut old.inline), old.tenancy.wrapping_add(1))
+                core::mem::take(&mut old.inline)
             }
-            None => (Vec::new(), 0),
+            None => Vec::new(),
         };
         let op = TxOp {
             work: new.work,
@@ -204,7 +202,6 @@ impl Ops {
             error: None,
             over: false,
             alive: true,
-            tenancy,
         };
         if let Some(ix) = ix {
             self.slots[ix as usize] = op;

@@ -111,7 +111,11 @@ impl Engine {
         let peer = match (trimmed.pds.dest, &trimmed.ses) {
             (Dest::Pdc(dpdcid), _) => self.owner(src, dpdcid),
             (Dest::Syn { .. }, Some(ses)) => self.initiator(now, src, ses),
-            (Dest::Syn { .. }, None) => None,
+            (Dest::Syn { .. }, None) => {
+                // Cut so short that it does not say who opens the context; the sender's timer helps.
+                self.counters.rx_foreign += 1;
+                None
+            }
         };
         let Some(peer) = peer else { return };
         let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, meta);
@@ -176,6 +180,7 @@ impl Engine {
             RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
                 self.heard(now, mem, peer);
+                self.drain_events(now);
                 return;
             }
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {

@@ -1,11 +1,11 @@
 //! Commands that receive, and what becomes of a message once it has met its receive.
 
-use super::{Engine, RESOURCE_RENDEZVOUS};
+use super::Engine;
 use crate::api::{Completion, OpError, OpKind, Peek, PeerId, RecvOp, Refused, RemoteSeg};
 use crate::base::Time;
 use crate::matching::{PostedRecv, Wanted};
 use crate::memory::{Buf, Memory};
-use crate::messages::{Message, Place, Pull, Target};
+use crate::messages::{Message, Offer, Place, Pull, Target};
 use crate::ops::{NewOp, ReadOwner, Work};
 use crate::reliability::PdcId;
 
@@ -238,13 +238,13 @@ impl Engine {
         let want = room.min(total).saturating_sub(eager);
         if want == 0 {
             message.pull = Pull::Done;
-            self.end_pull(now, ix, offer.key, offer.offset + total);
+            self.end_pull(now, ix, offer, total);
             return;
         }
         let remote = RemoteSeg { address: offer.offset + eager, len: want, key: offer.key };
         let work = Work::Read {
             remote,
-            resource: RESOURCE_RENDEZVOUS,
+            resource: offer.resource,
             slot: 0,
             received: 0,
             owner: ReadOwner::Message(ix),
@@ -264,11 +264,11 @@ impl Engine {
     }
 
     /// Tells the sender that no more will be read: an empty read at the end.
-    fn end_pull(&mut self, now: Time, ix: u32, key: u64, end: u64) {
+    fn end_pull(&mut self, now: Time, ix: u32, offer: Offer, total: u64) {
         let Some(peer) = self.messages.get(ix).map(|m| m.peer) else { return };
         let work = Work::Read {
-            remote: RemoteSeg { address: end, len: 0, key },
-            resource: RESOURCE_RENDEZVOUS,
+            remote: RemoteSeg { address: offer.offset + total, len: 0, key: offer.key },
+            resource: offer.resource,
             slot: 0,
             received: 0,
             owner: ReadOwner::Message(NOBODY),
@@ -288,7 +288,7 @@ impl Engine {
         };
         let total = message.total;
         if error.is_none() && room < total {
-            self.end_pull(now, ix, offer.key, offer.offset + total);
+            self.end_pull(now, ix, offer, total);
         }
         self.settle_message(now, ix);
     }
