@@ -1,0 +1,241 @@
+//! htsim's `.cm` files: connections and triggers (`ConnectionMatrix::load` of uet-htsim).
+//!
+//! ```text
+//! Nodes 16
+//! Connections 2
+//! Triggers 1
+//! 2->11 id 1 start 0 size 2000000 send_done_trigger 1
+//! 2->4 id 2 trigger 1 size 2000000
+//! trigger id 1 oneshot
+//! ```
+//!
+//! Times are picoseconds, sizes bytes. `barrier count N` and `multishot` are the other triggers.
+//! `recv_done_trigger K` fires when everything arrived. Connections without `id` are numbered in
+//! order. `prio N` is read and ignored.
+
+use core::fmt::Write as _;
+use std::collections::HashMap;
+
+use super::{FormatError, Place};
+use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
+
+/// What a header line announced.
+#[derive(Default)]
+struct Header {
+    connections: Option<usize>,
+    triggers: Option<usize>,
+}
+
+/// Reads the text of `file`.
+///
+/// # Errors
+/// The first line that is wrong, or what does not fit together.
+pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
+    let mut workload = Workload::default();
+    let mut header = Header::default();
+    // Trigger numbers of the file to indices, and the line that first named them.
+    let mut named: HashMap<u32, usize> = HashMap::new();
+    let mut defined: HashMap<u32, u32> = HashMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let at = Place { file, line: index + 1 };
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some(&first) = words.first() else { continue };
+        let lower = first.to_ascii_lowercase();
+        match lower.as_str() {
+            "nodes" | "connections" | "triggers" | "failures" => {
+                let &[_, value] = words.as_slice() else {
+                    return at.error(format!("expected '{first} NUMBER'"));
+                };
+                match lower.as_str() {
+                    "nodes" => workload.hosts = at.number(value, first)?,
+                    "connections" => header.connections = Some(at.number(value, first)?),
+                    "triggers" => header.triggers = Some(at.number(value, first)?),
+                    _ if value != "0" => {
+                        return at.error(
+                            "failures belong into the simulator's failure schedule, not here",
+                        );
+                    }
+                    _ => {}
+                }
+            }
+            "trigger" => {
+                let trigger = read_trigger(at, &words)?;
+                let place = workload.triggers.len() as u32;
+                if defined.insert(trigger.id, place).is_some() {
+                    return at.error(format!("trigger {} is defined twice", trigger.id));
+                }
+                workload.triggers.push(trigger);
+            }
+            _ if first.contains("->") => {
+                let flow = read_flow(at, &words, &mut named, workload.flows.len())?;
+                for host in [flow.src, flow.dst] {
+                    if host >= workload.hosts {
+                        let hosts = workload.hosts;
+                        return at.error(format!(
+                            "host {host}; 'Nodes {hosts}' allows 0 to {}",
+                            i64::from(hosts) - 1
+                        ));
+                    }
+                }
+                workload.flows.push(flow);
+            }
+            _ => {
+                return at.error(format!(
+                    "'{first}' where 'Nodes', 'Connections', 'Triggers', 'trigger' or 'SRC->DST' was expected"
+                ));
+            }
+        }
+    }
+    let whole = Place { file, line: 0 };
+    let counts = [
+        ("Connections", header.connections, workload.flows.len()),
+        ("Triggers", header.triggers, workload.triggers.len()),
+    ];
+    for (what, said, found) in counts {
+        if said.is_some_and(|said| said != found) {
+            return whole
+                .error(format!("'{what} {}', but there are {found}", said.unwrap_or_default()));
+        }
+    }
+    // From the file's numbers to indices.
+    let resolve = |number: &mut u32| match defined.get(number) {
+        Some(&index) => {
+            *number = index;
+            Ok(())
+        }
+        None => {
+            let line = named.get(number).copied().unwrap_or_default();
+            let at = Place { file, line };
+            at.error(format!(
+                "trigger {number} is used but not defined; expected a line 'trigger id {number} ..'"
+            ))
+        }
+    };
+    for flow in &mut workload.flows {
+        if let Start::Trigger(number) = &mut flow.start {
+            resolve(number)?;
+        }
+        for number in [&mut flow.on_sent, &mut flow.on_received].into_iter().flatten() {
+            resolve(number)?;
+        }
+    }
+    match workload.check() {
+        Ok(()) => Ok(workload),
+        Err(error) => whole.error(error.to_string()),
+    }
+}
+
+fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
+    let expected =
+        "expected 'trigger id NUMBER oneshot', '.. multishot' or '.. barrier count NUMBER'";
+    match *words {
+        [_, "id", id, ref kind @ ..] => {
+            let id = at.number(id, "the trigger's id")?;
+            let kind = match *kind {
+                ["oneshot"] => TriggerKind::OneShot,
+                ["multishot"] => TriggerKind::MultiShot,
+                ["barrier", "count", count] => match at.number(count, "the barrier's count")? {
+                    0 => return at.error("a barrier of 0; 1 or more is possible"),
+                    count => TriggerKind::Barrier(count),
+                },
+                _ => return at.error(expected),
+            };
+            Ok(Trigger { id, kind })
+        }
+        _ => at.error(expected),
+    }
+}
+
+/// A connection; its triggers are still the file's numbers.
+fn read_flow(
+    at: Place<'_>,
+    words: &[&str],
+    named: &mut HashMap<u32, usize>,
+    before: usize,
+) -> Result<Flow, FormatError> {
+    let Some((src, dst)) = words[0].split_once("->") else {
+        return at.error("expected 'SRC->DST'");
+    };
+    let number = u32::try_from(before + 1).unwrap_or(u32::MAX);
+    let mut flow = Flow {
+        id: number,
+        src: at.number(src, "the sending host")?,
+        dst: at.number(dst, "the receiving host")?,
+        bytes: 0,
+        start: Start::At(0),
+        on_sent: None,
+        on_received: None,
+        job: 0,
+    };
+    let mut started = false;
+    for pair in words[1..].chunks(2) {
+        let &[key, value] = pair else {
+            return at.error(format!("'{}' without a value", pair[0]));
+        };
+        let mut trigger = || -> Result<u32, FormatError> {
+            let number = at.number(value, key)?;
+            named.entry(number).or_insert(at.line);
+            Ok(number)
+        };
+        match key {
+            "id" => flow.id = at.number(value, key)?,
+            "size" => flow.bytes = at.number(value, key)?,
+            "start" | "trigger" if started => {
+                return at.error("one of 'start' and 'trigger' is enough");
+            }
+            "start" => flow.start = Start::At(at.number(value, key)?),
+            "trigger" => flow.start = Start::Trigger(trigger()?),
+            "send_done_trigger" => flow.on_sent = Some(trigger()?),
+            "recv_done_trigger" => flow.on_received = Some(trigger()?),
+            "prio" => {
+                let _: u32 = at.number(value, key)?;
+            }
+            _ => {
+                return at.error(format!(
+                    "'{key}' is unknown; a connection has id, start, trigger, size, send_done_trigger, \
+                     recv_done_trigger and prio"
+                ));
+            }
+        }
+        started |= matches!(key, "start" | "trigger");
+    }
+    if flow.bytes == 0 {
+        return at.error("no size; expected 'size BYTES' above zero");
+    }
+    Ok(flow)
+}
+
+/// The text of a file that [`read`] reads back. Jobs are not part of it.
+#[must_use]
+pub fn write(workload: &Workload) -> String {
+    let mut text = format!("Nodes {}\nConnections {}\n", workload.hosts, workload.flows.len());
+    // Writing to a string cannot fail.
+    if !workload.triggers.is_empty() {
+        let _ = writeln!(text, "Triggers {}", workload.triggers.len());
+    }
+    let id = |index: u32| workload.triggers[index as usize].id;
+    for flow in &workload.flows {
+        let _ = write!(text, "{}->{} id {} ", flow.src, flow.dst, flow.id);
+        let _ = match flow.start {
+            Start::At(time) => write!(text, "start {time}"),
+            Start::Trigger(index) => write!(text, "trigger {}", id(index)),
+        };
+        let _ = write!(text, " size {}", flow.bytes);
+        for (key, trigger) in [("send", flow.on_sent), ("recv", flow.on_received)] {
+            if let Some(index) = trigger {
+                let _ = write!(text, " {key}_done_trigger {}", id(index));
+            }
+        }
+        text.push('\n');
+    }
+    for trigger in &workload.triggers {
+        let _ = write!(text, "trigger id {} ", trigger.id);
+        let _ = match trigger.kind {
+            TriggerKind::OneShot => writeln!(text, "oneshot"),
+            TriggerKind::MultiShot => writeln!(text, "multishot"),
+            TriggerKind::Barrier(count) => writeln!(text, "barrier count {count}"),
+        };
+    }
+    text
+}

@@ -1,0 +1,24 @@
+//! Networks made of software: one switch and topology model, two drivers.
+//!
+//! - [`topology`]: hosts, switches and the links between them: fat trees, leaf-spine, star, dumbbell,
+//!   or any graph.
+//! - [`model`]: what ports and switches do with a packet: output queues with a strict-priority control
+//!   queue, RED marking at dequeue, trimming instead of tail drop, ECMP on the entropy, failures.
+//!   Knows no driver: time comes in, decisions go out.
+//! - [`sim`]: the discrete-event driver, which runs the transport of `squall-reliability` and
+//!   `squall-cc` in virtual time.
+//! - [`workload`]: which flows there are and when they start.
+//! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
+#![forbid(unsafe_code)]
+
+pub use squall_engine as engine;
+pub use squall_engine::{base, cc, reliability, wire};
+
+pub mod formats;
+pub mod model;
+pub mod sim;
+mod time;
+pub mod topology;
+pub mod workload;
+
+pub use time::Picos;

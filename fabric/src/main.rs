@@ -1,0 +1,4 @@
+//! The `squall` command line.
+#![forbid(unsafe_code)]
+
+fn main() {}

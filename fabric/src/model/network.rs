@@ -1,0 +1,385 @@
+//! All ports of a topology, its routes and its failures.
+
+use super::event::Failure;
+use super::head::Head;
+use super::port::{Departure, Drop, Enqueued, Port};
+use super::route::Routes;
+use super::{Lossless, NetworkConfig};
+use crate::Picos;
+use crate::base::{Rate, Rng};
+use crate::topology::{Node, Topology};
+
+/// Where a packet is after a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// At its destination, or at whatever host the link leads to.
+    Host(u32),
+    /// At a switch: [`Network::forward`] it.
+    Switch(u32),
+    /// Nowhere.
+    Lost(Drop),
+}
+
+/// A pause frame: the sender of `port` must stop data, or may go on, once the frame got there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// The port that has to obey, see [`Network::pause`].
+    pub port: u32,
+    /// Stop, or go on.
+    pub stop: bool,
+    /// The frame's time on the link.
+    pub delay: Picos,
+}
+
+/// The fixed part of a port: what lies behind it.
+#[derive(Clone, Copy, Debug)]
+struct Wire {
+    to: Node,
+    /// Of the link and the switch behind.
+    latency: Picos,
+    down: bool,
+    black_hole: bool,
+    /// What was on the link before this moment is lost.
+    cut_at: Option<Picos>,
+    /// Probability that a bit arrives right.
+    right: f64,
+}
+
+/// The state of a network that carries packets `T`. See the module documentation for the order of
+/// calls.
+#[derive(Clone, Debug)]
+pub struct Network<T> {
+    topology: Topology,
+    config: NetworkConfig,
+    ports: Vec<Port<T>>,
+    wires: Vec<Wire>,
+    routes: Routes,
+    /// Links that routing believes in, and when it learns of a change.
+    believed: Vec<bool>,
+    reroute_at: Option<Picos>,
+    salts: Vec<u64>,
+    rng: Rng,
+    /// Lossless: bytes in the switch that came in by each port, and whether its sender was told to stop.
+    owned: Vec<u64>,
+    stopped: Vec<bool>,
+    pauses: Vec<Pause>,
+}
+
+/// Mixes 64 bits well (the finaliser of SplitMix64).
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// `base` to the power of `n` by multiplications only, the same on every machine.
+fn power(mut base: f64, mut n: u32) -> f64 {
+    let mut product = 1.0;
+    while n > 0 {
+        if n & 1 == 1 {
+            product *= base;
+        }
+        base *= base;
+        n >>= 1;
+    }
+    product
+}
+
+impl<T: Copy> Network<T> {
+    /// An empty network. The topology must have passed [`Topology::check`].
+    #[must_use]
+    pub fn new(topology: Topology, config: NetworkConfig) -> Self {
+        let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
+        let count = topology.links.len() as u32 * 2;
+        let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
+        let wires = (0..count).map(|port| {
+            let to = topology.to(port);
+            let behind = match to {
+                Node::Host(_) => Picos::ZERO,
+                Node::Switch(switch) => topology.switches[switch as usize].latency,
+            };
+            let latency = topology.links[port as usize / 2].latency + behind;
+            Wire { to, latency, down: false, black_hole: false, cut_at: None, right: 1.0 }
+        });
+        let wires: Vec<Wire> = wires.collect();
+        let ports = (0..count).map(|port| {
+            let rate = topology.links[port as usize / 2].rate;
+            let mut port_config = config.port(rate, matches!(topology.to(port), Node::Host(_)));
+            if let Node::Host(_) = topology.from(port) {
+                // A host does not overrun, mark or trim its own packets.
+                port_config.queue = u64::MAX;
+                port_config.control_queue = u64::MAX;
+                port_config.ecn_min = u64::MAX;
+                port_config.ecn_max = u64::MAX;
+                port_config.trim = None;
+            }
+            Port::new(port_config)
+        });
+        let ports: Vec<Port<T>> = ports.collect();
+        Self {
+            routes: Routes::new(&topology, |_| true),
+            believed: vec![true; topology.links.len()],
+            reroute_at: None,
+            owned: vec![0; ports.len()],
+            stopped: vec![false; ports.len()],
+            pauses: Vec::new(),
+            topology,
+            config,
+            ports,
+            wires,
+            salts,
+            rng,
+        }
+    }
+
+    /// The network at rest.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub const fn config(&self) -> &NetworkConfig {
+        &self.config
+    }
+
+    /// A port.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn port(&self, port: u32) -> &Port<T> {
+        &self.ports[port as usize]
+    }
+
+    /// Number of ports: two a link.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        // As many as there are links, twice.
+        self.ports.len() as u32
+    }
+
+    /// Whether there is no port.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// Changes the queue limits, thresholds and trimming of one port, for topologies that say so.
+    pub fn configure(&mut self, port: u32, change: impl FnOnce(&mut super::PortConfig)) {
+        let port = &mut self.ports[port as usize];
+        let mut config = *port.config();
+        change(&mut config);
+        port.reconfigure(config);
+    }
+
+    /// The port by which host `host` sends.
+    ///
+    /// # Panics
+    /// When there is no such host.
+    #[must_use]
+    pub fn host_port(&self, host: u32) -> u32 {
+        let link = self
+            .topology
+            .links
+            .iter()
+            .position(|link| [link.a, link.b].contains(&Node::Host(host)));
+        let link = link.expect("a host of a checked topology has a link") as u32;
+        link * 2 + u32::from(self.topology.links[link as usize].b == Node::Host(host))
+    }
+
+    /// Puts a packet into the queue of `port`, as a host does.
+    pub fn enqueue(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Enqueued {
+        self.ports[port as usize].enqueue(now, item, head, u32::MAX)
+    }
+
+    /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
+    /// chooses the way out and queues it there. The port, and what became of it.
+    pub fn forward(
+        &mut self,
+        now: Picos,
+        at: u32,
+        ingress: u32,
+        item: T,
+        head: &mut Head,
+    ) -> (u32, Enqueued) {
+        let ways = self.routes.ports(at, head.dst);
+        let port = match *ways {
+            [] => {
+                self.ports[ingress as usize].count_drop();
+                return (ingress, Enqueued::Dropped(Drop::NoRoute));
+            }
+            [port] => port,
+            _ if self.config.adaptive => {
+                let count = ways.len() as u32;
+                let mut draw = || ways[self.rng.below(count) as usize];
+                let (one, other) = (draw(), draw());
+                let queued = |port: u32| self.ports[port as usize].queued(now);
+                if queued(other) < queued(one) { other } else { one }
+            }
+            _ => {
+                let key = u64::from(head.flow) << 32 | u64::from(head.entropy);
+                let hash = mix(key ^ self.salts[at as usize]) >> 32;
+                // Below the number of ways.
+                ways[((hash * ways.len() as u64) >> 32) as usize]
+            }
+        };
+        let verdict = self.ports[port as usize].enqueue(now, item, head, ingress);
+        if let Some(Lossless { xoff, .. }) = self.config.lossless
+            && verdict == Enqueued::Queued
+            && head.class == super::Class::Data
+        {
+            let owned = &mut self.owned[ingress as usize];
+            *owned += u64::from(head.bytes);
+            if *owned > xoff && !self.stopped[ingress as usize] {
+                self.stopped[ingress as usize] = true;
+                let delay = self.frame_delay(ingress);
+                self.pauses.push(Pause { port: ingress, stop: true, delay });
+            }
+        }
+        (port, verdict)
+    }
+
+    /// A pause frame of 64 bytes back over the link of `port`.
+    fn frame_delay(&self, port: u32) -> Picos {
+        let back = port ^ 1;
+        self.ports[back as usize].transmit_time(64) + self.topology.links[port as usize / 2].latency
+    }
+
+    /// The next pause frame to deliver: after [`Pause::delay`], call [`Network::pause`].
+    pub fn poll_pause(&mut self) -> Option<Pause> {
+        self.pauses.pop()
+    }
+
+    /// A pause frame arrived at the sender of `port`. When it may go on, look whether the port can
+    /// [`Network::depart`].
+    pub fn pause(&mut self, port: u32, stop: bool) {
+        self.ports[port as usize].pause(stop);
+    }
+
+    /// Whether a packet waits on `port` that could leave at `now`.
+    #[must_use]
+    pub fn ready(&self, now: Picos, port: u32) -> bool {
+        self.ports[port as usize].ready(now)
+    }
+
+    /// The next packet of `port`, if its wire is free and something waits.
+    pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
+        let mut departure = self.ports[port as usize].depart(now, &mut self.rng)?;
+        departure.arrives += self.wires[port as usize].latency;
+        let from = departure.ingress;
+        if let Some(Lossless { xon, .. }) = self.config.lossless
+            && from != u32::MAX
+            && departure.data
+        {
+            let owned = &mut self.owned[from as usize];
+            *owned -= u64::from(departure.bytes);
+            if *owned < xon && self.stopped[from as usize] {
+                self.stopped[from as usize] = false;
+                let delay = self.frame_delay(from);
+                self.pauses.push(Pause { port: from, stop: false, delay });
+            }
+        }
+        Some(departure)
+    }
+
+    /// The wire of `port` is taken by `bytes` from outside its queues, for a driver that plays the
+    /// network card: when it is free again, and when the packet arrives.
+    pub fn transmit(&mut self, now: Picos, port: u32, bytes: u32) -> (Picos, Picos) {
+        let free_at = self.ports[port as usize].transmit(now, bytes);
+        (free_at, free_at + self.wires[port as usize].latency)
+    }
+
+    /// A packet that left by `port` is at the other end, if nothing happened to it.
+    pub fn land(&mut self, now: Picos, port: u32, head: &Head) -> Arrival {
+        let wire = &self.wires[port as usize];
+        let cut = wire.cut_at.is_some_and(|cut| now.since(wire.latency) <= cut);
+        let lost = if wire.down || cut {
+            Some(Drop::Down)
+        } else if wire.black_hole {
+            Some(Drop::BlackHole)
+        } else if wire.right < 1.0 {
+            let right = power(wire.right, head.bytes.saturating_mul(8));
+            (!self.rng.chance(right)).then_some(Drop::Corrupt)
+        } else {
+            None
+        };
+        if let Some(lost) = lost {
+            self.ports[port as usize].count_drop();
+            return Arrival::Lost(lost);
+        }
+        match wire.to {
+            Node::Host(host) => Arrival::Host(host),
+            Node::Switch(switch) => Arrival::Switch(switch),
+        }
+    }
+
+    /// Something fails, or works again. Routing may learn of it later: see [`Network::poll_reroute`].
+    /// Links and switches that do not exist are ignored.
+    pub fn fail(&mut self, now: Picos, failure: Failure) {
+        let links = 0..self.topology.links.len() as u32;
+        match failure {
+            Failure::LinkDown(link) if links.contains(&link) => self.set_link(now, link, false),
+            Failure::LinkUp(link) if links.contains(&link) => self.set_link(now, link, true),
+            Failure::SwitchDown(switch) | Failure::SwitchUp(switch) => {
+                let up = matches!(failure, Failure::SwitchUp(_));
+                for link in links {
+                    let ends = self.topology.links[link as usize];
+                    if [ends.a, ends.b].contains(&Node::Switch(switch)) {
+                        self.set_link(now, link, up);
+                    }
+                }
+            }
+            Failure::Rate(link, rate) if links.contains(&link) => self.set_rate(link, rate),
+            Failure::BlackHole(link) if links.contains(&link) => {
+                self.each_way(link, |wire| wire.black_hole = true);
+            }
+            Failure::BitErrors(link, rate) if links.contains(&link) => {
+                let right = 1.0 - rate.clamp(0.0, 1.0);
+                self.each_way(link, |wire| wire.right = right);
+            }
+            _ => {}
+        }
+    }
+
+    fn each_way(&mut self, link: u32, mut change: impl FnMut(&mut Wire)) {
+        for port in [link * 2, link * 2 + 1] {
+            change(&mut self.wires[port as usize]);
+        }
+    }
+
+    fn set_rate(&mut self, link: u32, rate: Rate) {
+        for port in [link * 2, link * 2 + 1] {
+            self.ports[port as usize].set_rate(rate);
+        }
+    }
+
+    fn set_link(&mut self, now: Picos, link: u32, up: bool) {
+        self.each_way(link, |wire| {
+            wire.down = !up;
+            if up {
+                wire.black_hole = false;
+                wire.right = 1.0;
+            } else {
+                wire.cut_at = Some(now);
+            }
+        });
+        self.reroute_at = Some(now + self.config.reroute);
+    }
+
+    /// When routing learns of what happened last: call [`Network::reroute`] then.
+    #[must_use]
+    pub const fn poll_reroute(&self) -> Option<Picos> {
+        self.reroute_at
+    }
+
+    /// Routing learns which links are up.
+    pub fn reroute(&mut self) {
+        self.reroute_at = None;
+        for (link, believed) in self.believed.iter_mut().enumerate() {
+            *believed = !self.wires[link * 2].down;
+        }
+        self.routes = Routes::new(&self.topology, |link| self.believed[link as usize]);
+    }
+}

@@ -1,0 +1,198 @@
+//! What a simulation is told.
+
+use core::fmt;
+
+use crate::Picos;
+use crate::model::{FailureEvent, Lossless};
+use crate::topology::Topology;
+use crate::workload::WorkloadError;
+
+/// Which flows share a packet delivery context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Contexts {
+    /// Each flow has its own, as a connection of htsim.
+    #[default]
+    PerFlow,
+    /// Flows between the same two hosts follow one another on one context, as messages of the engine
+    /// do.
+    PerPair,
+}
+
+/// The transport of this project.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SquallConfig {
+    /// Congestion control, as a user writes it: `nscc`, `nscc:quick_adapt=0`; see
+    /// [`crate::cc::SenderConfig`].
+    pub cc: String,
+    /// Path selection, as a user writes it: `reps`.
+    pub lb: String,
+    /// Loss detection, as a user writes it: any of `trim,ooo,probe,rto`, or `all`.
+    pub loss: String,
+    /// Number of entropies; a power of two.
+    pub paths: u16,
+    /// Smallest retransmission timeout; `None` for eight base round-trip times, at least 100 us.
+    pub rto_min: Option<Picos>,
+    /// A receiver acknowledges after this many bytes at the latest; 0 acknowledges every packet.
+    pub ack_bytes: u32,
+    /// Most bytes in a row on one path. 0: each packet chooses its path, as a network card does;
+    /// software with segmentation offload uses 65000.
+    pub train_bytes: u32,
+    /// Which flows share a context.
+    pub contexts: Contexts,
+}
+
+impl Default for SquallConfig {
+    fn default() -> Self {
+        Self {
+            cc: "nscc".into(),
+            lb: "reps".into(),
+            loss: "all".into(),
+            paths: 64,
+            rto_min: None,
+            ack_bytes: 4096,
+            train_bytes: 0,
+            contexts: Contexts::PerFlow,
+        }
+    }
+}
+
+/// RoCEv2 as the papers compare with it: go-back-N, one path a queue pair, DCQCN.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RoceConfig {
+    /// Congestion control, as a user writes it: `dcqcn`.
+    pub cc: String,
+    /// Queue pairs among which the bytes of a flow are divided.
+    pub qps: u16,
+    /// Retransmission timeout.
+    pub rto: Picos,
+}
+
+impl Default for RoceConfig {
+    fn default() -> Self {
+        Self { cc: "dcqcn".into(), qps: 1, rto: Picos::micros(1000) }
+    }
+}
+
+/// What hosts run.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Transport {
+    /// `squall-reliability` with `squall-cc`.
+    Squall(SquallConfig),
+    /// The baseline; meant for a lossless network.
+    Roce(RoceConfig),
+}
+
+/// What hosts are like.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostConfig {
+    /// What they run.
+    pub transport: Transport,
+    /// Bytes of a full data packet on the wire, headers included.
+    pub mtu: u32,
+    /// Bytes of headers in it (IP, UDP, PDS, SES): htsim counts 64.
+    pub header: u32,
+    /// Each received packet waits this long before the transport sees it ..
+    pub delay: Picos,
+    /// .. and a random time up to this much longer.
+    pub jitter: Picos,
+}
+
+/// What to record on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Observe {
+    /// Length of all switch queues, this often.
+    pub queues: Option<Picos>,
+    /// Windows, bytes in flight and bytes delivered of all flows, this often.
+    pub windows: Option<Picos>,
+    /// Bytes and packets of each port, at the end.
+    pub ports: bool,
+}
+
+/// A simulation.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// The network at rest.
+    pub topology: Topology,
+    /// The hosts.
+    pub host: HostConfig,
+    /// Switches trim.
+    pub trimming: bool,
+    /// Data queue of a port, bytes; `None`: one bandwidth-delay product with trimming, five without.
+    pub queue: Option<u64>,
+    /// Marking thresholds as shares of the queue; `None` for no marks.
+    pub ecn: Option<(f64, f64)>,
+    /// Pause instead of dropping; `Some(None)` for the default thresholds.
+    pub lossless: Option<Option<Lossless>>,
+    /// Switches route by queue length.
+    pub adaptive: bool,
+    /// From a link's failure to routing's knowing it.
+    pub reroute: Picos,
+    /// What fails when.
+    pub failures: Vec<FailureEvent>,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Stop here, done or not.
+    pub until: Picos,
+    /// What to record.
+    pub observe: Observe,
+}
+
+impl SimConfig {
+    /// The defaults: the transport of this project as network cards would run it, in a network that
+    /// trims, with the second SMaRTT paper's queues; one simulated second at most.
+    #[must_use]
+    pub fn new(topology: Topology) -> Self {
+        Self {
+            topology,
+            host: HostConfig {
+                transport: Transport::Squall(SquallConfig::default()),
+                mtu: 4160,
+                header: 64,
+                delay: Picos::ZERO,
+                jitter: Picos::ZERO,
+            },
+            trimming: true,
+            queue: None,
+            ecn: Some((0.2, 0.8)),
+            lossless: None,
+            adaptive: false,
+            reroute: Picos::ZERO,
+            failures: Vec::new(),
+            seed: 1,
+            until: Picos::micros(1_000_000),
+            observe: Observe::default(),
+        }
+    }
+}
+
+/// Why a simulation cannot start.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SimError {
+    /// The topology is impossible.
+    Topology(String),
+    /// The workload makes no sense.
+    Workload(WorkloadError),
+    /// An algorithm or parameter is refused; says what is allowed.
+    Transport(String),
+    /// Another parameter is out of range; says what is allowed.
+    Parameter(String),
+}
+
+impl fmt::Display for SimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topology(text) | Self::Transport(text) | Self::Parameter(text) => {
+                f.write_str(text)
+            }
+            Self::Workload(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SimError {}
+
+impl From<WorkloadError> for SimError {
+    fn from(error: WorkloadError) -> Self {
+        Self::Workload(error)
+    }
+}

@@ -1,0 +1,13 @@
+//! The discrete-event driver: virtual time in picoseconds, hosts that run the real transport, and the
+//! network of [`crate::model`] between them.
+
+mod config;
+mod results;
+
+pub use config::{
+    Contexts, HostConfig, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
+};
+pub use results::{
+    End, FlowResult, Observer, PortLoad, PortSeries, Results, Series, Totals, Unfinished,
+    WindowSeries,
+};
