@@ -2,7 +2,8 @@
 //!
 //! One trait, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
 //! them (ECN, DSCP, which path). [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`Fault`] and [`Pcap`] are ports wrapped round a port.
+//! port a path; [`FabricPort`] is a place on a network made of software; [`Fault`] and [`Pcap`] are
+//! ports wrapped round a port.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
@@ -11,6 +12,7 @@
 //! Linux only.
 
 mod config;
+pub mod fabric;
 pub mod fault;
 pub mod iface;
 #[cfg(test)]
@@ -20,6 +22,7 @@ mod port;
 pub mod udp;
 
 pub use config::{Feature, OpenReport, PortConfig};
+pub use fabric::{FabricPort, FabricSpec, FabricSpecError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{

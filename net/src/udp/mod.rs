@@ -26,6 +26,7 @@ mod tx;
 
 use errq::Errors;
 use rx::Rx;
+pub(crate) use sock::{bound, plain, tos};
 use tx::{Outcome, Tx, TxLimits};
 
 /// How often, at most, the path sockets are asked for ICMP errors.

@@ -36,7 +36,7 @@ pub(super) fn get(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
 
 /// A close-on-exec, non-blocking UDP socket of the address's family. IPv6 sockets are IPv6 only: one
 /// family a port, so that an address has one spelling.
-pub(super) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
+pub(crate) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     if addr.is_ipv6() {
@@ -105,7 +105,7 @@ pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Res
 }
 
 /// The address a socket is bound to.
-fn bound(socket: &Socket) -> io::Result<SocketAddr> {
+pub(crate) fn bound(socket: &Socket) -> io::Result<SocketAddr> {
     let addr = socket.local_addr()?.as_socket();
     addr.ok_or_else(|| io::Error::other("the socket has no IP address"))
 }
@@ -139,7 +139,7 @@ fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
 }
 
 /// The TOS or traffic class byte: DSCP, and ECT(0) when ECN is wanted.
-pub(super) fn tos(dscp: u8, ecn: bool) -> i32 {
+pub(crate) fn tos(dscp: u8, ecn: bool) -> i32 {
     i32::from((dscp & 0x3f) << 2) | if ecn { 2 } else { 0 }
 }
 
