@@ -66,6 +66,14 @@ impl Errno {
 impl From<std::io::Error> for Errno {
     /// libfabric's numbers below 256 are the system's.
     fn from(error: std::io::Error) -> Self {
-        error.raw_os_error().map_or(Self::OTHER, Self)
+        use std::io::ErrorKind as Kind;
+        error.raw_os_error().map(Self).unwrap_or_else(|| match error.kind() {
+            Kind::InvalidInput => Self::INVAL,
+            Kind::NotFound => Self(libc::ENOENT),
+            Kind::ConnectionRefused => Self(libc::ECONNREFUSED),
+            Kind::PermissionDenied => Self(libc::EACCES),
+            Kind::TimedOut => Self(libc::ETIMEDOUT),
+            _ => Self::OTHER,
+        })
     }
 }

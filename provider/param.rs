@@ -133,6 +133,10 @@ params! {
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",
         "JobID in every request; requests of another job are refused.";
+    fabric: kinds::Text = "FABRIC", "",
+        "Socket of a network made of software (squall fabric up) to send packets through instead of \
+         the kernel's, or SOCKET,host=N to be a certain host of it. What is left open of LINK_RATE, \
+         MIN_RTT and MTU comes from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";

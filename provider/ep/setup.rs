@@ -8,7 +8,10 @@ use squall_engine::cc::{ConfigError, NsccConfig, PathsConfig, SenderConfig};
 use squall_engine::reliability::{self, LossDetection, NOMINAL_OVERHEAD};
 use squall_engine::wire::crc::CRC_LEN;
 use squall_engine::{Config, Engine};
-use squall_net::{Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig, UdpPort};
+use squall_net::fabric::frame::Welcome;
+use squall_net::{
+    FabricPort, FabricSpec, Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig, UdpPort,
+};
 
 use super::machine::Opened;
 use crate::domain::Domain;
@@ -26,6 +29,8 @@ const SMALLEST: usize = 576;
 
 /// From this size on, fewer packets than two would be acknowledged at a time by default.
 const BIG_PACKET: u32 = 8 << 10;
+/// Packets that a congestion window may always have on a fabric.
+const FABRIC_PACKETS: u64 = 8;
 /// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
 const MAX_ACK_TRIGGER: u32 = 32 << 10;
 
@@ -46,7 +51,8 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
         source.set_ip(domain.ip());
     }
     let nic = domain.nic();
-    let (port, local, config) = bind(params, scoped(source, nic))?;
+    let Bound { port, local, config, fabric } = bind(params, scoped(source, nic))?;
+    let params = &informed(params, fabric.as_ref());
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let trailer = if params.crc { CRC_LEN } else { 0 };
@@ -80,8 +86,17 @@ fn scoped(source: SocketAddr, nic: &Nic) -> SocketAddr {
     }
 }
 
+/// A port at its address.
+struct Bound {
+    port: Box<dyn Port + Send>,
+    local: SocketAddr,
+    config: PortConfig,
+    /// What the fabric that it is attached to says, if it is.
+    fabric: Option<Welcome>,
+}
+
 /// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
-fn bind(params: &Params, source: SocketAddr) -> Result<(UdpPort, SocketAddr, PortConfig)> {
+fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
     let bytes = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut config = PortConfig {
@@ -105,17 +120,20 @@ fn bind(params: &Params, source: SocketAddr) -> Result<(UdpPort, SocketAddr, Por
         (0, port) => &[port],
         (port, _) => &[port],
     };
+    let fabric = match params.fabric.as_str() {
+        "" => None,
+        text => Some(text.parse::<FabricSpec>().map_err(|error| {
+            log::warn!("FI_SQUALL_FABRIC: {error}");
+            Errno::INVAL
+        })?),
+    };
     let mut last = None;
     for port in tries {
         config.bind.set_port(*port);
-        match UdpPort::open(&config) {
-            Ok((port, report)) => {
-                log::info!("{report}");
-                for warning in &report.warnings {
-                    log::warn!("{warning}");
-                }
-                let local = report.local;
-                return Ok((port, local, config));
+        match open_port(&config, fabric.as_ref()) {
+            Ok((port, fabric)) => {
+                let local = port.local_addr();
+                return Ok(Bound { port, local, config, fabric });
             }
             Err(error) => last = Some(error),
         }
@@ -125,15 +143,50 @@ fn bind(params: &Params, source: SocketAddr) -> Result<(UdpPort, SocketAddr, Por
     Err(error.into())
 }
 
-/// Puts fault injection and capture round the socket, where asked for. The capture shows what the
+/// Opens a port on the kernel's network or on the fabric.
+fn open_port(
+    config: &PortConfig,
+    fabric: Option<&FabricSpec>,
+) -> io::Result<(Box<dyn Port + Send>, Option<Welcome>)> {
+    if let Some(spec) = fabric {
+        let port = FabricPort::attach(spec, config)?;
+        let welcome = *port.welcome();
+        log::info!("{} on fabric {}: {welcome:?}", port.local_addr(), spec.path.display());
+        return Ok((Box::new(port), Some(welcome)));
+    }
+    let (port, report) = UdpPort::open(config)?;
+    log::info!("{report}");
+    for warning in &report.warnings {
+        log::warn!("{warning}");
+    }
+    Ok((Box::new(port), None))
+}
+
+/// The parameters, with what the fabric knows of itself in the place of what the user left open.
+fn informed(params: &Params, fabric: Option<&Welcome>) -> Params {
+    let mut params = params.clone();
+    if let Some(network) = fabric {
+        let mtu = u64::from(network.mtu);
+        params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
+        params.link_rate = params.link_rate.or(Some(network.rate));
+        params.min_rtt = params.min_rtt.or(Some(network.base_rtt));
+        // Its round-trip time counts the host's delays already.
+        params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
+        params.trimming |= network.trimming;
+        // There is no segmentation offload to gain anything from, and a switch feels every burst.
+        params.train = 1;
+    }
+    params
+}
+
+/// Puts fault injection and capture round the port, where asked for. The capture shows what the
 /// transport sees, faults included.
 fn wrap(
     params: &Params,
-    socket: UdpPort,
+    mut port: Box<dyn Port + Send>,
     config: &PortConfig,
     number: u32,
 ) -> Result<Box<dyn Port + Send>> {
-    let mut port: Box<dyn Port + Send> = Box::new(socket);
     if !params.fault.is_empty() {
         let spec: FaultSpec = params.fault.parse().map_err(|error| {
             log::warn!("FI_SQUALL_FAULT: {error}");
