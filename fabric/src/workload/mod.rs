@@ -1,179 +1,238 @@
-//! Which flows there are, and when each of them starts: at a time, or when others are done.
+//! What the hosts of a network send each other: flows that start at a time or when other flows are
+//! done, made by a generator ([`Spec`]), read from a message trace ([`trace`]) or from a connection
+//! matrix.
+//!
+//! A dependency is a [`Trigger`], as in htsim's connection matrices: flows name the trigger they
+//! pull when they are sent or received, and the trigger starts the flows that wait for it. That is
+//! enough for collectives: a step of a ring is a one-shot trigger a message, a node of a reduction
+//! tree is a barrier of two.
+//!
+//! ```
+//! use squall_fabric::workload::{Layout, Pattern, Spec};
+//!
+//! let spec = Spec::new(Pattern::Permutation { bytes: 2 << 20, parallel: 1, larger: None });
+//! let workload = spec.generate(&Layout::flat(128), 1)?;
+//! assert_eq!(workload.flows.len(), 128);
+//! workload.check()?;
+//! # Ok::<(), squall_fabric::workload::WorkloadError>(())
+//! ```
 
-use core::fmt;
+mod allreduce;
+mod builder;
+mod patterns;
+mod poisson;
+mod spec;
+pub mod trace;
+
+pub use poisson::{Distribution, DistributionError};
+pub use spec::{Algorithm, Apart, Layout, Pattern, Spec};
+
+/// Picoseconds in a microsecond.
+pub const PS_PER_US: u64 = 1_000_000;
+
+/// What a network has to carry.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Workload {
+    /// Hosts it is written for; flows name hosts `0..hosts`.
+    pub hosts: u32,
+    /// Messages.
+    pub flows: Vec<Flow>,
+    /// What starts the flows that do not start by the clock.
+    pub triggers: Vec<Trigger>,
+}
+
+/// One message from one host to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// Its name in results and connection matrices: not zero, unique in the workload.
+    pub id: u32,
+    /// Sending host.
+    pub src: u32,
+    /// Receiving host, another one.
+    pub dst: u32,
+    /// Length in bytes, not zero.
+    pub bytes: u64,
+    /// When it starts.
+    pub start: Start,
+    /// Index of the trigger it pulls when its last byte was acknowledged at the sender.
+    pub on_sent: Option<u32>,
+    /// Index of the trigger it pulls when its last byte arrived.
+    pub on_received: Option<u32>,
+    /// Which job it belongs to, from 0; results are summed up by job when there are several.
+    pub job: u16,
+}
 
 /// When a flow starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// At this time, picoseconds.
+    /// At this time, in picoseconds.
     At(u64),
-    /// When this trigger fires: an index into [`Workload::triggers`].
+    /// When the trigger of this index fires.
     Trigger(u32),
 }
 
-/// How often a trigger must be pulled before it fires.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TriggerKind {
-    /// At the first pull starts all its flows; further pulls do nothing.
-    OneShot,
-    /// Each pull starts the next one of its flows, in the order of [`Workload::flows`].
-    MultiShot,
-    /// At the pull of this number starts all its flows.
-    Barrier(u32),
-}
-
-/// What flows pull when they are done, and what starts others.
+/// Starts flows when other flows are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trigger {
-    /// Its number in a connection matrix.
+    /// Its name in connection matrices, not zero.
     pub id: u32,
-    /// How often it must be pulled.
+    /// When it starts which of its flows.
     pub kind: TriggerKind,
 }
 
-/// So many bytes from one host to another.
+/// When a trigger starts which of its flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Flow {
-    /// Its number in a connection matrix: unique, above zero.
-    pub id: u32,
-    /// The sending host.
-    pub src: u32,
-    /// The receiving host.
-    pub dst: u32,
-    /// Payload bytes.
-    pub bytes: u64,
-    /// When it starts.
-    pub start: Start,
-    /// Pulled when the sender knows that everything arrived: an index into [`Workload::triggers`].
-    pub on_sent: Option<u32>,
-    /// Pulled when everything arrived: an index into [`Workload::triggers`].
-    pub on_received: Option<u32>,
-    /// Which job it belongs to, for reports.
-    pub job: u16,
+pub enum TriggerKind {
+    /// Pulled once, it starts all of them.
+    OneShot,
+    /// Every pull starts the next of them, in the order of the workload; further pulls do nothing.
+    MultiShot,
+    /// Pulled so many times, it starts all of them.
+    Barrier(u32),
 }
 
-/// Flows between hosts.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Workload {
-    /// Hosts there must at least be.
-    pub hosts: u32,
-    /// All flows.
-    pub flows: Vec<Flow>,
-    /// All triggers.
-    pub triggers: Vec<Trigger>,
-}
-
-/// Why a workload makes no sense.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What is wrong with a workload, or with what was asked of a generator.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// A flow's end is not a host.
+    /// A host that is not there.
+    #[error("flow {flow} names host {host}, but hosts are 0 to {last}")]
     NoSuchHost {
-        /// The flow's number.
+        /// Flow.
         flow: u32,
-        /// The host it names.
+        /// Host it names.
         host: u32,
-        /// Hosts there are.
-        hosts: u32,
+        /// Largest host number.
+        last: u32,
     },
-    /// A flow goes from a host to itself.
-    ToItself {
-        /// The flow's number.
-        flow: u32,
-    },
-    /// A flow of no bytes.
-    Empty {
-        /// The flow's number.
-        flow: u32,
-    },
-    /// A flow names a trigger that does not exist.
+    /// A flow from a host to itself.
+    #[error("flow {0} has one host for source and destination")]
+    ToItself(u32),
+    /// A flow without bytes.
+    #[error("flow {0} has no bytes; a flow needs one at least")]
+    Empty(u32),
+    /// Two flows with one number, or zero for a number.
+    #[error("flow number {0} is not allowed: numbers are unique and not zero")]
+    BadId(u32),
+    /// A trigger index out of range.
+    #[error("flow {flow} names trigger index {trigger}, but there are {triggers}")]
     NoSuchTrigger {
-        /// The flow's number.
+        /// Flow.
         flow: u32,
-        /// The index it names.
+        /// Index.
         trigger: u32,
+        /// Number of triggers.
+        triggers: usize,
     },
-    /// Two flows of one number.
-    Twice {
-        /// The number.
-        flow: u32,
+    /// Flows that nothing will ever start.
+    #[error(
+        "{count} flows can never start (the first is flow {first}): nothing pulls their trigger \
+         often enough"
+    )]
+    NeverStarts {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: u32,
+    },
+    /// A generator's parameter out of range.
+    #[error("{parameter} = {given} does not fit: {allowed}")]
+    Parameter {
+        /// Which.
+        parameter: &'static str,
+        /// What was given.
+        given: String,
+        /// What is allowed here.
+        allowed: String,
     },
 }
-
-impl fmt::Display for WorkloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoSuchHost { flow, host, hosts } => {
-                write!(f, "flow {flow} names host {host}; hosts are 0 to {}", i64::from(hosts) - 1)
-            }
-            Self::ToItself { flow } => write!(f, "flow {flow} goes from a host to itself"),
-            Self::Empty { flow } => write!(f, "flow {flow} has no bytes; 1 or more are needed"),
-            Self::NoSuchTrigger { flow, trigger } => {
-                write!(f, "flow {flow} names trigger number {trigger} of the list, which has fewer")
-            }
-            Self::Twice { flow } => write!(f, "two flows have the number {flow}"),
-        }
-    }
-}
-
-impl core::error::Error for WorkloadError {}
 
 impl Workload {
-    /// Whether it makes sense.
+    /// Sum of the bytes of all flows.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Number of jobs: one more than the largest job number, at least one.
+    #[must_use]
+    pub fn jobs(&self) -> u16 {
+        self.flows.iter().map(|flow| flow.job).max().unwrap_or(0).saturating_add(1)
+    }
+
+    /// Whether it can be run at all: hosts and triggers exist, numbers are unique, and every flow
+    /// starts once the flows before it are done.
     ///
     /// # Errors
-    /// The first thing that does not.
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), WorkloadError> {
-        let mut seen = std::collections::HashSet::with_capacity(self.flows.len());
+        let mut ids = std::collections::HashSet::with_capacity(self.flows.len());
         for flow in &self.flows {
-            let id = flow.id;
+            if flow.id == 0 || !ids.insert(flow.id) {
+                return Err(WorkloadError::BadId(flow.id));
+            }
             for host in [flow.src, flow.dst] {
                 if host >= self.hosts {
-                    return Err(WorkloadError::NoSuchHost { flow: id, host, hosts: self.hosts });
+                    let last = self.hosts.saturating_sub(1);
+                    return Err(WorkloadError::NoSuchHost { flow: flow.id, host, last });
                 }
             }
             if flow.src == flow.dst {
-                return Err(WorkloadError::ToItself { flow: id });
+                return Err(WorkloadError::ToItself(flow.id));
             }
             if flow.bytes == 0 {
-                return Err(WorkloadError::Empty { flow: id });
+                return Err(WorkloadError::Empty(flow.id));
             }
-            let start = match flow.start {
-                Start::At(_) => None,
+            let waits = match flow.start {
                 Start::Trigger(trigger) => Some(trigger),
+                Start::At(_) => None,
             };
-            for trigger in [start, flow.on_sent, flow.on_received].into_iter().flatten() {
+            for trigger in [waits, flow.on_sent, flow.on_received].into_iter().flatten() {
                 if trigger as usize >= self.triggers.len() {
-                    return Err(WorkloadError::NoSuchTrigger { flow: id, trigger });
+                    let triggers = self.triggers.len();
+                    return Err(WorkloadError::NoSuchTrigger { flow: flow.id, trigger, triggers });
                 }
             }
-            if !seen.insert(id) {
-                return Err(WorkloadError::Twice { flow: id });
+        }
+        self.starts()
+    }
+
+    /// Runs the triggers as if every flow finished at once, and sees who was never started.
+    fn starts(&self) -> Result<(), WorkloadError> {
+        let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.triggers.len()];
+        let mut ready = Vec::new();
+        for (index, flow) in self.flows.iter().enumerate() {
+            match flow.start {
+                Start::At(_) => ready.push(index),
+                Start::Trigger(trigger) => waiting[trigger as usize].push(index),
             }
         }
-        Ok(())
+        let mut pulls = vec![0u32; self.triggers.len()];
+        let mut started = vec![false; self.flows.len()];
+        while let Some(index) = ready.pop() {
+            started[index] = true;
+            let flow = &self.flows[index];
+            for trigger in [flow.on_sent, flow.on_received].into_iter().flatten() {
+                let (kind, waiting) =
+                    (self.triggers[trigger as usize].kind, &waiting[trigger as usize]);
+                let pull = pulls[trigger as usize];
+                pulls[trigger as usize] = pull.saturating_add(1);
+                match kind {
+                    TriggerKind::OneShot if pull == 0 => ready.extend(waiting),
+                    TriggerKind::Barrier(count) if pull.saturating_add(1) == count => {
+                        ready.extend(waiting);
+                    }
+                    TriggerKind::MultiShot => ready.extend(waiting.get(pull as usize)),
+                    TriggerKind::OneShot | TriggerKind::Barrier(_) => {}
+                }
+            }
+        }
+        let count = started.iter().filter(|&&started| !started).count();
+        match started.iter().position(|&started| !started) {
+            None => Ok(()),
+            Some(first) => Err(WorkloadError::NeverStarts { count, first: self.flows[first].id }),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn flow(id: u32, src: u32, dst: u32) -> Flow {
-        let start = Start::At(0);
-        Flow { id, src, dst, bytes: 1, start, on_sent: None, on_received: None, job: 0 }
-    }
-
-    #[test]
-    fn nonsense_is_named() {
-        let good = Workload { hosts: 2, flows: vec![flow(1, 0, 1)], triggers: Vec::new() };
-        assert_eq!(good.check(), Ok(()));
-        let bad = |flows: Vec<Flow>| Workload { flows, ..good.clone() }.check().unwrap_err();
-        assert_eq!(bad(vec![flow(3, 0, 2)]).to_string(), "flow 3 names host 2; hosts are 0 to 1");
-        assert_eq!(bad(vec![flow(3, 1, 1)]), WorkloadError::ToItself { flow: 3 });
-        assert_eq!(bad(vec![flow(3, 0, 1), flow(3, 1, 0)]), WorkloadError::Twice { flow: 3 });
-        let empty = Flow { bytes: 0, ..flow(3, 0, 1) };
-        assert_eq!(bad(vec![empty]), WorkloadError::Empty { flow: 3 });
-        let lost = Flow { start: Start::Trigger(0), ..flow(3, 0, 1) };
-        assert_eq!(bad(vec![lost]), WorkloadError::NoSuchTrigger { flow: 3, trigger: 0 });
-    }
-}
+mod tests;

@@ -1,0 +1,277 @@
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use super::allreduce::parent;
+use super::*;
+
+fn generate(spec: &Spec, hosts: u32) -> Workload {
+    let workload = spec.generate(&Layout::flat(hosts), 1).expect("a workload");
+    workload.check().expect("a workload that can run");
+    workload
+}
+
+fn permutation(bytes: u64) -> Pattern {
+    Pattern::Permutation { bytes, parallel: 1, larger: None }
+}
+
+#[test]
+fn a_permutation_sends_and_receives_once_and_never_at_home() {
+    let layout = Layout { hosts: 128, rack: 4, pod: 16, line_bps: 1 };
+    for (apart, group) in [(Apart::Hosts, 1), (Apart::Racks, 4), (Apart::Pods, 16)] {
+        for seed in 0..50 {
+            let spec = Spec { apart, ..Spec::new(permutation(7)) };
+            let workload = spec.generate(&layout, seed).expect("a workload");
+            workload.check().expect("sound");
+            let sources: HashSet<u32> = workload.flows.iter().map(|flow| flow.src).collect();
+            let sinks: HashSet<u32> = workload.flows.iter().map(|flow| flow.dst).collect();
+            assert_eq!((sources.len(), sinks.len(), workload.flows.len()), (128, 128, 128));
+            for flow in &workload.flows {
+                assert_ne!(flow.src / group, flow.dst / group, "{apart:?} {flow:?}");
+            }
+        }
+    }
+    // Two racks of which one holds more than half: impossible, and said so.
+    let layout = Layout { hosts: 6, rack: 4, pod: 6, line_bps: 1 };
+    let spec = Spec { apart: Apart::Racks, ..Spec::new(permutation(7)) };
+    let error = spec.generate(&layout, 1).expect_err("four of six in one rack");
+    assert!(error.to_string().contains("more than half"), "{error}");
+}
+
+#[test]
+fn seeds_decide() {
+    let spec = Spec { random: true, jitter_ns: 500, ..Spec::new(permutation(9)) };
+    let at = |seed| spec.generate(&Layout::flat(64), seed).expect("a workload");
+    assert_eq!(at(3), at(3));
+    assert_ne!(at(3), at(4));
+}
+
+#[test]
+fn larger_and_parallel_flows() {
+    let pattern = Pattern::Permutation { bytes: 10, parallel: 3, larger: Some(20) };
+    let workload = generate(&Spec::new(pattern), 16);
+    assert_eq!(workload.flows.len(), 48);
+    assert_eq!(workload.bytes(), 490);
+    assert_eq!(workload.flows.iter().filter(|flow| flow.bytes == 20).count(), 1);
+}
+
+#[test]
+fn incast_and_outcast_incast_meet_where_they_should() {
+    let spec = Spec::new(Pattern::Incast { senders: 8, bytes: 5, larger: None });
+    let workload = generate(&spec, 32);
+    let sinks: HashSet<u32> = workload.flows.iter().map(|flow| flow.dst).collect();
+    assert_eq!((workload.flows.len(), sinks.len()), (8, 1));
+
+    let spec = Spec::new(Pattern::OutcastIncast { outcast: 4, incast: 7, bytes: 5 });
+    let workload = generate(&spec, 32);
+    let count = |key: fn(&Flow) -> u32| {
+        let mut counts: HashMap<u32, u32> = HashMap::new();
+        for flow in &workload.flows {
+            *counts.entry(key(flow)).or_default() += 1;
+        }
+        let mut counts: Vec<u32> = counts.into_values().collect();
+        counts.sort_unstable();
+        counts
+    };
+    assert_eq!(count(|flow| flow.src), [1, 1, 1, 1, 1, 1, 4]);
+    assert_eq!(count(|flow| flow.dst), [1, 1, 1, 7]);
+}
+
+#[test]
+fn all_to_all_keeps_its_window() {
+    for (ranks, window) in [(8, 1), (8, 3), (8, 7), (5, 2)] {
+        let workload = generate(&Spec::new(Pattern::AllToAll { bytes: 1, window }), ranks);
+        assert_eq!(workload.flows.len() as u32, ranks * (ranks - 1));
+        let pairs: HashSet<_> = workload.flows.iter().map(|flow| (flow.src, flow.dst)).collect();
+        assert_eq!(pairs.len(), workload.flows.len());
+        for src in 0..ranks {
+            let at_once = workload
+                .flows
+                .iter()
+                .filter(|flow| flow.src == src && flow.start == Start::At(0))
+                .count();
+            assert_eq!(at_once as u32, window);
+        }
+    }
+}
+
+/// Bytes that each host receives.
+fn bytes_received(workload: &Workload) -> HashMap<u32, u64> {
+    let mut received = HashMap::new();
+    for flow in &workload.flows {
+        *received.entry(flow.dst).or_default() += flow.bytes;
+    }
+    received
+}
+
+fn all_reduce(algorithm: Algorithm, bytes: u64, chunk: u64) -> Pattern {
+    Pattern::AllReduce { algorithm, bytes, chunk }
+}
+
+#[test]
+fn all_reduces_move_what_they_must() {
+    // Ring and halving-doubling are bandwidth optimal: each rank receives 2 (n-1)/n of the data.
+    for algorithm in [Algorithm::Ring, Algorithm::HalvingDoubling] {
+        let workload = generate(&Spec::new(all_reduce(algorithm, 8 << 20, 128 << 10)), 8);
+        let received = bytes_received(&workload);
+        assert_eq!(received.len(), 8);
+        for bytes in received.values() {
+            assert_eq!(*bytes, 2 * 7 * (1 << 20), "{algorithm:?}");
+        }
+    }
+    // Trees: both halves go up and down every edge but the root's, n - 1 edges a tree.
+    for ranks in [2, 3, 8, 13, 16] {
+        let pattern = all_reduce(Algorithm::DoubleBinaryTree, 1 << 20, 128 << 10);
+        let workload = generate(&Spec::new(pattern), ranks);
+        assert_eq!(workload.bytes(), 2 * u64::from(ranks - 1) * (1 << 20), "{ranks}");
+    }
+}
+
+#[test]
+fn a_ring_passes_every_segment_on() {
+    // Three ranks, one message a segment: four hops of three messages; of segment 0 from 0 to 1,
+    // 1 to 2 (sum complete), 2 to 0, 0 to 1.
+    let workload = generate(&Spec::new(all_reduce(Algorithm::Ring, 300, 100)), 3);
+    let hosts: Vec<_> = workload.flows.iter().map(|flow| (flow.src, flow.dst)).collect();
+    assert_eq!(hosts.len(), 12);
+    for (hop, expected) in [(0, (0, 1)), (1, (1, 2)), (2, (2, 0)), (3, (0, 1))] {
+        assert_eq!(hosts[hop * 3], expected);
+    }
+    for hop in 1..4 {
+        let trigger = workload.flows[(hop - 1) * 3].on_received.expect("someone waits");
+        assert_eq!(workload.flows[hop * 3].start, Start::Trigger(trigger));
+    }
+}
+
+#[test]
+fn halving_doubling_needs_a_power_of_two() {
+    let spec = Spec::new(all_reduce(Algorithm::HalvingDoubling, 1 << 20, 1 << 17));
+    let error = spec.generate(&Layout::flat(6), 1).expect_err("six");
+    assert!(error.to_string().contains("power of two"), "{error}");
+}
+
+#[test]
+fn double_trees_span_and_share_the_work() {
+    for ranks in 2..70 {
+        let mut inner = vec![0; ranks as usize];
+        for second in [false, true] {
+            let parents: Vec<_> = (0..ranks).map(|rank| parent(rank, ranks, second)).collect();
+            assert_eq!(parents.iter().filter(|parent| parent.is_none()).count(), 1, "one root");
+            let mut children = vec![0; ranks as usize];
+            for rank in 0..ranks {
+                // Everyone reaches the root.
+                let (mut at, mut steps) = (rank, 0);
+                while let Some(above) = parents[at as usize] {
+                    (at, steps) = (above, steps + 1);
+                    assert!(steps <= ranks.ilog2() + 2, "{ranks} ranks: too deep");
+                }
+                if let Some(above) = parents[rank as usize] {
+                    children[above as usize] += 1;
+                }
+            }
+            assert!(children.iter().all(|&children| children <= 2));
+            for (inner, children) in inner.iter_mut().zip(children) {
+                *inner += i32::from(children > 0);
+            }
+        }
+        // Nobody adds and forwards in both trees (an odd number of ranks leaves one that does).
+        let twice = inner.iter().filter(|&&count| count > 1).count();
+        assert!(twice <= (ranks % 2) as usize, "{ranks} ranks: {twice} are inner ranks twice");
+    }
+}
+
+#[test]
+fn jobs_do_not_share_hosts() {
+    let pattern = all_reduce(Algorithm::Ring, 1 << 20, 1 << 17);
+    let spec = Spec { ranks: Some(8), jobs: 4, random: true, ..Spec::new(pattern) };
+    let workload = generate(&spec, 40);
+    assert_eq!(workload.jobs(), 4);
+    let mut owner: HashMap<u32, u16> = HashMap::new();
+    for flow in &workload.flows {
+        for host in [flow.src, flow.dst] {
+            assert_eq!(*owner.entry(host).or_insert(flow.job), flow.job);
+        }
+    }
+    assert_eq!(owner.len(), 32);
+}
+
+#[test]
+fn distributions_have_the_published_means() {
+    // Web search, from the points: 0.15 x 5 000 + 0.05 x 15 000 + 0.1 x 25 000 + 0.1 x 40 000 +
+    // 0.13 x 65 000 + 0.07 x 140 000 + 0.1 x 600 000 + 0.1 x 1.5e6 + 0.1 x 3.5e6 + 0.07 x 7.5e6 +
+    // 0.03 x 20e6 = 1 711 250, published as 1.71 MB.
+    let web = Distribution::by_name("websearch").expect("there");
+    assert!((web.mean() - 1_711_250.0).abs() < 1.0, "{}", web.mean());
+    // Hadoop: 7.5 + 100 + 225 + 105 + 800 + 8 250 + 15 200 + 16 250 + 22 500 + 60 000 = 123 437.5.
+    let hadoop = Distribution::by_name("hadoop").expect("there");
+    assert!((hadoop.mean() - 123_437.5).abs() < 1.0, "{}", hadoop.mean());
+    // The 0.45 quantile of web search: 50 000 + 0.05 / 0.13 x 30 000 = 61 538.
+    assert_eq!(web.quantile(0.45), 61_538);
+    assert_eq!((web.quantile(0.0), web.quantile(0.999_999_999)), (1, 29_999_999));
+    assert!(Distribution::by_name("uniform").expect_err("no").to_string().contains("websearch"));
+    assert!(Distribution::through(vec![(10.0, 0.5), (5.0, 1.0)]).is_err());
+    assert!(Distribution::through(vec![(10.0, 0.5)]).is_err());
+}
+
+#[test]
+fn poisson_offers_the_load_asked_for() {
+    let sizes = Distribution::by_name("hadoop").expect("there");
+    let pattern = Pattern::Poisson { sizes, load: 0.5, duration_us: 20_000 };
+    let workload = generate(&Spec::new(pattern), 64);
+    // 64 hosts x 12.5 GB/s x 0.5 x 20 ms = 8 GB.
+    let offered = workload.bytes() as f64 / 8e9;
+    assert!((0.9..1.1).contains(&offered), "{offered}");
+    let starts: Vec<_> = workload.flows.iter().map(|flow| flow.start).collect();
+    assert!(starts.iter().all(|&start| matches!(start, Start::At(at) if at < 20_000_000_000)));
+}
+
+#[test]
+fn traces_are_read_with_what_they_wait_for() {
+    let text = "id,src,dst,bytes,start_us,after\n# a comment\n1,0,1,100,0.5,\n2,0,2,100,,\n\
+                3,1,2,50,,1 2\n4,2,0,50,,1 2\n5,2,1,9,,4\n";
+    let workload = trace::parse(text.as_bytes(), Path::new("t.csv"), 3).expect("a trace");
+    assert_eq!(workload.flows.len(), 5);
+    assert_eq!(workload.flows[0].start, Start::At(500_000));
+    assert_eq!(workload.flows[2].start, workload.flows[3].start);
+    let kinds: Vec<_> = workload.triggers.iter().map(|trigger| trigger.kind).collect();
+    assert_eq!(kinds, [TriggerKind::Barrier(2), TriggerKind::OneShot]);
+
+    for (line, expected) in [
+        ("1,0,1,x,0,", "line: 2"),
+        ("1,0,1,5,-3,", "t.csv:2: start_us = -3"),
+        ("1,0,1,5,,9", "t.csv:2: after = `9`"),
+        ("1,0,7,5,,", "names host 7"),
+        ("1,0,1,5,,1", "can never start"),
+    ] {
+        let text = format!("id,src,dst,bytes,start_us,after\n{line}\n");
+        let error = trace::parse(text.as_bytes(), Path::new("t.csv"), 3).expect_err(line);
+        assert!(error.to_string().contains(expected), "{line}: {error}");
+    }
+}
+
+#[test]
+fn what_cannot_run_is_named() {
+    let good = generate(&Spec::new(Pattern::AllToAll { bytes: 1, window: 1 }), 4);
+    let broken = |change: fn(&mut Workload)| {
+        let mut workload = good.clone();
+        change(&mut workload);
+        workload.check().expect_err("broken").to_string()
+    };
+    assert!(broken(|w| w.flows[3].dst = 4).contains("hosts are 0 to 3"));
+    assert!(broken(|w| w.flows[3].dst = w.flows[3].src).contains("one host"));
+    assert!(broken(|w| w.flows[3].bytes = 0).contains("no bytes"));
+    assert!(broken(|w| w.flows[3].id = 1).contains("flow number 1"));
+    assert!(broken(|w| w.flows[3].on_sent = Some(9)).contains("there are 4"));
+    assert!(broken(|w| w.flows[0].on_sent = None).contains("2 flows can never start"));
+    for (pattern, parameter) in [
+        (Pattern::Incast { senders: 4, bytes: 1, larger: None }, "senders = 4"),
+        (Pattern::AllToAll { bytes: 1, window: 4 }, "window = 4"),
+        (Pattern::OutcastIncast { outcast: 3, incast: 2, bytes: 1 }, "outcast + incast = 3 + 2"),
+        (permutation(0), "bytes = 0"),
+    ] {
+        let error = Spec::new(pattern).generate(&Layout::flat(4), 1).expect_err(parameter);
+        assert!(error.to_string().starts_with(parameter), "{error}");
+    }
+    let spec = Spec { ranks: Some(3), jobs: 2, ..Spec::new(permutation(1)) };
+    let error = spec.generate(&Layout::flat(4), 1).expect_err("too many");
+    assert!(error.to_string().contains("2 to 2"), "{error}");
+}
