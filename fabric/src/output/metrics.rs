@@ -1,0 +1,219 @@
+//! Numbers computed from a run, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use super::{FlowResult, Run, SeriesKind};
+
+/// A number that is computed from a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Metric(usize);
+
+/// No metric of that name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no metric is called `{name}`; there are {allowed}")]
+pub struct UnknownMetric {
+    name: String,
+    allowed: String,
+}
+
+type Compute = fn(&Run) -> Option<f64>;
+
+/// Name, unit, what it is, how it is computed. `None` where a run has no such number.
+const METRICS: &[(&str, &str, &str, Compute)] = &[
+    ("max_fct", "us", "completion time of the slowest flow", |run| last(&run.completion_times())),
+    ("mean_fct", "us", "mean completion time", |run| mean(&run.completion_times())),
+    ("min_fct", "us", "completion time of the fastest flow", |run| {
+        run.completion_times().first().copied()
+    }),
+    ("p50_fct", "us", "median completion time", |run| percentile(&run.completion_times(), 0.5)),
+    ("p99_fct", "us", "99th percentile of completion times", |run| {
+        percentile(&run.completion_times(), 0.99)
+    }),
+    ("spread", "us", "slowest minus fastest completion", |run| {
+        let times = run.completion_times();
+        Some(last(&times)? - times.first()?)
+    }),
+    ("max_fct_rtts", "RTT", "slowest completion in base round trips", |run| {
+        per(last(&run.completion_times())?, run.network.base_rtt_us)
+    }),
+    ("finish", "us", "from the first start to the last completion", finish),
+    ("over_ideal", "", "finish over the time no transport can beat", |run| {
+        per(finish(run)?, run.network.ideal_us)
+    }),
+    ("goodput", "Gb/s", "payload of finished flows over finish, of all hosts together", |run| {
+        per(finished(run).map(|flow| flow.bytes as f64).sum::<f64>() * 8e-3, finish(run)?)
+    }),
+    ("flow_goodput", "Gb/s", "mean over flows of payload over completion time", |run| {
+        mean(&rates(run))
+    }),
+    ("slowest_goodput", "Gb/s", "least over flows of payload over completion time", |run| {
+        rates(run).into_iter().min_by(f64::total_cmp)
+    }),
+    ("jain", "", "Jain's fairness index of the flows' rates, 1 for equal", |run| {
+        let rates = rates(run);
+        let (sum, squares) = rates.iter().fold((0.0, 0.0), |(s, q), r| (s + r, q + r * r));
+        per(sum * sum, rates.len() as f64 * squares)
+    }),
+    ("largest_fct", "us", "completion time of the longest flow", |run| {
+        finished(run).max_by_key(|flow| flow.bytes).and_then(|flow| flow.fct_us)
+    }),
+    ("job_max", "us", "completion time of the slowest job", |run| last(&jobs(run))),
+    ("job_spread", "us", "slowest minus fastest job", |run| {
+        let times = jobs(run);
+        Some(last(&times)? - times.first()?)
+    }),
+    ("packets", "", "data packets, without retransmissions", |run| Some(run.totals.packets as f64)),
+    ("retransmitted", "", "data packets sent again", |run| Some(run.totals.retransmitted as f64)),
+    ("trimmed", "", "data packets trimmed", |run| Some(run.totals.trimmed as f64)),
+    ("dropped", "", "packets dropped", |run| Some(run.network.dropped as f64)),
+    ("dropped_dead", "", "packets that a dead link took", |run| {
+        Some(run.network.dropped_dead as f64)
+    }),
+    ("lost", "", "data packets trimmed or dropped", |run| {
+        Some((run.totals.trimmed + run.network.dropped) as f64)
+    }),
+    ("nacks", "", "NACKs", |run| Some(run.totals.nacks as f64)),
+    ("marked", "", "data packets marked", |run| Some(run.network.marked as f64)),
+    ("last_loss_rtts", "RTT", "when the last packet was trimmed or dropped", |run| {
+        per(run.network.last_loss_us, run.network.base_rtt_us)
+    }),
+    ("paused", "us", "time links spent paused", |run| Some(run.network.paused_us)),
+    ("unfinished", "", "flows that did not finish", |run| Some(run.unfinished() as f64)),
+    ("queue_late", "RTT", "mean delay of the longest queue, second half of the run", |run| {
+        queue_delay_late(run)
+    }),
+    ("queue_max", "RTT", "largest delay of any recorded queue", |run| {
+        let bytes = queues(run).map(peak).max_by(f64::total_cmp)?;
+        per(bytes * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+    }),
+    ("events", "", "events of the simulator", |run| Some(run.totals.events as f64)),
+    ("wall", "s", "seconds it took to simulate", |run| Some(run.totals.wall_s)),
+];
+
+impl Metric {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..METRICS.len()).map(Self)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        METRICS[self.0].0
+    }
+
+    /// Its unit; empty for a number.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        METRICS[self.0].1
+    }
+
+    /// What it is, in words.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        METRICS[self.0].2
+    }
+
+    /// Its value for a run; `None` if the run has none (no flow finished, nothing recorded).
+    #[must_use]
+    pub fn of(self, run: &Run) -> Option<f64> {
+        (METRICS[self.0].3)(run).filter(|value| value.is_finite())
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Metric {
+    type Err = UnknownMetric;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMetric> {
+        METRICS.iter().position(|metric| metric.0 == name).map(Self).ok_or_else(|| {
+            let names: Vec<&str> = METRICS.iter().map(|metric| metric.0).collect();
+            UnknownMetric { name: name.to_owned(), allowed: names.join(", ") }
+        })
+    }
+}
+
+fn finished(run: &Run) -> impl Iterator<Item = &FlowResult> {
+    run.flows.iter().filter(|flow| flow.fct_us.is_some())
+}
+
+fn rates(run: &Run) -> Vec<f64> {
+    finished(run).filter_map(|flow| Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)).collect()
+}
+
+/// (First start, last completion) of some flows, in microseconds.
+fn ends<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Option<(f64, f64)> {
+    let mut ends: Option<(f64, f64)> = None;
+    for flow in flows {
+        let (Some(start), Some(fct)) = (flow.start_us, flow.fct_us) else { continue };
+        let (first, last) = ends.unwrap_or((start, start + fct));
+        ends = Some((first.min(start), last.max(start + fct)));
+    }
+    ends
+}
+
+fn finish(run: &Run) -> Option<f64> {
+    ends(run.flows.iter()).map(|(first, last)| last - first)
+}
+
+/// Completion times of the jobs, rising. A job with a flow that did not finish has none.
+fn jobs(run: &Run) -> Vec<f64> {
+    let mut by_job: BTreeMap<u16, Vec<&FlowResult>> = BTreeMap::new();
+    for flow in &run.flows {
+        by_job.entry(flow.job).or_default().push(flow);
+    }
+    let mut times: Vec<f64> = by_job
+        .values()
+        .filter(|flows| flows.iter().all(|flow| flow.fct_us.is_some()))
+        .filter_map(|flows| ends(flows.iter().copied()))
+        .map(|(first, last)| last - first)
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+fn queues(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {
+    run.series
+        .iter()
+        .filter(|series| series.kind == SeriesKind::Queue)
+        .map(|series| series.points.as_slice())
+}
+
+fn peak(points: &[(f64, f64)]) -> f64 {
+    points.iter().map(|point| point.1).fold(0.0, f64::max)
+}
+
+/// Of the queue with the highest peak: mean from half of the run to 90 % of it (the end, when flows
+/// finish, belongs to no steady state), as delay at line rate in base round trips.
+fn queue_delay_late(run: &Run) -> Option<f64> {
+    let queue = queues(run).max_by(|a, b| peak(a).total_cmp(&peak(b)))?;
+    let (from, to) = (finish(run)? * 0.5, finish(run)? * 0.9);
+    let late: Vec<f64> =
+        queue.iter().filter(|(at, _)| (from..=to).contains(at)).map(|&(_, bytes)| bytes).collect();
+    per(mean(&late)? * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn last(values: &[f64]) -> Option<f64> {
+    values.last().copied()
+}
+
+/// The least of the rising `values` that a share `p` of them does not exceed (nearest rank).
+fn percentile(values: &[f64], p: f64) -> Option<f64> {
+    let rank = (p * values.len() as f64).ceil() as usize;
+    values.get(rank.max(1) - 1).copied()
+}
+
+fn per(value: f64, unit: f64) -> Option<f64> {
+    (unit > 0.0).then(|| value / unit)
+}

@@ -1,0 +1,16 @@
+//! Results: what is kept of a run ([`Run`]), what is computed from it ([`Metric`]), and how it is
+//! written: JSON and CSV for programs ([`files`]), tables for people ([`text`]).
+//!
+//! A [`Run`] is plain data that is read back as it was written, so reports are made from files and
+//! never need the simulator again.
+
+pub mod files;
+mod metrics;
+mod record;
+pub mod text;
+
+pub use metrics::{Metric, UnknownMetric};
+pub use record::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
+
+#[cfg(test)]
+mod tests;

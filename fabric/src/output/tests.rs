@@ -1,0 +1,161 @@
+use std::io;
+
+use super::files::{FileError, flows_csv, json, read_runs, runs_csv, write_whole};
+use super::*;
+
+fn flow(id: u32, bytes: u64, start_us: f64, fct_us: Option<f64>) -> FlowResult {
+    let reason = fct_us.is_none().then(|| "no path".to_owned());
+    FlowResult {
+        id,
+        src: id,
+        dst: 0,
+        bytes,
+        start_us: Some(start_us),
+        fct_us,
+        reason,
+        ..FlowResult::default()
+    }
+}
+
+fn run() -> Run {
+    let mut run = Run {
+        seed: 7,
+        flows: vec![
+            flow(1, 1_000_000, 0.0, Some(100.0)),
+            flow(2, 1_000_000, 10.0, Some(200.0)),
+            flow(3, 2_000_000, 10.0, Some(400.0)),
+        ],
+        ..Run::default()
+    };
+    run.network =
+        NetworkFacts { line_gbps: 100.0, base_rtt_us: 10.0, ideal_us: 320.0, ..run.network };
+    run.parameters.insert("cc".into(), "nscc".into());
+    run
+}
+
+fn value(run: &Run, name: &str) -> f64 {
+    name.parse::<Metric>().expect(name).of(run).expect(name)
+}
+
+#[test]
+fn metrics_by_hand() {
+    let run = run();
+    // Completion times 100, 200, 400 us; last end 10 + 400 = 410 us after the first start.
+    for (name, expected) in [
+        ("max_fct", 400.0),
+        ("mean_fct", 700.0 / 3.0),
+        ("p50_fct", 200.0),
+        ("p99_fct", 400.0),
+        ("spread", 300.0),
+        ("max_fct_rtts", 40.0),
+        ("finish", 410.0),
+        ("over_ideal", 410.0 / 320.0),
+        // 4 MB x 8 / 410 us = 78.05 Gb/s.
+        ("goodput", 32_000.0 / 410.0),
+        // Rates 80, 40, 40 Gb/s: mean 53.3; Jain 160^2 / (3 x (6400 + 1600 + 1600)) = 0.8889.
+        ("flow_goodput", 160.0 / 3.0),
+        ("slowest_goodput", 40.0),
+        ("jain", 25_600.0 / 28_800.0),
+        ("largest_fct", 400.0),
+        ("unfinished", 0.0),
+    ] {
+        assert!((value(&run, name) - expected).abs() < 1e-9, "{name}: {}", value(&run, name));
+    }
+    let none: Metric = "queue_late".parse().expect("a name");
+    assert_eq!(none.of(&run), None);
+    let unknown = "fct".parse::<Metric>().expect_err("no such");
+    assert!(unknown.to_string().contains("max_fct"), "{unknown}");
+}
+
+#[test]
+fn jobs_end_with_their_last_flow() {
+    let mut run = run();
+    run.flows[2].job = 1;
+    // Job 0 from 0 to 210, job 1 from 10 to 410.
+    assert_eq!((value(&run, "job_max"), value(&run, "job_spread")), (400.0, 190.0));
+    run.flows[2].fct_us = None;
+    assert_eq!(value(&run, "job_max"), 210.0);
+}
+
+#[test]
+fn a_queue_is_judged_by_its_steady_part() {
+    let mut run = run();
+    // 410 us: from 205 to 369. 125 000 bytes at 100 Gb/s are 10 us, one base RTT.
+    let points = vec![(0.0, 900_000.0), (210.0, 100_000.0), (300.0, 150_000.0), (400.0, 0.0)];
+    run.series.push(Series { kind: SeriesKind::Queue, name: "q".into(), points });
+    assert!((value(&run, "queue_late") - 1.0).abs() < 1e-9);
+    assert!((value(&run, "queue_max") - 7.2).abs() < 1e-9);
+}
+
+#[test]
+fn json_has_the_names_promised_and_reads_back() {
+    let mut run = run();
+    run.flows[1] = flow(2, 5, 10.0, None);
+    let mut text = Vec::new();
+    json(std::slice::from_ref(&run), &mut text).expect("memory");
+    let parsed: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<_> = value.as_object().expect("an object").keys().cloned().collect();
+        keys.sort();
+        keys.join(" ")
+    };
+    assert_eq!(keys(&parsed["flows"][0]), "bytes dst fct_us id retransmitted src start_us");
+    assert!(parsed["flows"][1]["fct_us"].is_null());
+    assert_eq!(parsed["flows"][1]["reason"], "no path");
+    let totals = "acks events nacks packets peak_bytes retransmitted trimmed wall_s";
+    assert_eq!(keys(&parsed["totals"]), totals);
+    assert_eq!(serde_json::from_slice::<Run>(&text).expect("a run"), run);
+}
+
+#[test]
+fn csv_has_a_line_a_flow_and_a_line_a_run() {
+    let mut text = Vec::new();
+    flows_csv(&[run()], &mut text).expect("memory");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.starts_with("id,src,dst,bytes,start_us,fct_us,retransmitted,reason\n1,1,0,"));
+    assert_eq!(text.lines().count(), 4);
+    let mut text = Vec::new();
+    flows_csv(&[run(), run()], &mut text).expect("memory");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.starts_with("cc,seed,id,") && text.contains("\nnscc,7,1,"), "{text}");
+    let mut text = Vec::new();
+    runs_csv(&[run(), run()], &mut text).expect("memory");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.starts_with("cc,seed,max_fct,") && text.lines().count() == 3, "{text}");
+}
+
+#[test]
+fn a_file_is_whole_or_as_it_was() {
+    let folder = std::env::temp_dir().join(format!("squall-output-{}", std::process::id()));
+    let path = folder.join("deep").join("run.json");
+    write_whole(&path, |to| json(&[run()], to)).expect("written");
+    let full = write_whole(&path, |to| {
+        to.write_all(b"half of")?;
+        Err(io::Error::from(io::ErrorKind::StorageFull))
+    });
+    let error = full.expect_err("no room").to_string();
+    assert!(error.contains("run.json") && error.contains("disk is full"), "{error}");
+    assert_eq!(read_runs(&path).expect("as it was"), [run()]);
+    assert_eq!(read_runs(&folder.join("deep")).expect("one file"), [run()]);
+    std::fs::write(folder.join("deep").join("x.json"), "{\n \"flows\": 3}").expect("written");
+    let error = read_runs(&folder.join("deep")).expect_err("not ours");
+    assert!(matches!(error, FileError::Json { .. }) && error.to_string().contains("x.json:2:"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn tables_read_well() {
+    let mut run = run();
+    run.flows[1] = flow(2, 5, 10.0, None);
+    let text = text::summary(&run);
+    assert!(text.starts_with("2 of 3 flows finished;"), "{text}");
+    assert!(text.contains("1 flows: no path: 2 (2->0)"), "{text}");
+    let metric = |name: &str| name.parse::<Metric>().expect(name);
+    let text = text::runs(&[run], &[metric("max_fct"), metric("jain")]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].contains("max_fct us") && lines[1].contains("400"), "{text}");
+    for (value, expected) in [(0.0, "0"), (1234.5, "1234"), (12.34, "12.3"), (0.5, "0.50")] {
+        assert_eq!(text::number(value), expected);
+    }
+}

@@ -1,0 +1,162 @@
+//! Results as tables for people.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::files::parameter_names;
+use super::{Metric, Run};
+
+/// A number with three to four significant digits.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if size >= 100.0 || value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 0.1 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+/// A table in the style of all of ours: no lines but one below the head.
+#[must_use]
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head.iter().map(|name| Cell::new(*name)));
+    // Numbers to the right: a column is one of numbers if all that is in it parses.
+    let numeric = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).all(|cell| {
+            let cell = cell.trim_end_matches(['%', 'x']).trim_start_matches(['<', '>', '=', ' ']);
+            cell.is_empty() || cell == "-" || cell.parse::<f64>().is_ok()
+        })
+    };
+    let right: Vec<bool> = (0..head.len()).map(numeric).collect();
+    for row in rows {
+        table.add_row(row.iter().zip(&right).map(|(cell, right)| {
+            let align = if *right { CellAlignment::Right } else { CellAlignment::Left };
+            Cell::new(cell).set_alignment(align)
+        }));
+    }
+    for (index, right) in right.iter().enumerate() {
+        if let Some(column) = table.column_mut(index) {
+            let align = if *right { CellAlignment::Right } else { CellAlignment::Left };
+            column.set_cell_alignment(align);
+            column.set_padding((0, 2));
+        }
+    }
+    let mut text = table.trim_fmt();
+    text.push('\n');
+    text
+}
+
+/// One run in a few lines, and the flows that did not finish.
+#[must_use]
+pub fn summary(run: &Run) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| {
+        text.push_str(&words);
+        text.push('\n');
+    };
+    let finished = run.flows.len() - run.unfinished();
+    let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
+    line(format!(
+        "{finished} of {} flows finished; {} bytes between {} hosts at {} Gb/s, base RTT {} us",
+        run.flows.len(),
+        bytes,
+        run.network.hosts,
+        number(run.network.line_gbps),
+        number(run.network.base_rtt_us),
+    ));
+    if let Some(why) = &run.stopped {
+        line(format!("stopped: {why}"));
+    }
+    let metric = |name: &str| {
+        let value = name.parse::<Metric>().ok().and_then(|metric| metric.of(run));
+        value.map_or("-".to_owned(), number)
+    };
+    let row = |cells: &[&str]| cells.iter().map(|name| metric(name)).collect::<Vec<_>>();
+    text.push_str(&table(
+        &["fct us: min", "mean", "p50", "p99", "max", "over ideal", "goodput Gb/s", "Jain"],
+        &[row(&[
+            "min_fct",
+            "mean_fct",
+            "p50_fct",
+            "p99_fct",
+            "max_fct",
+            "over_ideal",
+            "goodput",
+            "jain",
+        ])],
+    ));
+    let totals = &run.totals;
+    let counts = [
+        totals.packets,
+        totals.retransmitted,
+        totals.trimmed,
+        run.network.dropped,
+        run.network.marked,
+        totals.nacks,
+        totals.acks,
+        totals.events,
+    ];
+    text.push_str(&table(
+        &["packets", "retransmitted", "trimmed", "dropped", "marked", "nacks", "acks", "events"],
+        &[counts.iter().map(u64::to_string).collect()],
+    ));
+    text.push_str(&format!(
+        "{} s, {} MB at most\n",
+        number(totals.wall_s),
+        number(totals.peak_bytes as f64 / 1e6)
+    ));
+    text.push_str(&unfinished(run));
+    text
+}
+
+/// The flows that did not finish, by reason; the first few of each.
+#[must_use]
+pub fn unfinished(run: &Run) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for flow in run.flows.iter().filter(|flow| flow.fct_us.is_none()) {
+        let reason = flow.reason.as_deref().unwrap_or("not finished");
+        let name = format!("{} ({}->{})", flow.id, flow.src, flow.dst);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, flows)) => flows.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    let mut text = String::new();
+    for (reason, flows) in reasons {
+        let shown = flows.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+        let more = if flows.len() > 8 { ", .." } else { "" };
+        text.push_str(&format!("{} flows: {reason}: {shown}{more}\n", flows.len()));
+    }
+    text
+}
+
+/// One line a run with the given metrics.
+#[must_use]
+pub fn runs(runs: &[Run], metrics: &[Metric]) -> String {
+    let names = parameter_names(runs);
+    let mut head: Vec<String> = names.clone();
+    head.push("seed".to_owned());
+    head.extend(metrics.iter().map(|metric| match metric.unit() {
+        "" => metric.to_string(),
+        unit => format!("{metric} {unit}"),
+    }));
+    let rows: Vec<Vec<String>> = runs
+        .iter()
+        .map(|run| {
+            let mut row: Vec<String> = names
+                .iter()
+                .map(|name| run.parameters.get(name).cloned().unwrap_or_default())
+                .collect();
+            row.push(run.seed.to_string());
+            row.extend(metrics.iter().map(|metric| metric.of(run).map_or("-".to_owned(), number)));
+            row
+        })
+        .collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    table(&head, &rows)
+}
