@@ -14,12 +14,13 @@
 //!
 //! ```
 //! use squall_cc::base::{Rate, Rng, Span, Time};
-//! use squall_cc::{Feedback, NsccConfig, PathSelector, PathSignal, Paths, PathsConfig};
+//! use squall_cc::{Feedback, Network, PathSelector, PathSignal, Paths, PathsConfig};
 //! use squall_cc::{Sender, SenderCc, SenderConfig, Sending};
 //!
 //! // Once an endpoint: a 100 Gb/s network of 12 us that trims, packets of 4096 bytes, 64 paths.
-//! let nscc = NsccConfig::new(Rate::gbps(100), Span::micros(12), 4096, true);
-//! let (config, paths) = (SenderConfig::nscc(nscc)?, PathsConfig::reps(64)?);
+//! let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+//! let config = SenderConfig::by_name("nscc:gamma=0.7", &network)?;
+//! let paths = PathsConfig::by_name("reps", 64)?;
 //!
 //! // Once a flow.
 //! let mut cc = Sender::new(&config, Time::ZERO);
@@ -36,7 +37,7 @@
 //! let rtt = Some(Span::micros(12));
 //! cc.on_feedback(&Feedback { now, path, bytes: 4096, packets: 1, rtt, ..Feedback::default() });
 //! selector.on_feedback(now, path, PathSignal::Good);
-//! # Ok::<(), squall_cc::ConfigError>(())
+//! # Ok::<(), squall_cc::ChoiceError>(())
 //! ```
 //!
 //! # What the traits can hold
@@ -78,24 +79,31 @@ extern crate alloc;
 pub use squall_base as base;
 
 mod budget;
+mod choose;
 mod error;
 mod feedback;
 mod fixed;
+mod network;
 mod nscc;
 mod path;
 mod receiver;
 mod sender;
+mod tuning;
 
 pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
+pub use choose::{ChoiceError, Named};
 pub use error::ConfigError;
 pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
+pub use network::Network;
 pub use nscc::{Averaging, Nscc, NsccConfig, Scaling};
 pub use path::{
-    Oblivious, PathMetrics, PathSelector, PathSignal, Paths, PathsConfig, Reps, RepsConfig, Single,
+    Oblivious, ObliviousConfig, PathMetrics, PathParameters, PathSelector, PathSignal, Paths,
+    PathsConfig, Reps, RepsConfig, Single, SingleConfig,
 };
 pub use receiver::{
-    AckSignals, NsccReceiver, RCVD_UNIT, Receiver, ReceiverAction, ReceiverCc, RxFlow, RxMeta,
-    received_between,
+    AckSignals, NsccReceiver, RCVD_UNIT, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig,
+    RxFlow, RxMeta, received_between,
 };
-pub use sender::{Sender, SenderCc, SenderConfig};
+pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};
+pub use tuning::{Parameter, Setting, Tunable};

@@ -6,13 +6,16 @@ mod reps;
 mod single;
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use squall_base::{Rng, Time};
 
+use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
 use crate::error::{ConfigError, within};
-pub use oblivious::Oblivious;
+use crate::tuning::{Setting, Tunable};
+pub use oblivious::{Oblivious, ObliviousConfig};
 pub use reps::{Reps, RepsConfig};
-pub use single::Single;
+pub use single::{Single, SingleConfig};
 
 /// What became of a packet on a path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,32 +54,162 @@ pub trait PathSelector {
     fn metrics(&self) -> PathMetrics;
 }
 
-/// The path selection of an endpoint with its parameters, shared by all its flows.
-#[derive(Clone, Debug)]
-pub enum PathsConfig {
+/// Parameters of a path selector. Besides the method here it has `new(paths: u16) -> Self`, its
+/// defaults over that many paths, and the selector `new(Arc<Self>, Rng)`.
+pub trait PathParameters: Tunable {
+    /// Number of paths it chooses from.
+    fn paths(&self) -> u16;
+}
+
+/// The list of selectors: variant (state, parameters) = name, one line about it. A line here, and
+/// the selector can be chosen, tuned, listed and is held to the properties that all have.
+macro_rules! selectors {
+    ($($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+) => {
+        /// The path selection of an endpoint with its parameters, shared by all its flows.
+        #[derive(Clone, Debug)]
+        pub enum PathsConfig {
+            $($(#[$doc])* $variant(Arc<$config>),)+
+        }
+
+        impl PathsConfig {
+            /// Every selector: its name and one line about it.
+            pub const NAMES: &'static [Named] = &[$(($name, $what)),+];
+
+            /// The defaults of the selector called `name` over `paths` paths.
+            fn default_of(name: &str, paths: u16) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant(Arc::new(<$config>::new(paths)))),)+
+                    _ => None,
+                }
+            }
+
+            /// The name by which a user asks for it.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                }
+            }
+
+            /// Its parameters and their values.
+            #[must_use]
+            pub fn settings(&self) -> Vec<Setting> {
+                match self {
+                    $(Self::$variant(config) => config.settings(),)+
+                }
+            }
+
+            /// Whether the selector can run on its values.
+            ///
+            /// # Errors
+            /// The first parameter out of its range.
+            pub fn check(&self) -> Result<(), ConfigError> {
+                match self {
+                    $(Self::$variant(config) => config.check(),)+
+                }
+            }
+
+            /// Number of paths it chooses from.
+            #[must_use]
+            pub fn paths(&self) -> u16 {
+                match self {
+                    $(Self::$variant(config) => config.paths(),)+
+                }
+            }
+        }
+
+        impl ByName for PathsConfig {
+            fn name(&self) -> &'static str {
+                self.name()
+            }
+
+            fn settings(&self) -> Vec<Setting> {
+                self.settings()
+            }
+
+            fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+                match self {
+                    $(Self::$variant(config) => Arc::make_mut(config).set(name, value),)+
+                }
+            }
+        }
+
+        $(
+            impl TryFrom<$config> for PathsConfig {
+                type Error = ConfigError;
+
+                fn try_from(config: $config) -> Result<Self, ConfigError> {
+                    config.check()?;
+                    Ok(Self::$variant(Arc::new(config)))
+                }
+            }
+        )+
+
+        /// A path selector of any kind.
+        #[derive(Clone, Debug)]
+        pub enum Paths {
+            $($(#[$doc])* $variant($state),)+
+        }
+
+        impl Paths {
+            /// A selector for a new flow; `rng` decides all it will ever do.
+            #[must_use]
+            pub fn new(config: &PathsConfig, rng: Rng) -> Self {
+                match config {
+                    $(PathsConfig::$variant(config) => {
+                        Self::$variant(<$state>::new(Arc::clone(config), rng))
+                    })+
+                }
+            }
+
+            /// Bytes of state of one selector, without what it shares or keeps in a box.
+            #[must_use]
+            pub const fn state_bytes(&self) -> usize {
+                match self {
+                    $(Self::$variant(_) => size_of::<$state>(),)+
+                }
+            }
+        }
+
+        /// Hands a call to the selector inside.
+        macro_rules! each {
+            ($self:expr, $paths:ident => $call:expr) => {
+                match $self {
+                    $(Paths::$variant($paths) => $call,)+
+                }
+            };
+        }
+    };
+}
+
+selectors! {
     /// Recycled entropies with freezing.
-    Reps(Arc<RepsConfig>),
+    Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in UE's reference";
     /// Every path in turn, in an order reshuffled each round.
-    Oblivious {
-        /// Number of paths, a power of two.
-        paths: u16,
-    },
+    Oblivious(Oblivious, ObliviousConfig) = "oblivious", "every path in turn, deaf to feedback";
     /// One path a flow, chosen at random when the flow opens (ECMP).
-    Single {
-        /// Number of paths to choose from.
-        paths: u16,
-    },
+    Single(Single, SingleConfig) = "single", "one path a flow";
 }
 
 impl PathsConfig {
+    /// The selector that `text` names, `name[:key=value[,key=value..]]`, over `paths` paths, with its
+    /// defaults except for what `text` sets.
+    ///
+    /// # Errors
+    /// What is wrong, and what is allowed.
+    pub fn by_name(text: &str, paths: u16) -> Result<Self, ChoiceError> {
+        let config = Self::default_of(name_of(text), paths)
+            .ok_or_else(|| unknown("path selection", text, Self::NAMES))?;
+        config.check()?;
+        tune(config, text)
+    }
+
     /// REPS over `paths` paths with the defaults of uet-htsim.
     ///
     /// # Errors
     /// `paths` is zero.
     pub fn reps(paths: u16) -> Result<Self, ConfigError> {
-        let config = RepsConfig::new(paths);
-        config.check()?;
-        Ok(Self::Reps(Arc::new(config)))
+        Self::try_from(RepsConfig::new(paths))
     }
 
     /// Oblivious spraying over `paths` paths.
@@ -84,15 +217,7 @@ impl PathsConfig {
     /// # Errors
     /// `paths` is not a power of two.
     pub fn oblivious(paths: u16) -> Result<Self, ConfigError> {
-        if paths.is_power_of_two() {
-            Ok(Self::Oblivious { paths })
-        } else {
-            Err(ConfigError {
-                parameter: "paths",
-                value: f64::from(paths),
-                allowed: "a power of two",
-            })
-        }
+        Self::try_from(ObliviousConfig::new(paths))
     }
 
     /// One path of `paths` a flow.
@@ -100,18 +225,7 @@ impl PathsConfig {
     /// # Errors
     /// `paths` is zero.
     pub fn single(paths: u16) -> Result<Self, ConfigError> {
-        some_paths(paths)?;
-        Ok(Self::Single { paths })
-    }
-
-    /// The name by which a user asks for it.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Reps(_) => "reps",
-            Self::Oblivious { .. } => "oblivious",
-            Self::Single { .. } => "single",
-        }
+        Self::try_from(SingleConfig::new(paths))
     }
 }
 
@@ -120,52 +234,17 @@ fn some_paths(paths: u16) -> Result<(), ConfigError> {
     within("paths", f64::from(paths), 1.0, f64::from(u16::MAX), "1 to 65535")
 }
 
-/// A path selector of any kind.
-#[derive(Clone, Debug)]
-pub enum Paths {
-    /// See [`Reps`].
-    Reps(Reps),
-    /// See [`Oblivious`].
-    Oblivious(Oblivious),
-    /// See [`Single`].
-    Single(Single),
-}
-
-impl Paths {
-    /// A selector for a new flow; `rng` decides all it will ever do.
-    #[must_use]
-    pub fn new(config: &PathsConfig, rng: Rng) -> Self {
-        match config {
-            PathsConfig::Reps(config) => Self::Reps(Reps::new(Arc::clone(config), rng)),
-            PathsConfig::Oblivious { paths } => Self::Oblivious(Oblivious::new(*paths, rng)),
-            PathsConfig::Single { paths } => Self::Single(Single::new(*paths, rng)),
-        }
-    }
-}
-
 impl PathSelector for Paths {
     fn pick(&mut self, now: Time, cwnd_packets: u32) -> u16 {
-        match self {
-            Self::Reps(paths) => paths.pick(now, cwnd_packets),
-            Self::Oblivious(paths) => paths.pick(now, cwnd_packets),
-            Self::Single(paths) => paths.pick(now, cwnd_packets),
-        }
+        each!(self, paths => paths.pick(now, cwnd_packets))
     }
 
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
-        match self {
-            Self::Reps(paths) => paths.on_feedback(now, path, signal),
-            Self::Oblivious(paths) => paths.on_feedback(now, path, signal),
-            Self::Single(paths) => paths.on_feedback(now, path, signal),
-        }
+        each!(self, paths => paths.on_feedback(now, path, signal));
     }
 
     fn metrics(&self) -> PathMetrics {
-        match self {
-            Self::Reps(paths) => paths.metrics(),
-            Self::Oblivious(paths) => paths.metrics(),
-            Self::Single(paths) => paths.metrics(),
-        }
+        each!(self, paths => paths.metrics())
     }
 }
 

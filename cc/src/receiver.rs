@@ -160,48 +160,76 @@ pub trait ReceiverCc {
     }
 }
 
+/// What the receiver of an endpoint must do: a consequence of what its senders run, see
+/// [`crate::SenderConfig::receiver`].
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum ReceiverConfig {
+    /// Count bytes and echo marks: what algorithms at the sender live on.
+    #[default]
+    Plain,
+}
+
+impl ReceiverConfig {
+    /// What it is called.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+        }
+    }
+}
+
 /// A receiver of any kind.
 #[derive(Clone, Debug)]
 pub enum Receiver {
     /// See [`NsccReceiver`].
-    Nscc(NsccReceiver),
+    Plain(NsccReceiver),
+}
+
+impl Receiver {
+    /// The receiver of an endpoint.
+    #[must_use]
+    pub fn new(config: &ReceiverConfig) -> Self {
+        match config {
+            ReceiverConfig::Plain => Self::Plain(NsccReceiver::default()),
+        }
+    }
 }
 
 impl Default for Receiver {
     fn default() -> Self {
-        Self::Nscc(NsccReceiver::default())
+        Self::new(&ReceiverConfig::default())
     }
+}
+
+/// Hands a call to the receiver inside.
+macro_rules! each {
+    ($self:expr, $receiver:ident => $call:expr) => {
+        match $self {
+            Receiver::Plain($receiver) => $call,
+        }
+    };
 }
 
 impl ReceiverCc for Receiver {
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
-        match self {
-            Self::Nscc(receiver) => receiver.on_rx(now, flow, meta),
-        }
+        each!(self, receiver => receiver.on_rx(now, flow, meta));
     }
 
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
-        match self {
-            Self::Nscc(receiver) => receiver.fill_ack(now, flow, signals),
-        }
+        each!(self, receiver => receiver.fill_ack(now, flow, signals));
     }
 
     fn on_close(&mut self, now: Time, flow: &mut RxFlow) {
-        match self {
-            Self::Nscc(receiver) => receiver.on_close(now, flow),
-        }
+        each!(self, receiver => receiver.on_close(now, flow));
     }
 
     fn poll(&mut self, now: Time) -> Option<ReceiverAction> {
-        match self {
-            Self::Nscc(receiver) => receiver.poll(now),
-        }
+        each!(self, receiver => receiver.poll(now))
     }
 
     fn next_timer(&self) -> Option<Time> {
-        match self {
-            Self::Nscc(receiver) => receiver.next_timer(),
-        }
+        each!(self, receiver => receiver.next_timer())
     }
 }
 

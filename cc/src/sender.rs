@@ -1,14 +1,19 @@
 //! The sender's side: the trait, and the enum over every algorithm.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use squall_base::Time;
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
 use crate::error::ConfigError;
 use crate::feedback::Feedback;
 use crate::fixed::{FixedWindow, FixedWindowConfig};
+use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
+use crate::receiver::ReceiverConfig;
+use crate::tuning::{Setting, Tunable};
 
 /// One congestion-control context at a sender; which flows share it is [`crate::Scope`]'s business.
 ///
@@ -68,69 +73,171 @@ pub trait SenderCc {
     }
 }
 
-/// The algorithm of an endpoint with its parameters: checked once, shared by all its contexts.
-#[derive(Clone, Debug)]
-pub enum SenderConfig {
+/// Parameters of a sender's algorithm. Besides the methods here it has `new(&Network) -> Self`, its
+/// defaults on a network, and the algorithm `new(Arc<Self>, Time)`.
+pub trait SenderParameters: Tunable {
+    /// What the receiver of an endpoint that runs this algorithm must do.
+    fn receiver(&self, network: &Network) -> ReceiverConfig {
+        let _ = network;
+        ReceiverConfig::Plain
+    }
+}
+
+/// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
+/// the algorithm can be chosen, tuned, listed and is held to the properties that all have.
+macro_rules! senders {
+    ($($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+) => {
+        /// The algorithm of an endpoint with its parameters: checked once, shared by all its contexts.
+        #[derive(Clone, Debug)]
+        pub enum SenderConfig {
+            $($(#[$doc])* $variant(Arc<$config>),)+
+        }
+
+        impl SenderConfig {
+            /// Every algorithm: its name and one line about it.
+            pub const NAMES: &'static [Named] = &[$(($name, $what)),+];
+
+            /// The defaults of the algorithm called `name` on `network`.
+            fn default_of(name: &str, network: &Network) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant(Arc::new(<$config>::new(network)))),)+
+                    _ => None,
+                }
+            }
+
+            /// The name by which a user asks for it.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                }
+            }
+
+            /// Its parameters and their values.
+            #[must_use]
+            pub fn settings(&self) -> Vec<Setting> {
+                match self {
+                    $(Self::$variant(config) => config.settings(),)+
+                }
+            }
+
+            /// Whether the algorithm can run on its values.
+            ///
+            /// # Errors
+            /// The first parameter out of its range.
+            pub fn check(&self) -> Result<(), ConfigError> {
+                match self {
+                    $(Self::$variant(config) => config.check(),)+
+                }
+            }
+
+            /// What the receiver of an endpoint that runs this algorithm must do.
+            #[must_use]
+            pub fn receiver(&self, network: &Network) -> ReceiverConfig {
+                match self {
+                    $(Self::$variant(config) => config.receiver(network),)+
+                }
+            }
+        }
+
+        impl ByName for SenderConfig {
+            fn name(&self) -> &'static str {
+                self.name()
+            }
+
+            fn settings(&self) -> Vec<Setting> {
+                self.settings()
+            }
+
+            fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+                match self {
+                    $(Self::$variant(config) => Arc::make_mut(config).set(name, value),)+
+                }
+            }
+        }
+
+        $(
+            impl TryFrom<$config> for SenderConfig {
+                type Error = ConfigError;
+
+                fn try_from(config: $config) -> Result<Self, ConfigError> {
+                    config.check()?;
+                    Ok(Self::$variant(Arc::new(config)))
+                }
+            }
+        )+
+
+        /// A context of any algorithm.
+        #[derive(Clone, Debug)]
+        pub enum Sender {
+            $($(#[$doc])* $variant($state),)+
+        }
+
+        impl Sender {
+            /// A fresh context, opened at `now`.
+            #[must_use]
+            pub fn new(config: &SenderConfig, now: Time) -> Self {
+                match config {
+                    $(SenderConfig::$variant(config) => {
+                        Self::$variant(<$state>::new(Arc::clone(config), now))
+                    })+
+                }
+            }
+
+            /// Bytes of state of one context, without what it shares or keeps in a box.
+            #[must_use]
+            pub const fn state_bytes(&self) -> usize {
+                match self {
+                    $(Self::$variant(_) => size_of::<$state>(),)+
+                }
+            }
+        }
+
+        /// Hands a call to the algorithm inside.
+        macro_rules! each {
+            ($self:expr, $cc:ident => $call:expr) => {
+                match $self {
+                    $(Sender::$variant($cc) => $call,)+
+                }
+            };
+        }
+    };
+}
+
+senders! {
     /// Network Signal-based Congestion Control of UE 1.0.
-    Nscc(Arc<NsccConfig>),
-    /// A window that never changes ("none").
-    Fixed(FixedWindowConfig),
+    Nscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
+    /// A window that never changes.
+    Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }
 
 impl SenderConfig {
+    /// The algorithm that `text` names, `name[:key=value[,key=value..]]`, with its defaults on
+    /// `network` except for what `text` sets.
+    ///
+    /// # Errors
+    /// What is wrong, and what is allowed.
+    pub fn by_name(text: &str, network: &Network) -> Result<Self, ChoiceError> {
+        network.check()?;
+        let config = Self::default_of(name_of(text), network)
+            .ok_or_else(|| unknown("congestion control", text, Self::NAMES))?;
+        config.check()?;
+        tune(config, text)
+    }
+
     /// NSCC with checked parameters.
     ///
     /// # Errors
     /// The parameter that is out of range.
     pub fn nscc(config: NsccConfig) -> Result<Self, ConfigError> {
-        config.check()?;
-        Ok(Self::Nscc(Arc::new(config)))
+        Self::try_from(config)
     }
 
     /// A fixed window of `window` bytes; `u64::MAX` for no limit.
     #[must_use]
-    pub const fn fixed(window: u64) -> Self {
-        Self::Fixed(FixedWindowConfig { window })
+    pub fn fixed(window: u64) -> Self {
+        Self::Fixed(Arc::new(FixedWindowConfig { window }))
     }
-
-    /// The name by which a user asks for it.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Nscc(_) => "nscc",
-            Self::Fixed(_) => "none",
-        }
-    }
-}
-
-/// A context of any algorithm.
-#[derive(Clone, Debug)]
-pub enum Sender {
-    /// See [`Nscc`].
-    Nscc(Nscc),
-    /// See [`FixedWindow`].
-    Fixed(FixedWindow),
-}
-
-impl Sender {
-    /// A fresh context, opened at `now`.
-    #[must_use]
-    pub fn new(config: &SenderConfig, now: Time) -> Self {
-        match config {
-            SenderConfig::Nscc(config) => Self::Nscc(Nscc::new(Arc::clone(config), now)),
-            SenderConfig::Fixed(config) => Self::Fixed(FixedWindow::new(*config)),
-        }
-    }
-}
-
-/// Hands a call to the algorithm inside.
-macro_rules! each {
-    ($self:expr, $cc:ident => $call:expr) => {
-        match $self {
-            Sender::Nscc($cc) => $call,
-            Sender::Fixed($cc) => $call,
-        }
-    };
 }
 
 impl SenderCc for Sender {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    Feedback, Kind, Metrics, NsccConfig, PathSelector, PathSignal, Paths, PathsConfig, Scaling,
-    Sender, SenderCc, SenderConfig,
+    Feedback, Kind, Metrics, Network, NsccConfig, PathSelector, PathSignal, Paths, PathsConfig,
+    Scaling, Sender, SenderCc, SenderConfig,
 };
 
 /// One report and the time that passes before it, with nothing kept plausible.
@@ -84,7 +84,7 @@ prop_compose! {
             scaling: if path { Scaling::Path } else { Scaling::Network },
             min_base_rtt: Span::micros(min_base_us),
             min_max_wnd,
-            ..NsccConfig::new(Rate::gbps(gbps), Span::micros(base_us), mtu, trimming)
+            ..NsccConfig::new(&Network::new(Rate::gbps(gbps), Span::micros(base_us), mtu, trimming))
         }
     }
 }
@@ -122,7 +122,7 @@ proptest! {
         trimming: bool,
         steps in prop::collection::vec((0..30_000u64, 64..5_000u32, 0..10u8, 0..100_000u64), 1..300),
     ) {
-        let config = NsccConfig::new(Rate::gbps(100), Span::micros(12), 4096, trimming);
+        let config = NsccConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, trimming));
         let (period, eta) = (config.adjust_period, 615);
         let target = config.target_qdelay;
         let mut sender = Sender::new(&SenderConfig::nscc(config).expect("in range"), Time::ZERO);
@@ -158,7 +158,7 @@ proptest! {
 
     #[test]
     fn a_clean_network_gives_the_whole_window_back(losses in 0..100u32) {
-        let config = NsccConfig::new(Rate::gbps(100), Span::micros(12), 4096, true);
+        let config = NsccConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, true));
         let mut sender = Sender::new(&SenderConfig::nscc(config).expect("in range"), Time::ZERO);
         let mut now = Time::ZERO;
         for _ in 0..losses {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use squall_engine::base::{Rng, Span};
-use squall_engine::cc::{ConfigError, NsccConfig, PathsConfig, SenderConfig};
+use squall_engine::cc::{ConfigError, Network, NsccConfig, PathsConfig, SenderConfig};
 use squall_engine::reliability::{self, LossDetection, NOMINAL_OVERHEAD};
 use squall_engine::wire::crc::CRC_LEN;
 use squall_engine::{Config, Engine};
@@ -233,11 +233,12 @@ fn contexts(
     let rtt = params.base_rtt();
     let sender = match params.cc {
         Congestion::Nscc => {
-            let mut nscc =
-                NsccConfig::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming);
-            nscc.min_base_rtt = rtt;
-            nscc.min_max_wnd = params.min_window.unwrap_or(1 << 20);
-            SenderConfig::nscc(nscc)?
+            let network = Network {
+                min_base_rtt: Some(rtt),
+                min_window: Some(params.min_window.unwrap_or(1 << 20)),
+                ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
+            };
+            SenderConfig::nscc(NsccConfig::new(&network))?
         }
         Congestion::None => SenderConfig::fixed(u64::MAX),
     };

@@ -39,10 +39,7 @@ pub(crate) struct Shared<D> {
 
 impl<D> Shared<D> {
     pub(crate) fn new(config: Config) -> Self {
-        let paths = match &config.paths {
-            cc::PathsConfig::Reps(reps) => reps.paths,
-            cc::PathsConfig::Oblivious { paths } | cc::PathsConfig::Single { paths } => *paths,
-        };
+        let paths = config.paths.paths();
         Self {
             counters: Counters::default(),
             events: VecDeque::new(),

@@ -3,13 +3,14 @@
 use squall_base::{Rate, Span};
 
 use crate::error::{ConfigError, within};
+use crate::network::{LONGEST, Network};
+use crate::sender::SenderParameters;
+use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
 /// The network the constants of UE 1.0 were tuned on: 100 Gb/s times 12 us (section 3.6.13.3).
 const REFERENCE_BDP: f64 = 150_000.0;
 /// Base round-trip time of the reference network, in nanoseconds.
 const REFERENCE_RTT: f64 = 12_000.0;
-/// Times kept in 32 bits of nanoseconds must stay well below 2^32.
-const LONGEST: u64 = 1_000_000_000;
 
 /// What the gains are scaled by. The target delay is the network's in either case: it stands for the
 /// queues of its switches.
@@ -101,12 +102,12 @@ pub struct NsccConfig {
 }
 
 impl NsccConfig {
-    /// The defaults of UE 1.0 section 3.6.13.3 for a network of `link_rate` and `base_rtt` with
-    /// packets of `mtu` nominal bytes.
+    /// The defaults of UE 1.0 section 3.6.13.3 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
-    pub fn new(link_rate: Rate, base_rtt: Span, mtu: u32, trimming: bool) -> Self {
-        let bdp = link_rate.0 as f64 * base_rtt.as_f64() / 8e9;
+    pub fn new(network: &Network) -> Self {
+        let &Network { line: link_rate, base_rtt, mtu, trimming, .. } = network;
+        let bdp = network.bdp();
         let packet = f64::from(mtu);
         let target_qdelay = if trimming { base_rtt * 3 / 4 } else { base_rtt };
         let target = target_qdelay.as_f64();
@@ -120,8 +121,8 @@ impl NsccConfig {
             rccc: false,
             probe: true,
             scaling: Scaling::Network,
-            min_base_rtt: Span::ZERO,
-            min_max_wnd: 0,
+            min_base_rtt: network.min_base_rtt.unwrap_or(Span::ZERO),
+            min_max_wnd: network.min_window.unwrap_or(0),
             min_wnd: mtu,
             max_wnd_bdp: 1.5,
             target_qdelay,
@@ -141,34 +142,94 @@ impl NsccConfig {
             fast_increase_below: Span::micros(1),
         }
     }
+}
 
-    /// Whether an algorithm can run on these values.
-    ///
-    /// # Errors
-    /// The first parameter out of its range.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let second = LONGEST as f64;
+const GAIN: &str = "a finite gain, not negative";
+const PART: &str = "0 to 1";
+const TIME: &str = "up to 1000000 (1 s)";
+
+impl Tunable for NsccConfig {
+    const PARAMETERS: &'static [Parameter<Self>] = &[
+        switch!("quick_adapt", quick_adapt, "whether QuickAdapt may happen: 1"),
+        switch!("probe", probe, "whether to ask for one probe at the start: 1"),
+        time!(
+            "target_us",
+            target_qdelay,
+            "queueing delay aimed at: 0.75 base RTT if switches trim, else 1",
+            "0.001 to 1000000 (1 s)"
+        ),
+        number!(gamma: f32, "weight of the excess delay in the multiplicative decrease: 0.8", PART),
+        number!(max_md_jump: f32, "smallest factor of one multiplicative decrease: 0.5", PART),
+        number!(alpha: f32, "gain of the proportional increase in B/ns: 4ab MTU/target", GAIN),
+        number!(fi: f32, "gain of the fair increase in bytes: 5a MTU", GAIN),
+        number!(fi_scale: f32, "bytes of window per uncongested byte in fast increase: 0.25a", GAIN),
+        number!(eta: f32, "bytes added each adjustment period: 0.15a MTU", GAIN),
+        number!(max_wnd_bdp: f32,
+            "largest and first window over the bandwidth-delay product: 1.5",
+            "0.1 to 100"
+        ),
+        number!(min_wnd: u32, "floor of the window in bytes: one MTU", "1 to 1000000 bytes"),
+        number!(min_max_wnd: u64, "floor of the largest window in bytes", "up to 2 GB"),
+        number!(qa_gate: u8, "QuickAdapt when less than the largest window >> this got through: 3", "0 to 31, whole"),
+        number!(qa_scaling: f32, "window after QuickAdapt over the bytes that got through: 1", "0 to 100"),
+        time!(
+            "qa_threshold_us",
+            qa_threshold,
+            "queueing delay that alone triggers QuickAdapt: inf if switches trim, else 4 targets",
+            "any time, or inf"
+        ),
+        number!(adjust_bytes: u32, "bytes acknowledged between adjustments: 8 MTU", "0 to 4294967295, whole"),
+        time!("adjust_period_us", adjust_period, "time between adjustments: one base RTT", TIME),
+        time!(
+            "fast_increase_us",
+            fast_increase_below,
+            "queueing delay below which a path counts as empty: 1",
+            TIME
+        ),
+        time!(
+            "min_base_rtt_us",
+            min_base_rtt,
+            "floor of the measured base RTT in bandwidth-delay products: 0",
+            TIME
+        ),
+    ];
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let second = LONGEST.as_f64();
         let any = f64::from(f32::MAX);
         within("link_rate", self.link_rate.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;
         within("base_rtt", self.base_rtt.as_f64(), 1.0, second, "1 ns to 1 s")?;
         within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;
-        within("min_base_rtt", self.min_base_rtt.as_f64(), 0.0, second, "up to 1 s")?;
+        time_within("min_base_rtt_us", self.min_base_rtt, 0.0, TIME)?;
         within("min_max_wnd", self.min_max_wnd as f64, 0.0, 2e9, "up to 2 GB")?;
         within("min_wnd", f64::from(self.min_wnd), 1.0, 1e6, "1 to 1000000 bytes")?;
         within("max_wnd_bdp", f64::from(self.max_wnd_bdp), 0.1, 100.0, "0.1 to 100")?;
-        within("target_qdelay", self.target_qdelay.as_f64(), 1.0, second, "1 ns to 1 s")?;
-        within("alpha", f64::from(self.alpha), 0.0, any, "a finite gain, not negative")?;
-        within("fi", f64::from(self.fi), 0.0, any, "a finite gain, not negative")?;
-        within("fi_scale", f64::from(self.fi_scale), 0.0, any, "a finite gain, not negative")?;
-        within("eta", f64::from(self.eta), 0.0, any, "a finite gain, not negative")?;
-        within("gamma", f64::from(self.gamma), 0.0, 1.0, "0 to 1")?;
-        within("max_md_jump", f64::from(self.max_md_jump), 0.0, 1.0, "0 to 1")?;
-        within("qa_gate", f64::from(self.qa_gate), 0.0, 31.0, "0 to 31")?;
+        time_within("target_us", self.target_qdelay, 1e-3, "0.001 to 1000000 (1 s)")?;
+        within("alpha", f64::from(self.alpha), 0.0, any, GAIN)?;
+        within("fi", f64::from(self.fi), 0.0, any, GAIN)?;
+        within("fi_scale", f64::from(self.fi_scale), 0.0, any, GAIN)?;
+        within("eta", f64::from(self.eta), 0.0, any, GAIN)?;
+        within("gamma", f64::from(self.gamma), 0.0, 1.0, PART)?;
+        within("max_md_jump", f64::from(self.max_md_jump), 0.0, 1.0, PART)?;
+        within("qa_gate", f64::from(self.qa_gate), 0.0, 31.0, "0 to 31, whole")?;
         within("qa_scaling", f64::from(self.qa_scaling), 0.0, 100.0, "0 to 100")?;
-        within("adjust_period", self.adjust_period.as_f64(), 0.0, second, "up to 1 s")?;
+        time_within("adjust_period_us", self.adjust_period, 0.0, TIME)?;
+        time_within("fast_increase_us", self.fast_increase_below, 0.0, TIME)?;
         match self.averaging {
             Averaging::Window => Ok(()),
-            Averaging::Packet(weight) => within("averaging", f64::from(weight), 0.0, 1.0, "0 to 1"),
+            Averaging::Packet(weight) => within("averaging", f64::from(weight), 0.0, 1.0, PART),
         }
     }
 }
+
+/// A time from `low` microseconds to a second.
+fn time_within(
+    parameter: &'static str,
+    span: Span,
+    low: f64,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    within(parameter, to_micros(span), low, to_micros(LONGEST), allowed)
+}
+
+impl SenderParameters for NsccConfig {}

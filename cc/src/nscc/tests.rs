@@ -6,11 +6,14 @@
 use super::*;
 use squall_base::Rate;
 
+use crate::network::Network;
+use crate::tuning::Tunable;
+
 const MTU: u32 = 4096;
 const BASE: u64 = 12_000;
 
 fn reference() -> NsccConfig {
-    NsccConfig::new(Rate::gbps(100), Span(BASE), MTU, true)
+    NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, true))
 }
 
 /// A context on a hand-cranked clock.
@@ -73,11 +76,11 @@ fn parameters_follow_the_network() {
     assert_eq!(config.qa_threshold, Span::MAX);
     assert_eq!(config.adjust_bytes, 32_768);
     // Without trimming the target is the base RTT, and four of those trigger QuickAdapt.
-    let config = NsccConfig::new(Rate::gbps(100), Span(BASE), MTU, false);
+    let config = NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, false));
     assert_eq!((config.target_qdelay, config.qa_threshold), (Span(12_000), Span(48_000)));
     // 400 Gb/s * 8 us = 400000 B: a = 2.666667, target 6 us, b = 0.5,
     // alpha = 4 * 2.666667 * 0.5 * 4096 / 6000 = 3.640889, fi = 5 * 4096 * a, eta = 0.15 * 4096 * a.
-    let config = NsccConfig::new(Rate::gbps(400), Span(8_000), MTU, true);
+    let config = NsccConfig::new(&Network::new(Rate::gbps(400), Span(8_000), MTU, true));
     close(config.alpha, 3.640_889);
     close(config.fi, 54_613.33);
     close(config.fi_scale, 0.666_666_7);
@@ -281,7 +284,8 @@ fn the_first_report_only_opens_the_quick_adapt_period() {
 #[test]
 fn without_trimming_delay_alone_triggers_quick_adapt() {
     for (delay, should) in [(48_000, 0), (48_001, MTU)] {
-        let mut bench = Bench::new(NsccConfig::new(Rate::gbps(100), Span(BASE), MTU, false));
+        let mut bench =
+            Bench::new(NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, false)));
         bench.nscc.qa_armed = true;
         // Period 12 + 12 us.
         bench.at(24_000).ack(true, delay);

@@ -1,8 +1,43 @@
 //! Oblivious packet spraying.
 
+use alloc::sync::Arc;
+
 use squall_base::{Rng, Time};
 
-use super::{PathMetrics, PathSelector, PathSignal};
+use super::{PathMetrics, PathParameters, PathSelector, PathSignal};
+use crate::error::ConfigError;
+use crate::tuning::{Parameter, Tunable};
+
+/// Parameters of [`Oblivious`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObliviousConfig {
+    /// Number of paths, a power of two.
+    pub paths: u16,
+}
+
+impl ObliviousConfig {
+    /// All of `paths` paths.
+    #[must_use]
+    pub const fn new(paths: u16) -> Self {
+        Self { paths }
+    }
+}
+
+impl Tunable for ObliviousConfig {
+    const PARAMETERS: &'static [Parameter<Self>] = &[];
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let refused =
+            ConfigError { parameter: "paths", value: self.paths.into(), allowed: "a power of two" };
+        if self.paths.is_power_of_two() { Ok(()) } else { Err(refused) }
+    }
+}
+
+impl PathParameters for ObliviousConfig {
+    fn paths(&self) -> u16 {
+        self.paths
+    }
+}
 
 /// Every path once per round, in an order reshuffled each round by exclusive or with a random number
 /// (uet-htsim `UecMpOblivious`). Deaf to feedback.
@@ -16,10 +51,12 @@ pub struct Oblivious {
 }
 
 impl Oblivious {
-    /// A selector over `paths` paths, a power of two (otherwise the next smaller one is used).
+    /// A selector. `config` must have passed [`ObliviousConfig::check`]; of a number of paths that is no
+    /// power of two the next smaller one is used.
     #[must_use]
-    pub fn new(paths: u16, rng: Rng) -> Self {
-        let mask = match paths.checked_ilog2() {
+    #[allow(clippy::needless_pass_by_value)] // as every selector is made
+    pub fn new(config: Arc<ObliviousConfig>, rng: Rng) -> Self {
+        let mask = match config.paths.checked_ilog2() {
             Some(bits) => (1u16 << bits) - 1,
             None => 0,
         };
@@ -59,7 +96,7 @@ mod tests {
 
     #[test]
     fn every_round_uses_every_path_once_and_rounds_differ() {
-        let mut oblivious = Oblivious::new(64, Rng::new(3));
+        let mut oblivious = Oblivious::new(Arc::new(ObliviousConfig::new(64)), Rng::new(3));
         let mut orders = [[0u16; 64]; 4];
         for order in &mut orders {
             let mut used = [false; 64];
@@ -75,7 +112,7 @@ mod tests {
     #[test]
     fn odd_numbers_of_paths_stay_in_range() {
         for paths in [0, 1, 2, 3, 7, 65_535] {
-            let mut oblivious = Oblivious::new(paths, Rng::new(1));
+            let mut oblivious = Oblivious::new(Arc::new(ObliviousConfig::new(paths)), Rng::new(1));
             for _ in 0..1000 {
                 assert!(oblivious.pick(Time::ZERO, 1) < paths.max(1));
             }

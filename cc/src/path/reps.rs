@@ -7,8 +7,9 @@ use alloc::sync::Arc;
 
 use squall_base::{Rng, Span, Time};
 
-use super::{PathMetrics, PathSelector, PathSignal, some_paths};
+use super::{PathMetrics, PathParameters, PathSelector, PathSignal, some_paths};
 use crate::error::{ConfigError, within};
+use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
 /// Entries in the ring (uet-htsim `CircularBufferREPS`).
 const RING: usize = 8;
@@ -34,14 +35,24 @@ impl RepsConfig {
     pub const fn new(paths: u16) -> Self {
         Self { paths, freezing: true, freeze_for: Span::millis(10), explore: 16 }
     }
+}
 
-    /// Whether the selector can run on these values.
-    ///
-    /// # Errors
-    /// The parameter out of its range.
-    pub fn check(&self) -> Result<(), ConfigError> {
+impl Tunable for RepsConfig {
+    const PARAMETERS: &'static [Parameter<Self>] = &[
+        switch!("freeze", freezing, "whether a time-out freezes it on the paths known to work: 1"),
+        time!("freeze_us", freeze_for, "how long it stays frozen: 10000", "up to 1000 s"),
+        number!(explore: u8, "packets sent on random paths after it thawed: 16", "0 to 255, whole"),
+    ];
+
+    fn check(&self) -> Result<(), ConfigError> {
         some_paths(self.paths)?;
-        within("freeze_for", self.freeze_for.as_f64(), 0.0, 1e12, "up to 1000 s")
+        within("freeze_us", to_micros(self.freeze_for), 0.0, 1e9, "up to 1000 s")
+    }
+}
+
+impl PathParameters for RepsConfig {
+    fn paths(&self) -> u16 {
+        self.paths
     }
 }
 

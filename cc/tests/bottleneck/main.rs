@@ -7,14 +7,14 @@ use std::fmt::Write;
 
 use bed::{MTU, Outcome, Scene, run};
 use squall_cc::base::{Rate, Span, Time};
-use squall_cc::{Averaging, NsccConfig, Scaling};
+use squall_cc::{Averaging, Network, NsccConfig, Scaling};
 
 const LINE: Rate = Rate::gbps(100);
 const BASE: Span = Span::micros(12);
 const NEVER: Time = Time::NEVER;
 
 fn config(trimming: bool) -> NsccConfig {
-    NsccConfig::new(LINE, BASE, MTU, trimming)
+    NsccConfig::new(&Network::new(LINE, BASE, MTU, trimming))
 }
 
 fn millis(n: u64) -> Time {

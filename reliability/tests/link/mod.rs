@@ -22,9 +22,9 @@ pub(crate) fn fixed(window: u64, seed: u64) -> Config {
 
 /// Parameters for tests: NSCC for a 10 Gb/s network of 20 us, over REPS.
 pub(crate) fn nscc(seed: u64) -> Config {
-    let cc = cc::NsccConfig::new(Rate::gbps(10), Span::micros(20), 4096, true);
+    let cc = cc::Network::new(Rate::gbps(10), Span::micros(20), 4096, true);
     let paths = cc::PathsConfig::reps(PATHS).unwrap();
-    Config::new(4096, cc::SenderConfig::nscc(cc).unwrap(), paths, seed)
+    Config::new(4096, cc::SenderConfig::by_name("nscc", &cc).unwrap(), paths, seed)
 }
 
 /// What the link does to packets: probabilities and times.

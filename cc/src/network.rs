@@ -1,0 +1,76 @@
+//! What an endpoint knows about its network: the one input from which every algorithm derives its
+//! defaults.
+
+use squall_base::{Rate, Span};
+
+use crate::error::{ConfigError, within};
+
+/// Times kept in 32 bits of nanoseconds must stay well below 2^32.
+pub(crate) const LONGEST: Span = Span::secs(1);
+
+/// What an endpoint knows about its network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network {
+    /// The slower of the two ends' links.
+    pub line: Rate,
+    /// Unloaded round-trip time of a full packet over the longest path.
+    pub base_rtt: Span,
+    /// Nominal bytes of a full packet, as [`crate::Feedback::bytes`] counts them.
+    pub mtu: u32,
+    /// Switches trim instead of dropping.
+    pub trimming: bool,
+    /// Floor of the largest window in bytes, where hosts need more than the bandwidth-delay product
+    /// says.
+    pub min_window: Option<u64>,
+    /// Floor of the measured base round-trip time, where the hosts' own jitter exceeds the network's
+    /// delay.
+    pub min_base_rtt: Option<Span>,
+}
+
+impl Network {
+    /// A network whose hosts need no floors.
+    #[must_use]
+    pub const fn new(line: Rate, base_rtt: Span, mtu: u32, trimming: bool) -> Self {
+        Self { line, base_rtt, mtu, trimming, min_window: None, min_base_rtt: None }
+    }
+
+    /// Bandwidth-delay product in bytes.
+    #[must_use]
+    pub fn bdp(&self) -> f64 {
+        self.line.0 as f64 * self.base_rtt.as_f64() / 8e9
+    }
+
+    /// Whether algorithms can run on such a network.
+    ///
+    /// # Errors
+    /// The first value out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let longest = LONGEST.as_f64();
+        within("link rate", self.line.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;
+        within("base RTT", self.base_rtt.as_f64(), 1.0, longest, "1 ns to 1 s")?;
+        within("MTU", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;
+        let (window, rtt) = (self.min_window.unwrap_or(0), self.min_base_rtt.unwrap_or(Span::ZERO));
+        within("smallest window", window as f64, 0.0, 2e9, "up to 2 GB")?;
+        within("smallest base RTT", rtt.as_f64(), 0.0, longest, "up to 1 s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_out_of_range_is_refused() {
+        let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+        assert_eq!((network.check(), network.bdp()), (Ok(()), 150_000.0));
+        for (bad, what) in [
+            (Network { line: Rate(0), ..network }, "link rate"),
+            (Network { base_rtt: Span::ZERO, ..network }, "base RTT"),
+            (Network { mtu: 63, ..network }, "MTU"),
+            (Network { min_window: Some(u64::MAX), ..network }, "smallest window"),
+            (Network { min_base_rtt: Some(Span::secs(2)), ..network }, "smallest base RTT"),
+        ] {
+            assert_eq!(bad.check().expect_err(what).parameter, what);
+        }
+    }
+}
