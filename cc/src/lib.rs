@@ -85,6 +85,7 @@ mod feedback;
 mod fixed;
 mod network;
 mod nscc;
+mod pace;
 mod path;
 mod receiver;
 mod sender;
@@ -97,6 +98,7 @@ pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
 pub use network::Network;
 pub use nscc::{Averaging, Nscc, NsccConfig, Scaling};
+pub use pace::{Paced, PacedConfig};
 pub use path::{
     Oblivious, ObliviousConfig, PathMetrics, PathParameters, PathSelector, PathSignal, Paths,
     PathsConfig, Reps, RepsConfig, Single, SingleConfig,

@@ -1,5 +1,6 @@
 //! The sender's side: the trait, and the enum over every algorithm.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -12,6 +13,7 @@ use crate::feedback::Feedback;
 use crate::fixed::{FixedWindow, FixedWindowConfig};
 use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
+use crate::pace::{Paced, PacedConfig};
 use crate::receiver::ReceiverConfig;
 use crate::tuning::{Setting, Tunable};
 
@@ -81,6 +83,13 @@ pub trait SenderParameters: Tunable {
         let _ = network;
         ReceiverConfig::Plain
     }
+
+    /// Lets the window fall to `bytes`, possibly less than a packet, because a pacer watches over it
+    /// (parameter `pace`). False when the algorithm has no such window; then it is not offered.
+    fn set_floor(&mut self, bytes: u32) -> bool {
+        let _ = bytes;
+        false
+    }
 }
 
 /// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
@@ -91,6 +100,8 @@ macro_rules! senders {
         #[derive(Clone, Debug)]
         pub enum SenderConfig {
             $($(#[$doc])* $variant(Arc<$config>),)+
+            /// Any of the others that has a window, which may be less than a packet.
+            Paced(Arc<PacedConfig>),
         }
 
         impl SenderConfig {
@@ -107,17 +118,18 @@ macro_rules! senders {
 
             /// The name by which a user asks for it.
             #[must_use]
-            pub const fn name(&self) -> &'static str {
+            pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $name,)+
+                    Self::Paced(paced) => paced.inner.name(),
                 }
             }
 
-            /// Its parameters and their values.
-            #[must_use]
-            pub fn settings(&self) -> Vec<Setting> {
+            /// The parameters of the algorithm proper.
+            fn own_settings(&self) -> Vec<Setting> {
                 match self {
                     $(Self::$variant(config) => config.settings(),)+
+                    Self::Paced(paced) => paced.inner.own_settings(),
                 }
             }
 
@@ -128,6 +140,7 @@ macro_rules! senders {
             pub fn check(&self) -> Result<(), ConfigError> {
                 match self {
                     $(Self::$variant(config) => config.check(),)+
+                    Self::Paced(paced) => paced.inner.check(),
                 }
             }
 
@@ -136,22 +149,23 @@ macro_rules! senders {
             pub fn receiver(&self, network: &Network) -> ReceiverConfig {
                 match self {
                     $(Self::$variant(config) => config.receiver(network),)+
+                    Self::Paced(paced) => paced.inner.receiver(network),
                 }
             }
-        }
 
-        impl ByName for SenderConfig {
-            fn name(&self) -> &'static str {
-                self.name()
+            /// [`SenderParameters::set_floor`].
+            pub(crate) fn set_floor(&mut self, bytes: u32) -> bool {
+                match self {
+                    $(Self::$variant(config) => Arc::make_mut(config).set_floor(bytes),)+
+                    Self::Paced(paced) => Arc::make_mut(paced).inner.set_floor(bytes),
+                }
             }
 
-            fn settings(&self) -> Vec<Setting> {
-                self.settings()
-            }
-
-            fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+            /// Sets a parameter of the algorithm proper.
+            fn set_own(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
                 match self {
                     $(Self::$variant(config) => Arc::make_mut(config).set(name, value),)+
+                    Self::Paced(paced) => Arc::make_mut(paced).inner.set_own(name, value),
                 }
             }
         }
@@ -171,6 +185,8 @@ macro_rules! senders {
         #[derive(Clone, Debug)]
         pub enum Sender {
             $($(#[$doc])* $variant($state),)+
+            /// See [`Paced`].
+            Paced(Box<Paced>),
         }
 
         impl Sender {
@@ -181,6 +197,7 @@ macro_rules! senders {
                     $(SenderConfig::$variant(config) => {
                         Self::$variant(<$state>::new(Arc::clone(config), now))
                     })+
+                    SenderConfig::Paced(config) => Self::Paced(Paced::new(config, now)),
                 }
             }
 
@@ -189,6 +206,7 @@ macro_rules! senders {
             pub const fn state_bytes(&self) -> usize {
                 match self {
                     $(Self::$variant(_) => size_of::<$state>(),)+
+                    Self::Paced(_) => size_of::<Paced>(),
                 }
             }
         }
@@ -198,6 +216,7 @@ macro_rules! senders {
             ($self:expr, $cc:ident => $call:expr) => {
                 match $self {
                     $(Sender::$variant($cc) => $call,)+
+                    Sender::Paced($cc) => $call,
                 }
             };
         }
@@ -222,7 +241,18 @@ impl SenderConfig {
         let config = Self::default_of(name_of(text), network)
             .ok_or_else(|| unknown("congestion control", text, Self::NAMES))?;
         config.check()?;
-        tune(config, text)
+        tune(OnNetwork { config, network }, text).map(|chosen| chosen.config)
+    }
+
+    /// Its parameters and their values.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut settings = self.own_settings();
+        let paced = matches!(self, Self::Paced(_));
+        if paced || self.clone().set_floor(u32::MAX) {
+            settings.push(Setting { value: f64::from(u8::from(paced)), ..PACE });
+        }
+        settings
     }
 
     /// NSCC with checked parameters.
@@ -237,6 +267,51 @@ impl SenderConfig {
     #[must_use]
     pub fn fixed(window: u64) -> Self {
         Self::Fixed(Arc::new(FixedWindowConfig { window }))
+    }
+}
+
+/// The parameter that every algorithm with a window has.
+const PACE: Setting = Setting {
+    name: "pace",
+    what: "whether the window may be less than a packet and packets are then spaced: 0",
+    allowed: "0 or 1",
+    value: 0.0,
+};
+
+/// A choice being made.
+struct OnNetwork<'a> {
+    config: SenderConfig,
+    network: &'a Network,
+}
+
+impl ByName for OnNetwork<'_> {
+    fn name(&self) -> &'static str {
+        self.config.name()
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.config.settings()
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+        if name != PACE.name {
+            return self.config.set_own(name, value);
+        }
+        let (on, off) = (value == 1.0, value == 0.0);
+        match &self.config {
+            _ if !on && !off => {
+                let Setting { name: parameter, allowed, .. } = PACE;
+                return Some(Err(ConfigError { parameter, value, allowed }));
+            }
+            SenderConfig::Paced(paced) if off => self.config = paced.unpaced(),
+            SenderConfig::Paced(_) => {}
+            config if on => {
+                let paced = PacedConfig::new(config.clone(), self.network)?;
+                self.config = SenderConfig::Paced(Arc::new(paced));
+            }
+            _ => {}
+        }
+        Some(self.config.check())
     }
 }
 

@@ -232,4 +232,9 @@ fn time_within(
     within(parameter, to_micros(span), low, to_micros(LONGEST), allowed)
 }
 
-impl SenderParameters for NsccConfig {}
+impl SenderParameters for NsccConfig {
+    fn set_floor(&mut self, bytes: u32) -> bool {
+        self.min_wnd = bytes;
+        true
+    }
+}
