@@ -138,6 +138,12 @@ impl<T: Copy> Network<T> {
         &self.topology
     }
 
+    /// The ways packets take.
+    #[must_use]
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
     /// The parameters.
     #[must_use]
     pub const fn config(&self) -> &NetworkConfig {

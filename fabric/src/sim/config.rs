@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::Picos;
+use crate::base::Rate;
 use crate::model::{FailureEvent, Lossless};
 use crate::topology::Topology;
 use crate::workload::WorkloadError;
@@ -30,8 +31,10 @@ pub struct SquallConfig {
     pub loss: String,
     /// Number of entropies; a power of two.
     pub paths: u16,
-    /// Smallest retransmission timeout; `None` for eight base round-trip times, at least 100 us.
+    /// Smallest retransmission timeout; `None` for 15 us and the time of six full queues, as htsim.
     pub rto_min: Option<Picos>,
+    /// A flow whose peer is silent for this long is given up.
+    pub give_up: Picos,
     /// A receiver acknowledges after this many bytes at the latest; 0 acknowledges every packet.
     pub ack_bytes: u32,
     /// Most bytes in a row on one path. 0: each packet chooses its path, as a network card does;
@@ -49,7 +52,8 @@ impl Default for SquallConfig {
             loss: "all".into(),
             paths: 64,
             rto_min: None,
-            ack_bytes: 4096,
+            give_up: Picos::micros(200_000),
+            ack_bytes: 16_384,
             train_bytes: 0,
             contexts: Contexts::PerFlow,
         }
@@ -91,6 +95,10 @@ pub struct HostConfig {
     pub mtu: u32,
     /// Bytes of headers in it (IP, UDP, PDS, SES): htsim counts 64.
     pub header: u32,
+    /// Bytes of a packet without data, and of a trimmed one, on the wire: htsim counts 64.
+    pub control: u32,
+    /// Rate of the network card; `None` for that of its link.
+    pub nic: Option<Rate>,
     /// Each received packet waits this long before the transport sees it ..
     pub delay: Picos,
     /// .. and a random time up to this much longer.
@@ -146,8 +154,10 @@ impl SimConfig {
             topology,
             host: HostConfig {
                 transport: Transport::Squall(SquallConfig::default()),
-                mtu: 4160,
+                mtu: 4096,
                 header: 64,
+                control: 64,
+                nic: None,
                 delay: Picos::ZERO,
                 jitter: Picos::ZERO,
             },

@@ -2,7 +2,15 @@
 //! network of [`crate::model`] between them.
 
 mod config;
+mod flows;
+mod host;
+mod memory;
+mod packet;
 mod results;
+mod run;
+mod series;
+mod setup;
+mod wheel;
 
 pub use config::{
     Contexts, HostConfig, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
@@ -11,3 +19,4 @@ pub use results::{
     End, FlowResult, Observer, PortLoad, PortSeries, Results, Series, Totals, Unfinished,
     WindowSeries,
 };
+pub use run::Simulation;

@@ -2,6 +2,7 @@
 
 mod build;
 mod fat_tree;
+mod way;
 
 use core::fmt;
 
@@ -9,6 +10,7 @@ use crate::Picos;
 use crate::base::Rate;
 
 pub use fat_tree::{FatTree, Tier};
+pub use way::Way;
 
 /// An end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

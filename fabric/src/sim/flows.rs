@@ -1,0 +1,134 @@
+//! Flows and triggers while they run.
+
+use super::results::{FlowResult, Unfinished};
+use crate::Picos;
+use crate::workload::{Flow, Start, TriggerKind, Workload};
+
+/// A flow while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) src: u32,
+    pub(super) dst: u32,
+    /// Payload bytes in all.
+    pub(super) bytes: u64,
+    /// Not sent yet.
+    pub(super) unsent: u64,
+    pub(super) acked: u64,
+    pub(super) received: u64,
+    pub(super) packets: u64,
+    pub(super) retransmitted: u64,
+    pub(super) start: Picos,
+    pub(super) done: Picos,
+    pub(super) arrived: Picos,
+    /// Its place in the host's list of contexts.
+    pub(super) context: u32,
+    pub(super) failed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    kind: TriggerKind,
+    pulls: u32,
+    /// Where its flows are in `Flows::waiting`.
+    first: u32,
+    last: u32,
+}
+
+/// All flows and triggers of a simulation.
+#[derive(Debug)]
+pub(super) struct Flows {
+    pub(super) running: Vec<Running>,
+    pub(super) spec: Vec<Flow>,
+    triggers: Vec<Waiting>,
+    /// Flows by trigger.
+    waiting: Vec<u32>,
+    pub(super) finished: usize,
+}
+
+impl Flows {
+    pub(super) fn new(workload: &Workload) -> Self {
+        let running = workload.flows.iter().map(|flow| Running {
+            src: flow.src,
+            dst: flow.dst,
+            bytes: flow.bytes,
+            unsent: flow.bytes,
+            acked: 0,
+            received: 0,
+            packets: 0,
+            retransmitted: 0,
+            start: Picos::NEVER,
+            done: Picos::NEVER,
+            arrived: Picos::NEVER,
+            context: u32::MAX,
+            failed: false,
+        });
+        let mut waiting: Vec<(u32, u32)> = (0u32..)
+            .zip(&workload.flows)
+            .filter_map(|(index, flow)| match flow.start {
+                Start::Trigger(trigger) => Some((trigger, index)),
+                Start::At(_) => None,
+            })
+            .collect();
+        waiting.sort_unstable();
+        let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| Waiting {
+            kind: trigger.kind,
+            pulls: 0,
+            // There are fewer flows than 2^32.
+            first: waiting.partition_point(|&(of, _)| of < index) as u32,
+            last: waiting.partition_point(|&(of, _)| of <= index) as u32,
+        });
+        Self {
+            triggers: triggers.collect(),
+            running: running.collect(),
+            spec: workload.flows.clone(),
+            waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
+            finished: 0,
+        }
+    }
+
+    /// Pulls a trigger; the flows that start now.
+    pub(super) fn pull(&mut self, trigger: Option<u32>) -> &[u32] {
+        let Some(trigger) = trigger.and_then(|index| self.triggers.get_mut(index as usize)) else {
+            return &[];
+        };
+        trigger.pulls = trigger.pulls.saturating_add(1);
+        let pulls = trigger.pulls;
+        let all = &self.waiting[trigger.first as usize..trigger.last as usize];
+        match trigger.kind {
+            TriggerKind::OneShot if pulls == 1 => all,
+            TriggerKind::Barrier(count) if pulls == count => all,
+            TriggerKind::MultiShot => all.get(pulls as usize - 1..pulls as usize).unwrap_or(&[]),
+            _ => &[],
+        }
+    }
+
+    /// What became of flow `index`; `reachable` if there is a way to its destination.
+    pub(super) fn result(&self, index: usize, reachable: bool) -> FlowResult {
+        let (flow, spec) = (&self.running[index], &self.spec[index]);
+        let since = |time: Picos| (time != Picos::NEVER).then(|| time.since(flow.start));
+        let unfinished = if flow.done != Picos::NEVER {
+            None
+        } else if flow.failed {
+            Some(Unfinished::Failed)
+        } else if !reachable {
+            Some(Unfinished::Disconnected)
+        } else if flow.start == Picos::NEVER {
+            Some(Unfinished::NotStarted)
+        } else {
+            Some(Unfinished::Running)
+        };
+        FlowResult {
+            id: spec.id,
+            src: flow.src,
+            dst: flow.dst,
+            bytes: flow.bytes,
+            job: spec.job,
+            start: (flow.start != Picos::NEVER).then_some(flow.start),
+            fct: since(flow.done),
+            received: since(flow.arrived),
+            packets: flow.packets,
+            retransmitted: flow.retransmitted,
+            unfinished,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Packets in flight: what switches read and what the ends read, in two pools side by side.
+
+use crate::model::Head;
+use crate::reliability::ControlPacket;
+use crate::wire;
+
+/// What the ends read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    /// Data of this project's transport.
+    Data {
+        /// Its delivery header.
+        pds: wire::Request,
+        /// The flow, by index.
+        flow: u32,
+        /// Payload bytes.
+        payload: u32,
+        /// UDP payload length when it was sent.
+        bytes: u32,
+    },
+    /// Anything else of this project's transport.
+    Control(ControlPacket),
+}
+
+/// All packets in flight, by number.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    pub(super) heads: Vec<Head>,
+    sources: Vec<u32>,
+    bodies: Vec<Body>,
+    free: Vec<u32>,
+}
+
+impl Packets {
+    /// A new packet from host `source`.
+    pub(super) fn make(&mut self, source: u32, head: Head, body: Body) -> u32 {
+        if let Some(packet) = self.free.pop() {
+            let at = packet as usize;
+            self.heads[at] = head;
+            self.sources[at] = source;
+            self.bodies[at] = body;
+            return packet;
+        }
+        self.heads.push(head);
+        self.sources.push(source);
+        self.bodies.push(body);
+        // Four thousand million packets do not fit into memory.
+        (self.heads.len() - 1) as u32
+    }
+
+    /// The packet is gone.
+    pub(super) fn free(&mut self, packet: u32) {
+        self.free.push(packet);
+    }
+
+    /// Takes the packet out of the network: its head, source and body.
+    pub(super) fn take(&mut self, packet: u32) -> (Head, u32, Body) {
+        let at = packet as usize;
+        self.free.push(packet);
+        (self.heads[at], self.sources[at], self.bodies[at])
+    }
+
+    pub(super) fn body(&self, packet: u32) -> &Body {
+        &self.bodies[packet as usize]
+    }
+
+    /// Packets in flight.
+    pub(super) fn len(&self) -> usize {
+        self.heads.len() - self.free.len()
+    }
+}

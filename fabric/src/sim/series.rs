@@ -1,0 +1,69 @@
+//! Samples over time.
+
+use super::config::Observe;
+use super::flows::Flows;
+use super::host::Host;
+use super::results::{PortSeries, Series, WindowSeries};
+use crate::Picos;
+use crate::model::Network;
+use crate::topology::Node;
+
+/// Takes samples when told.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    observe: Observe,
+    series: Series,
+}
+
+impl Recorder {
+    pub(super) fn new(observe: &Observe, network: &Network<u32>) -> Self {
+        let mut series = Series::default();
+        if observe.queues.is_some() {
+            let topology = network.topology();
+            let of_switches =
+                (0..network.len()).filter(|&port| matches!(topology.from(port), Node::Switch(_)));
+            series.queues = of_switches
+                .map(|port| PortSeries { port, name: topology.port_name(port), bytes: Vec::new() })
+                .collect();
+        }
+        Self { observe: *observe, series }
+    }
+
+    /// Takes a sample of all queues; when to take the next.
+    pub(super) fn queues(&mut self, now: Picos, network: &Network<u32>) -> Picos {
+        self.series.queue_times.push(now);
+        for series in &mut self.series.queues {
+            series.bytes.push(network.port(series.port).queued(now));
+        }
+        self.observe.queues.unwrap_or(Picos::NEVER).max(Picos(1))
+    }
+
+    /// Takes a sample of all flows; when to take the next.
+    pub(super) fn windows(&mut self, now: Picos, hosts: &[Host], flows: &Flows) -> Picos {
+        let windows = &mut self.series.windows;
+        if windows.is_empty() {
+            windows.extend(flows.spec.iter().map(|flow| WindowSeries {
+                flow: flow.id,
+                cwnd: Vec::new(),
+                in_flight: Vec::new(),
+                delivered: Vec::new(),
+            }));
+        }
+        self.series.window_times.push(now);
+        for (series, flow) in windows.iter_mut().zip(&flows.running) {
+            let host = &hosts[flow.src as usize];
+            let running = flow.start <= now && flow.done > now;
+            let info = if running { host.info(flow.context) } else { None };
+            series.cwnd.push(info.and_then(|info| info.cwnd).unwrap_or(0));
+            series.in_flight.push(info.map_or(0, |info| info.in_flight));
+            series.delivered.push(flow.received);
+        }
+        self.observe.windows.unwrap_or(Picos::NEVER).max(Picos(1))
+    }
+
+    /// All samples; ports that never had a queue are left out.
+    pub(super) fn finish(mut self) -> Series {
+        self.series.queues.retain(|series| series.bytes.iter().any(|&bytes| bytes > 0));
+        self.series
+    }
+}

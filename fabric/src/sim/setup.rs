@@ -1,0 +1,156 @@
+//! From what the user asks for to what the parts are told.
+
+use super::config::{SimConfig, SimError, SquallConfig, Transport};
+use super::host::Sizes;
+use crate::Picos;
+use crate::base::{Rate, Span};
+use crate::cc;
+use crate::model::{Lossless, NetworkConfig};
+use crate::reliability::{Config, LossDetection, NOMINAL_OVERHEAD};
+use crate::topology::Topology;
+use crate::workload::Workload;
+
+/// What the parts of a simulation are told.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) network: NetworkConfig,
+    pub(super) sizes: Sizes,
+    transport: Config,
+    seed: u64,
+}
+
+/// The unloaded round trip of a full packet and its acknowledgement over the longest way, all links
+/// counted at the hosts' rate, as htsim does (`calculate_rtt` of its main_uec.cpp).
+pub(super) fn base_rtt(topology: &Topology, rate: Rate, mtu: u32, control: u32) -> Picos {
+    let longest = topology.longest_way();
+    let packet = Picos::transmit(rate, mtu.into()) + Picos::transmit(rate, control.into());
+    longest.latency * 2 + packet * u64::from(longest.links)
+}
+
+impl Setup {
+    pub(super) fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
+        config.topology.check().map_err(|error| SimError::Topology(error.to_string()))?;
+        workload.check()?;
+        let hosts = config.topology.hosts;
+        if workload.hosts > hosts {
+            let text =
+                format!("the workload needs {} hosts, the topology has {hosts}", workload.hosts);
+            return Err(SimError::Topology(text));
+        }
+        let host = &config.host;
+        if host.control < 64
+            || host.header < NOMINAL_OVERHEAD
+            || host.mtu <= host.header
+            || host.mtu > 65_000
+        {
+            return Err(SimError::Parameter(format!(
+                "packets of {} bytes with {} of headers, and of {} without data; at least {NOMINAL_OVERHEAD} of headers, \
+                 at least 64 without data, and at most 65000 in all are possible",
+                host.mtu, host.header, host.control
+            )));
+        }
+        let line = host.nic.unwrap_or_else(|| config.topology.host_rate());
+        let rtt = base_rtt(&config.topology, line, host.mtu, host.control);
+        // Whole packets, as htsim counts (`calculate_bdp_pkt`).
+        let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
+        let network = network(config, bdp)?;
+        let Transport::Squall(squall) = &host.transport else {
+            return Err(SimError::Parameter("RoCE".into()));
+        };
+        let transport = transport(config, squall, line, rtt, network.queue)?;
+        let sizes = Sizes { mtu: host.mtu, header: host.header, control: host.control };
+        Ok(Self { network, sizes, transport, seed: config.seed })
+    }
+
+    /// What the transport of `host` is told.
+    pub(super) fn transport(&self, host: u32) -> Config {
+        let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Config { seed, ..self.transport.clone() }
+    }
+}
+
+/// What switches are told; `bdp` in packets.
+fn network(config: &SimConfig, bdp: u64) -> Result<NetworkConfig, SimError> {
+    let mtu = u64::from(config.host.mtu);
+    let mut network = NetworkConfig::new(bdp * mtu, config.trimming, config.seed);
+    if let Some(queue) = config.queue {
+        if queue < mtu {
+            let text = format!("queues of {queue} bytes; at least a packet ({mtu}) is needed");
+            return Err(SimError::Parameter(text));
+        }
+        network.queue = queue;
+        network.control_queue = queue * 2;
+    }
+    network.trim = config.trimming.then_some(config.host.control);
+    (network.ecn_min, network.ecn_max) = match config.ecn {
+        None => (u64::MAX, u64::MAX),
+        Some((low, high)) if 0.0 <= low && low <= high && high <= 1.0 => {
+            // Thresholds are shares of a bandwidth-delay product, in whole packets, unless the queue
+            // was given (uet-htsim main_uec.cpp: `ceil(bdp_pkt * 0.2)`).
+            let packets = if config.queue.is_some() { network.queue / mtu } else { bdp };
+            let share = |share: f64| (packets as f64 * share).ceil() as u64 * mtu;
+            (share(low), share(high))
+        }
+        Some((low, high)) => {
+            let text = format!(
+                "marking from {low} to {high} of the queue; 0 <= low <= high <= 1 is possible"
+            );
+            return Err(SimError::Parameter(text));
+        }
+    };
+    network.lossless = config.lossless.map(|thresholds| {
+        let xoff = network.queue.max(mtu * 4) / 2;
+        thresholds.unwrap_or(Lossless { xoff, xon: xoff - mtu * 2 })
+    });
+    network.adaptive = config.adaptive;
+    network.reroute = config.reroute;
+    Ok(network)
+}
+
+/// What the transport is told.
+fn transport(
+    config: &SimConfig,
+    squall: &SquallConfig,
+    line: Rate,
+    rtt: Picos,
+    queue: u64,
+) -> Result<Config, SimError> {
+    let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
+    let cc = match squall.cc.as_str() {
+        "nscc" => cc::SenderConfig::nscc(cc::NsccConfig::new(
+            line,
+            rtt.span(),
+            config.host.mtu,
+            config.trimming,
+        )),
+        "none" => Ok(cc::SenderConfig::fixed(u64::MAX)),
+        other => return Err(SimError::Transport(format!("no congestion control '{other}'"))),
+    };
+    let cc = cc.map_err(|error| refuse(&error))?;
+    let paths = match squall.lb.as_str() {
+        "reps" => cc::PathsConfig::reps(squall.paths),
+        "oblivious" => cc::PathsConfig::oblivious(squall.paths),
+        "ecmp" => cc::PathsConfig::single(squall.paths),
+        other => return Err(SimError::Transport(format!("no path selection '{other}'"))),
+    };
+    let paths = paths.map_err(|error| refuse(&error))?;
+    let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
+    transport.trim_enabled = config.trimming;
+    transport.loss = LossDetection { out_of_order: !config.trimming, probe: !config.trimming };
+    transport.ack_trigger = squall.ack_bytes;
+    // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
+    let rto =
+        squall.rto_min.unwrap_or_else(|| Picos::micros(15) + Picos::transmit(line, queue) * 6);
+    transport.rto_min = rto.span();
+    transport.rto_init = rto.span();
+    transport.rto_max = transport.rto_max.max(rto.span());
+    transport.ack_delay = transport.ack_delay.min(rtt.span()).max(Span(1));
+    transport.contact_deadline = squall.give_up.span();
+    transport.progress_deadline = squall.give_up.span();
+    if squall.train_bytes == 0 {
+        transport.train_packets = 1;
+    } else {
+        transport.train_bytes = squall.train_bytes;
+    }
+    Ok(transport)
+}
