@@ -116,27 +116,13 @@ fn transport(
     queue: u64,
 ) -> Result<Config, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
-    let cc = match squall.cc.as_str() {
-        "nscc" => cc::SenderConfig::nscc(cc::NsccConfig::new(
-            line,
-            rtt.span(),
-            config.host.mtu,
-            config.trimming,
-        )),
-        "none" => Ok(cc::SenderConfig::fixed(u64::MAX)),
-        other => return Err(SimError::Transport(format!("no congestion control '{other}'"))),
-    };
-    let cc = cc.map_err(|error| refuse(&error))?;
-    let paths = match squall.lb.as_str() {
-        "reps" => cc::PathsConfig::reps(squall.paths),
-        "oblivious" => cc::PathsConfig::oblivious(squall.paths),
-        "ecmp" => cc::PathsConfig::single(squall.paths),
-        other => return Err(SimError::Transport(format!("no path selection '{other}'"))),
-    };
-    let paths = paths.map_err(|error| refuse(&error))?;
+    let known = cc::Network::new(line, rtt.span(), config.host.mtu, config.trimming);
+    let cc = cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
+    let paths =
+        cc::PathsConfig::by_name(&squall.lb, squall.paths).map_err(|error| refuse(&error))?;
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
     transport.trim_enabled = config.trimming;
-    transport.loss = LossDetection { out_of_order: !config.trimming, probe: !config.trimming };
+    transport.loss = loss(&squall.loss)?;
     transport.ack_trigger = squall.ack_bytes;
     // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
     let rto =
@@ -153,4 +139,24 @@ fn transport(
         transport.train_bytes = squall.train_bytes;
     }
     Ok(transport)
+}
+
+/// Signs of loss by name.
+fn loss(text: &str) -> Result<LossDetection, SimError> {
+    let mut loss = LossDetection { out_of_order: false, probe: false };
+    for name in text.split(',').map(str::trim) {
+        match name {
+            "all" => loss = LossDetection { out_of_order: true, probe: true },
+            "ooo" => loss.out_of_order = true,
+            "probe" => loss.probe = true,
+            "trim" | "rto" | "none" => {}
+            _ => {
+                let text = format!(
+                    "no loss detection is called \"{name}\", allowed: trim, ooo, probe, rto, all, none"
+                );
+                return Err(SimError::Transport(text));
+            }
+        }
+    }
+    Ok(loss)
 }
