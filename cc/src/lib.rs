@@ -78,21 +78,33 @@ extern crate alloc;
 
 pub use squall_base as base;
 
+#[macro_use]
+mod table;
+
+mod bbr;
 mod budget;
 mod choose;
+mod dcqcn;
+mod dctcp;
 mod error;
 mod feedback;
 mod fixed;
+mod math;
 mod network;
 mod nscc;
 mod pace;
 mod path;
 mod receiver;
 mod sender;
+mod swift;
+mod timely;
 mod tuning;
 
+pub use bbr::{Bbr, BbrConfig};
 pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};
+pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
+pub use dctcp::{Dctcp, DctcpConfig};
 pub use error::ConfigError;
 pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
@@ -104,8 +116,10 @@ pub use path::{
     PathsConfig, Reps, RepsConfig, Single, SingleConfig,
 };
 pub use receiver::{
-    AckSignals, NsccReceiver, RCVD_UNIT, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig,
-    RxFlow, RxMeta, received_between,
+    AckSignals, NotifyReceiver, NsccReceiver, RCVD_UNIT, Receiver, ReceiverAction, ReceiverCc,
+    ReceiverConfig, RxFlow, RxMeta, received_between,
 };
 pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};
+pub use swift::{Swift, SwiftConfig};
+pub use timely::{Timely, TimelyConfig};
 pub use tuning::{Parameter, Setting, Tunable};

@@ -2,7 +2,11 @@
 //! properties of a port, not of a flow. What belongs to a flow lives in [`RxFlow`], which the
 //! packet delivery context keeps and lends.
 
-use squall_base::Time;
+mod notify;
+
+use squall_base::{Span, Time};
+
+pub use notify::NotifyReceiver;
 
 /// What the receiver learnt about one data packet that arrived.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -42,6 +46,8 @@ pub struct RxFlow {
     /// Nominal bytes of all new, untrimmed packets so far.
     received: u64,
     id: u32,
+    /// Slot in the receiver's own table, plus one; zero for none.
+    slot: u32,
 }
 
 impl RxFlow {
@@ -49,7 +55,16 @@ impl RxFlow {
     /// [`ReceiverAction`] names it.
     #[must_use]
     pub const fn new(id: u32) -> Self {
-        Self { received: 0, id }
+        Self { received: 0, id, slot: 0 }
+    }
+
+    /// Where the receiver keeps what it knows about it.
+    const fn slot(&self) -> Option<u32> {
+        self.slot.checked_sub(1)
+    }
+
+    fn set_slot(&mut self, slot: Option<u32>) {
+        self.slot = slot.map_or(0, |slot| slot.saturating_add(1));
     }
 
     /// The caller's number for it.
@@ -167,6 +182,11 @@ pub enum ReceiverConfig {
     /// Count bytes and echo marks: what algorithms at the sender live on.
     #[default]
     Plain,
+    /// Besides, tell a sender of its marked packets ([`NotifyReceiver`]).
+    Notifying {
+        /// At most once in this time a flow.
+        interval: Span,
+    },
 }
 
 impl ReceiverConfig {
@@ -175,6 +195,7 @@ impl ReceiverConfig {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Plain => "plain",
+            Self::Notifying { .. } => "notifying",
         }
     }
 }
@@ -184,6 +205,8 @@ impl ReceiverConfig {
 pub enum Receiver {
     /// See [`NsccReceiver`].
     Plain(NsccReceiver),
+    /// See [`NotifyReceiver`].
+    Notifying(NotifyReceiver),
 }
 
 impl Receiver {
@@ -192,6 +215,9 @@ impl Receiver {
     pub fn new(config: &ReceiverConfig) -> Self {
         match config {
             ReceiverConfig::Plain => Self::Plain(NsccReceiver::default()),
+            ReceiverConfig::Notifying { interval } => {
+                Self::Notifying(NotifyReceiver::new(*interval))
+            }
         }
     }
 }
@@ -207,6 +233,7 @@ macro_rules! each {
     ($self:expr, $receiver:ident => $call:expr) => {
         match $self {
             Receiver::Plain($receiver) => $call,
+            Receiver::Notifying($receiver) => $call,
         }
     };
 }

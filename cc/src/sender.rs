@@ -6,8 +6,11 @@ use alloc::vec::Vec;
 
 use squall_base::Time;
 
+use crate::bbr::{Bbr, BbrConfig};
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::dcqcn::{Dcqcn, DcqcnConfig};
+use crate::dctcp::{Dctcp, DctcpConfig};
 use crate::error::ConfigError;
 use crate::feedback::Feedback;
 use crate::fixed::{FixedWindow, FixedWindowConfig};
@@ -15,6 +18,8 @@ use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
 use crate::pace::{Paced, PacedConfig};
 use crate::receiver::ReceiverConfig;
+use crate::swift::{Swift, SwiftConfig};
+use crate::timely::{Timely, TimelyConfig};
 use crate::tuning::{Setting, Tunable};
 
 /// One congestion-control context at a sender; which flows share it is [`crate::Scope`]'s business.
@@ -226,6 +231,16 @@ macro_rules! senders {
 senders! {
     /// Network Signal-based Congestion Control of UE 1.0.
     Nscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
+    /// Swift: a window that aims at a delay.
+    Swift(Swift, SwiftConfig) = "swift", "aims at a delay, paces below one packet";
+    /// DCQCN: a rate cut by notifications.
+    Dcqcn(Dcqcn, DcqcnConfig) = "dcqcn", "a rate cut by the receiver's notifications (RoCEv2)";
+    /// TIMELY: a rate that follows the gradient of the delay.
+    Timely(Timely, TimelyConfig) = "timely", "a rate that follows the gradient of the delay";
+    /// DCTCP: a window cut in proportion to the marks.
+    Dctcp(Dctcp, DctcpConfig) = "dctcp", "TCP's window, cut in proportion to the marks";
+    /// BBR, the first version: a model of bandwidth and propagation time.
+    Bbr(Bbr, BbrConfig) = "bbr", "rate and window from a model of the path, first version";
     /// A window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }

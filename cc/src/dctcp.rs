@@ -1,0 +1,159 @@
+//! DCTCP (Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010; RFC 8257): a window cut in
+//! proportion to the share of marked bytes, otherwise that of TCP (RFC 5681).
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::Time;
+
+use crate::budget::{Budget, Metrics};
+use crate::feedback::{Feedback, Kind};
+use crate::sender::SenderCc;
+pub use config::DctcpConfig;
+
+/// One DCTCP context: 40 bytes, parameters shared.
+///
+/// A "window of data" is counted in bytes, not in sequence numbers, for packets arrive in any order:
+/// it has passed when as many bytes as were in flight at its beginning have met their fate.
+#[derive(Clone, Debug)]
+pub struct Dctcp {
+    config: Arc<DctcpConfig>,
+    /// Congestion window in bytes.
+    cwnd: f32,
+    /// Slow start below, congestion avoidance from there on, in bytes.
+    ssthresh: f32,
+    /// The share of marked bytes (`DCTCP.Alpha`).
+    alpha: f32,
+    /// Bytes acknowledged in this observation window (`DCTCP.BytesAcked`).
+    acked: f32,
+    /// Of them marked (`DCTCP.BytesMarked`).
+    marked: f32,
+    /// Bytes of the observation window still without fate (`DCTCP.WindowEnd`).
+    window_left: u64,
+    /// Bytes still without fate that left before the last cut: until they have one there is no other
+    /// cut (RFC 3168 section 6.1.2).
+    cut_left: u64,
+}
+
+impl Dctcp {
+    /// A context in slow start with [`DctcpConfig::start_cwnd`]. `config` must have passed
+    /// [`crate::Tunable::check`].
+    #[must_use]
+    pub fn new(config: Arc<DctcpConfig>, _now: Time) -> Self {
+        let mtu = config.mtu as f32;
+        Self {
+            cwnd: (config.start_cwnd * mtu).clamp(mtu, config.max_cwnd * mtu),
+            ssthresh: f32::MAX,
+            alpha: config.alpha,
+            acked: 0.0,
+            marked: 0.0,
+            window_left: 0,
+            cut_left: 0,
+            config,
+        }
+    }
+
+    /// Takes `feedback.bytes` off what has no fate yet.
+    fn settle(&mut self, feedback: &Feedback<'_>) {
+        let bytes = u64::from(feedback.bytes);
+        self.window_left = self.window_left.saturating_sub(bytes);
+        self.cut_left = self.cut_left.saturating_sub(bytes);
+    }
+
+    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+        let bytes = feedback.bytes as f32;
+        let marked = match (feedback.ecn, feedback.marked) {
+            (false, _) => 0.0,
+            // The peer does not count: the ACK stands for all it covers (RFC 8257 section 3.2).
+            (true, 0) => bytes,
+            (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets.max(1))).min(1.0),
+        };
+        self.observe(bytes, marked, feedback.in_flight);
+        if marked > 0.0 {
+            self.reduce(1.0 - self.alpha / 2.0, feedback.in_flight);
+        } else if self.cut_left == 0 {
+            self.grow(bytes, feedback);
+        }
+    }
+
+    /// RFC 8257 section 3.3, steps 1 to 8.
+    fn observe(&mut self, bytes: f32, marked: f32, in_flight: u64) {
+        self.acked += bytes;
+        self.marked += marked;
+        if self.window_left > 0 {
+            return; // step 4
+        }
+        if self.acked > 0.0 {
+            let share = self.marked / self.acked; // step 5
+            self.alpha += self.config.g * (share - self.alpha); // step 6
+        }
+        self.window_left = in_flight; // step 7
+        self.acked = 0.0; // step 8
+        self.marked = 0.0;
+    }
+
+    /// Step 9, at most once a window of data; what is left is at least two packets (RFC 5681 eq. 4).
+    fn reduce(&mut self, factor: f32, in_flight: u64) -> bool {
+        let first = self.cut_left == 0;
+        if first {
+            self.cwnd = (self.cwnd * factor).max(2.0 * self.config.mtu as f32);
+            self.cwnd = self.cwnd.min(self.config.max_cwnd * self.config.mtu as f32);
+            self.ssthresh = self.cwnd;
+            self.cut_left = in_flight;
+        }
+        first
+    }
+
+    /// RFC 5681 section 3.1: the loss window is one packet, however many were lost with it.
+    fn on_timeout(&mut self, in_flight: u64) {
+        if self.reduce(0.5, in_flight) {
+            self.cwnd = self.config.mtu as f32;
+        }
+    }
+
+    /// RFC 5681 section 3.1, counting bytes (RFC 3465), and only while the window is what limits (RFC
+    /// 7661: a window that is not used says nothing about the network).
+    fn grow(&mut self, bytes: f32, feedback: &Feedback<'_>) {
+        let mtu = self.config.mtu as f32;
+        if 2.0 * (feedback.in_flight as f32 + bytes) < self.cwnd {
+            return;
+        }
+        self.cwnd += if self.cwnd < self.ssthresh { bytes } else { mtu * bytes / self.cwnd };
+        self.cwnd = self.cwnd.min(self.config.max_cwnd * mtu);
+    }
+}
+
+impl SenderCc for Dctcp {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // at least one packet
+    fn budget(&self, _now: Time) -> Budget {
+        Budget { window: Some(self.cwnd as u64), ..Budget::default() }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        self.settle(feedback);
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered if feedback.bytes > 0 => self.on_ack(feedback),
+            // "A sender MUST react to loss in the same way as conventional TCP" (RFC 8257 section
+            // 3.4). A trimmed packet is a lost one of which one hears.
+            Kind::Nacked { .. } | Kind::Lost => {
+                self.reduce(0.5, feedback.in_flight);
+            }
+            Kind::TimedOut => self.on_timeout(feedback.in_flight),
+            _ => {}
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        let max = self.config.max_cwnd * self.config.mtu as f32;
+        Metrics { cwnd: Some(self.cwnd as u64), max_cwnd: Some(max as u64), ..Metrics::default() }
+    }
+
+    /// The share of marked bytes.
+    fn congestion(&self) -> f64 {
+        f64::from(self.alpha)
+    }
+}

@@ -1,0 +1,54 @@
+//! Parameters of DCTCP and where their defaults come from.
+
+use crate::error::{ConfigError, within};
+use crate::network::Network;
+use crate::sender::SenderParameters;
+
+/// Parameters of [`crate::Dctcp`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct DctcpConfig {
+    /// Largest packet in nominal bytes (SMSS).
+    pub mtu: u32,
+    /// Weight of the newest share of marked bytes: 1/16 (RFC 8257 section 4.2).
+    pub g: f32,
+    /// First estimate of that share: 1, so that the first mark halves (RFC 8257 section 4.2).
+    pub alpha: f32,
+    /// First window in packets: 10 (RFC 6928).
+    pub start_cwnd: f32,
+    /// Largest window in packets: five bandwidth-delay products, the queue of a switch that drops.
+    pub max_cwnd: f32,
+}
+
+impl DctcpConfig {
+    /// The defaults on `network`.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // windows are in single precision
+    pub fn new(network: &Network) -> Self {
+        let largest = (5.0 * network.bdp()).max(network.min_window.unwrap_or(0) as f64);
+        Self {
+            mtu: network.mtu,
+            g: 1.0 / 16.0,
+            alpha: 1.0,
+            start_cwnd: 10.0,
+            max_cwnd: ((largest / f64::from(network.mtu)) as f32).max(10.0),
+        }
+    }
+
+    fn check_whole(&self) -> Result<(), ConfigError> {
+        within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")
+    }
+}
+
+tunable! {
+    DctcpConfig, special: [], also: Self::check_whole;
+    number g "g" (0.0, 1.0, "0 to 1")
+        "weight of the newest share of marked bytes: 1/16";
+    number alpha "alpha" (0.0, 1.0, "0 to 1")
+        "first estimate of that share: 1";
+    number start_cwnd "start_cwnd" (1.0, 1e6, "1 to 1000000")
+        "first window in packets: 10";
+    number max_cwnd "max_cwnd" (2.0, 1e6, "2 to 1000000")
+        "largest window in packets: 5 BDPs";
+}
+
+impl SenderParameters for DctcpConfig {}

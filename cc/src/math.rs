@@ -1,0 +1,62 @@
+//! What the standard library keeps from a crate without it, and times in 32 bits.
+
+use squall_base::{Span, Time};
+
+/// `1 / sqrt(x)` for a positive, finite `x`, without a division: the well-known first guess from the
+/// exponent, and three steps of Newton, which leave single precision exact to a few units in the last
+/// place.
+pub(crate) fn rsqrt(x: f32) -> f32 {
+    let half = 0.5 * x;
+    let mut y = f32::from_bits(0x5f37_59df_u32.wrapping_sub(x.to_bits() >> 1));
+    for _ in 0..3 {
+        y *= 1.5 - half * y * y;
+    }
+    y
+}
+
+/// `base^n` by squaring.
+pub(crate) fn power(base: f32, mut n: u32) -> f32 {
+    let (mut result, mut square) = (1.0, base);
+    while n > 0 {
+        if n & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        n >>= 1;
+    }
+    result
+}
+
+/// A span in 32 bits of nanoseconds, at most 4.29 s.
+pub(crate) fn nanos(span: Span) -> u32 {
+    u32::try_from(span.0).unwrap_or(u32::MAX)
+}
+
+/// The low bits of a moment, for differences.
+pub(crate) const fn clock(now: Time) -> u32 {
+    (now.0 & 0xffff_ffff) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn roots_are_exact_to_single_precision() {
+        for x in [1e-6_f32, 0.1, 0.5, 1.0, 2.0, 50.0, 4096.0, 1e12] {
+            let exact = 1.0 / f64::from(x).sqrt();
+            let error = (f64::from(rsqrt(x)) / exact - 1.0).abs();
+            assert!(error < 3e-7, "1/sqrt({x}) is off by {error}");
+        }
+    }
+
+    #[test]
+    fn powers_of_a_half() {
+        assert_eq!(
+            [0, 1, 2, 5, 10].map(|n| power(0.5, n)),
+            [1.0, 0.5, 0.25, 0.03125, 1.0 / 1024.0]
+        );
+        assert_eq!(power(0.9, u32::MAX), 0.0);
+    }
+}

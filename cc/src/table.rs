@@ -1,0 +1,48 @@
+//! The table of an algorithm's parameters: one line each, from which setting by name and the check of
+//! ranges both follow.
+
+/// Implements [`crate::Tunable`] for a configuration. A line is
+/// `kind field "name" (lowest, highest, "allowed") "what it does: default";`, lowest and highest in
+/// the unit a user writes. Kinds: `number` (anything that holds a number), `time` (a [`Span`], in
+/// microseconds), `rate` (a [`Rate`], in Mb/s), `switch` (a `bool`). What no line says comes before it:
+/// `special` parameters, and `also` a check of the whole.
+///
+/// [`Span`]: squall_base::Span
+/// [`Rate`]: squall_base::Rate
+macro_rules! tunable {
+    (
+        $config:ty, special: [$($special:expr),*], also: $also:expr;
+        $($kind:ident $field:ident $name:literal ($low:expr, $high:expr, $allowed:literal) $what:literal;)+
+    ) => {
+        impl $crate::tuning::Tunable for $config {
+            const PARAMETERS: &'static [$crate::tuning::Parameter<Self>] = &[
+                $($special,)*
+                $($crate::tuning::Parameter {
+                    name: $name,
+                    what: $what,
+                    allowed: $allowed,
+                    get: |c| tunable!(@get $kind, c.$field),
+                    set: |c, v| tunable!(@set $kind, c.$field, v),
+                },)+
+            ];
+
+            fn check(&self) -> Result<(), $crate::ConfigError> {
+                $(
+                    let value: f64 = tunable!(@get $kind, self.$field);
+                    // A bound that single precision cannot hold is still allowed.
+                    let (low, high) = ($low * (1.0 - 1e-6), $high * (1.0 + 1e-6));
+                    $crate::error::within($name, value, low, high, $allowed)?;
+                )+
+                $also(self)
+            }
+        }
+    };
+    (@get number, $place:expr) => { f64::from($place) };
+    (@get time, $place:expr) => { $crate::tuning::to_micros($place) };
+    (@get rate, $place:expr) => { $place.0 as f64 / 1e6 };
+    (@get switch, $place:expr) => { f64::from($place) };
+    (@set number, $place:expr, $v:ident) => { $place = $v as _ };
+    (@set time, $place:expr, $v:ident) => { $place = $crate::tuning::from_micros($v) };
+    (@set rate, $place:expr, $v:ident) => { $place = squall_base::Rate(($v * 1e6 + 0.5) as u64) };
+    (@set switch, $place:expr, $v:ident) => { $place = $v != 0.0 };
+}

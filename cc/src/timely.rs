@@ -1,0 +1,153 @@
+//! TIMELY (Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015): a
+//! rate that follows the gradient of the delay. Sections and lines are that paper's, lines those of its
+//! algorithm 1.
+//!
+//! The paper assumes a network without losses. Here a loss of any kind, which means that the delay rose
+//! faster than it was measured, cuts the rate by [`TimelyConfig::loss_cut`] at most once a base RTT.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::{Rate, Time};
+
+use crate::budget::{Budget, Metrics};
+use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, nanos};
+use crate::sender::SenderCc;
+pub use config::TimelyConfig;
+
+/// One TIMELY context: 40 bytes, parameters shared.
+///
+/// A completion event is a segment's worth of acknowledged bytes ([`TimelyConfig::segment`]), whose
+/// sample is the last round-trip time among them.
+#[derive(Clone, Debug)]
+pub struct Timely {
+    config: Arc<TimelyConfig>,
+    /// Sending rate in bits per second.
+    rate: f32,
+    /// Sample of the previous completion event in nanoseconds; zero before the first.
+    prev_rtt: f32,
+    /// Smoothed difference of consecutive samples in nanoseconds.
+    rtt_diff: f32,
+    /// What the additive increase is multiplied by.
+    gain: f32,
+    /// Bytes acknowledged since the last completion event.
+    acked: u32,
+    last_cut: u32,
+    /// Completion events in a row with a negative gradient.
+    falling: u8,
+}
+
+impl Timely {
+    /// A context that starts with [`TimelyConfig::start`] of the line at `now`. `config` must have
+    /// passed [`crate::Tunable::check`].
+    #[must_use]
+    pub fn new(config: Arc<TimelyConfig>, now: Time) -> Self {
+        let line = config.line.0 as f32;
+        Self {
+            rate: (config.start * line).max(config.min_rate.0 as f32).min(line),
+            prev_rtt: 0.0,
+            rtt_diff: 0.0,
+            gain: 1.0,
+            acked: 0,
+            last_cut: clock(now),
+            falling: 0,
+            config,
+        }
+    }
+
+    /// Algorithm 1.
+    fn on_completion(&mut self, new_rtt: f32) {
+        let config = &*self.config;
+        if self.prev_rtt == 0.0 {
+            self.prev_rtt = new_rtt; // no difference yet
+        }
+        let new_diff = new_rtt - self.prev_rtt; // line 1
+        self.prev_rtt = new_rtt; // line 2
+        self.rtt_diff += config.alpha * (new_diff - self.rtt_diff); // line 3
+        let gradient = self.rtt_diff / config.min_rtt.0 as f32; // line 5
+        let step = config.delta.0 as f32 * self.gain;
+        let (low, high) = (config.t_low.0 as f32, config.t_high.0 as f32);
+        if new_rtt < low {
+            self.rate += step; // line 7
+        } else if new_rtt > high {
+            self.falling = 0;
+            self.rate *= 1.0 - config.beta * (1.0 - high / new_rtt); // line 10
+        } else if gradient <= 0.0 {
+            // Lines 12 and 13; section 4.3.4 on the hyper-active increase.
+            self.falling = if gradient < 0.0 { self.falling.saturating_add(1) } else { 0 };
+            let hyper = self.falling >= config.hai_after;
+            self.rate += if hyper { f32::from(config.hai) * step } else { step };
+        } else {
+            self.falling = 0;
+            self.rate *= 1.0 - config.beta * gradient; // line 15
+        }
+        self.clamp();
+    }
+
+    fn on_loss(&mut self, now: u32) {
+        if now.wrapping_sub(self.last_cut) >= nanos(self.config.min_rtt) {
+            self.last_cut = now;
+            self.falling = 0;
+            self.rate *= self.config.loss_cut;
+            self.clamp();
+        }
+    }
+
+    fn clamp(&mut self) {
+        let config = &*self.config;
+        self.rate = self.rate.min(config.line.0 as f32).max(config.min_rate.0 as f32);
+    }
+}
+
+impl SenderCc for Timely {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to be positive
+    fn budget(&self, _now: Time) -> Budget {
+        Budget {
+            rate: Some(Rate(self.rate as u64)),
+            window: self.config.window_bytes(),
+            burst: self.config.segment,
+            ..Budget::default()
+        }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Acked => {
+                self.acked = self.acked.saturating_add(feedback.bytes);
+                if let (Some(rtt), true) = (feedback.rtt, self.acked >= self.config.segment) {
+                    self.acked = 0;
+                    self.on_completion((nanos(rtt) as f32).max(1.0));
+                }
+            }
+            Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => self.on_loss(clock(feedback.now)),
+            // Probes overtake the queues.
+            Kind::ProbeAnswered | Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        let window = self.config.window_bytes();
+        Metrics {
+            cwnd: window,
+            max_cwnd: window,
+            rate: Some(Rate(self.rate as u64)),
+            base_rtt: Some(self.config.min_rtt),
+            ..Metrics::default()
+        }
+    }
+
+    /// The normalised gradient.
+    fn congestion(&self) -> f64 {
+        f64::from(self.rtt_diff / self.config.min_rtt.0 as f32)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // single precision is the rate's
+    fn set_ai_gain(&mut self, gain: f64) {
+        self.gain = gain as f32;
+    }
+}
