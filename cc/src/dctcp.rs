@@ -95,11 +95,11 @@ impl Dctcp {
         self.marked = 0.0;
     }
 
-    /// Step 9, at most once a window of data; what is left is at least two packets (RFC 5681 eq. 4).
+    /// Step 9, at most once a window of data.
     fn reduce(&mut self, factor: f32, in_flight: u64) -> bool {
         let first = self.cut_left == 0;
         if first {
-            self.cwnd = (self.cwnd * factor).max(2.0 * self.config.mtu as f32);
+            self.cwnd = (self.cwnd * factor).max(self.config.min_wnd as f32);
             self.cwnd = self.cwnd.min(self.config.max_cwnd * self.config.mtu as f32);
             self.ssthresh = self.cwnd;
             self.cut_left = in_flight;

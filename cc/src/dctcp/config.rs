@@ -13,6 +13,8 @@ pub struct DctcpConfig {
     pub g: f32,
     /// First estimate of that share: 1, so that the first mark halves (RFC 8257 section 4.2).
     pub alpha: f32,
+    /// Smallest window after a cut in bytes: two packets (RFC 5681 eq. 4).
+    pub min_wnd: u32,
     /// First window in packets: 10 (RFC 6928).
     pub start_cwnd: f32,
     /// Largest window in packets: five bandwidth-delay products, the queue of a switch that drops.
@@ -29,6 +31,7 @@ impl DctcpConfig {
             mtu: network.mtu,
             g: 1.0 / 16.0,
             alpha: 1.0,
+            min_wnd: network.mtu * 2,
             start_cwnd: 10.0,
             max_cwnd: ((largest / f64::from(network.mtu)) as f32).max(10.0),
         }
@@ -45,10 +48,17 @@ tunable! {
         "weight of the newest share of marked bytes: 1/16";
     number alpha "alpha" (0.0, 1.0, "0 to 1")
         "first estimate of that share: 1";
+    number min_wnd "min_wnd" (1.0, 2e6, "1 to 2000000 bytes")
+        "smallest window after a cut in bytes: two packets";
     number start_cwnd "start_cwnd" (1.0, 1e6, "1 to 1000000")
         "first window in packets: 10";
     number max_cwnd "max_cwnd" (2.0, 1e6, "2 to 1000000")
         "largest window in packets: 5 BDPs";
 }
 
-impl SenderParameters for DctcpConfig {}
+impl SenderParameters for DctcpConfig {
+    fn set_floor(&mut self, bytes: u32) -> bool {
+        self.min_wnd = if bytes < self.mtu { bytes } else { self.mtu * 2 };
+        true
+    }
+}
