@@ -7,6 +7,7 @@
 //!   Knows no driver: time comes in, decisions go out.
 //! - [`sim`]: the discrete-event driver, which runs the transport of `squall-reliability` and
 //!   `squall-cc` in virtual time.
+//! - [`live`]: the real-time driver, a relay that real endpoints attach to.
 //! - [`workload`]: which flows there are and when they start: generators and message traces.
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
 //! - [`output`]: what is kept of a run, as files and as tables.
@@ -16,6 +17,7 @@ pub use squall_engine as engine;
 pub use squall_engine::{base, cc, reliability, wire};
 
 pub mod formats;
+pub mod live;
 pub mod model;
 pub mod output;
 pub mod sim;

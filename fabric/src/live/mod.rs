@@ -1,0 +1,71 @@
+//! The live driver: a relay process to which endpoints attach over a Unix socket, and the model of
+//! [`crate::model`] between them in real time. No privileges are needed.
+//!
+//! - [`Emulation`]: packets with their bytes in the model, without clock and sockets.
+//! - [`Relay`]: the process: sockets, the clock, commands, and how far behind real time it is.
+//! - [`ask`]: what the command line says to a running one.
+//!
+//! Rates are scaled down to what the host can carry. Latencies are scaled up by as much unless told
+//! otherwise, so that the network is the same in slow motion: bandwidth-delay products, queues and
+//! windows stay what they are, and the host's own delays weigh less.
+
+pub mod cli;
+mod client;
+mod command;
+mod emulation;
+mod lag;
+mod relay;
+mod scale;
+mod status;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use squall_net::fabric::frame::{Frame, Kind, MAGIC, encode};
+
+pub use command::{Command, CommandError, find_link, find_switch, parse_rate};
+pub use emulation::{Delivery, Emulation, Losses, Route};
+pub use lag::{Lag, LagReport};
+pub use relay::{Relay, RelayConfig, RelayError};
+pub use scale::{base_rtt, scale};
+pub use status::{EndpointStatus, PortStatus, Status, Totals};
+
+/// Asks a running fabric; the answer's text.
+///
+/// # Errors
+/// Nobody is there, it is no fabric, or it refused: the text says why.
+pub fn ask(socket: &Path, command: &Command) -> io::Result<String> {
+    let say = |error: io::Error| {
+        let cure = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                "; is it running? (squall fabric up)"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("fabric {}: {error}{cure}", socket.display()))
+    };
+    let mut stream = UnixStream::connect(socket).map_err(say)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let text = [&MAGIC[..], command.to_string().as_bytes()].concat();
+    stream.write_all(&encode(Kind::Command, &text)).map_err(say)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).map_err(say)?;
+    let (mut answer, mut refused, mut rest) = (Vec::new(), false, &bytes[..]);
+    let invalid = |text: String| say(io::Error::new(ErrorKind::InvalidData, text));
+    while let Some(frame) = Frame::first(rest).map_err(|e| invalid(e.to_string()))? {
+        match frame.kind {
+            Kind::Reply => {}
+            Kind::Refused => refused = true,
+            other => return Err(invalid(format!("a command was answered by a {other:?} frame"))),
+        }
+        answer.extend_from_slice(frame.body());
+        rest = &rest[frame.bytes.len()..];
+    }
+    if bytes.is_empty() || !rest.is_empty() {
+        return Err(invalid("it hung up in the middle of its answer".into()));
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    if refused { Err(io::Error::new(ErrorKind::InvalidInput, answer)) } else { Ok(answer) }
+}

@@ -1,0 +1,678 @@
+//! The relay process: endpoints on one side, the emulation on the other, the real clock between.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+use squall_net::fabric::frame::{
+    Hello, Kind, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
+};
+
+use super::client::{Client, Endpoint, Role};
+use super::command::Command;
+use super::emulation::{Delivery, Emulation, Route};
+use super::lag::Lag;
+use super::scale::{base_rtt, scale};
+use super::status::{EndpointStatus, PortStatus, Status, Totals};
+use crate::Picos;
+use crate::base::{Span, Time};
+use crate::model::NetworkConfig;
+use crate::reliability::NOMINAL_OVERHEAD;
+use crate::topology::{Topology, TopologyError};
+
+/// UDP payload bytes that trimming leaves: delivery and message headers.
+const TRIMMED: u32 = 64;
+/// Data bytes in a host's network card from which on its endpoints are not read any more.
+const MOST_BACKLOG: u64 = 1 << 20;
+/// Connections at most.
+const MOST_CLIENTS: usize = 4096;
+/// Wire bytes of an acknowledgement, for the round-trip time.
+const ACK: u32 = 64 + NOMINAL_OVERHEAD;
+/// How long after a failure routing learns of it, before scaling.
+const REROUTE: Picos = Picos::micros(100);
+
+/// How to run a fabric.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Where endpoints and commands connect to.
+    pub socket: PathBuf,
+    /// The network as built, before scaling.
+    pub topology: Topology,
+    /// All rates are multiplied by this.
+    pub rate_scale: f64,
+    /// All latencies are multiplied by this.
+    pub latency_scale: f64,
+    /// Largest UDP payload of a packet, bytes.
+    pub mtu: u32,
+    /// Trim instead of dropping.
+    pub trimming: bool,
+    /// Data queue of a port in bytes; `None`: one bandwidth-delay product with trimming, five without.
+    pub queue: Option<u64>,
+    /// Marking thresholds as shares of the queue; `None`: no marks.
+    pub ecn: Option<(f64, f64)>,
+    /// What endpoints may add to the round-trip time, scheduling of this host included.
+    pub host_delay: Span,
+    /// From a failure to routing's knowing it, after scaling.
+    pub reroute: Picos,
+    /// Seed of hashing and marking.
+    pub seed: u64,
+}
+
+impl RelayConfig {
+    /// The defaults: a hundredth of the speed, in slow motion.
+    #[must_use]
+    pub fn new(socket: PathBuf, topology: Topology) -> Self {
+        Self {
+            socket,
+            topology,
+            rate_scale: 0.01,
+            latency_scale: 100.0,
+            mtu: 4096,
+            trimming: true,
+            queue: None,
+            ecn: Some((0.2, 0.8)),
+            host_delay: Span::micros(200),
+            reroute: REROUTE * 100,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a fabric cannot be run.
+#[derive(Debug)]
+pub enum RelayError {
+    /// The topology is impossible.
+    Topology(TopologyError),
+    /// A parameter is out of range: says which and what is allowed.
+    Parameter(String),
+    /// The socket.
+    Socket(PathBuf, io::Error),
+}
+
+impl fmt::Display for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topology(error) => write!(f, "topology: {error}"),
+            Self::Parameter(text) => f.write_str(text),
+            Self::Socket(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for RelayError {}
+
+/// A running fabric.
+pub struct Relay {
+    config: RelayConfig,
+    listener: UnixListener,
+    accepting: bool,
+    /// By slot; a tag is a slot and the number of the connection in it.
+    clients: Vec<Option<Client>>,
+    serials: Vec<u32>,
+    by_addr: HashMap<SocketAddr, (u64, u32)>,
+    emulation: Emulation,
+    started: Time,
+    base_rtt: Span,
+    totals: Totals,
+    failures: Vec<Command>,
+    lag: Lag,
+    lag_now: Lag,
+    lag_last: Lag,
+    second: u64,
+    late_seconds: u64,
+    /// When what was just delivered was due.
+    due: Vec<Time>,
+    over: bool,
+}
+
+/// Monotonic time, the clock that endpoints stamp packets with.
+fn clock() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+fn tag(slot: usize, serial: u32) -> u64 {
+    slot as u64 | u64::from(serial) << 32
+}
+
+impl Relay {
+    /// Builds the network and opens the socket. A socket that a dead fabric left behind is replaced.
+    ///
+    /// # Errors
+    /// See [`RelayError`]; that a fabric is running there already is `AddrInUse`.
+    pub fn open(config: RelayConfig) -> Result<Self, RelayError> {
+        config.topology.check().map_err(RelayError::Topology)?;
+        check(&config)?;
+        let listener =
+            listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
+        let topology = scale(&config.topology, config.rate_scale, config.latency_scale);
+        let rtt = base_rtt(&topology, config.mtu + NOMINAL_OVERHEAD, ACK);
+        let bdp = topology.host_rate().bytes_in(rtt.span());
+        let mut network = NetworkConfig::new(bdp, config.trimming, config.seed);
+        if let Some(queue) = config.queue {
+            (network.queue, network.control_queue) = (queue, queue * 2);
+        }
+        // Room for a few packets, however short the round trip.
+        network.queue = network.queue.max(u64::from(config.mtu + NOMINAL_OVERHEAD) * 8);
+        network.control_queue = network.control_queue.max(network.queue * 2);
+        let share = |part: f64| (network.queue as f64 * part) as u64;
+        (network.ecn_min, network.ecn_max) =
+            config.ecn.map_or((u64::MAX, u64::MAX), |(low, high)| (share(low), share(high)));
+        network.trim = config.trimming.then_some(TRIMMED + NOMINAL_OVERHEAD);
+        network.reroute = config.reroute;
+        Ok(Self {
+            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD),
+            config,
+            listener,
+            accepting: true,
+            clients: Vec::new(),
+            serials: Vec::new(),
+            by_addr: HashMap::new(),
+            started: clock(),
+            base_rtt: rtt.span(),
+            totals: Totals::default(),
+            failures: Vec::new(),
+            lag: Lag::default(),
+            lag_now: Lag::default(),
+            lag_last: Lag::default(),
+            second: 0,
+            late_seconds: 0,
+            due: Vec::new(),
+            over: false,
+        })
+    }
+
+    /// Serves until the command `down` comes or `stop` becomes readable. `say` gets a line whenever
+    /// there is something to tell: who attached and left, failures, lost real time.
+    ///
+    /// # Errors
+    /// The system's, when it refuses to poll.
+    pub fn run(
+        &mut self,
+        stop: &UnixStream,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> io::Result<()> {
+        while !self.over {
+            let ready = self.wait(stop)?;
+            if ready.stop {
+                break;
+            }
+            if ready.listener {
+                self.accept(say);
+            }
+            let now = clock();
+            for slot in ready.slots {
+                self.serve(slot, now, say);
+            }
+            self.deliver(clock(), say);
+        }
+        Ok(())
+    }
+
+    /// Model time of a moment.
+    fn model(&self, at: Time) -> Picos {
+        Picos::from_span(at.since(self.started))
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self, stop: &UnixStream) -> io::Result<Ready> {
+        let mut slots = Vec::with_capacity(self.clients.len());
+        let mut fds = Vec::with_capacity(self.clients.len() + 2);
+        fds.push(PollFd::new(stop, PollFlags::IN));
+        let listen = if self.accepting { PollFlags::IN } else { PollFlags::empty() };
+        fds.push(PollFd::new(&self.listener, listen));
+        for (slot, client) in self.clients.iter().enumerate() {
+            let Some(client) = client else { continue };
+            let mut events = PollFlags::IN;
+            if let Role::Endpoint(endpoint) = &client.role
+                && self.emulation.backlog(endpoint.host) > MOST_BACKLOG
+            {
+                // Its card is full: it feels that when its socket is.
+                events = PollFlags::empty();
+            }
+            if client.is_pending() {
+                events |= PollFlags::OUT;
+            }
+            slots.push(slot);
+            fds.push(PollFd::new(&client.stream, events));
+        }
+        let timeout = self.emulation.next_event().map(|at| {
+            let at = Time(self.started.0.saturating_add(at.span().0));
+            let left = at.since(clock()).0;
+            Timespec {
+                tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
+                tv_nsec: i64::from((left % 1_000_000_000) as u32),
+            }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let happened = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (stop, listener) = (happened(&fds[0]), happened(&fds[1]));
+        let mut ready = fds[2..].iter().map(happened);
+        slots.retain(|_| ready.next() == Some(true));
+        Ok(Ready { stop, listener, slots })
+    }
+
+    fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        if let Err(error) = self.listener.accept().and_then(|(stream, _)| {
+            let client = Client::new(stream)?;
+            let slot = match self.clients.iter().position(Option::is_none) {
+                Some(slot) => slot,
+                None if self.clients.len() < MOST_CLIENTS => {
+                    self.clients.push(None);
+                    self.serials.push(0);
+                    self.clients.len() - 1
+                }
+                None => return Err(io::Error::other("too many connections")),
+            };
+            self.serials[slot] = self.serials[slot].wrapping_add(1);
+            self.clients[slot] = Some(client);
+            Ok(())
+        }) && error.kind() != ErrorKind::WouldBlock
+        {
+            say(format_args!("cannot accept a connection: {error}; waiting for one to end"));
+            self.accepting = false;
+        }
+    }
+
+    /// Reads from a connection and does what it says.
+    fn serve(&mut self, slot: usize, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let Some(mut client) = self.clients[slot].take() else { return };
+        let gone = client.read().is_err();
+        // What it said before it left counts.
+        let fine = self.listen_to(&mut client, slot, now, say);
+        let flushed = client.flush().is_ok();
+        if gone || !fine || !flushed || client.is_done() {
+            self.part(&client, say);
+        } else {
+            self.clients[slot] = Some(client);
+        }
+    }
+
+    /// A connection ends.
+    fn part(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        self.accepting = true;
+        if let Role::Endpoint(endpoint) = &client.role {
+            self.by_addr.remove(&endpoint.addr);
+            say(format_args!("{} left host {}", endpoint.addr, endpoint.host));
+        }
+    }
+
+    /// Handles every complete frame. False when the conversation makes no sense.
+    fn listen_to(
+        &mut self,
+        client: &mut Client,
+        slot: usize,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> bool {
+        loop {
+            let frame = match client.next() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => frame,
+                Err(error) => {
+                    say(format_args!("a connection is closed: {error}"));
+                    return false;
+                }
+            };
+            let len = frame.bytes.len();
+            match (frame.kind, &client.role) {
+                (Kind::Packet, Role::Endpoint(from)) => {
+                    let Ok((head, payload)) = PacketFrame::decode(&frame) else { return false };
+                    let missing = self.send(now, from.addr, from.host, head, payload);
+                    let bytes = payload.len() as u64;
+                    client.handled(len);
+                    if let Role::Endpoint(from) = &mut client.role {
+                        from.sent += 1;
+                        from.sent_bytes += bytes;
+                    }
+                    if let Some(nobody) = missing {
+                        client.push(&encode(Kind::Nobody, &encode_address(nobody)));
+                    }
+                }
+                (Kind::Hello, Role::Unknown) => {
+                    let hello = Hello::decode(frame.body());
+                    client.handled(len);
+                    match hello.map_err(|e| e.to_string()).and_then(|h| self.attach(&h, slot)) {
+                        Ok((endpoint, welcome)) => {
+                            say(format_args!("{} is host {}", endpoint.addr, endpoint.host));
+                            client.role = Role::Endpoint(endpoint);
+                            client.push(&welcome.encode());
+                        }
+                        Err(why) => {
+                            say(format_args!("an endpoint was refused: {why}"));
+                            client.answer(Kind::Refused, &why);
+                        }
+                    }
+                }
+                (Kind::Command, Role::Unknown) => {
+                    let text = frame.body().strip_prefix(&MAGIC).map(String::from_utf8_lossy);
+                    let text = text.map(|text| text.into_owned());
+                    client.handled(len);
+                    let Some(text) = text else { return false };
+                    match self.obey(&text, now, say) {
+                        Ok(answer) => client.answer(Kind::Reply, &answer),
+                        Err(why) => client.answer(Kind::Refused, &why),
+                    }
+                }
+                (_, Role::Leaving) => client.handled(len),
+                (kind, _) => {
+                    say(format_args!("a connection is closed: a {kind:?} frame out of turn"));
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// An endpoint wants to be a host.
+    fn attach(&mut self, hello: &Hello, slot: usize) -> Result<(Endpoint, Welcome), String> {
+        let topology = self.emulation.network().topology();
+        let hosts = topology.hosts;
+        let host = match hello.host {
+            Some(host) if host < hosts => host,
+            Some(host) => return Err(format!("host {host}; the hosts are 0 to {}", hosts - 1)),
+            // The least crowded, the first of those.
+            None => {
+                let mut crowd = vec![0u32; hosts as usize];
+                self.by_addr.values().for_each(|&(_, host)| crowd[host as usize] += 1);
+                let least = crowd.iter().min().copied().unwrap_or(0);
+                crowd.iter().position(|&n| n == least).unwrap_or(0) as u32
+            }
+        };
+        if self.by_addr.contains_key(&hello.addr) {
+            return Err(format!("{} is attached already", hello.addr));
+        }
+        self.by_addr.insert(hello.addr, (tag(slot, self.serials[slot]), host));
+        let endpoint = Endpoint {
+            addr: hello.addr,
+            host,
+            process: hello.process,
+            sent: 0,
+            sent_bytes: 0,
+            received: 0,
+            received_bytes: 0,
+            overflow: 0,
+        };
+        let welcome = Welcome {
+            host,
+            hosts,
+            rate: topology.host_rate(),
+            base_rtt: self.base_rtt + self.config.host_delay,
+            mtu: self.config.mtu,
+            trimming: self.config.trimming,
+        };
+        Ok((endpoint, welcome))
+    }
+
+    /// A packet of an endpoint enters the network. The destination, if nobody is there.
+    fn send(
+        &mut self,
+        now: Time,
+        source: SocketAddr,
+        from: u32,
+        mut head: PacketFrame,
+        payload: &[u8],
+    ) -> Option<SocketAddr> {
+        let dst = head.addr;
+        let Some(&(tag, to)) = self.by_addr.get(&dst) else {
+            self.totals.nobody += 1;
+            return Some(dst);
+        };
+        // A CRC trailer is on top.
+        if payload.len() > self.config.mtu as usize + 4 {
+            self.totals.oversize += 1;
+            return None;
+        }
+        self.totals.entered += 1;
+        // As the receiver will see it.
+        head.addr = SocketAddr::new(source.ip(), head.entropy);
+        head.trimmed = false;
+        // The sender's clock is ours, but its word is not to be trusted.
+        let at = self.model(head.sent.min(now));
+        let route = Route { from, to, flow: Route::flow(source, dst) };
+        self.emulation.send(at, route, head, payload, tag);
+        None
+    }
+
+    /// Lets the network do what is due, and gives endpoints what arrived.
+    fn deliver(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let until = self.model(now);
+        let Self { emulation, clients, serials, totals, due, started, .. } = self;
+        due.clear();
+        emulation.run(until, &mut |arrived: &Delivery<'_>| {
+            due.push(Time(started.0.saturating_add(arrived.at.time().0)));
+            let (slot, serial) = (arrived.tag as u32 as usize, (arrived.tag >> 32) as u32);
+            let Some(Some(client)) = clients.get_mut(slot) else { return };
+            // Somebody else may have the slot by now.
+            if serials[slot] != serial {
+                return;
+            }
+            let room = client.has_room(PACKET_HEAD + arrived.payload.len());
+            let Role::Endpoint(endpoint) = &mut client.role else { return };
+            if !room {
+                totals.overflow += 1;
+                endpoint.overflow += 1;
+                return;
+            }
+            endpoint.received += 1;
+            endpoint.received_bytes += arrived.payload.len() as u64;
+            totals.delivered += 1;
+            totals.delivered_bytes += arrived.payload.len() as u64;
+            let overflow = endpoint.overflow as u32;
+            let frame = PacketFrame { overflow, ..*arrived.frame };
+            client.push(&frame.encode(arrived.payload.len()));
+            client.push(arrived.payload);
+        });
+        for slot in 0..self.clients.len() {
+            let Some(client) = &mut self.clients[slot] else { continue };
+            let gone = client.is_pending() && client.flush().is_err();
+            if (gone || client.is_done())
+                && let Some(client) = self.clients[slot].take()
+            {
+                self.part(&client, say);
+            }
+        }
+        self.account(say);
+    }
+
+    /// How late was that?
+    fn account(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let now = clock();
+        let second = now.since(self.started).0 / 1_000_000_000;
+        if second != self.second {
+            self.second = second;
+            self.lag.merge(&self.lag_now);
+            self.lag_last = std::mem::take(&mut self.lag_now);
+            let report = self.lag_last.report();
+            if report.p99_ns > self.base_rtt.0 / 4 {
+                self.late_seconds += 1;
+                say(format_args!(
+                    "real time is not kept: of {} packets in a second, a hundredth came more than {} \
+                     late, one {}; the unloaded round trip is {}. A smaller --rate-scale helps",
+                    report.packets,
+                    Span(report.p99_ns),
+                    Span(report.max_ns),
+                    self.base_rtt
+                ));
+            }
+        }
+        for due in &self.due {
+            self.lag_now.add(now.since(*due));
+        }
+    }
+
+    /// Does what a command says; the answer.
+    fn obey(
+        &mut self,
+        text: &str,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> Result<String, String> {
+        let command: Command = text.parse().map_err(|e: super::CommandError| e.to_string())?;
+        let topology = self.emulation.network().topology();
+        let failures =
+            command.failures(topology, self.config.rate_scale).map_err(|e| e.to_string())?;
+        let at = self.model(now);
+        for failure in failures {
+            self.emulation.fail(at, failure);
+        }
+        match &command {
+            Command::Status => {
+                return serde_json::to_string(&self.status()).map_err(|e| e.to_string());
+            }
+            Command::Down => self.over = true,
+            Command::RestoreLink(link) => self.failures.retain(|f| f.target() != Some(link)),
+            Command::RestoreSwitch(switch) => {
+                self.failures.retain(|f| f.target() != Some(switch));
+            }
+            failure => {
+                self.failures.retain(|f| f != failure);
+                self.failures.push(failure.clone());
+            }
+        }
+        say(format_args!("{command}"));
+        Ok(format!("{command}: done"))
+    }
+
+    /// The network as scaled.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        self.emulation.network().topology()
+    }
+
+    /// Everything there is to know.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let network = self.emulation.network();
+        let topology = network.topology();
+        let mut lag = self.lag;
+        lag.merge(&self.lag_now);
+        let losses = self.emulation.losses();
+        let mut totals = Totals {
+            in_flight: self.emulation.in_flight() as u64,
+            queue_full: losses.queue_full + losses.control_full,
+            down: losses.down,
+            black_hole: losses.black_hole,
+            corrupt: losses.corrupt,
+            no_route: losses.no_route,
+            ..self.totals
+        };
+        let now = self.model(clock());
+        let ports: Vec<PortStatus> = (0..network.len())
+            .map(|number| {
+                let port = network.port(number);
+                let counters = port.counters();
+                totals.marked += counters.marked;
+                totals.trimmed += counters.trimmed;
+                PortStatus {
+                    name: topology.port_name(number),
+                    rate: port.config().rate.0,
+                    packets: counters.packets,
+                    bytes: counters.bytes,
+                    marked: counters.marked,
+                    trimmed: counters.trimmed,
+                    dropped: counters.dropped,
+                    queue: port.queued(now),
+                    max_queue: counters.max_queue,
+                }
+            })
+            .collect();
+        let endpoint = |client: &Client| match &client.role {
+            Role::Endpoint(e) => Some(EndpointStatus {
+                address: e.addr.to_string(),
+                host: e.host,
+                process: e.process,
+                sent: e.sent,
+                sent_bytes: e.sent_bytes,
+                received: e.received,
+                received_bytes: e.received_bytes,
+                overflow: e.overflow,
+            }),
+            _ => None,
+        };
+        let mut endpoints: Vec<EndpointStatus> =
+            self.clients.iter().flatten().filter_map(endpoint).collect();
+        endpoints.sort_by_key(|e| e.host);
+        Status {
+            uptime_s: clock().since(self.started).0 as f64 / 1e9,
+            host_rate: topology.host_rate().0,
+            base_rtt_ns: self.base_rtt.0,
+            rate_scale: self.config.rate_scale,
+            latency_scale: self.config.latency_scale,
+            mtu: self.config.mtu,
+            trimming: self.config.trimming,
+            lag: lag.report(),
+            lag_last: self.lag_last.report(),
+            late_seconds: self.late_seconds,
+            endpoints,
+            totals,
+            failures: self.failures.iter().map(ToString::to_string).collect(),
+            ports,
+        }
+    }
+}
+
+impl std::ops::Drop for Relay {
+    fn drop(&mut self) {
+        // Best effort: somebody may have removed it.
+        let _ = std::fs::remove_file(&self.config.socket);
+    }
+}
+
+/// What a wait ended with.
+struct Ready {
+    stop: bool,
+    listener: bool,
+    slots: Vec<usize>,
+}
+
+/// Opens the socket, for this user alone.
+fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            match UnixStream::connect(path) {
+                Ok(_) => {
+                    return Err(io::Error::new(error.kind(), "a fabric is running there already"));
+                }
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                Err(_) => return Err(error),
+            }
+            UnixListener::bind(path)?
+        }
+        other => other?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn check(config: &RelayConfig) -> Result<(), RelayError> {
+    let bad = |text: String| Err(RelayError::Parameter(text));
+    for (name, value) in
+        [("rate scale", config.rate_scale), ("latency scale", config.latency_scale)]
+    {
+        if !(1e-6..=1e6).contains(&value) {
+            return bad(format!("{name} {value}; from 0.000001 to 1000000 is possible"));
+        }
+    }
+    if !(576..=65_000).contains(&config.mtu) {
+        return bad(format!("packets of {} bytes; 576 to 65000 are possible", config.mtu));
+    }
+    if let Some((low, high)) = config.ecn
+        && !(0.0 <= low && low <= high && high <= 1.0)
+    {
+        return bad(format!(
+            "marks from {low} to {high} of the queue; 0 to 1 is possible, in order"
+        ));
+    }
+    Ok(())
+}

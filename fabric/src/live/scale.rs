@@ -1,0 +1,76 @@
+//! From a topology as built to one that this machine can carry.
+
+use crate::Picos;
+use crate::base::Rate;
+use crate::model::Routes;
+use crate::topology::{Node, Topology};
+
+/// The topology with all rates times `rates` and all latencies times `latencies`. With `latencies` = 1 /
+/// `rates` it is the same network in slow motion: bandwidth-delay products stay.
+#[must_use]
+pub fn scale(topology: &Topology, rates: f64, latencies: f64) -> Topology {
+    let mut scaled = topology.clone();
+    // A link keeps at least a bit a second; negative factors were refused.
+    let rate = |rate: Rate| Rate(((rate.0 as f64 * rates) as u64).max(1));
+    let latency = |latency: Picos| Picos((latency.0 as f64 * latencies) as u64);
+    for link in &mut scaled.links {
+        (link.rate, link.latency) = (rate(link.rate), latency(link.latency));
+    }
+    for switch in &mut scaled.switches {
+        switch.latency = latency(switch.latency);
+    }
+    scaled
+}
+
+/// Hosts of which all pairs are looked at; beyond, those with host 0.
+const ALL_PAIRS: u32 = 64;
+
+/// Round-trip time of a packet of `there` bytes on the wire and an answer of `back`, between the
+/// farthest hosts, nothing else being there. Every switch stores and forwards.
+#[must_use]
+pub fn base_rtt(topology: &Topology, there: u32, back: u32) -> Picos {
+    let routes = Routes::new(topology, |_| true);
+    let firsts = if topology.hosts <= ALL_PAIRS { topology.hosts } else { 1 };
+    let uplink = |host: u32| {
+        (0..topology.links.len() as u32 * 2).find(|&port| topology.from(port) == Node::Host(host))
+    };
+    let mut longest = Picos::ZERO;
+    for a in 0..firsts {
+        let Some(first) = uplink(a) else { continue };
+        for b in (0..topology.hosts).filter(|&b| b != a) {
+            let (mut port, mut total) = (first, Picos::ZERO);
+            loop {
+                let link = &topology.links[port as usize / 2];
+                // There and back alike.
+                total += link.latency * 2;
+                total += Picos::transmit(link.rate, there.into());
+                total += Picos::transmit(link.rate, back.into());
+                let Node::Switch(at) = topology.to(port) else { break };
+                total += topology.switches[at as usize].latency * 2;
+                let Some(&next) = routes.ports(at, b).first() else { break };
+                port = next;
+            }
+            longest = longest.max(total);
+        }
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_spine_in_slow_motion() {
+        let rate = Rate::gbps(100);
+        let (latency, switch) = (Picos::micros(1), Picos::nanos(500));
+        let topology = Topology::leaf_spine(2, 2, 2, rate, rate, latency, switch);
+        // 4 links of 1 us and 3 switches of 0.5 us: 5.5 us each way. 4160 B take 332.8 ns a link, 64 B
+        // 5.12 ns: 4 * 337.92 ns.
+        let rtt = base_rtt(&topology, 4160, 64);
+        assert_eq!(rtt, Picos(11_000_000 + 4 * 337_920));
+        let slow = scale(&topology, 0.01, 100.0);
+        assert_eq!(base_rtt(&slow, 4160, 64), rtt * 100);
+        assert_eq!(slow.host_rate(), Rate::gbps(1));
+    }
+}
