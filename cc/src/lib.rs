@@ -109,7 +109,7 @@ pub use error::ConfigError;
 pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
 pub use network::Network;
-pub use nscc::{Averaging, Nscc, NsccConfig, Scaling};
+pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, Scaling};
 pub use pace::{Paced, PacedConfig};
 pub use path::{
     Oblivious, ObliviousConfig, PathMetrics, PathParameters, PathSelector, PathSignal, Paths,

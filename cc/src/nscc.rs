@@ -16,7 +16,7 @@ use squall_base::{Span, Time};
 use crate::budget::{Action, Budget, Metrics};
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
-pub use config::{Averaging, NsccConfig, Scaling};
+pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
 
 /// One NSCC context: 64 bytes, parameters shared.
 ///
@@ -48,13 +48,14 @@ pub struct Nscc {
     fi_count: u32,
     last_adjust: u32,
     last_decrease: u32,
+    /// When the QuickAdapt period began; zero before the first one (`end != 0` of algorithm 2 line 4).
     qa_start: u32,
     /// Fast increase is active (algorithm 3 line 6).
     increase: bool,
     /// A trim asked for QuickAdapt (algorithm 4 line 17).
     trigger_qa: bool,
-    /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
-    qa_armed: bool,
+    /// Acknowledgements since the latest one that was reacted to.
+    skipped: u8,
     probe: Probe,
 }
 
@@ -102,7 +103,7 @@ impl Nscc {
             qa_start: 0,
             increase: false,
             trigger_qa: false,
-            qa_armed: false,
+            skipped: 0,
             probe: Probe::Early,
         };
         if !nscc.config.probe {
@@ -154,8 +155,15 @@ impl Nscc {
             // 3.6.13.7), nothing about congestion.
             return;
         }
-        self.average(delay, feedback);
-        let marked = feedback.ecn;
+        // Section III-G: one report in `sample` stands for all of them.
+        self.skipped += 1;
+        if self.skipped < self.config.sample {
+            return;
+        }
+        let count = core::mem::take(&mut self.skipped);
+        let new = new.saturating_mul(count.into());
+        let (marked, delay) = self.ablate(feedback.ecn, delay);
+        self.average(delay, new, feedback.packets.saturating_mul(count.into()));
         let scale = self.scale();
         let signs = Signs { loss: false, marked, delay, in_flight: feedback.in_flight };
         if self.quick_adapt(now, &signs) {
@@ -164,7 +172,8 @@ impl Nscc {
         let target = self.target();
         // Algorithm 1, with section 3.6.13.5's "not limited by the receiver" on both increases.
         match (marked, delay >= target) {
-            (true, true) => self.multiplicative_decrease(now, target),
+            (true, true) => self.multiplicative_decrease(now, target, delay),
+            (true, false) if self.config.parts.early_decrease => self.cwnd -= new as f32 / 2.0,
             (true, false) => {} // let the path selector act (section III-I1)
             (false, true) if !limited => {
                 self.inc += self.config.fi * scale * new as f32; // eq. 2
@@ -193,7 +202,7 @@ impl Nscc {
             return;
         }
         // A trim says "the queue was full": one base RTT of queue.
-        self.average(self.config.base_rtt.0 as f32, feedback);
+        self.average(self.config.base_rtt.0 as f32, feedback.bytes, feedback.packets);
         self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes);
         if last_hop && self.config.rccc {
             return; // the receiver's credits answer for its own port
@@ -215,6 +224,16 @@ impl Nscc {
         }
     }
 
+    /// What is left of the signals when [`NsccParts`] takes one out.
+    fn ablate(&self, marked: bool, delay: f32) -> (bool, f32) {
+        match (self.config.parts.ecn, self.config.parts.delay) {
+            (true, true) => (marked, delay),
+            (false, true) => (delay >= self.target(), delay),
+            (true, false) => (marked, if marked { 2.0 * self.target() } else { 0.0 }),
+            (false, false) => (false, 0.0),
+        }
+    }
+
     /// Takes a round-trip sample and returns the queueing delay in it, in nanoseconds.
     fn sample(&mut self, rtt: Span) -> f32 {
         let rtt = nanos(rtt).max(1);
@@ -226,10 +245,10 @@ impl Nscc {
     }
 
     /// The average delay; an ACK that covers several packets weighs as much as theirs would.
-    fn average(&mut self, delay: f32, feedback: &Feedback<'_>) {
+    fn average(&mut self, delay: f32, bytes: u32, packets: u16) {
         let weight = match self.config.averaging {
-            Averaging::Window => feedback.bytes as f32 / self.cwnd,
-            Averaging::Packet(weight) => weight * f32::from(feedback.packets.max(1)),
+            Averaging::Window => bytes as f32 / self.cwnd,
+            Averaging::Packet(weight) => weight * f32::from(packets.max(1)),
         };
         self.avg_delay += weight.min(1.0) * (delay - self.avg_delay);
     }
@@ -242,23 +261,24 @@ impl Nscc {
         if self.to_ignore > 0 && signs.marked {
             // The paper ignores every ACK here (algorithm 4 line 6), the specification marked ones.
             done = true;
-        } else if !self.qa_armed || now.wrapping_sub(self.qa_start) as f32 >= period {
+        } else if self.qa_start == 0 || now.wrapping_sub(self.qa_start) as f32 >= period {
             let threshold = self.config.qa_threshold;
             let slow = threshold < Span::MAX && signs.delay > threshold.0 as f32;
             let gate = self.max_wnd / (1u32 << self.config.qa_gate.min(31)) as f32;
-            if self.qa_armed
+            if self.qa_start != 0
                 && self.config.quick_adapt
                 && (self.trigger_qa || signs.loss || slow)
                 && (self.achieved as f32) < gate
             {
                 self.cwnd = self.achieved as f32 * self.config.qa_scaling; // line 7
-                self.to_ignore = u32::try_from(signs.in_flight).unwrap_or(u32::MAX); // lines 8-9
+                if self.config.parts.ignore {
+                    self.to_ignore = u32::try_from(signs.in_flight).unwrap_or(u32::MAX); // lines 8-9
+                }
                 self.trigger_qa = false;
                 done = true;
             }
             self.achieved = 0; // line 12
-            self.qa_start = now; // line 11
-            self.qa_armed = true;
+            self.qa_start = now.max(1); // line 11
         }
         if done {
             self.inc = 0.0;
@@ -269,7 +289,8 @@ impl Nscc {
 
     /// Algorithm 3. `k MTU` for each ACK is, for bytes, `fi_scale` per byte (section 3.6.13.5).
     fn fast_increase(&mut self, new: u32, delay: f32, scale: f32) -> bool {
-        if delay < self.config.fast_increase_below.0 as f32 {
+        let on = self.config.parts.fast_increase;
+        if on && delay < self.config.fast_increase_below.0 as f32 {
             self.fi_count = self.fi_count.saturating_add(new);
             if self.fi_count as f32 > self.cwnd || self.increase {
                 self.cwnd += new as f32 * self.config.fi_scale * scale;
@@ -284,10 +305,10 @@ impl Nscc {
     }
 
     /// Eq. 1, at most once a base RTT.
-    fn multiplicative_decrease(&mut self, now: u32, target: f32) {
+    fn multiplicative_decrease(&mut self, now: u32, target: f32, delay: f32) {
         self.increase = false;
         self.fi_count = 0;
-        let avg = self.avg_delay;
+        let avg = if self.config.parts.wait_to_decrease { self.avg_delay } else { delay };
         if avg > target && now.wrapping_sub(self.last_decrease) > self.base_rtt {
             let factor = 1.0 - self.config.gamma * (avg - target) / avg;
             let floor = self.config.min_wnd as f32;
@@ -298,7 +319,9 @@ impl Nscc {
 
     /// Pays out the increase owed (section 3.6.13.5), and `eta` once a period.
     fn fulfill(&mut self, now: u32, period: bool, scale: f32) {
-        self.cwnd += self.inc / self.cwnd;
+        // Of a window below one packet (`pace`) a packet is many round trips' worth; like Swift, do not
+        // let it earn more than a window of one packet would.
+        self.cwnd += self.inc / self.cwnd.max(self.config.mtu as f32);
         if period {
             self.last_adjust = now;
             self.cwnd += self.config.eta * scale;

@@ -97,8 +97,48 @@ pub struct NsccConfig {
     /// How the average queueing delay forgets.
     pub averaging: Averaging,
     /// Queueing delay below which a path counts as empty for fast increase: 1 us (uet-htsim; the
-    /// sources say "close to zero").
+    /// sources say "close to zero"). Where the hosts' jitter is worth a floor of the base round-trip
+    /// time it would never be seen, and a quarter of that floor is the default.
     pub fast_increase_below: Span,
+    /// React to one acknowledgement in this many, and then for all of them (SMaRTT v2 section III-G):
+    /// 1, and 8 costs little. To accumulate for a round trip instead, raise `adjust_bytes`.
+    pub sample: u8,
+    /// Ablations of the paper's figures; all on but `early_decrease`.
+    pub parts: NsccParts,
+}
+
+/// The parts of the algorithm that the figures of SMaRTT v2 take out one at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NsccParts {
+    /// Marks tell the cases apart (Fig. 5). Without: a packet is taken for marked when its delay is
+    /// above the target.
+    pub ecn: bool,
+    /// Delays tell the cases apart (Fig. 5). Without: a marked packet is taken for one delayed by two
+    /// targets, an unmarked one for not delayed; half the packets marked is then the balance, as it is
+    /// for RED with its thresholds on both sides of the target.
+    pub delay: bool,
+    /// QuickAdapt is followed by the ignore phase (Fig. 9).
+    pub ignore: bool,
+    /// FastIncrease (Fig. 10).
+    pub fast_increase: bool,
+    /// The decrease asks and follows the average delay. Without: the delay of the packet that brought
+    /// it, still once a base round trip.
+    pub wait_to_decrease: bool,
+    /// A mark at low delay takes half its packet off the window at once, as MPRDMA does, instead of
+    /// being left to the path selector (Fig. 11).
+    pub early_decrease: bool,
+}
+
+impl NsccParts {
+    /// The algorithm as published.
+    pub const PUBLISHED: Self = Self {
+        ecn: true,
+        delay: true,
+        ignore: true,
+        fast_increase: true,
+        wait_to_decrease: true,
+        early_decrease: false,
+    };
 }
 
 impl NsccConfig {
@@ -139,9 +179,24 @@ impl NsccConfig {
             adjust_bytes: mtu.saturating_mul(8),
             adjust_period: base_rtt,
             averaging: Averaging::Window,
-            fast_increase_below: Span::micros(1),
+            fast_increase_below: network.min_base_rtt.map_or(Span::micros(1), |floor| floor / 4),
+            sample: 1,
+            parts: NsccParts::PUBLISHED,
         }
     }
+}
+
+/// A switch among [`NsccParts`].
+macro_rules! part {
+    ($name:literal, $field:ident, $what:literal) => {
+        Parameter {
+            name: $name,
+            what: $what,
+            allowed: "0 or 1",
+            get: |c| f64::from(u8::from(c.parts.$field)),
+            set: |c, v| c.parts.$field = v != 0.0,
+        }
+    };
 }
 
 const GAIN: &str = "a finite gain, not negative";
@@ -150,6 +205,40 @@ const TIME: &str = "up to 1000000 (1 s)";
 
 impl Tunable for NsccConfig {
     const PARAMETERS: &'static [Parameter<Self>] = &[
+        part!("ecn", ecn, "marks tell the cases apart, else delay alone: 1"),
+        part!("delay", delay, "delays tell the cases apart, else marks alone: 1"),
+        part!("fast_increase", fast_increase, "FastIncrease: 1"),
+        part!("ignore", ignore, "QuickAdapt is followed by the ignore phase: 1"),
+        part!(
+            "wait_to_decrease",
+            wait_to_decrease,
+            "decrease by the average delay, else by the packet's: 1"
+        ),
+        part!(
+            "early_decrease",
+            early_decrease,
+            "a mark at low delay takes half a packet off the window: 0"
+        ),
+        number!(sample: u8, "react to one acknowledgement in this many: 1", "1 to 255, whole"),
+        Parameter {
+            name: "path_scaling",
+            what: "gains follow the flow's own base RTT instead of the network's: 0",
+            allowed: "0 or 1",
+            get: |c| f64::from(u8::from(c.scaling == Scaling::Path)),
+            set: |c, v| c.scaling = if v == 0.0 { Scaling::Network } else { Scaling::Path },
+        },
+        Parameter {
+            name: "avg_weight",
+            what: "weight of a packet in the average delay; 0 for its share of the window: 0",
+            allowed: PART,
+            get: |c| {
+                if let Averaging::Packet(weight) = c.averaging { f64::from(weight) } else { 0.0 }
+            },
+            set: |c, v| {
+                c.averaging =
+                    if v == 0.0 { Averaging::Window } else { Averaging::Packet(v as f32) };
+            },
+        },
         switch!("quick_adapt", quick_adapt, "whether QuickAdapt may happen: 1"),
         switch!("probe", probe, "whether to ask for one probe at the start: 1"),
         time!(
@@ -215,9 +304,10 @@ impl Tunable for NsccConfig {
         within("qa_scaling", f64::from(self.qa_scaling), 0.0, 100.0, "0 to 100")?;
         time_within("adjust_period_us", self.adjust_period, 0.0, TIME)?;
         time_within("fast_increase_us", self.fast_increase_below, 0.0, TIME)?;
+        within("sample", f64::from(self.sample), 1.0, 255.0, "1 to 255, whole")?;
         match self.averaging {
             Averaging::Window => Ok(()),
-            Averaging::Packet(weight) => within("averaging", f64::from(weight), 0.0, 1.0, PART),
+            Averaging::Packet(weight) => within("avg_weight", f64::from(weight), 0.0, 1.0, PART),
         }
     }
 }

@@ -28,11 +28,11 @@ impl Bench {
         Self { nscc: Nscc::new(Arc::new(config), Time::ZERO), now: Time::ZERO }
     }
 
-    /// A reference context with `cwnd`, its QuickAdapt period begun at zero.
+    /// A reference context with `cwnd`, its QuickAdapt period begun at 1 ns.
     fn with_cwnd(cwnd: f32) -> Self {
         let mut bench = Self::new(reference());
         bench.nscc.cwnd = cwnd;
-        bench.nscc.qa_armed = true;
+        bench.nscc.qa_start = 1;
         bench
     }
 
@@ -226,8 +226,8 @@ fn a_trim_takes_its_bytes_off_and_asks_for_quick_adapt() {
     close(bench.nscc.avg_delay, 491.52);
     bench.at(2_000).ack(true, 0);
     bench.ack(true, 0);
-    // The period ends at 21 us. Until then 3 packets arrive: 12288 < 225000 / 8 = 28125.
-    close(bench.at(21_000).ack(true, 0), 12_288.0);
+    // The period ends at 21.001 us. Until then 3 packets arrive: 12288 < 225000 / 8 = 28125.
+    close(bench.at(21_001).ack(true, 0), 12_288.0);
     assert!(!bench.nscc.trigger_qa);
     assert_eq!((bench.nscc.achieved, bench.nscc.received), (0, 0));
 }
@@ -237,7 +237,7 @@ fn quick_adapt_ignores_what_was_in_flight() {
     let mut bench = Bench::with_cwnd(100_000.0);
     bench.at(1_000).ack(true, 0);
     bench.ack(true, 0);
-    close(bench.at(21_000).trim(3 * u64::from(MTU)), 8_192.0);
+    close(bench.at(21_001).trim(3 * u64::from(MTU)), 8_192.0);
     assert_eq!(bench.nscc.to_ignore, 3 * MTU);
     // The two packets trimmed and marked next were sent before: no reaction, however late.
     close(bench.at(60_000).trim(2 * u64::from(MTU)), 8_192.0);
@@ -253,7 +253,7 @@ fn quick_adapt_ignores_what_was_in_flight() {
 #[test]
 fn quick_adapt_keeps_unmarked_acknowledgements_alive() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    close(bench.at(21_000).trim(100_000), 4_096.0); // nothing achieved: one MTU
+    close(bench.at(21_001).trim(100_000), 4_096.0); // nothing achieved: one MTU
     assert_eq!(bench.nscc.to_ignore, 100_000);
     for _ in 0..9 {
         bench.at(22_000).ack(false, 9_000);
@@ -270,7 +270,7 @@ fn quick_adapt_stays_away_when_enough_got_through() {
     for _ in 0..7 {
         bench.at(1_000).ack(true, 0);
     }
-    close(bench.at(21_000).trim(50_000), 95_904.0);
+    close(bench.at(21_001).trim(50_000), 95_904.0);
     assert_eq!(bench.nscc.to_ignore, 0);
 }
 
@@ -278,7 +278,7 @@ fn quick_adapt_stays_away_when_enough_got_through() {
 fn the_first_report_only_opens_the_quick_adapt_period() {
     let mut bench = Bench::new(reference());
     close(bench.at(500_000).trim(0), 220_904.0);
-    assert!(bench.nscc.qa_armed);
+    assert_eq!(bench.nscc.qa_start, 500_000);
 }
 
 #[test]
@@ -286,9 +286,9 @@ fn without_trimming_delay_alone_triggers_quick_adapt() {
     for (delay, should) in [(48_000, 0), (48_001, MTU)] {
         let mut bench =
             Bench::new(NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, false)));
-        bench.nscc.qa_armed = true;
+        bench.nscc.qa_start = 1;
         // Period 12 + 12 us.
-        bench.at(24_000).ack(true, delay);
+        bench.at(24_001).ack(true, delay);
         let adapted = bench.nscc.cwnd == 4_096.0;
         assert_eq!(adapted, should > 0, "at {delay}");
     }
@@ -391,7 +391,7 @@ fn path_scaling_halves_the_gains_at_half_the_base_rtt() {
         // The target stays at 9 us: 5 us are below it.
         for (delay, gain) in [(9_000, fair), (5_000, proportional)] {
             let mut bench = Bench::new(NsccConfig { scaling, ..reference() });
-            bench.nscc.qa_armed = true;
+            bench.nscc.qa_start = 1;
             bench.nscc.base_rtt = 6_000;
             bench.nscc.cwnd = 50_000.0;
             for _ in 0..9 {
@@ -486,5 +486,119 @@ fn counters_saturate_and_the_clock_wraps() {
 #[test]
 fn a_context_is_small() {
     assert_eq!(size_of::<Nscc>(), 64);
-    assert_eq!(size_of::<crate::Sender>(), 64);
+}
+
+/// A reference context without one of the parts, with `cwnd` and a QuickAdapt period begun.
+fn without(cwnd: f32, take_out: impl Fn(&mut NsccParts)) -> Bench {
+    let mut config = reference();
+    take_out(&mut config.parts);
+    let mut bench = Bench::new(config);
+    bench.nscc.cwnd = cwnd;
+    bench.nscc.qa_start = 1;
+    bench
+}
+
+#[test]
+fn one_sampled_acknowledgement_stands_for_eight() {
+    let mut bench = Bench::new(NsccConfig { sample: 8, ..reference() });
+    bench.nscc.cwnd = 100_000.0;
+    bench.nscc.qa_start = 1;
+    for _ in 0..7 {
+        close(bench.at(100).ack(true, 20_000), 100_000.0);
+    }
+    // Seven were counted and nothing else: 7 * 4096 = 28672.
+    assert_eq!((bench.nscc.received, bench.nscc.achieved), (28_672, 28_672));
+    close(bench.nscc.avg_delay, 0.0);
+    // The eighth decides: unmarked at target, fair increase for 8 * 4096 = 32768 bytes,
+    // inc = 20480 * 32768 = 671088640; the average moves by 32768 / 100000 of 9000.
+    close(bench.ack(false, 9_000), 100_000.0);
+    close(bench.nscc.inc, 671_088_640.0);
+    close(bench.nscc.avg_delay, 2_949.12);
+    // The next report to be reacted to pays 2 * 671088640 / 100000 = 13421.77.
+    for _ in 0..8 {
+        bench.ack(false, 9_000);
+    }
+    close(bench.nscc.cwnd, 113_421.77);
+    // Trims are never skipped.
+    close(bench.trim(50_000), 109_325.77);
+}
+
+#[test]
+fn without_marks_delay_decides_and_without_delay_marks_do() {
+    // Fig. 5. No marks: unmarked at 18 us is taken for marked, 1 - 0.8 * (18 - 9) / 18 = 0.6.
+    let mut bench = without(100_000.0, |parts| parts.ecn = false);
+    bench.nscc.avg_delay = 18_000.0;
+    close(bench.at(12_001).ack(false, 18_000), 60_614.4);
+    // ... and marked below the target for unmarked: 1.365333 * 4096 * 4500 is owed.
+    let mut bench = without(100_000.0, |parts| parts.ecn = false);
+    bench.at(100).ack(true, 4_500);
+    close(bench.nscc.inc, 25_165_823.0);
+    // No delay: a mark is two targets, 18 us, whatever the round trip took.
+    let mut bench = without(100_000.0, |parts| parts.delay = false);
+    bench.nscc.avg_delay = 18_000.0;
+    close(bench.at(12_001).ack(true, 0), 60_614.4);
+    close(bench.nscc.avg_delay, 18_000.0);
+    // ... and no mark is an empty path: 1.365333 * 4096 * 9000 is owed.
+    let mut bench = without(100_000.0, |parts| parts.delay = false);
+    bench.at(100).ack(false, 50_000);
+    close(bench.nscc.inc, 50_331_645.0);
+    // Neither: nothing but trims can take the window down.
+    let mut bench = without(100_000.0, |parts| (parts.ecn, parts.delay) = (false, false));
+    bench.nscc.avg_delay = 18_000.0;
+    assert!(bench.at(12_001).ack(true, 90_000) > 100_000.0);
+}
+
+#[test]
+fn without_the_ignore_phase_what_was_in_flight_counts_again() {
+    // As `quick_adapt_ignores_what_was_in_flight`, whose second trim leaves the window at 8192.
+    let mut bench = without(100_000.0, |parts| parts.ignore = false);
+    bench.at(1_000).ack(true, 0);
+    bench.ack(true, 0);
+    close(bench.at(21_001).trim(3 * u64::from(MTU)), 8_192.0);
+    assert_eq!(bench.nscc.to_ignore, 0);
+    close(bench.at(21_002).trim(2 * u64::from(MTU)), 4_096.0);
+}
+
+#[test]
+fn without_fast_increase_an_empty_path_earns_the_proportional_one() {
+    let mut bench = without(8_000.0, |parts| parts.fast_increase = false);
+    for _ in 0..3 {
+        close(bench.at(100).ack(false, 0), 8_000.0);
+    }
+    // 3 * 1.365333 * 4096 * 9000.
+    close(bench.nscc.inc, 150_994_930.0);
+}
+
+#[test]
+fn without_waiting_the_packets_own_delay_decides() {
+    // The average is 1 us, so published NSCC waits; without, 1 - 0.8 * (36 - 9) / 36 = 0.4, so 0.5.
+    for (wait, cwnd) in [(true, 100_614.4), (false, 50_614.4)] {
+        let mut bench = without(100_000.0, |parts| parts.wait_to_decrease = wait);
+        bench.nscc.avg_delay = 1_000.0;
+        close(bench.at(12_001).ack(true, 36_000), cwnd);
+    }
+}
+
+#[test]
+fn early_decrease_takes_half_a_packet_for_a_mark_at_low_delay() {
+    let mut bench = without(100_000.0, |parts| parts.early_decrease = true);
+    close(bench.at(100).ack(true, 8_999), 97_952.0);
+    close(bench.ack(true, 0), 95_904.0);
+}
+
+#[test]
+fn jittery_hosts_see_an_empty_path_up_to_a_quarter_of_their_floor() {
+    let network = Network::new(Rate::gbps(100), Span(BASE), MTU, true);
+    assert_eq!(NsccConfig::new(&network).fast_increase_below, Span(1_000));
+    let network = Network { min_base_rtt: Some(Span(40_000)), ..network };
+    assert_eq!(NsccConfig::new(&network).fast_increase_below, Span(10_000));
+}
+
+#[test]
+fn less_than_a_packet_earns_as_a_packet_would() {
+    let mut bench = Bench::new(NsccConfig { min_wnd: 64, ..reference() });
+    bench.nscc.cwnd = 1_000.0;
+    bench.nscc.qa_start = 1;
+    // One packet at 4.5 us owes 25165823; over 4096, not over 1000: 6144. And eta.
+    close(bench.at(12_000).ack(false, 4_500), 1_000.0 + 6_144.0 + 614.4);
 }
