@@ -71,6 +71,8 @@ pub struct Sending {
     pub retransmitted: bool,
     /// Nothing more waits behind it.
     pub app_limited: bool,
+    /// Nominal bytes that wait behind it, new or to be sent again.
+    pub backlog: u64,
 }
 
 /// What an algorithm wants to ride on a packet that leaves; the default is nothing.
@@ -80,6 +82,8 @@ pub struct Stamp {
     pub path: Option<u16>,
     /// Queueing priority, 0 ordinary.
     pub priority: u8,
+    /// Credit the flow wants in all, in bytes since it opened (UET's `credit_target`).
+    pub demand: Option<u64>,
     /// The algorithm's own eight bytes in the packet's extension header (1RC: speculative flag, time
     /// stamp and sequence; weights; IOFD: deflection tokens).
     pub word: Option<u64>,
@@ -104,6 +108,11 @@ pub enum FlowEvent {
     Idle,
     /// After [`FlowEvent::Idle`], there is work again.
     Resumed,
+    /// Work waits, and [`Budget::credit`] is what keeps it back. Saying so again does no harm.
+    Blocked {
+        /// Nominal bytes that wait, new or to be sent again.
+        backlog: u64,
+    },
     /// A flow left the context.
     Closed,
 }
@@ -113,6 +122,11 @@ pub enum FlowEvent {
 pub enum Action {
     /// Send a probe, to sample the round trip or to find losses.
     Probe,
+    /// Ask the receiver for credit (UET's Credit Request).
+    RequestCredit {
+        /// Credit the flow wants in all, in bytes since it opened.
+        target: u64,
+    },
     /// Take back what was sent after the own speculative packet number `to` (1RC).
     Rewind {
         /// The number stamped on the packet.
@@ -140,6 +154,8 @@ pub struct Metrics {
     pub base_rtt: Option<Span>,
     /// Average delay above the base round-trip time.
     pub avg_delay: Option<Span>,
+    /// The algorithm lives on credit, the peer grants none, and a plain window replaces it.
+    pub ungranted: bool,
 }
 
 #[cfg(test)]

@@ -55,8 +55,8 @@
 //! | HPCC | `int`, `round_end` | `window`, `rate` | PDC echoes [`RxMeta::int`] |
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
-//! | MPRDMA | `ecn`, `path` per packet | `window`, [`Stamp::path`] | PDC acknowledges each packet |
-//! | EQDS, RCCC, ExpressPass | [`Grant::Credit`], `Nacked { trimmed }` | `credit`, demand in [`Stamp::word`] | [`RxMeta::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
+//! | EQDS, RCCC, ExpressPass | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`RxMeta::demand`], [`ReceiverAction::Credit`], `next_timer` |
 //! | DASR | `senders`, `receiver_state`, [`Grant::Share`] | `rate`, `window` | `source`, `look_ahead`, [`AckSignals`]`::{senders, state, echo_ecn}` |
 //! | IOFD | nothing | tokens in [`Stamp::word`] | none |
 //! | RCP | [`Grant::Rate`] | `rate` | [`ReceiverAction::Bounce`] |
@@ -67,7 +67,8 @@
 //! | SMMC | [`Kind::Acked`] per operation | `window`, an operation counted as one byte | none |
 //! | VAI, SF | `congestion()`, `round_end`, `packets` | `set_ai_gain` on the algorithm inside | none |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
-//! | PLB | [`PathSignal`] counted per `cwnd_packets`, `now` | `pick` | none |
+//! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
+//! | PLB | [`PathSignal`] counted per `cwnd_packets`, `on_idle` | `pick` | none |
 //!
 //! State that the contexts of one host share (1RC's epochs, the open-flow count of weights, 3CPO's
 //! tokens) hangs off the same `Arc` as the parameters, in atomics.
@@ -86,10 +87,12 @@ mod budget;
 mod choose;
 mod dcqcn;
 mod dctcp;
+mod eqds;
 mod error;
 mod feedback;
 mod fixed;
 mod math;
+mod mprdma;
 mod network;
 mod nscc;
 mod pace;
@@ -105,19 +108,23 @@ pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};
 pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
 pub use dctcp::{Dctcp, DctcpConfig};
+pub use eqds::{CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
 pub use error::ConfigError;
 pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
+pub use mprdma::{Mprdma, MprdmaConfig};
 pub use network::Network;
 pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, Scaling};
 pub use pace::{Paced, PacedConfig};
 pub use path::{
+    AckClocked, AckClockedConfig, Bitmap, BitmapConfig, Ecmp, EcmpConfig, Mixed, MixedConfig,
     Oblivious, ObliviousConfig, PathMetrics, PathParameters, PathSelector, PathSignal, Paths,
-    PathsConfig, Reps, RepsConfig, Single, SingleConfig,
+    PathsConfig, Plb, PlbConfig, Reps, RepsConfig, RepsV1, RepsV1Config, Single, SingleConfig,
 };
 pub use receiver::{
-    AckSignals, NotifyReceiver, NsccReceiver, RCVD_UNIT, Receiver, ReceiverAction, ReceiverCc,
-    ReceiverConfig, RxFlow, RxMeta, received_between,
+    AckSignals, CREDIT_UNIT, CreditConfig, CreditReceiver, NotifyReceiver, NsccReceiver, RCVD_UNIT,
+    Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, RxMeta, credit_bytes,
+    credit_units, received_between,
 };
 pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};
 pub use swift::{Swift, SwiftConfig};

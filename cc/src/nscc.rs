@@ -388,6 +388,7 @@ impl SenderCc for Nscc {
             rate: None,
             base_rtt: Some(Span(u64::from(self.base_rtt))),
             avg_delay: Some(Span(self.avg_delay as u64)),
+            ungranted: false,
         }
     }
 

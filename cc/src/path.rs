@@ -1,8 +1,14 @@
 //! Path selection: which entropy, hence which way through the network, the next packet or train
 //! takes. UE 1.0 section 3.6.16 mandates no scheme; these are the common ones.
 
+mod bitmap;
+mod ecmp;
+mod mixed;
+mod mprdma;
 mod oblivious;
+mod plb;
 mod reps;
+mod reps_v1;
 mod single;
 
 use alloc::sync::Arc;
@@ -13,8 +19,14 @@ use squall_base::{Rng, Time};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
 use crate::error::{ConfigError, within};
 use crate::tuning::{Setting, Tunable};
+pub use bitmap::{Bitmap, BitmapConfig};
+pub use ecmp::{Ecmp, EcmpConfig};
+pub use mixed::{Mixed, MixedConfig};
+pub use mprdma::{AckClocked, AckClockedConfig};
 pub use oblivious::{Oblivious, ObliviousConfig};
+pub use plb::{Plb, PlbConfig};
 pub use reps::{Reps, RepsConfig};
+pub use reps_v1::{RepsV1, RepsV1Config};
 pub use single::{Single, SingleConfig};
 
 /// What became of a packet on a path.
@@ -37,6 +49,8 @@ pub struct PathMetrics {
     pub frozen: bool,
     /// Times that happened.
     pub freezes: u32,
+    /// Times a flow of one path changed it.
+    pub changes: u32,
     /// Good paths it remembers.
     pub remembered: u16,
 }
@@ -49,6 +63,11 @@ pub trait PathSelector {
 
     /// What became of a packet sent on `path`. A path out of range is ignored.
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal);
+
+    /// Nothing is in flight and nothing waits.
+    fn on_idle(&mut self, now: Time) {
+        let _ = now;
+    }
 
     /// What it looks like.
     fn metrics(&self) -> PathMetrics;
@@ -185,10 +204,22 @@ macro_rules! selectors {
 selectors! {
     /// Recycled entropies with freezing.
     Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in UE's reference";
+    /// Recycled entropies as first published.
+    RepsV1(RepsV1, RepsV1Config) = "reps-v1", "recycled entropies as first published: the last good path";
+    /// Spraying that skips congested paths.
+    Bitmap(Bitmap, BitmapConfig) = "bitmap", "every path in turn, congested ones skipped for some turns";
+    /// Recycled paths first, the bitmap's otherwise.
+    Mixed(Mixed, MixedConfig) = "mixed", "recycled paths first, the bitmap's otherwise";
+    /// Multi-path ACK clocking.
+    AckClocked(AckClocked, AckClockedConfig) = "mprdma", "the path of the ACK that made room, as in MP-RDMA";
     /// Every path in turn, in an order reshuffled each round.
     Oblivious(Oblivious, ObliviousConfig) = "oblivious", "every path in turn, deaf to feedback";
-    /// One path a flow, chosen at random when the flow opens (ECMP).
-    Single(Single, SingleConfig) = "single", "one path a flow";
+    /// One path a flow, left when it stays congested.
+    Plb(Plb, PlbConfig) = "plb", "one path a flow, left after some congested round trips";
+    /// One path a flow, drawn when the flow opens.
+    Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
+    /// The same path for all flows.
+    Single(Single, SingleConfig) = "single", "the same path for all flows";
 }
 
 impl PathsConfig {
@@ -220,13 +251,20 @@ impl PathsConfig {
         Self::try_from(ObliviousConfig::new(paths))
     }
 
-    /// One path of `paths` a flow.
+    /// The first of `paths` paths, for all flows.
     ///
     /// # Errors
     /// `paths` is zero.
     pub fn single(paths: u16) -> Result<Self, ConfigError> {
         Self::try_from(SingleConfig::new(paths))
     }
+}
+
+/// A number of paths that schemes which shuffle by exclusive or can take.
+fn power_of_two(paths: u16) -> Result<(), ConfigError> {
+    let refused =
+        ConfigError { parameter: "paths", value: paths.into(), allowed: "a power of two" };
+    if paths.is_power_of_two() { Ok(()) } else { Err(refused) }
 }
 
 /// At least one path.
@@ -241,6 +279,10 @@ impl PathSelector for Paths {
 
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
         each!(self, paths => paths.on_feedback(now, path, signal));
+    }
+
+    fn on_idle(&mut self, now: Time) {
+        each!(self, paths => paths.on_idle(now));
     }
 
     fn metrics(&self) -> PathMetrics {

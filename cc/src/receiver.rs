@@ -2,10 +2,12 @@
 //! properties of a port, not of a flow. What belongs to a flow lives in [`RxFlow`], which the
 //! packet delivery context keeps and lends.
 
+mod credit;
 mod notify;
 
 use squall_base::{Span, Time};
 
+pub use credit::{CREDIT_UNIT, CreditConfig, CreditReceiver, credit_bytes, credit_units};
 pub use notify::NotifyReceiver;
 
 /// What the receiver learnt about one data packet that arrived.
@@ -26,7 +28,8 @@ pub struct RxMeta<'a> {
     pub message_start: bool,
     /// Last packet of a message.
     pub message_end: bool,
-    /// What the sender says it still has to send (credit demand), in bytes.
+    /// Credit the sender wants in all, in bytes since the flow opened (UET's `credit_target`); on
+    /// trimmed packets too.
     pub demand: Option<u64>,
     /// Which host sent it (folded to a number by the caller), for counting senders.
     pub source: u32,
@@ -65,6 +68,11 @@ impl RxFlow {
 
     fn set_slot(&mut self, slot: Option<u32>) {
         self.slot = slot.map_or(0, |slot| slot.saturating_add(1));
+    }
+
+    /// A new, whole packet of nominal `bytes` arrived.
+    fn count(&mut self, bytes: u32) {
+        self.received = self.received.saturating_add(u64::from(bytes));
     }
 
     /// The caller's number for it.
@@ -155,6 +163,12 @@ pub trait ReceiverCc {
     /// A data packet arrived on `flow`.
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>);
 
+    /// The sender of `flow` asks for credit, `target` bytes in all since the flow opened. It wants an
+    /// answer even if there is nothing new to say.
+    fn on_request(&mut self, now: Time, flow: &mut RxFlow, target: u64) {
+        let (_, _, _) = (now, flow, target);
+    }
+
     /// An ACK is about to leave on `flow`.
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals);
 
@@ -187,6 +201,8 @@ pub enum ReceiverConfig {
         /// At most once in this time a flow.
         interval: Span,
     },
+    /// Grant credit.
+    Credits(CreditConfig),
 }
 
 impl ReceiverConfig {
@@ -196,6 +212,7 @@ impl ReceiverConfig {
         match self {
             Self::Plain => "plain",
             Self::Notifying { .. } => "notifying",
+            Self::Credits(_) => "credits",
         }
     }
 }
@@ -207,6 +224,8 @@ pub enum Receiver {
     Plain(NsccReceiver),
     /// See [`NotifyReceiver`].
     Notifying(NotifyReceiver),
+    /// See [`CreditReceiver`].
+    Credits(CreditReceiver),
 }
 
 impl Receiver {
@@ -218,6 +237,7 @@ impl Receiver {
             ReceiverConfig::Notifying { interval } => {
                 Self::Notifying(NotifyReceiver::new(*interval))
             }
+            ReceiverConfig::Credits(config) => Self::Credits(CreditReceiver::new(*config)),
         }
     }
 }
@@ -234,6 +254,7 @@ macro_rules! each {
         match $self {
             Receiver::Plain($receiver) => $call,
             Receiver::Notifying($receiver) => $call,
+            Receiver::Credits($receiver) => $call,
         }
     };
 }
@@ -241,6 +262,10 @@ macro_rules! each {
 impl ReceiverCc for Receiver {
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
         each!(self, receiver => receiver.on_rx(now, flow, meta));
+    }
+
+    fn on_request(&mut self, now: Time, flow: &mut RxFlow, target: u64) {
+        each!(self, receiver => receiver.on_request(now, flow, target));
     }
 
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
@@ -285,7 +310,7 @@ impl ReceiverCc for NsccReceiver {
     fn on_rx(&mut self, _now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
         // "rcvd_bytes += nominal_pktsize for each new, untrimmed, non-duplicate data packet"
         if !meta.trimmed && !meta.duplicate {
-            flow.received = flow.received.saturating_add(u64::from(meta.bytes));
+            flow.count(meta.bytes);
         }
     }
 

@@ -11,9 +11,11 @@ use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
 use crate::dcqcn::{Dcqcn, DcqcnConfig};
 use crate::dctcp::{Dctcp, DctcpConfig};
+use crate::eqds::{Credited, CreditedConfig, Eqds, EqdsConfig};
 use crate::error::ConfigError;
 use crate::feedback::Feedback;
 use crate::fixed::{FixedWindow, FixedWindowConfig};
+use crate::mprdma::{Mprdma, MprdmaConfig};
 use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
 use crate::pace::{Paced, PacedConfig};
@@ -241,6 +243,14 @@ senders! {
     Dctcp(Dctcp, DctcpConfig) = "dctcp", "TCP's window, cut in proportion to the marks";
     /// BBR, the first version: a model of bandwidth and propagation time.
     Bbr(Bbr, BbrConfig) = "bbr", "rate and window from a model of the path, first version";
+    /// The window of MP-RDMA.
+    Mprdma(Mprdma, MprdmaConfig) = "mprdma", "MP-RDMA: a step for every marked and unmarked packet";
+    /// Credits of the receiver.
+    Eqds(Eqds, EqdsConfig) = "eqds", "credits of the receiver (EQDS, UE 1.0 RCCC)";
+    /// Credits of the receiver and NSCC's window.
+    EqdsNscc(Credited<Nscc>, CreditedConfig<Nscc>) = "eqds+nscc", "credits and NSCC's window together";
+    /// Credits of the receiver and MP-RDMA's window.
+    EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
     /// A window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }

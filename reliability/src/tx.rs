@@ -395,8 +395,12 @@ impl<D: Copy> Tx<D> {
         let Some(at) = self.index(psn) else { return path };
         let slot = &mut self.ring[at];
         let nominal = slot.nominal();
-        let sending =
-            cc::Sending { bytes: nominal, retransmitted: slot.tries > 0, app_limited: last };
+        let sending = cc::Sending {
+            bytes: nominal,
+            retransmitted: slot.tries > 0,
+            app_limited: last,
+            ..cc::Sending::default()
+        };
         let stamp = self.cc.on_send(now, &sending);
         let path = stamp.path.map_or(path, |path| path % shared.paths);
         slot.path = path;
@@ -530,7 +534,9 @@ impl<D: Copy> Tx<D> {
             match action {
                 cc::Action::Probe => self.probe_due = true,
                 // Nothing that is configurable asks for these.
-                cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
+                cc::Action::RequestCredit { .. }
+                | cc::Action::Rewind { .. }
+                | cc::Action::Control { .. } => {}
             }
         }
     }

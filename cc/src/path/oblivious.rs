@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use squall_base::{Rng, Time};
 
-use super::{PathMetrics, PathParameters, PathSelector, PathSignal};
+use super::{PathMetrics, PathParameters, PathSelector, PathSignal, power_of_two};
 use crate::error::ConfigError;
 use crate::tuning::{Parameter, Tunable};
 
@@ -27,9 +27,7 @@ impl Tunable for ObliviousConfig {
     const PARAMETERS: &'static [Parameter<Self>] = &[];
 
     fn check(&self) -> Result<(), ConfigError> {
-        let refused =
-            ConfigError { parameter: "paths", value: self.paths.into(), allowed: "a power of two" };
-        if self.paths.is_power_of_two() { Ok(()) } else { Err(refused) }
+        power_of_two(self.paths)
     }
 }
 
@@ -56,13 +54,37 @@ impl Oblivious {
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // as every selector is made
     pub fn new(config: Arc<ObliviousConfig>, rng: Rng) -> Self {
-        let mask = match config.paths.checked_ilog2() {
+        Self::over(config.paths, rng)
+    }
+
+    /// A selector over `paths` paths.
+    pub(super) fn over(paths: u16, rng: Rng) -> Self {
+        let mask = match paths.checked_ilog2() {
             Some(bits) => (1u16 << bits) - 1,
             None => 0,
         };
         let mut oblivious = Self { rng, mask, next: 0, flip: 0 };
         oblivious.reshuffle();
         oblivious
+    }
+
+    /// The path whose turn it is.
+    pub(super) const fn peek(&self) -> u16 {
+        (self.next ^ self.flip) & self.mask
+    }
+
+    /// The next one's turn.
+    pub(super) fn advance(&mut self) {
+        if self.next == self.mask {
+            self.reshuffle();
+        } else {
+            self.next += 1;
+        }
+    }
+
+    /// Number of paths in a round.
+    pub(super) const fn len(&self) -> usize {
+        self.mask as usize + 1
     }
 
     #[allow(clippy::cast_possible_truncation)] // the low bits are what is wanted
@@ -74,12 +96,8 @@ impl Oblivious {
 
 impl PathSelector for Oblivious {
     fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
-        let path = (self.next ^ self.flip) & self.mask;
-        if self.next == self.mask {
-            self.reshuffle();
-        } else {
-            self.next += 1;
-        }
+        let path = self.peek();
+        self.advance();
         path
     }
 

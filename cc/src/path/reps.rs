@@ -176,6 +176,7 @@ impl PathSelector for Reps {
             frozen: self.frozen,
             freezes: self.freezes,
             remembered: u16::from(self.count),
+            ..PathMetrics::default()
         }
     }
 }

@@ -1,33 +1,38 @@
-//! One path a flow.
+//! One path for everything.
 
 use alloc::sync::Arc;
 
 use squall_base::{Rng, Time};
 
 use super::{PathMetrics, PathParameters, PathSelector, PathSignal, some_paths};
-use crate::error::ConfigError;
-use crate::tuning::{Parameter, Tunable};
+use crate::error::{ConfigError, within};
+use crate::tuning::{Parameter, Tunable, number};
 
 /// Parameters of [`Single`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SingleConfig {
-    /// Number of paths to choose from.
+    /// Number of paths.
     pub paths: u16,
+    /// The one that is taken: 0.
+    pub path: u16,
 }
 
 impl SingleConfig {
-    /// One of `paths` paths.
+    /// The first of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
-        Self { paths }
+        Self { paths, path: 0 }
     }
 }
 
 impl Tunable for SingleConfig {
-    const PARAMETERS: &'static [Parameter<Self>] = &[];
+    const PARAMETERS: &'static [Parameter<Self>] =
+        &[number!(path: u16, "index of the one path: 0", "0 up to the number of paths less one")];
 
     fn check(&self) -> Result<(), ConfigError> {
-        some_paths(self.paths)
+        some_paths(self.paths)?;
+        let last = f64::from(self.paths - 1);
+        within("path", f64::from(self.path), 0.0, last, "0 up to the number of paths less one")
     }
 }
 
@@ -37,20 +42,20 @@ impl PathParameters for SingleConfig {
     }
 }
 
-/// One path for the life of the flow, chosen at random when it opens, as ECMP does for a flow's
-/// five-tuple. What ordered delivery over a network that must not reorder needs.
+/// The same path index for every flow: all that two hosts send each other takes one way, as if there
+/// were no entropy. For networks that must not reorder, for tests, and for finding out what one path
+/// carries.
 #[derive(Clone, Debug)]
 pub struct Single {
     path: u16,
 }
 
 impl Single {
-    /// A selector with one of the paths of `config`, which must have passed [`SingleConfig::check`].
+    /// A selector of the path of `config`, which must have passed its check. There is nothing to draw.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation)] // below `paths`
-    #[allow(clippy::needless_pass_by_value)] // as every selector is made
-    pub fn new(config: Arc<SingleConfig>, mut rng: Rng) -> Self {
-        Self { path: rng.below(u32::from(config.paths)) as u16 }
+    #[allow(clippy::needless_pass_by_value)] // as all selectors are made
+    pub fn new(config: Arc<SingleConfig>, _rng: Rng) -> Self {
+        Self { path: config.path }
     }
 }
 
@@ -71,15 +76,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_and_flows_differ() {
-        let mut used = [false; 16];
-        for seed in 0..200 {
-            let mut single = Single::new(Arc::new(SingleConfig::new(16)), Rng::new(seed));
-            let path = single.pick(Time::ZERO, 1);
-            single.on_feedback(Time::ZERO, path, PathSignal::Timeout);
-            assert_eq!(single.pick(Time::ZERO, 1), path);
-            used[usize::from(path)] = true;
+    fn stays_and_is_the_same_for_all() {
+        let config = Arc::new(SingleConfig { path: 5, ..SingleConfig::new(16) });
+        for seed in 0..20 {
+            let mut single = Single::new(Arc::clone(&config), Rng::new(seed));
+            single.on_feedback(Time::ZERO, 5, PathSignal::Timeout);
+            assert_eq!(single.pick(Time::ZERO, 1), 5);
         }
-        assert_eq!(used, [true; 16]);
+    }
+
+    #[test]
+    fn only_a_path_that_exists() {
+        let config = SingleConfig { path: 16, ..SingleConfig::new(16) };
+        assert_eq!(config.check().map_err(|error| error.parameter), Err("path"));
+        assert_eq!(SingleConfig::new(0).check().map_err(|error| error.parameter), Err("paths"));
+        assert_eq!(SingleConfig { path: 15, ..config }.check(), Ok(()));
     }
 }

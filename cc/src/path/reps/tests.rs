@@ -59,7 +59,7 @@ fn a_time_out_freezes_it_on_what_worked_used_or_not() {
     }
     assert_eq!(picks(&mut reps, 2), [10, 11]);
     reps.on_feedback(Time(5), 200, Timeout);
-    assert_eq!(reps.metrics(), PathMetrics { frozen: true, freezes: 1, remembered: 3 });
+    assert_eq!(reps.metrics(), PathMetrics { frozen: true, freezes: 1, remembered: 3, changes: 0 });
     assert_eq!(picks(&mut reps, 7), [10, 11, 12, 10, 11, 12, 10]);
     // Good paths still join the ring: the cycle is four long now.
     reps.on_feedback(Time(6), 13, Good);
@@ -88,7 +88,10 @@ fn after_thawing_it_explores_sixteen_packets_and_does_not_freeze_meanwhile() {
     reps.on_feedback(T0, 3, Timeout);
     // The report that thaws it is remembered in the emptied ring.
     reps.on_feedback(Time(10_000_001), 44, Good);
-    assert_eq!(reps.metrics(), PathMetrics { frozen: false, freezes: 1, remembered: 1 });
+    assert_eq!(
+        reps.metrics(),
+        PathMetrics { frozen: false, freezes: 1, remembered: 1, changes: 0 }
+    );
     for _ in 0..16 {
         reps.on_feedback(Time(10_000_002), 3, Timeout);
         assert!(!reps.metrics().frozen);

@@ -1,0 +1,296 @@
+//! Receiver-driven credits, the sender's part: Olteanu et al., "An edge-queued datagram service for all
+//! datacenter traffic" (EQDS), NSDI 2022, as UE 1.0 has it in its RCCC and uet-htsim runs it.
+//!
+//! A flow starts with speculative credit, so that a short one need not wait. From the first answer on it
+//! sends only what its receiver granted: every packet says how much credit the flow wants in all, and
+//! the receiver's one pull pacer ([`crate::CreditReceiver`]) hands out its line to all who ask, in turn.
+//!
+//! Credit is cumulative in both directions. A lost, late or repeated number does no harm, because the
+//! next one says it all again.
+
+mod both;
+mod config;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::Time;
+
+use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::feedback::{Feedback, Grant, Kind};
+use crate::sender::SenderCc;
+pub use both::{CreditWindow, Credited, CreditedConfig};
+pub use config::EqdsConfig;
+
+/// One sender that lives on credit: 64 bytes, parameters shared.
+///
+/// # When no credit comes
+///
+/// A flow that is blocked asks for credit, and again after twice the time ([`Action::RequestCredit`]).
+/// A receiver that grants answers each time. One that never does although it acknowledges speaks another
+/// mode; then the flow goes on with a plain window and [`Metrics::ungranted`] says so, until a grant
+/// proves the opposite. With `in_acks` the first ACK without credit is proof enough.
+///
+/// A receiver that granted before and is silent now may be gone. After the same patience one packet goes
+/// out without credit, so that the loss detection can find out.
+#[derive(Clone, Debug)]
+pub struct Eqds {
+    config: Arc<EqdsConfig>,
+    /// Credit received since the flow opened (`_pull` of uet-htsim).
+    granted: u64,
+    /// Credit not yet spent, in bytes; below zero when the last packet was larger than what was left.
+    balance: i64,
+    /// Largest credit asked for since the flow opened (`_pull_target`).
+    told: u64,
+    /// Bytes that wait, as far as known.
+    backlog: u64,
+    /// When to ask again; [`Time::NEVER`] while nothing is blocked.
+    ask_at: Time,
+    /// Times asked since the last grant.
+    asked: u8,
+    /// Nothing was heard yet: speculative credit may be spent.
+    speculating: bool,
+    /// The peer has granted, if only nothing.
+    granting: bool,
+    /// The peer has acknowledged.
+    acked: bool,
+    /// The peer does not grant: a plain window instead.
+    plain: bool,
+    /// A request is to be sent.
+    ask: bool,
+}
+
+/// Bytes as a signed number; more than 2^63 do not occur.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+impl Eqds {
+    /// A flow with its speculative credit. `config` must have passed its check.
+    #[must_use]
+    pub fn new(config: Arc<EqdsConfig>, _now: Time) -> Self {
+        let balance = signed(config.start_credit);
+        Self {
+            config,
+            granted: 0,
+            balance,
+            told: 0,
+            backlog: 0,
+            ask_at: Time::NEVER,
+            asked: 0,
+            speculating: true,
+            granting: false,
+            acked: false,
+            plain: false,
+            ask: false,
+        }
+    }
+
+    /// Whether a plain window replaces the credits the peer does not grant.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// A whole packet's bytes.
+    fn packet(&self) -> u64 {
+        u64::from(self.config.mtu)
+    }
+
+    /// "Any credit will do" for one packet (uet-htsim `can_send_RCCC`): what it takes too much is owed.
+    fn credit(&self) -> u64 {
+        match u64::try_from(self.balance) {
+            Ok(0) | Err(_) => 0,
+            Ok(balance) => balance.max(self.packet()),
+        }
+    }
+
+    /// The credit the flow wants in all when `backlog` bytes wait and at most `most` may be on their way
+    /// (uet-htsim `computePullTarget`).
+    fn target(&self, backlog: u64, most: u64) -> u64 {
+        let wanted = signed(backlog.min(most).min(self.config.max_credit));
+        let target = signed(self.granted).saturating_sub(self.balance).saturating_add(wanted);
+        // A short flow asks for a packet's worth in any case, should all of it be trimmed.
+        let least = if self.speculating && backlog > 0 {
+            signed(self.granted.saturating_add(self.packet()))
+        } else {
+            0
+        };
+        u64::try_from(target.max(least)).unwrap_or(0)
+    }
+
+    /// A packet leaves: it costs its bytes and says what the flow wants.
+    fn spend(&mut self, sending: &Sending, most: u64) -> u64 {
+        if !self.plain {
+            self.balance = self.balance.saturating_sub(i64::from(sending.bytes));
+        }
+        self.backlog = sending.backlog;
+        self.ask_at = Time::NEVER;
+        let target = self.target(self.backlog, most);
+        self.told = self.told.max(target);
+        target
+    }
+
+    /// What a report says about credit.
+    fn hear(&mut self, feedback: &Feedback<'_>) {
+        let granted = match feedback.grant {
+            Some(Grant::Credit(cumulative)) => Some(cumulative),
+            Some(Grant::Rate { .. } | Grant::Share { .. }) | None => None,
+        };
+        match feedback.kind {
+            Kind::Acked => {
+                self.stop_speculating();
+                self.acked = true;
+                if self.config.in_acks && granted.is_none() && !self.granting {
+                    self.give_up();
+                }
+            }
+            Kind::ProbeAnswered | Kind::Nacked { .. } => self.stop_speculating(),
+            // What is sent before anybody granted cannot wait for a grant when it is lost.
+            Kind::TimedOut if !self.granting => {
+                self.balance = self.balance.max(i64::from(feedback.bytes));
+            }
+            Kind::TimedOut | Kind::Lost | Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
+        }
+        if let Some(cumulative) = granted {
+            self.stop_speculating();
+            self.grant(cumulative);
+        }
+    }
+
+    /// What was not sent on speculation by the time of the first answer waits for credit.
+    fn stop_speculating(&mut self) {
+        if self.speculating {
+            self.speculating = false;
+            self.balance = self.balance.min(0);
+        }
+    }
+
+    fn grant(&mut self, cumulative: u64) {
+        self.granting = true;
+        self.asked = 0;
+        if self.plain {
+            self.plain = false;
+            self.balance = 0;
+        }
+        if cumulative > self.granted {
+            let more = signed(cumulative - self.granted);
+            let most = signed(self.config.max_credit);
+            self.balance = self.balance.saturating_add(more).min(most);
+            self.granted = cumulative;
+        }
+        if self.balance > 0 {
+            self.ask_at = Time::NEVER;
+            self.ask = false;
+        }
+    }
+
+    const fn give_up(&mut self) {
+        self.plain = true;
+        self.ask = false;
+        self.ask_at = Time::NEVER;
+    }
+
+    /// Work waits for credit: asks at once if the receiver cannot know, later in any case.
+    fn blocked(&mut self, now: Time, backlog: u64) {
+        self.backlog = backlog;
+        if self.plain || self.balance > 0 || backlog == 0 || self.ask_at != Time::NEVER {
+            return;
+        }
+        self.ask = self.target(backlog, u64::MAX) > self.told;
+        self.ask_at = now + self.config.ask_after;
+    }
+
+    fn ask_again(&mut self, now: Time) {
+        if now < self.ask_at {
+            return;
+        }
+        self.ask_at = Time::NEVER;
+        if self.plain || self.balance > 0 || self.backlog == 0 {
+            return;
+        }
+        if self.asked >= self.config.patience {
+            if self.acked && !self.granting {
+                self.give_up();
+                return;
+            }
+            self.balance = 1; // one packet, for the loss detection
+        }
+        self.asked = self.asked.saturating_add(1);
+        self.ask = true;
+        self.ask_at = now + self.config.ask_after * (1 << self.asked.min(6));
+    }
+
+    fn request(&mut self) -> Option<Action> {
+        if !core::mem::take(&mut self.ask) {
+            return None;
+        }
+        let target = self.target(self.backlog, u64::MAX);
+        self.told = self.told.max(target);
+        Some(Action::RequestCredit { target })
+    }
+
+    fn event(&mut self, now: Time, event: FlowEvent) {
+        match event {
+            FlowEvent::Blocked { backlog } => self.blocked(now, backlog),
+            FlowEvent::Idle | FlowEvent::Closed => {
+                self.backlog = 0;
+                self.ask = false;
+                self.ask_at = Time::NEVER;
+            }
+            FlowEvent::Opened { .. }
+            | FlowEvent::MessageStart { .. }
+            | FlowEvent::MessageEnd
+            | FlowEvent::Resumed => {}
+        }
+    }
+
+    fn timer(&self) -> Option<Time> {
+        (self.ask_at != Time::NEVER).then_some(self.ask_at)
+    }
+}
+
+impl SenderCc for Eqds {
+    fn budget(&self, _now: Time) -> Budget {
+        if self.plain {
+            Budget { window: Some(self.config.max_credit), ..Budget::default() }
+        } else {
+            Budget { credit: Some(self.credit()), ..Budget::default() }
+        }
+    }
+
+    fn on_send(&mut self, _now: Time, sending: &Sending) -> Stamp {
+        Stamp { demand: Some(self.spend(sending, u64::MAX)), ..Stamp::default() }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        self.hear(feedback);
+    }
+
+    fn on_event(&mut self, now: Time, event: FlowEvent) {
+        self.event(now, event);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        self.ask_again(now);
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        self.timer()
+    }
+
+    fn poll(&mut self, _now: Time) -> Option<Action> {
+        self.request()
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            cwnd: self.plain.then_some(self.config.max_credit),
+            max_cwnd: Some(self.config.max_credit),
+            base_rtt: Some(self.config.base_rtt),
+            ungranted: self.plain,
+            ..Metrics::default()
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Receiver-driven credits, the receiver's part: one pull pacer a port.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use squall_base::{Rate, Span, Time};
+
+use super::{AckSignals, ReceiverAction, ReceiverCc, RxFlow, RxMeta};
+use crate::error::{ConfigError, within};
+use crate::network::Network;
+
+/// Unit of credit on the wire, in bytes (uet-htsim `UEC_PULL_QUANTUM`).
+pub const CREDIT_UNIT: u64 = 256;
+const CREDIT_BITS: u32 = 24;
+const CREDIT_MASK: u64 = (1 << CREDIT_BITS) - 1;
+
+/// Least bytes' worth of time between two pulls, should they grant less (uet-htsim).
+const LEAST: u64 = 1024;
+
+/// Cumulative `bytes` as the 24 bits of UET's `credit` and `credit_target`, rounded up. Grants are
+/// whole units already; what is asked for must not become less.
+#[must_use]
+pub const fn credit_units(bytes: u64) -> u32 {
+    (bytes.div_ceil(CREDIT_UNIT) & CREDIT_MASK) as u32
+}
+
+/// The cumulative bytes that `units` of the wire stand for: of all numbers with these low bits the one
+/// nearest to `near`, a number of the same flow known before.
+#[must_use]
+pub const fn credit_bytes(near: u64, units: u32) -> u64 {
+    let known = near / CREDIT_UNIT;
+    let ahead = (units as u64).wrapping_sub(known) & CREDIT_MASK;
+    let half = 1 << (CREDIT_BITS - 1);
+    let behind = (CREDIT_MASK + 1) - ahead;
+    // A number before the beginning does not exist: then it is the one ahead.
+    let nearest = if ahead < half || behind > known { known + ahead } else { known - behind };
+    nearest.saturating_mul(CREDIT_UNIT)
+}
+
+/// Parameters of [`CreditReceiver`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CreditConfig {
+    /// Line rate of the port.
+    pub line: Rate,
+    /// A whole packet in nominal bytes.
+    pub mtu: u32,
+    /// Share of the line that is granted: 0.99, so that a queue that has formed drains.
+    pub share: f64,
+    /// Bytes of one pull: 4 packets.
+    pub pull: u32,
+    /// Credit in bytes that a flow without demand is given while no other asks, to resume without
+    /// asking: the largest window. Zero for none.
+    pub idle: u64,
+    /// How far the pacer may fall behind its schedule and still make up for it: one base round-trip
+    /// time. A host that is woken late would else not fill its line.
+    pub catch_up: Span,
+    /// Whether ACKs carry the credit.
+    pub in_acks: bool,
+}
+
+impl CreditConfig {
+    pub(crate) const SHARE: &'static str = "0.01 to 1 of the line";
+    pub(crate) const PULL: &'static str = "256 to 10000000 bytes";
+    pub(crate) const IDLE: &'static str = "0 to 2 GB";
+    pub(crate) const CATCH_UP: &'static str = "0 to 1000000 (1 s)";
+
+    /// The defaults for `network`.
+    #[must_use]
+    pub fn new(network: &Network) -> Self {
+        let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
+        Self {
+            line: network.line,
+            mtu: network.mtu,
+            share: 0.99,
+            pull: network.mtu.saturating_mul(4),
+            idle: network.line.bytes_in(rtt).saturating_mul(3) / 2,
+            catch_up: rtt,
+            in_acks: true,
+        }
+    }
+
+    /// Whether a receiver can run on these values.
+    ///
+    /// # Errors
+    /// The first parameter out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        within("line", self.line.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;
+        within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;
+        within("share", self.share, 0.01, 1.0, Self::SHARE)?;
+        within("pull", f64::from(self.pull), 256.0, 1e7, Self::PULL)?;
+        within("idle", self.idle as f64, 0.0, 2e9, Self::IDLE)?;
+        within("catch_up_us", self.catch_up.as_f64() / 1e3, 0.0, 1e6, Self::CATCH_UP)
+    }
+}
+
+/// In which of the pacer's lists a flow is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listed {
+    Not,
+    /// It has demand, or asked.
+    Active,
+    /// It could do with some credit for later.
+    Idle,
+}
+
+/// What the pacer knows about a flow.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// [`RxFlow::id`].
+    flow: u32,
+    listed: Listed,
+    /// Credit granted since the flow opened, in whole units.
+    granted: u64,
+    /// Credit it wants in all, as far as known.
+    target: u64,
+}
+
+/// The receiver of EQDS and RCCC (uet-htsim `UecPullPacer` and `UecSink`): it counts bytes as
+/// [`super::NsccReceiver`] does and grants its line to the flows that want it.
+///
+/// Flows with demand get a pull each in turn, so they share the line evenly, and pulls leave at the
+/// pace at which the line takes what they ask for. When nobody has demand, flows that had some are
+/// given credit for later, at the same pace. A flow that never says what it wants is none of this
+/// object's business: its ACKs carry no credit.
+///
+/// Memory grows with the largest number of flows open at a time, nothing is allocated a packet.
+#[derive(Clone, Debug)]
+pub struct CreditReceiver {
+    config: CreditConfig,
+    /// What is granted a second.
+    rate: Rate,
+    /// By slot; [`RxFlow`] remembers its own.
+    accounts: Vec<Account>,
+    free: Vec<u32>,
+    active: VecDeque<u32>,
+    idle: VecDeque<u32>,
+    /// When the next pull may leave.
+    next: Time,
+}
+
+impl CreditReceiver {
+    /// A receiver without flows. `config` must have passed [`CreditConfig::check`].
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a rate
+    pub fn new(config: CreditConfig) -> Self {
+        let rate = Rate((config.line.0 as f64 * config.share) as u64);
+        Self {
+            config,
+            rate,
+            accounts: Vec::new(),
+            free: Vec::new(),
+            active: VecDeque::new(),
+            idle: VecDeque::new(),
+            next: Time::ZERO,
+        }
+    }
+
+    /// The flow's slot; a flow that first says what it wants gets one.
+    fn slot(&mut self, flow: &mut RxFlow) -> u32 {
+        if let Some(slot) = flow.slot() {
+            return slot;
+        }
+        let fresh = Account { flow: flow.id(), listed: Listed::Not, granted: 0, target: 0 };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.accounts[slot as usize] = fresh;
+                slot
+            }
+            None => {
+                self.accounts.push(fresh);
+                let flows = self.accounts.len();
+                // Each list must hold every flow, without having to grow later.
+                self.active.reserve(flows - self.active.len());
+                self.idle.reserve(flows - self.idle.len());
+                u32::try_from(flows - 1).unwrap_or(u32::MAX)
+            }
+        };
+        flow.set_slot(Some(slot));
+        slot
+    }
+
+    /// The flow wants `target` bytes in all. `answer` if it asked and waits for an answer.
+    fn demand(&mut self, now: Time, slot: u32, target: u64, answer: bool) {
+        let account = &mut self.accounts[slot as usize];
+        account.target = account.target.max(target);
+        if account.target > account.granted || answer {
+            self.activate(now, slot);
+        }
+    }
+
+    fn activate(&mut self, now: Time, slot: u32) {
+        if self.accounts[slot as usize].listed == Listed::Active {
+            return;
+        }
+        self.unlist(slot);
+        self.wake(now);
+        self.accounts[slot as usize].listed = Listed::Active;
+        self.active.push_back(slot);
+    }
+
+    /// An idle pacer saves no time up.
+    fn wake(&mut self, now: Time) {
+        if self.active.is_empty() && self.idle.is_empty() {
+            self.next = self.next.max(now);
+        }
+    }
+
+    fn unlist(&mut self, slot: u32) {
+        let account = &mut self.accounts[slot as usize];
+        match account.listed {
+            Listed::Not => return,
+            Listed::Active => self.active.retain(|&other| other != slot),
+            Listed::Idle => self.idle.retain(|&other| other != slot),
+        }
+        account.listed = Listed::Not;
+    }
+
+    /// One pull for `slot`, just taken off its list: what is granted, and where it goes next.
+    fn pull(&mut self, slot: u32, list: Listed) -> u64 {
+        let pull = u64::from(self.config.pull);
+        let account = &mut self.accounts[slot as usize];
+        let wanted = match list {
+            Listed::Active => account.target.saturating_sub(account.granted).min(pull),
+            Listed::Idle | Listed::Not => pull,
+        };
+        let granted = wanted.next_multiple_of(CREDIT_UNIT);
+        account.granted = account.granted.saturating_add(granted);
+        account.listed = if account.target > account.granted {
+            self.active.push_back(slot);
+            Listed::Active
+        } else if account.granted - account.target < self.config.idle {
+            self.idle.push_back(slot);
+            Listed::Idle
+        } else {
+            Listed::Not
+        };
+        granted
+    }
+}
+
+impl ReceiverCc for CreditReceiver {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+        if !meta.trimmed && !meta.duplicate {
+            flow.count(meta.bytes);
+        }
+        let Some(target) = meta.demand else { return };
+        let slot = self.slot(flow);
+        self.demand(now, slot, target, false);
+        if meta.trimmed && !meta.duplicate {
+            // The packet has to come again, and the sender will say so only once it knows. Its next
+            // target is absolute and contains it, so nothing is granted twice.
+            let again = self.accounts[slot as usize].target.saturating_add(self.config.mtu.into());
+            self.demand(now, slot, again, false);
+        }
+    }
+
+    fn on_request(&mut self, now: Time, flow: &mut RxFlow, target: u64) {
+        let slot = self.slot(flow);
+        self.demand(now, slot, target, true);
+    }
+
+    fn fill_ack(&mut self, _now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
+        signals.received = flow.received();
+        signals.credit = match flow.slot() {
+            Some(slot) if self.config.in_acks => Some(self.accounts[slot as usize].granted),
+            Some(_) | None => None,
+        };
+    }
+
+    fn on_close(&mut self, _now: Time, flow: &mut RxFlow) {
+        if let Some(slot) = flow.slot() {
+            self.unlist(slot);
+            self.free.push(slot);
+            flow.set_slot(None);
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<ReceiverAction> {
+        if now < self.next {
+            return None;
+        }
+        let (slot, list) = match self.active.pop_front() {
+            Some(slot) => (slot, Listed::Active),
+            None => (self.idle.pop_front()?, Listed::Idle),
+        };
+        let granted = self.pull(slot, list);
+        let earliest = Time(now.0.saturating_sub(self.config.catch_up.0));
+        self.next = self.next.max(earliest) + self.rate.transmit_time(granted.max(LEAST));
+        let account = &self.accounts[slot as usize];
+        Some(ReceiverAction::Credit { flow: account.flow, cumulative: account.granted })
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        (!self.active.is_empty() || !self.idle.is_empty()).then_some(self.next)
+    }
+}
