@@ -82,7 +82,7 @@ struct Signs {
 
 impl Nscc {
     /// A context that starts at the largest window at `now`. `config` must have passed
-    /// [`NsccConfig::check`].
+    /// [`Tunable::check`](crate::Tunable::check).
     #[must_use]
     pub fn new(config: Arc<NsccConfig>, now: Time) -> Self {
         let base_rtt = nanos(config.base_rtt);
@@ -148,8 +148,11 @@ impl Nscc {
         self.received = self.received.saturating_add(new);
         self.achieved = self.achieved.saturating_add(new); // algorithm 4 line 2
         let limited = self.penalise(feedback);
-        let Some(rtt) = feedback.rtt else { return };
-        let delay = self.sample(rtt);
+        let delay = match feedback.rtt {
+            Some(rtt) => self.sample(rtt),
+            None if self.config.stale_delay => self.avg_delay,
+            None => return,
+        };
         if feedback.kind == Kind::ProbeAnswered {
             // Probes overtake the queues on the control class: they tell the base RTT (section
             // 3.6.13.7), nothing about congestion.
@@ -163,7 +166,9 @@ impl Nscc {
         let count = core::mem::take(&mut self.skipped);
         let new = new.saturating_mul(count.into());
         let (marked, delay) = self.ablate(feedback.ecn, delay);
-        self.average(delay, new, feedback.packets.saturating_mul(count.into()));
+        if feedback.rtt.is_some() {
+            self.average(delay, new, feedback.packets.saturating_mul(count.into()));
+        }
         let scale = self.scale();
         let signs = Signs { loss: false, marked, delay, in_flight: feedback.in_flight };
         if self.quick_adapt(now, &signs) {
