@@ -20,6 +20,9 @@ pub enum Failure {
     SwitchUp(u32),
     /// Both directions have another rate from now on.
     Rate(LinkId, Rate),
+    /// One direction (a port) runs at another rate from now on, its queue and marking thresholds scaled
+    /// alike: how htsim degrades a link.
+    Degrade(u32, Rate),
     /// The link swallows everything in both directions, and routing does not notice.
     BlackHole(LinkId),
     /// Each bit on the link is wrong with this probability; a packet with a wrong bit is lost.

@@ -338,6 +338,9 @@ impl<T: Copy> Network<T> {
                 }
             }
             Failure::Rate(link, rate) if links.contains(&link) => self.set_rate(link, rate),
+            Failure::Degrade(port, rate) if (port as usize) < self.ports.len() => {
+                self.configure(port, |port| port.degrade(rate));
+            }
             Failure::BlackHole(link) if links.contains(&link) => {
                 self.each_way(link, |wire| wire.black_hole = true);
             }

@@ -25,6 +25,24 @@ pub struct PortConfig {
     pub last_hop: bool,
 }
 
+impl PortConfig {
+    /// Another rate, queue and thresholds in proportion.
+    pub fn degrade(&mut self, rate: Rate) {
+        let before = u128::from(self.rate.0.max(1));
+        let scale = |bytes: u64| match bytes {
+            u64::MAX => u64::MAX,
+            bytes => {
+                u64::try_from(u128::from(bytes) * u128::from(rate.0) / before).unwrap_or(u64::MAX)
+            }
+        };
+        self.queue = scale(self.queue);
+        self.control_queue = scale(self.control_queue);
+        self.ecn_min = scale(self.ecn_min);
+        self.ecn_max = scale(self.ecn_max);
+        self.rate = rate;
+    }
+}
+
 /// Why a packet is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Drop {
