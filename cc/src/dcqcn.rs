@@ -14,11 +14,11 @@ mod tests;
 
 use alloc::sync::Arc;
 
-use squall_base::{Rate, Span, Time};
+use squall_base::{Span, Time};
 
 use crate::budget::{Budget, Metrics, Sending, Stamp};
 use crate::feedback::{Feedback, Kind};
-use crate::math::power;
+use crate::math::{power, up_to};
 use crate::sender::SenderCc;
 pub use config::{DcqcnConfig, Form};
 
@@ -31,7 +31,7 @@ pub struct Dcqcn {
     config: Arc<DcqcnConfig>,
     /// Up to when `alpha` is what it says.
     alpha_at: Time,
-    /// When the rate was last cut; zero for never.
+    /// When the rate was last cut.
     cut_at: Time,
     /// When the increase timer fires next; [`Time::NEVER`] at line rate.
     raise_at: Time,
@@ -51,6 +51,8 @@ pub struct Dcqcn {
     notified: bool,
     /// A notification came too early for its cut (vendor form).
     cut_due: bool,
+    /// The rate was cut at least once.
+    limited: bool,
 }
 
 impl Dcqcn {
@@ -70,14 +72,14 @@ impl Dcqcn {
             byte_stage: 0,
             notified: false,
             cut_due: false,
+            limited: false,
             config,
         }
     }
 
     /// A notification, or what counts as one.
     fn on_notified(&mut self, now: Time) {
-        let first = self.cut_at == Time::ZERO;
-        if first {
+        if !self.limited {
             self.alpha_at = now; // before, there was no limiter whose alpha could age
         }
         self.age_alpha(now);
@@ -89,7 +91,7 @@ impl Dcqcn {
             }
             Form::Vendor => {
                 self.notified = true;
-                if first || now.since(self.cut_at) >= self.config.decrease_period {
+                if self.may_cut(now, self.config.decrease_period) {
                     self.cut(now);
                 } else {
                     self.cut_due = true;
@@ -100,11 +102,14 @@ impl Dcqcn {
 
     /// A loss counts as a notification that nobody sent.
     fn on_loss(&mut self, now: Time) {
-        let first = self.cut_at == Time::ZERO;
-        let spaced = first || now.since(self.cut_at) >= self.config.cnp_interval;
-        if self.config.react_to_loss && spaced {
+        if self.config.react_to_loss && self.may_cut(now, self.config.cnp_interval) {
             self.on_notified(now);
         }
+    }
+
+    /// Whether the last cut was at least `distance` ago.
+    fn may_cut(&self, now: Time, distance: Span) -> bool {
+        !self.limited || now.since(self.cut_at) >= distance
     }
 
     /// Brings `alpha` up to `now`: eq. 2 for each period without a notification, and in the vendor
@@ -137,6 +142,7 @@ impl Dcqcn {
         self.timer_stage = 0;
         self.byte_stage = 0;
         self.cut_at = now;
+        self.limited = true;
         self.cut_due = false;
         self.raise_at = now + self.config.increase_period;
     }
@@ -174,7 +180,7 @@ impl SenderCc for Dcqcn {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive
     fn budget(&self, _now: Time) -> Budget {
         Budget {
-            rate: Some(Rate(self.rate as u64)),
+            rate: Some(up_to(self.rate, self.config.line)),
             window: self.config.window_bytes(),
             burst: self.config.burst,
             ..Budget::default()
@@ -203,7 +209,7 @@ impl SenderCc for Dcqcn {
     }
 
     fn on_timer(&mut self, now: Time) {
-        if self.cut_due && now.since(self.cut_at) >= self.config.decrease_period {
+        if self.cut_due && self.may_cut(now, self.config.decrease_period) {
             self.age_alpha(now);
             self.cut(now);
         }
@@ -226,7 +232,7 @@ impl SenderCc for Dcqcn {
         Metrics {
             cwnd: window,
             max_cwnd: window,
-            rate: Some(Rate(self.rate as u64)),
+            rate: Some(up_to(self.rate, self.config.line)),
             ..Metrics::default()
         }
     }

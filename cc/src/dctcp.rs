@@ -56,14 +56,16 @@ impl Dctcp {
         }
     }
 
-    /// Takes `feedback.bytes` off what has no fate yet.
-    fn settle(&mut self, feedback: &Feedback<'_>) {
+    /// Takes `feedback.bytes` off what has no fate yet. True when they left after the last cut.
+    fn settle(&mut self, feedback: &Feedback<'_>) -> bool {
         let bytes = u64::from(feedback.bytes);
+        let fresh = self.cut_left == 0;
         self.window_left = self.window_left.saturating_sub(bytes);
         self.cut_left = self.cut_left.saturating_sub(bytes);
+        fresh
     }
 
-    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fresh: bool) {
         let bytes = feedback.bytes as f32;
         let marked = match (feedback.ecn, feedback.marked) {
             (false, _) => 0.0,
@@ -72,9 +74,11 @@ impl Dctcp {
             (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets.max(1))).min(1.0),
         };
         self.observe(bytes, marked, feedback.in_flight);
-        if marked > 0.0 {
+        let slow_start = self.cwnd < self.ssthresh;
+        if marked > 0.0 && fresh {
+            // Step 9, at most once a window of data.
             self.reduce(1.0 - self.alpha / 2.0, feedback.in_flight);
-        } else if self.cut_left == 0 {
+        } else if marked == 0.0 && (fresh || slow_start) {
             self.grow(bytes, feedback);
         }
     }
@@ -95,23 +99,12 @@ impl Dctcp {
         self.marked = 0.0;
     }
 
-    /// Step 9, at most once a window of data.
-    fn reduce(&mut self, factor: f32, in_flight: u64) -> bool {
-        let first = self.cut_left == 0;
-        if first {
-            self.cwnd = (self.cwnd * factor).max(self.config.min_wnd as f32);
-            self.cwnd = self.cwnd.min(self.config.max_cwnd * self.config.mtu as f32);
-            self.ssthresh = self.cwnd;
-            self.cut_left = in_flight;
-        }
-        first
-    }
-
-    /// RFC 5681 section 3.1: the loss window is one packet, however many were lost with it.
-    fn on_timeout(&mut self, in_flight: u64) {
-        if self.reduce(0.5, in_flight) {
-            self.cwnd = self.config.mtu as f32;
-        }
+    /// A cut: until what is in flight now has its fate there is no other.
+    fn reduce(&mut self, factor: f32, in_flight: u64) {
+        self.cwnd = (self.cwnd * factor).max(self.config.min_wnd as f32);
+        self.cwnd = self.cwnd.min(self.config.max_cwnd * self.config.mtu as f32);
+        self.ssthresh = self.cwnd;
+        self.cut_left = in_flight;
     }
 
     /// RFC 5681 section 3.1, counting bytes (RFC 3465), and only while the window is what limits (RFC
@@ -133,15 +126,17 @@ impl SenderCc for Dctcp {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        self.settle(feedback);
+        let fresh = self.settle(feedback);
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered if feedback.bytes > 0 => self.on_ack(feedback),
+            Kind::Acked | Kind::ProbeAnswered if feedback.bytes > 0 => self.on_ack(feedback, fresh),
             // "A sender MUST react to loss in the same way as conventional TCP" (RFC 8257 section
             // 3.4). A trimmed packet is a lost one of which one hears.
-            Kind::Nacked { .. } | Kind::Lost => {
+            Kind::Nacked { .. } | Kind::Lost if fresh => self.reduce(0.5, feedback.in_flight),
+            // RFC 5681 section 3.1: the loss window is one packet.
+            Kind::TimedOut if fresh => {
                 self.reduce(0.5, feedback.in_flight);
+                self.cwnd = self.config.mtu as f32;
             }
-            Kind::TimedOut => self.on_timeout(feedback.in_flight),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! What the standard library keeps from a crate without it, and times in 32 bits.
 
-use squall_base::{Span, Time};
+use squall_base::{Rate, Span, Time};
 
 /// `1 / sqrt(x)` for a positive, finite `x`, without a division: the well-known first guess from the
 /// exponent, and three steps of Newton, which leave single precision exact to a few units in the last
@@ -25,6 +25,11 @@ pub(crate) fn power(base: f32, mut n: u32) -> f32 {
         n >>= 1;
     }
     result
+}
+
+/// `rate` bits per second, at most `line`, which single precision may not hit.
+pub(crate) fn up_to(rate: f32, line: Rate) -> Rate {
+    if rate >= line.0 as f32 { line } else { Rate(rate as u64) }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

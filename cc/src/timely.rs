@@ -11,11 +11,11 @@ mod tests;
 
 use alloc::sync::Arc;
 
-use squall_base::{Rate, Time};
+use squall_base::Time;
 
 use crate::budget::{Budget, Metrics};
 use crate::feedback::{Feedback, Kind};
-use crate::math::{clock, nanos};
+use crate::math::{clock, nanos, up_to};
 use crate::sender::SenderCc;
 pub use config::TimelyConfig;
 
@@ -107,7 +107,7 @@ impl SenderCc for Timely {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to be positive
     fn budget(&self, _now: Time) -> Budget {
         Budget {
-            rate: Some(Rate(self.rate as u64)),
+            rate: Some(up_to(self.rate, self.config.line)),
             window: self.config.window_bytes(),
             burst: self.config.segment,
             ..Budget::default()
@@ -135,7 +135,7 @@ impl SenderCc for Timely {
         Metrics {
             cwnd: window,
             max_cwnd: window,
-            rate: Some(Rate(self.rate as u64)),
+            rate: Some(up_to(self.rate, self.config.line)),
             base_rtt: Some(self.config.min_rtt),
             ..Metrics::default()
         }

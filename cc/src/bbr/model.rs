@@ -2,12 +2,13 @@
 
 use alloc::sync::Arc;
 
-use squall_base::{Rate, Rng, Span, Time};
+use squall_base::{Rng, Span, Time};
 
 use super::config::BbrConfig;
 use super::filter::MaxFilter;
 use crate::budget::{Budget, FlowEvent, Metrics};
 use crate::feedback::{Feedback, Kind};
+use crate::math::up_to;
 use crate::sender::SenderCc;
 
 /// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.2).
@@ -320,6 +321,7 @@ impl Model {
             }
         } else {
             self.cwnd = self.cwnd.saturating_sub(bytes).max(packet);
+            self.settle(bytes);
         }
         self.check_cycle_phase(feedback, true);
     }
@@ -343,7 +345,7 @@ impl SenderCc for Model {
     fn budget(&self, _now: Time) -> Budget {
         Budget {
             window: Some(self.cwnd),
-            rate: Some(Rate((f64::from(self.pacing_rate) * 8e9) as u64)),
+            rate: Some(up_to(self.pacing_rate * 8e9, self.config.line)),
             burst: self.config.quantum,
             ..Budget::default()
         }
@@ -355,10 +357,7 @@ impl SenderCc for Model {
                 self.settle(u64::from(feedback.bytes));
                 self.on_ack(feedback);
             }
-            Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => {
-                self.settle(u64::from(feedback.bytes));
-                self.on_loss(feedback);
-            }
+            Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => self.on_loss(feedback),
             // A probe overtakes the queues: its round trip is the propagation time itself.
             Kind::ProbeAnswered => {
                 if let Some(rtt) =
@@ -387,7 +386,7 @@ impl SenderCc for Model {
         Metrics {
             cwnd: Some(self.cwnd),
             max_cwnd: Some(self.config.max_bytes()),
-            rate: Some(Rate((f64::from(self.pacing_rate) * 8e9) as u64)),
+            rate: Some(up_to(self.pacing_rate * 8e9, self.config.line)),
             base_rtt: Some(Span(self.rt_prop)).filter(|&span| span != Span::MAX),
             ..Metrics::default()
         }

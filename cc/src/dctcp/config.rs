@@ -31,7 +31,7 @@ impl DctcpConfig {
             mtu: network.mtu,
             g: 1.0 / 16.0,
             alpha: 1.0,
-            min_wnd: network.mtu * 2,
+            min_wnd: network.mtu.saturating_mul(2),
             start_cwnd: 10.0,
             max_cwnd: ((largest / f64::from(network.mtu)) as f32).max(10.0),
         }
@@ -58,7 +58,7 @@ tunable! {
 
 impl SenderParameters for DctcpConfig {
     fn set_floor(&mut self, bytes: u32) -> bool {
-        self.min_wnd = if bytes < self.mtu { bytes } else { self.mtu * 2 };
+        self.min_wnd = if bytes < self.mtu { bytes } else { self.mtu.saturating_mul(2) };
         true
     }
 }

@@ -1,1 +1,185 @@
+//! Every step of RFC 8257 section 3.3 and the branches of RFC 5681 around it, with numbers worked by
+//! hand: packets of 4096 bytes, g = 1/16.
 
+use super::*;
+use crate::network::Network;
+use crate::tuning::Tunable;
+use squall_base::{Rate, Span};
+
+const MTU: u32 = 4096;
+
+fn reference() -> DctcpConfig {
+    DctcpConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), MTU, true))
+}
+
+/// A context in congestion avoidance with a window of `packets` and `alpha`.
+fn with(packets: u32, alpha: f32) -> Dctcp {
+    let config = reference();
+    config.check().expect("in range");
+    let mut dctcp = Dctcp::new(Arc::new(config), Time::ZERO);
+    dctcp.cwnd = (packets * MTU) as f32;
+    dctcp.ssthresh = dctcp.cwnd;
+    dctcp.alpha = alpha;
+    dctcp
+}
+
+/// An ACK of `packets`, of which `marked` are marked, that leaves `in_flight` packets; returns the
+/// window in packets.
+fn ack(dctcp: &mut Dctcp, packets: u16, marked: u16, in_flight: u32) -> f32 {
+    dctcp.on_feedback(&Feedback {
+        bytes: u32::from(packets) * MTU,
+        packets,
+        ecn: marked > 0,
+        marked,
+        in_flight: u64::from(in_flight * MTU),
+        ..Feedback::default()
+    });
+    dctcp.cwnd / MTU as f32
+}
+
+/// A loss of one packet that leaves `in_flight` packets.
+fn lose(dctcp: &mut Dctcp, kind: Kind, in_flight: u32) -> f32 {
+    let in_flight = u64::from(in_flight * MTU);
+    dctcp.on_feedback(&Feedback { kind, bytes: MTU, packets: 1, in_flight, ..Feedback::default() });
+    dctcp.cwnd / MTU as f32
+}
+
+#[track_caller]
+fn close(is: f32, should: f32) {
+    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
+}
+
+#[test]
+fn a_flow_starts_slowly() {
+    let mut dctcp = Dctcp::new(Arc::new(reference()), Time::ZERO);
+    assert_eq!(dctcp.budget(Time::ZERO).window, Some(40_960));
+    // Slow start: as many bytes as were acknowledged, 10 + 1, + 4.
+    close(ack(&mut dctcp, 1, 0, 9), 11.0);
+    close(ack(&mut dctcp, 4, 0, 7), 15.0);
+    // 5 * 150000 B are 183.1 packets.
+    dctcp.cwnd = 183.0 * MTU as f32;
+    close(ack(&mut dctcp, 4, 0, 180), 750_000.0 / 4096.0);
+}
+
+#[test]
+fn congestion_avoidance_adds_a_packet_a_window() {
+    let mut dctcp = with(20, 0.0);
+    // 1/20, and an ACK of four: 4/20.05.
+    close(ack(&mut dctcp, 1, 0, 19), 20.05);
+    close(ack(&mut dctcp, 4, 0, 15), 20.05 + 4.0 / 20.05);
+}
+
+#[test]
+fn a_window_that_is_not_used_does_not_grow() {
+    // 2 * (8 + 1) < 20 <= 2 * (9 + 1).
+    close(ack(&mut with(20, 0.0), 1, 0, 8), 20.0);
+    close(ack(&mut with(20, 0.0), 1, 0, 9), 20.05);
+}
+
+/// Steps 1 to 8: alpha moves once an observation window, by g of what it was wrong.
+#[test]
+fn alpha_follows_the_share_of_marked_bytes() {
+    let mut dctcp = with(20, 0.5);
+    // The first ACK ends the (empty) first window: none of 1 marked, alpha = 0.5 * 15/16.
+    ack(&mut dctcp, 1, 0, 19);
+    close(dctcp.alpha, 0.468_75);
+    // The next lasts until the 19 packets then in flight have their fate. 12 without a mark, then 4 of
+    // which 2 are, then 2 lost that count neither way: no change yet.
+    ack(&mut dctcp, 12, 0, 20);
+    ack(&mut dctcp, 4, 2, 20);
+    lose(&mut dctcp, Kind::Lost, 20);
+    lose(&mut dctcp, Kind::Lost, 20);
+    close(dctcp.alpha, 0.468_75);
+    // The last one: 3 of 17 marked, alpha = 0.46875 * 15/16 + 3/17/16 = 0.4394531 + 0.0110294.
+    ack(&mut dctcp, 1, 1, 20);
+    close(dctcp.alpha, 0.450_482_5);
+    assert_eq!((dctcp.acked, dctcp.marked, dctcp.window_left), (0.0, 0.0, 20 * 4096));
+}
+
+#[test]
+fn a_peer_that_does_not_count_marks_all_or_nothing() {
+    let mut dctcp = with(20, 0.0);
+    dctcp.on_feedback(&Feedback { bytes: 4 * MTU, packets: 4, ecn: true, ..Feedback::default() });
+    close(dctcp.alpha, 1.0 / 16.0);
+    // A count of more than there are packets, or of no packets, is no more than all.
+    let mut dctcp = with(20, 0.0);
+    dctcp.on_feedback(&Feedback { bytes: MTU, ecn: true, marked: 9, ..Feedback::default() });
+    close(dctcp.alpha, 1.0 / 16.0);
+}
+
+/// Step 9.
+#[test]
+fn a_mark_cuts_by_half_of_alpha_once_a_window() {
+    let mut dctcp = with(20, 0.4);
+    dctcp.window_left = 10 * u64::from(MTU);
+    // 20 * (1 - 0.4 / 2); alpha itself is not due before ten packets.
+    close(ack(&mut dctcp, 1, 1, 19), 16.0);
+    // The 19 in flight then: neither cut again, nor grown.
+    close(ack(&mut dctcp, 8, 8, 16), 16.0);
+    close(ack(&mut dctcp, 10, 0, 16), 16.0);
+    // Nor the nineteenth; the next is grown again, 16 + 1/16.
+    close(ack(&mut dctcp, 1, 0, 16), 16.0);
+    close(ack(&mut dctcp, 1, 0, 15), 16.0625);
+    // Meanwhile the observation window of ten ended with 1 + 8 + 10 packets, 9 of them marked:
+    // 0.4 * 15/16 + 9/19/16 = 0.4046053. The rest is of the next. 16.0625 * (1 - 0.4046053 / 2).
+    close(dctcp.alpha, 0.404_605_3);
+    close(ack(&mut dctcp, 1, 1, 15), 12.813_014);
+    assert_eq!(dctcp.ssthresh, dctcp.cwnd);
+}
+
+#[test]
+fn a_mark_ends_slow_start() {
+    let mut dctcp = Dctcp::new(Arc::new(reference()), Time::ZERO);
+    // alpha = 1 * 15/16 + 1/16 = 1: halved.
+    close(ack(&mut dctcp, 1, 1, 0), 5.0);
+    close(ack(&mut dctcp, 1, 0, 4), 5.2);
+}
+
+#[test]
+fn losses_halve_as_tcp_does() {
+    for kind in [Kind::Lost, Kind::Nacked { trimmed: true, last_hop: true }] {
+        let mut dctcp = with(20, 0.1);
+        close(lose(&mut dctcp, kind, 3), 10.0);
+        close(lose(&mut dctcp, kind, 2), 10.0);
+        close(lose(&mut dctcp, kind, 1), 10.0);
+        // With the third all have their fate: the next loss is news. Two packets is the least.
+        close(lose(&mut dctcp, kind, 0), 10.0);
+        close(lose(&mut dctcp, kind, 0), 5.0);
+        close(lose(&mut dctcp, kind, 0), 2.5);
+        close(lose(&mut dctcp, kind, 0), 2.0);
+    }
+}
+
+#[test]
+fn a_time_out_leaves_one_packet_and_half_the_threshold() {
+    let mut dctcp = with(20, 0.1);
+    close(lose(&mut dctcp, Kind::TimedOut, 2), 1.0);
+    assert_eq!(dctcp.ssthresh, 40_960.0);
+    // The others of the same window of data change nothing.
+    close(lose(&mut dctcp, Kind::TimedOut, 1), 1.0);
+    assert_eq!(dctcp.ssthresh, 40_960.0);
+    // Then slow start up to ten packets: 1 + 1, + 2, .., and avoidance from there on.
+    close(ack(&mut dctcp, 1, 0, 0), 2.0);
+    close(ack(&mut dctcp, 8, 0, 2), 10.0);
+    close(ack(&mut dctcp, 1, 0, 9), 10.1);
+}
+
+#[test]
+fn what_acknowledges_nothing_changes_nothing() {
+    let mut dctcp = with(20, 0.4);
+    for kind in [Kind::Acked, Kind::ProbeAnswered, Kind::Notified, Kind::Control] {
+        dctcp.on_feedback(&Feedback { kind, ecn: true, in_flight: 9, ..Feedback::default() });
+        assert_eq!((dctcp.cwnd, dctcp.alpha), (81_920.0, 0.4));
+    }
+}
+
+#[test]
+fn a_pacer_may_let_the_window_fall_below_a_packet() {
+    use crate::sender::SenderParameters;
+    let mut config = reference();
+    assert_eq!(config.min_wnd, 8192);
+    assert!(config.set_floor(64));
+    assert_eq!(config.min_wnd, 64);
+    assert!(config.set_floor(4096));
+    assert_eq!(config.min_wnd, 8192);
+}
