@@ -11,7 +11,7 @@ use super::{PathMetrics, PathParameters, PathSelector, PathSignal, some_paths};
 use crate::error::{ConfigError, within};
 use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
-/// Entries in the ring (uet-htsim `CircularBufferREPS`).
+/// Most entries in the ring, and the default (uet-htsim `CircularBufferREPS`).
 const RING: usize = 8;
 
 /// Parameters of [`Reps`].
@@ -27,13 +27,21 @@ pub struct RepsConfig {
     pub freeze_for: Span,
     /// Packets sent on random paths after it thawed: 16.
     pub explore: u8,
+    /// Paths remembered at a time: 8, which is the most.
+    pub buffer: u8,
 }
 
 impl RepsConfig {
     /// The defaults of uet-htsim.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
-        Self { paths, freezing: true, freeze_for: Span::millis(10), explore: 16 }
+        Self {
+            paths,
+            freezing: true,
+            freeze_for: Span::millis(10),
+            explore: 16,
+            buffer: RING as u8,
+        }
     }
 }
 
@@ -42,11 +50,13 @@ impl Tunable for RepsConfig {
         switch!("freeze", freezing, "whether a time-out freezes it on the paths known to work: 1"),
         time!("freeze_us", freeze_for, "how long it stays frozen: 10000", "up to 1000 s"),
         number!(explore: u8, "packets sent on random paths after it thawed: 16", "0 to 255, whole"),
+        number!(buffer: u8, "paths remembered at a time: 8", "1 to 8, whole"),
     ];
 
     fn check(&self) -> Result<(), ConfigError> {
         some_paths(self.paths)?;
-        within("freeze_us", to_micros(self.freeze_for), 0.0, 1e9, "up to 1000 s")
+        within("freeze_us", to_micros(self.freeze_for), 0.0, 1e9, "up to 1000 s")?;
+        within("buffer", f64::from(self.buffer), 1.0, RING as f64, "1 to 8, whole")
     }
 }
 
@@ -71,7 +81,7 @@ pub struct Reps {
     valid: u8,
     /// Where the next good path goes.
     head: u8,
-    /// Entries ever filled, at most [`RING`].
+    /// Entries ever filled, at most all.
     count: u8,
     /// Where the frozen cycle is.
     frozen_head: u8,
@@ -117,8 +127,8 @@ impl Reps {
     fn remember(&mut self, path: u16) {
         self.ring[usize::from(self.head)] = path;
         self.valid |= 1 << self.head;
-        self.head = (self.head + 1) % RING as u8;
-        self.count = (self.count + 1).min(RING as u8);
+        self.head = (self.head + 1) % self.config.buffer;
+        self.count = (self.count + 1).min(self.config.buffer);
     }
 
     fn thaw(&mut self) {
@@ -150,7 +160,8 @@ impl PathSelector for Reps {
             return self.random();
         }
         // Invalid entries are always the oldest ones: the oldest fresh one is `fresh` behind head.
-        self.take((self.head + RING as u8 - fresh) % RING as u8)
+        let room = self.config.buffer;
+        self.take((self.head + room - fresh) % room)
     }
 
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {

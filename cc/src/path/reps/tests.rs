@@ -52,6 +52,24 @@ fn recycles_the_oldest_fresh_path_and_keeps_the_last_eight() {
 }
 
 #[test]
+fn a_smaller_buffer_keeps_fewer() {
+    for (buffer, kept) in [(1, alloc::vec![109]), (3, alloc::vec![107, 108, 109])] {
+        let config = RepsConfig { buffer, ..RepsConfig::new(256) };
+        let mut reps = Reps::new(Arc::new(config), Rng::new(1));
+        for path in 100..110 {
+            reps.on_feedback(T0, path, Good);
+        }
+        assert_eq!(picks(&mut reps, kept.len()), kept);
+        assert_eq!(reps.pick(T0, 1), random(256)());
+        assert_eq!(reps.metrics().remembered, u16::from(buffer));
+        // Frozen, it cycles through as many.
+        reps.on_feedback(Time(5), 200, Timeout);
+        let (first, second) = (picks(&mut reps, kept.len()), picks(&mut reps, kept.len()));
+        assert_eq!(first, second);
+    }
+}
+
+#[test]
 fn a_time_out_freezes_it_on_what_worked_used_or_not() {
     let mut reps = reps(256);
     for path in [10, 11, 12] {
@@ -123,4 +141,8 @@ fn it_is_small_and_its_parameters_are_checked() {
     assert!(size_of::<Reps>() <= 64, "{}", size_of::<Reps>());
     assert_eq!(RepsConfig::new(0).check().map_err(|error| error.parameter), Err("paths"));
     assert_eq!(RepsConfig::new(1).check(), Ok(()));
+    for buffer in [0, 9] {
+        let config = RepsConfig { buffer, ..RepsConfig::new(1) };
+        assert_eq!(config.check().map_err(|error| error.parameter), Err("buffer"));
+    }
 }
