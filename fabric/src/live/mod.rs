@@ -17,6 +17,8 @@ mod lag;
 mod relay;
 mod scale;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -2,8 +2,7 @@
 
 use crate::Picos;
 use crate::base::Rate;
-use crate::model::Routes;
-use crate::topology::{Node, Topology};
+use crate::topology::Topology;
 
 /// The topology with all rates times `rates` and all latencies times `latencies`. With `latencies` = 1 /
 /// `rates` it is the same network in slow motion: bandwidth-delay products stay.
@@ -22,38 +21,14 @@ pub fn scale(topology: &Topology, rates: f64, latencies: f64) -> Topology {
     scaled
 }
 
-/// Hosts of which all pairs are looked at; beyond, those with host 0.
-const ALL_PAIRS: u32 = 64;
-
 /// Round-trip time of a packet of `there` bytes on the wire and an answer of `back`, between the
 /// farthest hosts, nothing else being there. Every switch stores and forwards.
 #[must_use]
 pub fn base_rtt(topology: &Topology, there: u32, back: u32) -> Picos {
-    let routes = Routes::new(topology, |_| true);
-    let firsts = if topology.hosts <= ALL_PAIRS { topology.hosts } else { 1 };
-    let uplink = |host: u32| {
-        (0..topology.links.len() as u32 * 2).find(|&port| topology.from(port) == Node::Host(host))
-    };
-    let mut longest = Picos::ZERO;
-    for a in 0..firsts {
-        let Some(first) = uplink(a) else { continue };
-        for b in (0..topology.hosts).filter(|&b| b != a) {
-            let (mut port, mut total) = (first, Picos::ZERO);
-            loop {
-                let link = &topology.links[port as usize / 2];
-                // There and back alike.
-                total += link.latency * 2;
-                total += Picos::transmit(link.rate, there.into());
-                total += Picos::transmit(link.rate, back.into());
-                let Node::Switch(at) = topology.to(port) else { break };
-                total += topology.switches[at as usize].latency * 2;
-                let Some(&next) = routes.ports(at, b).first() else { break };
-                port = next;
-            }
-            longest = longest.max(total);
-        }
-    }
-    longest
+    let way = topology.longest_way();
+    let rate = topology.host_rate();
+    let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());
+    way.latency * 2 + link * u64::from(way.links)
 }
 
 #[cfg(test)]

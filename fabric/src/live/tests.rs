@@ -1,0 +1,219 @@
+//! The emulation in virtual time.
+
+use std::net::SocketAddr;
+
+use squall_net::fabric::frame::PacketFrame;
+
+use super::{Delivery, Emulation, Route};
+use crate::Picos;
+use crate::base::{Rate, Rng, Time};
+use crate::model::{Failure, NetworkConfig};
+use crate::topology::Topology;
+
+const OVERHEAD: u32 = 48;
+
+fn network(queue: u64, trimming: bool) -> NetworkConfig {
+    let mut config = NetworkConfig::new(queue, trimming, 7);
+    config.queue = queue;
+    config.trim = trimming.then_some(64 + OVERHEAD);
+    (config.ecn_min, config.ecn_max) = (queue / 5, queue * 4 / 5);
+    config
+}
+
+/// Leaves 2, spines 2, hosts 2 a leaf, at 1 Gb/s and 10 us a link.
+fn leaf_spine(queue: u64, trimming: bool) -> Emulation {
+    let rate = Rate::gbps(1);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
+    Emulation::new(topology, network(queue, trimming), OVERHEAD)
+}
+
+fn addr(host: u32) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host as u8 + 1], 4793))
+}
+
+fn frame(from: u32, entropy: u16, ecn: u8, control: bool) -> PacketFrame {
+    PacketFrame {
+        addr: SocketAddr::new(addr(from).ip(), entropy),
+        entropy,
+        ecn,
+        dscp: 0,
+        control,
+        trimmed: false,
+        sent: Time::ZERO,
+        overflow: 0,
+    }
+}
+
+fn route(from: u32, to: u32) -> Route {
+    Route { from, to, flow: Route::flow(addr(from), addr(to)) }
+}
+
+/// What a [`Delivery`] said, kept.
+#[derive(Clone, Debug, PartialEq)]
+struct Arrived {
+    at: Picos,
+    host: u32,
+    tag: u64,
+    frame: PacketFrame,
+    payload: Vec<u8>,
+}
+
+fn run(emulation: &mut Emulation, until: Picos) -> Vec<Arrived> {
+    let mut seen = Vec::new();
+    emulation.run(until, &mut |d: &Delivery<'_>| {
+        let (at, host, tag, frame) = (d.at, d.host, d.tag, *d.frame);
+        seen.push(Arrived { at, host, tag, frame, payload: d.payload.to_vec() });
+    });
+    seen
+}
+
+#[test]
+fn a_packet_crosses_the_network_in_the_time_it_takes() {
+    let mut net = leaf_spine(100_000, true);
+    let payload: Vec<u8> = (0..952u32).map(|i| (i * 3) as u8).collect();
+    net.send(Picos::micros(5), route(0, 3), frame(0, 50_000, 2, false), &payload, 42);
+    assert_eq!(net.next_event(), Some(Picos::micros(5)));
+    let seen = run(&mut net, Picos::micros(1000));
+    // Four links of 10 us; 952 + 48 bytes take 8 us at 1 Gb/s on each: 5 + 4 * 18.
+    let expected = Arrived {
+        at: Picos::micros(77),
+        host: 3,
+        tag: 42,
+        frame: frame(0, 50_000, 2, false),
+        payload,
+    };
+    assert_eq!(seen, [expected]);
+    assert_eq!((net.in_flight(), net.next_event()), (0, None));
+    // The past is over: what comes late comes now.
+    net.send(Picos::ZERO, route(0, 1), frame(0, 1, 0, true), &[1], 0);
+    let seen = run(&mut net, Picos::micros(2000));
+    // Two links of 10 us and 49 bytes: 392 ns.
+    assert_eq!(seen[0].at, Picos::nanos(1_000_000 + 2 * 10_392));
+}
+
+#[test]
+fn an_incast_is_marked_and_trimmed_and_control_goes_first() {
+    // Three hosts send 40 packets each to host 3 at once; its port holds 20.
+    let mut net = leaf_spine(20_000, true);
+    let payload = [9; 952];
+    for n in 0..40 {
+        for from in 0..3 {
+            // Every other one says that it is not ECN-capable.
+            let ecn = if n % 2 == 0 { 2 } else { 0 };
+            net.send(
+                Picos::ZERO,
+                route(from, 3),
+                frame(from, 50_000 + n, ecn, false),
+                &payload,
+                n.into(),
+            );
+        }
+    }
+    net.send(Picos::micros(200), route(2, 3), frame(2, 7, 0, true), b"now", 1000);
+    let seen = run(&mut net, Picos::micros(100_000));
+    assert_eq!(seen.len(), 121, "nothing is lost where switches trim");
+    let trimmed: Vec<_> = seen.iter().filter(|a| a.frame.trimmed).collect();
+    assert!(!trimmed.is_empty());
+    for packet in &trimmed {
+        assert_eq!(packet.payload, payload[..64]);
+        assert_ne!(packet.frame.ecn, 3, "what was trimmed is not marked, too");
+    }
+    let marked = seen.iter().filter(|a| a.frame.ecn == 3).count();
+    assert!(marked > 0 && seen.iter().all(|a| a.frame.ecn != 3 || a.tag % 2 == 0));
+    assert_eq!(net.losses().total(), 0);
+    // Host 2's own card queues 40 packets of 8 us; the control packet passes them: at most one packet
+    // before it on each of two links.
+    let control = seen.iter().find(|a| a.tag == 1000).unwrap();
+    assert!(control.at < Picos::micros(200 + 2 * 10 + 2 * 9), "{}", control.at);
+}
+
+#[test]
+fn without_trimming_what_does_not_fit_is_dropped_and_everything_is_accounted_for() {
+    let mut rng = Rng::new(3);
+    let mut net = leaf_spine(20_000, false);
+    let mut sent = 0;
+    let mut arrived = 0;
+    for step in 0..200u64 {
+        for _ in 0..rng.below(24) {
+            // Host 3 is asked for too much.
+            let (from, to) = (rng.below(4), rng.below(8).min(3));
+            let payload = vec![from as u8; rng.below(1500) as usize];
+            let at = Picos::micros(step * 50 + u64::from(rng.below(50)));
+            net.send(
+                at,
+                route(from, to),
+                frame(from, rng.below(60_000) as u16, 2, false),
+                &payload,
+                0,
+            );
+            sent += 1;
+        }
+        arrived += run(&mut net, Picos::micros((step + 1) * 50)).len() as u64;
+        let so_far = arrived + net.losses().total() + net.in_flight() as u64;
+        assert_eq!(so_far, sent, "at step {step}");
+    }
+    arrived += run(&mut net, Picos::micros(1_000_000)).len() as u64;
+    assert_eq!((net.in_flight(), arrived + net.losses().total()), (0, sent));
+    assert!(net.losses().queue_full > 0 && arrived > sent / 2);
+}
+
+#[test]
+fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
+    let mut config = network(100_000, true);
+    config.reroute = Picos::micros(500);
+    let rate = Rate::gbps(1);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
+    let mut net = Emulation::new(topology, config, OVERHEAD);
+    let burst = |net: &mut Emulation, at: u64| {
+        for n in 0..64 {
+            net.send(Picos::micros(at), route(0, 2), frame(0, n * 997, 2, false), &[0; 100], 0);
+        }
+    };
+    burst(&mut net, 0);
+    assert_eq!(run(&mut net, Picos::micros(1000)).len(), 64);
+    // Leaf 0 to spine 0 is link 4.
+    net.fail(Picos::micros(1000), Failure::LinkDown(4));
+    burst(&mut net, 1000);
+    let seen = run(&mut net, Picos::micros(1400)).len();
+    assert!((10..54).contains(&seen), "about half goes by spine 0 and is lost: {seen}");
+    assert_eq!(net.losses().down, 64 - seen as u64);
+    // From 1500 on everything takes spine 1.
+    run(&mut net, Picos::micros(1600));
+    burst(&mut net, 1600);
+    assert_eq!(run(&mut net, Picos::micros(3000)).len(), 64);
+    // A black hole on the other way is not noticed.
+    net.fail(Picos::micros(3000), Failure::BlackHole(5));
+    burst(&mut net, 3000);
+    assert_eq!(run(&mut net, Picos::micros(5000)).len(), 0);
+    assert_eq!(net.losses().black_hole, 64);
+    // Repaired, both ways are used again.
+    net.fail(Picos::micros(5000), Failure::LinkUp(4));
+    net.fail(Picos::micros(5000), Failure::LinkUp(5));
+    run(&mut net, Picos::micros(6000));
+    burst(&mut net, 6000);
+    assert_eq!(run(&mut net, Picos::micros(9000)).len(), 64);
+    let packets = |port| net.network().port(port).counters().packets;
+    assert!(packets(8) > 64 && packets(10) > 128, "{} {}", packets(8), packets(10));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = || {
+        let mut rng = Rng::new(5);
+        let mut net = leaf_spine(20_000, true);
+        for n in 0..500 {
+            let (from, to) = (rng.below(4), rng.below(4));
+            let at = Picos::micros(rng.below(500).into());
+            let payload = vec![0; rng.below(1500) as usize];
+            net.send(
+                at,
+                route(from, to),
+                frame(from, rng.below(999) as u16, 2, false),
+                &payload,
+                n,
+            );
+        }
+        run(&mut net, Picos::micros(100_000))
+    };
+    assert_eq!(history(), history());
+}

@@ -1,0 +1,274 @@
+//! A relay in a thread, real sockets, real time.
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use squall_fabric::Picos;
+use squall_fabric::base::{Rate, Rng, Time};
+use squall_fabric::live::{Command, Relay, RelayConfig, Status, ask};
+use squall_fabric::topology::Topology;
+use squall_net::{
+    Class, FabricPort, FabricSpec, NetError, Port, PortConfig, RxMeta, TxPacket, Unreachable,
+};
+
+/// A fabric of two leaves, two spines and four hosts, for one test.
+struct Fabric {
+    path: PathBuf,
+    stop: UnixStream,
+    thread: Option<JoinHandle<Vec<String>>>,
+}
+
+fn path() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("squall-live-{}-{n}", std::process::id()))
+}
+
+fn config(path: PathBuf) -> RelayConfig {
+    let rate = Rate::gbps(100);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(1), Picos::ZERO);
+    RelayConfig { reroute: Picos::ZERO, ..RelayConfig::new(path, topology) }
+}
+
+impl Fabric {
+    fn up() -> Self {
+        let path = path();
+        let mut relay = Relay::open(config(path.clone())).unwrap();
+        let (stop, inner) = UnixStream::pair().unwrap();
+        let thread = thread::spawn(move || {
+            let mut lines = Vec::new();
+            relay.run(&inner, &mut |line| lines.push(line.to_string())).unwrap();
+            lines
+        });
+        Self { path, stop, thread: Some(thread) }
+    }
+
+    fn attach(&self, host: Option<u32>) -> std::io::Result<FabricPort> {
+        let config = PortConfig { bind: "127.0.0.1:0".parse().unwrap(), ..PortConfig::default() };
+        FabricPort::attach(&FabricSpec { path: self.path.clone(), host }, &config)
+    }
+
+    fn command(&self, text: &str) -> std::io::Result<String> {
+        ask(&self.path, &text.parse::<Command>().unwrap())
+    }
+
+    fn status(&self) -> Status {
+        serde_json::from_str(&self.command("status").unwrap()).unwrap()
+    }
+
+    /// Ends it; what it said.
+    fn down(mut self) -> Vec<String> {
+        self.stop.write_all(b".").unwrap();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn wait_until(what: &str, mut over: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if over() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("ten seconds without: {what}");
+}
+
+fn send(port: &mut FabricPort, dst: SocketAddr, path: u16, bytes: &[u8]) {
+    let payload = [IoSlice::new(&bytes[bytes.len() / 2..])];
+    let packet = TxPacket {
+        dst,
+        path,
+        class: Class::Data,
+        header: &bytes[..bytes.len() / 2],
+        payload: &payload,
+        trailer: &[],
+    };
+    wait_until("room in the socket", || port.send(Time::ZERO, &[packet]).sent == 1);
+}
+
+fn receive(port: &mut FabricPort, into: &mut Vec<(RxMeta, Vec<u8>)>) {
+    port.recv(Time::ZERO, 64, &mut |meta, bytes| into.push((*meta, bytes.to_vec())));
+}
+
+#[test]
+fn endpoints_become_hosts_and_packets_cross_the_network() {
+    let fabric = Fabric::up();
+    let mut ports: Vec<FabricPort> = (0..4).map(|_| fabric.attach(None).unwrap()).collect();
+    for (n, port) in ports.iter().enumerate() {
+        let welcome = port.welcome();
+        assert_eq!((welcome.host as usize, welcome.hosts, welcome.mtu), (n, 4, 4096));
+        // 100 Gb/s by a hundred; (4 * 2 us + 4 packets of 4144 B and 112 B at 100 Gb/s) times a hundred,
+        // and 200 us of the hosts.
+        assert_eq!(welcome.rate, Rate::gbps(1));
+        assert_eq!(welcome.base_rtt.0 / 1000, 800 + 4 * 34 + 200);
+        assert!(welcome.trimming);
+    }
+    let addrs: Vec<SocketAddr> = ports.iter().map(Port::local_addr).collect();
+    for n in 0..200u32 {
+        let bytes: Vec<u8> = (0..n * 20).map(|i| (i * n) as u8).collect();
+        send(&mut ports[0], addrs[3], (n % 8) as u16, &bytes);
+    }
+    let mut seen = Vec::new();
+    wait_until("200 packets", || {
+        receive(&mut ports[3], &mut seen);
+        seen.len() == 200
+    });
+    for (meta, bytes) in &seen {
+        let n = bytes.len() as u32 / 20;
+        assert!(bytes.iter().zip(0u32..).all(|(b, i)| *b == (i * n) as u8), "packet {n}");
+        let port = ports[0].source_port((n % 8) as u16);
+        assert_eq!(meta.src, SocketAddr::new(addrs[0].ip(), port));
+        assert!(meta.ecn == 2 || meta.ecn == 3);
+    }
+    let status = fabric.status();
+    assert_eq!((status.totals.entered, status.totals.delivered), (200, 200));
+    assert_eq!(status.endpoints.len(), 4);
+    assert_eq!((status.endpoints[0].sent, status.endpoints[3].received), (200, 200));
+    let by_name = |name: &str| status.ports.iter().find(|p| p.name == name).unwrap();
+    assert_eq!(by_name("h0->leaf0").packets, 200);
+    let (one, other) = (by_name("leaf0->spine0").packets, by_name("leaf0->spine1").packets);
+    assert!(one > 0 && other > 0 && one + other == 200, "eight entropies use both spines");
+    assert_eq!(status.lag.packets, 200);
+    assert!(status.lag.max_ns > 0);
+    assert!(status.to_string().contains("leaf0->spine1"));
+    drop(ports);
+    wait_until("all to leave", || fabric.status().endpoints.is_empty());
+    let said = fabric.down();
+    assert!(said.iter().any(|l| l.contains("is host 3")), "{said:?}");
+    assert!(said.iter().any(|l| l.contains("left host 3")), "{said:?}");
+}
+
+#[test]
+fn nobody_there_is_answered() {
+    let fabric = Fabric::up();
+    let mut port = fabric.attach(None).unwrap();
+    let nobody = "127.0.0.1:1".parse().unwrap();
+    send(&mut port, nobody, 0, b"hello?");
+    let mut errors = Vec::new();
+    wait_until("an error", || {
+        receive(&mut port, &mut Vec::new());
+        port.take_errors(&mut errors);
+        !errors.is_empty()
+    });
+    let kind = Unreachable::Port;
+    assert_eq!(errors, [NetError::Unreachable { peer: nobody, kind, offender: None }]);
+    assert_eq!(fabric.status().totals.nobody, 1);
+}
+
+#[test]
+fn links_fail_and_recover_on_command() {
+    let fabric = Fabric::up();
+    let (mut a, mut b) = (fabric.attach(Some(0)).unwrap(), fabric.attach(Some(2)).unwrap());
+    let dst = b.local_addr();
+    let mut burst = |fabric: &Fabric| {
+        let before = fabric.status().totals;
+        for path in 0..64 {
+            send(&mut a, dst, path % 8, &[7; 100]);
+        }
+        wait_until("an end of all packets", || {
+            let now = fabric.status().totals;
+            now.entered - before.entered == 64 && now.in_flight == 0
+        });
+        let mut seen = Vec::new();
+        thread::sleep(Duration::from_millis(5));
+        receive(&mut b, &mut seen);
+        seen.len()
+    };
+    assert_eq!(burst(&fabric), 64);
+    assert!(fabric.command("black-hole leaf0-spine0").unwrap().contains("done"));
+    let left = burst(&fabric);
+    assert!(left < 64, "{left}");
+    assert_eq!(fabric.status().failures, ["black-hole leaf0-spine0"]);
+    assert_eq!(fabric.status().totals.black_hole, 64 - left as u64);
+    // Down, routing goes round it.
+    fabric.command("fail-link leaf0-spine0").unwrap();
+    assert_eq!(burst(&fabric), 64);
+    fabric.command("fail-switch spine1").unwrap();
+    assert_eq!(burst(&fabric), 0);
+    assert_eq!(fabric.status().totals.no_route, 64);
+    fabric.command("restore-switch spine1").unwrap();
+    fabric.command("restore-link leaf0-spine0").unwrap();
+    assert_eq!(burst(&fabric), 64);
+    assert!(fabric.status().failures.is_empty());
+    fabric.command("set-rate leaf0-spine1 10G").unwrap();
+    let slow = fabric.status();
+    let port = slow.ports.iter().find(|p| p.name == "spine1->leaf0").unwrap();
+    assert_eq!(port.rate, 100_000_000, "10 Gb/s, scaled by a hundred");
+    let error = fabric.command("fail-link leaf0-spine5").unwrap_err().to_string();
+    assert!(error.contains("leaf0-spine1"), "{error}");
+    let path = fabric.path.clone();
+    fabric.command("down").unwrap();
+    wait_until("the end", || !path.exists());
+    assert!(fabric.command("status").unwrap_err().to_string().contains("squall fabric up"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let fabric = Fabric::up();
+    let error = fabric.attach(Some(4)).err().unwrap().to_string();
+    assert!(error.contains("hosts are 0 to 3"), "{error}");
+    let one = fabric.attach(Some(1)).unwrap();
+    // The same host twice is two endpoints of a host; the next without a wish is somewhere else.
+    let two = fabric.attach(Some(1)).unwrap();
+    assert_eq!((one.welcome().host, two.welcome().host), (1, 1));
+    assert_eq!(fabric.attach(None).unwrap().welcome().host, 0);
+    // One fabric a socket.
+    let error = Relay::open(config(fabric.path.clone())).err().unwrap().to_string();
+    assert!(error.contains("running there already"), "{error}");
+    for (bad, says) in [
+        (RelayConfig { rate_scale: 0.0, ..config(path()) }, "rate scale 0"),
+        (RelayConfig { mtu: 100, ..config(path()) }, "576 to 65000"),
+        (RelayConfig { ecn: Some((0.9, 0.1)), ..config(path()) }, "in order"),
+        (RelayConfig { topology: Topology::default(), ..config(path()) }, "at least 2"),
+    ] {
+        let error = Relay::open(bad).err().unwrap().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_socket_left_behind_is_taken_over() {
+    let path = path();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a listener that is dropped leaves its socket");
+    let relay = Relay::open(config(path.clone())).unwrap();
+    drop(relay);
+    assert!(!path.exists());
+}
+
+#[test]
+fn rubbish_ends_its_own_connection_alone() {
+    let fabric = Fabric::up();
+    let (mut a, mut b) = (fabric.attach(None).unwrap(), fabric.attach(None).unwrap());
+    let mut rng = Rng::new(11);
+    for round in 0..200 {
+        let mut stream = UnixStream::connect(&fabric.path).unwrap();
+        let mut bytes: Vec<u8> = (0..rng.below(300)).map(|_| rng.next_u32() as u8).collect();
+        if round % 2 == 0 && bytes.len() > 8 {
+            // Something that begins like a frame: any kind, a length that may be right.
+            bytes[0] = 1 + (round % 7) as u8;
+            let len = rng.below(300);
+            bytes[4..8].copy_from_slice(&len.to_le_bytes());
+        }
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // It answers at most, and hangs up.
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Ok(_) => {}
+            Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    send(&mut a, b.local_addr(), 0, b"still there");
+    let mut seen = Vec::new();
+    wait_until("the packet", || {
+        receive(&mut b, &mut seen);
+        !seen.is_empty()
+    });
+    assert_eq!(fabric.status().endpoints.len(), 2);
+}
