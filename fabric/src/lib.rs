@@ -16,10 +16,13 @@
 pub use squall_engine as engine;
 pub use squall_engine::{base, cc, reliability, wire};
 
+pub mod cli;
 pub mod formats;
 pub mod live;
 pub mod model;
 pub mod output;
+pub mod plan;
+pub mod report;
 pub mod sim;
 mod time;
 pub mod topology;

@@ -68,18 +68,11 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("retransmitted", "", "data packets sent again", |run| Some(run.totals.retransmitted as f64)),
     ("trimmed", "", "data packets trimmed", |run| Some(run.totals.trimmed as f64)),
     ("dropped", "", "packets dropped", |run| Some(run.network.dropped as f64)),
-    ("dropped_dead", "", "packets that a dead link took", |run| {
-        Some(run.network.dropped_dead as f64)
-    }),
     ("lost", "", "data packets trimmed or dropped", |run| {
         Some((run.totals.trimmed + run.network.dropped) as f64)
     }),
     ("nacks", "", "NACKs", |run| Some(run.totals.nacks as f64)),
     ("marked", "", "data packets marked", |run| Some(run.network.marked as f64)),
-    ("last_loss_rtts", "RTT", "when the last packet was trimmed or dropped", |run| {
-        per(run.network.last_loss_us, run.network.base_rtt_us)
-    }),
-    ("paused", "us", "time links spent paused", |run| Some(run.network.paused_us)),
     ("unfinished", "", "flows that did not finish", |run| Some(run.unfinished() as f64)),
     ("queue_late", "RTT", "mean delay of the longest queue, second half of the run", |run| {
         queue_delay_late(run)

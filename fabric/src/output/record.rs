@@ -107,18 +107,9 @@ pub struct NetworkFacts {
     /// Packets that a full queue, a dead link or a bit error took.
     #[serde(default)]
     pub dropped: u64,
-    /// Those of them that a dead or black-holed link took.
-    #[serde(default)]
-    pub dropped_dead: u64,
     /// Data packets marked Congestion Experienced.
     #[serde(default)]
     pub marked: u64,
-    /// When the last packet was trimmed or dropped, in microseconds; zero if none was.
-    #[serde(default)]
-    pub last_loss_us: f64,
-    /// Time that links spent paused by PFC, in microseconds, over all links.
-    #[serde(default)]
-    pub paused_us: f64,
 }
 
 /// What a series shows.
@@ -149,12 +140,10 @@ pub struct Series {
 pub struct LinkLoad {
     /// From and to.
     pub name: String,
-    /// Tier of the upper end: 0 for links of hosts, 1 from racks upwards, ..
+    /// Tier of the end nearer to the core plus one, 0 for links of hosts.
     pub tier: u8,
     /// Towards the core.
     pub up: bool,
-    /// Its rate.
-    pub gbps: f64,
     /// What it carried.
     pub bytes: u64,
     /// Packets dropped before it.

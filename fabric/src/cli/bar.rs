@@ -1,0 +1,55 @@
+//! Progress on the terminal; silent elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::Picos;
+use crate::plan::Progress;
+
+/// A bar over the runs of a plan, or over the flows of one run.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    single: bool,
+}
+
+/// Steps of the bar of a single run.
+const STEPS: u64 = 1000;
+
+impl Bar {
+    /// For `runs` runs; nothing is drawn when `quiet` or when standard error is no terminal.
+    pub(super) fn new(runs: usize, quiet: bool) -> Self {
+        let single = runs == 1;
+        let length = if single { STEPS } else { runs as u64 };
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(length) };
+        let template = if single {
+            "{bar:40} {percent}% of flows, {msg}, {elapsed} (about {eta} left)"
+        } else {
+            "{bar:40} {pos}/{len} runs, {elapsed} (about {eta} left)"
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self { bar, single }
+    }
+
+    /// Takes the bar away.
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn running(&self, _run: usize, share: f64, now: Picos) {
+        if self.single {
+            self.bar.set_position((share * STEPS as f64) as u64);
+            self.bar.set_message(format!("{now} simulated"));
+        } else {
+            self.bar.tick();
+        }
+    }
+
+    fn finished(&self, _run: usize) {
+        if !self.single {
+            self.bar.inc(1);
+        }
+    }
+}

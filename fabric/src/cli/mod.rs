@@ -1,0 +1,127 @@
+//! The `squall` command line.
+//!
+//! Results go to standard output, everything else to standard error. Exit status: 0 done, 1 something
+//! did not finish or a statement does not hold, 2 the request makes no sense, 130 interrupted.
+
+mod bar;
+mod pages;
+mod plan;
+mod report;
+mod sim;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Parser, Subcommand};
+
+use crate::live::cli as live;
+
+/// Networks made of software: simulate the transport, emulate the network, report.
+#[derive(Parser, Debug)]
+#[command(name = "squall", version, propagate_version = true, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Simulate one workload over one network.
+    Sim(sim::SimArgs),
+    /// List and run experiments.
+    #[command(subcommand)]
+    Plan(plan::PlanCommand),
+    /// Make one self-contained HTML page of results.
+    Report(report::ReportArgs),
+    /// A network made of software that real endpoints attach to.
+    Fabric(live::FabricArgs),
+    /// Print the completions of a shell: `squall completions bash`.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// Which folder.
+        folder: PathBuf,
+    },
+}
+
+/// Why a command failed, and with which exit status.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    what: String,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "made for map_err, which hands errors over")]
+impl Failure {
+    /// The request makes no sense.
+    fn usage(what: impl ToString) -> Self {
+        Self { status: 2, what: what.to_string() }
+    }
+
+    /// It was tried and failed.
+    fn failed(what: impl ToString) -> Self {
+        Self { status: 1, what: what.to_string() }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::failed(format!("cannot write results: {error}"))
+    }
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.command {
+        Command::Fabric(args) => return live::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Plan(command) => plan::run(&command),
+        Command::Report(args) => report::run(&args),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { folder } => pages::manual(&folder),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        // Whoever reads has read enough.
+        Err(failure) if failure.what.contains("Broken pipe") => ExitCode::SUCCESS,
+        Err(failure) => {
+            // There is nobody left to tell if this fails.
+            let _ = writeln!(io::stderr(), "squall: {}", failure.what);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+/// A flag that an interrupt sets. A second interrupt ends the program at once.
+fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        let _ = writeln!(io::stderr(), "squall: ending with what there is (once more to quit)");
+    })
+    .map_err(|error| Failure::failed(format!("cannot catch interrupts: {error}")))?;
+    Ok(stop)
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+enum Format {
+    /// Tables for people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// A line a flow, comma-separated.
+    Csv,
+}

@@ -1,0 +1,207 @@
+//! `squall plan`
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use clap::{Args, Subcommand};
+
+use super::bar::Bar;
+use super::report::write_report;
+use super::{Failure, interrupts};
+use crate::output::{Metric, Run, text};
+use crate::plan::{Plan, RunOptions, Verdict, judge, run_plan};
+use crate::report::{Document, from_runs, from_verdicts};
+
+#[derive(Subcommand, Debug)]
+pub(super) enum PlanCommand {
+    /// List the experiments of a folder.
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Run experiments and compare what comes out with what is expected.
+    ///
+    /// Prints what was measured and one table of statements. Exit status 1 if a statement does not
+    /// hold and its plan does not explain why.
+    Run(RunArgs),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Place {
+    /// Folder of the plans that are called by name.
+    #[arg(long, value_name = "FOLDER", default_value = "fabric/plans")]
+    plans: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    /// Plans by name or file; all of the folder if none is given.
+    names: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+    /// Only plans that have a quick form, in that form.
+    #[arg(long)]
+    quick: bool,
+    /// Folder for results: `PLAN/runs/*.json`, `PLAN/runs.csv`, `PLAN/flows.csv`, `report.html`.
+    #[arg(short, long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Simulations at a time (default: the processors there are).
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<usize>,
+    /// Seeds instead of the plans'.
+    #[arg(long, value_delimiter = ',', value_name = "SEED,..")]
+    seeds: Vec<u64>,
+    /// Only the table of statements.
+    #[arg(short, long)]
+    summary: bool,
+    /// No progress bar.
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub(super) fn run(command: &PlanCommand) -> Result<u8, Failure> {
+    match command {
+        PlanCommand::List { place } => list(&place.plans),
+        PlanCommand::Run(args) => run_plans(args),
+    }
+}
+
+fn list(folder: &Path) -> Result<u8, Failure> {
+    let mut rows = Vec::new();
+    for file in files(folder)? {
+        let plan = Plan::read(&file, false).map_err(Failure::usage)?;
+        let quick = if plan.quick { "quick" } else { "" };
+        let row = [&plan.name, &plan.runs().to_string(), quick, &plan.title, &plan.source];
+        rows.push(row.map(str::to_owned).to_vec());
+    }
+    let table = text::table(&["plan", "runs", "", "what", "source"], &rows);
+    io::stdout().write_all(table.as_bytes())?;
+    Ok(0)
+}
+
+/// The plans of a folder, by name.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", folder.display()));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
+    let folder = &args.place.plans;
+    let wanted = match args.names.is_empty() {
+        true => files(folder)?,
+        false => args.names.iter().map(|name| file(folder, name)).collect(),
+    };
+    let mut plans = Vec::new();
+    for path in wanted {
+        let mut plan = Plan::read(&path, args.quick).map_err(Failure::usage)?;
+        if !args.seeds.is_empty() {
+            plan.seeds.clone_from(&args.seeds);
+        }
+        if !args.quick || plan.quick {
+            plans.push(plan);
+        }
+    }
+    if plans.is_empty() {
+        return Err(Failure::usage("no plan to run; `squall plan list` shows what there is"));
+    }
+    let stop = interrupts()?;
+    let threads = args.threads.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+    });
+    let (mut documents, mut verdicts) = (Vec::new(), Vec::new());
+    for plan in &plans {
+        let out = args.out.as_ref().map(|out| out.join(&plan.name));
+        let bar = Bar::new(plan.runs(), args.quiet);
+        let (runs, error) = run_plan(plan, &RunOptions { threads, out }, &stop, &bar);
+        bar.clear();
+        let judged = judge(plan, &runs);
+        if !args.summary {
+            print(plan, &runs)?;
+        }
+        documents.push(document(plan, &runs, &judged));
+        verdicts.extend(judged);
+        if let Some(error) = error {
+            // What was measured before is printed and kept.
+            statements(&verdicts)?;
+            return Err(Failure::failed(error));
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    statements(&verdicts)?;
+    if let Some(out) = &args.out {
+        let summary = Document {
+            title: "What was expected, and what came out".to_owned(),
+            tables: vec![from_verdicts("Statements", &verdicts)],
+            ..Document::default()
+        };
+        documents.insert(0, summary);
+        write_report(&out.join("report.html"), "Experiments", &documents)?;
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(130);
+    }
+    Ok(u8::from(verdicts.iter().any(|verdict| verdict.word() == "FAIL")))
+}
+
+fn file(folder: &Path, name: &str) -> PathBuf {
+    match name.ends_with(".toml") || name.contains('/') {
+        true => PathBuf::from(name),
+        false => folder.join(format!("{name}.toml")),
+    }
+}
+
+fn metrics(plan: &Plan) -> Vec<Metric> {
+    let default = ["max_fct", "mean_fct", "spread", "over_ideal", "retransmitted"];
+    match plan.metrics.is_empty() {
+        true => default.iter().filter_map(|name| name.parse().ok()).collect(),
+        false => plan.metrics.clone(),
+    }
+}
+
+fn print(plan: &Plan, runs: &[Run]) -> Result<(), Failure> {
+    let mut to = io::stdout().lock();
+    writeln!(to, "{}: {}", plan.name, plan.title)?;
+    writeln!(to, "{}", text::runs(runs, &metrics(plan)))?;
+    for run in runs.iter().filter(|run| run.unfinished() > 0 || run.stopped.is_some()) {
+        let why = run.stopped.as_deref().unwrap_or("");
+        write!(to, "{}: {why}\n{}", run.name, text::unfinished(run))?;
+    }
+    Ok(())
+}
+
+fn document(plan: &Plan, runs: &[Run], verdicts: &[Verdict]) -> Document {
+    let mut about = vec![plan.source.clone(), plan.scaled.clone()];
+    about.retain(|words| !words.is_empty());
+    let mut document = from_runs(&plan.title, &about, runs, &metrics(plan));
+    document.tables.insert(0, from_verdicts("Statements", verdicts));
+    document
+}
+
+fn statements(verdicts: &[Verdict]) -> Result<(), Failure> {
+    let table = from_verdicts("", verdicts);
+    let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
+    let mut to = io::stdout().lock();
+    to.write_all(text::table(&head, &table.rows).as_bytes())?;
+    let count = |word: &str| verdicts.iter().filter(|verdict| verdict.word() == word).count();
+    writeln!(
+        to,
+        "{} passed, {} failed, {} explained, {} not run",
+        count("pass"),
+        count("FAIL"),
+        count("explained"),
+        count("not run")
+    )?;
+    Ok(())
+}

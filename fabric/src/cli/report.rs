@@ -1,0 +1,80 @@
+//! `squall report`
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Failure;
+use crate::output::files::{self, FileError, write_whole};
+use crate::output::{Metric, Run};
+use crate::report::{Document, from_runs, render};
+
+/// Makes one HTML page with tables and plots of results: of simulations (JSON of `squall sim`, the
+/// `runs` folder of `squall plan run`) and of documents that other programs wrote.
+#[derive(Args, Debug)]
+pub(super) struct ReportArgs {
+    /// JSON files or folders of them, shown in this order.
+    #[arg(required = true, value_name = "FILE")]
+    inputs: Vec<PathBuf>,
+    /// The page.
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    out: PathBuf,
+    /// Its heading.
+    #[arg(long, default_value = "Squall report")]
+    title: String,
+    /// What the table of runs shows.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "METRIC,..",
+        default_value = "max_fct,mean_fct,p99_fct,spread,over_ideal,goodput,jain,retransmitted,trimmed"
+    )]
+    metrics: Vec<Metric>,
+}
+
+pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
+    let mut documents = Vec::new();
+    for input in &args.inputs {
+        match document(input)? {
+            Some(document) => documents.push(document),
+            None => {
+                let runs: Vec<Run> = files::read_runs(input).map_err(Failure::usage)?;
+                if runs.is_empty() {
+                    let what = format!("{}: expected `*.json` in it", input.display());
+                    return Err(Failure::usage(what));
+                }
+                let name = input.display().to_string();
+                documents.push(from_runs(&name, &[], &runs, &args.metrics));
+            }
+        }
+    }
+    write_report(&args.out, &args.title, &documents)?;
+    Ok(0)
+}
+
+/// A document, if that is what the file holds.
+fn document(path: &Path) -> Result<Option<Document>, Failure> {
+    if path.is_dir() {
+        return Ok(None);
+    }
+    let text = std::fs::read(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+    let json = |error| FileError::Json { path: path.to_owned(), error };
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| Failure::usage(json(error)))?;
+    if value.get("title").is_none() {
+        return Ok(None);
+    }
+    let read = serde_json::from_slice(&text);
+    read.map(Some).map_err(|error| Failure::usage(json(error)))
+}
+
+/// Draws and writes a page.
+pub(super) fn write_report(
+    path: &Path,
+    title: &str,
+    documents: &[Document],
+) -> Result<(), Failure> {
+    let page = render(title, documents).map_err(Failure::failed)?;
+    write_whole(path, |to| to.write_all(page.as_bytes())).map_err(Failure::failed)
+}

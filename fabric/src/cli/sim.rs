@@ -1,0 +1,171 @@
+//! `squall sim`
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::bar::Bar;
+use super::report::write_report;
+use super::{Failure, Format, interrupts};
+use crate::output::{Metric, files, text};
+use crate::plan::{
+    FailureTable, NetworkTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
+    WorkloadTable, run_scene,
+};
+use crate::report::from_runs;
+
+/// Simulates the flows of a connection matrix over a topology and prints when each finished.
+///
+/// Flows that do not finish are listed with the reason, and the exit status is then 1.
+#[derive(Args, Debug)]
+pub(super) struct SimArgs {
+    /// Topology: htsim's `.topo`.
+    #[arg(long, value_name = "FILE")]
+    topo: PathBuf,
+    /// Workload: htsim's `.cm`, or a message trace if it ends in `.csv`.
+    #[arg(long, value_name = "FILE")]
+    cm: PathBuf,
+    /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`.
+    #[arg(long, default_value = "nscc")]
+    cc: String,
+    /// Path selection: `reps`, `oblivious`, `ecmp`, ..
+    #[arg(long, default_value = "reps")]
+    lb: String,
+    /// Loss detection: any of `trim,ooo,probe,rto`, or `all`.
+    #[arg(long, default_value = "all")]
+    loss: String,
+    /// Drop where a switch would trim.
+    #[arg(long)]
+    no_trim: bool,
+    /// Bytes of a full packet on the wire, 64 of them headers, as htsim counts.
+    #[arg(long, default_value_t = 4096)]
+    mtu: u32,
+    /// So many random links between switches are down from the start.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fail_links: u32,
+    /// Decides everything that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Entropies to spread packets over.
+    #[arg(long, default_value_t = 64)]
+    paths: u16,
+    /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless
+    /// then.
+    #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "paths"])]
+    roce: Option<u16>,
+    /// Give up after so many simulated microseconds.
+    #[arg(long, value_name = "US")]
+    end: Option<u64>,
+    /// Record queues, windows and throughput every so many microseconds, and the load of links.
+    #[arg(long, value_name = "US")]
+    sample: Option<f64>,
+    /// Also write an HTML page.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write results into this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// No progress bar.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
+    let prepared = scene(args).prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
+    let stop = interrupts()?;
+    let bar = Bar::new(1, args.quiet);
+    let run = run_scene(&prepared, &stop, &bar).map_err(Failure::usage)?;
+    bar.clear();
+    let runs = std::slice::from_ref(&run);
+    let fill = |to: &mut dyn Write| match args.format {
+        Format::Json => files::json(runs, to),
+        Format::Csv => files::flows_csv(runs, to),
+        Format::Text => to.write_all(text::summary(&run).as_bytes()),
+    };
+    match &args.out {
+        Some(path) => files::write_whole(path, fill).map_err(Failure::failed)?,
+        None => {
+            let mut to = io::BufWriter::new(io::stdout().lock());
+            fill(&mut to)?;
+            to.flush()?;
+        }
+    }
+    if let Some(path) = &args.report {
+        let title = format!("{} over {}", args.cm.display(), args.topo.display());
+        let about = vec![format!(
+            "Congestion control {}, paths by {}, losses by {}, seed {}.",
+            args.cc, args.lb, args.loss, args.seed
+        )];
+        let metrics: Vec<Metric> =
+            Metric::all().filter(|metric| metric.of(&run).is_some()).collect();
+        let document = from_runs("Simulation", &about, runs, &metrics);
+        write_report(path, &title, &[document])?;
+    }
+    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        return Ok(130);
+    }
+    if run.unfinished() > 0 {
+        // JSON and CSV have it in them; whoever watches the terminal gets it in words too.
+        if args.format != Format::Text || args.out.is_some() {
+            write!(io::stderr(), "{}", text::unfinished(&run))?;
+        }
+        return Ok(1);
+    }
+    Ok(0)
+}
+
+/// The scene that the options describe.
+fn scene(args: &SimArgs) -> Scene {
+    let trace = args.cm.extension().is_some_and(|extension| extension == "csv");
+    let transport = match args.roce {
+        None => TransportTable {
+            cc: Some(args.cc.clone()),
+            lb: Some(args.lb.clone()),
+            loss: Some(args.loss.clone()),
+            paths: Some(args.paths),
+            mtu: Some(args.mtu),
+            ..TransportTable::default()
+        },
+        Some(qps) => TransportTable {
+            stack: Stack::Roce,
+            // The default of the other stack is not meant.
+            cc: Some(args.cc.clone()).filter(|cc| cc != "nscc"),
+            qps: Some(qps),
+            mtu: Some(args.mtu),
+            ..TransportTable::default()
+        },
+    };
+    let failure = match args.fail_links {
+        0 => Vec::new(),
+        links => vec![FailureTable {
+            what: "link-down".to_owned(),
+            links: Some(links),
+            ..FailureTable::default()
+        }],
+    };
+    Scene {
+        topology: TopologyTable { file: Some(args.topo.clone()), ..TopologyTable::default() },
+        workload: WorkloadTable {
+            file: Some(args.cm.clone()),
+            kind: trace.then(|| "trace".to_owned()),
+            ..WorkloadTable::default()
+        },
+        network: NetworkTable {
+            trimming: (args.no_trim || args.roce.is_some()).then_some(false),
+            lossless: args.roce.is_some(),
+            until_us: args.end,
+            ..NetworkTable::default()
+        },
+        transport,
+        failure,
+        observe: ObserveTable {
+            queues_us: args.sample,
+            windows_us: args.sample,
+            links: args.sample.is_some(),
+        },
+    }
+}

@@ -1,0 +1,57 @@
+//! Experiments in TOML: a scene (topology, network, workload, transport), what to vary, and what a
+//! paper says should come out.
+//!
+//! ```toml
+//! title = "Permutation of 2 MiB, oversubscribed"
+//! source = "SMaRTT v2, section IV-B, Fig. 1a"
+//! seeds = [1, 2, 3]
+//!
+//! [topology]
+//! kind = "fat-tree"
+//! hosts = 128
+//! tiers = 3
+//!
+//! [workload]
+//! kind = "permutation"
+//! bytes = "2MiB"
+//!
+//! [sweep]
+//! "topology.oversubscription" = [1, 8]      # a key of the scene and its values, or
+//! [sweep.transport]                         # named variants that set several keys
+//! nscc = { "transport.cc" = "nscc" }
+//! eqds = { "transport.cc" = "eqds" }
+//!
+//! [[expect]]
+//! statement = "SMaRTT ends before EQDS where the network is oversubscribed"
+//! metric = "finish"
+//! where = { oversubscription = 8 }
+//! of = { transport = "nscc" }
+//! over = { transport = "eqds" }
+//! at_most = 1.0
+//! ```
+//!
+//! Mistakes are reported with file, line and what was expected ([`PlanError`]).
+
+mod expect;
+mod facts;
+mod load;
+mod point;
+mod quantity;
+mod runner;
+mod scene;
+mod tables;
+
+pub use expect::{Expectation, Verdict, judge};
+pub use facts::{Facts, base_rtt};
+pub use load::{Plan, PlanError};
+pub use point::Point;
+pub use quantity::Bytes;
+pub use runner::{Progress, RunOptions, RunnerError, run_plan, run_scene};
+pub use scene::{Prepared, SceneError};
+pub use tables::{
+    FailureTable, NetworkTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
+    WorkloadTable,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! The points of a sweep: the base scene with some keys set.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::Scene;
+
+/// One combination of what is varied.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Point {
+    /// Name of each axis and of its value here.
+    pub labels: BTreeMap<String, String>,
+    /// The scene.
+    pub scene: Scene,
+}
+
+/// One thing that is varied, with the name of each of its values and the keys it sets.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Axis {
+    /// Name in labels: the last word of the key, or the name of the variants.
+    pub(super) name: String,
+    /// As it is written under `[sweep]`.
+    pub(super) key: String,
+    pub(super) values: Vec<(String, Vec<(String, Value)>)>,
+}
+
+/// Reads an axis from what is under `[sweep]`; says what is wrong with it.
+pub(super) fn axis(key: &str, value: &Value) -> Result<Axis, String> {
+    let values = match value {
+        Value::Array(values) => values
+            .iter()
+            .map(|value| (label(value), vec![(key.to_owned(), value.clone())]))
+            .collect(),
+        Value::Table(variants) => variants
+            .iter()
+            .map(|(name, sets)| match sets {
+                Value::Table(sets) => {
+                    let sets = sets.iter().map(|(key, value)| (key.clone(), value.clone()));
+                    Ok((name.clone(), sets.collect()))
+                }
+                other => Err(format!(
+                    "variant `{name}` is a {}, expected a table of keys and values: {{ \
+                     \"transport.cc\" = \"nscc\" }}",
+                    other.type_str()
+                )),
+            })
+            .collect::<Result<Vec<_>, _>>()?,
+        other => {
+            return Err(format!(
+                "a {}, expected an array of values or a table of variants",
+                other.type_str()
+            ));
+        }
+    };
+    if values.is_empty() {
+        return Err("empty, expected one value at least".to_owned());
+    }
+    let name = key.rsplit('.').next().unwrap_or(key).to_owned();
+    Ok(Axis { name, key: key.to_owned(), values })
+}
+
+/// A value as a word in labels and conditions.
+pub(super) fn label(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Every combination, the last axis fastest. A mistake names the axis it came from.
+pub(super) fn points(base: &Table, axes: &[Axis]) -> Result<Vec<Point>, (String, String)> {
+    let mut points = vec![(BTreeMap::new(), base.clone())];
+    for axis in axes {
+        let mut more = Vec::with_capacity(points.len() * axis.values.len());
+        for (labels, table) in &points {
+            for (label, sets) in &axis.values {
+                let mut labels = labels.clone();
+                labels.insert(axis.name.clone(), label.clone());
+                let mut table = table.clone();
+                for (key, value) in sets {
+                    set(&mut table, key, value).map_err(|what| (axis.key.clone(), what))?;
+                }
+                // Here, so that the mistake can be traced to its axis.
+                Scene::deserialize(table.clone()).map_err(|error| {
+                    let what = format!("{label}: {}", error.message());
+                    (axis.key.clone(), what)
+                })?;
+                more.push((labels, table));
+            }
+        }
+        points = more;
+    }
+    let scene = |(labels, table)| {
+        let scene = Scene::deserialize(table)
+            .map_err(|error: toml::de::Error| (String::new(), error.message().to_owned()))?;
+        Ok(Point { labels, scene })
+    };
+    points.into_iter().map(scene).collect()
+}
+
+/// Sets `transport.cc` or `failure.0.at_us` in a table.
+pub(super) fn set(table: &mut Table, key: &str, value: &Value) -> Result<(), String> {
+    let mut words = key.split('.');
+    let first = words.next().unwrap_or(key);
+    let rest: Vec<&str> = words.collect();
+    if rest.is_empty() {
+        table.insert(first.to_owned(), value.clone());
+        return Ok(());
+    }
+    let mut at = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+    for (index, word) in rest.iter().enumerate() {
+        let last = index + 1 == rest.len();
+        at = match at {
+            Value::Table(table) if last => {
+                table.insert((*word).to_owned(), value.clone());
+                return Ok(());
+            }
+            Value::Table(table) => table.entry(*word).or_insert_with(|| Value::Table(Table::new())),
+            Value::Array(items) => {
+                let count = items.len();
+                let item = word.parse().ok().and_then(|index: usize| items.get_mut(index));
+                item.ok_or_else(|| {
+                    format!("`{key}`: `{word}` is not the number of one of {count} entries")
+                })?
+            }
+            other => return Err(format!("`{key}`: `{word}` is below a {}", other.type_str())),
+        };
+    }
+    *at = value.clone();
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Runs scenes and plans: points and seeds in parallel, results in their order whatever finishes
+//! first, every finished run on disk before the next begins.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::{Facts, Plan, PlanError, Point, Prepared, SceneError};
+use crate::Picos;
+use crate::output::files::{self, FileError};
+use crate::output::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
+use crate::sim::{End, Observer, Results, Simulation};
+
+/// Queues and flows that are kept of a run's samples: a report cannot show more.
+const KEPT_QUEUES: usize = 12;
+const KEPT_FLOWS: usize = 16;
+
+/// Looks on; called from all threads.
+pub trait Progress: Sync {
+    /// A run is so far: this share of its flows finished, at this simulated time.
+    fn running(&self, run: usize, share: f64, now: Picos) {
+        let (_, _, _) = (run, share, now);
+    }
+
+    /// A run ended.
+    fn finished(&self, run: usize) {
+        let _ = run;
+    }
+}
+
+/// Nobody looks.
+impl Progress for () {}
+
+/// How to run a plan.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Simulations at a time, at least one.
+    pub threads: usize,
+    /// Folder for results; nothing is written without one.
+    pub out: Option<PathBuf>,
+}
+
+/// Why a plan was not run to its end.
+#[derive(Debug)]
+pub enum RunnerError {
+    /// A scene cannot be run.
+    Plan(PlanError),
+    /// Results could not be written; those written before are whole.
+    File(FileError),
+}
+
+impl std::fmt::Display for RunnerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plan(error) => error.fmt(f),
+            Self::File(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunnerError {}
+
+/// Lets a simulation see the progress and the wish to stop.
+struct Watch<'a> {
+    run: usize,
+    flows: usize,
+    progress: &'a dyn Progress,
+    stop: &'a AtomicBool,
+}
+
+impl Observer for Watch<'_> {
+    fn progress(&mut self, now: Picos, finished: usize, _events: u64) -> ControlFlow<()> {
+        self.progress.running(self.run, finished as f64 / self.flows.max(1) as f64, now);
+        match self.stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Runs one scene. When `stop` becomes true it ends early, with what it has.
+///
+/// # Errors
+/// What the simulator refuses, by key.
+pub fn run_scene(
+    prepared: &Prepared,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> Result<Run, SceneError> {
+    simulate(prepared, 0, stop, progress)
+}
+
+fn simulate(
+    prepared: &Prepared,
+    run: usize,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> Result<Run, SceneError> {
+    let Prepared { config, workload, facts } = prepared;
+    let mut watch = Watch { run, flows: workload.flows.len(), progress, stop };
+    let results = Simulation::new(config, workload)?.run(&mut watch);
+    let mut kept = keep(&results, facts);
+    kept.seed = config.seed;
+    kept.network.hosts = config.topology.hosts;
+    Ok(kept)
+}
+
+/// Runs every point of a plan with every seed. When `stop` becomes true the runs under way end
+/// early, marked so, and no others begin. The second part of the answer says why runs are missing
+/// or not on disk.
+pub fn run_plan(
+    plan: &Plan,
+    options: &RunOptions,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> (Vec<Run>, Option<RunnerError>) {
+    let tasks: Vec<(&Point, u64)> = plan
+        .points
+        .iter()
+        .flat_map(|point| plan.seeds.iter().map(move |&seed| (point, seed)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let done: Mutex<(BTreeMap<usize, Run>, Option<RunnerError>)> = Mutex::default();
+    // A worker that panics takes the program down at the end of the scope; what others left in the
+    // lock is whole.
+    let lock = || done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let fail = |error| {
+        failed.store(true, Ordering::Relaxed);
+        lock().1.get_or_insert(error);
+    };
+    let worker = || {
+        loop {
+            if stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
+                return;
+            }
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&(point, seed)) = tasks.get(index) else { return };
+            let ran = point
+                .scene
+                .prepare(&plan.folder, seed)
+                .and_then(|prepared| simulate(&prepared, index, stop, progress));
+            let mut run = match ran {
+                Ok(run) => run,
+                Err(error) => return fail(RunnerError::Plan(plan.blame(point, &error))),
+            };
+            run.parameters = point.labels.clone();
+            run.name = name(plan, point, seed);
+            if let Some(folder) = &options.out
+                && let Err(error) = write_run(folder, index, &run)
+            {
+                fail(RunnerError::File(error));
+            }
+            progress.finished(index);
+            lock().0.insert(index, run);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..options.threads.max(1) {
+            scope.spawn(worker);
+        }
+        worker();
+    });
+    let (runs, mut error) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let runs: Vec<Run> = runs.into_values().collect();
+    if let Some(folder) = &options.out
+        && let Err(file) = write_sums(folder, &runs)
+    {
+        error.get_or_insert(RunnerError::File(file));
+    }
+    (runs, error)
+}
+
+fn name(plan: &Plan, point: &Point, seed: u64) -> String {
+    let labels: Vec<&str> = point.labels.values().map(String::as_str).collect();
+    let place = if labels.is_empty() { plan.name.clone() } else { labels.join(" ") };
+    if plan.seeds.len() > 1 { format!("{place} seed {seed}") } else { place }
+}
+
+fn write_run(folder: &Path, index: usize, run: &Run) -> Result<(), FileError> {
+    let words: String = run
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "+-_.".contains(c) { c } else { '-' })
+        .collect();
+    let path = folder.join("runs").join(format!("{index:04}-{words}.json"));
+    files::write_whole(&path, |to| files::json(std::slice::from_ref(run), to))
+}
+
+fn write_sums(folder: &Path, runs: &[Run]) -> Result<(), FileError> {
+    files::write_whole(&folder.join("runs.csv"), |to| files::runs_csv(runs, to))?;
+    files::write_whole(&folder.join("flows.csv"), |to| files::flows_csv(runs, to))
+}
+
+/// What is kept of a simulation's results.
+fn keep(results: &Results, facts: &Facts) -> Run {
+    let totals = &results.totals;
+    let flows = results
+        .flows
+        .iter()
+        .map(|flow| FlowResult {
+            id: flow.id,
+            src: flow.src,
+            dst: flow.dst,
+            bytes: flow.bytes,
+            start_us: flow.start.map(Picos::as_micros),
+            fct_us: flow.fct.map(Picos::as_micros),
+            retransmitted: flow.retransmitted,
+            reason: flow.unfinished.map(|reason| reason.to_string()),
+            job: flow.job,
+        })
+        .collect();
+    let stopped = match results.end {
+        End::Done => None,
+        End::TimeUp => Some("the time limit came first".to_owned()),
+        End::Stuck => Some("nothing could happen any more".to_owned()),
+        End::Interrupted => Some("interrupted".to_owned()),
+    };
+    Run {
+        flows,
+        totals: Totals {
+            packets: totals.packets,
+            retransmitted: totals.retransmitted,
+            trimmed: totals.trimmed,
+            nacks: totals.nacks,
+            acks: totals.acks,
+            events: totals.events,
+            wall_s: totals.wall_s,
+            peak_bytes: totals.peak_bytes,
+        },
+        network: NetworkFacts {
+            line_gbps: facts.line.0 as f64 / 1e9,
+            base_rtt_us: facts.base_rtt.as_micros(),
+            ideal_us: facts.ideal.as_micros(),
+            dropped: totals.dropped,
+            marked: totals.marked,
+            ..NetworkFacts::default()
+        },
+        series: series(results),
+        links: links(results),
+        stopped,
+        ..Run::default()
+    }
+}
+
+fn links(results: &Results) -> Vec<LinkLoad> {
+    // Of a network of thousands of ports only the ones between switches are worth their space.
+    let many = results.ports.len() > 1024;
+    results
+        .ports
+        .iter()
+        .filter(|port| !many || port.tier.is_some_and(|tier| tier > 0 || port.up))
+        .map(|port| LinkLoad {
+            name: port.name.clone(),
+            tier: port.tier.map_or(0, |tier| tier + u8::from(port.up)),
+            up: port.up,
+            bytes: port.bytes,
+            dropped: port.dropped,
+            trimmed: port.trimmed,
+        })
+        .collect()
+}
+
+/// The queues with the highest peaks, and the first flows.
+fn series(results: &Results) -> Vec<Series> {
+    let mut kept = Vec::new();
+    let sampled = &results.series;
+    let micros = |times: &[Picos]| -> Vec<f64> { times.iter().map(|at| at.as_micros()).collect() };
+    let join = |times: &[f64], values: &[u64]| -> Vec<(f64, f64)> {
+        times.iter().copied().zip(values.iter().map(|&value| value as f64)).collect()
+    };
+    let times = micros(&sampled.queue_times);
+    let mut queues: Vec<_> = sampled.queues.iter().collect();
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.bytes.iter().max().copied().unwrap_or(0)));
+    for queue in queues.into_iter().take(KEPT_QUEUES) {
+        let points = join(&times, &queue.bytes);
+        kept.push(Series { kind: SeriesKind::Queue, name: queue.name.clone(), points });
+    }
+    let times = micros(&sampled.window_times);
+    for window in sampled.windows.iter().take(KEPT_FLOWS) {
+        let name = format!("flow {}", window.flow);
+        let points = join(&times, &window.cwnd);
+        kept.push(Series { kind: SeriesKind::Window, name: name.clone(), points });
+        // Over four samples: a packet more or less in one is no news.
+        let points = times
+            .iter()
+            .zip(&window.delivered)
+            .zip(times.iter().zip(&window.delivered).skip(4))
+            .filter(|((from, _), (to, _))| to > from)
+            .map(|((from, before), (to, after))| {
+                (*to, after.saturating_sub(*before) as f64 * 8e-3 / (to - from))
+            })
+            .collect();
+        kept.push(Series { kind: SeriesKind::Throughput, name, points });
+    }
+    kept
+}

@@ -1,0 +1,617 @@
+//! From the tables of a scene to a simulation.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::tables::{
+    FailureTable, NetworkTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
+};
+use super::{Bytes, Facts, base_rtt, facts};
+use crate::Picos;
+use crate::base::{Rate, Rng};
+use crate::formats;
+use crate::model::{Failure, FailureEvent};
+use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
+use crate::topology::{FatTree, Node, Tier, Topology};
+use crate::workload::{Algorithm, Apart, Distribution, Pattern, Spec, Workload, trace};
+
+/// Headers of a data packet, as htsim counts them.
+const HEADER: u32 = 64;
+
+/// What is wrong with a scene.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneError {
+    /// The key of the scene it is about: `topology.hosts`; empty for the whole.
+    pub key: String,
+    /// What was given and what is allowed.
+    pub what: String,
+}
+
+impl fmt::Display for SceneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key.is_empty() {
+            f.write_str(&self.what)
+        } else {
+            write!(f, "{}: {}", self.key, self.what)
+        }
+    }
+}
+
+impl std::error::Error for SceneError {}
+
+fn fault<T>(key: impl Into<String>, what: impl fmt::Display) -> Result<T, SceneError> {
+    Err(SceneError { key: key.into(), what: what.to_string() })
+}
+
+/// A scene with a seed, ready to run.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// For the simulator.
+    pub config: SimConfig,
+    /// For the simulator.
+    pub workload: Workload,
+    /// What is known without it.
+    pub facts: Facts,
+}
+
+impl Scene {
+    /// Reads what it names, generates what it describes. Relative paths start at `folder`.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is allowed.
+    pub fn prepare(&self, folder: &Path, seed: u64) -> Result<Prepared, SceneError> {
+        let topology = self.topology.build(folder)?;
+        let workload = self.workload.build(folder, &topology, seed)?;
+        let mtu = self.transport.mtu.unwrap_or(4096);
+        if !(256..=65_535).contains(&mtu) {
+            return fault("transport.mtu", format!("{mtu}, expected 256 to 65535 bytes"));
+        }
+        let facts = Facts::new(&topology, &workload, mtu, HEADER);
+        let bdp = topology.host_rate().0 as f64 / 8e12 * base_rtt(&topology, mtu).0 as f64;
+        let mut config = SimConfig::new(topology);
+        config.seed = seed;
+        self.network.apply(&mut config, bdp)?;
+        self.transport.apply(&mut config, mtu)?;
+        let every = |us: Option<f64>, key: &str| match us {
+            Some(us) if us <= 0.0 || !us.is_finite() => {
+                fault(key, format!("{us}, expected a time above 0"))
+            }
+            us => Ok(us.map(picos)),
+        };
+        config.observe = Observe {
+            queues: every(self.observe.queues_us, "observe.queues_us")?,
+            windows: every(self.observe.windows_us, "observe.windows_us")?,
+            ports: self.observe.links,
+        };
+        let mut rng = Rng::new(seed ^ 0x6661_696c);
+        for (index, failure) in self.failure.iter().enumerate() {
+            let events = failure.build(&config.topology, &mut rng, index)?;
+            config.failures.extend(events);
+        }
+        Ok(Prepared { config, workload, facts })
+    }
+}
+
+fn picos(us: f64) -> Picos {
+    Picos((us * 1e6) as u64)
+}
+
+impl TopologyTable {
+    /// The topology it describes.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is allowed.
+    pub fn build(&self, folder: &Path) -> Result<Topology, SceneError> {
+        let topology = match (self.kind.as_deref(), &self.file) {
+            (None | Some("file"), Some(file)) => read_topology(&folder.join(file)),
+            (Some(kind), Some(_)) => {
+                fault("topology.kind", format!("`{kind}` together with a file, expected `file`"))
+            }
+            (Some("fat-tree"), None) => self.fat_tree(),
+            (Some("leaf-spine"), None) => self.leaf_spine(),
+            (Some("star"), None) => {
+                let hosts = need(self.hosts, "topology.hosts", "star")?;
+                let (rate, link, switch) = self.links();
+                Ok(Topology::star(hosts, rate, link, switch))
+            }
+            (Some("dumbbell"), None) => {
+                let hosts = need(self.hosts, "topology.hosts", "dumbbell")?;
+                let (rate, link, switch) = self.links();
+                let middle = self.uplink_gbps.map_or(rate, Rate::gbps);
+                Ok(Topology::dumbbell(hosts - hosts / 2, hosts / 2, rate, middle, link, switch))
+            }
+            (other, None) => fault(
+                "topology.kind",
+                format!(
+                    "{}, expected fat-tree, leaf-spine, star, dumbbell, or a `file`",
+                    given(other)
+                ),
+            ),
+        }?;
+        let topology = self.far(topology);
+        topology.check().or_else(|error| fault("topology", error))?;
+        Ok(topology)
+    }
+
+    fn links(&self) -> (Rate, Picos, Picos) {
+        (
+            Rate::gbps(self.gbps.unwrap_or(100)),
+            Picos::nanos(self.link_ns.unwrap_or(1000)),
+            Picos::nanos(self.switch_ns.unwrap_or(0)),
+        )
+    }
+
+    /// Moves the last half of the hosts further away.
+    fn far(&self, mut topology: Topology) -> Topology {
+        if let Some(far) = self.far_link_ns {
+            let half = topology.hosts / 2;
+            for link in &mut topology.links {
+                let host = [link.a, link.b].into_iter().find_map(|node| match node {
+                    Node::Host(host) => Some(host),
+                    Node::Switch(_) => None,
+                });
+                if host.is_some_and(|host| host >= half) {
+                    link.latency = Picos::nanos(far);
+                }
+            }
+        }
+        topology
+    }
+
+    fn leaf_spine(&self) -> Result<Topology, SceneError> {
+        let leaves = need(self.leaves, "topology.leaves", "leaf-spine")?;
+        let spines = need(self.spines, "topology.spines", "leaf-spine")?;
+        let rack = need(self.rack, "topology.rack", "leaf-spine")?;
+        let (rate, link, switch) = self.links();
+        let uplink = self.uplink_gbps.map_or(rate, Rate::gbps);
+        Ok(Topology::leaf_spine(leaves, spines, rack, rate, uplink, link, switch))
+    }
+
+    fn fat_tree(&self) -> Result<Topology, SceneError> {
+        let hosts = need(self.hosts, "topology.hosts", "fat-tree")?;
+        let tiers = self.tiers.unwrap_or(3);
+        let over = self.oversubscription.unwrap_or(1);
+        if over == 0 {
+            return fault("topology.oversubscription", "0, expected 1 or more");
+        }
+        // Three tiers of k-port switches have k^3 / 4 hosts, k / 2 a rack and k^2 / 4 a pod.
+        let ports = (2..1000u32).step_by(2).find(|k| u64::from(*k).pow(3) / 4 == u64::from(hosts));
+        let (rack, pod) = match (tiers, ports) {
+            (2, _) => {
+                let root = f64::from(hosts).sqrt().ceil() as u32;
+                (self.rack.unwrap_or(root.next_power_of_two()), hosts)
+            }
+            (3, Some(k)) => (self.rack.unwrap_or(k / 2), self.pod.unwrap_or(k * k / 4)),
+            (3, None) => (
+                need(self.rack, "topology.rack", "fat-tree of so many hosts")?,
+                need(self.pod, "topology.pod", "fat-tree of so many hosts")?,
+            ),
+            _ => return fault("topology.tiers", format!("{tiers}, expected 2 or 3")),
+        };
+        let whole = |a: u32, b: u32, what: &str| {
+            if b > 0 && a > 0 && a.is_multiple_of(b) {
+                Ok(a / b)
+            } else {
+                fault("topology", format!("{what}: {a} / {b} is not a whole number above 0"))
+            }
+        };
+        let at_tor = gcd(over, rack);
+        let aggs = whole(rack, at_tor, "uplinks of a rack")?;
+        let (downlink, downlink_latency, switch_latency) = self.links();
+        let tier = |oversubscribed, radix_down, radix_up| Tier {
+            oversubscribed,
+            downlink,
+            radix_down,
+            radix_up,
+            downlink_latency,
+            switch_latency,
+            bundle: 1,
+            queue_up: None,
+            queue_down: None,
+        };
+        let tiers = if tiers == 2 {
+            whole(rack, over, "hosts of a rack / oversubscription")?;
+            let racks = whole(hosts, rack, "hosts / hosts of a rack")?;
+            vec![tier(at_tor, rack, aggs), tier(1, racks, 0)]
+        } else {
+            let tors = whole(pod, rack, "hosts of a pod / hosts of a rack")?;
+            let pods = whole(hosts, pod, "hosts / hosts of a pod")?;
+            let rest = over / at_tor;
+            let up = whole(tors, rest, "racks of a pod / rest of the oversubscription")?;
+            vec![tier(at_tor, rack, aggs), tier(rest, tors, up), tier(1, pods, 0)]
+        };
+        let tree = FatTree { hosts, pod_hosts: pod, tiers };
+        tree.build().or_else(|error| fault("topology", error))
+    }
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn given(kind: Option<&str>) -> String {
+    kind.map_or("missing".to_owned(), |kind| format!("`{kind}`"))
+}
+
+fn need<T: Copy>(value: Option<T>, key: &str, kind: &str) -> Result<T, SceneError> {
+    value.ok_or_else(|| SceneError {
+        key: key.to_owned(),
+        what: format!("missing, and needed by `{kind}`"),
+    })
+}
+
+/// Reads a topology: htsim's `.topo`.
+fn read_topology(path: &Path) -> Result<Topology, SceneError> {
+    let text = read(path, "topology.file")?;
+    let tree = formats::topo::read(&path.display().to_string(), &text);
+    tree.or_else(|error| fault("", error))?
+        .build()
+        .or_else(|error| fault("", format!("{}: {error}", path.display())))
+}
+
+fn read(path: &Path, key: &str) -> Result<String, SceneError> {
+    std::fs::read_to_string(path)
+        .or_else(|error| fault(key, format!("cannot read {}: {error}", path.display())))
+}
+
+impl WorkloadTable {
+    fn build(&self, folder: &Path, topology: &Topology, seed: u64) -> Result<Workload, SceneError> {
+        let kind = self.kind.as_deref();
+        let path = self.file.as_ref().map(|file| folder.join(file));
+        let workload = match (kind, path) {
+            (Some("trace"), Some(path)) => {
+                trace::read(&path, topology.hosts).or_else(|error| fault("", error))?
+            }
+            (None | Some("matrix"), Some(path)) => read_matrix(&path, topology.hosts)?,
+            (Some(kind @ ("trace" | "matrix")), None) => {
+                return fault("workload.file", format!("missing, and needed by `{kind}`"));
+            }
+            (Some(kind), Some(_)) => {
+                let what = format!("`{kind}` together with a file, expected `trace` or `matrix`");
+                return fault("workload.kind", what);
+            }
+            (kind, None) => self
+                .spec(kind)?
+                .generate(&facts::layout(topology), seed)
+                .or_else(|error| fault("workload", error))?,
+        };
+        workload.check().or_else(|error| fault("workload", error))?;
+        Ok(workload)
+    }
+
+    fn spec(&self, kind: Option<&str>) -> Result<Spec, SceneError> {
+        let name = kind.unwrap_or("");
+        let bytes = || need(self.bytes, "workload.bytes", name).map(|bytes| bytes.0);
+        let larger = self.larger.map(|bytes| bytes.0);
+        let pattern = match name {
+            "permutation" => Pattern::Permutation {
+                bytes: bytes()?,
+                parallel: self.parallel.unwrap_or(1),
+                larger,
+            },
+            "incast" => Pattern::Incast {
+                senders: need(self.senders, "workload.senders", name)?,
+                bytes: bytes()?,
+                larger,
+            },
+            "outcast-incast" => Pattern::OutcastIncast {
+                outcast: need(self.outcast, "workload.outcast", name)?,
+                incast: need(self.incast, "workload.incast", name)?,
+                bytes: bytes()?,
+            },
+            "all-to-all" => Pattern::AllToAll { bytes: bytes()?, window: self.window.unwrap_or(1) },
+            "all-reduce" => Pattern::AllReduce {
+                algorithm: self.algorithm()?,
+                bytes: bytes()?,
+                chunk: self.chunk.unwrap_or(Bytes(128 << 10)).0,
+            },
+            "poisson" => Pattern::Poisson {
+                sizes: self.distribution()?,
+                load: need(self.load, "workload.load", name)?,
+                duration_us: need(self.duration_us, "workload.duration_us", name)?,
+            },
+            _ => {
+                let kinds = "permutation, incast, outcast-incast, all-to-all, all-reduce, \
+                             poisson, trace or matrix";
+                return fault("workload.kind", format!("{}, expected {kinds}", given(kind)));
+            }
+        };
+        let apart = match self.apart.as_deref() {
+            None | Some("hosts") => Apart::Hosts,
+            Some("racks") => Apart::Racks,
+            Some("pods") => Apart::Pods,
+            Some(other) => {
+                let what = format!("`{other}`, expected hosts, racks or pods");
+                return fault("workload.apart", what);
+            }
+        };
+        Ok(Spec {
+            pattern,
+            ranks: self.ranks,
+            jobs: self.jobs.unwrap_or(1),
+            random: self.random,
+            apart,
+            start_us: self.start_us,
+            jitter_ns: self.jitter_ns,
+        })
+    }
+
+    fn algorithm(&self) -> Result<Algorithm, SceneError> {
+        match self.algorithm.as_deref() {
+            Some("ring") => Ok(Algorithm::Ring),
+            Some("halving-doubling") => Ok(Algorithm::HalvingDoubling),
+            Some("double-binary-tree") => Ok(Algorithm::DoubleBinaryTree),
+            other => {
+                let names = "ring, halving-doubling or double-binary-tree";
+                fault("workload.algorithm", format!("{}, expected {names}", given(other)))
+            }
+        }
+    }
+
+    fn distribution(&self) -> Result<Distribution, SceneError> {
+        match (&self.sizes, &self.points) {
+            (Some(name), None) => {
+                Distribution::by_name(name).or_else(|error| fault("workload.sizes", error))
+            }
+            (None, Some(points)) => Distribution::through(points.clone())
+                .or_else(|error| fault("workload.points", error)),
+            _ => fault("workload", "expected either `sizes` or `points` for `poisson`"),
+        }
+    }
+}
+
+fn read_matrix(path: &Path, hosts: u32) -> Result<Workload, SceneError> {
+    let name = path.display().to_string();
+    let text = read(path, "workload.file")?;
+    let mut workload = formats::cm::read(&name, &text).or_else(|error| fault("", error))?;
+    if workload.hosts > hosts {
+        let what = format!("{name} is for {} hosts, but the topology has {hosts}", workload.hosts);
+        return fault("workload.file", what);
+    }
+    workload.hosts = hosts;
+    Ok(workload)
+}
+
+impl NetworkTable {
+    fn apply(&self, config: &mut SimConfig, bdp: f64) -> Result<(), SceneError> {
+        config.trimming = self.trimming.unwrap_or(!self.lossless);
+        let products = match self.queue_bdp {
+            Some(queue) if !(queue > 0.0 && queue.is_finite()) => {
+                return fault("network.queue_bdp", format!("{queue}, expected a number above 0"));
+            }
+            Some(_) if self.queue.is_some() => {
+                return fault("network.queue", "expected `queue` or `queue_bdp`, not both");
+            }
+            queue => queue,
+        };
+        let given = self.queue.map(|queue| queue.0).or(products.map(|n| (n * bdp) as u64));
+        if given == Some(0) {
+            return fault("network.queue", "0, expected one packet at least");
+        }
+        let queue = given.unwrap_or(if config.trimming { bdp } else { 5.0 * bdp } as u64);
+        config.queue = Some(queue);
+        let shares = match (self.ecn.as_deref(), self.ecn_bdp) {
+            (None, None) => Some([0.2, 0.8]),
+            (Some([]), None) => None,
+            (Some(&[low, high]), None) => Some([low, high]),
+            (None, Some(thresholds)) => Some(thresholds.map(|n| n * bdp / queue as f64)),
+            (Some(ecn), None) => {
+                let what = format!("{ecn:?}, expected [low, high] as shares of the queue, or []");
+                return fault("network.ecn", what);
+            }
+            (Some(_), Some(_)) => {
+                return fault("network.ecn", "expected `ecn` or `ecn_bdp`, not both");
+            }
+        };
+        if let Some([low, high]) = shares
+            && !(0.0 <= low && low <= high && high.is_finite())
+        {
+            let what = format!("[{low}, {high}], expected 0 <= low <= high");
+            return fault("network.ecn", what);
+        }
+        config.ecn = shares.map(|[low, high]| (low, high));
+        config.lossless = self.lossless.then_some(None);
+        config.adaptive = self.adaptive;
+        config.reroute = Picos::micros(self.reroute_us);
+        if let Some(until) = self.until_us {
+            config.until = Picos::micros(until);
+        }
+        Ok(())
+    }
+}
+
+impl TransportTable {
+    fn apply(&self, config: &mut SimConfig, mtu: u32) -> Result<(), SceneError> {
+        let host = &mut config.host;
+        (host.mtu, host.header) = (mtu, HEADER);
+        host.delay = Picos::nanos(self.host_delay_ns);
+        host.jitter = Picos::nanos(self.host_jitter_ns);
+        let text = |given: &Option<String>, default: &str| {
+            given.clone().unwrap_or_else(|| default.to_owned())
+        };
+        host.transport = match self.stack {
+            Stack::Squall => {
+                if self.qps.is_some() {
+                    return fault("transport.qps", "belongs to stack `roce`");
+                }
+                let default = SquallConfig::default();
+                Transport::Squall(SquallConfig {
+                    cc: text(&self.cc, &default.cc),
+                    lb: text(&self.lb, &default.lb),
+                    loss: text(&self.loss, &default.loss),
+                    paths: self.paths.unwrap_or(default.paths),
+                    rto_min: self.rto_us.map(Picos::micros).or(default.rto_min),
+                    ack_bytes: self.ack_bytes.unwrap_or(default.ack_bytes),
+                    train_bytes: self.train_bytes.unwrap_or(default.train_bytes),
+                    contexts: if self.per_pair { Contexts::PerPair } else { Contexts::PerFlow },
+                    ..default
+                })
+            }
+            Stack::Roce => {
+                for (key, value) in [("lb", &self.lb), ("loss", &self.loss)] {
+                    if value.is_some() {
+                        let what = "belongs to stack `squall`; RoCE has go-back-N and one path a \
+                                    queue pair";
+                        return fault(format!("transport.{key}"), what);
+                    }
+                }
+                let default = RoceConfig::default();
+                Transport::Roce(RoceConfig {
+                    cc: text(&self.cc, &default.cc),
+                    qps: self.qps.unwrap_or(default.qps),
+                    rto: self.rto_us.map_or(default.rto, Picos::micros),
+                })
+            }
+        };
+        Ok(())
+    }
+}
+
+impl FailureTable {
+    fn build(
+        &self,
+        topology: &Topology,
+        rng: &mut Rng,
+        index: usize,
+    ) -> Result<Vec<FailureEvent>, SceneError> {
+        let key = |name: &str| format!("failure[{index}].{name}");
+        if !(self.at_us >= 0.0 && self.at_us < 1e12) {
+            return fault(key("at_us"), format!("{}, expected 0 to 1e12", self.at_us));
+        }
+        let at = picos(self.at_us);
+        let event = |what| FailureEvent { at, what };
+        if let "switch-down" | "switch-up" = self.what.as_str() {
+            let Some(name) = &self.switch else {
+                return fault(key("switch"), format!("missing, and needed by `{}`", self.what));
+            };
+            let Some(found) = topology.switches.iter().position(|known| known.name == *name) else {
+                let example = topology.switches.last().map_or("", |switch| &switch.name);
+                let what = format!("no switch is called `{name}`; the last is `{example}`");
+                return fault(key("switch"), what);
+            };
+            let found = u32::try_from(found).unwrap_or(u32::MAX);
+            let down = self.what == "switch-down";
+            let what = if down { Failure::SwitchDown(found) } else { Failure::SwitchUp(found) };
+            return Ok(vec![event(what)]);
+        }
+        let links = self.pick(topology, rng, &key)?;
+        let make: Box<dyn Fn(u32) -> Failure> = match self.what.as_str() {
+            "link-down" => Box::new(Failure::LinkDown),
+            "link-up" => Box::new(Failure::LinkUp),
+            "black-hole" => Box::new(Failure::BlackHole),
+            "rate" => {
+                let rate = Rate::gbps(need(self.gbps, &key("gbps"), "rate")?);
+                Box::new(move |link| Failure::Rate(link, rate))
+            }
+            "bit-errors" => {
+                let p = need(self.probability, &key("probability"), "bit-errors")?;
+                if !(0.0..=1.0).contains(&p) {
+                    return fault(key("probability"), format!("{p}, expected 0 to 1"));
+                }
+                Box::new(move |link| Failure::BitErrors(link, p))
+            }
+            other => {
+                let what = format!(
+                    "`{other}`, expected link-down, link-up, black-hole, rate, bit-errors, \
+                     switch-down or switch-up"
+                );
+                return fault(key("what"), what);
+            }
+        };
+        Ok(links.into_iter().map(|link| event(make(link))).collect())
+    }
+
+    /// The links it is about: the one it names, or random ones between switches.
+    fn pick(
+        &self,
+        topology: &Topology,
+        rng: &mut Rng,
+        key: &dyn Fn(&str) -> String,
+    ) -> Result<Vec<u32>, SceneError> {
+        match (&self.link, self.links) {
+            (Some(name), None) => {
+                let named = |link: &crate::topology::Link| {
+                    let (a, b) = (topology.name(link.a), topology.name(link.b));
+                    *name == format!("{a}-{b}") || *name == format!("{b}-{a}")
+                };
+                match (0u32..).zip(&topology.links).find(|(_, link)| named(link)) {
+                    Some((index, _)) => Ok(vec![index]),
+                    None => {
+                        let example = topology.links.last().map_or(String::new(), |link| {
+                            format!("{}-{}", topology.name(link.a), topology.name(link.b))
+                        });
+                        let what = format!("no link is called `{name}`; the last is `{example}`");
+                        fault(key("link"), what)
+                    }
+                }
+            }
+            (None, Some(count)) => {
+                let picked = random_links(topology, count, self.of_racks, rng);
+                picked.or_else(|what| fault(key("links"), what))
+            }
+            _ => fault(key("link"), "expected either `link` (by its ends) or `links` (how many)"),
+        }
+    }
+}
+
+/// `count` random links between switches; with `racks`, of so many random top-of-rack switches, the
+/// same number of each.
+pub(super) fn random_links(
+    topology: &Topology,
+    count: u32,
+    racks: Option<u32>,
+    rng: &mut Rng,
+) -> Result<Vec<u32>, String> {
+    let mut up: Vec<Vec<u32>> = vec![Vec::new(); topology.switches.len()];
+    for (index, link) in (0u32..).zip(&topology.links) {
+        if let (Node::Switch(a), Node::Switch(_)) = (link.a, link.b) {
+            up[a as usize].push(index);
+        }
+    }
+    let mut groups: Vec<Vec<u32>> = match racks {
+        None => vec![up.concat()],
+        Some(_) => {
+            let tiers = topology.switches.iter().map(|switch| switch.tier);
+            let tors = up.into_iter().zip(tiers).filter(|(up, tier)| *tier == 0 && !up.is_empty());
+            tors.map(|(up, _)| up).collect()
+        }
+    };
+    let wanted = racks.unwrap_or(1);
+    if wanted == 0 || wanted as usize > groups.len() || !count.is_multiple_of(wanted) {
+        return Err(format!(
+            "{count} links of {wanted} racks, expected a multiple of the racks, of which there \
+             are {}",
+            groups.len()
+        ));
+    }
+    let each = (count / wanted) as usize;
+    let mut picked = Vec::new();
+    for _ in 0..wanted {
+        let mut group = groups.swap_remove(rng.below(groups.len() as u32) as usize);
+        if each > group.len() {
+            return Err(format!("{count}, but there are {} to choose from", group.len()));
+        }
+        for _ in 0..each {
+            picked.push(group.swap_remove(rng.below(group.len() as u32) as usize));
+        }
+    }
+    picked.sort_unstable();
+    Ok(picked)
+}
+
+impl From<SimError> for SceneError {
+    fn from(error: SimError) -> Self {
+        let key = match error {
+            SimError::Topology(_) => "topology",
+            SimError::Workload(_) => "workload",
+            SimError::Transport(_) => "transport",
+            SimError::Parameter(_) => "",
+        };
+        Self { key: key.to_owned(), what: error.to_string() }
+    }
+}
+
+/// The folder that relative paths of a file start at.
+pub(super) fn folder_of(path: &Path) -> PathBuf {
+    path.parent().map_or_else(PathBuf::new, Path::to_owned)
+}

@@ -1,0 +1,214 @@
+//! The tables of a scene as they are written. What is left out has the default stated here; what a
+//! `kind` does not use may not be given.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::Bytes;
+
+/// Everything a simulation needs but its seed.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scene {
+    /// Who is connected to whom.
+    pub topology: TopologyTable,
+    /// What switches do.
+    pub network: NetworkTable,
+    /// Who sends what to whom.
+    pub workload: WorkloadTable,
+    /// What hosts run.
+    pub transport: TransportTable,
+    /// What fails when.
+    pub failure: Vec<FailureTable>,
+    /// What to record.
+    pub observe: ObserveTable,
+}
+
+/// `[topology]`
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TopologyTable {
+    /// `fat-tree`, `leaf-spine`, `star`, `dumbbell`, or `file` (implied by `file`).
+    pub kind: Option<String>,
+    /// htsim's `.topo` or a graph, relative to the plan.
+    pub file: Option<PathBuf>,
+    /// Hosts (fat-tree, star; dumbbell: half of them on each side).
+    pub hosts: Option<u32>,
+    /// Tiers of a fat tree, 2 or 3 (default 3).
+    pub tiers: Option<u8>,
+    /// Hosts below a top-of-rack switch (fat-tree, leaf-spine). For a fat tree of three tiers
+    /// the default is that of `k`-port switches, for two the power of two next above the root
+    /// of `hosts`.
+    pub rack: Option<u32>,
+    /// Hosts of a pod (fat tree of three tiers).
+    pub pod: Option<u32>,
+    /// Bandwidth down over bandwidth up of a fat tree, at the top-of-rack switches as far as they
+    /// can, the rest one tier up (default 1).
+    pub oversubscription: Option<u32>,
+    /// Leaves (leaf-spine).
+    pub leaves: Option<u32>,
+    /// Spines (leaf-spine).
+    pub spines: Option<u32>,
+    /// Rate of the hosts' links, Gb/s (default 100).
+    pub gbps: Option<u64>,
+    /// Rate of the links between switches, Gb/s (leaf-spine, dumbbell; default as the hosts').
+    pub uplink_gbps: Option<u64>,
+    /// Latency of a link, ns (default 1000, as htsim's).
+    pub link_ns: Option<u64>,
+    /// Latency of a switch, ns (default 0, as htsim's).
+    pub switch_ns: Option<u64>,
+    /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (star,
+    /// dumbbell; default as `link_ns`).
+    pub far_link_ns: Option<u64>,
+}
+
+/// `[network]`
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkTable {
+    /// Switches trim what does not fit (default true; false in a lossless network).
+    pub trimming: Option<bool>,
+    /// Data queue of a port in bandwidth-delay products (default 1 with trimming, 5 without).
+    pub queue_bdp: Option<f64>,
+    /// Data queue of a port.
+    pub queue: Option<Bytes>,
+    /// Marking thresholds as shares of the queue (default `[0.2, 0.8]`); `[]` for no marks.
+    pub ecn: Option<Vec<f64>>,
+    /// Marking thresholds in bandwidth-delay products, for queues of another length.
+    pub ecn_bdp: Option<[f64; 2]>,
+    /// Pause instead of dropping (PFC).
+    pub lossless: bool,
+    /// Switches route by queue length.
+    pub adaptive: bool,
+    /// From a link's failure to routing's knowing it, microseconds.
+    pub reroute_us: u64,
+    /// Give up after so many simulated microseconds (default one second).
+    pub until_us: Option<u64>,
+}
+
+/// `[workload]`
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkloadTable {
+    /// `permutation`, `incast`, `outcast-incast`, `all-to-all`, `all-reduce`, `poisson`, `trace`,
+    /// `matrix`.
+    pub kind: Option<String>,
+    /// htsim's `.cm` (matrix) or a message trace, relative to the plan.
+    pub file: Option<PathBuf>,
+    /// Length of a flow, or of the data of an all-reduce.
+    pub bytes: Option<Bytes>,
+    /// Length of the first flow (permutation, incast).
+    pub larger: Option<Bytes>,
+    /// Permutations at a time (default 1).
+    pub parallel: Option<u32>,
+    /// `hosts`, `racks` or `pods`: ends of a permutation's flows are in different ones.
+    pub apart: Option<String>,
+    /// Senders of an incast.
+    pub senders: Option<u32>,
+    /// Flows from the shared source (outcast-incast).
+    pub outcast: Option<u32>,
+    /// Flows to the shared destination (outcast-incast).
+    pub incast: Option<u32>,
+    /// Flows under way at a sender (all-to-all; default 1).
+    pub window: Option<u32>,
+    /// `ring`, `halving-doubling`, `double-binary-tree`.
+    pub algorithm: Option<String>,
+    /// Length of a message of an all-reduce (default 128 KiB, as STrack, section 4.3).
+    pub chunk: Option<Bytes>,
+    /// `websearch`, `hadoop` (poisson).
+    pub sizes: Option<String>,
+    /// (Bytes, cumulative share) points instead of `sizes` (poisson).
+    pub points: Option<Vec<(f64, f64)>>,
+    /// Share of the line rate (poisson).
+    pub load: Option<f64>,
+    /// Flows start for so long (poisson).
+    pub duration_us: Option<u64>,
+    /// Ranks of a job (default all hosts, shared by the jobs).
+    pub ranks: Option<u32>,
+    /// Jobs side by side (default 1).
+    pub jobs: Option<u16>,
+    /// Place ranks at random.
+    pub random: bool,
+    /// When it starts, microseconds.
+    pub start_us: u64,
+    /// Flows start up to so many nanoseconds later, at random.
+    pub jitter_ns: u64,
+}
+
+/// Which stack hosts run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stack {
+    /// This project's.
+    #[default]
+    Squall,
+    /// RoCEv2 with go-back-N, one path a queue pair.
+    Roce,
+}
+
+/// `[transport]`
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TransportTable {
+    /// `squall` or `roce`.
+    pub stack: Stack,
+    /// Congestion control (default `nscc`, of a RoCE host `dcqcn`).
+    pub cc: Option<String>,
+    /// Path selection (default `reps`).
+    pub lb: Option<String>,
+    /// Loss detection (default `all`).
+    pub loss: Option<String>,
+    /// Entropies (default 64).
+    pub paths: Option<u16>,
+    /// Queue pairs of a RoCE connection (default 1).
+    pub qps: Option<u16>,
+    /// Bytes of a full packet on the wire, 64 of them headers (default 4096, as htsim's).
+    pub mtu: Option<u32>,
+    /// A receiver acknowledges after so many bytes (default a packet).
+    pub ack_bytes: Option<u32>,
+    /// Most bytes in a row on one path (default a packet).
+    pub train_bytes: Option<u32>,
+    /// Smallest retransmission timeout, microseconds.
+    pub rto_us: Option<u64>,
+    /// Flows between the same hosts share a context.
+    pub per_pair: bool,
+    /// Delay of each packet at the receiver, ns.
+    pub host_delay_ns: u64,
+    /// Further delay of each packet, at random, up to this, ns.
+    pub host_jitter_ns: u64,
+}
+
+/// `[[failure]]`
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FailureTable {
+    /// `link-down`, `link-up`, `black-hole`, `rate`, `bit-errors`, `switch-down`, `switch-up`.
+    pub what: String,
+    /// When, microseconds.
+    pub at_us: f64,
+    /// A link by its ends: `tor0-agg1`.
+    pub link: Option<String>,
+    /// A switch: `spine1`.
+    pub switch: Option<String>,
+    /// Random links between switches instead, so many.
+    pub links: Option<u32>,
+    /// .. that all leave so many top-of-rack switches, evenly.
+    pub of_racks: Option<u32>,
+    /// Rate from then on (rate).
+    pub gbps: Option<u64>,
+    /// Probability that a bit is wrong (bit-errors).
+    pub probability: Option<f64>,
+}
+
+/// `[observe]`
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ObserveTable {
+    /// Length of queues, this often.
+    pub queues_us: Option<f64>,
+    /// Windows and throughput of flows, this often.
+    pub windows_us: Option<f64>,
+    /// Bytes of each link.
+    pub links: bool,
+}

@@ -1,0 +1,90 @@
+//! Reports: one HTML file with everything in it, tables and plots as inline SVG, no script, nothing
+//! fetched. Made from [`Document`]s, which runs and verdicts turn into and which other programs may
+//! write as JSON.
+
+mod compose;
+mod html;
+mod svg;
+
+pub use compose::{from_runs, from_verdicts};
+pub use html::render;
+pub use svg::PlotError;
+
+use serde::{Deserialize, Serialize};
+
+/// Something to report on, in the order in which it is shown.
+///
+/// As JSON: `{"title": .., "text": [..], "tables": [..], "plots": [..], "bars": [..]}`, all but the
+/// title optional.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// Heading.
+    pub title: String,
+    /// Paragraphs.
+    #[serde(default)]
+    pub text: Vec<String>,
+    /// Tables.
+    #[serde(default)]
+    pub tables: Vec<TableOf>,
+    /// Curves.
+    #[serde(default)]
+    pub plots: Vec<Plot>,
+    /// Bars.
+    #[serde(default)]
+    pub bars: Vec<Bars>,
+}
+
+/// A table.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableOf {
+    /// Caption.
+    pub title: String,
+    /// Names of columns.
+    pub head: Vec<String>,
+    /// Cells; `pass`, `FAIL` and `explained` are coloured.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Curves over one axis.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// Caption.
+    pub title: String,
+    /// Name and unit of the horizontal axis.
+    pub x: String,
+    /// Name and unit of the vertical axis, which begins at zero.
+    pub y: String,
+    /// Curves.
+    pub lines: Vec<Line>,
+}
+
+/// A curve.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// Name in the legend.
+    pub name: String,
+    /// Points, by rising x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Bars side by side.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bars {
+    /// Caption.
+    pub title: String,
+    /// Name and unit of the vertical axis.
+    pub y: String,
+    /// Name and height of each.
+    pub bars: Vec<(String, f64)>,
+    /// A line across, with its name: what each should be.
+    #[serde(default)]
+    pub mark: Option<(String, f64)>,
+}
+
+#[cfg(test)]
+mod tests;
