@@ -1,25 +1,40 @@
 //! A packet-level model of one congested port: flows with endless backlogs, one FIFO queue that marks
-//! on dequeue (RED) and trims or drops when it is full, acknowledgements per packet that never queue.
+//! on dequeue (RED) and trims or drops when it is full, the receiver behind it. Acknowledgements,
+//! refusals, grants and notifications go back without queueing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use squall_cc::base::{Rate, Rng, Span, Time};
-use squall_cc::{Action, Feedback, Kind, NsccConfig, Sender, SenderCc, SenderConfig};
+use squall_cc::base::{Rng, Span, Time};
+use squall_cc::{
+    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, Receiver, ReceiverAction,
+    ReceiverCc, RxFlow, RxMeta, Sender, SenderCc, SenderConfig, Sending,
+};
 
 /// Nominal bytes of every packet.
 pub(crate) const MTU: u32 = 4096;
+/// ... and of what a switch leaves of it.
+const HEADER: u32 = 64;
+/// What every flow says it still has to send.
+const BACKLOG: u64 = 1 << 24;
+
+/// One flow: when it starts and stops, and its unloaded round-trip time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowSpec {
+    pub(crate) start: Time,
+    pub(crate) stop: Time,
+    pub(crate) base_rtt: Span,
+}
 
 /// The port and its flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    /// Line rate of the port and of every sender.
-    pub(crate) line: Rate,
-    /// When each flow starts and stops, and its unloaded round-trip time.
-    pub(crate) flows: Vec<(Time, Time, Span)>,
-    /// Parameters of all flows.
-    pub(crate) config: NsccConfig,
-    /// Decides the marks.
+    /// What the flows are told of the network; every link has its rate.
+    pub(crate) network: Network,
+    /// What all flows run.
+    pub(crate) cc: SenderConfig,
+    pub(crate) flows: Vec<FlowSpec>,
+    /// Decides marks and jitter.
     pub(crate) seed: u64,
 }
 
@@ -36,10 +51,12 @@ pub(crate) struct Outcome {
     pub(crate) max_queue: u64,
     /// Packets trimmed or dropped in the whole run, and in the measured interval.
     pub(crate) lost: (u64, u64),
+    /// Every few microseconds: when, bytes queued, each flow's window in bytes.
+    pub(crate) series: Vec<(Time, u64, Vec<u64>)>,
 }
 
 impl Outcome {
-    /// Jain's index over the flows that got anything asked of them: `(sum x)^2 / (n sum x^2)`.
+    /// Jain's index over the flows: `(sum x)^2 / (n sum x^2)`.
     pub(crate) fn jain(&self) -> f64 {
         let sum: f64 = self.acked.iter().map(|&x| x as f64).sum();
         let squares: f64 = self.acked.iter().map(|&x| (x as f64).powi(2)).sum();
@@ -47,29 +64,63 @@ impl Outcome {
     }
 }
 
+/// A packet, with what its sender remembers of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Packet {
+    flow: usize,
+    number: u64,
+    sent: Time,
+    /// Acknowledged bytes of the flow when it left.
+    delivered: u64,
+    demand: Option<u64>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
+    /// A flow joins.
+    Open(usize),
     /// A flow may try to send.
     Wake(usize),
-    /// A packet, sent at the given time, reaches the queue.
-    Arrive(usize, Time),
+    /// A timer of a flow's congestion control may be due.
+    Timer(usize),
+    /// ... of the receiver's.
+    ReceiverTimer,
+    /// A packet reaches the queue.
+    Arrive(Packet),
     /// The head of the queue has left it.
     Depart,
-    /// An acknowledgement is back: when its packet was sent, and whether it was marked.
-    Ack(usize, Time, bool),
+    /// An acknowledgement is back: marked or not, the credit it grants.
+    Ack(Packet, bool, Option<u64>),
     /// A refusal is back.
-    Nack(usize),
+    Nack(Packet),
     /// The answer to a probe is back; probes pass the queue by.
     Probed(usize),
+    /// A request for credit is at the receiver.
+    Requested(usize, u64),
+    /// A grant is back.
+    Granted(usize, u64),
+    /// A notification is back.
+    Notified(usize),
     /// A dropped packet's timer fired.
-    TimedOut(usize),
+    TimedOut(Packet),
+    /// Time to look.
+    Sample,
 }
 
 struct Flow {
     cc: Sender,
     in_flight: u64,
-    /// When the sender's own link is free.
+    /// When the sender's own link is free, and when its rate allows the next packet.
     link_free: Time,
+    pace_free: Time,
+    /// The earliest wake-up and timer under way.
+    wake_at: Time,
+    timer_at: Time,
+    sent: u64,
+    delivered: u64,
+    /// The first packet of this round.
+    round: u64,
+    /// Acknowledged in the measured interval.
     acked: u64,
 }
 
@@ -78,7 +129,10 @@ struct Run<'a> {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     order: u64,
     flows: Vec<Flow>,
-    queue: VecDeque<(usize, Time)>,
+    receiver: Receiver,
+    rx: Vec<RxFlow>,
+    receiver_at: Time,
+    queue: VecDeque<Packet>,
     queued: u64,
     rng: Rng,
     bdp: u64,
@@ -89,11 +143,16 @@ struct Run<'a> {
 
 /// Runs `scene` until `end`, measuring from `from`.
 pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
-    let config = SenderConfig::nscc(scene.config.clone()).expect("parameters in range");
-    let flows = scene.flows.iter().map(|&(start, _, _)| Flow {
-        cc: Sender::new(&config, start),
+    let flows = scene.flows.iter().map(|spec| Flow {
+        cc: Sender::new(&scene.cc, spec.start),
         in_flight: 0,
-        link_free: start,
+        link_free: spec.start,
+        pace_free: spec.start,
+        wake_at: Time::NEVER,
+        timer_at: Time::NEVER,
+        sent: 0,
+        delivered: 0,
+        round: 0,
         acked: 0,
     });
     let mut run = Run {
@@ -101,17 +160,21 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
         events: BinaryHeap::new(),
         order: 0,
         flows: flows.collect(),
+        receiver: Receiver::new(&scene.cc.receiver(&scene.network)),
+        rx: (0u32..).take(scene.flows.len()).map(RxFlow::new).collect(),
+        receiver_at: Time::NEVER,
         queue: VecDeque::new(),
         queued: 0,
         rng: Rng::new(scene.seed),
-        bdp: scene.line.bytes_in(scene.config.base_rtt),
+        bdp: scene.network.line.bytes_in(scene.network.base_rtt),
         measure_from: from,
         samples: (0, 0),
         outcome: Outcome::default(),
     };
-    for (flow, &(start, _, _)) in scene.flows.iter().enumerate() {
-        run.at(start, Event::Wake(flow));
+    for (flow, spec) in scene.flows.iter().enumerate() {
+        run.at(spec.start, Event::Open(flow));
     }
+    run.at(Time::ZERO, Event::Sample);
     while let Some(Reverse((now, _, event))) = run.events.pop() {
         if now >= end {
             break;
@@ -121,7 +184,7 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
     let mut outcome = run.outcome;
     outcome.acked = run.flows.iter().map(|flow| flow.acked).collect();
     let sum: u64 = outcome.acked.iter().sum();
-    outcome.utilisation = sum as f64 / scene.line.bytes_in(end.since(from)) as f64;
+    outcome.utilisation = sum as f64 / scene.network.line.bytes_in(end.since(from)) as f64;
     outcome.mean_queue = run.samples.0 / run.samples.1.max(1);
     outcome
 }
@@ -132,99 +195,259 @@ impl Run<'_> {
         self.events.push(Reverse((time, self.order, event)));
     }
 
+    fn base(&self, flow: usize) -> Span {
+        self.scene.flows[flow].base_rtt
+    }
+
     fn step(&mut self, now: Time, event: Event) {
         match event {
-            Event::Wake(flow) => self.send(now, flow),
-            Event::Arrive(flow, sent) => self.enqueue(now, flow, sent),
-            Event::Depart => self.dequeue(now),
-            Event::Ack(flow, sent, ecn) => {
-                if now >= self.measure_from {
-                    self.flows[flow].acked += u64::from(MTU);
-                }
-                let rtt = Some(now.since(sent));
-                self.report(now, flow, Kind::Acked, &Feedback { ecn, rtt, ..Feedback::default() });
+            Event::Open(flow) => {
+                self.flows[flow].cc.on_event(now, FlowEvent::Opened { bytes: None });
+                self.after(now, flow);
             }
-            Event::Nack(flow) => {
-                let kind = Kind::Nacked { trimmed: true, last_hop: false };
-                self.report(now, flow, kind, &Feedback::default());
+            Event::Wake(flow) => {
+                self.flows[flow].wake_at = Time::NEVER;
+                self.send(now, flow);
             }
-            Event::Probed(flow) => {
-                let (kind, rtt) = (Kind::ProbeAnswered, Some(self.scene.flows[flow].2));
+            Event::Timer(flow) => {
                 let it = &mut self.flows[flow];
-                let in_flight = it.in_flight;
-                it.cc.on_feedback(&Feedback { now, kind, rtt, in_flight, ..Feedback::default() });
+                it.timer_at = Time::NEVER;
+                if it.cc.next_timer().is_some_and(|due| due <= now) {
+                    it.cc.on_timer(now);
+                }
+                self.after(now, flow);
             }
-            Event::TimedOut(flow) => self.report(now, flow, Kind::TimedOut, &Feedback::default()),
+            Event::ReceiverTimer => {
+                self.receiver_at = Time::NEVER;
+                self.poll_receiver(now);
+            }
+            Event::Arrive(packet) => self.enqueue(now, packet),
+            Event::Depart => self.dequeue(now),
+            Event::Ack(packet, ecn, credit) => self.acknowledged(now, packet, ecn, credit),
+            Event::Nack(packet) => {
+                let kind = Kind::Nacked { trimmed: true, last_hop: false };
+                self.lost(now, packet, kind);
+            }
+            Event::TimedOut(packet) => self.lost(now, packet, Kind::TimedOut),
+            Event::Probed(flow) => {
+                let (kind, rtt) = (Kind::ProbeAnswered, Some(self.base(flow)));
+                self.report(now, flow, &Feedback { kind, rtt, ..Feedback::default() });
+            }
+            Event::Requested(flow, target) => {
+                self.receiver.on_request(now, &mut self.rx[flow], target);
+                self.poll_receiver(now);
+            }
+            Event::Granted(flow, credit) => {
+                let (kind, grant) = (Kind::Control, Some(Grant::Credit(credit)));
+                self.report(now, flow, &Feedback { kind, grant, ..Feedback::default() });
+            }
+            Event::Notified(flow) => {
+                let kind = Kind::Notified;
+                self.report(now, flow, &Feedback { kind, ecn: true, ..Feedback::default() });
+            }
+            Event::Sample => {
+                let window = |flow: &Flow| flow.cc.metrics().cwnd.unwrap_or(0);
+                let windows = self.flows.iter().map(window).collect();
+                self.outcome.series.push((now, self.queued, windows));
+                self.at(now + self.scene.network.base_rtt / 2, Event::Sample);
+            }
         }
     }
 
-    fn report(&mut self, now: Time, flow: usize, kind: Kind, said: &Feedback<'_>) {
-        let it = &mut self.flows[flow];
+    fn acknowledged(&mut self, now: Time, packet: Packet, ecn: bool, credit: Option<u64>) {
+        let measured = now >= self.measure_from;
+        let it = &mut self.flows[packet.flow];
+        it.acked += if measured { u64::from(MTU) } else { 0 };
+        it.delivered += u64::from(MTU);
         it.in_flight -= u64::from(MTU);
-        let in_flight = it.in_flight;
-        it.cc.on_feedback(&Feedback { now, kind, bytes: MTU, packets: 1, in_flight, ..*said });
-        if it.cc.poll(now) == Some(Action::Probe) {
-            self.at(now + self.scene.flows[flow].2, Event::Probed(flow));
+        let round_end = packet.number >= it.round;
+        if round_end {
+            it.round = it.sent;
+        }
+        let feedback = Feedback {
+            kind: Kind::Acked,
+            bytes: MTU,
+            packets: 1,
+            ecn,
+            marked: u16::from(ecn),
+            rtt: Some(now.since(packet.sent)),
+            delivered: Some(it.delivered - packet.delivered),
+            grant: credit.map(Grant::Credit),
+            round_end,
+            ..Feedback::default()
+        };
+        self.report(now, packet.flow, &feedback);
+    }
+
+    fn lost(&mut self, now: Time, packet: Packet, kind: Kind) {
+        self.flows[packet.flow].in_flight -= u64::from(MTU);
+        let feedback = Feedback { kind, bytes: MTU, packets: 1, ..Feedback::default() };
+        self.report(now, packet.flow, &feedback);
+    }
+
+    fn report(&mut self, now: Time, flow: usize, said: &Feedback<'_>) {
+        let it = &mut self.flows[flow];
+        it.cc.on_feedback(&Feedback { now, in_flight: it.in_flight, ..*said });
+        self.after(now, flow);
+    }
+
+    /// What follows every call: actions, timers, and perhaps there is something to send now.
+    fn after(&mut self, now: Time, flow: usize) {
+        while let Some(action) = self.flows[flow].cc.poll(now) {
+            let base = self.base(flow);
+            match action {
+                Action::Probe => self.at(now + base, Event::Probed(flow)),
+                Action::RequestCredit { target } => {
+                    self.at(now + base / 2, Event::Requested(flow, target));
+                }
+                other => panic!("nobody here can {other:?}"),
+            }
         }
         self.send(now, flow);
+        let it = &mut self.flows[flow];
+        if let Some(due) = it.cc.next_timer()
+            && due < it.timer_at
+        {
+            it.timer_at = due;
+            self.at(due.max(now), Event::Timer(flow));
+        }
     }
 
-    /// Sends one packet if window and link allow, and comes back when the link is free.
+    fn wake(&mut self, flow: usize, when: Time) {
+        if when < self.flows[flow].wake_at {
+            self.flows[flow].wake_at = when;
+            self.at(when, Event::Wake(flow));
+        }
+    }
+
+    /// Sends one packet if budget and link allow, and comes back when there may be another.
     fn send(&mut self, now: Time, flow: usize) {
-        let (_, stop, base_rtt) = self.scene.flows[flow];
-        let it = &mut self.flows[flow];
-        let budget = it.cc.budget(now);
-        if now >= stop || now < it.link_free || !budget.allows(now, it.in_flight, MTU) {
+        let spec = self.scene.flows[flow];
+        if now < spec.start || now >= spec.stop {
             return;
         }
+        let it = &mut self.flows[flow];
+        let budget = it.cc.budget(now);
+        let due = it.link_free.max(it.pace_free).max(budget.not_before);
+        if now < due {
+            if budget.allows(due, it.in_flight, MTU) {
+                self.wake(flow, due);
+            }
+            return;
+        }
+        if !budget.allows(now, it.in_flight, MTU) {
+            if budget.credit.is_some_and(|credit| credit < u64::from(MTU)) {
+                it.cc.on_event(now, FlowEvent::Blocked { backlog: BACKLOG });
+                if let Some(due) = it.cc.next_timer()
+                    && due < it.timer_at
+                {
+                    it.timer_at = due;
+                    self.at(due.max(now), Event::Timer(flow));
+                }
+            }
+            return;
+        }
+        let sending = Sending { bytes: MTU, backlog: BACKLOG, ..Sending::default() };
+        let stamp = it.cc.on_send(now, &sending);
+        let packet = Packet {
+            flow,
+            number: it.sent,
+            sent: now,
+            delivered: it.delivered,
+            demand: stamp.demand,
+        };
+        it.sent += 1;
         it.in_flight += u64::from(MTU);
-        it.link_free = now + self.scene.line.transmit_time(u64::from(MTU));
-        let link_free = it.link_free;
+        it.link_free = now + self.scene.network.line.transmit_time(u64::from(MTU));
+        if let Some(rate) = budget.rate {
+            it.pace_free = now + rate.transmit_time(u64::from(MTU));
+        }
+        let next = it.link_free.max(it.pace_free);
         // Without jitter, which flow finds the last free place in the queue would never change.
         let jitter = Span(u64::from(self.rng.below(400)));
-        self.at(now + base_rtt / 2 + jitter, Event::Arrive(flow, now));
-        self.at(link_free, Event::Wake(flow));
+        self.at(now + spec.base_rtt / 2 + jitter, Event::Arrive(packet));
+        self.wake(flow, next);
     }
 
     /// Trims at one BDP, or drops at five (UE 1.0 pp. 418-419).
-    fn enqueue(&mut self, now: Time, flow: usize, sent: Time) {
-        let trimming = self.scene.config.trimming;
+    fn enqueue(&mut self, now: Time, packet: Packet) {
+        let trimming = self.scene.network.trimming;
         let limit = if trimming { self.bdp } else { 5 * self.bdp };
         if self.queued + u64::from(MTU) > limit {
             self.outcome.lost.0 += 1;
             self.outcome.lost.1 += u64::from(now >= self.measure_from);
-            let base_rtt = self.scene.flows[flow].2;
+            let base_rtt = self.base(packet.flow);
             if trimming {
-                self.at(now + base_rtt / 2, Event::Nack(flow));
+                self.receive(now, packet, false, true);
+                self.at(now + base_rtt / 2, Event::Nack(packet));
             } else {
                 // Five BDPs of queue, one base RTT, and some.
-                self.at(sent + base_rtt * 8, Event::TimedOut(flow));
+                self.at(packet.sent + base_rtt * 8, Event::TimedOut(packet));
             }
             return;
         }
         self.queued += u64::from(MTU);
         self.outcome.max_queue = self.outcome.max_queue.max(self.queued);
-        self.queue.push_back((flow, sent));
+        self.queue.push_back(packet);
         if self.queue.len() == 1 {
-            self.at(now + self.scene.line.transmit_time(u64::from(MTU)), Event::Depart);
+            self.at(now + self.scene.network.line.transmit_time(u64::from(MTU)), Event::Depart);
         }
     }
 
     /// Marks by what is left behind: RED from 0.2 to 0.8 BDP (UE 1.0 pp. 418-419).
     fn dequeue(&mut self, now: Time) {
-        let (flow, sent) = self.queue.pop_front().expect("a packet departs");
+        let packet = self.queue.pop_front().expect("a packet departs");
         self.queued -= u64::from(MTU);
         let (low, high) = (self.bdp as f64 * 0.2, self.bdp as f64 * 0.8);
         let ecn = self.rng.chance((self.queued as f64 - low) / (high - low));
         if now >= self.measure_from {
             self.samples = (self.samples.0 + self.queued, self.samples.1 + 1);
         }
+        let credit = self.receive(now, packet, ecn, false);
         // The packet's own transmission belongs to the unloaded round trip.
-        let own = self.scene.line.transmit_time(u64::from(MTU));
-        let back = (self.scene.flows[flow].2 / 2).saturating_sub(own);
-        self.at(now + back, Event::Ack(flow, sent, ecn));
+        let own = self.scene.network.line.transmit_time(u64::from(MTU));
+        let back = (self.base(packet.flow) / 2).saturating_sub(own);
+        self.at(now + back, Event::Ack(packet, ecn, credit));
         if !self.queue.is_empty() {
             self.at(now + own, Event::Depart);
+        }
+    }
+
+    /// The receiver sees a packet. What its acknowledgement grants, if it has one.
+    fn receive(&mut self, now: Time, packet: Packet, ecn: bool, trimmed: bool) -> Option<u64> {
+        let rx = &mut self.rx[packet.flow];
+        let bytes = if trimmed { HEADER } else { MTU };
+        let source = u32::try_from(packet.flow).expect("few flows");
+        let demand = packet.demand;
+        let meta = RxMeta { bytes, ecn, trimmed, demand, source, ..RxMeta::default() };
+        self.receiver.on_rx(now, rx, &meta);
+        let mut signals = AckSignals::default();
+        if !trimmed {
+            self.receiver.fill_ack(now, rx, &mut signals);
+        }
+        self.poll_receiver(now);
+        signals.credit
+    }
+
+    fn poll_receiver(&mut self, now: Time) {
+        while let Some(action) = self.receiver.poll(now) {
+            let (flow, event): (_, fn(usize, u64) -> Event) = match action {
+                ReceiverAction::Credit { flow, .. } => (flow, Event::Granted),
+                ReceiverAction::Notify { flow } => (flow, |flow, _| Event::Notified(flow)),
+                other => panic!("nobody here can {other:?}"),
+            };
+            let cumulative = match action {
+                ReceiverAction::Credit { cumulative, .. } => cumulative,
+                _ => 0,
+            };
+            let flow = flow as usize;
+            self.at(now + self.base(flow) / 2, event(flow, cumulative));
+        }
+        if let Some(due) = self.receiver.next_timer()
+            && due < self.receiver_at
+        {
+            self.receiver_at = due;
+            self.at(due.max(now), Event::ReceiverTimer);
         }
     }
 }
