@@ -50,8 +50,8 @@
 //! | NSCC, SMaRTT | `ecn`, `rtt`, `bytes`, [`Kind::Nacked`], `penalty`, `restore_cwnd` | `window`, [`Action::Probe`] | [`AckSignals`]`::{received, penalty}` |
 //! | STrack | `ecn`, `rtt`, `bytes`, `ooo`, [`Kind::ProbeAnswered`] | `window`, `pick(cwnd_packets)`, [`Action::Probe`] | `ooo`; which SACK segment: PDC |
 //! | Swift | `rtt`, `hops`, `packets` | `window`, `rate` or `not_before` below one packet | PDC |
-//! | DCTCP | `ecn`, `marked` of `packets`, `round_end` | `window` | PDC |
-//! | BBR | `delivered`, `rtt`, `app_limited`, `round_end` | `rate`, `window` | PDC |
+//! | DCTCP | `ecn`, `marked` of `packets`, `in_flight` | `window` | PDC |
+//! | BBR | `delivered`, `rtt`, `app_limited`, `in_flight` | `rate`, `window` | PDC |
 //! | HPCC | `int`, `round_end` | `window`, `rate` | PDC echoes [`RxMeta::int`] |
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |

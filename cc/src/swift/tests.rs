@@ -143,7 +143,7 @@ fn it_shrinks_once_a_round_trip() {
     swift.on_feedback(&late(119_000));
     close(swift.cwnd / MTU, 13.306_37);
     swift.on_feedback(&late(121_000));
-    close(swift.cwnd / MTU, 11.267_60);
+    close(swift.cwnd / MTU, 11.267_6);
 }
 
 #[test]
