@@ -1,15 +1,16 @@
 //! Pictures of a run, for people: the queue, and every flow's window, over time.
 
+use std::fs;
 use std::path::Path;
-use std::{env, fs};
 
 use plotters::prelude::*;
 
+use crate::asked;
 use crate::bed::Outcome;
 
 /// Draws `outcome` as `NAME.svg` in the directory that `SQUALL_SVG` names, if it names one.
 pub(crate) fn on_request(name: &str, outcome: &Outcome) {
-    let Some(directory) = env::var_os("SQUALL_SVG") else { return };
+    let Some(directory) = asked("SQUALL_SVG") else { return };
     let path = Path::new(&directory).join(name).with_extension("svg");
     fs::create_dir_all(&directory).expect("SQUALL_SVG names a directory");
     draw(&path, name, outcome).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

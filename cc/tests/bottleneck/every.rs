@@ -4,12 +4,12 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use squall_cc::SenderConfig;
 use squall_cc::base::Span;
 
-use crate::{draw, equal_flows, network};
+use crate::{asked, draw, equal_flows, network};
 
 /// What the algorithms that promise a fair and full link must reach with up to 64 flows, from 2 ms on:
 /// Jain's index and the share of the link. The others are DCQCN and TIMELY, whose increase (in units of
@@ -64,7 +64,7 @@ fn review(name: &str) -> Result<(), String> {
         .join(name)
         .with_extension("txt");
     let table = table(name);
-    if env::var_os("SQUALL_BLESS").is_some() {
+    if asked("SQUALL_BLESS").is_some() {
         return fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()));
     }
     match fs::read_to_string(&path) {

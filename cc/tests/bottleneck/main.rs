@@ -24,6 +24,12 @@ fn millis(n: u64) -> Time {
     Time::ZERO + Span::millis(n)
 }
 
+/// What whoever runs the tests asks for, by an environment variable.
+#[allow(clippy::disallowed_methods)] // a test, not the provider
+fn asked(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
 /// `n` endless flows of the base round-trip time, started `apart`.
 fn flows(n: u64, apart: Span) -> Vec<FlowSpec> {
     let flow = |i| FlowSpec { start: Time::ZERO + apart * i, stop: Time::NEVER, base_rtt: BASE };
