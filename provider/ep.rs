@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bind;
+mod choice;
 mod cm;
 mod flow;
 mod machine;

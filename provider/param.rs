@@ -17,7 +17,7 @@ use crate::ffi;
 use crate::host::host;
 use crate::provider;
 use kinds::Kind;
-pub(crate) use kinds::{Balancing, Congestion, Loss, StatsFormat, StatsSpec};
+pub(crate) use kinds::{StatsFormat, StatsSpec};
 
 /// One row of the table.
 pub(crate) struct Spec {
@@ -29,6 +29,8 @@ pub(crate) struct Spec {
     pub(crate) default: &'static str,
     /// What it does, in one or two sentences.
     pub(crate) help: &'static str,
+    /// The names a value is put together from, if there is a list.
+    pub(crate) names: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! params {
@@ -49,6 +51,7 @@ macro_rules! params {
                 host_type: <$kind as Kind>::HOST_TYPE,
                 default: $default,
                 help: $help,
+                names: <$kind as Kind>::NAMES,
             },)*
         ];
 
@@ -76,13 +79,16 @@ params! {
         "Range of UDP source ports that carry the entropy, first-last, for firewalls. Default: any.";
     paths: kinds::Count<1, 256> = "PATHS", "8",
         "Entropy values, hence UDP source ports and network paths, that an endpoint spreads over.";
-    lb: kinds::Choose<Balancing> = "LB", "reps",
-        "Path selection: reps, oblivious or single.";
-    cc: kinds::Choose<Congestion> = "CC", "nscc",
-        "Congestion control: nscc or none.";
-    loss: kinds::Choose<Loss> = "LOSS", "all",
-        "Signs of loss acted upon besides NACKs and the timer: all, probe, order (out-of-order \
-         count) or timer (none).";
+    lb: kinds::Choice<kinds::Selectors> = "LB", "reps",
+        "Path selection: NAME or NAME:key=value,key=value; help lists names and keys.";
+    cc: kinds::Choice<kinds::Controls> = "CC", "nscc",
+        "Congestion control: NAME or NAME:key=value,key=value; help lists names and keys. Best the \
+         same at all endpoints of a job.";
+    loss: kinds::Choice<kinds::Detectors> = "LOSS", "all",
+        "Signs of loss acted upon: names with commas between, all or none. Without rto the timer is \
+         the last resort, at ten times its setting.";
+    scope: kinds::Choice<kinds::Scopes> = "SCOPE", "flow",
+        "Which flows share one congestion-control context.";
     trimming: kinds::Flag = "TRIMMING", "no",
         "The network trims packets instead of dropping them.";
     link_rate: kinds::BitRate = "LINK_RATE", "auto",
@@ -183,7 +189,14 @@ pub(crate) fn define() {
         let mut help = String::new();
         let default = if spec.default.is_empty() { "none" } else { spec.default };
         // Writing to a String cannot fail.
-        let _ = write!(help, "{} (default: {default})", spec.help);
+        let _ = write!(help, "{}", spec.help);
+        for (i, (name, _)) in spec.names.iter().enumerate() {
+            let _ = write!(help, "{}{name}", if i == 0 { " Names: " } else { ", " });
+        }
+        if !spec.names.is_empty() {
+            help.push('.');
+        }
+        let _ = write!(help, " (default: {default})");
         let (Ok(name), Ok(help)) = (CString::new(spec.name.to_lowercase()), CString::new(help))
         else {
             continue;
@@ -326,12 +339,12 @@ mod tests {
     #[test]
     fn values_are_read_and_bad_ones_reported() {
         let (params, problems) =
-            read(&[("PATHS", "3"), ("LINK_RATE", "25G"), ("DEADLINE", "250ms"), ("CC", "cubic")]);
+            read(&[("PATHS", "3"), ("LINK_RATE", "25G"), ("DEADLINE", "250ms"), ("GSO", "maybe")]);
         assert_eq!(params.paths, 3);
         assert_eq!(params.rate(None).0, 25_000_000_000);
         assert_eq!(params.deadline, Some(Span::millis(250)));
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("FI_SQUALL_CC=cubic") && problems[0].contains("nscc"));
+        assert!(problems[0].contains("FI_SQUALL_GSO=maybe") && problems[0].contains("yes or no"));
     }
 
     #[test]

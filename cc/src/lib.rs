@@ -98,6 +98,7 @@ mod nscc;
 mod pace;
 mod path;
 mod receiver;
+mod scope;
 mod sender;
 mod swift;
 mod timely;

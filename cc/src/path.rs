@@ -78,6 +78,11 @@ pub trait PathSelector {
 pub trait PathParameters: Tunable {
     /// Number of paths it chooses from.
     fn paths(&self) -> u16;
+
+    /// Whether it avoids paths that seem broken, and so needs somebody who can tell.
+    fn freezes(&self) -> bool {
+        false
+    }
 }
 
 /// The list of selectors: variant (state, parameters) = name, one line about it. A line here, and
@@ -133,6 +138,14 @@ macro_rules! selectors {
             pub fn paths(&self) -> u16 {
                 match self {
                     $(Self::$variant(config) => config.paths(),)+
+                }
+            }
+
+            /// Whether it avoids paths that seem broken, and so needs somebody who can tell.
+            #[must_use]
+            pub fn freezes(&self) -> bool {
+                match self {
+                    $(Self::$variant(config) => config.freezes(),)+
                 }
             }
         }

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use squall_engine::base::{Rng, Span};
-use squall_engine::cc::{ConfigError, Network, NsccConfig, PathsConfig, SenderConfig};
-use squall_engine::reliability::{self, LossDetection, NOMINAL_OVERHEAD};
+use squall_engine::cc::Network;
+use squall_engine::reliability::{self, NOMINAL_OVERHEAD};
 use squall_engine::wire::crc::CRC_LEN;
 use squall_engine::{Config, Engine};
 use squall_net::fabric::frame::Welcome;
@@ -13,12 +13,13 @@ use squall_net::{
     FabricPort, FabricSpec, Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig, UdpPort,
 };
 
+use super::choice::{Chosen, choose};
 use super::machine::Opened;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::nic::Nic;
-use crate::param::{Balancing, Congestion, Loss, Params, params};
+use crate::param::{Params, params};
 
 /// The UDP port assigned to Ultra Ethernet.
 const UET_PORT: u16 = 4793;
@@ -58,17 +59,17 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
     let trailer = if params.crc { CRC_LEN } else { 0 };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
     let seed = entropy();
-    let pdc = contexts(params, nic, max_packet, seed).map_err(|error| {
-        log::warn!("parameters of squall that do not go together: {error}");
-        Errno::INVAL
-    })?;
+    let pdc = contexts(params, nic, max_packet, seed)?;
     let engine = Engine::new(messages(params, max_packet, local.port(), seed), pdc);
     log::info!(
-        "endpoint {number} at {local} on {}: packets of {packet} bytes, {} paths, cc {:?}, lb {:?}",
+        "endpoint {number} at {local} on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
+         scope {}",
         nic.name,
         params.paths,
         params.cc,
-        params.lb
+        params.lb,
+        params.loss,
+        params.scope
     );
     let dscp_trimmed = (params.trimming || params.fault.contains("trim"))
         .then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
@@ -223,36 +224,21 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
 }
 
 /// The packet delivery contexts' configuration.
-fn contexts(
-    params: &Params,
-    nic: &Nic,
-    max_packet: u32,
-    seed: u64,
-) -> core::result::Result<reliability::Config, ConfigError> {
+fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<reliability::Config> {
     let nominal = max_packet + NOMINAL_OVERHEAD;
     let rtt = params.base_rtt();
-    let sender = match params.cc {
-        Congestion::Nscc => {
-            let network = Network {
-                min_base_rtt: Some(rtt),
-                min_window: Some(params.min_window.unwrap_or(1 << 20)),
-                ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
-            };
-            SenderConfig::nscc(NsccConfig::new(&network))?
-        }
-        Congestion::None => SenderConfig::fixed(u64::MAX),
+    let network = Network {
+        min_base_rtt: Some(rtt),
+        min_window: Some(params.min_window.unwrap_or(1 << 20)),
+        ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
     };
-    let paths = u16::try_from(params.paths).unwrap_or(u16::MAX);
-    let paths = match params.lb {
-        Balancing::Reps => PathsConfig::reps(paths)?,
-        Balancing::Oblivious => PathsConfig::oblivious(paths)?,
-        Balancing::Single => PathsConfig::single(paths)?,
-    };
+    let Chosen { sender, paths, loss, scope } = choose(params, &network)?;
+    let receiver = sender.receiver(&network);
     let defaults = reliability::Config::new(max_packet, sender, paths, seed);
     let deadline = params.deadline.unwrap_or(defaults.contact_deadline);
     let rto_min = params.rto_min.unwrap_or(Span::millis(5));
     let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
-    Ok(reliability::Config {
+    let config = reliability::Config {
         recv_window_packets: window,
         ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
         rto_min,
@@ -260,15 +246,19 @@ fn contexts(
         contact_deadline: deadline,
         progress_deadline: deadline,
         idle_close: params.idle_close.unwrap_or(defaults.idle_close),
-        loss: LossDetection {
-            out_of_order: matches!(params.loss, Loss::All | Loss::Order),
-            probe: matches!(params.loss, Loss::All | Loss::Probe),
-        },
+        loss,
+        scope,
+        receiver,
         ack_trigger: if max_packet >= BIG_PACKET { MAX_ACK_TRIGGER } else { defaults.ack_trigger },
         trim_enabled: params.trimming,
         train_packets: u16::try_from(params.train).unwrap_or(defaults.train_packets),
         ..defaults
-    })
+    };
+    config.check().map_err(|conflict| {
+        log::warn!("parameters of squall that do not go together: {conflict}");
+        Errno::INVAL
+    })?;
+    Ok(config)
 }
 
 /// The message layer's configuration.

@@ -4,6 +4,8 @@ use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 
 use squall_engine::base::{Rate, Span};
+use squall_engine::cc::{PathsConfig, Scope, SenderConfig};
+use squall_engine::reliability::LossDetection;
 
 use crate::ffi;
 
@@ -13,6 +15,8 @@ pub(crate) trait Kind {
     type Value;
     /// How libfabric types it.
     const HOST_TYPE: ffi::fi_param_type;
+    /// The names it is put together from, each with one line about it, if there is a list.
+    const NAMES: &'static [(&'static str, &'static str)] = &[];
     /// Parses one.
     ///
     /// # Errors
@@ -172,79 +176,50 @@ impl Kind for Ports {
     }
 }
 
-/// One of a few names.
-pub(crate) struct Choose<T>(PhantomData<T>);
+/// A choice that others read, among names they list.
+pub(crate) struct Choice<L>(PhantomData<L>);
 
-/// A type whose values have names.
-pub(crate) trait Named: Copy + 'static {
-    /// Each value with its name.
-    const NAMES: &'static [(&'static str, Self)];
+/// A list of names, each with one line about it.
+pub(crate) trait List {
+    /// The list.
+    const NAMES: &'static [(&'static str, &'static str)];
 }
 
-impl<T: Named> Kind for Choose<T> {
-    type Value = T;
+/// Congestion controls.
+pub(crate) struct Controls;
+
+impl List for Controls {
+    const NAMES: &'static [(&'static str, &'static str)] = SenderConfig::NAMES;
+}
+
+/// Path selectors.
+pub(crate) struct Selectors;
+
+impl List for Selectors {
+    const NAMES: &'static [(&'static str, &'static str)] = PathsConfig::NAMES;
+}
+
+/// Loss detectors.
+pub(crate) struct Detectors;
+
+impl List for Detectors {
+    const NAMES: &'static [(&'static str, &'static str)] = LossDetection::NAMES;
+}
+
+/// Scopes of congestion control.
+pub(crate) struct Scopes;
+
+impl List for Scopes {
+    const NAMES: &'static [(&'static str, &'static str)] = Scope::NAMES;
+}
+
+impl<L: List> Kind for Choice<L> {
+    type Value = String;
     const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
-    fn parse(text: &str) -> Result<T, String> {
-        T::NAMES
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(text))
-            .map(|(_, v)| *v)
-            .ok_or_else(|| {
-                let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
-                format!("one of {}", names.join(", "))
-            })
+    const NAMES: &'static [(&'static str, &'static str)] = L::NAMES;
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.to_owned())
     }
-}
-
-/// Path selection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Balancing {
-    /// Recycled entropies.
-    Reps,
-    /// All paths in turn.
-    Oblivious,
-    /// One path per flow.
-    Single,
-}
-
-impl Named for Balancing {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("reps", Self::Reps), ("oblivious", Self::Oblivious), ("single", Self::Single)];
-}
-
-/// Congestion control.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Congestion {
-    /// UE 1.0's network-signal based one.
-    Nscc,
-    /// None but the receive window.
-    None,
-}
-
-impl Named for Congestion {
-    const NAMES: &'static [(&'static str, Self)] = &[("nscc", Self::Nscc), ("none", Self::None)];
-}
-
-/// Which signs of loss count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Loss {
-    /// Probes and the out-of-order count.
-    All,
-    /// Probes.
-    Probe,
-    /// The out-of-order count.
-    Order,
-    /// The timer alone.
-    Timer,
-}
-
-impl Named for Loss {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("all", Self::All),
-        ("probe", Self::Probe),
-        ("order", Self::Order),
-        ("timer", Self::Timer),
-    ];
 }
 
 /// How statistics are written.

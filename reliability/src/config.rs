@@ -1,7 +1,10 @@
 //! What an endpoint's packet delivery contexts are told once, when it opens.
 
+use core::fmt;
+
 use crate::base::Span;
 use crate::cc;
+use crate::detection::LossDetection;
 
 /// Bytes of IP and UDP headers in a packet's nominal size: the UDP payload plus these (8 of UDP, 40
 /// of IPv6; UE 1.0 section 3.6.12.2, `nominal_pktsize` = UDP length + 40).
@@ -12,16 +15,6 @@ pub const MAX_WINDOW: u16 = 4095;
 
 /// Granularity of the MPR field of an ACK, in PSNs.
 pub const MPR_UNIT: u16 = 128;
-
-/// Which signs of loss are acted upon besides a trimming switch's NACK and the retransmission
-/// timer, which always are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LossDetection {
-    /// Infer losses from the receiver's out-of-order count (SLEEK, uet-htsim `runSleek`).
-    pub out_of_order: bool,
-    /// Probe when nothing was heard for a while, and take what the answer does not show as lost.
-    pub probe: bool,
-}
 
 /// Parameters of all contexts of one endpoint. [`Config::new`] gives the defaults.
 #[derive(Clone, Debug)]
@@ -80,6 +73,11 @@ pub struct Config {
     pub max_contexts: u16,
     /// Congestion control of each context's sending half.
     pub cc: cc::SenderConfig,
+    /// Which flows share one context of it.
+    pub scope: cc::Scope,
+    /// What this endpoint does for its peers' congestion control: what [`cc::SenderConfig::receiver`]
+    /// says.
+    pub receiver: cc::ReceiverConfig,
     /// Path selection of each context's sending half.
     pub paths: cc::PathsConfig,
     /// Seed of every random choice.
@@ -105,7 +103,7 @@ impl Config {
             rnr_min: Span::micros(20),
             rnr_max: Span::millis(10),
             idle_close: Span::secs(30),
-            loss: LossDetection { out_of_order: true, probe: true },
+            loss: LossDetection::ALL,
             sleek_factor: 1.5,
             sleek_min_packets: 5,
             probe_min: Span::micros(200),
@@ -115,8 +113,60 @@ impl Config {
             train_bytes: 65_000,
             max_contexts: u16::MAX,
             cc,
+            scope: cc::Scope::PerFlow,
+            receiver: cc::ReceiverConfig::Plain,
             paths,
             seed,
         }
     }
+
+    /// Whether trimming tells of packets lost to congestion: the network does it, and the sender looks.
+    pub(crate) const fn trims(&self) -> bool {
+        self.trim_enabled && self.loss.trim
+    }
+
+    /// Whether everything that was chosen goes together.
+    ///
+    /// # Errors
+    /// What does not, and what would.
+    pub fn check(&self) -> Result<(), Conflict> {
+        if self.paths.freezes() && !self.loss.finds_losses() {
+            return Err(Conflict::Freezing { paths: self.paths.name(), loss: self.loss });
+        }
+        if self.scope == cc::Scope::PerGroup {
+            return Err(Conflict::GroupScope);
+        }
+        Ok(())
+    }
 }
+
+/// Choices that are possible each, but not together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conflict {
+    /// A path selector that freezes on broken paths, and no loss detector that can tell one.
+    Freezing {
+        /// The selector.
+        paths: &'static str,
+        /// The detectors.
+        loss: LossDetection,
+    },
+    /// Packet delivery contexts have no multicast groups.
+    GroupScope,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Freezing { paths, loss } => write!(
+                f,
+                "path selection {paths} freezes when a path breaks, which loss detection {loss} cannot \
+                 tell; allowed: a set with ooo, probe or rto in it, or {paths}:freeze=0"
+            ),
+            Self::GroupScope => {
+                f.write_str("a context a multicast group; allowed: flow, pair, destination, host")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Conflict {}

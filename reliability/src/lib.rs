@@ -51,7 +51,9 @@ pub use squall_wire::base;
 
 mod bitmap;
 mod config;
+mod context;
 mod counters;
+mod detection;
 mod pdc;
 mod pdcs;
 mod rx;
@@ -60,8 +62,9 @@ mod timers;
 mod tx;
 mod types;
 
-pub use config::{Config, LossDetection, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
+pub use config::{Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
 pub use counters::{Counters, NACK_CODES};
+pub use detection::{LossDetection, UnknownDetector};
 pub use pdcs::Pdcs;
 pub use types::{
     Blocked, ControlOut, ControlPacket, Event, Failure, PdcId, PdcInfo, PeerKey, Refusal, RxMeta,

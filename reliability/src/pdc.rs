@@ -77,6 +77,11 @@ impl<D: Copy> Pdc<D> {
         start: Psn,
         shared: &mut Shared<D>,
     ) -> Self {
+        let config = &shared.config;
+        let place = (peer.0, shared.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0));
+        let context = shared.groups.join(config.scope, id.slot_number(), place, &config.cc, now);
+        let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
+        tx.event(now, cc::FlowEvent::Opened { bytes: None }, shared);
         Self {
             id,
             peer,
@@ -91,7 +96,7 @@ impl<D: Copy> Pdc<D> {
             used_at: now,
             ask_at: Time::NEVER,
             asked: 0,
-            tx: Tx::new(start, now, &shared.config, &mut shared.rng),
+            tx,
             rx: Rx::new(start),
         }
     }
@@ -390,8 +395,9 @@ impl<D: Copy> Pdc<D> {
     }
 
     /// When [`Pdc::on_timer`] wants to be called, not counting what waits to be said.
-    pub(crate) fn timer(&self, now: Time, config: &Config) -> Time {
-        let mut when = self.rx.timer().min(self.tx.timer(now, self.connected(), config));
+    pub(crate) fn timer(&self, now: Time, shared: &Shared<D>) -> Time {
+        let config = &shared.config;
+        let mut when = self.rx.timer().min(self.tx.timer(now, self.connected(), shared));
         if self.ask_at > now {
             when = when.min(self.ask_at);
         }

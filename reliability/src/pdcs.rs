@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::Counters;
 use crate::base::{Psn, Span, Time};
+use crate::cc;
 use crate::config::{Config, MAX_WINDOW};
 use crate::pdc::{Life, Pdc, recv_window};
 use crate::shared::Shared;
@@ -95,6 +96,18 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
+    /// Says on which host `peer` lives, for contexts that are shared by host and for receivers that
+    /// count hosts; until then each peer is a host of its own. Numbers are the caller's.
+    pub fn set_host(&mut self, peer: PeerKey, host: u32) {
+        let hosts = &mut self.shared.hosts;
+        let at = peer.0 as usize;
+        for unknown in hosts.len()..=at {
+            // Not above `peer`, which has 32 bits.
+            hosts.push(unknown as u32);
+        }
+        hosts[at] = host;
+    }
+
     /// Keeps a context from being closed as idle (`busy`), because something is still to come on it
     /// that only the engine knows of, such as response data; or no longer.
     pub fn set_busy(&mut self, now: Time, id: PdcId, busy: bool) {
@@ -143,14 +156,17 @@ impl<D: Copy> Pdcs<D> {
         if pdc.refuses() {
             return Err(Blocked::Closing);
         }
-        if !pdc.tx.admit(now, packet.bytes, &shared.config) {
-            let first = pdc.tx.must_retransmit() && pdc.tx.may_retransmit(now, &shared.config);
-            shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
+        if !pdc.tx.admit(now, packet.bytes, shared) {
+            let first = pdc.tx.must_retransmit() && pdc.tx.may_retransmit(now, shared);
+            pdc.tx.line_up(pdc.id, shared);
+            let when = pdc.timer(now, shared);
+            shared.timers.at_latest(id.slot_number(), when);
             return Err(if first { Blocked::Retransmit } else { Blocked::Wait });
         }
         let departure = pdc.tx.send(now, packet, shared);
         pdc.used(now);
-        shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
+        let when = pdc.timer(now, shared);
+        shared.timers.at_latest(id.slot_number(), when);
         Ok(pdc.grant(&departure))
     }
 
@@ -165,7 +181,11 @@ impl<D: Copy> Pdcs<D> {
         let shared = &mut self.shared;
         let sent = pdc.tx.resend(now, shared);
         if pdc.tx.must_retransmit() || sent.is_some() {
-            shared.timers.at_latest(id.slot_number(), pdc.timer(now, &shared.config));
+            if sent.is_none() {
+                pdc.tx.line_up(pdc.id, shared);
+            }
+            let when = pdc.timer(now, shared);
+            shared.timers.at_latest(id.slot_number(), when);
         }
         let (departure, desc) = sent?;
         Some((pdc.grant(&departure), desc))
@@ -187,7 +207,7 @@ impl<D: Copy> Pdcs<D> {
                     return Some(ControlOut { peer: pdc.peer, path: pdc.control_path(), packet });
                 }
                 pdc.talking = false;
-                let when = pdc.timer(now, &self.shared.config);
+                let when = pdc.timer(now, &self.shared);
                 self.shared.timers.at_latest(slot, when);
             }
             self.shared.talkative.pop_front();
@@ -253,7 +273,7 @@ impl<D: Copy> Pdcs<D> {
     pub fn info(&self, id: PdcId) -> Option<PdcInfo> {
         let entry = self.entries.get(id.slot())?;
         let pdc = entry.pdc.as_ref().filter(|_| entry.generation == id.generation())?;
-        let metrics = pdc.tx.metrics();
+        let metrics = pdc.tx.metrics(&self.shared.groups);
         Some(PdcInfo {
             peer: pdc.peer,
             initiator: pdc.initiator,
@@ -309,6 +329,7 @@ impl<D: Copy> Pdcs<D> {
     /// After anything happened to the context in `slot`: it ends, or its words, its wake-up and its
     /// timer are looked after.
     fn settle(&mut self, now: Time, slot: u16, life: Life) {
+        self.shared.now = now;
         if life != Life::Alive {
             return self.end(slot, life);
         }
@@ -321,8 +342,32 @@ impl<D: Copy> Pdcs<D> {
             shared.talkative.push_back(slot);
         }
         // Never in the past: what is due has just been done, or waits to be polled.
-        let when = pdc.timer(now, &shared.config).max(now + Span::nanos(1));
+        let when = pdc.timer(now, shared).max(now + Span::nanos(1));
         shared.timers.at_latest(slot, when);
+        if let Some(group) = pdc.tx.context.index() {
+            self.wake_line(now, group);
+        }
+    }
+
+    /// Wakes flows that wait for room in shared context `group`, the longest waiting first, as many as
+    /// there is room for.
+    fn wake_line(&mut self, now: Time, group: u16) {
+        let shared = &mut self.shared;
+        let mut line = shared.groups.take_waiting(group);
+        let mut room = shared.groups.room(group, now);
+        for _ in 0..line.len() {
+            let Some(slot) = line.pop_front() else { break };
+            let entry = self.entries.get_mut(usize::from(slot));
+            let Some(pdc) = entry.and_then(|entry| entry.pdc.as_deref_mut()) else { continue };
+            let wants = pdc.tx.wants();
+            if wants == 0 || room > 0 && pdc.tx.wake(now, pdc.id, shared) {
+                pdc.tx.left_line();
+                room = room.saturating_sub(u64::from(wants));
+            } else {
+                line.push_back(slot);
+            }
+        }
+        shared.groups.put_waiting(group, line);
     }
 
     /// Takes the context out of the table, and says so.
@@ -336,6 +381,9 @@ impl<D: Copy> Pdcs<D> {
             self.graves.entry(peer).or_default().bury(pdc.remote, pdc.start);
         }
         pdc.dismantle(shared);
+        let now = shared.now;
+        pdc.tx.event(now, cc::FlowEvent::Closed, shared);
+        let successor = shared.groups.leave(&pdc.tx.context, slot);
         entry.last = pdc.tx.next();
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push_back(slot);
@@ -349,6 +397,10 @@ impl<D: Copy> Pdcs<D> {
                 shared.counters.closed += 1;
                 shared.events.push_back(Event::Closed { id, peer });
             }
+        }
+        if let Some(successor) = successor {
+            // It may have room now, and must watch the timer of what they shared.
+            shared.timers.at_latest(successor, shared.now);
         }
     }
 }

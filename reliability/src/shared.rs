@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::base::Rng;
+use crate::base::{Rng, Time};
 use crate::bitmap::Bitmap;
 use crate::cc;
+use crate::context::Groups;
 use crate::timers::Timers;
 use crate::tx::Slot;
 use crate::{Config, ControlOut, Counters, Event};
@@ -23,6 +24,11 @@ pub(crate) struct Shared<D> {
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<Event<D>>,
     pub(crate) receiver: cc::Receiver,
+    pub(crate) groups: Groups,
+    /// The host of each peer, as far as known.
+    pub(crate) hosts: Vec<u32>,
+    /// The latest time heard of.
+    pub(crate) now: Time,
     /// Empty rings for sending halves.
     pub(crate) rings: Vec<VecDeque<Slot<D>>>,
     /// Clear bitmaps for receiving halves.
@@ -43,7 +49,10 @@ impl<D> Shared<D> {
         Self {
             counters: Counters::default(),
             events: VecDeque::new(),
-            receiver: cc::Receiver::default(),
+            receiver: cc::Receiver::new(&config.receiver),
+            groups: Groups::default(),
+            hosts: Vec::new(),
+            now: Time::ZERO,
             rings: Vec::new(),
             bitmaps: Vec::new(),
             out: VecDeque::new(),

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::base::{Psn, Rng, Span, Time};
 use crate::cc::{self, PathSelector, SenderCc};
 use crate::config::{Config, NOMINAL_OVERHEAD};
+use crate::context::{Context, Groups};
 use crate::shared::Shared;
 use crate::types::{Event, PdcId, TxPacket};
 
@@ -43,11 +44,15 @@ pub(crate) struct Slot<D> {
     sent_at: Time,
     /// UDP payload length.
     bytes: u32,
+    /// What the context had delivered when it was last sent; wraps.
+    delivered: u32,
     /// The path it was last sent on.
     path: u16,
     /// Times it was sent again, saturating.
     tries: u8,
     fate: Fate,
+    /// Nothing waited behind it, and there was room for more.
+    app_limited: bool,
 }
 
 impl<D> Slot<D> {
@@ -84,6 +89,8 @@ pub(crate) struct Tx<D> {
     ring: VecDeque<Slot<D>>,
     /// Nominal bytes of the packets in flight; at most 4095 packets of 64 KiB.
     in_flight: u32,
+    /// Nominal bytes acknowledged; wraps.
+    delivered: u32,
     /// Packets waiting to be sent again.
     queued: u16,
     /// No packet before this one waits.
@@ -120,8 +127,7 @@ pub(crate) struct Tx<D> {
     /// When the pause began; packets sent no later were under way when it did.
     rnr_since: Time,
     rnr_until: Time,
-    // Pacing and trains.
-    pace_at: Time,
+    // Trains.
     train_path: u16,
     train_packets: u16,
     train_bytes: u32,
@@ -136,20 +142,28 @@ pub(crate) struct Tx<D> {
     /// Nominal bytes of the packet the engine could not send; zero for none.
     wanted: u32,
     ready_said: bool,
-    cc: cc::Sender,
+    /// It is in its group's list of flows that wait for room.
+    waiting: bool,
+    pub(crate) context: Context,
     paths: cc::Paths,
 }
 
 impl<D: Copy> Tx<D> {
-    pub(crate) fn new(start: Psn, now: Time, config: &Config, rng: &mut Rng) -> Self {
-        let mut cc = cc::Sender::new(&config.cc, now);
-        cc.on_event(now, cc::FlowEvent::Opened { bytes: None });
+    /// A half whose flow has `context`.
+    pub(crate) fn new(
+        start: Psn,
+        now: Time,
+        context: Context,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Self {
         Self {
             base: start,
             next: start,
             top: start,
             ring: VecDeque::new(),
             in_flight: 0,
+            delivered: 0,
             queued: 0,
             cursor: start,
             limit: start.plus(u32::from(config.max_window_packets)).minus(1),
@@ -171,7 +185,6 @@ impl<D: Copy> Tx<D> {
             rnr_doublings: 0,
             rnr_since: Time::NEVER,
             rnr_until: Time::ZERO,
-            pace_at: Time::ZERO,
             train_path: 0,
             train_packets: 0,
             train_bytes: 0,
@@ -180,7 +193,8 @@ impl<D: Copy> Tx<D> {
             clear_told: start.minus(1),
             wanted: 0,
             ready_said: false,
-            cc,
+            waiting: false,
+            context,
             paths: cc::Paths::new(&config.paths, Rng::new(rng.next_u64())),
         }
     }
@@ -212,8 +226,34 @@ impl<D: Copy> Tx<D> {
         if self.srtt_ns == 0 { None } else { Some(Span(self.srtt_ns as u64)) }
     }
 
-    pub(crate) fn metrics(&self) -> cc::Metrics {
-        self.cc.metrics()
+    pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
+        self.context.get(groups).cc.metrics()
+    }
+
+    /// What congestion control allows now.
+    fn budget(&self, now: Time, shared: &Shared<D>) -> cc::Budget {
+        self.context.get(&shared.groups).cc.budget(now)
+    }
+
+    /// Nominal bytes in flight in the context that this flow is part of.
+    pub(crate) fn context_in_flight(&self, shared: &Shared<D>) -> u64 {
+        self.context.in_flight(self.in_flight, &shared.groups)
+    }
+
+    /// `bytes` take off.
+    fn takes_off(&mut self, bytes: u32, shared: &mut Shared<D>) {
+        self.in_flight += bytes;
+        if let Some(group) = self.context.group(&mut shared.groups) {
+            group.in_flight += u64::from(bytes);
+        }
+    }
+
+    /// `bytes` are not in flight any more.
+    fn lands(&mut self, bytes: u32, shared: &mut Shared<D>) {
+        self.in_flight -= bytes;
+        if let Some(group) = self.context.group(&mut shared.groups) {
+            group.in_flight -= u64::from(bytes);
+        }
     }
 
     /// Whether retransmissions wait.
@@ -223,61 +263,63 @@ impl<D: Copy> Tx<D> {
 
     /// Whether a new packet of `nominal` bytes may go. What was refused goes first, so new packets
     /// wait with it until the receiver is ready.
-    fn may_send(&self, now: Time, nominal: u32, config: &Config) -> bool {
+    fn may_send(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
         self.queued == 0
-            && self.ring.len() < usize::from(config.max_window_packets)
+            && self.ring.len() < usize::from(shared.config.max_window_packets)
             && !self.next.is_after(self.limit)
-            && self.budget_allows(now, nominal, config)
+            && self.budget_allows(now, nominal, shared)
     }
 
     /// Whether a packet that was sent before may go again. While losses are being recovered it may
     /// exceed the window (uet-htsim main path `:1130`). After a timeout a single packet may, and no
     /// other before the peer answers: a silent peer gets one packet a timeout, not a window.
-    fn may_resend(&self, now: Time, nominal: u32, config: &Config) -> bool {
+    fn may_resend(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
         if now < self.rnr_until {
             return false;
         }
         if self.backoff > 0 {
             return self.lifeline;
         }
-        self.recovering || self.budget_allows(now, nominal, config)
+        self.recovering || self.budget_allows(now, nominal, shared)
     }
 
     /// Whether [`Tx::resend`] would find something.
-    pub(crate) fn may_retransmit(&self, now: Time, config: &Config) -> bool {
+    pub(crate) fn may_retransmit(&self, now: Time, shared: &Shared<D>) -> bool {
         let at = self.index(self.cursor).unwrap_or(0);
         let bytes = self.ring.get(at).map_or(0, Slot::nominal);
-        self.queued > 0 && self.may_resend(now, bytes, config)
+        self.queued > 0 && self.may_resend(now, bytes, shared)
     }
 
     /// Window, credit and pacing. One packet may always be in flight: a window smaller than it would
     /// otherwise stop the flow for good.
-    fn budget_allows(&self, now: Time, nominal: u32, config: &Config) -> bool {
-        let budget = self.cc.budget(now);
+    fn budget_allows(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
+        let governor = self.context.get(&shared.groups);
+        let budget = governor.cc.budget(now);
         if let Some(rate) = budget.rate {
-            let lead = rate.transmit_time(u64::from(budget.burst.min(config.train_bytes)));
-            if self.pace_at > now + lead {
+            let lead = rate.transmit_time(u64::from(budget.burst.min(shared.config.train_bytes)));
+            if governor.pace_at > now + lead {
                 return false;
             }
         }
-        if self.in_flight == 0 {
+        let in_flight = self.context_in_flight(shared);
+        if in_flight == 0 {
             let credit = budget.credit.is_none_or(|credit| credit >= u64::from(nominal));
             return credit && now >= budget.not_before;
         }
-        budget.allows(now, u64::from(self.in_flight), nominal)
+        budget.allows(now, in_flight, nominal)
     }
 
     /// Whether the packet may go now; if not, remembers to say so when it may.
-    pub(crate) fn admit(&mut self, now: Time, bytes: u32, config: &Config) -> bool {
+    pub(crate) fn admit(&mut self, now: Time, bytes: u32, shared: &Shared<D>) -> bool {
         self.ready_said = false;
         let nominal = nominal(bytes);
-        if self.may_send(now, nominal, config) {
+        if self.may_send(now, nominal, shared) {
             self.wanted = 0;
             return true;
         }
         self.wanted = nominal;
         if self.shut_out() && self.clear_at == Time::NEVER {
-            self.clear_by(now + self.rto(config), self.base.minus(1));
+            self.clear_by(now + self.rto(&shared.config), self.base.minus(1));
         }
         false
     }
@@ -303,7 +345,7 @@ impl<D: Copy> Tx<D> {
             }
             self.stalled_since = now;
             self.round = self.next;
-            self.cc.on_event(now, cc::FlowEvent::Resumed);
+            self.resume(now, shared);
         }
         let psn = self.next;
         self.next = psn.plus(1);
@@ -312,12 +354,21 @@ impl<D: Copy> Tx<D> {
             desc: packet.desc,
             sent_at: now,
             bytes: packet.bytes,
+            delivered: 0,
             path,
             tries: 0,
             fate: Fate::InFlight,
+            app_limited: false,
         });
         let path = self.depart(now, psn, packet.last, shared, path);
-        let cramped = self.cramped(now, &shared.config);
+        let cramped = self.cramped(now, shared);
+        // Not limited by its budget, then.
+        if packet.last
+            && !cramped
+            && let Some(slot) = self.ring.back_mut()
+        {
+            slot.app_limited = true;
+        }
         Departure {
             psn,
             path,
@@ -342,7 +393,7 @@ impl<D: Copy> Tx<D> {
         let psn = self.base.plus(at as u32);
         self.cursor = psn;
         let Slot { bytes, path: old_path, desc, .. } = self.ring[at];
-        if !self.may_resend(now, nominal(bytes), &shared.config) {
+        if !self.may_resend(now, nominal(bytes), shared) {
             return None;
         }
         let counters = &mut shared.counters;
@@ -393,6 +444,7 @@ impl<D: Copy> Tx<D> {
         path: u16,
     ) -> u16 {
         let Some(at) = self.index(psn) else { return path };
+        let delivered = self.context.delivered(self.delivered, &shared.groups);
         let slot = &mut self.ring[at];
         let nominal = slot.nominal();
         let sending = cc::Sending {
@@ -401,19 +453,21 @@ impl<D: Copy> Tx<D> {
             app_limited: last,
             ..cc::Sending::default()
         };
-        let stamp = self.cc.on_send(now, &sending);
+        let governor = self.context.get_mut(&mut shared.groups);
+        let stamp = governor.cc.on_send(now, &sending);
+        if let Some(rate) = governor.cc.budget(now).rate {
+            governor.pace_at = governor.pace_at.max(now) + rate.transmit_time(u64::from(nominal));
+        }
         let path = stamp.path.map_or(path, |path| path % shared.paths);
         slot.path = path;
+        slot.delivered = delivered;
         shared.counters.tx_packets += 1;
         shared.counters.tx_bytes += u64::from(slot.bytes);
-        self.in_flight += nominal;
-        if let Some(rate) = self.cc.budget(now).rate {
-            self.pace_at = self.pace_at.max(now) + rate.transmit_time(u64::from(nominal));
-        }
+        self.takes_off(nominal, shared);
         if self.rto_at == Time::NEVER {
-            self.rto_at = now + self.rto(&shared.config);
+            self.rto_at = now + self.loss_timeout(&shared.config);
         }
-        if self.probes == 0 {
+        if self.probes == 0 || self.probe_at == Time::NEVER {
             self.probe_at = now + self.probe_interval(&shared.config);
         }
         path
@@ -421,8 +475,9 @@ impl<D: Copy> Tx<D> {
 
     /// After this packet not another one fits: the acknowledgement is what the flow waits for (UE 1.0
     /// section 3.6.12: `cwnd - inflight < MTU`).
-    fn cramped(&self, now: Time, config: &Config) -> bool {
-        let room = self.cc.budget(now).room(u64::from(self.in_flight));
+    fn cramped(&self, now: Time, shared: &Shared<D>) -> bool {
+        let config = &shared.config;
+        let room = self.budget(now, shared).room(self.context_in_flight(shared));
         room < u64::from(nominal(config.mtu))
             || self.ring.len() >= usize::from(config.max_window_packets)
             || self.next.is_after(self.limit)
@@ -438,7 +493,7 @@ impl<D: Copy> Tx<D> {
     ) -> u16 {
         let over = self.train_packets == 0 || self.train_bytes < bytes;
         if over || self.in_flight == 0 || avoid == Some(self.train_path) {
-            let window = self.window_packets(now, &shared.config);
+            let window = self.window_packets(now, shared);
             let mut path = self.paths.pick(now, window);
             if avoid == Some(path) {
                 path = self.paths.pick(now, window);
@@ -457,14 +512,14 @@ impl<D: Copy> Tx<D> {
     }
 
     /// The congestion window in packets of full size, at least one.
-    fn window_packets(&self, now: Time, config: &Config) -> u32 {
-        self.window_in(nominal(config.mtu), now, config)
+    fn window_packets(&self, now: Time, shared: &Shared<D>) -> u32 {
+        self.window_in(nominal(shared.config.mtu), now, shared)
     }
 
     /// The congestion window in packets of `size` nominal bytes, at least one.
-    fn window_in(&self, size: u32, now: Time, config: &Config) -> u32 {
-        let most = u32::from(config.max_window_packets);
-        let window = self.cc.budget(now).window.unwrap_or(u64::MAX);
+    fn window_in(&self, size: u32, now: Time, shared: &Shared<D>) -> u32 {
+        let most = u32::from(shared.config.max_window_packets);
+        let window = self.budget(now, shared).window.unwrap_or(u64::MAX);
         let packets = window / u64::from(size.max(1));
         u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, most)
     }
@@ -510,17 +565,46 @@ impl<D: Copy> Tx<D> {
         self.clear_at <= now
     }
 
-    /// Tells the engine, once, that something may be sent.
-    pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) {
+    /// Tells the engine, once, that something may be sent. A flow that must wait for room in a shared
+    /// context gets in line. True when it knows.
+    pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) -> bool {
         if self.ready_said {
-            return;
+            return true;
         }
-        let resend = self.may_retransmit(now, &shared.config);
-        let send = self.wanted > 0 && self.may_send(now, self.wanted, &shared.config);
+        let resend = self.may_retransmit(now, shared);
+        let send = self.wanted > 0 && self.may_send(now, self.wanted, shared);
         if resend || send {
             self.ready_said = true;
             shared.events.push_back(Event::Ready { id });
+        } else {
+            self.line_up(id, shared);
         }
+        self.ready_said
+    }
+
+    /// Gets in line for room in the shared context, if that is where the flow is and it wants to send.
+    pub(crate) fn line_up(&mut self, id: PdcId, shared: &mut Shared<D>) {
+        if self.waiting || self.wanted == 0 && self.queued == 0 {
+            return;
+        }
+        if let Some(group) = self.context.group(&mut shared.groups) {
+            group.waiting.push_back(id.slot_number());
+            self.waiting = true;
+        }
+    }
+
+    /// Nominal bytes of the packet it would send; zero for none.
+    pub(crate) fn wants(&self) -> u32 {
+        if self.queued == 0 {
+            return self.wanted;
+        }
+        let at = self.index(self.cursor).unwrap_or(0);
+        self.ring.get(at).map_or(0, Slot::nominal)
+    }
+
+    /// It is no longer in line.
+    pub(crate) fn left_line(&mut self) {
+        self.waiting = false;
     }
 
     /// The engine learnt it.
@@ -528,17 +612,43 @@ impl<D: Copy> Tx<D> {
         self.ready_said = false;
     }
 
+    /// Tells the congestion control what was learnt, and does what it wants done.
+    fn tell(&mut self, feedback: &cc::Feedback<'_>, shared: &mut Shared<D>) {
+        let in_flight = self.context_in_flight(shared);
+        let cc = &mut self.context.get_mut(&mut shared.groups).cc;
+        cc.on_feedback(&cc::Feedback { in_flight, ..*feedback });
+        self.act(feedback.now, shared);
+    }
+
     /// What the congestion control wants done besides.
-    fn act(&mut self, now: Time) {
-        while let Some(action) = self.cc.poll(now) {
+    fn act(&mut self, now: Time, shared: &mut Shared<D>) {
+        while let Some(action) = self.context.get_mut(&mut shared.groups).cc.poll(now) {
             match action {
-                cc::Action::Probe => self.probe_due = true,
+                // Never two: one that is out already answers the question.
+                cc::Action::Probe => self.probe_due |= !self.ring.is_empty(),
                 // Nothing that is configurable asks for these.
                 cc::Action::RequestCredit { .. }
                 | cc::Action::Rewind { .. }
                 | cc::Action::Control { .. } => {}
             }
         }
+    }
+
+    /// Something is outstanding again.
+    fn resume(&mut self, now: Time, shared: &mut Shared<D>) {
+        if let Some(group) = self.context.group(&mut shared.groups) {
+            group.active += 1;
+            if group.active > 1 {
+                return;
+            }
+        }
+        self.event(now, cc::FlowEvent::Resumed, shared);
+    }
+
+    /// Tells the congestion control what happened to the traffic.
+    pub(crate) fn event(&mut self, now: Time, event: cc::FlowEvent, shared: &mut Shared<D>) {
+        self.context.get_mut(&mut shared.groups).cc.on_event(now, event);
+        self.act(now, shared);
     }
 
     /// Where in the ring an outstanding packet is.
@@ -555,18 +665,30 @@ impl<D: Copy> Tx<D> {
         self.probes = 0;
         self.backoff = 0;
         self.recovering = false;
-        self.cc.on_event(now, cc::FlowEvent::Idle);
+        if self.pause(shared) && self.wanted == 0 {
+            self.event(now, cc::FlowEvent::Idle, shared);
+        }
         shared.recycle(core::mem::take(&mut self.ring));
+    }
+
+    /// Nothing of this flow is outstanding any more; whether that is so of its whole context.
+    fn pause(&mut self, shared: &mut Shared<D>) -> bool {
+        let Some(group) = self.context.group(&mut shared.groups) else { return true };
+        group.active -= 1;
+        group.active == 0 && group.waiting.is_empty()
     }
 
     /// Gives up on everything: one [`Event::Lost`] for each packet the peer may not have.
     pub(crate) fn abandon(&mut self, id: PdcId, shared: &mut Shared<D>) {
+        if !self.ring.is_empty() {
+            self.pause(shared);
+        }
+        self.lands(self.in_flight, shared);
         for slot in self.ring.drain(..) {
             if slot.fate != Fate::Acked {
                 shared.events.push_back(Event::Lost { id, desc: slot.desc });
             }
         }
-        self.in_flight = 0;
         self.queued = 0;
         shared.recycle(core::mem::take(&mut self.ring));
     }

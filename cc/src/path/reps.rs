@@ -64,6 +64,10 @@ impl PathParameters for RepsConfig {
     fn paths(&self) -> u16 {
         self.paths
     }
+
+    fn freezes(&self) -> bool {
+        self.freezing
+    }
 }
 
 /// Recycled entropy packet spraying as in uet-htsim (`UecMpReps`): a path that brought an unmarked ACK

@@ -6,7 +6,7 @@ use crate::Picos;
 use crate::base::{Rate, Span};
 use crate::cc;
 use crate::model::{Lossless, NetworkConfig};
-use crate::reliability::{Config, LossDetection, NOMINAL_OVERHEAD};
+use crate::reliability::{Config, NOMINAL_OVERHEAD, UnknownDetector};
 use crate::topology::Topology;
 use crate::workload::Workload;
 
@@ -122,7 +122,8 @@ fn transport(
         cc::PathsConfig::by_name(&squall.lb, squall.paths).map_err(|error| refuse(&error))?;
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
     transport.trim_enabled = config.trimming;
-    transport.loss = loss(&squall.loss)?;
+    transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
+    transport.receiver = transport.cc.receiver(&known);
     transport.ack_trigger = squall.ack_bytes;
     // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
     let rto =
@@ -138,25 +139,6 @@ fn transport(
     } else {
         transport.train_bytes = squall.train_bytes;
     }
+    transport.check().map_err(|error| refuse(&error))?;
     Ok(transport)
-}
-
-/// Signs of loss by name.
-fn loss(text: &str) -> Result<LossDetection, SimError> {
-    let mut loss = LossDetection { out_of_order: false, probe: false };
-    for name in text.split(',').map(str::trim) {
-        match name {
-            "all" => loss = LossDetection { out_of_order: true, probe: true },
-            "ooo" => loss.out_of_order = true,
-            "probe" => loss.probe = true,
-            "trim" | "rto" | "none" => {}
-            _ => {
-                let text = format!(
-                    "no loss detection is called \"{name}\", allowed: trim, ooo, probe, rto, all, none"
-                );
-                return Err(SimError::Transport(text));
-            }
-        }
-    }
-    Ok(loss)
 }

@@ -265,7 +265,7 @@ impl<D: Copy> Pdcs<D> {
                     let fresh = pdc.initiator && pdc.tx.base() == pdc.start;
                     if fresh {
                         let start = Psn(nack.payload);
-                        pdc.restart(start, &shared.config);
+                        pdc.restart(start, shared);
                     }
                     fresh
                 }
@@ -492,9 +492,9 @@ impl Graves {
 
 impl<D: Copy> Pdc<D> {
     /// The target wants another start PSN.
-    fn restart(&mut self, start: Psn, config: &crate::Config) {
+    fn restart(&mut self, start: Psn, shared: &mut crate::shared::Shared<D>) {
         self.start = start;
-        self.tx.restart(start, config);
+        self.tx.restart(start, shared);
         if self.rx.untouched() {
             self.rx = crate::rx::Rx::new(start);
         }

@@ -1,8 +1,8 @@
 //! What acknowledgements say.
 
-use super::{Cause, Fate, Tx};
+use super::{Cause, Fate, Slot, Tx};
 use crate::base::{Psn, Span, Time};
-use crate::cc::{self, PathSelector, PathSignal, SenderCc};
+use crate::cc::{self, PathSelector, PathSignal};
 use crate::config::{Config, MPR_UNIT};
 use crate::rx::service_span;
 use crate::shared::Shared;
@@ -104,9 +104,9 @@ impl<D: Copy> Tx<D> {
             self.sample(now, ack)
         };
         let subject = ack.ack_psn.and_then(|psn| self.index(psn));
-        let (path, again) = subject
-            .map_or((self.train_path, false), |at| (self.ring[at].path, self.ring[at].tries > 0));
         let live = subject.is_some();
+        let about = subject.map(|at| self.ring[at]);
+        let path = about.map_or(self.train_path, |slot| slot.path);
 
         let mut gain = Gain::default();
         if let (Some(response), Some(at)) = (ack.response, subject) {
@@ -130,28 +130,31 @@ impl<D: Copy> Tx<D> {
             self.progressed(now, &shared.config);
         }
         if gain.packets > 0 || probed || rtt.is_some() {
-            let round_end = !self.base.is_before(self.round);
-            if round_end {
-                self.round = self.next;
-            }
-            self.cc.on_feedback(&cc::Feedback {
+            let round_end = self.round_ends(about.as_ref(), shared);
+            let delivered = about
+                .filter(|slot| slot.tries == 0)
+                .map(|slot| u64::from(self.delivered_since(&slot, shared)));
+            let feedback = cc::Feedback {
                 now,
                 kind: if probed { cc::Kind::ProbeAnswered } else { cc::Kind::Acked },
                 path,
                 bytes: gain.bytes,
                 packets: gain.packets,
                 ecn: ack.ce,
+                // A mark makes the peer acknowledge at once, so that every marked packet is the
+                // subject of an ACK, unless several came in one batch.
+                marked: u16::from(ack.ce && live).min(gain.packets),
                 rtt,
-                in_flight: u64::from(self.in_flight),
+                delivered,
                 ooo: ack.ooo(),
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
                 round_end,
-                app_limited: self.wanted == 0,
-                retransmitted: again,
+                app_limited: about.is_some_and(|slot| slot.app_limited),
+                retransmitted: about.is_some_and(|slot| slot.tries > 0),
                 ..cc::Feedback::default()
-            });
-            self.act(now);
+            };
+            self.tell(&feedback, shared);
         }
         if self.ring.is_empty() {
             if gain.packets > 0 {
@@ -159,12 +162,36 @@ impl<D: Copy> Tx<D> {
             }
             return;
         }
-        if probed {
+        if probed && shared.config.loss.probe {
             self.sweep_probed(now, ack, shared);
         }
         if let Some(ooo) = ack.ooo() {
             self.sleek(now, ooo, shared);
         }
+    }
+
+    /// Whether everything that was sent before the previous round's end is acknowledged. Flows that
+    /// share a context share its rounds: one ends when a packet is acknowledged that was sent after the
+    /// previous one's end.
+    fn round_ends(&mut self, about: Option<&Slot<D>>, shared: &mut Shared<D>) -> bool {
+        if let Some(group) = self.context.group(&mut shared.groups) {
+            let ends =
+                about.is_some_and(|slot| slot.delivered.wrapping_sub(group.round) < u32::MAX / 2);
+            if ends {
+                group.round = group.delivered;
+            }
+            return ends;
+        }
+        let ends = !self.base.is_before(self.round);
+        if ends {
+            self.round = self.next;
+        }
+        ends
+    }
+
+    /// Nominal bytes the context delivered since `slot` was last sent.
+    fn delivered_since(&self, slot: &Slot<D>, shared: &Shared<D>) -> u32 {
+        self.context.delivered(self.delivered, &shared.groups).wrapping_sub(slot.delivered)
     }
 
     /// Whether the ACK answers the probe that is out.
@@ -221,7 +248,7 @@ impl<D: Copy> Tx<D> {
             return;
         }
         let psn = self.base.plus(at as u32); // an index below 4096
-        let desc = self.book(now, at, false, gain);
+        let desc = self.book(now, at, false, gain, shared);
         shared.events.push_back(Event::Responded { id, desc, response: *response });
         self.clear_by(now + shared.config.ack_delay, psn);
     }
@@ -258,7 +285,7 @@ impl<D: Copy> Tx<D> {
     ) {
         let Some(at) = self.index(psn) else { return };
         if self.ring[at].fate != Fate::Acked {
-            let desc = self.book(now, at, ce, gain);
+            let desc = self.book(now, at, ce, gain, shared);
             shared.events.push_back(Event::Acked { id, desc });
         }
     }
@@ -274,7 +301,7 @@ impl<D: Copy> Tx<D> {
     ) {
         while !self.ring.is_empty() && !self.base.is_after(ack.cack) {
             if self.ring[0].fate != Fate::Acked {
-                let desc = self.book(now, 0, ack.ce, gain);
+                let desc = self.book(now, 0, ack.ce, gain, shared);
                 shared.events.push_back(Event::Acked { id, desc });
             }
             self.drop_oldest();
@@ -300,14 +327,25 @@ impl<D: Copy> Tx<D> {
 
     /// Takes one packet out of the flight. `marked` says that its path, or another one the ACK covers,
     /// is congested: then no path is called good.
-    fn book(&mut self, now: Time, at: usize, marked: bool, gain: &mut Gain) -> D {
-        let slot = &mut self.ring[at];
-        let nominal = slot.nominal();
-        match slot.fate {
-            Fate::InFlight => self.in_flight -= nominal,
+    fn book(
+        &mut self,
+        now: Time,
+        at: usize,
+        marked: bool,
+        gain: &mut Gain,
+        shared: &mut Shared<D>,
+    ) -> D {
+        let nominal = self.ring[at].nominal();
+        match self.ring[at].fate {
+            Fate::InFlight => self.lands(nominal, shared),
             Fate::Queued(_) => self.queued -= 1,
             Fate::Acked => {}
         }
+        self.delivered = self.delivered.wrapping_add(nominal);
+        if let Some(group) = self.context.group(&mut shared.groups) {
+            group.delivered = group.delivered.wrapping_add(nominal);
+        }
+        let slot = &mut self.ring[at];
         slot.fate = Fate::Acked;
         gain.bytes += nominal;
         gain.packets += 1;
@@ -338,7 +376,7 @@ impl<D: Copy> Tx<D> {
         if self.backoff > 0 {
             self.backoff = 0;
             self.lifeline = false;
-            self.rto_at = now + self.rto(config);
+            self.rto_at = now + self.loss_timeout(config);
         }
     }
 

@@ -11,6 +11,9 @@ use crate::wire::NackCode;
 /// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
 const MAX_BACKOFF: u8 = 16;
 
+/// How much longer than the timer the last resort waits.
+const LAST_RESORT: u64 = 10;
+
 impl<D: Copy> Tx<D> {
     /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12). Once a round-trip time
     /// is known, it and its variation take the place of RTO_INIT_TIME (RFC 6298), plus the time the
@@ -24,12 +27,19 @@ impl<D: Copy> Tx<D> {
         backed_off.min(config.rto_max)
     }
 
+    /// How long a packet may be in flight before the timer takes it for lost. Where the timer is not
+    /// among the detectors it is the last resort, and takes ten times as long.
+    pub(super) fn loss_timeout(&self, config: &Config) -> Span {
+        let patience = if config.loss.rto { 1 } else { LAST_RESORT };
+        (self.rto(config) * patience).min(config.rto_max)
+    }
+
     /// How long the peer may stay silent before it is probed: three round trips (SLEEK), each probe
     /// doubling it.
     pub(super) fn probe_interval(&self, config: &Config) -> Span {
         let rtt = Span(u64::from(self.srtt_ns));
         let first = (rtt * 3 + config.ack_delay).max(config.probe_min);
-        first * (1 << self.probes.min(MAX_BACKOFF))
+        (first * (1 << self.probes.min(MAX_BACKOFF))).min(config.rto_max)
     }
 
     /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
@@ -47,6 +57,12 @@ impl<D: Copy> Tx<D> {
         if slot.fate != Fate::InFlight || marks.retx != (slot.tries > 0) {
             return false;
         }
+        let trimmed = matches!(code, NackCode::Trimmed | NackCode::TrimmedLastHop);
+        if trimmed && !shared.config.loss.trim {
+            // The peer lives. That the packet is gone is for others to find out.
+            self.heard(now, &shared.config);
+            return true;
+        }
         let (cause, signal) = match code {
             NackCode::Trimmed => (Cause::Trimmed, PathSignal::Nack),
             _ if marks.ce => (cause_of(code), PathSignal::Ecn),
@@ -56,28 +72,25 @@ impl<D: Copy> Tx<D> {
         if not_ready {
             self.hold(now, slot.sent_at, shared);
         }
-        self.queue(at, cause);
+        self.queue(at, cause, shared);
         self.paths.on_feedback(now, slot.path, signal);
-        self.cc.on_feedback(&cc::Feedback {
+        let feedback = cc::Feedback {
             now,
-            kind: cc::Kind::Nacked {
-                trimmed: matches!(code, NackCode::Trimmed | NackCode::TrimmedLastHop),
-                last_hop: code == NackCode::TrimmedLastHop,
-            },
+            kind: cc::Kind::Nacked { trimmed, last_hop: code == NackCode::TrimmedLastHop },
             path: slot.path,
             bytes: slot.nominal(),
             packets: 1,
             ecn: marks.ce,
-            in_flight: u64::from(self.in_flight),
+            marked: u16::from(marks.ce),
             retransmitted: slot.tries > 0,
             ..cc::Feedback::default()
-        });
+        };
+        self.tell(&feedback, shared);
         // The peer lives, whatever it refuses.
         if not_ready {
             self.stalled_since = now;
         }
         self.heard(now, &shared.config);
-        self.act(now);
         true
     }
 
@@ -98,10 +111,10 @@ impl<D: Copy> Tx<D> {
 
     /// Starts again at `start`, with the same packets (NEW_START_PSN). Only before anything was
     /// acknowledged.
-    pub(crate) fn restart(&mut self, start: Psn, config: &Config) {
+    pub(crate) fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
         for at in 0..self.ring.len() {
             if self.ring[at].fate == Fate::InFlight {
-                self.queue(at, Cause::Nacked);
+                self.queue(at, Cause::Nacked, shared);
             }
             self.ring[at].tries = 0;
         }
@@ -112,15 +125,14 @@ impl<D: Copy> Tx<D> {
         }
         // At most 4095 packets.
         self.next = start.plus(self.ring.len() as u32);
-        self.limit = start.plus(u32::from(config.max_window_packets)).minus(1);
+        self.limit = start.plus(u32::from(shared.config.max_window_packets)).minus(1);
     }
 
     /// A packet in flight is to be sent again.
-    fn queue(&mut self, at: usize, cause: Cause) {
-        let slot = &mut self.ring[at];
-        debug_assert_eq!(slot.fate, Fate::InFlight);
-        self.in_flight -= slot.nominal();
-        slot.fate = Fate::Queued(cause);
+    fn queue(&mut self, at: usize, cause: Cause, shared: &mut Shared<D>) {
+        debug_assert_eq!(self.ring[at].fate, Fate::InFlight);
+        self.lands(self.ring[at].nominal(), shared);
+        self.ring[at].fate = Fate::Queued(cause);
         self.queued += 1;
         let psn = self.base.plus(at as u32); // an index below 4096
         if self.queued == 1 || psn.is_before(self.cursor) {
@@ -146,7 +158,7 @@ impl<D: Copy> Tx<D> {
             self.swept = self.base;
         }
         let size = self.ring.front().map_or(1, Slot::nominal);
-        let mut end = self.base.plus(self.window_in(size, now, &shared.config));
+        let mut end = self.base.plus(self.window_in(size, now, shared));
         for bound in [self.recovery, self.top] {
             if bound.is_before(end) {
                 end = bound;
@@ -165,8 +177,8 @@ impl<D: Copy> Tx<D> {
         let config = &shared.config;
         // Windows are bytes; what is missing says how long packets are now.
         let size = self.ring.front().map_or(nominal(config.mtu), Slot::nominal);
-        let window = f64::from(self.window_in(size, now, config));
-        let most = self.cc.metrics().max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
+        let window = f64::from(self.window_in(size, now, shared));
+        let most = self.metrics(&shared.groups).max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
         let share = (window * f64::from(config.sleek_factor)).min(most as f64);
         let train = if shared.paths > 1 {
             u32::from(config.train_packets).min(config.train_bytes / config.mtu.max(1))
@@ -198,7 +210,7 @@ impl<D: Copy> Tx<D> {
             Cause::OutOfOrder => PathSignal::Nack,
             // Lost although a probe came through. Where switches trim, that is not congestion, so the
             // path may be broken.
-            Cause::Probe if !shared.config.trim_enabled => PathSignal::Nack,
+            Cause::Probe if !shared.config.trims() => PathSignal::Nack,
             _ => PathSignal::Timeout,
         };
         let mut path = self.train_path;
@@ -207,7 +219,7 @@ impl<D: Copy> Tx<D> {
             if slot.fate != Fate::InFlight || !which(&slot) {
                 continue;
             }
-            self.queue(at, cause);
+            self.queue(at, cause, shared);
             bytes += slot.nominal();
             packets += 1;
             path = slot.path;
@@ -218,16 +230,9 @@ impl<D: Copy> Tx<D> {
         }
         if packets > 0 {
             let kind = if cause == Cause::Timeout { cc::Kind::TimedOut } else { cc::Kind::Lost };
-            self.cc.on_feedback(&cc::Feedback {
-                now,
-                kind,
-                path,
-                bytes,
-                packets,
-                in_flight: u64::from(self.in_flight),
-                ..cc::Feedback::default()
-            });
-            self.act(now);
+            let feedback =
+                cc::Feedback { now, kind, path, bytes, packets, ..cc::Feedback::default() };
+            self.tell(&feedback, shared);
         }
     }
 
@@ -245,9 +250,10 @@ impl<D: Copy> Tx<D> {
         connected: bool,
         shared: &mut Shared<D>,
     ) -> Result<(), Failure> {
-        if self.cc.next_timer().is_some_and(|when| when <= now) {
-            self.cc.on_timer(now);
-            self.act(now);
+        let cc = &mut self.context.get_mut(&mut shared.groups).cc;
+        if cc.next_timer().is_some_and(|when| when <= now) {
+            cc.on_timer(now);
+            self.act(now, shared);
         }
         if self.ring.is_empty() {
             return Ok(());
@@ -276,7 +282,7 @@ impl<D: Copy> Tx<D> {
     /// the oldest packet is sent again, and the answer tells about the others. A peer that was never
     /// heard of, or is never probed, has lost everything that is late.
     fn on_rto(&mut self, now: Time, shared: &mut Shared<D>, connected: bool) {
-        let rto = self.rto(&shared.config);
+        let rto = self.loss_timeout(&shared.config);
         let flying = self.ring.iter().filter(|slot| slot.fate == Fate::InFlight);
         let Some(oldest) = flying.map(|slot| slot.sent_at).min() else {
             self.rto_at = Time::NEVER;
@@ -305,16 +311,17 @@ impl<D: Copy> Tx<D> {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         self.lifeline = true;
         self.recovering = false;
-        self.rto_at = now + self.rto(&shared.config);
+        self.rto_at = now + self.loss_timeout(&shared.config);
     }
 
     fn on_probe_timer(&mut self, now: Time, connected: bool, config: &Config) {
         self.probe_at = Time::NEVER;
         let useful = connected && config.loss.probe && self.in_flight > 0;
-        if !useful || self.probes >= config.probe_max {
+        // Where the timer is no detector, probes must not give up before the context does.
+        if !useful || config.loss.rto && self.probes >= config.probe_max {
             return;
         }
-        self.probes += 1;
+        self.probes = self.probes.saturating_add(1);
         self.probe_due = true;
         self.probe_at = now + self.probe_interval(config);
     }
@@ -334,22 +341,23 @@ impl<D: Copy> Tx<D> {
     }
 
     /// The next moment at which something happens here, not counting what only waits for the engine.
-    pub(crate) fn timer(&self, now: Time, connected: bool, config: &Config) -> Time {
+    pub(crate) fn timer(&self, now: Time, connected: bool, shared: &Shared<D>) -> Time {
         let mut when = if self.clear_at > now { self.clear_at } else { Time::NEVER };
-        if let Some(timer) = self.cc.next_timer() {
+        if let Some(timer) = self.context.get(&shared.groups).cc.next_timer() {
             when = when.min(timer);
         }
         if self.ring.is_empty() && self.wanted == 0 {
             return when;
         }
         if !self.ring.is_empty() {
-            when =
-                when.min(self.rto_at).min(self.probe_at).min(self.hopeless_at(connected, config));
+            when = when
+                .min(self.rto_at)
+                .min(self.probe_at)
+                .min(self.hopeless_at(connected, &shared.config));
         }
         if (self.queued > 0 || self.wanted > 0) && !self.ready_said {
-            for pause in
-                [self.rnr_until, self.pace_end(now, config), self.cc.budget(now).not_before]
-            {
+            let budget = self.budget(now, shared);
+            for pause in [self.rnr_until, self.pace_end(&budget, shared), budget.not_before] {
                 if pause > now {
                     when = when.min(pause);
                 }
@@ -359,11 +367,10 @@ impl<D: Copy> Tx<D> {
     }
 
     /// When the pacer lets the next packet go.
-    fn pace_end(&self, now: Time, config: &Config) -> Time {
-        let budget = self.cc.budget(now);
+    fn pace_end(&self, budget: &cc::Budget, shared: &Shared<D>) -> Time {
         let Some(rate) = budget.rate else { return Time::ZERO };
-        let lead = rate.transmit_time(u64::from(budget.burst.min(config.train_bytes)));
-        self.pace_at - lead
+        let lead = rate.transmit_time(u64::from(budget.burst.min(shared.config.train_bytes)));
+        self.context.get(&shared.groups).pace_at - lead
     }
 }
 

@@ -1,0 +1,105 @@
+//! Algorithms by name: `FI_SQUALL_CC`, `_LB`, `_LOSS` and `_SCOPE` as the layers below understand them.
+//! What they do not understand is refused with what they do.
+
+use std::fmt::{Display, Write as _};
+
+use squall_engine::cc::{ChoiceError, Network, PathsConfig, Scope, SenderConfig, Setting};
+use squall_engine::reliability::LossDetection;
+
+use crate::errno::{Errno, Result};
+use crate::param::Params;
+
+/// What was chosen.
+pub(super) struct Chosen {
+    pub(super) sender: SenderConfig,
+    pub(super) paths: PathsConfig,
+    pub(super) loss: LossDetection,
+    pub(super) scope: Scope,
+}
+
+/// Asked for as a name, it makes an endpoint's refusal list everything there is.
+const HELP: &str = "help";
+
+/// Reads the choices. A problem is logged, and refuses the endpoint.
+pub(super) fn choose(params: &Params, network: &Network) -> Result<Chosen> {
+    let paths = u16::try_from(params.paths).unwrap_or(u16::MAX);
+    let control = |text: &str| SenderConfig::by_name(text, network);
+    let selector = |text: &str| PathsConfig::by_name(text, paths);
+    let controls = |name: &str| keys(control(name), SenderConfig::settings);
+    let selectors = |name: &str| keys(selector(name), PathsConfig::settings);
+    let none = |_: &str| Vec::new();
+    let lists: [(&String, &str, Names<'_>, Keys<'_>); 4] = [
+        (&params.cc, "CC", SenderConfig::NAMES, &controls),
+        (&params.lb, "LB", PathsConfig::NAMES, &selectors),
+        (&params.loss, "LOSS", LossDetection::NAMES, &none),
+        (&params.scope, "SCOPE", Scope::NAMES, &none),
+    ];
+    if let Some((_, variable, names, keys)) = lists.iter().find(|list| list.0 == HELP) {
+        log::warn!("{}", list(variable, names, *keys));
+        return Err(Errno::INVAL);
+    }
+    Ok(Chosen {
+        sender: allowed("CC", &params.cc, control(&params.cc))?,
+        paths: allowed("LB", &params.lb, selector(&params.lb))?,
+        loss: allowed("LOSS", &params.loss, params.loss.parse())?,
+        scope: allowed("SCOPE", &params.scope, params.scope.parse())?,
+    })
+}
+
+/// Names, each with one line about it.
+type Names<'a> = &'a [(&'a str, &'a str)];
+
+/// How to find an algorithm's parameters by its name.
+type Keys<'a> = &'a dyn Fn(&str) -> Vec<Setting>;
+
+fn keys<C>(
+    config: core::result::Result<C, ChoiceError>,
+    settings: impl FnOnce(&C) -> Vec<Setting>,
+) -> Vec<Setting> {
+    config.map(|config| settings(&config)).unwrap_or_default()
+}
+
+fn allowed<T, E: Display>(
+    variable: &str,
+    text: &str,
+    result: core::result::Result<T, E>,
+) -> Result<T> {
+    result.map_err(|error| {
+        log::warn!("FI_SQUALL_{variable}={text}: {error}; FI_SQUALL_{variable}=help says more");
+        Errno::INVAL
+    })
+}
+
+/// Everything a variable can be set to.
+fn list(variable: &str, names: Names<'_>, keys: Keys<'_>) -> String {
+    let mut text = format!("FI_SQUALL_{variable} can be:\n");
+    // Writing to a String cannot fail.
+    for (name, what) in names {
+        let _ = writeln!(text, "  {name:<12} {what}");
+        for Setting { name: key, what, allowed, value } in keys(name) {
+            let _ = writeln!(text, "      :{key}={value}  {what} (allowed: {allowed})");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_engine::base::{Rate, Span};
+
+    #[test]
+    fn the_lists_name_everything_with_its_keys() {
+        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        let text = list("CC", SenderConfig::NAMES, &|name| {
+            keys(SenderConfig::by_name(name, &network), SenderConfig::settings)
+        });
+        for (name, what) in SenderConfig::NAMES {
+            assert!(text.contains(name) && text.contains(what), "{text}");
+            let config = SenderConfig::by_name(name, &network).expect("a name of the list");
+            for setting in config.settings() {
+                assert!(text.contains(&format!(":{}=", setting.name)), "{text}");
+            }
+        }
+    }
+}

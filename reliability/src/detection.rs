@@ -1,0 +1,143 @@
+//! Which signs of loss a sender acts upon.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A set of loss detectors. A lost packet is sent again when one of them says so; detectors that are
+/// not in the set see nothing, so that each can be studied alone.
+///
+/// Written as names with commas between: `trim,ooo,probe,rto`, or `all`, or `none`. Without `rto` the
+/// timer stays as the last resort, at ten times its setting, so that nothing hangs.
+///
+/// Refusals that are no losses (a receiver that is not ready, a packet out of its window) always make
+/// the sender try again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LossDetection {
+    /// `trim`: a switch cut the payload off, and the peer says so by a NACK. Without it such a NACK is
+    /// a sign of the peer's life and no more.
+    pub trim: bool,
+    /// `ooo`: the receiver's out-of-order count (STrack section 3.3.2; SLEEK, uet-htsim `runSleek`).
+    pub out_of_order: bool,
+    /// `probe`: ask when nothing was heard for a while, and take what the answer does not show as lost
+    /// (STrack algorithm 1, lines 12 to 15).
+    pub probe: bool,
+    /// `rto`: the retransmission timer (UE 1.0 section 3.5.12).
+    pub rto: bool,
+}
+
+impl LossDetection {
+    /// Every detector.
+    pub const ALL: Self = Self { trim: true, out_of_order: true, probe: true, rto: true };
+    /// None but the last resort.
+    pub const NONE: Self = Self { trim: false, out_of_order: false, probe: false, rto: false };
+    /// Each detector's name and what it goes by.
+    pub const NAMES: &'static [(&'static str, &'static str)] = &[
+        ("trim", "NACKs of packets that a switch trimmed"),
+        ("ooo", "the receiver's out-of-order count"),
+        ("probe", "the answer to a probe sent after three silent round trips"),
+        ("rto", "the retransmission timer"),
+    ];
+
+    /// Whether some detector can tell that one packet's path lost it, as opposed to a switch that
+    /// dropped it for want of room: what a path selector needs that avoids broken paths.
+    #[must_use]
+    pub const fn finds_losses(self) -> bool {
+        self.out_of_order || self.probe || self.rto
+    }
+
+    fn each(&self) -> [(&'static str, bool); 4] {
+        [
+            (Self::NAMES[0].0, self.trim),
+            (Self::NAMES[1].0, self.out_of_order),
+            (Self::NAMES[2].0, self.probe),
+            (Self::NAMES[3].0, self.rto),
+        ]
+    }
+}
+
+impl Default for LossDetection {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl fmt::Display for LossDetection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, _) in self.each().into_iter().filter(|(_, on)| *on) {
+            write!(f, "{separator}{name}")?;
+            separator = ",";
+        }
+        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+/// A name that is no loss detector.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownDetector {
+    /// What was given.
+    pub given: String,
+}
+
+impl fmt::Display for UnknownDetector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no loss detector {:?}; allowed: any of ", self.given)?;
+        for (name, _) in LossDetection::NAMES {
+            write!(f, "{name}, ")?;
+        }
+        f.write_str("with commas between, or all, or none")
+    }
+}
+
+impl core::error::Error for UnknownDetector {}
+
+impl FromStr for LossDetection {
+    type Err = UnknownDetector;
+
+    fn from_str(text: &str) -> Result<Self, UnknownDetector> {
+        match text.trim() {
+            "all" => return Ok(Self::ALL),
+            "none" => return Ok(Self::NONE),
+            _ => {}
+        }
+        let mut set = Self::NONE;
+        for name in text.split(',').map(str::trim) {
+            match name {
+                "trim" => set.trim = true,
+                "ooo" => set.out_of_order = true,
+                "probe" => set.probe = true,
+                "rto" => set.rto = true,
+                _ => return Err(UnknownDetector { given: name.to_owned() }),
+            }
+        }
+        Ok(set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_is_written_as_it_is_read() {
+        for bits in 0..16u8 {
+            let on = |bit: u8| bits & (1 << bit) != 0;
+            let set = LossDetection { trim: on(0), out_of_order: on(1), probe: on(2), rto: on(3) };
+            assert_eq!(set.to_string().parse(), Ok(set));
+        }
+        assert_eq!(" rto , trim ".parse::<LossDetection>().unwrap().to_string(), "trim,rto");
+        assert_eq!("all".parse(), Ok(LossDetection::ALL));
+        assert_eq!("none".parse(), Ok(LossDetection::NONE));
+    }
+
+    #[test]
+    fn what_is_no_detector_is_refused_with_the_allowed_names() {
+        for text in ["", "trim,", "order", "ooo,all", "Trim"] {
+            let error = text.parse::<LossDetection>().unwrap_err();
+            let said = error.to_string();
+            for (name, _) in LossDetection::NAMES {
+                assert!(said.contains(name), "{said}");
+            }
+        }
+    }
+}

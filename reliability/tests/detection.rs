@@ -1,0 +1,109 @@
+//! Loss detectors: each alone and all together find every loss, and one that is not in the set finds
+//! none.
+
+mod link;
+
+use link::{Fate, Faults, World, nscc};
+use squall_reliability::base::Span;
+use squall_reliability::{Config, Conflict, Counters, LossDetection, cc};
+
+/// A transfer of `packets` with faults, under `loss`; all of it must arrive.
+fn transfer(loss: &str, packets: u32, faults: &Faults, within: Span) -> Counters {
+    let loss: LossDetection = loss.parse().unwrap();
+    let config = |seed| Config { loss, ..nscc(seed) };
+    let mut world = World::new(config(1), config(2), faults.clone(), 3);
+    world.send(0, 0..packets, 4096);
+    let start = world.now;
+    assert!(world.settle(within), "{loss}: unfinished after {:?}", world.now.since(start));
+    assert!(world.hosts[0].fates.values().all(|fate| *fate == Fate::Acked), "{loss}");
+    assert_eq!(world.hosts[1].got.len(), packets as usize, "{loss}");
+    assert!(world.hosts[1].got.values().all(|times| *times == 1), "{loss}");
+    world.hosts[0].pdcs.counters().clone()
+}
+
+/// Retransmissions by trim, out-of-order count, probe and timer.
+fn causes(counters: &Counters) -> [u64; 4] {
+    let Counters { retx_trimmed, retx_out_of_order, retx_probe, retx_timeout, .. } = *counters;
+    [retx_trimmed, retx_out_of_order, retx_probe, retx_timeout]
+}
+
+#[test]
+fn every_set_delivers_over_a_link_that_loses_and_trims() {
+    let faults = Faults { loss: 0.01, trim: 0.01, ..Faults::default() };
+    for bits in 0..16u8 {
+        let on = |bit: u8| bits & (1 << bit) != 0;
+        let loss = LossDetection { trim: on(0), out_of_order: on(1), probe: on(2), rto: on(3) };
+        let counters = transfer(&loss.to_string(), 3000, &faults, Span::secs(60));
+        let [trimmed, order, probe, timer] = causes(&counters);
+        assert_eq!(trimmed > 0, loss.trim, "{loss}");
+        assert!(loss.out_of_order || order == 0, "{loss}");
+        assert!(loss.probe || probe == 0, "{loss}");
+        // Congestion control asks for one when a flow starts.
+        assert!(loss.probe || counters.tx_probes <= 1, "{loss}");
+        // Someone has to find the losses on the way to the switch.
+        assert!(order + probe + timer > 0, "{loss}");
+    }
+}
+
+#[test]
+fn each_detector_alone_finds_what_it_can_and_the_last_resort_the_rest() {
+    let lossy = Faults { loss: 0.01, ..Faults::default() };
+    let trimming = Faults { trim: 0.01, ..Faults::default() };
+    // Trimming tells of every trimmed packet, and nothing else is needed.
+    let [trimmed, order, probe, timer] = causes(&transfer("trim", 3000, &trimming, Span::secs(5)));
+    assert!(trimmed > 20 && (order, probe, timer) == (0, 0, 0));
+    // The count finds losses that are followed by others; what is lost again, and the last packets of
+    // all, wait for the last resort.
+    let [_, order, probe, timer] = causes(&transfer("ooo", 3000, &lossy, Span::secs(60)));
+    assert!(order > 20 && order > 5 * timer && probe == 0, "{order} {timer}");
+    // A probe finds everything, in the end.
+    let [_, order, probe, timer] = causes(&transfer("probe", 3000, &lossy, Span::secs(5)));
+    assert!(probe > 20 && (order, timer) == (0, 0), "{probe} {timer}");
+    let [_, order, probe, timer] = causes(&transfer("rto", 3000, &lossy, Span::secs(20)));
+    assert!(timer > 20 && (order, probe) == (0, 0));
+}
+
+#[test]
+fn without_the_timer_the_last_resort_comes_at_ten_times_its_setting() {
+    // Before a round trip is measured the timer is at `rto_init`, 5 ms: the first packet is lost, and
+    // leaves again 5 ms or 50 ms later. With the way of 10 us it arrives then.
+    for (loss, expected) in [("rto", Span::millis(5)), ("none", Span::millis(50))] {
+        let config = |seed| Config { loss: loss.parse().unwrap(), ..nscc(seed) };
+        let mut world = World::new(config(1), config(2), Faults::default(), 3);
+        let start = world.now;
+        world.faults.cut = true;
+        world.send(0, 0..1, 64);
+        world.faults.cut = false;
+        assert!(!world.run(start + expected));
+        assert!(world.hosts[1].got.is_empty(), "{loss}");
+        world.run(start + expected + Span::micros(11));
+        assert_eq!(world.hosts[1].got.len(), 1, "{loss}");
+    }
+}
+
+#[test]
+fn a_selector_that_avoids_broken_paths_needs_somebody_who_sees_them_break() {
+    let config = |paths: &str, loss: &str| Config {
+        paths: cc::PathsConfig::by_name(paths, 16).unwrap(),
+        loss: loss.parse().unwrap(),
+        ..nscc(1)
+    };
+    for (paths, loss, fits) in [
+        ("reps", "trim", false),
+        ("reps", "none", false),
+        ("reps:freeze=0", "trim", true),
+        ("oblivious", "none", true),
+        ("reps", "trim,rto", true),
+        ("reps", "ooo", true),
+        ("reps", "probe", true),
+    ] {
+        let checked = config(paths, loss).check();
+        assert_eq!(checked.is_ok(), fits, "{paths} {loss}");
+        if let Err(conflict) = checked {
+            let said = conflict.to_string();
+            assert!(said.contains("allowed") && said.contains("probe"), "{said}");
+        }
+    }
+    let group = Config { scope: cc::Scope::PerGroup, ..nscc(1) };
+    assert_eq!(group.check(), Err(Conflict::GroupScope));
+}
