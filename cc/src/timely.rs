@@ -3,7 +3,7 @@
 //! algorithm 1.
 //!
 //! The paper assumes a network without losses. Here a loss of any kind, which means that the delay rose
-//! faster than it was measured, cuts the rate by [`TimelyConfig::loss_cut`] at most once a base RTT.
+//! faster than it was measured, cuts the rate by [`TimelyConfig::loss_cut`] at most once a round trip.
 
 mod config;
 #[cfg(test)]
@@ -89,7 +89,8 @@ impl Timely {
     }
 
     fn on_loss(&mut self, now: u32) {
-        if now.wrapping_sub(self.last_cut) >= nanos(self.config.min_rtt) {
+        let round_trip = self.prev_rtt.max(self.config.min_rtt.0 as f32);
+        if now.wrapping_sub(self.last_cut) as f32 >= round_trip {
             self.last_cut = now;
             self.falling = 0;
             self.rate *= self.config.loss_cut;

@@ -17,11 +17,13 @@ pub struct SwiftConfig {
     pub base_rtt: Span,
     /// Base target delay: 1.2 base RTTs (5 us of 4.16 us, table 3.1).
     pub base_target: Span,
-    /// Added for each hop: 0.48 base RTTs (2 us of 4.16 us, table 3.1).
+    /// Added for each hop: 0.48 base RTTs (2 us of 4.16 us, table 3.1). Switches that trim hold one
+    /// bandwidth-delay product, so that no delay exceeds two base RTTs, and a target must lie below; there
+    /// it is 0.24.
     pub per_hop: Span,
     /// Hops of a path about which nothing is known: 1.
     pub hops: u8,
-    /// Most that flow-based scaling adds: five base targets (table 3.1).
+    /// Most that flow-based scaling adds: five base targets (table 3.1); with trimming 0.4 base RTTs.
     pub fs_range: Span,
     /// Window in packets from which downwards it adds all of that: 0.1 (table 3.1).
     pub fs_min_cwnd: f32,
@@ -53,15 +55,20 @@ impl SwiftConfig {
         let packet = f64::from(network.mtu);
         let base_rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let base_target = base_rtt * 6 / 5;
+        let (per_hop, fs_range) = if network.trimming {
+            (base_rtt * 6 / 25, base_rtt * 2 / 5)
+        } else {
+            (base_rtt * 12 / 25, base_target * 5)
+        };
         let largest = (1.5 * network.bdp()).max(network.min_window.unwrap_or(0) as f64);
         let max_cwnd = (largest / packet).max(1.0) as f32;
         Self {
             mtu: network.mtu,
             base_rtt,
             base_target,
-            per_hop: base_rtt * 12 / 25,
+            per_hop,
             hops: 1,
-            fs_range: base_target * 5,
+            fs_range,
             fs_min_cwnd: 0.1,
             fs_max_cwnd: 100.0,
             ai: 1.0,
@@ -87,11 +94,11 @@ tunable! {
     time base_target "base_target_us" (0.001, 1e6, "0.001 to 1000000")
         "base target delay: 1.2 base RTTs";
     time per_hop "per_hop_us" (0.0, 1e6, "0 to 1000000")
-        "target delay added per hop: 0.48 base RTTs";
+        "target delay added per hop: 0.48 base RTTs, with trimming 0.24";
     number hops "hops" (0.0, 255.0, "0 to 255, whole")
         "hops of a path of unknown length: 1";
     time fs_range "fs_range_us" (0.0, 1e6, "0 to 1000000")
-        "most that flow-based scaling adds: 5 base targets";
+        "most that flow-based scaling adds: 5 base targets, with trimming 0.4 base RTTs";
     number fs_min_cwnd "fs_min_cwnd" (0.001, 1e6, "0.001 to 1000000, less than fs_max_cwnd")
         "window in packets from which down it adds all of that: 0.1";
     number fs_max_cwnd "fs_max_cwnd" (0.001, 1e6, "0.001 to 1000000, more than fs_min_cwnd")

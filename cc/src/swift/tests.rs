@@ -1,5 +1,5 @@
 //! Every line of algorithm 1 and section 3.5, with numbers worked by hand on a network of 100 Gb/s and
-//! 12 us with packets of 4096 bytes: base target 1.2 * 12 = 14.4 us, per hop 0.48 * 12 = 5.76 us,
+//! 12 us that drops, with packets of 4096 bytes: base target 1.2 * 12 = 14.4 us, per hop 0.48 * 12 = 5.76 us,
 //! `fs_range` 72 us. With 1/sqrt(0.1) = 3.162278 and 1/sqrt(100) = 0.1,
 //! alpha = 72000 / 3.062278 = 23511.91 ns and beta = -0.1 alpha = -2351.19 ns.
 
@@ -11,7 +11,7 @@ use squall_base::Rate;
 const MTU: f32 = 4096.0;
 
 fn reference() -> SwiftConfig {
-    SwiftConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, true))
+    SwiftConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, false))
 }
 
 /// A context with a window of `packets`, 100 us old.
@@ -38,6 +38,14 @@ fn ack(swift: &mut Swift, rtt: u64) -> f32 {
 #[track_caller]
 fn close(is: f32, should: f32) {
     assert!((is - should).abs() <= should.abs() * 2e-5, "is {is}, should be {should}");
+}
+
+#[test]
+fn with_trimming_no_target_is_beyond_the_queue() {
+    let config = SwiftConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, true));
+    // 1.2 + 0.24 + 0.4 = 1.84 base RTTs, where the queue is full at 2.
+    assert_eq!((config.per_hop, config.fs_range), (Span(2_880), Span(4_800)));
+    assert_eq!(config.base_target + config.per_hop + config.fs_range, Span(22_080));
 }
 
 #[test]

@@ -151,15 +151,21 @@ fn a_loss_halves_once_a_round_trip() {
     let lose = |at: u64, kind| Feedback { now: Time(at), kind, bytes: 4096, ..Feedback::default() };
     let trimmed = Kind::Nacked { trimmed: true, last_hop: false };
     for (at, kind, rate) in [
-        (11_999, Kind::Lost, 80.0), // within a base RTT of the start
-        (12_000, Kind::Lost, 40.0),
-        (23_999, trimmed, 40.0),
-        (24_000, trimmed, 20.0),
-        (36_000, Kind::TimedOut, 10.0),
+        (39_999, Kind::Lost, 80.0), // within a round trip, of 40 us lately, of the start
+        (40_000, Kind::Lost, 40.0),
+        (79_999, trimmed, 40.0),
+        (80_000, trimmed, 20.0),
+        (120_000, Kind::TimedOut, 10.0),
     ] {
         timely.on_feedback(&lose(at, kind));
         close(timely.rate / G, rate);
     }
+    // No round trip is shorter than the base RTT.
+    let mut timely = with(80.0, 0.0);
+    timely.on_feedback(&lose(11_999, Kind::Lost));
+    close(timely.rate / G, 80.0);
+    timely.on_feedback(&lose(12_000, Kind::Lost));
+    close(timely.rate / G, 40.0);
 }
 
 #[test]
