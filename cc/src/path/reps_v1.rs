@@ -55,6 +55,9 @@ impl PathParameters for RepsV1Config {
 /// The algorithm knows marked and unmarked ACKs only. A refused or lost packet counts as a marked one:
 /// otherwise the path that lost it would be taken until an ACK of another one arrives, which may be
 /// never.
+///
+/// It counts on an ACK a packet, as the paper's receivers send: where one ACK stands for several
+/// packets, as many leave on the same path in a row.
 #[derive(Clone, Debug)]
 pub struct RepsV1 {
     config: Arc<RepsV1Config>,
