@@ -73,7 +73,7 @@ pub struct RoceConfig {
 
 impl Default for RoceConfig {
     fn default() -> Self {
-        Self { cc: "dcqcn".into(), qps: 1, rto: Picos::micros(1000) }
+        Self { cc: "dcqcn".into(), qps: 1, rto: Picos::micros(4_000) }
     }
 }
 

@@ -2,11 +2,13 @@
 //! network of [`crate::model`] between them.
 
 mod config;
+mod endpoint;
 mod flows;
 mod host;
 mod memory;
 mod packet;
 mod results;
+mod roce;
 mod run;
 mod series;
 mod setup;
@@ -20,3 +22,6 @@ pub use results::{
     WindowSeries,
 };
 pub use run::Simulation;
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Packets in flight: what switches read and what the ends read, in two pools side by side.
 
+use super::roce::{RoceKind, RocePacket};
 use crate::model::Head;
 use crate::reliability::ControlPacket;
 use crate::wire;
@@ -20,6 +21,18 @@ pub(super) enum Body {
     },
     /// Anything else of this project's transport.
     Control(ControlPacket),
+    /// A packet of the baseline.
+    Roce(RocePacket),
+}
+
+impl Body {
+    /// Whether it carries data.
+    pub(super) const fn is_data(&self) -> bool {
+        matches!(
+            self,
+            Self::Data { .. } | Self::Roce(RocePacket { kind: RoceKind::Data { .. }, .. })
+        )
+    }
 }
 
 /// All packets in flight, by number.
@@ -64,8 +77,10 @@ impl Packets {
         &self.bodies[packet as usize]
     }
 
-    /// Packets in flight.
-    pub(super) fn len(&self) -> usize {
-        self.heads.len() - self.free.len()
+    /// Data packets in flight, trimmed ones too.
+    pub(super) fn data_in_flight(&self) -> u64 {
+        let data = self.bodies.iter().filter(|body| body.is_data()).count();
+        let gone = self.free.iter().filter(|&&packet| self.body(packet).is_data()).count();
+        (data - gone) as u64
     }
 }

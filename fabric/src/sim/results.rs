@@ -97,6 +97,8 @@ pub struct Totals {
     pub marked: u64,
     /// Data packets dropped by full queues, or lost on links; trimmed ones too.
     pub dropped: u64,
+    /// Data packets, trimmed ones too, that were neither received nor lost when the simulation ended.
+    pub under_way: u64,
     /// Control packets dropped or lost.
     pub control_dropped: u64,
     /// Negative acknowledgements sent.

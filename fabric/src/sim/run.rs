@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::config::{SimConfig, SimError};
 use super::flows::Flows;
 use super::host::{Host, News, Sizes};
-use super::packet::{Body, Packets};
+use super::packet::Packets;
 use super::results::{End, Observer, PortLoad, Results, Totals};
 use super::series::Recorder;
 use super::setup::Setup;
@@ -113,6 +113,8 @@ pub struct Simulation {
     rng: Rng,
     recorder: Recorder,
     per_port: bool,
+    /// Flows between the same two hosts share a context.
+    per_pair: bool,
     reroute_armed: bool,
     events: u64,
     totals: Totals,
@@ -143,8 +145,7 @@ impl Simulation {
                 network.configure(port, |port| port.rate = rate);
             }
         }
-        let hosts =
-            (0u32..).zip(&ports).map(|(host, &port)| Host::new(host, port, setup.transport(host)));
+        let hosts = (0u32..).zip(&ports).map(|(host, &port)| Host::new(port, setup.stack(host)));
         let mut simulation = Self {
             now: Picos::ZERO,
             until: config.until,
@@ -166,6 +167,7 @@ impl Simulation {
             rng: Rng::new(config.seed ^ 0x686f_7374_7300),
             recorder: Recorder::new(&config.observe, &network),
             per_port: config.observe.ports,
+            per_pair: setup.per_pair,
             reroute_armed: false,
             events: 0,
             totals: Totals::default(),
@@ -238,6 +240,8 @@ impl Simulation {
             Happening::Card { host } => {
                 self.hosts[host as usize].armed = false;
                 self.send(host);
+                // A packet that may not go yet, because it is paced, sets one.
+                self.set_timer(host);
             }
             Happening::Wake { host } => self.wake(host),
             Happening::Seen { host, packet } => self.seen(host, packet),
@@ -320,7 +324,7 @@ impl Simulation {
     }
 
     fn lose(&mut self, packet: u32) {
-        if let Body::Data { .. } = self.packets.body(packet) {
+        if self.packets.body(packet).is_data() {
             self.totals.dropped += 1;
         } else {
             self.totals.control_dropped += 1;
@@ -378,7 +382,7 @@ impl Simulation {
 
     fn seen(&mut self, host: u32, packet: u32) {
         let (head, source, body) = self.packets.take(packet);
-        self.totals.delivered += u64::from(!head.trimmed && matches!(body, Body::Data { .. }));
+        self.totals.delivered += u64::from(!head.trimmed && body.is_data());
         let entry = &mut self.hosts[host as usize];
         entry.receive(self.now, source, &head, &body, &mut self.flows.running, &mut self.news);
         self.attend(host);
@@ -391,7 +395,7 @@ impl Simulation {
             return;
         }
         entry.wake_at = Picos::NEVER;
-        entry.pdcs.handle_timeout(self.now.time());
+        entry.handle_timeout(self.now, &mut self.flows.running);
         self.attend(host);
     }
 
@@ -399,9 +403,11 @@ impl Simulation {
         let spec = &self.flows.spec[flow as usize];
         let running = &mut self.flows.running[flow as usize];
         running.start = self.now;
-        let (host, connection) = (running.src, u64::from(spec.id));
+        let host = running.src;
+        let connection =
+            if self.per_pair { u64::from(running.dst) } else { 1 << 32 | u64::from(spec.id) };
         let entry = &mut self.hosts[host as usize];
-        if !entry.start(self.now.time(), flow, connection, running) {
+        if !entry.start(self.now, flow, connection, running) {
             running.failed = true;
             self.news.push(News::Failed(flow));
         }
@@ -416,9 +422,14 @@ impl Simulation {
             self.tell();
         }
         self.send(host);
+        self.set_timer(host);
+    }
+
+    /// The transport wants to be called no later than it says.
+    fn set_timer(&mut self, host: u32) {
         let entry = &mut self.hosts[host as usize];
-        if let Some(when) = entry.pdcs.poll_timeout() {
-            let at = Picos::from_time(when).max(self.now + Picos(1));
+        if let Some(at) = entry.poll_timeout() {
+            let at = at.max(self.now + Picos(1));
             if at < entry.wake_at {
                 entry.wake_at = at;
                 self.push(at, Happening::Wake { host });
@@ -514,15 +525,16 @@ impl Simulation {
         let totals = &mut self.totals;
         totals.events = self.events;
         totals.end = self.now;
+        totals.under_way = self.packets.data_in_flight();
         totals.peak_bytes = super::memory::peak_bytes();
         for flow in &self.flows.running {
             totals.packets += flow.packets;
             totals.retransmitted += flow.retransmitted;
         }
         for host in &self.hosts {
-            let counters = host.pdcs.counters();
-            totals.acks += counters.tx_acks;
-            totals.nacks += counters.tx_nacks.iter().sum::<u64>();
+            let (acks, nacks) = host.answers();
+            totals.acks += acks;
+            totals.nacks += nacks;
         }
     }
 
@@ -550,12 +562,6 @@ impl Simulation {
                 }
             })
             .collect()
-    }
-
-    /// Packets that are neither delivered nor lost.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.packets.len()
     }
 }
 

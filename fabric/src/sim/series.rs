@@ -53,9 +53,9 @@ impl Recorder {
         for (series, flow) in windows.iter_mut().zip(&flows.running) {
             let host = &hosts[flow.src as usize];
             let running = flow.start <= now && flow.done > now;
-            let info = if running { host.info(flow.context) } else { None };
-            series.cwnd.push(info.and_then(|info| info.cwnd).unwrap_or(0));
-            series.in_flight.push(info.map_or(0, |info| info.in_flight));
+            let (cwnd, in_flight) = if running { host.window(flow.context) } else { (0, 0) };
+            series.cwnd.push(cwnd);
+            series.in_flight.push(in_flight);
             series.delivered.push(flow.received);
         }
         self.observe.windows.unwrap_or(Picos::NEVER).max(Picos(1))

@@ -1,7 +1,11 @@
 //! From what the user asks for to what the parts are told.
 
-use super::config::{SimConfig, SimError, SquallConfig, Transport};
-use super::host::Sizes;
+use std::sync::Arc;
+
+use super::config::{Contexts, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
+use super::endpoint::Endpoint;
+use super::host::{Sizes, Stack};
+use super::roce::{Roce, RoceParameters};
 use crate::Picos;
 use crate::base::{Rate, Span};
 use crate::cc;
@@ -15,8 +19,16 @@ use crate::workload::Workload;
 pub(super) struct Setup {
     pub(super) network: NetworkConfig,
     pub(super) sizes: Sizes,
-    transport: Config,
+    pub(super) per_pair: bool,
+    stack: StackConfig,
     seed: u64,
+}
+
+/// What the hosts' transport is told.
+#[derive(Debug)]
+enum StackConfig {
+    Squall(Box<Config>),
+    Roce(Arc<RoceParameters>),
 }
 
 /// The unloaded round trip of a full packet and its acknowledgement over the longest way, all links
@@ -54,18 +66,29 @@ impl Setup {
         // Whole packets, as htsim counts (`calculate_bdp_pkt`).
         let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
         let network = network(config, bdp)?;
-        let Transport::Squall(squall) = &host.transport else {
-            return Err(SimError::Parameter("RoCE".into()));
-        };
-        let transport = transport(config, squall, line, rtt, network.queue)?;
         let sizes = Sizes { mtu: host.mtu, header: host.header, control: host.control };
-        Ok(Self { network, sizes, transport, seed: config.seed })
+        let stack = match &host.transport {
+            Transport::Squall(squall) => {
+                let config = transport(config, squall, line, rtt, network.queue)?;
+                StackConfig::Squall(Box::new(config))
+            }
+            Transport::Roce(roce) => {
+                StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt)?))
+            }
+        };
+        let per_pair = matches!(&host.transport, Transport::Squall(squall) if squall.contexts == Contexts::PerPair);
+        Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
     }
 
-    /// What the transport of `host` is told.
-    pub(super) fn transport(&self, host: u32) -> Config {
+    /// The transport of `host`.
+    pub(super) fn stack(&self, host: u32) -> Stack {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Config { seed, ..self.transport.clone() }
+        match &self.stack {
+            StackConfig::Squall(config) => {
+                Stack::Squall(Endpoint::new(host, Config { seed, ..(**config).clone() }))
+            }
+            StackConfig::Roce(config) => Stack::Roce(Roce::new(host, Arc::clone(config), seed)),
+        }
     }
 }
 
@@ -132,6 +155,8 @@ fn transport(
     transport.rto_init = rto.span();
     transport.rto_max = transport.rto_max.max(rto.span());
     transport.ack_delay = transport.ack_delay.min(rtt.span()).max(Span(1));
+    // Cards answer at once; the default allows for processes that are not running.
+    transport.probe_min = rtt.span();
     transport.contact_deadline = squall.give_up.span();
     transport.progress_deadline = squall.give_up.span();
     if squall.train_bytes == 0 {
@@ -141,4 +166,33 @@ fn transport(
     }
     transport.check().map_err(|error| refuse(&error))?;
     Ok(transport)
+}
+
+/// What the baseline is told.
+fn baseline(
+    config: &SimConfig,
+    roce: &RoceConfig,
+    line: Rate,
+    rtt: Picos,
+) -> Result<RoceParameters, SimError> {
+    let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
+    if roce.qps == 0 || roce.rto == Picos::ZERO {
+        let text = "queue pairs and the retransmission timeout must be above zero";
+        return Err(SimError::Parameter(text.into()));
+    }
+    let known = cc::Network::new(line, rtt.span(), config.host.mtu, false);
+    let sender = cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;
+    Ok(RoceParameters {
+        receiver: sender.receiver(&known),
+        sender,
+        line,
+        qps: roce.qps,
+        rto: roce.rto,
+        ack_packets: 4,
+        sizes: Sizes {
+            mtu: config.host.mtu,
+            header: config.host.header,
+            control: config.host.control,
+        },
+    })
 }

@@ -1,0 +1,371 @@
+//! Whole simulations.
+
+use super::{
+    Contexts, End, HostConfig, Observe, Results, RoceConfig, SimConfig, Simulation, SquallConfig,
+    Transport, Unfinished,
+};
+use crate::Picos;
+use crate::base::Rate;
+use crate::model::{Failure, FailureEvent};
+use crate::topology::{FatTree, Tier, Topology};
+use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
+
+const US: Picos = Picos::micros(1);
+
+fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
+    let start = Start::At(0);
+    Flow { id, src, dst, bytes, start, on_sent: None, on_received: None, job: 0 }
+}
+
+fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
+    Workload { hosts, flows, triggers: Vec::new() }
+}
+
+/// Host `i` sends to host `i + shift`.
+fn shifted(hosts: u32, shift: u32, bytes: u64) -> Workload {
+    let flows = (0..hosts).map(|host| flow(host + 1, host, (host + shift) % hosts, bytes));
+    workload(hosts, flows.collect())
+}
+
+fn incast(hosts: u32, bytes: u64) -> Workload {
+    workload(hosts, (1..hosts).map(|host| flow(host, host, 0, bytes)).collect())
+}
+
+fn star(hosts: u32) -> SimConfig {
+    SimConfig::new(Topology::star(hosts, Rate::gbps(100), US, Picos::ZERO))
+}
+
+/// Four leaves of four hosts and two spines, or more.
+fn leaf_spine(spines: u32) -> SimConfig {
+    let rate = Rate::gbps(100);
+    SimConfig::new(Topology::leaf_spine(4, spines, 4, rate, rate, US, Picos::ZERO))
+}
+
+fn squall(config: &mut SimConfig) -> &mut SquallConfig {
+    match &mut config.host.transport {
+        Transport::Squall(squall) => squall,
+        Transport::Roce(_) => panic!("another transport"),
+    }
+}
+
+fn run(config: &SimConfig, workload: &Workload) -> Results {
+    Simulation::new(config, workload).expect("a sound configuration").run(&mut ())
+}
+
+/// All that must be the same in two runs.
+fn essence(mut results: Results) -> Results {
+    results.totals.wall_s = 0.0;
+    results.totals.peak_bytes = 0;
+    results
+}
+
+/// Every packet that was sent was received, trimmed or dropped, once nothing is under way.
+fn conserved(results: &Results) {
+    let totals = &results.totals;
+    let sent = totals.packets + totals.retransmitted;
+    let seen = totals.delivered + totals.dropped + totals.trimmed;
+    // A trimmed packet may be dropped later; and the last copies may still be under way.
+    assert!(seen <= sent + totals.control_dropped, "{totals:?}");
+    assert!(sent <= seen + totals.under_way, "{totals:?}");
+}
+
+#[test]
+fn one_flow_takes_what_the_wire_takes() {
+    // 40 packets of 4032 bytes: 161280 bytes.
+    let mut config = star(2);
+    // NSCC would send a probe in between.
+    squall(&mut config).cc = "none".into();
+    let results = run(&config, &workload(2, vec![flow(7, 0, 1, 161_280)]));
+    assert_eq!(results.end, End::Done);
+    let only = results.flows[0];
+    assert_eq!((only.id, only.packets, only.retransmitted), (7, 40, 0));
+    // 40 packets of 327.68 ns one after another, the last once more over the second link, and two
+    // links of 1 us: 40 * 327.68 + 327.68 + 2000 = 15434.88 ns.
+    assert_eq!(only.received, Some(Picos(15_434_880)));
+    // The acknowledgement of 64 bytes: two links of 5.12 ns and 1 us each.
+    assert_eq!(only.fct, Some(Picos(15_434_880 + 2_010_240)));
+    conserved(&results);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_results_and_another_one_others() {
+    let (config, load) = (leaf_spine(2), shifted(16, 5, 400_000));
+    let first = essence(run(&config, &load));
+    assert_eq!(first, essence(run(&config, &load)));
+    let other = essence(run(&SimConfig { seed: 2, ..config }, &load));
+    assert_ne!(first, other);
+}
+
+/// The results are a function of the seed on every machine: these figures are to be found everywhere.
+#[test]
+fn figures_of_one_run() {
+    let results = run(&leaf_spine(2), &shifted(16, 5, 400_000));
+    let flows: u64 = results.flows.iter().map(|flow| flow.fct.map_or(0, |fct| fct.0)).sum();
+    assert_eq!(results.totals.packets, 16 * 100);
+    assert!(flows > 0);
+}
+
+#[test]
+fn every_selector_loss_set_and_jitter_conserves_packets() {
+    for lb in ["reps", "oblivious", "single"] {
+        for (trimming, loss) in [(true, "trim,rto"), (false, "ooo,probe,rto"), (false, "rto")] {
+            let mut config = leaf_spine(1);
+            config.trimming = trimming;
+            config.host.jitter = Picos::nanos(300);
+            squall(&mut config).lb = lb.into();
+            squall(&mut config).loss = loss.into();
+            config.queue = Some(100_000);
+            let results = run(&config, &shifted(16, 4, 300_000));
+            assert_eq!(results.end, End::Done, "{lb} {loss}");
+            assert_eq!(results.totals.trimmed > 0, trimming, "{lb} {loss} {:?}", results.totals);
+            assert_eq!(results.totals.dropped > 0, !trimming, "{lb} {loss} {:?}", results.totals);
+            conserved(&results);
+        }
+    }
+}
+
+#[test]
+fn an_incast_is_as_fast_as_the_last_link_and_no_faster() {
+    let results = run(&star(9), &incast(9, 1_000_000));
+    let last = results.flows.iter().filter_map(|flow| flow.received).max().expect("all arrived");
+    // 8 flows of 249 packets, 8 * (1e6 + 249 * 64) bytes at 80 ps each.
+    let ideal = Picos(8 * (1_000_000 + 249 * 64) * 80);
+    assert!(last >= ideal && last < ideal + ideal, "{last} against {ideal}");
+    conserved(&results);
+}
+
+#[test]
+fn triggers_start_flows_when_they_should() {
+    let kinds = [TriggerKind::OneShot, TriggerKind::Barrier(2), TriggerKind::MultiShot];
+    let triggers = (1u32..).zip(kinds).map(|(id, kind)| Trigger { id, kind }).collect();
+    let after = |id, src, dst, trigger| Flow {
+        start: Start::Trigger(trigger),
+        ..flow(id, src, dst, 10_000)
+    };
+    let flows = vec![
+        Flow { on_received: Some(0), ..flow(1, 0, 1, 10_000) },
+        // When the first arrived; the barrier needs these two, acknowledged.
+        Flow { on_sent: Some(1), ..after(2, 1, 2, 0) },
+        Flow { on_sent: Some(1), ..after(3, 1, 3, 0) },
+        Flow { on_sent: Some(2), ..after(4, 2, 0, 1) },
+        // One after another, in this order.
+        Flow { on_sent: Some(2), ..after(5, 0, 3, 2) },
+        after(6, 0, 2, 2),
+    ];
+    let results = run(&star(4), &Workload { hosts: 4, flows, triggers });
+    assert_eq!(results.end, End::Done);
+    let start = |id: usize| results.flows[id - 1].start.expect("started");
+    let end = |id: usize| start(id) + results.flows[id - 1].fct.expect("finished");
+    assert_eq!(start(2), results.flows[0].received.expect("arrived"));
+    assert_eq!(start(2), start(3));
+    assert_eq!(start(4), end(2).max(end(3)));
+    assert_eq!((start(5), start(6)), (end(4), end(5)));
+}
+
+#[test]
+fn flows_of_a_pair_share_a_context_if_told() {
+    let load = workload(2, (1..=50).map(|id| flow(id, 0, 1, 8_000)).collect());
+    let mut config = star(2);
+    squall(&mut config).contexts = Contexts::PerPair;
+    let results = run(&config, &load);
+    let fct: Vec<_> = results.flows.iter().map(|flow| flow.fct).collect();
+    // One after another, in their order.
+    assert!(fct.is_sorted() && fct[0].is_some(), "{fct:?}");
+    assert_eq!(results.end, End::Done);
+}
+
+#[test]
+fn a_disconnected_flow_is_named_and_the_others_finish() {
+    let mut config = leaf_spine(2);
+    config.until = US * 100_000;
+    // Host 3's link.
+    config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::LinkDown(3) }];
+    let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000), flow(2, 0, 9, 50_000)]));
+    assert_eq!(results.end, End::Stuck);
+    assert_eq!(results.flows[0].unfinished, Some(Unfinished::Disconnected));
+    assert!(results.flows[1].fct.is_some() && results.flows[1].unfinished.is_none());
+}
+
+#[test]
+fn a_dead_peer_is_given_up() {
+    let mut config = leaf_spine(2);
+    squall(&mut config).give_up = US * 2_000;
+    // Routing believes in the link.
+    config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::BlackHole(3) }];
+    let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000)]));
+    assert_eq!((results.end, results.flows[0].unfinished), (End::Stuck, Some(Unfinished::Failed)));
+}
+
+#[test]
+fn traffic_goes_round_a_link_that_fails() {
+    let mut config = leaf_spine(4);
+    // Leaf 0 to spine 1, in mid-run; routing learns of it 50 us later.
+    let link = 16 + 1;
+    config.reroute = US * 50;
+    config.failures = vec![FailureEvent { at: US * 30, what: Failure::LinkDown(link) }];
+    config.observe = Observe { ports: true, ..Observe::default() };
+    let results = run(&config, &shifted(16, 4, 2_000_000));
+    assert_eq!(results.end, End::Done);
+    assert!(results.totals.dropped > 0 && results.totals.retransmitted >= results.totals.dropped);
+    let bytes = |port: u32| results.ports[port as usize].bytes;
+    // Its neighbours carried more.
+    assert!(bytes(link * 2) * 2 < bytes((link + 1) * 2));
+    conserved(&results);
+}
+
+#[test]
+fn a_slow_link_carries_less() {
+    let mut config = leaf_spine(4);
+    let link = 16;
+    config.failures =
+        vec![FailureEvent { at: Picos::ZERO, what: Failure::Rate(link, Rate::gbps(50)) }];
+    config.observe.ports = true;
+    let results = run(&config, &shifted(16, 4, 4_000_000));
+    let bytes = |port: u32| results.ports[port as usize].bytes;
+    let (slow, others) = (bytes(link * 2), (bytes((link + 1) * 2) + bytes((link + 2) * 2)) / 2);
+    assert!(slow * 4 < others * 3, "{slow} {others}");
+}
+
+#[test]
+fn bit_errors_lose_packets_and_the_transport_recovers() {
+    let mut config = leaf_spine(2);
+    // A packet of 4096 bytes survives with (1 - 1e-6)^32768 = 0.968.
+    config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::BitErrors(0, 1e-6) }];
+    let results = run(&config, &workload(16, vec![flow(1, 0, 9, 4_032_000)]));
+    assert_eq!(results.end, End::Done);
+    let lost = results.totals.dropped as f64
+        / (results.totals.packets + results.totals.retransmitted) as f64;
+    assert!((0.015..0.055).contains(&lost), "{lost}");
+}
+
+fn roce(config: &mut SimConfig, qps: u16) {
+    config.host.transport =
+        Transport::Roce(RoceConfig { qps, rto: US * 4_000, ..RoceConfig::default() });
+    config.trimming = false;
+    config.lossless = Some(None);
+}
+
+#[test]
+fn a_lossless_network_loses_nothing() {
+    for qps in [1, 4] {
+        let mut config = leaf_spine(2);
+        roce(&mut config, qps);
+        config.observe.ports = true;
+        let results = run(&config, &incast(16, 1_000_000));
+        assert_eq!(results.end, End::Done);
+        let totals = results.totals;
+        assert_eq!((totals.dropped, totals.retransmitted, totals.trimmed), (0, 0, 0), "{totals:?}");
+        assert!(totals.pauses > 0, "{totals:?}");
+        conserved(&results);
+    }
+}
+
+#[test]
+fn go_back_n_recovers_from_drops() {
+    let mut config = star(5);
+    roce(&mut config, 1);
+    config.lossless = None;
+    config.queue = Some(30_000);
+    let results = run(&config, &incast(5, 500_000));
+    assert_eq!(results.end, End::Done);
+    assert!(results.totals.dropped > 0, "{results:?}");
+    // Everything behind a gap is sent again.
+    assert!(results.totals.retransmitted > results.totals.dropped);
+    conserved(&results);
+}
+
+#[test]
+fn samples_are_taken() {
+    let mut config = star(5);
+    config.observe = Observe { queues: Some(US), windows: Some(US * 2), ports: true };
+    let results = run(&config, &incast(5, 500_000));
+    let series = &results.series;
+    // Only the port to host 0 ever has a queue.
+    assert_eq!(series.queues.iter().map(|queue| queue.port).collect::<Vec<_>>(), [1]);
+    assert_eq!(series.queues[0].bytes.len(), series.queue_times.len());
+    assert_eq!(series.windows.len(), 4);
+    assert!(series.windows[0].cwnd[1] > 0);
+    assert_eq!(series.windows[0].delivered.len(), series.window_times.len());
+    assert_eq!(results.ports[1].name, "star->h0");
+}
+
+#[test]
+fn an_observer_may_break_off() {
+    struct Impatient;
+    impl super::Observer for Impatient {
+        fn progress(&mut self, _: Picos, _: usize, _: u64) -> core::ops::ControlFlow<()> {
+            core::ops::ControlFlow::Break(())
+        }
+    }
+    let simulation = Simulation::new(&star(9), &incast(9, 50_000_000)).expect("sound");
+    let results = simulation.run(&mut Impatient);
+    assert_eq!(results.end, End::Interrupted);
+    assert!(results.flows.iter().all(|flow| flow.unfinished == Some(Unfinished::Running)));
+}
+
+#[test]
+fn nonsense_is_refused_in_words() {
+    let refusal = |change: fn(&mut SimConfig)| {
+        let mut config = star(4);
+        change(&mut config);
+        let load = incast(4, 1000);
+        Simulation::new(&config, &load).map(drop).expect_err("nonsense").to_string()
+    };
+    assert!(refusal(|config| squall(config).cc = "nscc:gamma=7".into()).contains("gamma"));
+    assert!(refusal(|config| squall(config).cc = "reno".into()).contains("nscc"));
+    assert!(refusal(|config| squall(config).lb = "magic".into()).contains("reps"));
+    assert!(refusal(|config| squall(config).loss = "luck".into()).contains("probe"));
+    assert!(refusal(|config| config.queue = Some(100)).contains("4096"));
+    assert!(refusal(|config| config.ecn = Some((0.8, 0.2))).contains("0.8"));
+    assert!(refusal(|config| config.host.mtu = 60).contains("65000"));
+    assert!(refusal(|config| config.topology.hosts = 3).contains("h3"));
+    assert!(
+        refusal(|config| config.topology = Topology::star(2, Rate::gbps(1), US, US))
+            .contains("4 hosts")
+    );
+}
+
+/// A tree of three tiers, `half`-ary.
+fn tree(half: u32) -> Topology {
+    let tier = |down, up| Tier {
+        oversubscribed: 1,
+        downlink: Rate::gbps(100),
+        radix_down: down,
+        radix_up: up,
+        downlink_latency: US,
+        switch_latency: Picos::ZERO,
+        bundle: 1,
+        queue_up: None,
+        queue_down: None,
+    };
+    let tiers = vec![tier(half, half), tier(half, half), tier(half * 2, 0)];
+    let hosts = half * half * half * 2;
+    FatTree { hosts, pod_hosts: half * half, tiers }.build().expect("a full tree")
+}
+
+#[test]
+fn spraying_loads_all_links_of_a_tier_alike_and_one_path_does_not() {
+    let spread = |lb: &str| {
+        let mut config = SimConfig::new(tree(2));
+        config.observe.ports = true;
+        squall(&mut config).lb = lb.into();
+        let results = run(&config, &shifted(16, 7, 1_000_000));
+        let cores: Vec<u64> = results
+            .ports
+            .iter()
+            .filter(|port| port.tier == Some(1) && port.up)
+            .map(|port| port.bytes)
+            .collect();
+        assert_eq!(cores.len(), 16);
+        *cores.iter().max().expect("some") as f64
+            / *cores.iter().min().expect("some").max(&1) as f64
+    };
+    let (sprayed, single) = (spread("oblivious"), spread("ecmp"));
+    assert!(sprayed < 1.8 && single > 2.0, "{sprayed} {single}");
+}
+
+#[test]
+fn the_default_host_is_a_network_card() {
+    let HostConfig { mtu, header, control, .. } = star(2).host;
+    assert_eq!((mtu, header, control), (4096, 64, 64));
+}
