@@ -14,7 +14,7 @@ use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::DctcpConfig;
 
-/// One DCTCP context: 40 bytes, parameters shared.
+/// One DCTCP context: 48 bytes, parameters shared.
 ///
 /// A "window of data" is counted in bytes, not in sequence numbers, for packets arrive in any order:
 /// it has passed when as many bytes as were in flight at its beginning have met their fate.

@@ -22,7 +22,7 @@ use crate::math::{clock, nanos, rsqrt};
 use crate::sender::SenderCc;
 pub use config::SwiftConfig;
 
-/// One Swift context: 56 bytes, parameters shared.
+/// One Swift context: 48 bytes, parameters shared.
 ///
 /// Times are the low 32 bits of nanoseconds, used as "time passed since"; after a pause of a multiple
 /// of 4.29 s one decrease may come one round trip late.

@@ -27,7 +27,7 @@ pub(super) enum State {
     ProbeRtt,
 }
 
-/// What BBR knows and does; 176 bytes.
+/// What BBR knows and does; 136 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) config: Arc<BbrConfig>,

@@ -436,3 +436,8 @@ fn a_window_larger_than_the_largest_is_refused() {
     let config = BbrConfig { start_cwnd: 200.0, ..config() };
     assert_eq!(config.check().map_err(|error| error.parameter), Err("start_cwnd"));
 }
+
+#[test]
+fn state_is_small() {
+    assert_eq!((size_of::<Bbr>(), size_of::<Model>()), (8, 136));
+}

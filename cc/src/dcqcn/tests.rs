@@ -306,3 +306,8 @@ fn counters_do_not_wrap() {
     }
     assert_eq!((dcqcn.timer_stage, dcqcn.byte_stage), (u8::MAX, u8::MAX));
 }
+
+#[test]
+fn state_is_small() {
+    assert_eq!(size_of::<Dcqcn>(), 56);
+}

@@ -183,3 +183,8 @@ fn a_pacer_may_let_the_window_fall_below_a_packet() {
     assert!(config.set_floor(4096));
     assert_eq!(config.min_wnd, 8192);
 }
+
+#[test]
+fn state_is_small() {
+    assert_eq!(size_of::<Dctcp>(), 48);
+}

@@ -255,3 +255,8 @@ fn impossible_parameters_are_refused() {
         assert_eq!(config.check().map_err(|error| error.parameter), Err(name));
     }
 }
+
+#[test]
+fn state_is_small() {
+    assert_eq!(size_of::<Swift>(), 48);
+}

@@ -184,3 +184,8 @@ fn thresholds_out_of_order_are_refused() {
     let error = config.check().expect_err("T_low above T_high");
     assert_eq!((error.parameter, error.value), ("t_low_us", 400.0));
 }
+
+#[test]
+fn state_is_small() {
+    assert_eq!(size_of::<Timely>(), 40);
+}
