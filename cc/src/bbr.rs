@@ -46,6 +46,10 @@ impl SenderCc for Bbr {
         self.0.on_event(now, event);
     }
 
+    fn state_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.0)
+    }
+
     fn metrics(&self) -> Metrics {
         self.0.metrics()
     }

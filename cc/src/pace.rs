@@ -119,6 +119,11 @@ impl SenderCc for Paced {
         self.inner.metrics()
     }
 
+    fn state_bytes(&self) -> usize {
+        // The algorithm may itself have more than it holds here.
+        size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
+    }
+
     fn congestion(&self) -> f64 {
         self.inner.congestion()
     }

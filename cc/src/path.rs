@@ -71,6 +71,11 @@ pub trait PathSelector {
 
     /// What it looks like.
     fn metrics(&self) -> PathMetrics;
+
+    /// Bytes of state of this selector, in boxes too; without what it shares with others.
+    fn state_bytes(&self) -> usize {
+        size_of_val(self)
+    }
 }
 
 /// Parameters of a path selector. Besides the method here it has `new(paths: u16) -> Self`, its
@@ -193,14 +198,6 @@ macro_rules! selectors {
                     })+
                 }
             }
-
-            /// Bytes of state of one selector, without what it shares or keeps in a box.
-            #[must_use]
-            pub const fn state_bytes(&self) -> usize {
-                match self {
-                    $(Self::$variant(_) => size_of::<$state>(),)+
-                }
-            }
         }
 
         /// Hands a call to the selector inside.
@@ -300,6 +297,10 @@ impl PathSelector for Paths {
 
     fn metrics(&self) -> PathMetrics {
         each!(self, paths => paths.metrics())
+    }
+
+    fn state_bytes(&self) -> usize {
+        each!(self, paths => paths.state_bytes())
     }
 }
 

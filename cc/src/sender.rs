@@ -71,6 +71,11 @@ pub trait SenderCc {
     /// What the context looks like.
     fn metrics(&self) -> Metrics;
 
+    /// Bytes of state of this context, in boxes too; without what it shares with others.
+    fn state_bytes(&self) -> usize {
+        size_of_val(self)
+    }
+
     /// Congestion in the algorithm's own unit, for the decorators VAI and SF (thesis chapter 3).
     fn congestion(&self) -> f64 {
         0.0
@@ -205,15 +210,6 @@ macro_rules! senders {
                         Self::$variant(<$state>::new(Arc::clone(config), now))
                     })+
                     SenderConfig::Paced(config) => Self::Paced(Paced::new(config, now)),
-                }
-            }
-
-            /// Bytes of state of one context, without what it shares or keeps in a box.
-            #[must_use]
-            pub const fn state_bytes(&self) -> usize {
-                match self {
-                    $(Self::$variant(_) => size_of::<$state>(),)+
-                    Self::Paced(_) => size_of::<Paced>(),
                 }
             }
         }
@@ -371,6 +367,10 @@ impl SenderCc for Sender {
 
     fn metrics(&self) -> Metrics {
         each!(self, cc => cc.metrics())
+    }
+
+    fn state_bytes(&self) -> usize {
+        each!(self, cc => cc.state_bytes())
     }
 
     fn congestion(&self) -> f64 {

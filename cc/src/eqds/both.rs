@@ -190,6 +190,10 @@ impl<W: CreditWindow> SenderCc for Credited<W> {
         credits.request().or_else(|| window.poll(now))
     }
 
+    fn state_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.0)
+    }
+
     fn metrics(&self) -> Metrics {
         Metrics { ungranted: self.0.credits.is_plain(), ..self.0.window.metrics() }
     }

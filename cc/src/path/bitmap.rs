@@ -119,6 +119,10 @@ impl PathSelector for Bitmap {
         }
     }
 
+    fn state_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.penalties)
+    }
+
     fn metrics(&self) -> PathMetrics {
         let good = self.penalties.iter().filter(|&&penalty| penalty == 0).count();
         PathMetrics {

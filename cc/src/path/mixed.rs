@@ -128,6 +128,11 @@ impl PathSelector for Mixed {
         }
     }
 
+    fn state_bytes(&self) -> usize {
+        let inside = self.bitmap.state_bytes() - size_of_val(&self.bitmap);
+        size_of_val(self) + inside + size_of_val(&*self.ring)
+    }
+
     fn metrics(&self) -> PathMetrics {
         PathMetrics { remembered: self.held, ..PathMetrics::default() }
     }

@@ -1,0 +1,220 @@
+//! What `ci/bench cc` runs under an instruction counter: every case of one algorithm, some times, in a
+//! function of the case's name.
+//!
+//! `instructions sender NAME TIMES` or `instructions selector NAME TIMES`; prints `state BYTES`. With a
+//! kind alone it prints the names.
+
+#![allow(clippy::print_stdout)]
+
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use squall_cc::base::{Rate, Rng, Span, Time};
+use squall_cc::{
+    Feedback, Grant, Kind, Network, PathSelector, PathSignal, Paths, PathsConfig, Sender, SenderCc,
+    SenderConfig, Sending,
+};
+
+const MTU: u32 = 4096;
+const BASE: Span = Span::micros(12);
+/// Number of paths, and of packets a window is said to hold.
+const PATHS: u16 = 64;
+
+/// One case of the senders: so many reports, `apart`, each handed over by a call that cannot be
+/// inlined. Two with the same body would be merged, so each looks at its name.
+macro_rules! reports {
+    ($($case:ident: $apart:expr, $feedback:expr;)+) => {
+        $(
+            #[inline(never)]
+            fn $case(sender: &mut Sender, feedback: &Feedback<'_>) {
+                sender.on_feedback(feedback);
+                black_box(stringify!($case));
+            }
+        )+
+
+        fn all_reports(config: &SenderConfig, times: u32) {
+            $({
+                let mut feedback: Feedback<'_> = $feedback;
+                let mut sender = Sender::new(config, Time::ZERO);
+                warm(&mut sender);
+                feedback.now = Time(1_000_000);
+                for _ in 0..times {
+                    feedback.now += $apart;
+                    $case(black_box(&mut sender), black_box(&feedback));
+                }
+            })+
+        }
+    };
+}
+
+/// A context in mid-life: it has sent, and heard of, some packets.
+fn warm(sender: &mut Sender) {
+    let mut now = Time(900_000);
+    for _ in 0..100 {
+        now += Span(330);
+        let _ =
+            sender.on_send(now, &Sending { bytes: MTU, backlog: 1 << 20, ..Sending::default() });
+        let grant = Some(Grant::Credit(1 << 20));
+        sender.on_feedback(&Feedback { now, in_flight: 50_000, grant, ..ack(false, 5) });
+    }
+}
+
+/// An acknowledgement of one packet after `delay` microseconds in queues.
+fn ack(ecn: bool, delay: u64) -> Feedback<'static> {
+    Feedback {
+        bytes: MTU,
+        packets: 1,
+        ecn,
+        marked: u16::from(ecn),
+        rtt: Some(BASE + Span::micros(delay)),
+        delivered: Some(40 * u64::from(MTU)),
+        ..Feedback::default()
+    }
+}
+
+fn of(kind: Kind) -> Feedback<'static> {
+    Feedback { kind, bytes: MTU, packets: 1, ..Feedback::default() }
+}
+
+/// Between two packets of 100 Gb/s.
+const SOON: Span = Span(330);
+/// Longer than any period that algorithms count in base round-trip times.
+const LATE: Span = Span::micros(100);
+
+reports! {
+    empty: SOON, ack(false, 0);
+    empty_late: LATE, ack(false, 0);
+    below: SOON, ack(false, 5);
+    below_late: LATE, ack(false, 5);
+    above: SOON, ack(false, 11);
+    above_late: LATE, ack(false, 11);
+    marked_below: SOON, ack(true, 5);
+    marked_below_late: LATE, ack(true, 5);
+    marked_above: SOON, ack(true, 11);
+    marked_above_late: LATE, ack(true, 11);
+    trimmed: SOON, of(Kind::Nacked { trimmed: true, last_hop: false });
+    trimmed_late: LATE, of(Kind::Nacked { trimmed: true, last_hop: false });
+    lost: SOON, of(Kind::Lost);
+    timed_out: LATE, of(Kind::TimedOut);
+    notified: LATE, of(Kind::Notified);
+}
+
+#[inline(never)]
+fn ignore(sender: &mut Sender, feedback: &Feedback<'_>) {
+    let _ = black_box((sender, feedback));
+}
+
+/// What a case costs besides the call to the algorithm.
+#[inline(never)]
+fn nothing(sender: &mut Sender, feedback: &Feedback<'_>) {
+    ignore(sender, feedback);
+    black_box("nothing");
+}
+
+#[inline(never)]
+fn budget(sender: &Sender, now: Time) -> bool {
+    sender.budget(now).allows(now, 50_000, MTU)
+}
+
+#[inline(never)]
+fn on_send(sender: &mut Sender, now: Time, sending: &Sending) {
+    let _ = black_box(sender.on_send(now, sending));
+}
+
+fn sender(config: &SenderConfig, times: u32) {
+    all_reports(config, times);
+    let mut sender = Sender::new(config, Time::ZERO);
+    warm(&mut sender);
+    let sending = Sending { bytes: MTU, backlog: 1 << 20, ..Sending::default() };
+    let mut now = Time(1_000_000);
+    for _ in 0..times {
+        now += SOON;
+        nothing(black_box(&mut sender), black_box(&of(Kind::Acked)));
+        black_box(budget(black_box(&sender), black_box(now)));
+        on_send(black_box(&mut sender), black_box(now), black_box(&sending));
+    }
+}
+
+/// One case of the selectors.
+macro_rules! signals {
+    ($($case:ident: $signal:ident;)+) => {
+        $(
+            #[inline(never)]
+            fn $case(paths: &mut Paths, now: Time, path: u16) {
+                paths.on_feedback(now, path, PathSignal::$signal);
+                black_box(stringify!($case));
+            }
+        )+
+
+        fn all_signals(config: &PathsConfig, times: u32) {
+            $({
+                let mut paths = Paths::new(config, Rng::new(1));
+                let mut now = Time(1_000_000);
+                for i in 0..times {
+                    now += SOON;
+                    let path = i as u16 % PATHS;
+                    $case(black_box(&mut paths), black_box(now), black_box(path));
+                }
+            })+
+        }
+    };
+}
+
+signals! {
+    good: Good;
+    ecn: Ecn;
+    nack: Nack;
+    timeout: Timeout;
+}
+
+#[inline(never)]
+fn pick(paths: &mut Paths, now: Time) -> u16 {
+    paths.pick(now, u32::from(PATHS))
+}
+
+fn selector(config: &PathsConfig, times: u32) {
+    all_signals(config, times);
+    let mut paths = Paths::new(config, Rng::new(1));
+    let mut now = Time(1_000_000);
+    for _ in 0..times {
+        now += SOON;
+        // Every path good: what is recycled is there to be recycled.
+        let path = black_box(pick(black_box(&mut paths), black_box(now)));
+        paths.on_feedback(now, path, PathSignal::Good);
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let times = args.get(2).and_then(|times| times.parse().ok()).unwrap_or(1000);
+    let network = Network::new(Rate::gbps(100), BASE, MTU, true);
+    match (args.first().map(String::as_str), args.get(1)) {
+        (Some("sender"), None) => {
+            SenderConfig::NAMES.iter().for_each(|(name, _)| println!("{name}"));
+        }
+        (Some("selector"), None) => {
+            PathsConfig::NAMES.iter().for_each(|(name, _)| println!("{name}"));
+        }
+        (Some("sender"), Some(name)) => match SenderConfig::by_name(name, &network) {
+            Ok(config) => {
+                println!("state {}", Sender::new(&config, Time::ZERO).state_bytes());
+                sender(&config, times);
+            }
+            Err(error) => return refuse(&error),
+        },
+        (Some("selector"), Some(name)) => match PathsConfig::by_name(name, PATHS) {
+            Ok(config) => {
+                println!("state {}", Paths::new(&config, Rng::new(1)).state_bytes());
+                selector(&config, times);
+            }
+            Err(error) => return refuse(&error),
+        },
+        _ => return refuse(&"usage: instructions sender|selector [NAME [TIMES]]"),
+    }
+    ExitCode::SUCCESS
+}
+
+fn refuse(why: &dyn std::fmt::Display) -> ExitCode {
+    println!("{why}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,142 @@
+"""What congestion control costs a packet: instructions of every case and bytes of state of every algorithm.
+
+    ci/bench cc [--json FILE] [NAME ..]
+
+`cc/examples/instructions.rs` runs each case in a function of the case's name; callgrind counts what the calls execute,
+dispatch included, the harness not. Two numbers in a cell: soon after the report before, and 100 us later, when every
+period is over. `div` is the number of division instructions in the machine code that reports reach. Beside it, SMaRTT v2
+(section III-H) gives 59 to 94 instructions a packet and 19 bytes a flow + 28 global. Exit status 1 when an algorithm of the
+two papers needs more than 94 instructions in any case, or more than 64 bytes a flow.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import harness
+
+TIMES = 1000
+MOST_INSTRUCTIONS, MOST_BYTES = 94, 64
+# Held to the limits, which are those of the papers' hardware.
+HELD = ("nscc", "smartt", "strack")
+
+# Column, its cases (soon, late).
+REPORTS = [
+    ("no queue", ("empty", "empty_late")),
+    ("below target", ("below", "below_late")),
+    ("above", ("above", "above_late")),
+    ("ECN, below", ("marked_below", "marked_below_late")),
+    ("ECN, above", ("marked_above", "marked_above_late")),
+    ("trimmed", ("trimmed", "trimmed_late")),
+    ("lost", ("lost",)),
+    ("timed out", ("timed_out",)),
+    ("CNP", ("notified",)),
+]
+OTHERS = [("may send?", ("budget",)), ("sent", ("on_send",))]
+SIGNALS = [("good", ("good",)), ("ECN", ("ecn",)), ("NACK", ("nack",)), ("time-out", ("timeout",)), ("pick", ("pick",))]
+
+
+def build():
+    """The program, in the release profile."""
+    command = ["cargo", "build", "--quiet", "--release", "-p", "squall-cc", "--example", "instructions"]
+    subprocess.run(command, cwd=harness.ROOT, check=True)
+    target = os.environ.get("CARGO_TARGET_DIR") or str(harness.ROOT / "target")
+    return os.path.join(harness.ROOT, target, "release", "examples", "instructions")
+
+
+def inclusive(path):
+    """Instructions executed by each function and what it called, by name without crate and hash."""
+    names, costs, function, of_call = {}, {}, None, False
+    define = re.compile(r"^(c?fn)=\((\d+)\)(?: (.*))?$")
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if found := define.match(line):
+                kind, number, name = found.groups()
+                if name:
+                    names[number] = name
+                if kind == "fn":
+                    function = number
+            elif line.startswith("calls="):
+                of_call = True
+            elif line[:1] in "+-*0123456789" and function is not None:
+                fields = line.split()
+                if len(fields) == 2:
+                    costs[function] = costs.get(function, 0) + int(fields[1])
+                of_call = False
+    del of_call
+    tidy = re.compile(r"^instructions::([a-z_]+)(::h[0-9a-f]{16})?('\d+)?$")
+    result = {}
+    for number, cost in costs.items():
+        if found := tidy.match(names.get(number, "")):
+            result[found.group(1)] = result.get(found.group(1), 0) + cost
+    return result
+
+
+def measure(program, kind, name):
+    """Bytes of state, and instructions of each case."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "callgrind.out")
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", program, kind, name, str(TIMES)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        harness.need(result.returncode == 0, f"{name}: {result.stdout}{result.stderr}")
+        state = int(re.search(r"^state (\d+)$", result.stdout, re.M).group(1))
+        costs = {case: round(cost / TIMES) for case, cost in inclusive(out).items()}
+        if kind == "sender":
+            # The harness's own part in a report: what the call of a function that does nothing costs, but its return.
+            harness_part = costs.pop("nothing") - 5
+            for _, cases in REPORTS:
+                for case in cases:
+                    costs[case] -= harness_part
+        return state, costs
+
+
+def cell(costs, cases):
+    """`soon/late`, or one number when they agree or there is one case."""
+    values = [costs.get(case) for case in cases]
+    harness.need(None not in values, f"callgrind saw no {cases}")
+    return "/".join(dict.fromkeys(str(value) for value in values))
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(
+        prog="ci/bench cc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", help="also write all numbers to this file")
+    parser.add_argument("names", nargs="*", help="only these algorithms")
+    args = parser.parse_args(argv)
+    program = build()
+    everything, missed = {}, []
+    for kind, columns in (("sender", REPORTS + OTHERS), ("selector", SIGNALS)):
+        listed = subprocess.run([program, kind], capture_output=True, text=True, check=True).stdout.split()
+        rows = []
+        for name in listed:
+            if args.names and name not in args.names:
+                continue
+            state, costs = measure(program, kind, name)
+            everything[f"{kind} {name}"] = {"state": state, **costs}
+            worst = max(costs[case] for _, cases in (REPORTS if kind == "sender" else SIGNALS) for case in cases)
+            rows.append([name, str(state), str(worst), *(cell(costs, cases) for _, cases in columns)])
+            if kind == "sender" and name in HELD:
+                if worst > MOST_INSTRUCTIONS:
+                    missed.append(f"{name} needs {worst} instructions, {MOST_INSTRUCTIONS} are allowed")
+                if state > MOST_BYTES:
+                    missed.append(f"{name} needs {state} bytes a flow, {MOST_BYTES} are allowed")
+        if kind == "sender":
+            paper = ["SMaRTT v2, paper", "19 + 28 global", "94", *["59 to 94"] * 6, *["-"] * (len(columns) - 6)]
+            rows.append(paper)
+        print(harness.table([kind, "bytes", "worst", *(title for title, _ in columns)], rows), end="\n\n")
+    print(f"instructions a call (callgrind, release build, {os.uname().machine}), bytes of state a flow")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(everything, file, indent=1)
+    for line in missed:
+        print(f"missed: {line}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
