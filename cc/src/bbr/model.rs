@@ -275,7 +275,7 @@ impl Model {
     fn set_cwnd(&mut self, feedback: &Feedback<'_>) {
         let bytes = u64::from(feedback.bytes);
         let target = self.inflight(self.cwnd_gain());
-        if self.conserving && self.recovery_left > 0 {
+        if self.conserving {
             self.cwnd = self.cwnd.max(feedback.in_flight.saturating_add(bytes));
         } else {
             if self.filled_pipe {

@@ -87,6 +87,7 @@ fn a_flow_starts_with_ten_packets_at_their_rate_times_the_gain() {
     // 40960 / 12000 * 2.885390 = 9.848798 B/ns = 78.790 Gb/s.
     let rate = budget.rate.expect("it paces").0 as f32 / 8e9;
     close(rate, 9.848_798);
+    assert_eq!(bbr.metrics().rate, budget.rate);
     assert_eq!((bbr.metrics().max_cwnd, bbr.metrics().base_rtt), (Some(750_000), None));
 }
 
@@ -127,6 +128,10 @@ fn an_idle_application_cannot_lower_the_bandwidth() {
     close(sample(&mut model, 3, true), 6.0);
     close(sample(&mut model, 30, true), 10.24);
     close(sample(&mut model, 3, false), 1.024);
+    // The same bandwidth again counts anew, so it is not forgotten with the old sample.
+    close(sample(&mut model, 3, true), 1.024);
+    model.btl_bw.update(0.5, model.round_count + 5, 10);
+    close(model.btl_bw.get(), 1.024);
 }
 
 /// `BBRUpdateRound`: a round ends with a packet that left after the last one had ended.
@@ -177,6 +182,17 @@ fn startup_ends_when_the_bandwidth_stops_growing() {
     assert_eq!(model.state, State::Drain);
     // The rate is the bandwidth over the gain of Startup: 8 * 4096 / 12000 / 2.885390 = 0.9463763.
     close(model.pacing_rate, 0.946_376_3);
+}
+
+#[test]
+fn a_quarter_more_bandwidth_is_growth() {
+    let mut model = fresh();
+    // 4 and 5 packets of 4096 B in 16384 ns: 1 and 1.25 B/ns.
+    for since in [4, 5] {
+        model.next_round_delivered = 0;
+        ack(&mut model, &Ack { since, rtt: 16_384, ..Ack::default() });
+        assert_eq!((model.full_bw, model.full_bw_count), (since as f32 / 4.0, 0));
+    }
 }
 
 /// `BBRCheckDrain`: until one bandwidth-delay product is in flight, 6 * 12000 + 12288 B.
@@ -283,6 +299,7 @@ fn the_window_follows_its_target() {
     assert_eq!(window(State::ProbeBw(2), 1_000), 4 * MTU);
     // In Startup the target is 2.885390 * 72000 + 12288 = 220036, and is not enforced.
     assert_eq!(window(State::Startup, 220_000), 224_096);
+    assert_eq!(window(State::Startup, 220_036), 220_036);
     assert_eq!(window(State::Startup, 400_000), 400_000);
     assert_eq!(window(State::Startup, 900_000), 750_000);
     // Before anything is known, ten packets are the target and may be exceeded once.
@@ -290,6 +307,16 @@ fn the_window_follows_its_target() {
     let now = Time(RTT);
     model.on_feedback(&Feedback { now, bytes: 4096, ..Feedback::default() });
     assert_eq!(model.cwnd, 45_056);
+    // A propagation time alone is no path.
+    let mut model = fresh();
+    let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(RTT)));
+    model.on_feedback(&Feedback { now, kind, rtt, ..Feedback::default() });
+    assert_eq!((model.rt_prop, model.congestion()), (RTT, 1.0));
+    // What was saved for a recovery that is over does not come back.
+    let mut model = knowing(6.0, State::ProbeBw(2));
+    (model.cwnd, model.prior_cwnd) = (100_000, 140_000);
+    ack(&mut model, &Ack::default());
+    assert_eq!(model.cwnd, 104_096);
 }
 
 /// `BBRUpdateRTprop`.
@@ -309,10 +336,12 @@ fn the_propagation_time_is_the_smallest_sample_for_a_while() {
     ack(&mut model, &Ack { at: 40_001 + 12_000_000, rtt: 15_000, ..Ack::default() });
     assert_eq!((model.rt_prop, model.state), (15_000, State::ProbeRtt));
     // The answer to a probe passed no queue; a larger one says nothing.
-    for rtt in [10_000, 20_000] {
+    for (at, rtt, stamp) in
+        [(50_000, 10_000, 50_000), (51_000, 10_000, 51_000), (52_000, 20_000, 51_000)]
+    {
         let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(rtt)));
-        model.on_feedback(&Feedback { now: Time(50_000), kind, rtt, ..Feedback::default() });
-        assert_eq!((model.rt_prop, model.rt_prop_stamp), (10_000, Time(50_000)));
+        model.on_feedback(&Feedback { now: Time(at), kind, rtt, ..Feedback::default() });
+        assert_eq!((model.rt_prop, model.rt_prop_stamp), (10_000, Time(stamp)));
     }
 }
 
@@ -372,6 +401,26 @@ fn recovery_conserves_packets_and_gives_the_window_back() {
     // With the third all have their fate: the old window is back, and the ACK adds to it.
     ack(&mut model, &Ack { since: 5, in_flight: 8_192, ..Ack::default() });
     assert_eq!((model.cwnd, model.recovery_left, model.conserving), (154_096, 0, false));
+}
+
+/// `BBRSaveCwnd`: in recovery and in ProbeRTT the window worth saving is the one saved before.
+#[test]
+fn a_small_window_is_not_saved_over_a_large_one() {
+    let mut model = knowing(6.0, State::ProbeRtt);
+    (model.cwnd, model.prior_cwnd) = (16_384, 150_000);
+    lose(&mut model, Kind::Lost, 12_288);
+    assert_eq!(model.prior_cwnd, 150_000);
+    // A recovery, and the time of ProbeRTT comes in it.
+    let mut model = knowing(6.0, State::ProbeBw(2));
+    model.cwnd = 150_000;
+    lose(&mut model, Kind::Lost, 40_960);
+    ack(&mut model, &Ack { at: 12_000_001, since: 5, in_flight: 36_864, ..Ack::default() });
+    assert_eq!((model.state, model.prior_cwnd), (State::ProbeRtt, 150_000));
+    // Without either it is the window itself, though a larger one was saved once.
+    let mut model = knowing(6.0, State::ProbeBw(2));
+    (model.cwnd, model.prior_cwnd) = (100_000, 150_000);
+    lose(&mut model, Kind::Lost, 12_288);
+    assert_eq!(model.prior_cwnd, 100_000);
 }
 
 #[test]

@@ -176,6 +176,7 @@ mod tests {
         arrive(&mut receiver, 30, &mut flow, true);
         assert_eq!(told(&mut receiver, 59), []);
         assert_eq!(told(&mut receiver, 60), [7]);
+        assert_eq!(receiver.next_timer(), Some(Time::ZERO + Span::micros(110)));
         // None came until 110 us: then the interval is over and the next mark is told at once.
         assert_eq!(told(&mut receiver, 110), []);
         assert_eq!(receiver.next_timer(), None);

@@ -35,7 +35,8 @@ pub struct SwiftConfig {
     pub beta: f32,
     /// Largest share of the window lost in one decrease: 0.5 (table 3.1).
     pub max_mdf: f32,
-    /// Smallest window in packets: 0.01.
+    /// Smallest window in packets: 0.1, from which down the target grows no more. A flow never waits
+    /// longer than ten round trips then, also where hosts are slow for a while.
     pub min_cwnd: f32,
     /// Largest window in packets: one and a half bandwidth-delay products, which SMaRTT v2 (section
     /// III-J) allows itself too.
@@ -74,7 +75,7 @@ impl SwiftConfig {
             ai: 1.0,
             beta: 0.8,
             max_mdf: 0.5,
-            min_cwnd: 0.01,
+            min_cwnd: 0.1,
             max_cwnd,
             start_cwnd: ((network.bdp() / packet).max(1.0) as f32).min(max_cwnd),
             retx_reset: 5,
@@ -110,7 +111,7 @@ tunable! {
     number max_mdf "max_mdf" (0.0, 1.0, "0 to 1")
         "largest share of the window lost in one decrease: 0.5";
     number min_cwnd "min_cwnd" (0.0001, 1.0, "0.0001 to 1")
-        "smallest window in packets: 0.01";
+        "smallest window in packets: 0.1";
     number max_cwnd "max_cwnd" (1.0, 1e6, "1 to 1000000")
         "largest window in packets: 1.5 BDPs";
     number start_cwnd "start_cwnd" (0.0001, 1e6, "0.0001 to 1000000")

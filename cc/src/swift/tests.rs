@@ -165,7 +165,7 @@ fn losses_cost_the_largest_share_once_a_round_trip() {
     }
 }
 
-/// Lines 14 to 19: halved once a round trip; the fifth in a row leaves 0.01 packets.
+/// Lines 14 to 19: halved once a round trip; the fifth in a row leaves 0.1 packets.
 #[test]
 fn time_outs_in_a_row_reset_the_window() {
     let mut swift = with_cwnd(16.0);
@@ -178,7 +178,7 @@ fn time_outs_in_a_row_reset_the_window() {
         (112_000, 4.0),
         (200_000, 2.0),
         (300_000, 1.0),
-        (400_000, 0.01),
+        (400_000, 0.1),
     ] {
         swift.on_feedback(&time_out(at));
         close(swift.cwnd / MTU, packets);
