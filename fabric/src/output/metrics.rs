@@ -68,6 +68,13 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("retransmitted", "", "data packets sent again", |run| Some(run.totals.retransmitted as f64)),
     ("trimmed", "", "data packets trimmed", |run| Some(run.totals.trimmed as f64)),
     ("dropped", "", "packets dropped", |run| Some(run.network.dropped as f64)),
+    ("dropped_dead", "", "data packets that a dead link took", |run| {
+        Some(run.network.dropped_dead as f64)
+    }),
+    ("last_loss_rtts", "RTT", "when the last data packet was trimmed or dropped", |run| {
+        per(run.network.last_loss_us, run.network.base_rtt_us)
+    }),
+    ("pauses", "", "PFC pause frames", |run| Some(run.network.pauses as f64)),
     ("lost", "", "data packets trimmed or dropped", |run| {
         Some((run.totals.trimmed + run.network.dropped) as f64)
     }),

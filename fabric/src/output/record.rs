@@ -107,9 +107,18 @@ pub struct NetworkFacts {
     /// Packets that a full queue, a dead link or a bit error took.
     #[serde(default)]
     pub dropped: u64,
+    /// Those of them that a link took which was down, or a black hole.
+    #[serde(default)]
+    pub dropped_dead: u64,
     /// Data packets marked Congestion Experienced.
     #[serde(default)]
     pub marked: u64,
+    /// When a data packet was last trimmed or dropped, in microseconds; zero if none was.
+    #[serde(default)]
+    pub last_loss_us: f64,
+    /// PFC pause frames.
+    #[serde(default)]
+    pub pauses: u64,
 }
 
 /// What a series shows.

@@ -235,7 +235,10 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             base_rtt_us: facts.base_rtt.as_micros(),
             ideal_us: facts.ideal.as_micros(),
             dropped: totals.dropped,
+            dropped_dead: totals.dropped_dead,
             marked: totals.marked,
+            last_loss_us: totals.last_loss.as_micros(),
+            pauses: totals.pauses,
             ..NetworkFacts::default()
         },
         series: series(results),

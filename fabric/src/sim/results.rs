@@ -97,6 +97,10 @@ pub struct Totals {
     pub marked: u64,
     /// Data packets dropped by full queues, or lost on links; trimmed ones too.
     pub dropped: u64,
+    /// Those of them that a link took which was down, or a black hole.
+    pub dropped_dead: u64,
+    /// When a data packet was last trimmed or dropped; zero if none was.
+    pub last_loss: Picos,
     /// Data packets, trimmed ones too, that were neither received nor lost when the simulation ended.
     pub under_way: u64,
     /// Control packets dropped or lost.

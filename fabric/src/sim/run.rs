@@ -13,7 +13,7 @@ use super::setup::Setup;
 use super::wheel::Wheel;
 use crate::Picos;
 use crate::base::Rng;
-use crate::model::{Arrival, Enqueued, FailureEvent, Head, Network, Pause};
+use crate::model::{Arrival, Drop, Enqueued, FailureEvent, Head, Network, Pause};
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
 
@@ -298,10 +298,13 @@ impl Simulation {
                 let (out, verdict) = self.network.forward(self.now, at, port, packet, head);
                 match verdict {
                     Enqueued::Queued | Enqueued::Trimmed => {
-                        self.totals.trimmed += u64::from(verdict == Enqueued::Trimmed);
+                        if verdict == Enqueued::Trimmed {
+                            self.totals.trimmed += 1;
+                            self.totals.last_loss = self.now;
+                        }
                         self.kick(out);
                     }
-                    Enqueued::Dropped(_) => self.lose(packet),
+                    Enqueued::Dropped(why) => self.lose(packet, why),
                 }
                 self.pauses();
             }
@@ -319,13 +322,15 @@ impl Simulation {
                 let at = entry.seen_at;
                 self.push(at, Happening::Seen { host, packet });
             }
-            Arrival::Lost(_) => self.lose(packet),
+            Arrival::Lost(why) => self.lose(packet, why),
         }
     }
 
-    fn lose(&mut self, packet: u32) {
+    fn lose(&mut self, packet: u32, why: Drop) {
         if self.packets.body(packet).is_data() {
             self.totals.dropped += 1;
+            self.totals.dropped_dead += u64::from(matches!(why, Drop::Down | Drop::BlackHole));
+            self.totals.last_loss = self.now;
         } else {
             self.totals.control_dropped += 1;
         }
