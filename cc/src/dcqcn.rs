@@ -66,7 +66,7 @@ impl Dcqcn {
             raise_at: Time::NEVER,
             rate: line,
             target: line,
-            alpha: 1.0, // section 5: alpha starts at 1
+            alpha: 1.0,
             sent: 0,
             timer_stage: 0,
             byte_stage: 0,

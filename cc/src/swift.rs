@@ -1,9 +1,9 @@
 //! Swift (Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the
-//! Datacenter", SIGCOMM 2020): a window that aims at a delay. Sections and lines below are that
-//! paper's, lines those of its algorithm 1.
+//! Datacenter", SIGCOMM 2020): a window that aims at a delay. Sections and names below are that
+//! paper's, names those of its algorithm 1.
 //!
 //! Swift keeps one window for the network and one for the end host and obeys the smaller (section
-//! 3.6). [`Feedback::rtt`] comes without the peer's service time, so only the first can exist here.
+//! 3.3). [`Feedback::rtt`] comes without the peer's service time, so only the first can exist here.
 //! Loss detection is the caller's; what the paper calls fast recovery is here any loss that was found
 //! without the timer, a trimmed packet included, for the comparisons of SMaRTT v1 (section 4) run Swift
 //! on switches that trim.
@@ -84,13 +84,13 @@ impl Swift {
         config.base_target.0 as f32 + hops * config.per_hop.0 as f32 + by_flow
     }
 
-    /// Line 2: a decrease once a round trip.
+    /// `can_decrease`: once a round trip.
     fn can_decrease(&self, now: u32) -> bool {
         now.wrapping_sub(self.last_decrease) as f32 >= self.srtt
     }
 
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
-        self.timeouts = 0; // line 4
+        self.timeouts = 0; // retransmit_cnt = 0
         // Probes overtake the queues on the control class; their delay is nobody's.
         let (Some(rtt), Kind::Acked) = (feedback.rtt, feedback.kind) else { return };
         let delay = (nanos(rtt) as f32).max(1.0);
@@ -99,35 +99,35 @@ impl Swift {
         let target = self.target(feedback.hops);
         let mtu = self.config.mtu as f32;
         if delay < target {
-            // Lines 6 to 10: `ai` packets a round trip, or per packet while the window is smaller than
-            // one. In bytes, cwnd += ai / cwnd * num_acked is ai * mtu * bytes / cwnd.
+            // Additive increase: `ai` packets a round trip, or per packet while the window is smaller
+            // than one. In bytes, cwnd += ai / cwnd * num_acked is ai * mtu * bytes / cwnd.
             let step = self.config.ai * self.gain * feedback.bytes as f32;
             self.cwnd += if self.cwnd >= mtu { step * mtu / self.cwnd } else { step };
             self.settle(None);
         } else if self.can_decrease(now) {
-            // Line 13.
+            // Multiplicative decrease.
             let factor = 1.0 - self.config.beta * (delay - target) / delay;
             self.cwnd *= factor.max(1.0 - self.config.max_mdf);
             self.settle(Some(now));
         }
     }
 
-    /// Lines 14 to 19. The paper has one timer a flow; where each packet has its own, those that fire
-    /// within one round trip count as one.
+    /// "On retransmit timeout". The paper has one timer a flow; where each packet has its own, those
+    /// that fire within one round trip count as one.
     fn on_timeout(&mut self, now: u32) {
         if !self.can_decrease(now) {
             return;
         }
         self.timeouts = self.timeouts.saturating_add(1);
         if self.timeouts >= self.config.retx_reset {
-            self.cwnd = 0.0; // line 17: the smallest window, which `settle` knows
+            self.cwnd = 0.0; // the smallest window, which `settle` knows
             self.settle(Some(now));
         } else {
             self.back_off(now);
         }
     }
 
-    /// Lines 21 and 22.
+    /// What a loss costs, "on fast recovery" as well as on the first time-outs.
     fn back_off(&mut self, now: u32) {
         if self.can_decrease(now) {
             self.cwnd *= 1.0 - self.config.max_mdf;
@@ -135,8 +135,9 @@ impl Swift {
         }
     }
 
-    /// Lines 23 to 29. Only a real decrease moves `t_last_decrease`: would an unchanged window do so, a
-    /// flow whose every ACK is late could never decrease again.
+    /// The end of algorithm 1: bounds, `t_last_decrease`, `pacing_delay`. Only a real decrease moves
+    /// `t_last_decrease`: would an unchanged window do so, a flow whose every ACK is late could never
+    /// decrease again.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a saturating cast of a span
     fn settle(&mut self, decreased: Option<u32>) {
         let mtu = self.config.mtu as f32;
@@ -172,7 +173,7 @@ impl SenderCc for Swift {
         match feedback.kind {
             Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
             Kind::Nacked { .. } | Kind::Lost => {
-                self.timeouts = 0; // line 20
+                self.timeouts = 0;
                 self.back_off(clock(feedback.now));
             }
             Kind::TimedOut => self.on_timeout(clock(feedback.now)),

@@ -1,6 +1,5 @@
 //! TIMELY (Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015): a
-//! rate that follows the gradient of the delay. Sections and lines are that paper's, lines those of its
-//! algorithm 1.
+//! rate that follows the gradient of the delay. The steps are those of its algorithm 1.
 //!
 //! The paper assumes a network without losses. Here a loss of any kind, which means that the delay rose
 //! faster than it was measured, cuts the rate by [`TimelyConfig::loss_cut`] at most once a round trip.
@@ -65,25 +64,25 @@ impl Timely {
         if self.prev_rtt == 0.0 {
             self.prev_rtt = new_rtt; // no difference yet
         }
-        let new_diff = new_rtt - self.prev_rtt; // line 1
-        self.prev_rtt = new_rtt; // line 2
-        self.rtt_diff += config.alpha * (new_diff - self.rtt_diff); // line 3
-        let gradient = self.rtt_diff / config.min_rtt.0 as f32; // line 5
+        let new_diff = new_rtt - self.prev_rtt; // new_rtt_diff
+        self.prev_rtt = new_rtt;
+        self.rtt_diff += config.alpha * (new_diff - self.rtt_diff); // EWMA
+        let gradient = self.rtt_diff / config.min_rtt.0 as f32; // normalised
         let step = config.delta.0 as f32 * self.gain;
         let (low, high) = (config.t_low.0 as f32, config.t_high.0 as f32);
         if new_rtt < low {
-            self.rate += step; // line 7
+            self.rate += step;
         } else if new_rtt > high {
             self.falling = 0;
-            self.rate *= 1.0 - config.beta * (1.0 - high / new_rtt); // line 10
+            self.rate *= 1.0 - config.beta * (1.0 - high / new_rtt);
         } else if gradient <= 0.0 {
-            // Lines 12 and 13; section 4.3.4 on the hyper-active increase.
+            // N = 5 after five completion events with a negative gradient (hyper-active increase).
             self.falling = if gradient < 0.0 { self.falling.saturating_add(1) } else { 0 };
             let hyper = self.falling >= config.hai_after;
             self.rate += if hyper { f32::from(config.hai) * step } else { step };
         } else {
             self.falling = 0;
-            self.rate *= 1.0 - config.beta * gradient; // line 15
+            self.rate *= 1.0 - config.beta * gradient;
         }
         self.clamp();
     }

@@ -11,7 +11,7 @@ use crate::feedback::{Feedback, Kind};
 use crate::math::up_to;
 use crate::sender::SenderCc;
 
-/// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.2).
+/// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.1).
 pub(super) const CYCLE: [f32; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
 /// Where in its life a context is (section 3.4).
@@ -208,7 +208,7 @@ impl Model {
         }
     }
 
-    /// `BBREnterProbeBW`: in a random phase, but not in the one that drains (section 4.3.4.3).
+    /// `BBREnterProbeBW`: in a random phase, but not in the one that drains (section 4.3.4.2).
     fn enter_probe_bw(&mut self, now: Time) {
         // Flows that enter together should not probe together; what they delivered tells them apart.
         let mut rng = Rng::new(now.0 ^ self.delivered.rotate_left(32) ^ self.rt_prop);

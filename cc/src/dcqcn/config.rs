@@ -21,7 +21,7 @@ pub enum Form {
 
 /// Parameters of [`crate::Dcqcn`].
 ///
-/// | | paper (sections 3.1, 5.2) | vendor (NVIDIA, "DCQCN CC parameters") |
+/// | | paper (sections 3.1 and 5) | vendor (NVIDIA, "DCQCN CC parameters") |
 /// |---|---|---|
 /// | `g` | 1/256 | 5/1024 (`dce_tcp_g` 1019) |
 /// | `alpha_period` | 55 us | 1 us (`dce_tcp_rtt`) |

@@ -9,9 +9,9 @@ use crate::sender::SenderParameters;
 pub struct DctcpConfig {
     /// Largest packet in nominal bytes (SMSS).
     pub mtu: u32,
-    /// Weight of the newest share of marked bytes: 1/16 (RFC 8257 section 4.2).
+    /// Weight of the newest share of marked bytes: 1/16 (RFC 8257).
     pub g: f32,
-    /// First estimate of that share: 1, so that the first mark halves (RFC 8257 section 4.2).
+    /// First estimate of that share: 1, so that the first mark halves (RFC 8257).
     pub alpha: f32,
     /// Smallest window after a cut in bytes: two packets (RFC 5681 eq. 4).
     pub min_wnd: u32,

@@ -41,10 +41,11 @@ pub struct SwiftConfig {
     /// Largest window in packets: one and a half bandwidth-delay products, which SMaRTT v2 (section
     /// III-J) allows itself too.
     pub max_cwnd: f32,
-    /// First window in packets: one bandwidth-delay product, that is, line rate (thesis, section
-    /// 3.3.4; the paper is silent).
+    /// First window in packets: one bandwidth-delay product, that is, line rate (as the
+    /// thesis starts its flows; the paper is silent).
     pub start_cwnd: f32,
-    /// Time-outs in a row that leave the smallest window (`RETX_RESET_THRESHOLD`): 5.
+    /// Time-outs in a row that leave the smallest window (`RETX_RESET_THRESHOLD`,
+    /// section 3.6, without a value): 5.
     pub retx_reset: u8,
 }
 

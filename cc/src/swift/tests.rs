@@ -1,4 +1,4 @@
-//! Every line of algorithm 1 and section 3.5, with numbers worked by hand on a network of 100 Gb/s and
+//! Every branch of algorithm 1 and section 3.5, with numbers worked by hand on a network of 100 Gb/s and
 //! 12 us that drops, with packets of 4096 bytes: base target 1.2 * 12 = 14.4 us, per hop 0.48 * 12 = 5.76 us,
 //! `fs_range` 72 us. With 1/sqrt(0.1) = 3.162278 and 1/sqrt(100) = 0.1,
 //! alpha = 72000 / 3.062278 = 23511.91 ns and beta = -0.1 alpha = -2351.19 ns.
@@ -96,7 +96,7 @@ fn flow_scaling_as_the_thesis_has_it() {
     }
 }
 
-/// Lines 6 to 10. At 16 packets the target is 23.69 us.
+/// Additive increase. At 16 packets the target is 23.69 us.
 #[test]
 fn below_the_target_the_window_grows_additively() {
     // ai / cwnd * num_acked = 1/16.
@@ -115,7 +115,7 @@ fn below_the_target_the_window_grows_additively() {
     close(ack(&mut with_cwnd(54.93), 12_000), 225_000.0 / 4096.0);
 }
 
-/// Line 13.
+/// Multiplicative decrease.
 #[test]
 fn above_the_target_the_window_shrinks_with_the_excess() {
     // 1 - 0.8 * (30000 - 23686.79) / 30000 = 0.831648; * 16 = 13.30637.
@@ -130,7 +130,7 @@ fn above_the_target_the_window_shrinks_with_the_excess() {
     close(ack(&mut with_cwnd(16.0), 100_000), 8.0);
 }
 
-/// Line 2: the smoothed RTT is 12000 + (30000 - 12000) / 8 = 14250 ns after the first late ACK.
+/// `can_decrease`: the smoothed RTT is 12000 + (30000 - 12000) / 8 = 14250 ns after the first late ACK.
 #[test]
 fn it_shrinks_once_a_round_trip() {
     let mut swift = with_cwnd(16.0);
@@ -161,11 +161,11 @@ fn losses_cost_the_largest_share_once_a_round_trip() {
         swift.timeouts = 3;
         close(feed(&mut swift, kind, 4096, None), 8.0);
         close(feed(&mut swift, kind, 4096, None), 8.0);
-        assert_eq!(swift.timeouts, 0, "line 20");
+        assert_eq!(swift.timeouts, 0, "a loss is no time-out");
     }
 }
 
-/// Lines 14 to 19: halved once a round trip; the fifth in a row leaves 0.1 packets.
+/// "On retransmit timeout": halved once a round trip; the fifth in a row leaves 0.1 packets.
 #[test]
 fn time_outs_in_a_row_reset_the_window() {
     let mut swift = with_cwnd(16.0);
@@ -188,7 +188,7 @@ fn time_outs_in_a_row_reset_the_window() {
     assert_eq!(swift.timeouts, 0);
 }
 
-/// Lines 27 to 29.
+/// `pacing_delay = rtt / cwnd`.
 #[test]
 fn below_one_packet_packets_are_spaced() {
     let mut swift = with_cwnd(0.5);

@@ -6,8 +6,8 @@ use crate::error::{ConfigError, within};
 use crate::network::Network;
 use crate::sender::SenderParameters;
 
-/// Parameters of [`crate::Timely`]. The paper's are for 10 Gb/s and 20 us (section 4.3, and Zhu et al.,
-/// "ECN or Delay", CoNEXT 2016, table 2, which lists them); they are scaled to the network.
+/// Parameters of [`crate::Timely`]. The paper's are for 10 Gb/s and 20 us (Zhu et al., "ECN or
+/// Delay: Lessons Learnt from Analysis of DCQCN and TIMELY", CoNEXT 2016, lists them); they are scaled to the network.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimelyConfig {
     /// The sender's line.
@@ -27,12 +27,12 @@ pub struct TimelyConfig {
     pub beta: f32,
     /// Additive increase: a thousandth of the line (10 Mb/s of 10 Gb/s).
     pub delta: Rate,
-    /// Additive increases at once in hyper-active increase: 5 (line 12, `N`).
+    /// Additive increases at once in hyper-active increase: 5 (`N`).
     pub hai: u8,
     /// Completion events in a row with a negative gradient that lead to it: 5.
     pub hai_after: u8,
     /// Bytes of a segment, after each of which the rate changes, and which leave back to back: 16 KiB,
-    /// the paper's smallest (section 3.1; its largest, 64 KiB, is half of this network's pipe).
+    /// the paper's smallest (its largest, 64 KiB, is half of this network's pipe).
     pub segment: u32,
     /// Smallest rate: a thousandth of the line.
     pub min_rate: Rate,

@@ -1,4 +1,4 @@
-//! Every line of algorithm 1, with numbers worked by hand on a network of 100 Gb/s and 12 us that
+//! Every branch of algorithm 1, with numbers worked by hand on a network of 100 Gb/s and 12 us that
 //! drops: T_low 30 us, T_high 300 us, delta 100 Mb/s, segments of four packets of 4096 bytes.
 
 use super::*;
@@ -49,7 +49,7 @@ fn parameters_follow_the_network() {
     assert_eq!(budget.window, Some(225_000));
 }
 
-/// Line 7.
+/// `new_rtt < T_low`.
 #[test]
 fn below_t_low_the_rate_rises_whatever_the_gradient() {
     close(segment(&mut with(50.0, 12.0), 29), 50.1);
@@ -58,7 +58,7 @@ fn below_t_low_the_rate_rises_whatever_the_gradient() {
     close(segment(&mut with(99.95, 12.0), 12), 100.0);
 }
 
-/// Line 10.
+/// `new_rtt > T_high`.
 #[test]
 fn above_t_high_the_rate_falls_whatever_the_gradient() {
     // 1 - 0.8 * (1 - 300/400) = 0.8.
@@ -68,7 +68,7 @@ fn above_t_high_the_rate_falls_whatever_the_gradient() {
     close(segment(&mut with(0.2, 30_000.0), 30_000), 0.1);
 }
 
-/// Lines 1 to 5 and 15.
+/// A positive gradient.
 #[test]
 fn a_rising_delay_costs_in_proportion_to_its_gradient() {
     // diff = 0.875 * (42 - 40) = 1.75 us; gradient = 1.75 / 12 = 0.1458333;
@@ -82,7 +82,7 @@ fn a_rising_delay_costs_in_proportion_to_its_gradient() {
     close(segment(&mut with(60.0, 100.0), 200), 0.1);
 }
 
-/// Lines 12 and 13.
+/// A negative gradient, and hyper-active increase.
 #[test]
 fn a_falling_delay_pays_once_and_after_five_times_five_times() {
     let mut timely = with(50.0, 100.0);
