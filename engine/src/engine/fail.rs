@@ -99,6 +99,10 @@ impl Engine {
             }
             return;
         }
+        // The context is not among the peer's any more, so its messages end here.
+        for message in context.order.open() {
+            self.break_message(now, message, error);
+        }
         self.fail_peer(now, context.peer, error);
     }
 

@@ -1,0 +1,609 @@
+//! One random history, and what must be true of it.
+
+use std::collections::BTreeMap;
+
+use squall_fabric::Picos;
+use squall_fabric::base::{Rate, Rng, Span};
+use squall_fabric::cc::{Network, PathsConfig, SenderConfig};
+use squall_fabric::engine::{
+    Buf, Class, Completion, Config, Level, Notify, OpError, OpKind, RecvOp, RemoteIov, RemoteSeg,
+    RmaOp, Seg, SendOp,
+};
+use squall_fabric::live::Emulation;
+use squall_fabric::model::{Failure, NetworkConfig};
+use squall_fabric::reliability::{self, NOMINAL_OVERHEAD};
+use squall_fabric::topology::Topology;
+use squall_fabric::wire::ReturnCode;
+
+use crate::world::{BEGIN, World};
+
+/// Size of the regions that peers read and write.
+const REGION: u64 = 60_000;
+/// Key of the region that peers read, and of the one that they write.
+const READ: u64 = 7;
+const WRITE: u64 = 8;
+/// After the last action everything must have ended within this.
+const PATIENCE: Picos = Picos::micros(300_000_000);
+
+/// What happened in histories.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) crashes: u64,
+    pub(crate) restarts: u64,
+    pub(crate) failures: u64,
+    pub(crate) retransmitted: u64,
+    pub(crate) trimmed: u64,
+    pub(crate) lost: u64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.crashes += other.crashes;
+        self.restarts += other.restarts;
+        self.failures += other.failures;
+        self.retransmitted += other.retransmitted;
+        self.trimmed += other.trimmed;
+        self.lost += other.lost;
+    }
+}
+
+/// A message that some host sends to another.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    from: usize,
+    to: usize,
+    tag: u64,
+    len: u64,
+    inject: bool,
+    /// What its bytes are made of.
+    seed: u64,
+}
+
+/// Something to do at a time.
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Send(usize),
+    Recv(usize),
+    Read { at: usize, peer: usize, offset: u64, len: u64 },
+    Write { at: usize, peer: usize, offset: u64, len: u64, seed: u64, told: bool },
+    Fail(Failure),
+    Crash(usize),
+    Restart(usize),
+}
+
+/// What an operation was, to judge its end.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Send(usize),
+    Recv { message: usize, base: u64 },
+    Read { peer: usize, offset: u64, base: u64, len: u64 },
+    Write { peer: usize, offset: u64, len: u64, seed: u64, told: bool },
+}
+
+#[derive(Clone, Debug)]
+struct Op {
+    host: usize,
+    /// Of the host, when it was posted.
+    life: u32,
+    what: What,
+    ends: Vec<Completion>,
+}
+
+fn pattern(seed: u64, len: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+    bytes.truncate(len as usize);
+    bytes
+}
+
+/// Sizes around every threshold.
+fn size(rng: &mut Rng) -> u64 {
+    let most = [1, 257, 1500, 20_000, 40_000, 150_000][rng.below(6) as usize];
+    u64::from(rng.below(most))
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.below(u32::try_from(from.len()).unwrap()) as usize]
+}
+
+/// A history in progress.
+struct History {
+    world: World,
+    messages: Vec<Message>,
+    /// By context minus one.
+    ops: Vec<Op>,
+    /// Ends of peers' writes with data, by (host, life, data).
+    told: BTreeMap<(usize, u32, u64), u32>,
+    crashed: Vec<bool>,
+    /// Messages in the order they were sent.
+    order: Vec<usize>,
+    /// Receives whose sender crashed may wait for ever.
+    may_wait: bool,
+    totals: Totals,
+}
+
+/// The network and the transports of a history.
+fn world(rng: &mut Rng) -> World {
+    let rate = Rate::gbps(10);
+    let latency = Picos::micros(1);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, latency, Picos::nanos(300));
+    let trimming = rng.chance(0.6);
+    let max_packet = pick(rng, &[1400, 4096]);
+    let bdp = 20_000;
+    let mut config = NetworkConfig::new(bdp, trimming, rng.next_u64());
+    config.queue = config.queue.max(u64::from(max_packet) * 8);
+    config.control_queue = config.queue * 2;
+    config.trim = trimming.then_some(64 + NOMINAL_OVERHEAD);
+    config.reroute = Picos::micros(u64::from(rng.below(2_000)));
+    let net = Emulation::new(topology, config, NOMINAL_OVERHEAD);
+    let known = Network::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
+    let senders: Vec<&str> = SenderConfig::NAMES
+        .iter()
+        .map(|named| named.0)
+        // Credits do not travel yet.
+        .filter(|name| !name.starts_with("eqds"))
+        .collect();
+    let sender = pick(rng, &senders);
+    let selector = pick(rng, PathsConfig::NAMES).0;
+    if option_env!("SQUALL_SEED").is_some() {
+        eprintln!("{sender} {selector}, trimming {trimming}, packets of {max_packet}");
+    }
+    let tight = rng.chance(0.2);
+    World::new(net, rng.next_u64(), move |seed, port| {
+        let mut rng = Rng::new(seed);
+        let sender = SenderConfig::by_name(sender, &known).expect("a listed name");
+        let paths = PathsConfig::by_name(selector, 16).expect("a listed name");
+        let mut pdc = reliability::Config::new(max_packet, sender, paths, rng.next_u64());
+        pdc.trim_enabled = trimming;
+        pdc.train_packets = 4;
+        let engine = Config {
+            max_packet,
+            rendezvous_threshold: 16 * 1024,
+            unexpected_bytes: if tight { 60_000 } else { 1 << 30 },
+            port,
+            epoch: (rng.next_u64() & 0xffff) as u16,
+            seed: rng.next_u64(),
+            ..Config::default()
+        };
+        (engine, pdc)
+    })
+}
+
+/// What happens when, in microseconds. With `crashing`, every message has a tag of its own, so that what
+/// belongs to which incarnation does not depend on order.
+fn script(
+    rng: &mut Rng,
+    messages: &mut Vec<Message>,
+    crashing: bool,
+    long: bool,
+) -> Vec<(u64, Action)> {
+    let hosts = 4;
+    let mut script = Vec::new();
+    let length = 200 + u64::from(rng.below(20_000));
+    let mut used = [0u64; 4];
+    for n in 0..8 + rng.below(80) {
+        let at = u64::from(rng.below(hosts)) as usize;
+        let peer = (at + 1 + rng.below(hosts - 1) as usize) % hosts as usize;
+        let when = u64::from(rng.below(length as u32));
+        match rng.below(10) {
+            0..=6 => {
+                let tag = if crashing { 1000 + u64::from(n) } else { u64::from(rng.below(3)) };
+                let len = size(rng);
+                let inject = len <= 256 && rng.chance(0.5);
+                messages.push(Message {
+                    from: at,
+                    to: peer,
+                    tag,
+                    len,
+                    inject,
+                    seed: rng.next_u64(),
+                });
+                script.push((when, Action::Send(messages.len() - 1)));
+                let other = u64::from(rng.below(length as u32));
+                script.push((other, Action::Recv(messages.len() - 1)));
+            }
+            7 | 8 => {
+                let len = u64::from(rng.below(30_000));
+                let offset = u64::from(rng.below((REGION - len) as u32));
+                script.push((when, Action::Read { at, peer, offset, len }));
+            }
+            _ => {
+                // Each write has a range of its own, so that their order does not matter.
+                let len = u64::from(rng.below(6_000)).min(REGION - used[peer]);
+                let offset = used[peer];
+                used[peer] += len;
+                let (seed, told) = (rng.next_u64(), rng.chance(0.5));
+                script.push((when, Action::Write { at, peer, offset, len, seed, told }));
+            }
+        }
+    }
+    // Links 0 to 3 are the hosts', 4 to 7 those between leaves and spines.
+    for _ in 0..rng.below(5) {
+        let link = if rng.chance(0.2) { rng.below(4) } else { 4 + rng.below(4) };
+        let what = match rng.below(6) {
+            0 | 1 => Failure::LinkDown(link),
+            2 => Failure::BlackHole(link),
+            3 => Failure::BitErrors(link, 1e-7 * f64::from(1 + rng.below(100))),
+            4 => Failure::Rate(link, Rate(1_000_000 * u64::from(100 + rng.below(9_000)))),
+            _ => Failure::SwitchDown(2 + rng.below(2)),
+        };
+        let repair = match what {
+            Failure::SwitchDown(switch) => Failure::SwitchUp(switch),
+            Failure::Rate(link, _) => Failure::Rate(link, Rate::gbps(10)),
+            _ => Failure::LinkUp(link),
+        };
+        let when = u64::from(rng.below(length as u32));
+        let lasts = if long { 12_000_000 } else { 100 + u64::from(rng.below(60_000)) };
+        script.push((when, Action::Fail(what)));
+        script.push((when + lasts, Action::Fail(repair)));
+    }
+    if crashing {
+        for _ in 0..1 + rng.below(2) {
+            let host = rng.below(hosts) as usize;
+            let when = u64::from(rng.below(length as u32));
+            script.push((when, Action::Crash(host)));
+            if rng.chance(0.8) {
+                let later = u64::from(pick(rng, &[0u32, 1, 100, 5_000, 1_000_000, 20_000_000]));
+                script.push((when + later, Action::Restart(host)));
+            }
+        }
+    }
+    script.sort_by_key(|(at, _)| *at);
+    script
+}
+
+/// Lives through the history of `seed`.
+pub(crate) fn run(seed: u64) -> Totals {
+    let mut rng = Rng::new(seed ^ 0x6869_7374_6f72_7900);
+    let crashing = rng.chance(0.4);
+    // Longer than the transport's deadlines: then errors are right between any two.
+    let long = rng.chance(0.1);
+    let mut world = world(&mut rng);
+    world.again = if rng.chance(0.5) { 0.005 } else { 0.0 };
+    let mut messages = Vec::new();
+    let script = script(&mut rng, &mut messages, crashing, long);
+    for (n, host) in world.hosts.iter_mut().enumerate() {
+        let base = host.memory.put(&pattern(n as u64, REGION));
+        host.memory.regions.insert(READ, (Seg { base, len: REGION }, false));
+        let base = host.memory.alloc(REGION);
+        host.memory.regions.insert(WRITE, (Seg { base, len: REGION }, true));
+    }
+    let mut history = History {
+        crashed: vec![false; world.hosts.len()],
+        world,
+        messages,
+        ops: Vec::new(),
+        told: BTreeMap::new(),
+        order: Vec::new(),
+        may_wait: true,
+        totals: Totals::default(),
+    };
+    for (at, action) in script {
+        if option_env!("SQUALL_SEED").is_some() {
+            eprintln!("{at} us: {action:?}");
+        }
+        history.advance(BEGIN + Picos::micros(at), false);
+        history.act(&mut rng, action);
+    }
+    let end = history.world.now + PATIENCE;
+    history.advance(end, true);
+    // Receives of messages that will not come any more.
+    for n in 0..history.ops.len() {
+        let op = &history.ops[n];
+        let host = &mut history.world.hosts[op.host];
+        if matches!(op.what, What::Recv { .. }) && op.ends.is_empty() && host.life == op.life {
+            host.engine.cancel(n as u64 + 1);
+        }
+    }
+    // What is half here cannot be cancelled, and fails when its sender is known to be gone.
+    history.may_wait = false;
+    let end = history.world.now + PATIENCE;
+    history.advance(end, true);
+    history.judge(crashing, long);
+    let lost = history.world.net.losses().total();
+    for host in &history.world.hosts {
+        let counters = host.engine.counters().1;
+        history.totals.retransmitted += counters.retransmissions();
+        history.totals.trimmed += counters.rx_trimmed;
+    }
+    history.totals.lost += lost;
+    history.totals
+}
+
+impl History {
+    /// Lets time pass until `end`, or until everything that must end has ended.
+    fn advance(&mut self, end: Picos, until_over: bool) {
+        loop {
+            let Self { world, ops, told, .. } = self;
+            let lives: Vec<u32> = world.hosts.iter().map(|h| h.life).collect();
+            let mut count = |host: usize, done: Completion| {
+                if done.kind == OpKind::RemoteWrite {
+                    let data = done.data.expect("a write that is told has data");
+                    *told.entry((host, lives[host], data)).or_default() += 1;
+                } else if done.context > 0 {
+                    // Injected messages have none.
+                    ops[done.context as usize - 1].ends.push(done);
+                }
+            };
+            let stepped = world.step(end, &mut count);
+            if !stepped {
+                world.now = world.now.max(end);
+                return;
+            }
+            if until_over && self.is_over() {
+                return;
+            }
+        }
+    }
+
+    /// Whether an operation's process still lives.
+    fn lives(&self, op: &Op) -> bool {
+        let host = &self.world.hosts[op.host];
+        !host.dead && host.life == op.life
+    }
+
+    /// Whether an operation is between processes that never crashed.
+    fn is_safe(&self, op: &Op) -> bool {
+        let peer = match op.what {
+            What::Send(message) => self.messages[message].to,
+            What::Recv { message, .. } => self.messages[message].from,
+            What::Read { peer, .. } | What::Write { peer, .. } => peer,
+        };
+        !self.crashed[op.host] && !self.crashed[peer]
+    }
+
+    /// Nothing is outstanding but receives that may wait for ever.
+    fn is_over(&self) -> bool {
+        let waits = |op: &Op| {
+            let is_recv = matches!(op.what, What::Recv { .. });
+            let may_wait = self.may_wait && is_recv && !self.is_safe(op);
+            op.ends.is_empty() && self.lives(op) && !may_wait
+        };
+        let idle = self.world.hosts.iter().all(|h| h.dead || h.engine.idle());
+        idle && self.world.net.in_flight() == 0 && !self.ops.iter().any(waits)
+    }
+
+    fn act(&mut self, rng: &mut Rng, action: Action) {
+        match action {
+            Action::Send(message) => self.send(rng, message),
+            // A process that came back has posted its receives.
+            Action::Recv(message) => {
+                let to = self.messages[message].to;
+                if self.world.hosts[to].life == 0 && !self.world.hosts[to].dead {
+                    self.recv(message);
+                }
+            }
+            Action::Read { at, peer, offset, len } => {
+                if self.world.hosts[at].dead {
+                    return;
+                }
+                let base = self.world.hosts[at].memory.alloc(len);
+                let op = self.rma(at, peer, READ, (offset, len), base, None);
+                let now = self.world.time();
+                self.world.hosts[at].engine.read(now, op).expect("room for operations");
+                self.posted(at, What::Read { peer, offset, base, len });
+            }
+            Action::Write { at, peer, offset, len, seed, told } => {
+                if self.world.hosts[at].dead {
+                    return;
+                }
+                let base = self.world.hosts[at].memory.put(&pattern(seed, len));
+                let data = told.then_some(self.ops.len() as u64);
+                let op = self.rma(at, peer, WRITE, (offset, len), base, data);
+                let now = self.world.time();
+                self.world.hosts[at].engine.write(now, op).expect("room for operations");
+                self.posted(at, What::Write { peer, offset, len, seed, told });
+            }
+            Action::Fail(what) => {
+                self.world.net.fail(self.world.now, what);
+                self.totals.failures += 1;
+            }
+            Action::Crash(host) => {
+                if !self.world.hosts[host].dead {
+                    self.totals.crashes += 1;
+                    self.crashed[host] = true;
+                    self.world.crash(host);
+                }
+            }
+            Action::Restart(host) => {
+                if self.world.hosts[host].dead {
+                    self.totals.restarts += 1;
+                    self.world.restart(host);
+                    // Whatever was sent to it may come to the new process, too.
+                    for message in 0..self.messages.len() {
+                        if self.messages[message].to == host {
+                            self.recv(message);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn posted(&mut self, host: usize, what: What) {
+        let life = self.world.hosts[host].life;
+        self.ops.push(Op { host, life, what, ends: Vec::new() });
+    }
+
+    fn rma(
+        &mut self,
+        at: usize,
+        peer: usize,
+        key: u64,
+        (address, len): (u64, u64),
+        base: u64,
+        data: Option<u64>,
+    ) -> RmaOp {
+        RmaOp {
+            peer: self.world.peer(at, peer),
+            buf: Buf::new(base, len),
+            remote: RemoteIov::One(RemoteSeg { address, len, key }),
+            data,
+            context: self.ops.len() as u64 + 1,
+            notify: Notify::Entry,
+        }
+    }
+
+    fn send(&mut self, rng: &mut Rng, message: usize) {
+        let Message { from, to, tag, len, inject, seed } = self.messages[message];
+        if self.world.hosts[from].dead {
+            return;
+        }
+        self.order.push(message);
+        let peer = self.world.peer(from, to);
+        let now = self.world.time();
+        let bytes = pattern(seed, len);
+        let data = rng.chance(0.5).then_some(seed);
+        let host = &mut self.world.hosts[from];
+        if inject {
+            // Ends at once for the sender.
+            host.engine.inject(now, peer, Class::Tagged, tag, &bytes, data).expect("room");
+            return;
+        }
+        let base = host.memory.put(&bytes);
+        let op = SendOp {
+            peer,
+            class: Class::Tagged,
+            tag,
+            buf: Buf::new(base, len),
+            data,
+            context: self.ops.len() as u64 + 1,
+            notify: Notify::Entry,
+            level: if rng.chance(0.1) { Level::Delivery } else { Level::Transmit },
+            may_copy: rng.chance(0.5),
+        };
+        host.engine.send(now, op).expect("room for operations");
+        self.posted(from, What::Send(message));
+    }
+
+    /// Posts the receive of a message, from its sender alone.
+    fn recv(&mut self, message: usize) {
+        let Message { from, to, tag, .. } = self.messages[message];
+        // Of equal tags any message may come, so there is room for the largest.
+        let room = 150_000;
+        let source = Some(self.world.peer(to, from));
+        let now = self.world.time();
+        let context = self.ops.len() as u64 + 1;
+        let host = &mut self.world.hosts[to];
+        let base = host.memory.alloc(room);
+        let op = RecvOp {
+            source,
+            class: Class::Tagged,
+            tag,
+            ignore: 0,
+            buf: Buf::new(base, room),
+            context,
+            notify: Notify::Entry,
+            multi_recv: None,
+        };
+        host.engine.recv(now, &mut host.memory, op).expect("room for operations");
+        self.posted(to, What::Recv { message, base });
+    }
+
+    /// Everything that must be true at the end.
+    fn judge(&mut self, crashing: bool, long: bool) {
+        self.match_equal_tags(crashing);
+        for n in 0..self.ops.len() {
+            let op = self.ops[n].clone();
+            if self.lives(&op) {
+                assert_eq!(op.ends.len(), 1, "operation {n} ends once: {op:?}");
+            } else {
+                assert!(op.ends.len() <= 1, "operation {n} ends at most once: {op:?}");
+            }
+            let Some(end) = op.ends.first() else { continue };
+            match end.status {
+                Ok(()) => {
+                    self.totals.succeeded += 1;
+                    self.check_bytes(n, &op, end);
+                }
+                Err(error) => {
+                    self.totals.failed += 1;
+                    let fine = !self.is_safe(&op) || long;
+                    assert!(fine, "operation {n} fails without a reason: {error:?}, {op:?}");
+                    let known = matches!(
+                        error,
+                        OpError::Cancelled
+                            | OpError::Unreachable
+                            | OpError::TimedOut
+                            | OpError::PeerRestarted
+                            | OpError::Closed
+                            // What a process that came back does not know.
+                            | OpError::Remote(ReturnCode::BadMkey)
+                    );
+                    assert!(known, "operation {n}: {error:?}");
+                }
+            }
+        }
+        for (&(host, _, data), &count) in &self.told {
+            assert_eq!(count, 1, "write {data} is told once to host {host}");
+        }
+        if !crashing && !long {
+            for (n, op) in self.ops.iter().enumerate() {
+                let What::Write { peer, told, .. } = op.what else { continue };
+                let heard = self.told.contains_key(&(peer, 0, n as u64));
+                assert_eq!(heard, told, "write {n} is told to its target");
+            }
+            for host in &self.world.hosts {
+                assert!(host.engine.idle(), "nothing is left to do");
+                assert_eq!(host.engine.unexpected_messages(), 0, "nothing came twice");
+                assert_eq!(
+                    host.engine.counters().0.unexpected_bytes,
+                    0,
+                    "the budget is given back"
+                );
+            }
+        }
+    }
+
+    /// Without crashes, messages with equal tags between two hosts arrive in the order they were sent: the
+    /// n-th receive gets the n-th message.
+    fn match_equal_tags(&mut self, crashing: bool) {
+        if crashing {
+            return;
+        }
+        let mut sent: BTreeMap<(usize, usize, u64), Vec<usize>> = BTreeMap::new();
+        for &message in &self.order {
+            let m = &self.messages[message];
+            sent.entry((m.from, m.to, m.tag)).or_default().push(message);
+        }
+        let mut met: BTreeMap<(usize, usize, u64), usize> = BTreeMap::new();
+        for op in &mut self.ops {
+            if let What::Recv { message, .. } = &mut op.what {
+                let m = &self.messages[*message];
+                let key = (m.from, m.to, m.tag);
+                let n = met.entry(key).or_default();
+                *message = sent[&key][*n];
+                *n += 1;
+            }
+        }
+    }
+
+    fn check_bytes(&self, n: usize, op: &Op, end: &Completion) {
+        match op.what {
+            What::Send(_) => {}
+            What::Recv { message, base } => {
+                let m = &self.messages[message];
+                assert_eq!((end.len, end.tag), (m.len, m.tag), "receive {n}");
+                assert!(end.data.is_none_or(|data| data == m.seed), "receive {n} has its data");
+                let got = self.world.hosts[op.host].memory.get(base, m.len);
+                assert!(got == pattern(m.seed, m.len), "receive {n} differs");
+            }
+            What::Read { peer, offset, base, len } => {
+                let got = self.world.hosts[op.host].memory.get(base, len);
+                let all = pattern(peer as u64, REGION);
+                assert!(got == &all[offset as usize..(offset + len) as usize], "read {n} differs");
+            }
+            What::Write { peer, offset, len, seed, .. } => {
+                let memory = &self.world.hosts[peer].memory;
+                let region = memory.regions[&WRITE].0;
+                let got = memory.get(region.base + offset, len);
+                assert!(got == pattern(seed, len), "write {n} differs");
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The whole engine on the whole network model, in virtual time: random operations between four hosts of
+//! a leaf-spine whose links slow down, break, swallow and damage packets, while processes crash and come
+//! back. Whatever happens, every operation of a living process ends exactly once; what arrived is what
+//! was sent, byte for byte and once; and between processes that never crashed everything succeeds.
+//!
+//! A history is a function of its seed. To see one again:
+//!
+//! ```text
+//! SQUALL_SEED=123 cargo test --release -p squall-fabric --test whole_engine -- --nocapture
+//! ```
+//!
+//! and to see more of them, `SQUALL_SEEDS=100000`.
+
+mod history;
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Histories per run.
+const SEEDS: u64 = 1000;
+
+/// Says which history it was when a check fails.
+struct Banner(u64);
+
+impl Drop for Banner {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let seed = self.0;
+            eprintln!(
+                "history {seed} failed; again: SQUALL_SEED={seed} cargo test -p squall-fabric --test \
+                 whole_engine"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_operation_ends_once_and_every_byte_is_right() {
+    let (first, last) = match option_env!("SQUALL_SEED").map(str::parse::<u64>) {
+        Some(Ok(seed)) => (seed, seed + 1),
+        Some(Err(_)) => panic!("SQUALL_SEED must be a number"),
+        None => match option_env!("SQUALL_SEEDS").map(str::parse::<u64>) {
+            Some(Ok(seeds)) => (0, seeds),
+            Some(Err(_)) => panic!("SQUALL_SEEDS must be a number"),
+            None => (0, SEEDS),
+        },
+    };
+    let next = AtomicU64::new(first);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(8);
+    let totals = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut total = history::Totals::default();
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= last {
+                            return total;
+                        }
+                        let _banner = Banner(seed);
+                        total.add(&history::run(seed));
+                    }
+                })
+            })
+            .collect();
+        let mut total = history::Totals::default();
+        for worker in workers {
+            total.add(&worker.join().expect("a history failed, see above"));
+        }
+        total
+    });
+    eprintln!("{} histories: {totals:?}", last - first);
+    if last - first > 50 {
+        // The histories are worth something.
+        assert!(totals.crashes > 0 && totals.restarts > 0 && totals.failures > 0);
+        assert!(totals.succeeded > 5 * totals.failed && totals.failed > 0);
+        assert!(totals.retransmitted > 0 && totals.trimmed > 0 && totals.lost > 0);
+    }
+}
