@@ -154,7 +154,8 @@ pub struct Metrics {
     pub base_rtt: Option<Span>,
     /// Average delay above the base round-trip time.
     pub avg_delay: Option<Span>,
-    /// The algorithm lives on credit, the peer grants none, and a plain window replaces it.
+    /// The algorithm lives on what the receiver says (credit, notifications), the peer says nothing of
+    /// it, and the sender makes do without.
     pub ungranted: bool,
 }
 

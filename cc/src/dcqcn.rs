@@ -7,6 +7,9 @@
 //! Both assume a network without losses. Where one happens nevertheless, the queue was full and its
 //! packets marked, so a loss counts as a notification ([`DcqcnConfig::react_to_loss`]), at most one in
 //! [`DcqcnConfig::cnp_interval`].
+//!
+//! A peer may not know that it should notify. Then its acknowledgements say what was marked, and after
+//! a few of those the sender makes the notifications itself, until it hears one.
 
 mod config;
 #[cfg(test)]
@@ -21,6 +24,10 @@ use crate::feedback::{Feedback, Kind};
 use crate::math::{power, up_to};
 use crate::sender::SenderCc;
 pub use config::{DcqcnConfig, Form};
+
+/// Reports of marked packets without any notification from which it follows that the peer sends none:
+/// the first leaves the peer with the first mark. Should it have been lost, the next one corrects this.
+const UNHEARD: u8 = 16;
 
 /// One DCQCN context: 56 bytes, parameters shared.
 ///
@@ -53,6 +60,10 @@ pub struct Dcqcn {
     cut_due: bool,
     /// The rate was cut at least once.
     limited: bool,
+    /// Reports of marked packets before the first notification, at most [`UNHEARD`].
+    unheard: u8,
+    /// A notification came.
+    heard: bool,
 }
 
 impl Dcqcn {
@@ -73,6 +84,8 @@ impl Dcqcn {
             notified: false,
             cut_due: false,
             limited: false,
+            unheard: 0,
+            heard: false,
             config,
         }
     }
@@ -105,6 +118,22 @@ impl Dcqcn {
         if self.config.react_to_loss && self.may_cut(now, self.config.cnp_interval) {
             self.on_notified(now);
         }
+    }
+
+    /// The peer says that packets were marked: should it have notified?
+    fn on_mark(&mut self, now: Time) {
+        if self.heard {
+            return;
+        }
+        self.unheard = (self.unheard + 1).min(UNHEARD);
+        if self.unnotified() && self.may_cut(now, self.config.cnp_interval) {
+            self.on_notified(now);
+        }
+    }
+
+    /// The peer marks but does not notify.
+    const fn unnotified(&self) -> bool {
+        !self.heard && self.unheard >= UNHEARD
     }
 
     /// Whether the last cut was at least `distance` ago.
@@ -202,7 +231,11 @@ impl SenderCc for Dcqcn {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Notified => self.on_notified(feedback.now),
+            Kind::Notified => {
+                self.heard = true;
+                self.on_notified(feedback.now);
+            }
+            Kind::Acked if feedback.ecn => self.on_mark(feedback.now),
             Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => self.on_loss(feedback.now),
             _ => {}
         }
@@ -233,6 +266,7 @@ impl SenderCc for Dcqcn {
             cwnd: window,
             max_cwnd: window,
             rate: Some(up_to(self.rate, self.config.line)),
+            ungranted: self.unnotified(),
             ..Metrics::default()
         }
     }

@@ -206,11 +206,47 @@ fn a_loss_counts_as_a_notification_of_its_interval() {
     close(lose(&mut dcqcn, 109, Kind::TimedOut), 10.0);
     let mut deaf = with(|config| config.react_to_loss = false);
     close(lose(&mut deaf, 10, Kind::TimedOut), 40.0);
-    // An ACK, marked or not, is none.
+    // Nothing else is one.
     for kind in [Kind::Acked, Kind::ProbeAnswered, Kind::Control] {
         let mut dcqcn = paper();
-        dcqcn.on_feedback(&Feedback { kind, bytes: 4096, ecn: true, ..Feedback::default() });
+        for _ in 0..100 {
+            dcqcn.on_feedback(&Feedback { kind, bytes: 4096, ..Feedback::default() });
+        }
         close(dcqcn.rate / G, 40.0);
+    }
+}
+
+/// Marks that are only echoed: the sixteenth report, and then one each 50 us, stand for notifications.
+#[test]
+fn a_peer_that_does_not_notify_is_understood_by_its_marks() {
+    let mark = |dcqcn: &mut Dcqcn, micros| {
+        dcqcn.on_feedback(&Feedback { now: at(micros), ecn: true, ..Feedback::default() });
+        dcqcn.rate / G
+    };
+    let mut dcqcn = paper();
+    for n in 1..16 {
+        close(mark(&mut dcqcn, n), 40.0);
+        assert!(!dcqcn.metrics().ungranted);
+    }
+    close(mark(&mut dcqcn, 16), 20.0);
+    assert!(dcqcn.metrics().ungranted);
+    close(mark(&mut dcqcn, 65), 20.0);
+    close(mark(&mut dcqcn, 66), 10.0);
+    // An ACK without a mark says nothing.
+    dcqcn.on_feedback(&Feedback { now: at(200), bytes: 4096, ..Feedback::default() });
+    close(dcqcn.rate / G, 10.0);
+    // Once it notifies, marks are left to it: 1 - alpha/2 with alpha = (255/256)^2 after 134 us.
+    let heard = notify(&mut dcqcn, 200);
+    close(heard, 5.038_986);
+    assert!(!dcqcn.metrics().ungranted);
+    for n in 0..100 {
+        close(mark(&mut dcqcn, 300 + n), heard);
+    }
+    // Neither did they ever count for one that notifies from the beginning.
+    let mut dcqcn = paper();
+    let cut = notify(&mut dcqcn, 1);
+    for n in 0..100 {
+        close(mark(&mut dcqcn, 60 + n), cut);
     }
 }
 
