@@ -100,6 +100,8 @@ mod path;
 mod receiver;
 mod scope;
 mod sender;
+mod smartt;
+mod strack;
 mod swift;
 mod timely;
 mod tuning;
@@ -121,6 +123,7 @@ pub use path::{
     AckClocked, AckClockedConfig, Bitmap, BitmapConfig, Ecmp, EcmpConfig, Mixed, MixedConfig,
     Oblivious, ObliviousConfig, PathMetrics, PathParameters, PathSelector, PathSignal, Paths,
     PathsConfig, Plb, PlbConfig, Reps, RepsConfig, RepsV1, RepsV1Config, Single, SingleConfig,
+    StrackPaths, StrackPathsConfig,
 };
 pub use receiver::{
     AckSignals, CREDIT_UNIT, CreditConfig, CreditReceiver, NotifyReceiver, NsccReceiver, RCVD_UNIT,
@@ -128,6 +131,8 @@ pub use receiver::{
     credit_units, received_between,
 };
 pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};
+pub use smartt::{Smartt, SmarttConfig};
+pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 pub use timely::{Timely, TimelyConfig};
 pub use tuning::{Parameter, Setting, Tunable};

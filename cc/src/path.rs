@@ -10,6 +10,7 @@ mod plb;
 mod reps;
 mod reps_v1;
 mod single;
+mod strack;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,6 +29,7 @@ pub use plb::{Plb, PlbConfig};
 pub use reps::{Reps, RepsConfig};
 pub use reps_v1::{RepsV1, RepsV1Config};
 pub use single::{Single, SingleConfig};
+pub use strack::{StrackPaths, StrackPathsConfig};
 
 /// What became of a packet on a path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -216,6 +218,8 @@ selectors! {
     Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in UE's reference";
     /// Recycled entropies as first published.
     RepsV1(RepsV1, RepsV1Config) = "reps-v1", "recycled entropies as first published: the last good path";
+    /// Adaptive spraying with one bit a path.
+    Strack(StrackPaths, StrackPathsConfig) = "strack", "STrack's adaptive spraying: a bit a path, the last good one first";
     /// Spraying that skips congested paths.
     Bitmap(Bitmap, BitmapConfig) = "bitmap", "every path in turn, congested ones skipped for some turns";
     /// Recycled paths first, the bitmap's otherwise.

@@ -20,6 +20,8 @@ use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
 use crate::pace::{Paced, PacedConfig};
 use crate::receiver::ReceiverConfig;
+use crate::smartt::{Smartt, SmarttConfig};
+use crate::strack::{Strack, StrackConfig};
 use crate::swift::{Swift, SwiftConfig};
 use crate::timely::{Timely, TimelyConfig};
 use crate::tuning::{Setting, Tunable};
@@ -229,6 +231,10 @@ macro_rules! senders {
 senders! {
     /// Network Signal-based Congestion Control of UE 1.0.
     Nscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
+    /// SMaRTT as first published.
+    Smartt(Smartt, SmarttConfig) = "smartt", "SMaRTT as first published: a step a packet, QuickAdapt";
+    /// STrack: a window that aims at a queueing delay.
+    Strack(Strack, StrackConfig) = "strack", "STrack: aims at a queueing delay, decreases once a round trip";
     /// Swift: a window that aims at a delay.
     Swift(Swift, SwiftConfig) = "swift", "aims at a delay, paces below one packet";
     /// DCQCN: a rate cut by notifications.
@@ -245,6 +251,8 @@ senders! {
     Eqds(Eqds, EqdsConfig) = "eqds", "credits of the receiver (EQDS, UE 1.0 RCCC)";
     /// Credits of the receiver and NSCC's window.
     EqdsNscc(Credited<Nscc>, CreditedConfig<Nscc>) = "eqds+nscc", "credits and NSCC's window together";
+    /// Credits of the receiver and SMaRTT's window.
+    EqdsSmartt(Credited<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
     /// Credits of the receiver and MP-RDMA's window.
     EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
     /// A window that never changes.

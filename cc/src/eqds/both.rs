@@ -15,6 +15,7 @@ use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
 use crate::receiver::ReceiverConfig;
 use crate::sender::{SenderCc, SenderParameters};
+use crate::smartt::{Smartt, SmarttConfig};
 use crate::tuning::{Parameter, Setting, Tunable};
 
 /// A window that can live beside credits.
@@ -37,6 +38,18 @@ impl CreditWindow for Nscc {
     }
 
     fn open(parameters: Arc<NsccConfig>, now: Time) -> Self {
+        Self::new(parameters, now)
+    }
+}
+
+impl CreditWindow for Smartt {
+    type Parameters = SmarttConfig;
+
+    fn beside_credits(network: &Network) -> SmarttConfig {
+        SmarttConfig::new(network)
+    }
+
+    fn open(parameters: Arc<SmarttConfig>, now: Time) -> Self {
         Self::new(parameters, now)
     }
 }

@@ -8,7 +8,7 @@ use squall_cc::ReceiverConfig;
 use squall_cc::base::{Span, Time};
 use world::{MTU, Outcome, Scene, run};
 
-const ON_CREDIT: [&str; 3] = ["eqds", "eqds+nscc", "eqds+mprdma"];
+const ON_CREDIT: [&str; 4] = ["eqds", "eqds+nscc", "eqds+smartt", "eqds+mprdma"];
 
 fn incast(cc: &'static str, flows: usize, packets: u32) -> Scene {
     let flows = vec![(packets, Time::ZERO); flows];

@@ -1,0 +1,301 @@
+//! SMaRTT as first published (Bonato et al., "SMaRTT-REPS: Sender-based Marked Rapidly-adapting
+//! Trimmed & Timed Transport with Recycled Entropies"); algorithms, equations and sections below are
+//! that paper's. UE 1.0's NSCC descends from it: see [`crate::Nscc`].
+//!
+//! Where the paper contradicts itself or is silent:
+//!
+//! - Algorithm 1 line 36 bounds the window by one bandwidth-delay product, section 3.5 by 1.25, and
+//!   Fig. 2 starts at 1.42 MiB, which is 1.25 on its network: 1.25 it is.
+//! - Line 4 counts what a trimmed packet carried as `acked`; section 3.3 and Fig. 4 count what was
+//!   received, so trims are left out.
+//! - Section 3.3 lets QuickAdapt ignore all congestion information of what was in flight; algorithm 1
+//!   takes a trimmed packet off the window (line 29) before it looks whether to ignore (line 32). The
+//!   algorithm is followed; [`SmarttConfig::ignore_trims`] chooses the text.
+//! - The weight of `avg_wtd` and "close to the base RTT" have no number: both are uet-htsim's.
+//! - An ACK that covers several packets counts as theirs would: `k MTU` for each ACK is, for bytes, `k`
+//!   per byte, and `avg_wtd` takes one step a packet.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::{Span, Time};
+
+use crate::budget::{Budget, Metrics};
+use crate::feedback::{Feedback, Kind};
+use crate::sender::SenderCc;
+pub use config::SmarttConfig;
+
+/// One SMaRTT context, parameters shared.
+///
+/// Times are the low 32 bits of nanoseconds, only ever used as "time passed since". A pause of a
+/// multiple of 4.29 s plus less than one target RTT is therefore taken for a short one; it delays one
+/// QuickAdapt by one target RTT and has no other effect.
+#[derive(Clone, Debug)]
+pub struct Smartt {
+    config: Arc<SmarttConfig>,
+    /// Congestion window in bytes.
+    cwnd: f32,
+    /// Largest window for this base round-trip time, in bytes.
+    max_wnd: f32,
+    /// `fd / bdp` of eq. 1, per byte.
+    fd_per_bdp: f32,
+    /// Share of marked packets (section 3.6.1).
+    avg_wtd: f32,
+    /// Smallest round-trip time seen, in nanoseconds (`brtt`).
+    base_rtt: u32,
+    /// Target round-trip time, in nanoseconds (`trtt`).
+    target: u32,
+    /// Bytes acknowledged in this QuickAdapt period.
+    acked: u32,
+    /// What is left of `bytes_to_ignore - bytes_ignored`.
+    to_ignore: u32,
+    /// Uncongested bytes in a row (algorithm 3 line 3).
+    count: u32,
+    /// When the QuickAdapt period began; it ends a target RTT later (algorithm 2 line 11).
+    period_start: u32,
+    /// FastIncrease is active (algorithm 3 line 6).
+    increase: bool,
+    /// A loss asked for QuickAdapt (algorithm 1 line 30).
+    trigger_qa: bool,
+    /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
+    armed: bool,
+}
+
+impl Smartt {
+    /// A context that starts at the largest window. `config` must have passed its check.
+    #[must_use]
+    pub fn new(config: Arc<SmarttConfig>, _now: Time) -> Self {
+        let base_rtt = nanos(config.base_rtt);
+        let mut smartt = Self {
+            config,
+            cwnd: 0.0,
+            max_wnd: 0.0,
+            fd_per_bdp: 0.0,
+            avg_wtd: 0.0,
+            base_rtt,
+            target: 0,
+            acked: 0,
+            to_ignore: 0,
+            count: 0,
+            period_start: 0,
+            increase: false,
+            trigger_qa: false,
+            armed: false,
+        };
+        smartt.follow_base_rtt();
+        smartt.cwnd = smartt.max_wnd;
+        smartt
+    }
+
+    /// What hangs off the base round-trip time: target, largest window (section 3.5) and the gain of
+    /// eq. 1.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; single precision
+    fn follow_base_rtt(&mut self) {
+        let config = &*self.config;
+        self.target = (self.base_rtt as f32 * config.target) as u32;
+        let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
+        let bdp = (config.line.0 as f64 * rtt / 8e9) as f32;
+        let floor = (config.min_max_wnd as f32).max(config.min_wnd as f32);
+        self.max_wnd = (bdp * config.max_wnd_bdp).max(floor);
+        // A window whose ceiling was lifted shrinks as fast as on a network of that product.
+        self.fd_per_bdp = config.fd * config.max_wnd_bdp / self.max_wnd;
+    }
+
+    /// Algorithm 1 for an ACK.
+    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+        let size = feedback.bytes;
+        self.acked = self.acked.saturating_add(size); // line 4
+        self.to_ignore = self.to_ignore.saturating_sub(size); // line 5
+        let rtt = self.sample(feedback.rtt);
+        // A probe overtakes the queues on the control class: it tells the base RTT, nothing about
+        // congestion.
+        if feedback.kind == Kind::ProbeAnswered || self.to_ignore > 0 {
+            return; // lines 8 to 10
+        }
+        let (rtt, marked) = self.signals(rtt, feedback.ecn);
+        let can_decrease = self.wait_to_decrease(marked, feedback); // line 12
+        let adapted = self.quick_adapt(clock(feedback.now), feedback.in_flight); // line 13
+        let Some(rtt) = rtt else { return };
+        let increased = self.fast_increase(size, rtt, marked); // line 14
+        if adapted || increased {
+            return; // lines 15 to 17
+        }
+        // Lines 19 to 27.
+        let size = size as f32;
+        match (marked, rtt > self.target) {
+            (true, _) if !can_decrease => {}
+            (true, false) => self.fair_decrease(size),
+            (true, true) => self.multiplicative_decrease(size, rtt),
+            (false, true) => self.cwnd += self.fair_increase(size),
+            (false, false) => self.multiplicative_increase(size, rtt),
+        }
+    }
+
+    /// Algorithm 1 for a trimmed packet or a loss (lines 28 to 34). Retransmission is the caller's.
+    fn on_loss(&mut self, feedback: &Feedback<'_>) {
+        self.sample(feedback.rtt);
+        self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes); // line 5
+        let ignoring = self.to_ignore > 0;
+        if !(ignoring && self.config.ignore_trims) {
+            self.cwnd -= feedback.bytes as f32; // line 29
+            self.trigger_qa = true; // line 30
+        }
+        if !ignoring {
+            self.quick_adapt(clock(feedback.now), feedback.in_flight); // lines 32 to 34
+        }
+    }
+
+    /// Takes a round-trip sample, in nanoseconds.
+    fn sample(&mut self, rtt: Option<Span>) -> Option<u32> {
+        let rtt = nanos(rtt?).max(1);
+        if rtt < self.base_rtt {
+            self.base_rtt = rtt;
+            self.follow_base_rtt();
+        }
+        Some(rtt)
+    }
+
+    /// The two signals, one derived from the other where it is switched off (Figs. 2 and 3): without
+    /// ECN a packet beyond the target is a marked one; without delay a marked packet stands for a third
+    /// beyond the target, which takes half of it off the window, and an unmarked one for the target.
+    fn signals(&self, rtt: Option<u32>, ecn: bool) -> (Option<u32>, bool) {
+        match (self.config.ecn, self.config.delay) {
+            (true, true) => (rtt, ecn),
+            (false, _) => (rtt, rtt.is_some_and(|rtt| rtt > self.target)),
+            (true, false) if ecn => (Some(self.target.saturating_add(self.target / 3)), true),
+            (true, false) => (Some(self.target), false),
+        }
+    }
+
+    /// Section 3.6.1: whether enough packets were marked that another path is no way out.
+    fn wait_to_decrease(&mut self, marked: bool, feedback: &Feedback<'_>) -> bool {
+        let packets = f32::from(feedback.packets.max(1));
+        let hits = match (marked, feedback.marked) {
+            (false, _) => 0.0,
+            (true, 0) => packets,
+            (true, some) => f32::from(some).min(packets),
+        };
+        let weight = self.config.wtd_alpha;
+        if weight * packets <= 1.0 {
+            self.avg_wtd += weight * (hits - packets * self.avg_wtd);
+        } else {
+            self.avg_wtd = hits / packets;
+        }
+        self.avg_wtd >= self.config.wtd_threshold
+    }
+
+    /// Algorithm 2. True when it changed the window.
+    fn quick_adapt(&mut self, now: u32, unacked: u64) -> bool {
+        if self.armed && now.wrapping_sub(self.period_start) < self.target {
+            return false; // line 3
+        }
+        let adapt = self.trigger_qa && self.armed && self.config.quick_adapt; // line 4
+        if adapt {
+            self.trigger_qa = false;
+            self.cwnd = (self.acked as f32).max(self.config.mtu as f32) * self.config.qa_scaling;
+            if self.config.ignore {
+                self.to_ignore = u32::try_from(unacked).unwrap_or(u32::MAX); // lines 8 and 9
+            }
+        }
+        self.period_start = now; // line 11
+        self.acked = 0;
+        self.armed = true;
+        adapt
+    }
+
+    /// Algorithm 3. True while it is active.
+    fn fast_increase(&mut self, size: u32, rtt: u32, marked: bool) -> bool {
+        let near = u64::from(rtt.saturating_sub(self.base_rtt)) < self.config.near.0;
+        if marked || !near || !self.config.fast_increase {
+            self.count = 0;
+            self.increase = false;
+            return false;
+        }
+        self.count = self.count.saturating_add(size);
+        if self.increase || self.count as f32 > self.cwnd {
+            self.cwnd += self.config.k * size as f32;
+            self.increase = true;
+        }
+        self.increase
+    }
+
+    /// Eq. 1.
+    fn fair_decrease(&mut self, size: f32) {
+        self.cwnd -= self.cwnd * self.fd_per_bdp * size;
+    }
+
+    /// Eq. 2, and then eq. 1.
+    fn multiplicative_decrease(&mut self, size: f32, rtt: u32) {
+        let excess = (rtt - self.target) as f32;
+        self.cwnd -= (excess / rtt as f32 * self.config.md * size).min(size);
+        self.fair_decrease(size);
+    }
+
+    /// Eq. 3, in bytes.
+    fn fair_increase(&self, size: f32) -> f32 {
+        size * (self.config.mtu as f32 * self.config.fi) / self.cwnd
+    }
+
+    /// Eq. 4, and then eq. 3.
+    fn multiplicative_increase(&mut self, size: f32, rtt: u32) {
+        let room = (self.target - rtt) as f32;
+        let gain = self.config.mtu as f32 * self.config.mi;
+        let step = room * size * gain / (rtt as f32 * self.cwnd);
+        self.cwnd += step.min(size) + self.fair_increase(size);
+    }
+
+    /// Algorithm 1 line 36, section 3.5.
+    fn clamp(&mut self) {
+        self.cwnd = self.cwnd.min(self.max_wnd).max(self.config.min_wnd as f32);
+    }
+}
+
+impl SenderCc for Smartt {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to be positive
+    fn budget(&self, _now: Time) -> Budget {
+        Budget { window: Some(self.cwnd as u64), ..Budget::default() }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
+            // Section 3.3: a time-out is reacted to as a trimmed packet is.
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback);
+            }
+            Kind::Nacked { trimmed: false, .. } => {
+                self.sample(feedback.rtt);
+            }
+            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
+        }
+        self.clamp();
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            cwnd: Some(self.cwnd as u64),
+            max_cwnd: Some(self.max_wnd as u64),
+            base_rtt: Some(Span(u64::from(self.base_rtt))),
+            ..Metrics::default()
+        }
+    }
+
+    /// The share of marked packets over the threshold at which the window may shrink.
+    fn congestion(&self) -> f64 {
+        f64::from(self.avg_wtd / self.config.wtd_threshold.max(f32::MIN_POSITIVE))
+    }
+}
+
+/// A span in 32 bits of nanoseconds, at most 4.29 s.
+fn nanos(span: Span) -> u32 {
+    u32::try_from(span.0).unwrap_or(u32::MAX)
+}
+
+/// The low bits of a moment, for differences.
+const fn clock(now: Time) -> u32 {
+    (now.0 & 0xffff_ffff) as u32
+}

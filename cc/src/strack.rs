@@ -1,0 +1,276 @@
+//! STrack (Le et al., "STrack: A Reliable Multipath Transport for AI/ML Clusters"); algorithms, tables
+//! and sections below are that paper's. Its path selection is [`crate::StrackPaths`]; its loss
+//! detection belongs to the packet delivery context.
+//!
+//! Where the paper contradicts itself or is silent:
+//!
+//! - Table 1 gives `beta` and `alpha` in bytes for a window counted in packets (algorithm 3 lines 6 and
+//!   8 divide by it). In bytes each acknowledged byte adds `beta / cwnd`, so that a full window adds
+//!   `beta`, five MTU, whatever its size.
+//! - Section 3.2 increases by `beta` beyond twice the target delay, algorithm 3 line 5 beyond
+//!   `target_Qhigh`, three times the target: the algorithm is followed.
+//! - `max_cwnd` is "roughly the BDP" (section 3): one BDP of the measured base RTT.
+//! - An `achievedBDP` of zero is no measurement (so in uet-htsim `strack.h`), not a window.
+//! - Probes overtake the queues here (control class), so an answer tells the base RTT but has no queueing
+//!   delay to adjust the window by.
+//! - The algorithm has no reaction to a loss: on the paper's switches, which drop at 5 BDP of queue, the
+//!   packets around a lost one have long shown more delay than `target_Qhigh`. Where queues are shorter
+//!   than the target delay the window would never shrink, so a trimmed or lost packet counts as one that
+//!   was delayed by such a queue ([`StrackConfig::loss_delay`]; zero follows the paper to the letter).
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::{Span, Time};
+
+use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::feedback::{Feedback, Kind};
+use crate::sender::SenderCc;
+pub use config::StrackConfig;
+
+/// Probes in a row that may stay unanswered; then only the retransmission timer is left, which section
+/// 3.3 puts at "tens of RTTs".
+const PROBES: u8 = 10;
+
+/// One STrack context, parameters shared.
+///
+/// Times except the probe's are the low 32 bits of nanoseconds, only ever used as "time passed since".
+/// A pause of a multiple of 4.29 s plus less than one base RTT is therefore taken for a short one; it
+/// delays one adjustment by one base RTT and has no other effect.
+#[derive(Clone, Debug)]
+pub struct Strack {
+    config: Arc<StrackConfig>,
+    /// `probe_timer_ts`; [`Time::NEVER`] while nothing is in flight.
+    probe_at: Time,
+    /// Congestion window in bytes.
+    cwnd: f32,
+    /// Largest window for this base round-trip time, in bytes.
+    max_wnd: f32,
+    /// Average queueing delay in nanoseconds.
+    avg_delay: f32,
+    /// Smallest round-trip time seen, in nanoseconds.
+    base_rtt: u32,
+    /// Bytes acknowledged in this period (algorithm 4 line 3).
+    rx_count: u32,
+    /// Bytes acknowledged in the last full period; zero before there was one.
+    achieved: u32,
+    rx_count_clear: u32,
+    last_decrease: u32,
+    last_selfai: u32,
+    /// The first report came: the period of algorithm 4 runs.
+    counting: bool,
+    probe_due: bool,
+    /// Probes since the last report.
+    probes: u8,
+}
+
+impl Strack {
+    /// A context that starts at the largest window at `now`. `config` must have passed
+    /// its check.
+    #[must_use]
+    pub fn new(config: Arc<StrackConfig>, now: Time) -> Self {
+        let base_rtt = nanos(config.base_rtt);
+        let mut strack = Self {
+            config,
+            probe_at: Time::NEVER,
+            cwnd: 0.0,
+            max_wnd: 0.0,
+            avg_delay: 0.0,
+            base_rtt,
+            rx_count: 0,
+            achieved: 0,
+            rx_count_clear: 0,
+            last_decrease: clock(now),
+            last_selfai: clock(now),
+            counting: false,
+            probe_due: false,
+            probes: 0,
+        };
+        strack.set_max_wnd();
+        strack.cwnd = strack.max_wnd;
+        strack
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // single precision is the window's
+    fn set_max_wnd(&mut self) {
+        let config = &*self.config;
+        let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
+        let bdp = (config.line.0 as f64 * rtt / 8e9) as f32;
+        let floor = (config.min_max_wnd as f32).max(config.min_wnd as f32);
+        self.max_wnd = (bdp * config.max_wnd_bdp).max(floor);
+    }
+
+    /// Algorithm 1, `on_receiving_ack`.
+    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+        let now = clock(feedback.now);
+        let probed = feedback.kind == Kind::ProbeAnswered;
+        let delay = self.sample(feedback.rtt); // lines 8 to 11
+        self.probe_later(feedback); // line 12
+        self.update_achieved(now, if probed { 0 } else { feedback.bytes }); // line 16
+        if let (Some(delay), false) = (delay, probed) {
+            self.adjust(now, feedback.bytes, feedback.ecn, delay); // line 17
+        }
+    }
+
+    /// A packet that was trimmed or is lost.
+    fn on_loss(&mut self, feedback: &Feedback<'_>) {
+        let now = clock(feedback.now);
+        self.sample(feedback.rtt);
+        self.probe_later(feedback);
+        self.update_achieved(now, 0);
+        if self.config.loss_delay > Span::ZERO {
+            self.adjust(now, 0, true, self.config.loss_delay.0 as f32);
+        }
+    }
+
+    /// Takes a round-trip sample and returns the queueing delay in it, in nanoseconds.
+    fn sample(&mut self, rtt: Option<Span>) -> Option<f32> {
+        let rtt = nanos(rtt?).max(1);
+        if rtt < self.base_rtt {
+            self.base_rtt = rtt;
+            self.set_max_wnd();
+        }
+        Some((rtt - self.base_rtt) as f32)
+    }
+
+    /// Algorithm 4.
+    fn update_achieved(&mut self, now: u32, acked: u32) {
+        if !self.counting {
+            self.counting = true;
+            self.rx_count_clear = now;
+        }
+        self.rx_count = self.rx_count.saturating_add(acked); // line 3
+        let passed = now.wrapping_sub(self.rx_count_clear);
+        if passed as f32 > self.base_rtt as f32 + self.target() {
+            self.achieved = self.rx_count; // line 5
+            self.rx_count = 0;
+            self.rx_count_clear = now;
+        }
+    }
+
+    /// Algorithm 3. `delay` is the queueing delay in nanoseconds.
+    fn adjust(&mut self, now: u32, bytes: u32, ecn: bool, delay: f32) {
+        let config = &*self.config;
+        let (target, high) = (config.target_qdelay.0 as f32, config.target_qhigh.0 as f32);
+        self.avg_delay += config.ewma * (delay - self.avg_delay); // line 4
+        if !ecn && delay > high {
+            self.cwnd += config.beta * bytes as f32 / self.cwnd; // line 6
+        } else if !ecn && delay < target {
+            self.cwnd += config.alpha * (target - delay) * bytes as f32 / self.cwnd; // line 8
+        } else if self.avg_delay > target && now.wrapping_sub(self.last_decrease) > self.base_rtt {
+            let low =
+                self.achieved > 0 && (self.achieved as f32) < self.max_wnd * config.achieved_gate;
+            if delay > high && low {
+                self.cwnd = self.achieved as f32; // line 11
+                self.last_decrease = now;
+            } else if delay > target {
+                // Line 14.
+                let cut = config.gamma * (self.avg_delay - target) / self.avg_delay;
+                self.cwnd *= (1.0 - cut).max(config.max_md_jump);
+                self.last_decrease = now;
+            }
+        }
+        if now.wrapping_sub(self.last_selfai) > self.base_rtt {
+            self.cwnd += config.eta; // lines 18 to 21
+            self.last_selfai = now;
+        }
+    }
+
+    /// Algorithm 1 line 12, while something is in flight.
+    fn probe_later(&mut self, feedback: &Feedback<'_>) {
+        self.probes = 0;
+        self.probe_at = if feedback.in_flight > 0 {
+            feedback.now + self.config.probe_after
+        } else {
+            Time::NEVER
+        };
+    }
+
+    fn target(&self) -> f32 {
+        self.config.target_qdelay.0 as f32
+    }
+}
+
+impl SenderCc for Strack {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to be positive
+    fn budget(&self, _now: Time) -> Budget {
+        Budget { window: Some(self.cwnd as u64), ..Budget::default() }
+    }
+
+    fn on_send(&mut self, now: Time, _sending: &Sending) -> Stamp {
+        if self.probe_at == Time::NEVER {
+            self.probe_at = now + self.config.probe_after;
+        }
+        Stamp::default()
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback);
+            }
+            Kind::Nacked { trimmed: false, .. } => {
+                self.sample(feedback.rtt);
+                self.probe_later(feedback);
+            }
+            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
+        }
+        self.cwnd = self.cwnd.min(self.max_wnd).max(self.config.min_wnd as f32);
+    }
+
+    fn on_event(&mut self, _now: Time, event: FlowEvent) {
+        if event == FlowEvent::Idle {
+            self.probe_at = Time::NEVER;
+        }
+    }
+
+    /// Nothing was heard for three base round trips: probe, and probe again if that is lost, too
+    /// (section 3.3.2).
+    fn on_timer(&mut self, now: Time) {
+        if now >= self.probe_at {
+            self.probe_due = true;
+            self.probes += 1;
+            self.probe_at =
+                if self.probes < PROBES { now + self.config.probe_after } else { Time::NEVER };
+        }
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        (self.probe_at < Time::NEVER).then_some(self.probe_at)
+    }
+
+    fn poll(&mut self, _now: Time) -> Option<Action> {
+        core::mem::take(&mut self.probe_due).then_some(Action::Probe)
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            cwnd: Some(self.cwnd as u64),
+            max_cwnd: Some(self.max_wnd as u64),
+            rate: None,
+            base_rtt: Some(Span(u64::from(self.base_rtt))),
+            avg_delay: Some(Span(self.avg_delay as u64)),
+            ungranted: false,
+        }
+    }
+
+    /// Average queueing delay over its target.
+    fn congestion(&self) -> f64 {
+        f64::from(self.avg_delay / self.target())
+    }
+}
+
+/// A span in 32 bits of nanoseconds, at most 4.29 s.
+fn nanos(span: Span) -> u32 {
+    u32::try_from(span.0).unwrap_or(u32::MAX)
+}
+
+/// The low bits of a moment, for differences.
+const fn clock(now: Time) -> u32 {
+    (now.0 & 0xffff_ffff) as u32
+}

@@ -1,0 +1,138 @@
+//! Parameters of STrack: table 1.
+
+use squall_base::{Rate, Span};
+
+use crate::error::{ConfigError, within};
+use crate::network::{LONGEST, Network};
+use crate::sender::SenderParameters;
+
+/// The network table 1 scales from: 100 Gb/s times 12 us.
+const REFERENCE_BDP: f64 = 150_000.0;
+/// Its base round-trip time, in nanoseconds.
+const REFERENCE_RTT: f64 = 12_000.0;
+
+/// Parameters of [`crate::Strack`]. [`StrackConfig::new`] derives the defaults of table 1; every field
+/// may be changed afterwards, and its check has the last word.
+///
+/// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StrackConfig {
+    /// The slower of the two ends' links.
+    pub line: Rate,
+    /// Unloaded round-trip time of an MTU packet over the longest path (`net_base_rtt`).
+    pub base_rtt: Span,
+    /// Largest packet in nominal bytes.
+    pub mtu: u32,
+    /// Floor of the measured base round-trip time where it makes a bandwidth-delay product. Zero for
+    /// none; hosts whose own jitter exceeds the network's delay need one.
+    pub min_base_rtt: Span,
+    /// Floor of the largest window, in bytes. Zero for none.
+    pub min_max_wnd: u64,
+    /// Floor of the window, in bytes: one MTU.
+    pub min_wnd: u32,
+    /// Largest (and first) window over the bandwidth-delay product: 1 ("roughly the BDP", section 3).
+    pub max_wnd_bdp: f32,
+    /// Queueing delay aimed at (`target_Qdelay`): one base RTT.
+    pub target_qdelay: Span,
+    /// Queueing delay of heavy congestion (`target_Qhigh`): three target delays.
+    pub target_qhigh: Span,
+    /// Weight of one ACK in the average queueing delay (`ewma`): 0.125.
+    pub ewma: f32,
+    /// Bytes a full window adds when its packets were delayed but not marked (`beta`): `5 MTU bdp_sf`.
+    pub beta: f32,
+    /// Bytes added a base RTT whatever happens (`eta`): `0.15 MTU bdp_sf`.
+    pub eta: f32,
+    /// Gain of the increase below the target delay, in bytes per nanosecond (`alpha`):
+    /// `4 bdp_sf delay_sf MTU / base_rtt`.
+    pub alpha: f32,
+    /// Weight of the excess delay in the multiplicative decrease (`gamma`): 0.8.
+    pub gamma: f32,
+    /// Smallest factor of one multiplicative decrease: 0.5 (algorithm 3 line 14).
+    pub max_md_jump: f32,
+    /// The window becomes the achieved bytes only below this part of the largest window: 1/8
+    /// (algorithm 3 line 10).
+    pub achieved_gate: f32,
+    /// Queueing delay that a trimmed or lost packet counts as: 5 base RTTs, the queue at which the
+    /// paper's switches drop (section 4.1). Zero: it does not count, as in algorithm 3.
+    pub loss_delay: Span,
+    /// Silence before a probe: 3 base RTTs (algorithm 1 line 12). [`Span::MAX`] for never.
+    pub probe_after: Span,
+}
+
+impl StrackConfig {
+    /// The defaults of table 1 for `network`.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
+    pub fn new(network: &Network) -> Self {
+        let base_rtt = network.base_rtt;
+        let packet = f64::from(network.mtu);
+        let bdp_sf = network.line.0 as f64 * base_rtt.as_f64() / 8e9 / REFERENCE_BDP;
+        let delay_sf = base_rtt.as_f64() / REFERENCE_RTT;
+        Self {
+            line: network.line,
+            base_rtt,
+            mtu: network.mtu,
+            min_base_rtt: network.min_base_rtt.unwrap_or(Span::ZERO),
+            min_max_wnd: network.min_window.unwrap_or(0),
+            min_wnd: network.mtu,
+            max_wnd_bdp: 1.0,
+            target_qdelay: base_rtt,
+            target_qhigh: base_rtt * 3,
+            ewma: 0.125,
+            beta: (5.0 * packet * bdp_sf) as f32,
+            eta: (0.15 * packet * bdp_sf) as f32,
+            alpha: (4.0 * bdp_sf * delay_sf * packet / base_rtt.as_f64()) as f32,
+            gamma: 0.8,
+            max_md_jump: 0.5,
+            achieved_gate: 0.125,
+            loss_delay: base_rtt * 5,
+            probe_after: base_rtt * 3,
+        }
+    }
+
+    fn check_whole(&self) -> Result<(), ConfigError> {
+        let longest = LONGEST.as_f64();
+        within("line", self.line.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;
+        within("base_rtt", self.base_rtt.as_f64(), 1.0, longest, "1 ns to 1 s")?;
+        within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;
+        within("min_base_rtt", self.min_base_rtt.as_f64(), 0.0, longest, "up to 1 s")?;
+        within("min_max_wnd", self.min_max_wnd as f64, 0.0, 2e9, "up to 2 GB")
+    }
+}
+
+tunable! {
+    StrackConfig, special: [], also: Self::check_whole;
+    number min_wnd "min_wnd" (1.0, 1e6, "1 to 1000000 bytes")
+        "floor of the window in bytes: one MTU";
+    number max_wnd_bdp "max_wnd_bdp" (0.1, 100.0, "0.1 to 100")
+        "largest and first window over the bandwidth-delay product: 1";
+    time target_qdelay "target_us" (0.001, 1e6, "0.001 to 1000000 (1 s)")
+        "queueing delay aimed at: one base RTT";
+    time target_qhigh "high_us" (0.001, 4e6, "0.001 to 4000000 (4 s)")
+        "queueing delay of heavy congestion: three target delays";
+    number ewma "ewma" (0.0, 1.0, "0 to 1")
+        "weight of one ACK in the average queueing delay: 0.125";
+    number beta "beta" (0.0, 1e12, "0 to 1e12 bytes")
+        "bytes a full window adds when delayed but not marked: 5 MTU times BDP over 150000 B";
+    number eta "eta" (0.0, 1e9, "0 to 1e9 bytes")
+        "bytes added a base RTT whatever happens: 0.15 MTU times BDP over 150000 B";
+    number alpha "alpha" (0.0, 1e6, "0 to 1000000 bytes a nanosecond")
+        "gain of the increase below the target delay: table 1";
+    number gamma "gamma" (0.0, 1.0, "0 to 1")
+        "weight of the excess delay in the multiplicative decrease: 0.8";
+    number max_md_jump "max_md_jump" (0.0, 1.0, "0 to 1")
+        "smallest factor of one multiplicative decrease: 0.5";
+    number achieved_gate "achieved_gate" (0.0, 1.0, "0 to 1")
+        "part of the largest window below which the achieved bytes become the window: 0.125";
+    time loss_delay "loss_delay_us" (0.0, 4e6, "0 to 4000000 (4 s)")
+        "queueing delay a trimmed or lost packet counts as, 0 for none: 5 base RTTs";
+    time probe_after "probe_us" (0.001, f64::INFINITY, "0.001 or more, or inf")
+        "silence before a probe: 3 base RTTs";
+}
+
+impl SenderParameters for StrackConfig {
+    fn set_floor(&mut self, bytes: u32) -> bool {
+        self.min_wnd = bytes;
+        true
+    }
+}

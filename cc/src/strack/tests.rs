@@ -1,0 +1,460 @@
+//! Every branch of algorithms 1, 3 and 4, with numbers worked by hand on the network of table 1:
+//! 100 Gb/s, 12 us, MTU 4096. There `bdp_sf = delay_sf = 1`, so `beta = 5 * 4096 = 20480`,
+//! `eta = 0.15 * 4096 = 614.4`, `alpha = 4 * 4096 / 12000 = 1.365333`, target 12 us, high 36 us,
+//! largest window `12.5 B/ns * 12000 ns = 150000`, an eighth of it 18750.
+
+use super::*;
+use crate::{Network, Tunable};
+use squall_base::Rate;
+
+const MTU: u32 = 4096;
+const BASE: u64 = 12_000;
+
+fn network(gbps: u64, base_rtt: u64) -> Network {
+    Network {
+        line: Rate::gbps(gbps),
+        base_rtt: Span(base_rtt),
+        mtu: MTU,
+        trimming: false,
+        min_window: None,
+        min_base_rtt: None,
+    }
+}
+
+fn reference() -> StrackConfig {
+    StrackConfig::new(&network(100, BASE))
+}
+
+/// A context on a hand-cranked clock.
+struct Bench {
+    strack: Strack,
+    now: Time,
+}
+
+impl Bench {
+    fn new(config: StrackConfig) -> Self {
+        config.check().expect("parameters in range");
+        Self { strack: Strack::new(Arc::new(config), Time::ZERO), now: Time::ZERO }
+    }
+
+    /// A context with a window of 100000 bytes and an average queueing delay of `avg` nanoseconds.
+    fn of(config: StrackConfig, avg: f32) -> Self {
+        let mut bench = Self::new(config);
+        bench.strack.cwnd = 100_000.0;
+        bench.strack.avg_delay = avg;
+        bench
+    }
+
+    fn with_avg(avg: f32) -> Self {
+        Self::of(reference(), avg)
+    }
+
+    fn at(&mut self, nanos: u64) -> &mut Self {
+        self.now = Time(nanos);
+        self
+    }
+
+    fn feed(&mut self, feedback: &Feedback<'_>) -> f32 {
+        self.strack.on_feedback(&Feedback { now: self.now, packets: 1, ..*feedback });
+        self.strack.cwnd
+    }
+
+    /// One packet acknowledged after queueing for `delay` nanoseconds.
+    fn ack(&mut self, ecn: bool, delay: u64) -> f32 {
+        let rtt = Some(Span(u64::from(self.strack.base_rtt) + delay));
+        self.feed(&Feedback { bytes: MTU, ecn, rtt, in_flight: 50_000, ..Feedback::default() })
+    }
+}
+
+/// Equal up to single precision.
+#[track_caller]
+fn close(is: f32, should: f32) {
+    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
+}
+
+#[test]
+fn parameters_are_those_of_table_1() {
+    let config = reference();
+    close(config.beta, 20_480.0);
+    close(config.eta, 614.4);
+    close(config.alpha, 1.365_333_3);
+    assert_eq!((config.target_qdelay, config.target_qhigh), (Span(12_000), Span(36_000)));
+    assert_eq!((config.probe_after, config.loss_delay), (Span(36_000), Span(60_000)));
+    close(config.ewma, 0.125);
+    close(config.gamma, 0.8);
+    // The evaluation's network (section 4.2), 400 Gb/s times 8 us = 400 KB: bdp_sf = 2.666667,
+    // delay_sf = 0.666667, alpha = 4 * 2.666667 * 0.666667 * 4096 / 8000 = 3.640889.
+    let config = StrackConfig::new(&network(400, 8_000));
+    close(config.beta, 54_613.33);
+    close(config.eta, 1_638.4);
+    close(config.alpha, 3.640_889);
+    assert_eq!((config.target_qdelay, config.target_qhigh), (Span(8_000), Span(24_000)));
+    assert_eq!(Bench::new(config).strack.metrics().cwnd, Some(400_000));
+}
+
+#[test]
+fn parameters_out_of_range_are_refused_by_name() {
+    type Spoil = fn(&mut StrackConfig);
+    let spoilt: [(&str, Spoil); 6] = [
+        ("line", |c| c.line = Rate(0)),
+        ("base_rtt", |c| c.base_rtt = Span::secs(2)),
+        ("mtu", |c| c.mtu = 0),
+        ("alpha", |c| c.alpha = f32::NAN),
+        ("ewma", |c| c.ewma = 1.5),
+        ("target_us", |c| c.target_qdelay = Span::ZERO),
+    ];
+    for (name, spoil) in spoilt {
+        let mut config = reference();
+        spoil(&mut config);
+        assert_eq!(config.check().map_err(|error| error.parameter), Err(name));
+    }
+    assert_eq!(reference().check(), Ok(()));
+}
+
+#[test]
+fn a_new_flow_may_send_one_bdp() {
+    let budget = Bench::new(reference()).strack.budget(Time::ZERO);
+    assert!(budget.allows(Time::ZERO, 145_904, MTU) && !budget.allows(Time::ZERO, 145_905, MTU));
+}
+
+/// Algorithm 3 lines 5 to 17, before a base RTT has passed and just after it. Line 4 moves the average
+/// by an eighth of the difference; where it starts at `delay` it stays there. After 12 us lines 18 to
+/// 21 add 614.4.
+#[test]
+fn the_branches_of_adjust_cwnd() {
+    struct Case {
+        name: &'static str,
+        ecn: bool,
+        delay: u64,
+        avg: f32,
+        achieved: u32,
+        early: f32,
+        late: f32,
+    }
+    let cases = [
+        Case {
+            name: "line 6: not marked any more: 20480 * 4096 / 100000 = 838.86",
+            ecn: false,
+            delay: 36_001,
+            avg: 36_001.0,
+            achieved: 5_000,
+            early: 100_838.86,
+            late: 101_453.26,
+        },
+        Case {
+            name: "line 8: 1.365333 * (12000 - 4000) * 4096 / 100000 = 447.39",
+            ecn: false,
+            delay: 4_000,
+            avg: 30_000.0,
+            achieved: 5_000,
+            early: 100_447.39,
+            late: 101_061.79,
+        },
+        Case {
+            name: "scenario 2: a mark at low delay is the path selector's business",
+            ecn: true,
+            delay: 11_999,
+            avg: 30_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 100_614.4,
+        },
+        Case {
+            name: "line 13 wants more than the target",
+            ecn: true,
+            delay: 12_000,
+            avg: 30_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 100_614.4,
+        },
+        Case {
+            name: "line 9 wants an average of more than the target",
+            ecn: true,
+            delay: 12_000,
+            avg: 12_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 100_614.4,
+        },
+        Case {
+            name: "line 14: 1 - 0.8 * (24000 - 12000) / 24000 = 0.6",
+            ecn: true,
+            delay: 24_000,
+            avg: 24_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 60_614.4,
+        },
+        Case {
+            name: "line 14 without a mark: between target and high it makes no difference",
+            ecn: false,
+            delay: 24_000,
+            avg: 24_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 60_614.4,
+        },
+        Case {
+            name: "line 14 at high exactly: 1 - 0.8 * 24000 / 36000 = 0.4667, at least a half",
+            ecn: true,
+            delay: 36_000,
+            avg: 36_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 50_614.4,
+        },
+        Case {
+            name: "line 11",
+            ecn: true,
+            delay: 36_001,
+            avg: 36_001.0,
+            achieved: 18_749,
+            early: 100_000.0,
+            late: 19_363.4,
+        },
+        Case {
+            name: "line 10: an eighth of the largest window got through, so line 14",
+            ecn: true,
+            delay: 36_001,
+            avg: 36_001.0,
+            achieved: 18_750,
+            early: 100_000.0,
+            late: 50_614.4,
+        },
+        Case {
+            name: "line 10: nothing was measured yet, so line 14",
+            ecn: true,
+            delay: 36_001,
+            avg: 36_001.0,
+            achieved: 0,
+            early: 100_000.0,
+            late: 50_614.4,
+        },
+    ];
+    for Case { name, ecn, delay, avg, achieved, early, late } in cases {
+        for (at, cwnd) in [(12_000, early), (12_001, late)] {
+            let mut bench = Bench::with_avg(avg);
+            bench.strack.achieved = achieved;
+            let is = bench.at(at).ack(ecn, delay);
+            assert!((is - cwnd).abs() < 0.5, "{name}, at {at}: is {is}, should be {cwnd}");
+        }
+    }
+}
+
+#[test]
+fn the_average_moves_by_an_eighth() {
+    let mut bench = Bench::with_avg(8_000.0);
+    bench.at(100).ack(true, 16_000);
+    close(bench.strack.avg_delay, 9_000.0); // 8000 + 0.125 * 8000
+    bench.ack(true, 1_000);
+    close(bench.strack.avg_delay, 8_000.0); // 9000 - 0.125 * 8000
+}
+
+#[test]
+fn one_decrease_and_one_eta_a_base_rtt() {
+    let mut bench = Bench::with_avg(24_000.0);
+    close(bench.at(12_001).ack(true, 24_000), 60_614.4);
+    close(bench.at(24_001).ack(true, 24_000), 60_614.4);
+    close(bench.at(24_002).ack(true, 24_000), 60_614.4 * 0.6 + 614.4);
+    // Eta does not wait for congestion to end, nor a decrease for eta.
+    let mut bench = Bench::with_avg(0.0);
+    bench.strack.last_selfai = 10_000;
+    close(bench.at(12_001).ack(true, 0), 100_000.0);
+    close(bench.at(22_001).ack(true, 0), 100_614.4);
+    assert_eq!((bench.strack.last_selfai, bench.strack.last_decrease), (22_001, 0));
+}
+
+#[test]
+fn a_coalesced_acknowledgement_adds_as_its_bytes() {
+    let rtt = Some(Span(BASE + 36_001));
+    let four = Feedback { bytes: 4 * MTU, packets: 4, rtt, ..Feedback::default() };
+    let mut bench = Bench::with_avg(0.0);
+    // 4 * 838.8608; the average takes one step an ACK: 36001 / 8.
+    close(bench.at(100).feed(&four), 103_355.44);
+    close(bench.strack.avg_delay, 4_500.125);
+}
+
+#[test]
+fn achieved_bytes_are_those_of_a_base_rtt_and_a_target_delay() {
+    let mut bench = Bench::with_avg(0.0);
+    // The period begins with the first report at 100 and is over after more than 12 + 12 us.
+    for at in [100, 1_000, 24_100] {
+        bench.at(at).ack(true, 0);
+        assert_eq!(bench.strack.achieved, 0);
+    }
+    bench.at(24_101).ack(true, 0);
+    assert_eq!((bench.strack.achieved, bench.strack.rx_count), (4 * MTU, 0));
+    // It stays until the next period is over; what a probe acknowledges does not count.
+    bench.at(30_000).ack(true, 0);
+    let answer = Feedback { kind: Kind::ProbeAnswered, bytes: MTU, ..Feedback::default() };
+    bench.at(40_000).feed(&answer);
+    assert_eq!(bench.strack.achieved, 4 * MTU);
+    bench.at(48_102).feed(&answer);
+    assert_eq!((bench.strack.achieved, bench.strack.rx_count), (MTU, 0));
+}
+
+#[test]
+fn an_incast_converges_to_what_got_through() {
+    let mut bench = Bench::new(reference());
+    // All ACKs are 48 us late, so that the n-th leaves an average of 48000 (1 - 0.875^n).
+    bench.at(12_500).ack(true, 48_000);
+    bench.at(13_000).ack(true, 48_000);
+    close(bench.strack.cwnd, 150_000.0); // the average is 11250; eta was paid, at the top
+    // 15843.75 with the third, and no period is over: 1 - 0.8 * 3843.75 / 15843.75 = 0.805917.
+    close(bench.at(13_500).ack(true, 48_000), 120_887.57);
+    bench.at(20_000).ack(true, 48_000);
+    // 24.001 us after the first: five packets got through, 20480 bytes, not fewer than 18750. Line 14
+    // again, 1 - 0.8 * 11380.37 / 23380.37 = 0.610601, and eta.
+    close(bench.at(36_501).ack(true, 48_000), 74_428.5);
+    assert_eq!(bench.strack.achieved, 5 * MTU);
+    // A period of three packets: line 11, 12288 bytes, and eta.
+    bench.at(37_000).ack(true, 48_000);
+    bench.at(48_000).ack(true, 48_000);
+    close(bench.at(60_502).ack(true, 48_000), 12_902.4);
+}
+
+#[test]
+fn a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() {
+    for kind in [Kind::Nacked { trimmed: true, last_hop: false }, Kind::Lost, Kind::TimedOut] {
+        let lost = Feedback { kind, bytes: MTU, in_flight: 50_000, ..Feedback::default() };
+        let mut bench = Bench::with_avg(0.0);
+        // 60000 / 8 = 7500; the second: 7500 + 52500 / 8 = 14062.5 is beyond the target:
+        // 1 - 0.8 * 2062.5 / 14062.5 = 0.882667.
+        bench.strack.last_selfai = 12_001;
+        close(bench.at(12_001).feed(&lost), 100_000.0);
+        close(bench.strack.avg_delay, 7_500.0);
+        close(bench.feed(&lost), 88_266.67);
+        // With a measurement of heavy congestion, that.
+        bench.strack.achieved = 10_000;
+        close(bench.at(24_002).feed(&lost), 10_614.4);
+        // To the letter of algorithm 3: no reaction.
+        let mut bench = Bench::of(StrackConfig { loss_delay: Span::ZERO, ..reference() }, 50_000.0);
+        close(bench.at(24_002).feed(&lost), 100_000.0);
+        close(bench.strack.avg_delay, 50_000.0);
+    }
+}
+
+#[test]
+fn probes_follow_silence() {
+    let mut bench = Bench::new(reference());
+    assert_eq!(bench.strack.next_timer(), None);
+    // The first packet starts the timer, the next one does not move it: 1000 + 3 * 12000.
+    bench.strack.on_send(Time(1_000), &Sending::default());
+    bench.strack.on_send(Time(2_000), &Sending::default());
+    assert_eq!(bench.strack.next_timer(), Some(Time(37_000)));
+    // An ACK does (algorithm 1 line 12).
+    bench.at(20_000).ack(false, 0);
+    assert_eq!(bench.strack.next_timer(), Some(Time(56_000)));
+    bench.strack.on_timer(Time(55_999));
+    assert_eq!(bench.strack.poll(Time(55_999)), None);
+    bench.strack.on_timer(Time(56_000));
+    assert_eq!(bench.strack.poll(Time(56_000)), Some(Action::Probe));
+    assert_eq!(bench.strack.poll(Time(56_000)), None);
+    // Lost probes are repeated, ten in all.
+    for n in 1..10 {
+        let due = Time(56_000 + n * 36_000);
+        assert_eq!(bench.strack.next_timer(), Some(due));
+        bench.strack.on_timer(due);
+        assert_eq!(bench.strack.poll(due), Some(Action::Probe));
+    }
+    assert_eq!(bench.strack.next_timer(), None);
+    // The answer starts anew, and the last ACK stops.
+    let answer = Feedback { kind: Kind::ProbeAnswered, in_flight: 1, ..Feedback::default() };
+    bench.at(500_000).feed(&answer);
+    assert_eq!(bench.strack.next_timer(), Some(Time(536_000)));
+    bench.feed(&Feedback { bytes: MTU, ..Feedback::default() });
+    assert_eq!(bench.strack.next_timer(), None);
+    // So does giving up.
+    bench.strack.on_send(Time(600_000), &Sending::default());
+    bench.strack.on_event(Time(600_001), FlowEvent::Idle);
+    assert_eq!(bench.strack.next_timer(), None);
+    let mut silent = Bench::new(StrackConfig { probe_after: Span::MAX, ..reference() });
+    silent.strack.on_send(Time(1_000), &Sending::default());
+    assert_eq!(silent.strack.next_timer(), None);
+}
+
+#[test]
+fn a_probe_answer_tells_the_base_rtt_and_no_more() {
+    let mut bench = Bench::with_avg(24_000.0);
+    for rtt in [11_000, 90_000] {
+        let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(rtt)));
+        let answer = Feedback { kind, rtt, ecn: true, ..Feedback::default() };
+        close(bench.at(50_000).feed(&answer), 100_000.0);
+    }
+    assert_eq!(bench.strack.base_rtt, 11_000);
+    close(bench.strack.avg_delay, 24_000.0);
+}
+
+#[test]
+fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
+    let shorter = Feedback { bytes: 0, rtt: Some(Span(6_000)), ..Feedback::default() };
+    let cases = [
+        // 12.5 B/ns * 6000 ns
+        (reference(), 75_000),
+        // 12.5 * 10000
+        (StrackConfig { min_base_rtt: Span(10_000), ..reference() }, 125_000),
+        (StrackConfig { min_max_wnd: 140_000, ..reference() }, 140_000),
+    ];
+    for (config, max) in cases {
+        let mut bench = Bench::new(config);
+        bench.feed(&shorter);
+        let metrics = bench.strack.metrics();
+        assert_eq!((metrics.max_cwnd, metrics.cwnd), (Some(max), Some(max)));
+        assert_eq!(metrics.base_rtt, Some(Span(6_000)));
+        // It never grows back.
+        bench.feed(&Feedback { rtt: Some(Span(9_000)), ..shorter });
+        assert_eq!(bench.strack.base_rtt, 6_000);
+    }
+}
+
+#[test]
+fn the_window_holds_at_least_one_packet() {
+    let mut bench = Bench::with_avg(40_000.0);
+    bench.strack.achieved = 1;
+    bench.strack.last_selfai = 12_001;
+    close(bench.at(12_001).ack(true, 40_000), 4_096.0);
+}
+
+#[test]
+fn an_acknowledgement_without_a_sample_only_counts() {
+    let mut bench = Bench::with_avg(24_000.0);
+    let blind = Feedback { bytes: MTU, ecn: true, ..Feedback::default() };
+    close(bench.at(90_000).feed(&blind), 100_000.0);
+    assert_eq!(bench.strack.rx_count, MTU);
+}
+
+#[test]
+fn refusals_for_other_reasons_and_signals_of_other_algorithms_change_nothing() {
+    let mut bench = Bench::with_avg(24_000.0);
+    let other = Kind::Nacked { trimmed: false, last_hop: false };
+    for kind in [other, Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+        let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
+        close(bench.at(99_000).feed(&feedback), 100_000.0);
+    }
+    assert_eq!(bench.strack.rx_count, 0);
+    // A refusal tells the round-trip time.
+    let rtt = Some(Span(11_000));
+    bench.feed(&Feedback { kind: other, rtt, ..Feedback::default() });
+    assert_eq!(bench.strack.base_rtt, 11_000);
+}
+
+#[test]
+fn counters_saturate_and_the_clock_wraps() {
+    let mut bench = Bench::with_avg(0.0);
+    let huge = Feedback { bytes: u32::MAX, rtt: Some(Span(BASE)), ..Feedback::default() };
+    bench.feed(&huge);
+    bench.feed(&huge);
+    assert_eq!(bench.strack.rx_count, u32::MAX);
+    close(bench.strack.cwnd, 150_000.0);
+    let mut bench = Bench::with_avg(24_000.0);
+    bench.strack.last_decrease = u32::MAX - 5;
+    bench.strack.last_selfai = u32::MAX - 5;
+    close(bench.at(u64::from(u32::MAX) + 11_994).ack(true, 24_000), 100_000.0);
+    close(bench.at(u64::from(u32::MAX) + 11_996).ack(true, 24_000), 60_614.4);
+}
+
+#[test]
+fn a_context_is_small() {
+    assert!(size_of::<Strack>() <= 64, "{}", size_of::<Strack>());
+}
