@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use squall_engine::base::Span;
 use squall_engine::reliability::{self, PdcInfo};
 
 use crate::ep::Endpoint;
@@ -20,6 +21,7 @@ pub(crate) struct Statistics<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) engine: &'a squall_engine::Counters,
     pub(crate) reliability: &'a reliability::Counters,
+    pub(crate) transport: &'a reliability::Config,
     pub(crate) net: squall_net::Counters,
     pub(crate) contexts: Vec<PdcInfo>,
     pub(crate) turns: u64,
@@ -102,6 +104,12 @@ impl Statistics<'_> {
             "contexts_closed" = closed,
             "contexts_failed" = failed,
             "path_freezes" = path_freezes,
+            "tx_credits" = tx_credits,
+            "rx_credits" = rx_credits,
+            "tx_credit_requests" = tx_credit_requests,
+            "tx_notifications" = tx_notifications,
+            "rx_notifications" = rx_notifications,
+            "other_mode" = other_mode,
             "rtt_samples" = rtt_samples,
             "rtt_max_ns" = rtt_max_ns,
         );
@@ -142,6 +150,30 @@ impl Statistics<'_> {
         f
     }
 
+    /// What was chosen, by name.
+    fn choices(&self) -> [(&'static str, String); 4] {
+        let reliability::Config { cc, paths, loss, scope, .. } = self.transport;
+        [
+            ("cc", cc.name().to_owned()),
+            ("lb", paths.name().to_owned()),
+            ("loss", loss.to_string()),
+            ("scope", scope.to_string()),
+        ]
+    }
+
+    /// What a context looks like to congestion control, for those that move something.
+    fn flow(context: &PdcInfo) -> [Field; 6] {
+        let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
+        [
+            ("peer", u64::from(context.peer.0)),
+            ("cwnd", context.cwnd.unwrap_or(0)),
+            ("rate_bps", context.rate.map_or(0, |rate| rate.0)),
+            ("srtt_ns", nanos(context.srtt)),
+            ("base_rtt_ns", nanos(context.base_rtt)),
+            ("avg_delay_ns", nanos(context.avg_delay)),
+        ]
+    }
+
     /// NACK counts by code, where there are any.
     fn nacks(&self) -> Vec<(String, u64)> {
         let pdc = self.reliability;
@@ -163,6 +195,12 @@ impl Statistics<'_> {
                 format!("{{\"pid\":{pid},\"ep\":{number},\"local\":\"{}\"", self.local)
             }
         };
+        for (name, value) in self.choices() {
+            let _ = match format {
+                StatsFormat::Text => write!(line, " {name}={value}"),
+                StatsFormat::Json => write!(line, ",\"{name}\":\"{value}\""),
+            };
+        }
         let named = self.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
         for (name, value) in named.chain(self.nacks()) {
             // Writing to a String cannot fail.
@@ -172,7 +210,20 @@ impl Statistics<'_> {
             };
         }
         if format == StatsFormat::Json {
-            line.push('}');
+            // Flows of a JSON line, for those who want figures of each.
+            line.push_str(",\"flows\":[");
+            for (i, context) in self.contexts.iter().enumerate() {
+                if i > 0 {
+                    line.push(',');
+                }
+                let mut separator = '{';
+                for (name, value) in Self::flow(context) {
+                    let _ = write!(line, "{separator}\"{name}\":{value}");
+                    separator = ',';
+                }
+                line.push('}');
+            }
+            line.push_str("]}");
         }
         line.push('\n');
         line
@@ -255,6 +306,7 @@ pub(crate) fn report_open() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_engine::cc;
 
     #[test]
     fn patterns_expand() {
@@ -268,12 +320,31 @@ mod tests {
     fn lines_are_flat_and_complete() {
         let mut pdc = reliability::Counters::default();
         pdc.rx_nacks[3] = 7;
+        let transport = reliability::Config::new(
+            4096,
+            cc::SenderConfig::fixed(1 << 20),
+            cc::PathsConfig::single(1).expect("a path"),
+            1,
+        );
+        let flow = PdcInfo {
+            peer: reliability::PeerKey(3),
+            initiator: true,
+            outstanding: 0,
+            in_flight: 0,
+            cwnd: Some(77),
+            rate: None,
+            avg_delay: None,
+            other_mode: false,
+            srtt: Some(Span::micros(20)),
+            base_rtt: None,
+        };
         let statistics = Statistics {
+            transport: &transport,
             local: "127.0.0.1:4793".parse().expect("literal"),
             engine: &squall_engine::Counters::default(),
             reliability: &pdc,
             net: squall_net::Counters::default(),
-            contexts: Vec::new(),
+            contexts: vec![flow, flow],
             turns: 5,
             idle_turns: 4,
             stand_ins: 3,
@@ -285,8 +356,12 @@ mod tests {
         let json = statistics.line(StatsFormat::Json, 2);
         assert!(json.starts_with('{') && json.ends_with("}\n"));
         assert!(json.contains(
-            "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,\"rx_nack_3\":7}"
+            "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,\"rx_nack_3\":7,"
         ));
+        assert!(json.contains("\"cc\":\"none\",\"lb\":\"single\",\"loss\":\"trim,ooo,probe,rto\""));
+        let flow = "{\"peer\":3,\"cwnd\":77,\"rate_bps\":0,\"srtt_ns\":20000,\"base_rtt_ns\":0,\"avg_delay_ns\":0}";
+        assert!(json.ends_with(&format!(",\"flows\":[{flow},{flow}]}}\n")), "{json}");
+        assert!(text.contains(" cc=none lb=single loss=trim,ooo,probe,rto scope=flow "), "{text}");
         let names: Vec<&str> = statistics.fields().iter().map(|(name, _)| *name).collect();
         for (i, name) in names.iter().enumerate() {
             assert!(!names[..i].contains(name), "{name} twice");

@@ -82,6 +82,7 @@ pub use squall_base as base;
 #[macro_use]
 mod table;
 
+mod acks;
 mod bbr;
 mod budget;
 mod choose;
@@ -106,6 +107,7 @@ mod swift;
 mod timely;
 mod tuning;
 
+pub use acks::AckStyle;
 pub use bbr::{Bbr, BbrConfig};
 pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};

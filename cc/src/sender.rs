@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use squall_base::Time;
 
+use crate::acks::AckStyle;
 use crate::bbr::{Bbr, BbrConfig};
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
@@ -98,6 +99,11 @@ pub trait SenderParameters: Tunable {
         ReceiverConfig::Plain
     }
 
+    /// How it wants to be acknowledged.
+    fn acks(&self) -> AckStyle {
+        AckStyle::default()
+    }
+
     /// Lets the window fall to `bytes`, possibly less than a packet, because a pacer watches over it
     /// (parameter `pace`). False when the algorithm has no such window; then it is not offered.
     fn set_floor(&mut self, bytes: u32) -> bool {
@@ -155,6 +161,15 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.check(),)+
                     Self::Paced(paced) => paced.inner.check(),
+                }
+            }
+
+            /// How the algorithm wants to be acknowledged.
+            #[must_use]
+            pub fn acks(&self) -> AckStyle {
+                match self {
+                    $(Self::$variant(config) => config.acks(),)+
+                    Self::Paced(paced) => paced.inner.acks(),
                 }
             }
 

@@ -8,7 +8,7 @@ mod outbound;
 mod receive;
 mod send;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, VecDeque};
 
 pub use inbound::RxMeta;
@@ -21,7 +21,7 @@ use crate::matching::{Posted, Unexpected};
 use crate::messages::Messages;
 use crate::ops::Ops;
 use crate::order::Order;
-use crate::reliability::{self, PdcId, PdcInfo, Pdcs};
+use crate::reliability::{self, PdcId, PdcInfo, Pdcs, PeerKey};
 use crate::wire::Nack;
 
 /// Resource index of registered memory in requests.
@@ -107,6 +107,10 @@ pub struct Engine {
     pdcs: Pdcs<Part>,
     peers: Vec<Peer>,
     by_addr: HashMap<SocketAddr, PeerId>,
+    /// Hosts by number, for congestion control.
+    hosts: HashMap<IpAddr, u32>,
+    /// A peer whose receiver works in another mode than our congestion control lives on, not yet told.
+    other_mode: Option<PeerId>,
     /// By [`PdcId::index`].
     contexts: Vec<Option<Box<Context>>>,
     active: VecDeque<PdcId>,
@@ -134,6 +138,8 @@ impl Engine {
             pdcs: Pdcs::new(pdc),
             peers: Vec::new(),
             by_addr: HashMap::new(),
+            hosts: HashMap::new(),
+            other_mode: None,
             contexts: Vec::new(),
             active: VecDeque::new(),
             ops: Ops::default(),
@@ -167,7 +173,23 @@ impl Engine {
             trouble: None,
         });
         self.by_addr.insert(addr, peer);
+        // Not more hosts than peers.
+        let fresh = self.hosts.len() as u32;
+        let host = *self.hosts.entry(addr.ip()).or_insert(fresh);
+        self.pdcs.set_host(PeerKey(peer.0), host);
         peer
+    }
+
+    /// What the packet delivery contexts were told.
+    #[must_use]
+    pub const fn transport(&self) -> &reliability::Config {
+        self.pdcs.config()
+    }
+
+    /// A peer whose receiver turned out to work in another mode than the congestion control here lives
+    /// on, of those since the last call the latest. The flow goes on with a plain window.
+    pub fn take_other_mode(&mut self) -> Option<SocketAddr> {
+        self.other_mode.take().map(|peer| self.peer_addr(peer))
     }
 
     /// A peer's address.

@@ -67,6 +67,8 @@ pub(super) struct Core {
     turns: u64,
     idle_turns: u64,
     idle_streak: u64,
+    /// A peer of another receiver mode was reported.
+    mode_told: bool,
     stand_ins: u64,
     crc_errors: u64,
 }
@@ -114,6 +116,7 @@ impl Core {
             turns: 0,
             idle_turns: 0,
             idle_streak: 0,
+            mode_told: false,
             stand_ins: 0,
             crc_errors: 0,
         }
@@ -154,6 +157,9 @@ impl Core {
         busy |= self.complete(ep, bindings);
         if busy {
             self.idle_streak = 0;
+            if let Some(peer) = self.engine.take_other_mode() {
+                self.tell_mode(peer);
+            }
         } else {
             self.idle_turns += 1;
             self.idle_streak += 1;
@@ -162,6 +168,19 @@ impl Core {
             }
         }
         busy
+    }
+
+    /// Says, once an endpoint, that a peer's receiver works in another mode.
+    #[cold]
+    fn tell_mode(&mut self, peer: SocketAddr) {
+        if !core::mem::replace(&mut self.mode_told, true) {
+            log::warn!(
+                "the receiver of {peer} works in another mode than FI_SQUALL_CC={} here lives on: a plain \
+                 window, or none of its signals, must do; set the same FI_SQUALL_CC at all endpoints \
+                 (others are not reported)",
+                self.engine.transport().cc.name()
+            );
+        }
     }
 
     /// A turn without the application: completions stay in the engine until it comes back. Whether
@@ -393,6 +412,7 @@ impl Core {
             local: self.local,
             engine,
             reliability,
+            transport: self.engine.transport(),
             net: self.port.counters(),
             contexts: self.engine.contexts().collect(),
             turns: self.turns,

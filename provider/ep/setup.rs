@@ -233,7 +233,6 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<re
         ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
     };
     let Chosen { sender, paths, loss, scope } = choose(params, &network)?;
-    let receiver = sender.receiver(&network);
     let defaults = reliability::Config::new(max_packet, sender, paths, seed);
     let deadline = params.deadline.unwrap_or(defaults.contact_deadline);
     let rto_min = params.rto_min.unwrap_or(Span::millis(5));
@@ -248,12 +247,12 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<re
         idle_close: params.idle_close.unwrap_or(defaults.idle_close),
         loss,
         scope,
-        receiver,
         ack_trigger: if max_packet >= BIG_PACKET { MAX_ACK_TRIGGER } else { defaults.ack_trigger },
         trim_enabled: params.trimming,
         train_packets: u16::try_from(params.train).unwrap_or(defaults.train_packets),
         ..defaults
-    };
+    }
+    .reciprocal(&network);
     config.check().map_err(|conflict| {
         log::warn!("parameters of squall that do not go together: {conflict}");
         Errno::INVAL

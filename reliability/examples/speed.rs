@@ -28,7 +28,8 @@ fn run(count: u32, bytes: u32, batch: u32) -> f64 {
     while acked < count {
         now += Span::micros(10);
         for at in 0..batch.min(count - next) {
-            let packet = TxPacket { desc: next, bytes, last: at + 1 == batch, prompt: false };
+            let packet =
+                TxPacket { desc: next, bytes, last: at + 1 == batch, prompt: false, backlog: 0 };
             let Ok(grant) = left.next_packet(now, id, &packet) else { break };
             next += 1;
             let meta = RxMeta { bytes, ..RxMeta::default() };

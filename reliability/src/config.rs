@@ -16,6 +16,9 @@ pub const MAX_WINDOW: u16 = 4095;
 /// Granularity of the MPR field of an ACK, in PSNs.
 pub const MPR_UNIT: u16 = 128;
 
+/// Bytes by which the header of a request that says how much credit is wanted (RUD_CC_REQ) is longer.
+pub const CREDIT_HEADER: u32 = 4;
+
 /// Parameters of all contexts of one endpoint. [`Config::new`] gives the defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -78,6 +81,8 @@ pub struct Config {
     /// What this endpoint does for its peers' congestion control: what [`cc::SenderConfig::receiver`]
     /// says.
     pub receiver: cc::ReceiverConfig,
+    /// How it acknowledges: what [`cc::SenderConfig::acks`] says.
+    pub acks: cc::AckStyle,
     /// Path selection of each context's sending half.
     pub paths: cc::PathsConfig,
     /// Seed of every random choice.
@@ -115,6 +120,7 @@ impl Config {
             cc,
             scope: cc::Scope::PerFlow,
             receiver: cc::ReceiverConfig::Plain,
+            acks: cc::AckStyle { each_packet: false, lowest_segment: false },
             paths,
             seed,
         }
@@ -123,6 +129,26 @@ impl Config {
     /// Whether trimming tells of packets lost to congestion: the network does it, and the sender looks.
     pub(crate) const fn trims(&self) -> bool {
         self.trim_enabled && self.loss.trim
+    }
+
+    /// Takes over what the congestion control wants of its peers, which is what it does for them.
+    #[must_use]
+    pub fn reciprocal(mut self, network: &cc::Network) -> Self {
+        self.receiver = self.cc.receiver(network);
+        self.acks = self.cc.acks();
+        self
+    }
+
+    /// Whether congestion control lives on credits of the peer. Then requests say how much is wanted,
+    /// in four bytes of header more ([`CREDIT_HEADER`]).
+    #[must_use]
+    pub const fn credits(&self) -> bool {
+        matches!(self.receiver, cc::ReceiverConfig::Credits(_))
+    }
+
+    /// Bytes received after which an acknowledgement is due.
+    pub(crate) const fn ack_after(&self) -> u32 {
+        if self.acks.each_packet { 1 } else { self.ack_trigger }
     }
 
     /// Whether everything that was chosen goes together.
@@ -135,6 +161,9 @@ impl Config {
         }
         if self.scope == cc::Scope::PerGroup {
             return Err(Conflict::GroupScope);
+        }
+        if self.credits() && self.scope != cc::Scope::PerFlow {
+            return Err(Conflict::SharedCredit { cc: self.cc.name(), scope: self.scope });
         }
         Ok(())
     }
@@ -152,6 +181,13 @@ pub enum Conflict {
     },
     /// Packet delivery contexts have no multicast groups.
     GroupScope,
+    /// Credit is granted to one flow and cannot be spent by another.
+    SharedCredit {
+        /// The congestion control.
+        cc: &'static str,
+        /// The scope.
+        scope: cc::Scope,
+    },
 }
 
 impl fmt::Display for Conflict {
@@ -161,6 +197,11 @@ impl fmt::Display for Conflict {
                 f,
                 "path selection {paths} freezes when a path breaks, which loss detection {loss} cannot \
                  tell; allowed: a set with ooo, probe or rto in it, or {paths}:freeze=0"
+            ),
+            Self::SharedCredit { cc, scope } => write!(
+                f,
+                "congestion control {cc} lives on credit, which a receiver grants to one flow, not to \
+                 all of a {scope}; allowed: scope flow"
             ),
             Self::GroupScope => {
                 f.write_str("a context a multicast group; allowed: flow, pair, destination, host")

@@ -69,6 +69,18 @@ pub struct Counters {
     pub rx_stale: u64,
     /// ACKs that acknowledge what was never sent: forged, or broken.
     pub rx_bad_ack: u64,
+    /// Credit updates sent on their own (not in ACKs).
+    pub tx_credits: u64,
+    /// Credit updates received on their own and believed.
+    pub rx_credits: u64,
+    /// Requests for credit sent.
+    pub tx_credit_requests: u64,
+    /// Congestion notification packets sent.
+    pub tx_notifications: u64,
+    /// Congestion notification packets received and believed.
+    pub rx_notifications: u64,
+    /// Contexts whose peer's receiver works in another mode.
+    pub other_mode: u64,
     /// Contexts opened as initiator.
     pub opened: u64,
     /// Contexts accepted as target.
@@ -123,6 +135,12 @@ impl Default for Counters {
             rx_no_context: 0,
             rx_stale: 0,
             rx_bad_ack: 0,
+            tx_credits: 0,
+            rx_credits: 0,
+            tx_credit_requests: 0,
+            tx_notifications: 0,
+            rx_notifications: 0,
+            other_mode: 0,
             opened: 0,
             accepted: 0,
             closed: 0,

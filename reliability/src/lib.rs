@@ -62,7 +62,7 @@ mod timers;
 mod tx;
 mod types;
 
-pub use config::{Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
+pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
 pub use counters::{Counters, NACK_CODES};
 pub use detection::{LossDetection, UnknownDetector};
 pub use pdcs::Pdcs;

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::tx::{Departure, Tx};
 use crate::types::{ControlPacket, Failure, PdcId, PeerKey, TxGrant};
 use crate::wire::{
-    Ack, AckCc, AckExt, AckRequest, CcState, Control, ControlKind, Dest, Mode, Nack, NackCode,
+    Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
 };
 
@@ -78,7 +78,7 @@ impl<D: Copy> Pdc<D> {
         shared: &mut Shared<D>,
     ) -> Self {
         let config = &shared.config;
-        let place = (peer.0, shared.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0));
+        let place = (peer.0, shared.host_of(peer));
         let context = shared.groups.join(config.scope, id.slot_number(), place, &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
         tx.event(now, cc::FlowEvent::Opened { bytes: None }, shared);
@@ -97,7 +97,7 @@ impl<D: Copy> Pdc<D> {
             ask_at: Time::NEVER,
             asked: 0,
             tx,
-            rx: Rx::new(start),
+            rx: Rx::new(start, id),
         }
     }
 
@@ -142,7 +142,9 @@ impl<D: Copy> Pdc<D> {
                 psn,
                 spdcid: self.local,
                 dest,
-                ccc: None,
+                ccc: departure
+                    .demand
+                    .map(|target| Ccc { ccc_id: 0, credit_target: cc::credit_units(target) }),
             },
         }
     }
@@ -210,6 +212,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn has_words(&self, now: Time) -> bool {
         self.rx.ack_due()
             || self.tx.probe_due()
+            || self.tx.request_due()
             || self.connected() && self.tx.clear_due(now)
             || self.ask_at <= now
     }
@@ -219,7 +222,7 @@ impl<D: Copy> Pdc<D> {
         if !self.connected() {
             return None;
         }
-        if let Some(body) = self.rx.next_ack(now) {
+        if let Some(body) = self.rx.next_ack(now, &shared.config) {
             shared.counters.tx_acks += 1;
             return Some(self.ack(now, &body, shared));
         }
@@ -235,7 +238,42 @@ impl<D: Copy> Pdc<D> {
             let probe = Control { probe_opaque: opaque, ack_request: true, ..probe };
             return Some(ControlPacket::Control(probe));
         }
+        if let Some(target) = self.tx.take_request() {
+            shared.counters.tx_credit_requests += 1;
+            let newest = self.tx.next().minus(1);
+            let units = cc::credit_units(target);
+            return Some(ControlPacket::Control(self.control(
+                ControlKind::CreditRequest,
+                newest,
+                units,
+            )));
+        }
         self.ask(now, shared).map(ControlPacket::Control)
+    }
+
+    /// Tells the peer that it may have sent `cumulative` bytes in all.
+    pub(crate) fn credit(&self, cumulative: u64) -> ControlPacket {
+        let units = cc::credit_units(cumulative);
+        ControlPacket::Control(self.control(ControlKind::Credit, self.tx.next().minus(1), units))
+    }
+
+    /// A congestion notification packet: an ACK that is marked and carries no congestion-control state.
+    pub(crate) fn notification(&self) -> ControlPacket {
+        ControlPacket::Ack {
+            pds: Ack {
+                next: NextHeader::None,
+                ce: true,
+                retx: false,
+                probe: false,
+                request: AckRequest::None,
+                ack_psn_offset: 0,
+                cack_psn: self.rx.cack(),
+                spdcid: self.local,
+                dpdcid: self.remote,
+                ext: AckExt::None,
+            },
+            response: None,
+        }
     }
 
     /// The Close Command or Close Request, when it is time to send it (again). The request does not
@@ -291,12 +329,16 @@ impl<D: Copy> Pdc<D> {
             _ if self.rx.wants_clear() && body.response.is_none() => AckRequest::Clear,
             _ => AckRequest::None,
         };
-        let state = NsccState {
-            service_time: body.service_time,
-            restore_cwnd: signals.restore_cwnd,
-            rcv_cwnd_pend: signals.penalty,
-            rcvd_bytes: signals.received_units(),
-            ooo_count: signals.ooo.unwrap_or(u16::MAX),
+        let ooo_count = signals.ooo.unwrap_or(u16::MAX);
+        let state = match signals.credit {
+            Some(credit) => CcState::Credit { credit: cc::credit_units(credit), ooo_count },
+            None => CcState::Nscc(NsccState {
+                service_time: body.service_time,
+                restore_cwnd: signals.restore_cwnd,
+                rcv_cwnd_pend: signals.penalty,
+                rcvd_bytes: signals.received_units(),
+                ooo_count,
+            }),
         };
         let pds = Ack {
             next: if body.response.is_some() { NextHeader::Response } else { NextHeader::None },
@@ -315,7 +357,7 @@ impl<D: Copy> Pdc<D> {
                 mpr: mpr(&shared.config),
                 sack_psn_offset: offset(body.sack_base),
                 sack_bitmap: body.bitmap,
-                state: CcState::Nscc(state),
+                state,
             }),
         };
         ControlPacket::Ack { pds, response: body.response }
@@ -407,6 +449,8 @@ impl<D: Copy> Pdc<D> {
     /// Gives back what it borrowed.
     pub(crate) fn dismantle(&mut self, shared: &mut Shared<D>) {
         self.tx.abandon(self.id, shared);
+        let now = shared.now;
+        shared.receiver.on_close(now, &mut self.rx.flow);
         self.rx.give_back(&mut shared.bitmaps);
         shared.trim_pools();
     }

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::Counters;
 use crate::base::{Psn, Span, Time};
-use crate::cc;
+use crate::cc::{self, ReceiverCc};
 use crate::config::{Config, MAX_WINDOW};
 use crate::pdc::{Life, Pdc, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Blocked, ControlOut, Event, Failure, PdcId, PdcInfo, PeerKey, TxGrant, TxPacket,
+    Blocked, ControlOut, ControlPacket, Event, Failure, PdcId, PdcInfo, PeerKey, TxGrant, TxPacket,
 };
 use receive::{Graves, Pending};
 
@@ -159,6 +159,10 @@ impl<D: Copy> Pdcs<D> {
         if !pdc.tx.admit(now, packet.bytes, shared) {
             let first = pdc.tx.must_retransmit() && pdc.tx.may_retransmit(now, shared);
             pdc.tx.line_up(pdc.id, shared);
+            let behind = packet.backlog + u64::from(packet.bytes);
+            pdc.tx.blocked(now, Some(behind), shared);
+            // Not through `settle`, which would tell the engine what it learns by this answer.
+            talk(now, pdc, shared);
             let when = pdc.timer(now, shared);
             shared.timers.at_latest(id.slot_number(), when);
             return Err(if first { Blocked::Retransmit } else { Blocked::Wait });
@@ -183,6 +187,8 @@ impl<D: Copy> Pdcs<D> {
         if pdc.tx.must_retransmit() || sent.is_some() {
             if sent.is_none() {
                 pdc.tx.line_up(pdc.id, shared);
+                pdc.tx.blocked(now, None, shared);
+                talk(now, pdc, shared);
             }
             let when = pdc.timer(now, shared);
             shared.timers.at_latest(id.slot_number(), when);
@@ -197,6 +203,11 @@ impl<D: Copy> Pdcs<D> {
     /// last round.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
         if let Some(out) = self.shared.out.pop_front() {
+            return Some(out);
+        }
+        if self.shared.config.receiver != cc::ReceiverConfig::Plain
+            && let Some(out) = self.poll_receiver(now)
+        {
             return Some(out);
         }
         while let Some(&slot) = self.shared.talkative.front() {
@@ -215,6 +226,33 @@ impl<D: Copy> Pdcs<D> {
         None
     }
 
+    /// What the receiver's part of congestion control wants to tell a peer.
+    fn poll_receiver(&mut self, now: Time) -> Option<ControlOut> {
+        while let Some(action) = self.shared.receiver.poll(now) {
+            let flow = match action {
+                cc::ReceiverAction::Credit { flow, .. } | cc::ReceiverAction::Notify { flow } => {
+                    flow
+                }
+                // Nothing that is configurable asks for these.
+                cc::ReceiverAction::Bounce { .. } | cc::ReceiverAction::RemoteGroup(_) => continue,
+            };
+            let id = PdcId::from_u32(flow);
+            let Some(pdc) = self.get(id).filter(|pdc| pdc.connected()) else { continue };
+            let (peer, path) = (pdc.peer, pdc.control_path());
+            let packet = match action {
+                cc::ReceiverAction::Credit { cumulative, .. } => pdc.credit(cumulative),
+                _ => pdc.notification(),
+            };
+            let counters = &mut self.shared.counters;
+            match packet {
+                ControlPacket::Control(_) => counters.tx_credits += 1,
+                _ => counters.tx_notifications += 1,
+            }
+            return Some(ControlOut { peer, path, packet });
+        }
+        None
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event<D>> {
         let event = self.shared.events.pop_front();
@@ -229,7 +267,11 @@ impl<D: Copy> Pdcs<D> {
     /// When [`Pdcs::handle_timeout`] wants to be called; `None` for never. May be early.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.shared.timers.next()
+        let receiver = self.shared.receiver.next_timer();
+        match (self.shared.timers.next(), receiver) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Time passed.
@@ -280,6 +322,9 @@ impl<D: Copy> Pdcs<D> {
             outstanding: pdc.tx.outstanding(),
             in_flight: u64::from(pdc.tx.in_flight()),
             cwnd: metrics.cwnd,
+            rate: metrics.rate,
+            avg_delay: metrics.avg_delay,
+            other_mode: pdc.tx.is_odd(),
             srtt: pdc.tx.srtt(),
             base_rtt: metrics.base_rtt,
         })
@@ -337,10 +382,7 @@ impl<D: Copy> Pdcs<D> {
         let Some(pdc) = entry.pdc.as_deref_mut() else { return };
         let shared = &mut self.shared;
         pdc.tx.wake(now, pdc.id, shared);
-        if !pdc.talking && pdc.connected() && pdc.has_words(now) {
-            pdc.talking = true;
-            shared.talkative.push_back(slot);
-        }
+        talk(now, pdc, shared);
         // Never in the past: what is due has just been done, or waits to be polled.
         let when = pdc.timer(now, shared).max(now + Span::nanos(1));
         shared.timers.at_latest(slot, when);
@@ -402,6 +444,14 @@ impl<D: Copy> Pdcs<D> {
             // It may have room now, and must watch the timer of what they shared.
             shared.timers.at_latest(successor, shared.now);
         }
+    }
+}
+
+/// Puts a context on the list of those that have something to say, if it has.
+fn talk<D: Copy>(now: Time, pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
+    if !pdc.talking && pdc.connected() && pdc.has_words(now) {
+        pdc.talking = true;
+        shared.talkative.push_back(pdc.id.slot_number());
     }
 }
 

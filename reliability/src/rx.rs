@@ -4,6 +4,7 @@ use crate::base::{Psn, Span, Time};
 use crate::bitmap::Bitmap;
 use crate::cc;
 use crate::config::Config;
+use crate::types::PdcId;
 use crate::wire::Response;
 
 /// How many PSNs below the window a late packet may lie and still be told from nonsense.
@@ -77,6 +78,8 @@ pub(crate) struct Rx {
     bits: Option<Bitmap>,
     /// Congestion control's part.
     pub(crate) flow: cc::RxFlow,
+    /// Credit the peer wants in all, as far as known.
+    wanted: u64,
     /// Bytes received since the last ACK, small packets rounded up.
     gathered: u32,
     /// An ACK shall leave in this round.
@@ -103,13 +106,15 @@ pub(crate) struct Rx {
 }
 
 impl Rx {
-    pub(crate) fn new(start: Psn) -> Self {
+    /// A half whose flow the receiver knows as `id`.
+    pub(crate) fn new(start: Psn, id: PdcId) -> Self {
         Self {
             base: start,
             end: start,
             ahead: 0,
             bits: None,
-            flow: cc::RxFlow::default(),
+            flow: cc::RxFlow::new(id.to_u32()),
+            wanted: 0,
             gathered: 0,
             due: false,
             fresh: false,
@@ -191,7 +196,7 @@ impl Rx {
             self.due = true; // the hole before it closed
         }
         self.gathered = self.gathered.saturating_add(arrival.bytes.max(config.ack_min_pkt));
-        if arrival.ask || arrival.prompt || arrival.ce || self.gathered >= config.ack_trigger {
+        if arrival.ask || arrival.prompt || arrival.ce || self.gathered >= config.ack_after() {
             self.due = true;
         }
         if let Some(response) = response {
@@ -299,7 +304,7 @@ impl Rx {
 
     /// The next ACK of this round, if any: those with a response first, then one that describes the
     /// newest packet and the newest holes, then as many as it takes to describe a wide window.
-    pub(crate) fn next_ack(&mut self, now: Time) -> Option<AckBody> {
+    pub(crate) fn next_ack(&mut self, now: Time, config: &Config) -> Option<AckBody> {
         if let Some(stored) = self.next_response() {
             let Stored { psn, response, .. } = stored;
             let sack_base = self.cack().plus(1);
@@ -320,7 +325,11 @@ impl Rx {
             return None;
         }
         let cack = self.cack();
-        let sack_base = self.next_window(cack);
+        let sack_base = if config.acks.lowest_segment {
+            self.lowest_segment(cack)
+        } else {
+            self.next_window(cack)
+        };
         let fresh = core::mem::replace(&mut self.fresh, false);
         let sampled = fresh || self.probe.is_some();
         let ack = AckBody {
@@ -373,6 +382,26 @@ impl Rx {
         }
         self.dirty = Some((low.plus(64), high));
         low
+    }
+
+    /// STrack section 3.3.1: the bitmap from the expected PSN on is cut into segments of what a SACK
+    /// holds, and the one is shown in which the lowest packet lies that arrived since the last SACK: the
+    /// sender's timer runs from the lowest packet not acknowledged. One SACK at a time; segments follow
+    /// each other as packets come.
+    fn lowest_segment(&mut self, cack: Psn) -> Psn {
+        let expected = cack.plus(1);
+        let Some((lowest, _)) = self.dirty.take() else { return expected };
+        match u32::try_from(lowest.distance(expected)) {
+            Ok(ahead) => expected.plus(ahead / 64 * 64),
+            Err(_) => expected,
+        }
+    }
+
+    /// The credit that `units` of the wire ask for in all.
+    pub(crate) fn demand(&mut self, units: u32) -> u64 {
+        let wanted = cc::credit_bytes(self.wanted, units);
+        self.wanted = self.wanted.max(wanted);
+        wanted
     }
 
     /// What arrived of the 64 packets from `from` on; bits beyond the window are clear. A packet whose response is not cleared is not

@@ -8,7 +8,7 @@ use crate::cc;
 use crate::context::Groups;
 use crate::timers::Timers;
 use crate::tx::Slot;
-use crate::{Config, ControlOut, Counters, Event};
+use crate::{Config, ControlOut, Counters, Event, PeerKey};
 
 /// Rings kept for the next active context; more are given back to the allocator.
 const POOL: usize = 1024;
@@ -62,6 +62,11 @@ impl<D> Shared<D> {
             paths: paths.max(1),
             config,
         }
+    }
+
+    /// The host on which `peer` lives.
+    pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
+        self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
     }
 
     /// A random path.

@@ -75,6 +75,48 @@ pub(crate) struct Departure {
     pub(crate) ask: bool,
     pub(crate) retx: bool,
     pub(crate) clear_psn_offset: i16,
+    /// Credit wanted in all.
+    pub(crate) demand: Option<u64>,
+}
+
+/// State of a sending half that most contexts never need: made when it is first needed.
+#[derive(Debug)]
+struct Rare {
+    // Receiver not ready.
+    rnr_doublings: u8,
+    /// When the pause began; packets sent no later were under way when it did.
+    rnr_since: Time,
+    rnr_until: Time,
+    // Guaranteed delivery.
+    /// When to send a Clear Command, if no request says the same before.
+    clear_at: Time,
+    /// Up to which PSN that is meant, while `clear_at` is set.
+    clear_for: Psn,
+    /// What the last Clear Command said, if there was one.
+    clear_told: Option<Psn>,
+    // Credit.
+    /// Credit granted in all, as far as heard, in nominal bytes.
+    granted: u64,
+    /// Nominal bytes known to wait for their first transmission.
+    backlog: u64,
+    /// Credit to ask for.
+    request: Option<u64>,
+}
+
+impl Default for Rare {
+    fn default() -> Self {
+        Self {
+            rnr_doublings: 0,
+            rnr_since: Time::NEVER,
+            rnr_until: Time::ZERO,
+            clear_at: Time::NEVER,
+            clear_for: Psn(0),
+            clear_told: None,
+            granted: 0,
+            backlog: 0,
+            request: None,
+        }
+    }
 }
 
 /// The sending half.
@@ -122,22 +164,14 @@ pub(crate) struct Tx<D> {
     /// Probes unanswered in a row.
     probes: u8,
     probe_due: bool,
-    // Receiver not ready.
-    rnr_doublings: u8,
-    /// When the pause began; packets sent no later were under way when it did.
-    rnr_since: Time,
-    rnr_until: Time,
+    /// What most contexts never need.
+    rare: Option<Box<Rare>>,
+    /// The peer's other receiver mode was reported.
+    odd_peer: bool,
     // Trains.
     train_path: u16,
     train_packets: u16,
     train_bytes: u32,
-    // Guaranteed delivery.
-    /// When to send a Clear Command, if no request says the same before.
-    clear_at: Time,
-    /// Up to which PSN that is meant, while `clear_at` is set.
-    clear_for: Psn,
-    /// What the last Clear Command said.
-    clear_told: Psn,
     // Wake-up of the engine.
     /// Nominal bytes of the packet the engine could not send; zero for none.
     wanted: u32,
@@ -182,15 +216,11 @@ impl<D: Copy> Tx<D> {
             probe_opaque: 0,
             probes: 0,
             probe_due: false,
-            rnr_doublings: 0,
-            rnr_since: Time::NEVER,
-            rnr_until: Time::ZERO,
+            rare: None,
+            odd_peer: false,
             train_path: 0,
             train_packets: 0,
             train_bytes: 0,
-            clear_for: start,
-            clear_at: Time::NEVER,
-            clear_told: start.minus(1),
             wanted: 0,
             ready_said: false,
             waiting: false,
@@ -228,6 +258,23 @@ impl<D: Copy> Tx<D> {
 
     pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
         self.context.get(groups).cc.metrics()
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    fn clear_at(&self) -> Time {
+        self.rare.as_ref().map_or(Time::NEVER, |rare| rare.clear_at)
+    }
+
+    fn rnr_until(&self) -> Time {
+        self.rare.as_ref().map_or(Time::ZERO, |rare| rare.rnr_until)
+    }
+
+    /// Whether the peer's receiver works in another mode.
+    pub(crate) const fn is_odd(&self) -> bool {
+        self.odd_peer
     }
 
     /// What congestion control allows now.
@@ -274,13 +321,17 @@ impl<D: Copy> Tx<D> {
     /// exceed the window (uet-htsim main path `:1130`). After a timeout a single packet may, and no
     /// other before the peer answers: a silent peer gets one packet a timeout, not a window.
     fn may_resend(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
-        if now < self.rnr_until {
+        if now < self.rnr_until() {
             return false;
         }
         if self.backoff > 0 {
             return self.lifeline;
         }
-        self.recovering || self.budget_allows(now, nominal, shared)
+        if self.recovering {
+            let credit = self.budget(now, shared).credit;
+            return credit.is_none_or(|credit| credit >= u64::from(nominal));
+        }
+        self.budget_allows(now, nominal, shared)
     }
 
     /// Whether [`Tx::resend`] would find something.
@@ -318,7 +369,7 @@ impl<D: Copy> Tx<D> {
             return true;
         }
         self.wanted = nominal;
-        if self.shut_out() && self.clear_at == Time::NEVER {
+        if self.shut_out() && self.clear_at() == Time::NEVER {
             self.clear_by(now + self.rto(&shared.config), self.base.minus(1));
         }
         false
@@ -347,6 +398,9 @@ impl<D: Copy> Tx<D> {
             self.round = self.next;
             self.resume(now, shared);
         }
+        if shared.config.credits() {
+            self.rare().backlog = packet.backlog;
+        }
         let psn = self.next;
         self.next = psn.plus(1);
         let path = self.choose_path(now, packet.bytes, None, shared);
@@ -360,7 +414,7 @@ impl<D: Copy> Tx<D> {
             fate: Fate::InFlight,
             app_limited: false,
         });
-        let path = self.depart(now, psn, packet.last, shared, path);
+        let (path, demand) = self.depart(now, psn, packet.last, shared, path);
         let cramped = self.cramped(now, shared);
         // Not limited by its budget, then.
         if packet.last
@@ -375,6 +429,7 @@ impl<D: Copy> Tx<D> {
             ask: packet.last && packet.prompt || cramped,
             retx: false,
             clear_psn_offset: self.clear_with(psn),
+            demand,
         }
     }
 
@@ -427,9 +482,9 @@ impl<D: Copy> Tx<D> {
         slot.fate = Fate::InFlight;
         slot.tries = slot.tries.saturating_add(1);
         slot.path = path;
-        let path = self.depart(now, psn, false, shared, path);
-        let departure =
-            Departure { psn, path, ask: true, retx: true, clear_psn_offset: self.clear_with(psn) };
+        let (path, demand) = self.depart(now, psn, false, shared, path);
+        let clear_psn_offset = self.clear_with(psn);
+        let departure = Departure { psn, path, ask: true, retx: true, clear_psn_offset, demand };
         Some((departure, desc))
     }
 
@@ -442,8 +497,9 @@ impl<D: Copy> Tx<D> {
         last: bool,
         shared: &mut Shared<D>,
         path: u16,
-    ) -> u16 {
-        let Some(at) = self.index(psn) else { return path };
+    ) -> (u16, Option<u64>) {
+        let Some(at) = self.index(psn) else { return (path, None) };
+        let backlog = self.backlog(shared);
         let delivered = self.context.delivered(self.delivered, &shared.groups);
         let slot = &mut self.ring[at];
         let nominal = slot.nominal();
@@ -451,7 +507,7 @@ impl<D: Copy> Tx<D> {
             bytes: nominal,
             retransmitted: slot.tries > 0,
             app_limited: last,
-            ..cc::Sending::default()
+            backlog,
         };
         let governor = self.context.get_mut(&mut shared.groups);
         let stamp = governor.cc.on_send(now, &sending);
@@ -470,7 +526,73 @@ impl<D: Copy> Tx<D> {
         if self.probes == 0 || self.probe_at == Time::NEVER {
             self.probe_at = now + self.probe_interval(&shared.config);
         }
-        path
+        (path, stamp.demand)
+    }
+
+    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine said
+    /// last, and those to be sent again, counted as whole packets.
+    fn backlog(&self, shared: &Shared<D>) -> u64 {
+        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.credits()) else { return 0 };
+        rare.backlog + u64::from(self.queued) * u64::from(nominal(shared.config.mtu))
+    }
+
+    /// The engine wants to send `bytes` with `behind` more behind them, or again what is queued, and
+    /// may not. If credit is what is missing, says so.
+    pub(crate) fn blocked(&mut self, now: Time, waiting: Option<u64>, shared: &mut Shared<D>) {
+        if !shared.config.credits() {
+            return;
+        }
+        if let Some(waiting) = waiting {
+            self.rare().backlog = waiting;
+        }
+        let credit = self.budget(now, shared).credit;
+        if credit.is_some_and(|credit| credit < u64::from(self.wants())) {
+            let backlog = self.backlog(shared);
+            self.event(now, cc::FlowEvent::Blocked { backlog }, shared);
+        }
+    }
+
+    /// The peer granted credit: `units` are the low bits of the sum.
+    pub(crate) fn granted(&mut self, now: Time, units: u32, shared: &mut Shared<D>) {
+        let grant = self.credit(units);
+        let feedback = cc::Feedback {
+            now,
+            kind: cc::Kind::Control,
+            path: self.train_path,
+            grant: Some(grant),
+            ..cc::Feedback::default()
+        };
+        self.tell(&feedback, shared);
+    }
+
+    /// The grant that `units` on the wire stand for.
+    fn credit(&mut self, units: u32) -> cc::Grant {
+        let rare = self.rare();
+        let cumulative = cc::credit_bytes(rare.granted, units);
+        rare.granted = rare.granted.max(cumulative);
+        cc::Grant::Credit(cumulative)
+    }
+
+    /// A congestion notification packet arrived.
+    pub(crate) fn notified(&mut self, now: Time, shared: &mut Shared<D>) {
+        let feedback = cc::Feedback {
+            now,
+            kind: cc::Kind::Notified,
+            path: self.train_path,
+            ecn: true,
+            ..cc::Feedback::default()
+        };
+        self.tell(&feedback, shared);
+    }
+
+    /// Whether a request for credit waits.
+    pub(crate) fn request_due(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.request.is_some())
+    }
+
+    /// The credit to ask for, in all.
+    pub(crate) fn take_request(&mut self) -> Option<u64> {
+        self.rare.as_mut()?.request.take()
     }
 
     /// After this packet not another one fits: the acknowledgement is what the flow waits for (UE 1.0
@@ -528,41 +650,49 @@ impl<D: Copy> Tx<D> {
     /// answered, and the answers arrived.
     fn clear_with(&mut self, psn: Psn) -> i16 {
         let clear = self.base.minus(1);
-        if self.clear_at != Time::NEVER && !self.clear_for.is_after(clear) {
-            self.clear_at = Time::NEVER;
+        if let Some(rare) = &mut self.rare
+            && rare.clear_at != Time::NEVER
+            && !rare.clear_for.is_after(clear)
+        {
+            rare.clear_at = Time::NEVER;
         }
         i16::try_from(clear.distance(psn)).unwrap_or(0)
     }
 
     /// Whether a Clear Command is due, and up to which PSN.
     pub(crate) fn take_clear(&mut self, now: Time, config: &Config) -> Option<Psn> {
-        if self.clear_at > now {
+        if !self.clear_due(now) {
             return None;
         }
-        self.clear_at = if self.shut_out() { now + self.rto(config) } else { Time::NEVER };
+        let next = if self.shut_out() { now + self.rto(config) } else { Time::NEVER };
         let clear = self.base.minus(1);
-        self.clear_told = clear;
+        let rare = self.rare();
+        rare.clear_at = next;
+        rare.clear_told = Some(clear);
         Some(clear)
     }
 
     /// The peer asks for a Clear Command. If it was told all there is to tell, that may have got lost;
     /// but then the peer's question may also have crossed it, so there is no hurry.
     pub(crate) fn clear_asked(&mut self, now: Time, config: &Config) {
-        let news = self.base.minus(1).is_after(self.clear_told);
+        let clear = self.base.minus(1);
+        let told = self.rare().clear_told;
+        let news = told.is_none_or(|told| clear.is_after(told));
         let when = if news { now } else { now + self.rto(config) };
-        self.clear_by(when, self.base.minus(1));
+        self.clear_by(when, clear);
     }
 
     /// A Clear Command for `psn` shall leave at `when`.
     fn clear_by(&mut self, when: Time, psn: Psn) {
-        if self.clear_at == Time::NEVER || psn.is_after(self.clear_for) {
-            self.clear_for = psn;
+        let rare = self.rare();
+        if rare.clear_at == Time::NEVER || psn.is_after(rare.clear_for) {
+            rare.clear_for = psn;
         }
-        self.clear_at = self.clear_at.min(when);
+        rare.clear_at = rare.clear_at.min(when);
     }
 
     pub(crate) fn clear_due(&self, now: Time) -> bool {
-        self.clear_at <= now
+        self.clear_at() <= now
     }
 
     /// Tells the engine, once, that something may be sent. A flow that must wait for room in a shared
@@ -626,10 +756,9 @@ impl<D: Copy> Tx<D> {
             match action {
                 // Never two: one that is out already answers the question.
                 cc::Action::Probe => self.probe_due |= !self.ring.is_empty(),
+                cc::Action::RequestCredit { target } => self.rare().request = Some(target),
                 // Nothing that is configurable asks for these.
-                cc::Action::RequestCredit { .. }
-                | cc::Action::Rewind { .. }
-                | cc::Action::Control { .. } => {}
+                cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
             }
         }
     }
@@ -665,8 +794,12 @@ impl<D: Copy> Tx<D> {
         self.probes = 0;
         self.backoff = 0;
         self.recovering = false;
-        if self.pause(shared) && self.wanted == 0 {
-            self.event(now, cc::FlowEvent::Idle, shared);
+        let all = self.pause(shared);
+        if self.wanted == 0 {
+            self.paths.on_idle(now);
+            if all {
+                self.event(now, cc::FlowEvent::Idle, shared);
+            }
         }
         shared.recycle(core::mem::take(&mut self.ring));
     }

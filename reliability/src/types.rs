@@ -1,6 +1,6 @@
 //! What goes in and out of [`crate::Pdcs`].
 
-use crate::base::{Psn, Span};
+use crate::base::{Psn, Rate, Span};
 use crate::wire;
 
 /// Names one context of one endpoint. A number is used again only after 65536 contexts of the same
@@ -11,6 +11,14 @@ pub struct PdcId(u32);
 impl PdcId {
     pub(crate) const fn new(slot: u16, generation: u16) -> Self {
         Self((generation as u32) << 16 | slot as u32)
+    }
+
+    pub(crate) const fn to_u32(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn from_u32(raw: u32) -> Self {
+        Self(raw)
     }
 
     pub(crate) const fn slot(self) -> usize {
@@ -49,6 +57,9 @@ pub struct TxPacket<D> {
     pub last: bool,
     /// Somebody waits for the acknowledgement: with `last`, ask for a prompt one (AR).
     pub prompt: bool,
+    /// UDP payload bytes that wait behind it on this context, as far as known. Only looked at where
+    /// [`crate::Config::credits`].
+    pub backlog: u64,
 }
 
 /// Permission to send one packet, now.
@@ -197,6 +208,12 @@ pub enum Event<D> {
         /// Its peer.
         peer: PeerKey,
     },
+    /// The peer's receiver works in another mode than the congestion control here lives on (its ACKs
+    /// say so); a plain window replaces what is missing. Once a context.
+    OtherMode {
+        /// The context.
+        id: PdcId,
+    },
     /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
     Ready {
         /// On which context.
@@ -232,6 +249,12 @@ pub struct PdcInfo {
     pub in_flight: u64,
     /// Congestion window in nominal bytes, if there is one.
     pub cwnd: Option<u64>,
+    /// Rate limit, if there is one.
+    pub rate: Option<Rate>,
+    /// Average delay above the smallest round-trip time, if the congestion control keeps one.
+    pub avg_delay: Option<Span>,
+    /// The peer's receiver works in another mode, and a plain window replaces what is missing.
+    pub other_mode: bool,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Span>,
     /// Smallest round-trip time the congestion control believes in.

@@ -396,7 +396,8 @@ fn a_target_with_unacknowledged_data_does_not_let_go() {
     let RxVerdict::Deliver { id, .. } = receiver.take(&request(1), 100, false) else {
         panic!("not delivered")
     };
-    let packet = squall_reliability::TxPacket { desc: 1, bytes: 100, last: true, prompt: true };
+    let packet =
+        squall_reliability::TxPacket { desc: 1, bytes: 100, last: true, prompt: true, backlog: 0 };
     let grant = receiver.pdcs.next_packet(receiver.now, id, &packet).unwrap();
     assert_eq!((grant.psn, grant.pds.dest), (Psn(START), Dest::Pdc(40)));
     assert!(!receiver.control(ControlKind::CloseCommand, START + 2, 0, 0));
@@ -431,4 +432,35 @@ fn an_ack_request_names_what_is_missing() {
         [ControlPacket::Nack(nack)] if nack.code == NackCode::PktNotRcvd
     ));
     assert!(!receiver.control(ControlKind::AckRequest, START + 50_000, 0, 0));
+}
+
+#[test]
+fn a_sack_shows_the_segment_of_the_lowest_packet_since_the_last_one() {
+    // STrack section 3.3.1: segments of 64 from the expected PSN, here 1. Packet 1 is missing.
+    let style = squall_reliability::cc::AckStyle { lowest_segment: true, ..Default::default() };
+    let config = squall_reliability::Config { acks: style, ..fixed(1 << 20, 1) };
+    let mut receiver = Receiver { pdcs: Pdcs::new(config), now: Time(1_000_000) };
+    let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
+    receiver.take(&Request { dest: syn, ..request(0) }, 100, false);
+    receiver.all();
+    // 140 lies in 129..193, 70 and 100 in 65..129, 2 in 1..65: the lowest decides, and says which base.
+    for (arrivals, asks, base, bits) in [
+        (&[140u32, 70][..], 100u32, 65u32, &[70u32, 100][..]),
+        (&[], 141, 129, &[140, 141]),
+        (&[150, 2], 130, 1, &[2]),
+        // Nothing of what came since lies above the hole's end: the expected PSN's own segment.
+        (&[], 151, 129, &[130, 140, 141, 150, 151]),
+    ] {
+        receiver.take_all(arrivals.iter().copied(), 10);
+        // Acknowledgements that were due for other reasons start the account again, so none may be.
+        receiver.take(&Request { ack_request: true, ..request(asks) }, 10, false);
+        let acks = receiver.acks();
+        let ack = acks.last().unwrap();
+        assert_eq!(ack.sack().unwrap().0, Psn(START + base), "{asks}");
+        assert_eq!(shown(ack), bits, "{asks}");
+    }
+    // Packet 1 closes the first hole; the base moves to 3, the expected PSN.
+    receiver.take(&Request { ack_request: true, ..request(1) }, 10, false);
+    let ack = receiver.acks()[0];
+    assert_eq!((cack(&ack), ack.sack().unwrap().0), (2, Psn(START + 3)));
 }

@@ -439,6 +439,7 @@ proptest! {
 fn seed_start(seed: u64) -> Psn {
     let mut pdcs = squall_reliability::Pdcs::new(fixed(1 << 18, seed));
     let id = pdcs.open(squall_reliability::base::Time(0), PEER).unwrap();
-    let packet = squall_reliability::TxPacket { desc: 0, bytes: 1, last: false, prompt: false };
+    let packet =
+        squall_reliability::TxPacket { desc: 0, bytes: 1, last: false, prompt: false, backlog: 0 };
     pdcs.next_packet(squall_reliability::base::Time(0), id, &packet).unwrap().psn
 }

@@ -14,7 +14,7 @@ fn world() -> World {
 }
 
 fn packet(desc: u32) -> TxPacket<u32> {
-    TxPacket { desc, bytes: 1000, last: false, prompt: false }
+    TxPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 }
 }
 
 /// The requests a host sent, from its trace.

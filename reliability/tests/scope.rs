@@ -27,7 +27,7 @@ impl Flows {
         for (flow, peer) in [0, 0, 1, 2].into_iter().enumerate() {
             let peer = PeerKey(peer);
             let id = all.pdcs.open(now, peer).unwrap();
-            let packet = TxPacket { desc: 0, bytes: 4096, last: false, prompt: false };
+            let packet = TxPacket { desc: 0, bytes: 4096, last: false, prompt: false, backlog: 0 };
             let grant = all.pdcs.next_packet(now, id, &packet).unwrap();
             all.flows.push((id, peer, grant.psn));
             all.ack(flow, 0);
@@ -39,7 +39,8 @@ impl Flows {
     fn fill(&mut self, flow: usize) -> u32 {
         let (id, ..) = self.flows[flow];
         for sent in 0.. {
-            let packet = TxPacket { desc: sent, bytes: 4096, last: false, prompt: false };
+            let packet =
+                TxPacket { desc: sent, bytes: 4096, last: false, prompt: false, backlog: 0 };
             match self.pdcs.next_packet(self.now, id, &packet) {
                 Ok(_) => {}
                 Err(Blocked::Wait) => return sent,

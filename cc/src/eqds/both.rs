@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use squall_base::Time;
 
 use super::{Eqds, EqdsConfig};
+use crate::acks::AckStyle;
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::error::ConfigError;
 use crate::feedback::{Feedback, Kind};
@@ -114,6 +115,10 @@ impl<W: CreditWindow + 'static> Tunable for CreditedConfig<W> {
 impl<W: CreditWindow + 'static> SenderParameters for CreditedConfig<W> {
     fn receiver(&self, network: &Network) -> ReceiverConfig {
         self.credits.receiver(network)
+    }
+
+    fn acks(&self) -> AckStyle {
+        self.window.acks()
     }
 
     fn set_floor(&mut self, bytes: u32) -> bool {

@@ -2,6 +2,7 @@
 
 use squall_base::{Rate, Span};
 
+use crate::acks::AckStyle;
 use crate::error::{ConfigError, within};
 use crate::network::Network;
 use crate::sender::SenderParameters;
@@ -74,6 +75,11 @@ impl Tunable for MprdmaConfig {
 }
 
 impl SenderParameters for MprdmaConfig {
+    /// Section 3.1: a step for every packet, so every packet is acknowledged.
+    fn acks(&self) -> AckStyle {
+        AckStyle { each_packet: true, ..AckStyle::default() }
+    }
+
     fn set_floor(&mut self, bytes: u32) -> bool {
         self.min_window = bytes;
         true

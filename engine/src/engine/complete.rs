@@ -20,6 +20,7 @@ impl Engine {
                 Event::Lost { .. } => {}
                 Event::Failed { id, why, .. } => self.context_failed(now, id, why),
                 Event::Closed { id, .. } => self.context_closed(now, id),
+                Event::OtherMode { id } => self.other_mode = self.context(id).map(|c| c.peer),
                 Event::Ready { id } => self.activate(id),
             }
         }

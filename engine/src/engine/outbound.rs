@@ -14,7 +14,7 @@ use crate::base::Time;
 use crate::batch::{Batch, TxPacket};
 use crate::memory::Seg;
 use crate::ops::{TxOp, Work};
-use crate::reliability::{Blocked, ControlOut, ControlPacket, PdcId, TxGrant};
+use crate::reliability::{Blocked, CREDIT_HEADER, ControlOut, ControlPacket, PdcId, TxGrant};
 use crate::wire::{
     self, Extension, MAX_HEADER, NextHeader, Opcode, Rendezvous, ResponseData, StdBody, StdRequest,
 };
@@ -27,6 +27,9 @@ const MAX_PAYLOAD: u64 = 0x3fff;
 const REQUEST_HEADERS: u64 = 12 + 44;
 /// Bytes before the payload of response data.
 const RESPONSE_HEADERS: u64 = 12 + 20;
+
+/// Operations looked at to tell how much waits on a context.
+const BACKLOG_OPS: usize = 64;
 
 /// What the context at the head of the line could do.
 enum Turn {
@@ -116,21 +119,30 @@ impl Engine {
             }
             return Ok(true);
         };
-        let room = max_payload(self.config.max_packet, &op.work);
+        let credits = self.pdcs.config().credits();
+        let extra = if credits { CREDIT_HEADER } else { 0 };
+        let room = max_payload(self.config.max_packet - extra, &op.work);
         let left = op.payload_len() - op.packed;
         let len = left.min(room);
         let ends = len == left;
         let part = Part { op: ix, offset: op.packed as u32, len: len as u16 };
         let packet = crate::reliability::TxPacket {
             desc: part,
-            bytes: (headers(&op.work) + len) as u32,
+            bytes: (headers(&op.work) + len) as u32 + extra,
             last: ends && alone,
             prompt: op.wants_prompt_ack() || context.prompt,
+            backlog: if credits { self.behind(context) - len } else { 0 },
         };
         let grant = self.pdcs.next_packet(now, id, &packet)?;
         self.pack(now, id, ix, len, ends);
         self.emit(batch, id, &grant, part);
         Ok(true)
+    }
+
+    /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
+    fn behind(&self, context: &super::Context) -> u64 {
+        let ops = context.queue.iter().take(BACKLOG_OPS).filter_map(|&ix| self.ops.get(ix));
+        ops.map(|op| op.payload_len() - op.packed + headers(&op.work)).sum()
     }
 
     /// Accounts for a packet of an operation that is about to be built.

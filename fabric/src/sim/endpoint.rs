@@ -194,6 +194,7 @@ impl Endpoint {
                         self.activate(context);
                     }
                 }
+                Event::OtherMode { .. } => {}
                 Event::Lost { desc, .. } => Self::give_up(desc.flow, flows, news),
                 Event::Failed { id, .. } | Event::Closed { id, .. } => {
                     if let Some(context) = self.of(id) {
@@ -280,6 +281,7 @@ impl Endpoint {
                     bytes: bytes_of(payload),
                     last: rest == 0 && context.flows.len() == 1,
                     prompt: true,
+                    backlog: rest,
                 };
                 let grant = match self.pdcs.next_packet(now, context.id, &packet) {
                     Ok(grant) => grant,

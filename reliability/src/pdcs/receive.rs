@@ -8,7 +8,7 @@ use crate::rx::{Arrival, Place};
 use crate::tx::{AckIn, Marks, Verdict, nominal};
 use crate::types::{ControlOut, Failure, PdcId, PeerKey, Refusal, RxMeta, RxVerdict};
 use crate::wire::{
-    Ack, AckRequest, Control, ControlKind, Dest, Mode, Nack, NackAction, NackCode, Request,
+    Ack, AckExt, AckRequest, Control, ControlKind, Dest, Mode, Nack, NackAction, NackCode, Request,
     Response,
 };
 
@@ -18,6 +18,8 @@ pub(super) struct Pending {
     id: PdcId,
     arrival: Arrival,
     meta: RxMeta,
+    /// Credit the peer wants in all.
+    demand: Option<u64>,
 }
 
 /// The contexts a peer had here last, so that their packets do not open them again.
@@ -106,7 +108,9 @@ impl<D: Copy> Pdcs<D> {
             pdc.rx.cleared(pds.psn.offset(pds.clear_psn_offset));
         }
         if duplicate || meta.trimmed {
-            let seen = rx_meta(meta, pdc.peer, duplicate);
+            let demand = pds.ccc.map(|ccc| pdc.rx.demand(ccc.credit_target));
+            let source = shared.host_of(pdc.peer);
+            let seen = rx_meta(meta, source, duplicate, demand);
             shared.receiver.on_rx(now, &mut pdc.rx.flow, &seen);
             if duplicate {
                 pdc.rx.again(now, pds.psn, pds.retx);
@@ -132,6 +136,7 @@ impl<D: Copy> Pdcs<D> {
                 prompt: syn,
             },
             meta: *meta,
+            demand: pds.ccc.map(|ccc| pdc.rx.demand(ccc.credit_target)),
         });
         RxVerdict::Deliver { id, psn: pds.psn, forward }
     }
@@ -157,7 +162,8 @@ impl<D: Copy> Pdcs<D> {
         if psn != pdc.rx.base() {
             shared.counters.rx_out_of_order += 1;
         }
-        let seen = rx_meta(&pending.meta, pdc.peer, false);
+        let source = shared.host_of(pdc.peer);
+        let seen = rx_meta(&pending.meta, source, false, pending.demand);
         shared.receiver.on_rx(now, &mut pdc.rx.flow, &seen);
         pdc.rx.record(now, &pending.arrival, response, &shared.config, &mut shared.bitmaps);
         self.settle(now, id.slot_number(), Life::Alive);
@@ -213,6 +219,10 @@ impl<D: Copy> Pdcs<D> {
         }
         pdc.used(now);
         pdc.tx.on_ack(now, pdc.id, &said, shared);
+        if ack.ce && ack.ext == AckExt::None {
+            shared.counters.rx_notifications += 1;
+            pdc.tx.notified(now, shared);
+        }
         match ack.request {
             AckRequest::None => {}
             AckRequest::Clear => pdc.tx.clear_asked(now, &shared.config),
@@ -358,10 +368,20 @@ impl<D: Copy> Pdcs<D> {
                 true
             }
             ControlKind::CloseRequest => false,
-            ControlKind::Noop
-            | ControlKind::Credit
-            | ControlKind::CreditRequest
-            | ControlKind::Negotiation => true,
+            ControlKind::Credit => {
+                // Where nobody lives on credit it means nothing.
+                if shared.config.credits() {
+                    shared.counters.rx_credits += 1;
+                    pdc.tx.granted(now, control.payload, shared);
+                }
+                true
+            }
+            ControlKind::CreditRequest => {
+                let target = pdc.rx.demand(control.payload);
+                shared.receiver.on_request(now, &mut pdc.rx.flow, target);
+                true
+            }
+            ControlKind::Noop | ControlKind::Negotiation => true,
         };
         if !believed {
             shared.counters.rx_stale += 1;
@@ -496,7 +516,7 @@ impl<D: Copy> Pdc<D> {
         self.start = start;
         self.tx.restart(start, shared);
         if self.rx.untouched() {
-            self.rx = crate::rx::Rx::new(start);
+            self.rx = crate::rx::Rx::new(start, self.id);
         }
     }
 }
@@ -529,14 +549,20 @@ const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
     }
 }
 
-fn rx_meta(meta: &RxMeta, peer: PeerKey, duplicate: bool) -> cc::RxMeta<'static> {
+fn rx_meta(
+    meta: &RxMeta,
+    source: u32,
+    duplicate: bool,
+    demand: Option<u64>,
+) -> cc::RxMeta<'static> {
     cc::RxMeta {
         bytes: nominal(meta.bytes),
         ecn: meta.ce,
         trimmed: meta.trimmed,
         last_hop: meta.last_hop,
         duplicate,
-        source: peer.0,
+        source,
+        demand,
         ..cc::RxMeta::default()
     }
 }

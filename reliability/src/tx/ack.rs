@@ -23,6 +23,10 @@ pub(crate) struct AckIn<'a> {
     pub(crate) sack_map: u64,
     pub(crate) mpr: u8,
     pub(crate) state: Option<NsccState>,
+    /// Packets out of order, if the peer counts them.
+    ooo: Option<u16>,
+    /// The low bits of the credit granted in all.
+    credit: Option<u32>,
     pub(crate) ce: bool,
     pub(crate) retx: bool,
     pub(crate) response: Option<&'a Response>,
@@ -31,13 +35,15 @@ pub(crate) struct AckIn<'a> {
 impl<'a> AckIn<'a> {
     pub(crate) fn new(ack: &Ack, response: Option<&'a Response>) -> Self {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
-        let (mpr, state) = match ack.ext {
-            AckExt::None => (0, None),
+        let (mpr, state, ooo, credit) = match ack.ext {
+            AckExt::None => (0, None, None, None),
             AckExt::Cc(ext) => match ext.state {
-                CcState::Nscc(state) => (ext.mpr, Some(state)),
-                CcState::Credit { .. } => (ext.mpr, None),
+                CcState::Nscc(state) => (ext.mpr, Some(state), Some(state.ooo_count), None),
+                CcState::Credit { credit, ooo_count } => {
+                    (ext.mpr, None, Some(ooo_count), Some(credit))
+                }
             },
-            AckExt::Ccx(ext) => (ext.mpr, None),
+            AckExt::Ccx(ext) => (ext.mpr, None, None, None),
         };
         Self {
             cack: ack.cack_psn,
@@ -47,15 +53,25 @@ impl<'a> AckIn<'a> {
             sack_map,
             mpr,
             state,
+            // Not computed.
+            ooo: ooo.filter(|&count| count != u16::MAX),
+            credit,
             ce: ack.ce,
             retx: ack.retx,
             response,
         }
     }
+}
 
-    /// Packets received out of order, if the peer counts them.
-    fn ooo(&self) -> Option<u16> {
-        self.state.map(|state| state.ooo_count).filter(|&count| count != u16::MAX)
+impl AckIn<'_> {
+    /// The round trip from `sent_at` to `now` without the peer's service time and with it. The former is
+    /// what congestion control can use; an ACK without NSCC's state has but the latter, good enough for
+    /// a timer. `None` when the service time makes no sense.
+    fn times(&self, sent_at: Time, now: Time) -> Option<(Option<Span>, Span)> {
+        let whole = now.since(sent_at);
+        let Some(state) = self.state else { return Some((None, whole)) };
+        let rtt = round_trip(whole, service_span(state.service_time)?)?;
+        Some((Some(rtt), whole))
     }
 }
 
@@ -103,6 +119,8 @@ impl<D: Copy> Tx<D> {
         } else {
             self.sample(now, ack)
         };
+        let (rtt, whole) = rtt.unzip();
+        let rtt = rtt.flatten();
         let subject = ack.ack_psn.and_then(|psn| self.index(psn));
         let live = subject.is_some();
         let about = subject.map(|at| self.ring[at]);
@@ -117,8 +135,8 @@ impl<D: Copy> Tx<D> {
         self.advance();
         self.open_window(ack);
 
-        if let Some(rtt) = rtt {
-            self.measured(rtt, shared);
+        if let Some(whole) = whole {
+            self.measured(rtt.unwrap_or(whole), shared);
         }
         if ack.ce && live {
             self.paths.on_feedback(now, path, PathSignal::Ecn);
@@ -129,7 +147,8 @@ impl<D: Copy> Tx<D> {
         if gain.packets > 0 {
             self.progressed(now, &shared.config);
         }
-        if gain.packets > 0 || probed || rtt.is_some() {
+        let grant = ack.credit.map(|units| self.credit(units));
+        if gain.packets > 0 || probed || rtt.is_some() || grant.is_some() {
             let round_end = self.round_ends(about.as_ref(), shared);
             let delivered = about
                 .filter(|slot| slot.tries == 0)
@@ -146,9 +165,10 @@ impl<D: Copy> Tx<D> {
                 marked: u16::from(ack.ce && live).min(gain.packets),
                 rtt,
                 delivered,
-                ooo: ack.ooo(),
+                ooo: ack.ooo,
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
+                grant,
                 round_end,
                 app_limited: about.is_some_and(|slot| slot.app_limited),
                 retransmitted: about.is_some_and(|slot| slot.tries > 0),
@@ -156,6 +176,7 @@ impl<D: Copy> Tx<D> {
             };
             self.tell(&feedback, shared);
         }
+        self.compare_modes(id, ack, shared);
         if self.ring.is_empty() {
             if gain.packets > 0 {
                 self.rest(now, shared);
@@ -165,8 +186,25 @@ impl<D: Copy> Tx<D> {
         if probed && shared.config.loss.probe {
             self.sweep_probed(now, ack, shared);
         }
-        if let Some(ooo) = ack.ooo() {
+        if let Some(ooo) = ack.ooo {
             self.sleek(now, ooo, shared);
+        }
+    }
+
+    /// Reports, once, that the peer's receiver works in another mode than the congestion control here
+    /// lives on. What is missing is made up for: credit by a plain window (the algorithm's doing), the
+    /// service time by doing without round-trip samples.
+    fn compare_modes(&mut self, id: PdcId, ack: &AckIn<'_>, shared: &mut Shared<D>) {
+        let odd = if shared.config.credits() {
+            self.metrics(&shared.groups).ungranted
+        } else {
+            // Marked and without state it is a congestion notification.
+            ack.state.is_none() && !ack.ce
+        };
+        if odd && !self.odd_peer {
+            self.odd_peer = true;
+            shared.counters.other_mode += 1;
+            shared.events.push_back(Event::OtherMode { id });
         }
     }
 
@@ -199,23 +237,21 @@ impl<D: Copy> Tx<D> {
         ack.probe == Some(self.probe_opaque) && self.probe_sent != Time::NEVER
     }
 
-    /// The round-trip time of the packet the ACK is about. Karn's rule: a packet sent twice only
-    /// counts if the ACK echoes RETX and there was one retransmission (UE 1.0 section 3.6.13.1).
-    fn sample(&self, now: Time, ack: &AckIn<'_>) -> Option<Span> {
+    /// The round-trip time of the packet the ACK is about, without the peer's service time, if that is
+    /// known, and with it. Karn's rule: a packet sent twice only counts if the ACK echoes RETX and there
+    /// was one retransmission (UE 1.0 section 3.6.13.1).
+    fn sample(&self, now: Time, ack: &AckIn<'_>) -> Option<(Option<Span>, Span)> {
         let slot = &self.ring[self.index(ack.ack_psn?)?];
         let unambiguous = match slot.tries {
             0 => !ack.retx,
             1 => ack.retx,
             _ => false,
         };
-        let measurable = unambiguous && slot.fate == Fate::InFlight;
-        let service = service_span(ack.state?.service_time)?;
-        if measurable { round_trip(now.since(slot.sent_at), service) } else { None }
+        if unambiguous && slot.fate == Fate::InFlight { ack.times(slot.sent_at, now) } else { None }
     }
 
-    fn probe_sample(&self, now: Time, ack: &AckIn<'_>) -> Option<Span> {
-        let service = service_span(ack.state?.service_time)?;
-        round_trip(now.since(self.probe_sent), service)
+    fn probe_sample(&self, now: Time, ack: &AckIn<'_>) -> Option<(Option<Span>, Span)> {
+        ack.times(self.probe_sent, now)
     }
 
     /// RFC 6298, section 2.
@@ -383,7 +419,9 @@ impl<D: Copy> Tx<D> {
     /// The peer took something: all clocks that count its silence start again.
     fn progressed(&mut self, now: Time, config: &Config) {
         self.stalled_since = now;
-        self.rnr_doublings = 0;
+        if let Some(rare) = &mut self.rare {
+            rare.rnr_doublings = 0;
+        }
         self.probes = 0;
         self.probe_due = false;
         self.probe_at = now + self.probe_interval(config);
@@ -394,7 +432,7 @@ impl<D: Copy> Tx<D> {
     /// as the peer has received out of order.
     fn sweep_probed(&mut self, now: Time, ack: &AckIn<'_>, shared: &mut Shared<D>) {
         let sent_before = Time(self.probe_sent.0.saturating_sub(u64::from(self.srtt_ns)));
-        let all = ack.ooo().is_some_and(|ooo| u32::from(ooo) == ack.sack_map.count_ones());
+        let all = ack.ooo.is_some_and(|ooo| u32::from(ooo) == ack.sack_map.count_ones());
         let (first, end) =
             if all { (self.base, self.next) } else { (ack.sack_base, ack.sack_base.plus(64)) };
         if all {

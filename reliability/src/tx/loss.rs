@@ -97,16 +97,17 @@ impl<D: Copy> Tx<D> {
     /// The receiver is not ready: pause, twice as long each time, but once for all packets that were
     /// already under way. A quarter of it is random, so that senders do not return in step.
     fn hold(&mut self, now: Time, sent_at: Time, shared: &mut Shared<D>) {
-        if self.rnr_since != Time::NEVER && sent_at <= self.rnr_since {
+        let rare = self.rare();
+        if rare.rnr_since != Time::NEVER && sent_at <= rare.rnr_since {
             return;
         }
         let config = &shared.config;
         let pause =
-            (config.rnr_min * (1 << self.rnr_doublings.min(MAX_BACKOFF))).min(config.rnr_max);
+            (config.rnr_min * (1 << rare.rnr_doublings.min(MAX_BACKOFF))).min(config.rnr_max);
         let jitter = u32::try_from(pause.0 / 4).unwrap_or(u32::MAX);
-        self.rnr_since = now;
-        self.rnr_until = now + pause + Span(u64::from(shared.rng.below(jitter)));
-        self.rnr_doublings = self.rnr_doublings.saturating_add(1).min(MAX_BACKOFF);
+        rare.rnr_since = now;
+        rare.rnr_until = now + pause + Span(u64::from(shared.rng.below(jitter)));
+        rare.rnr_doublings = rare.rnr_doublings.saturating_add(1).min(MAX_BACKOFF);
     }
 
     /// Starts again at `start`, with the same packets (NEW_START_PSN). Only before anything was
@@ -342,7 +343,8 @@ impl<D: Copy> Tx<D> {
 
     /// The next moment at which something happens here, not counting what only waits for the engine.
     pub(crate) fn timer(&self, now: Time, connected: bool, shared: &Shared<D>) -> Time {
-        let mut when = if self.clear_at > now { self.clear_at } else { Time::NEVER };
+        let clear_at = self.clear_at();
+        let mut when = if clear_at > now { clear_at } else { Time::NEVER };
         if let Some(timer) = self.context.get(&shared.groups).cc.next_timer() {
             when = when.min(timer);
         }
@@ -357,7 +359,7 @@ impl<D: Copy> Tx<D> {
         }
         if (self.queued > 0 || self.wanted > 0) && !self.ready_said {
             let budget = self.budget(now, shared);
-            for pause in [self.rnr_until, self.pace_end(&budget, shared), budget.not_before] {
+            for pause in [self.rnr_until(), self.pace_end(&budget, shared), budget.not_before] {
                 if pause > now {
                     when = when.min(pause);
                 }

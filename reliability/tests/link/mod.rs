@@ -312,6 +312,7 @@ impl World {
                     bytes,
                     last: host.backlog.len() == 1,
                     prompt: host.prompt,
+                    backlog: host.backlog.iter().skip(1).map(|packet| u64::from(packet.1)).sum(),
                 };
                 match host.pdcs.next_packet(now, id, &packet) {
                     Ok(grant) => {
@@ -417,7 +418,7 @@ impl Host {
                     self.id = None;
                 }
             }
-            Event::Ready { .. } => {}
+            Event::Ready { .. } | Event::OtherMode { .. } => {}
         }
     }
 

@@ -1,0 +1,13 @@
+//! How a receiver acknowledges for the sake of an algorithm at its peers.
+
+/// What an algorithm wants of its peers' acknowledgements, beyond what every packet delivery context
+/// does. Endpoints of a job run the same algorithm, so each does for its peers what it wants itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct AckStyle {
+    /// Acknowledge as soon as one packet arrived, instead of after some bytes (MP-RDMA). Packets that
+    /// arrive together still share an ACK.
+    pub each_packet: bool,
+    /// Show the segment of the receive bitmap in which the lowest packet lies that arrived since the
+    /// last ACK, instead of the newest packets (STrack section 3.3.1).
+    pub lowest_segment: bool,
+}
