@@ -20,7 +20,7 @@ mod route;
 
 pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
-pub use network::{Arrival, Network, Pause};
+pub use network::{Arrival, Network, Passed, Pause};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
 pub use route::Routes;
 

@@ -9,6 +9,17 @@ use crate::Picos;
 use crate::base::{Rate, Rng};
 use crate::topology::{Node, Topology};
 
+/// What became of a packet that a switch forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed<T> {
+    /// It left at once by this port.
+    Left(u32, Departure<T>),
+    /// It waits at this port, perhaps without its payload: see [`Head::trimmed`].
+    Waits(u32),
+    /// It is gone.
+    Dropped(Drop),
+}
+
 /// Where a packet is after a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
@@ -31,18 +42,25 @@ pub struct Pause {
     pub delay: Picos,
 }
 
-/// The fixed part of a port: what lies behind it.
+/// What can be wrong with a link in one direction.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
-    to: Node,
-    /// Of the link and the switch behind.
-    latency: Picos,
     down: bool,
     black_hole: bool,
     /// What was on the link before this moment is lost.
     cut_at: Option<Picos>,
     /// Probability that a bit arrives right.
     right: f64,
+}
+
+/// Switches are told from hosts by this bit.
+const SWITCH: u32 = 1 << 31;
+
+const fn encode(node: Node) -> u32 {
+    match node {
+        Node::Host(host) => host,
+        Node::Switch(switch) => switch | SWITCH,
+    }
 }
 
 /// The state of a network that carries packets `T`. See the module documentation for the order of
@@ -53,6 +71,8 @@ pub struct Network<T> {
     config: NetworkConfig,
     ports: Vec<Port<T>>,
     wires: Vec<Wire>,
+    /// Some link was not well, at some time.
+    faulty: bool,
     routes: Routes,
     /// Links that routing believes in, and when it learns of a change.
     believed: Vec<bool>,
@@ -92,16 +112,7 @@ impl<T: Copy> Network<T> {
         let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
         let count = topology.links.len() as u32 * 2;
         let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
-        let wires = (0..count).map(|port| {
-            let to = topology.to(port);
-            let behind = match to {
-                Node::Host(_) => Picos::ZERO,
-                Node::Switch(switch) => topology.switches[switch as usize].latency,
-            };
-            let latency = topology.links[port as usize / 2].latency + behind;
-            Wire { to, latency, down: false, black_hole: false, cut_at: None, right: 1.0 }
-        });
-        let wires: Vec<Wire> = wires.collect();
+        let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0 };
         let ports = (0..count).map(|port| {
             let rate = topology.links[port as usize / 2].rate;
             let mut port_config = config.port(rate, matches!(topology.to(port), Node::Host(_)));
@@ -113,7 +124,15 @@ impl<T: Copy> Network<T> {
                 port_config.ecn_max = u64::MAX;
                 port_config.trim = None;
             }
-            Port::new(port_config)
+            let to = topology.to(port);
+            let behind = match to {
+                Node::Host(_) => Picos::ZERO,
+                Node::Switch(switch) => topology.switches[switch as usize].latency,
+            };
+            let mut built = Port::new(port_config);
+            built.latency = topology.links[port as usize / 2].latency + behind;
+            built.to = encode(to);
+            built
         });
         let ports: Vec<Port<T>> = ports.collect();
         Self {
@@ -125,8 +144,9 @@ impl<T: Copy> Network<T> {
             pauses: Vec::new(),
             topology,
             config,
+            wires: vec![well; ports.len()],
+            faulty: false,
             ports,
-            wires,
             salts,
             rng,
         }
@@ -157,6 +177,16 @@ impl<T: Copy> Network<T> {
     #[must_use]
     pub fn port(&self, port: u32) -> &Port<T> {
         &self.ports[port as usize]
+    }
+
+    /// What is at the other end of `port`.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn behind(&self, port: u32) -> Node {
+        let to = self.ports[port as usize].to;
+        if to & SWITCH == 0 { Node::Host(to) } else { Node::Switch(to ^ SWITCH) }
     }
 
     /// Number of ports: two a link.
@@ -210,27 +240,15 @@ impl<T: Copy> Network<T> {
         item: T,
         head: &mut Head,
     ) -> (u32, Enqueued) {
-        let ways = self.routes.ports(at, head.dst);
-        let port = match *ways {
-            [] => {
-                self.ports[ingress as usize].count_drop();
-                return (ingress, Enqueued::Dropped(Drop::NoRoute));
-            }
-            [port] => port,
-            _ if self.config.adaptive => {
-                let count = ways.len() as u32;
-                let mut draw = || ways[self.rng.below(count) as usize];
-                let (one, other) = (draw(), draw());
-                let queued = |port: u32| self.ports[port as usize].queued(now);
-                if queued(other) < queued(one) { other } else { one }
-            }
-            _ => {
-                let key = u64::from(head.flow) << 32 | u64::from(head.entropy);
-                let hash = mix(key ^ self.salts[at as usize]) >> 32;
-                // Below the number of ways.
-                ways[((hash * ways.len() as u64) >> 32) as usize]
-            }
+        let Some(port) = self.choose(now, at, head) else {
+            self.ports[ingress as usize].count_drop();
+            return (ingress, Enqueued::Dropped(Drop::NoRoute));
         };
+        (port, self.admit(now, port, ingress, item, head))
+    }
+
+    /// Queues a forwarded packet, and pauses its sender if it must.
+    fn admit(&mut self, now: Picos, port: u32, ingress: u32, item: T, head: &mut Head) -> Enqueued {
         let verdict = self.ports[port as usize].enqueue(now, item, head, ingress);
         if let Some(Lossless { xoff, .. }) = self.config.lossless
             && verdict == Enqueued::Queued
@@ -244,7 +262,89 @@ impl<T: Copy> Network<T> {
                 self.pauses.push(Pause { port: ingress, stop: true, delay });
             }
         }
-        (port, verdict)
+        verdict
+    }
+
+    /// The way out of switch `at`, if there is one.
+    fn choose(&mut self, now: Picos, at: u32, head: &Head) -> Option<u32> {
+        let ways = self.routes.ports(at, head.dst);
+        match *ways {
+            [] => None,
+            [port] => Some(port),
+            _ if self.config.adaptive => {
+                let count = ways.len() as u32;
+                let mut draw = || ways[self.rng.below(count) as usize];
+                let (one, other) = (draw(), draw());
+                let queued = |port: u32| self.ports[port as usize].queued(now);
+                Some(if queued(other) < queued(one) { other } else { one })
+            }
+            _ => Some(self.hashed(at, head, ways)),
+        }
+    }
+
+    fn hashed(&self, at: u32, head: &Head, ways: &[u32]) -> u32 {
+        let key = u64::from(head.flow) << 32 | u64::from(head.entropy);
+        let hash = mix(key ^ self.salts[at as usize]) >> 32;
+        // Below the number of ways.
+        ways[((hash * ways.len() as u64) >> 32) as usize]
+    }
+
+    /// As [`Network::forward`], but a packet that meets an idle port leaves at once.
+    pub fn pass(
+        &mut self,
+        now: Picos,
+        at: u32,
+        ingress: u32,
+        item: T,
+        head: &mut Head,
+    ) -> Passed<T> {
+        let Some(port) = self.choose(now, at, head) else {
+            self.ports[ingress as usize].count_drop();
+            return Passed::Dropped(Drop::NoRoute);
+        };
+        if let Some(departure) = self.ports[port as usize].pass(now, item, head, ingress) {
+            return Passed::Left(port, departure);
+        }
+        match self.admit(now, port, ingress, item, head) {
+            Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
+            Enqueued::Dropped(why) => Passed::Dropped(why),
+        }
+    }
+
+    /// The port by which a packet at switch `at` will leave, if it will have to wait there at `now`. Reads
+    /// what [`Network::pass`] will need, so that it is in the cache by then.
+    #[must_use]
+    pub fn glance(&self, now: Picos, at: u32, head: &Head) -> Option<u32> {
+        let ways = self.routes.ports(at, head.dst);
+        let port = match *ways {
+            [] => return None,
+            [port] => port,
+            _ => self.hashed(at, head, ways),
+        };
+        (self.ports[port as usize].free_at() > now).then_some(port)
+    }
+
+    /// The packet that leaves `port` next. Reads what [`Network::serve`] will need.
+    #[must_use]
+    pub fn front(&self, port: u32) -> Option<T> {
+        self.ports[port as usize].front()
+    }
+
+    /// If something waits on `port` and nobody was told yet: when to call [`Network::serve`]. Now
+    /// somebody was told.
+    pub fn arm(&mut self, port: u32) -> Option<Picos> {
+        let port = &mut self.ports[port as usize];
+        if port.armed || !port.sendable() {
+            return None;
+        }
+        port.armed = true;
+        Some(port.free_at())
+    }
+
+    /// The moment that [`Network::arm`] named has come: [`Network::depart`].
+    pub fn serve(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
+        self.ports[port as usize].armed = false;
+        self.depart(now, port)
     }
 
     /// A pause frame of 64 bytes back over the link of `port`.
@@ -272,8 +372,7 @@ impl<T: Copy> Network<T> {
 
     /// The next packet of `port`, if its wire is free and something waits.
     pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
-        let mut departure = self.ports[port as usize].depart(now, &mut self.rng)?;
-        departure.arrives += self.wires[port as usize].latency;
+        let departure = self.ports[port as usize].depart(now, &mut self.rng)?;
         let from = departure.ingress;
         if let Some(Lossless { xon, .. }) = self.config.lossless
             && from != u32::MAX
@@ -294,14 +393,33 @@ impl<T: Copy> Network<T> {
     /// network card: when it is free again, and when the packet arrives.
     pub fn transmit(&mut self, now: Picos, port: u32, bytes: u32) -> (Picos, Picos) {
         let free_at = self.ports[port as usize].transmit(now, bytes);
-        (free_at, free_at + self.wires[port as usize].latency)
+        (free_at, free_at + self.ports[port as usize].latency)
     }
 
     /// A packet that left by `port` is at the other end, if nothing happened to it.
     pub fn land(&mut self, now: Picos, port: u32, head: &Head) -> Arrival {
+        let to = self.ports[port as usize].to;
+        if self.faulty
+            && let Some(lost) = self.lost(now, port, head)
+        {
+            self.ports[port as usize].count_drop();
+            return Arrival::Lost(lost);
+        }
+        if to & SWITCH == 0 { Arrival::Host(to) } else { Arrival::Switch(to ^ SWITCH) }
+    }
+
+    /// Whether no link was ever unwell.
+    #[must_use]
+    pub const fn is_well(&self) -> bool {
+        !self.faulty
+    }
+
+    /// What happened to a packet on the link.
+    fn lost(&mut self, now: Picos, port: u32, head: &Head) -> Option<Drop> {
         let wire = &self.wires[port as usize];
-        let cut = wire.cut_at.is_some_and(|cut| now.since(wire.latency) <= cut);
-        let lost = if wire.down || cut {
+        let latency = self.ports[port as usize].latency;
+        let cut = wire.cut_at.is_some_and(|cut| now.since(latency) <= cut);
+        if wire.down || cut {
             Some(Drop::Down)
         } else if wire.black_hole {
             Some(Drop::BlackHole)
@@ -310,14 +428,6 @@ impl<T: Copy> Network<T> {
             (!self.rng.chance(right)).then_some(Drop::Corrupt)
         } else {
             None
-        };
-        if let Some(lost) = lost {
-            self.ports[port as usize].count_drop();
-            return Arrival::Lost(lost);
-        }
-        match wire.to {
-            Node::Host(host) => Arrival::Host(host),
-            Node::Switch(switch) => Arrival::Switch(switch),
         }
     }
 
@@ -325,6 +435,7 @@ impl<T: Copy> Network<T> {
     /// Links and switches that do not exist are ignored.
     pub fn fail(&mut self, now: Picos, failure: Failure) {
         let links = 0..self.topology.links.len() as u32;
+        self.faulty = true;
         match failure {
             Failure::LinkDown(link) if links.contains(&link) => self.set_link(now, link, false),
             Failure::LinkUp(link) if links.contains(&link) => self.set_link(now, link, true),

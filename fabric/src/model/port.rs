@@ -83,7 +83,7 @@ pub struct Departure<T> {
     /// When its last bit left, and the next packet may go.
     pub free_at: Picos,
     /// When it is at the other end: its last bit arrived and, if that is a switch, the switch's latency
-    /// has passed. [`Port::depart`] alone leaves it at `free_at`; [`super::Network::depart`] adds the link.
+    /// has passed. A [`Port`] outside of a [`super::Network`] has no link behind it: then `free_at`.
     pub arrives: Picos,
     /// It is of [`Class::Data`].
     pub data: bool,
@@ -117,23 +117,43 @@ struct Entry<T> {
     ingress: u32,
 }
 
-/// An output port with packets `T`.
+/// An output port with packets `T`. What an idle port needs is in one cache line; the rest is behind a
+/// pointer.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct Port<T> {
     /// Until when the wire is taken.
     free_at: Picos,
     /// Picoseconds a byte, times 2^16, rounded up.
     byte_time: u64,
-    /// Data bytes waiting.
-    waiting: u64,
+    /// Of the link and the switch behind.
+    pub(super) latency: Picos,
+    /// Bytes and packets sent.
+    bytes: u64,
+    packets: u64,
+    queues: Box<Queues<T>>,
     /// Data bytes on the wire until `free_at`.
     sending: u32,
-    control_waiting: u64,
+    /// What is behind the link, as the network encodes it.
+    pub(super) to: u32,
     /// Data stays.
     paused: bool,
+    /// Something is in the queues.
+    waits: bool,
+    /// The driver will come when the wire is free.
+    pub(super) armed: bool,
+}
+
+/// What waits at a port, and what is seldom looked at.
+#[derive(Clone, Debug)]
+struct Queues<T> {
+    /// Data bytes waiting.
+    waiting: u64,
+    control_waiting: u64,
     data: VecDeque<Entry<T>>,
     control: VecDeque<Entry<T>>,
     config: PortConfig,
+    /// All but packets and bytes.
     counters: PortCounters,
 }
 
@@ -148,40 +168,49 @@ impl<T: Copy> Port<T> {
     /// An idle, empty port.
     #[must_use]
     pub fn new(config: PortConfig) -> Self {
-        Self {
-            free_at: Picos::ZERO,
-            byte_time: byte_time(config.rate),
+        let queues = Queues {
             waiting: 0,
-            sending: 0,
             control_waiting: 0,
-            paused: false,
             data: VecDeque::new(),
             control: VecDeque::new(),
             config,
             counters: PortCounters::default(),
+        };
+        Self {
+            free_at: Picos::ZERO,
+            byte_time: byte_time(config.rate),
+            latency: Picos::ZERO,
+            bytes: 0,
+            packets: 0,
+            queues: Box::new(queues),
+            sending: 0,
+            to: u32::MAX,
+            paused: false,
+            waits: false,
+            armed: false,
         }
     }
 
     /// What it is like.
     #[must_use]
-    pub const fn config(&self) -> &PortConfig {
-        &self.config
+    pub fn config(&self) -> &PortConfig {
+        &self.queues.config
     }
 
     pub(super) fn reconfigure(&mut self, config: PortConfig) {
-        self.config = config;
+        self.queues.config = config;
         self.byte_time = byte_time(config.rate);
     }
 
     /// Another rate, from the next packet on.
     pub fn set_rate(&mut self, rate: Rate) {
-        self.config.rate = rate;
+        self.queues.config.rate = rate;
         self.byte_time = byte_time(rate);
     }
 
     /// Stops data (`true`) or lets it go on. Control packets are not concerned.
     pub fn pause(&mut self, pause: bool) {
-        self.counters.pauses += u64::from(pause && !self.paused);
+        self.queues.counters.pauses += u64::from(pause && !self.paused);
         self.paused = pause;
     }
 
@@ -194,19 +223,19 @@ impl<T: Copy> Port<T> {
     /// Data bytes that wait or are being sent at `now`.
     #[must_use]
     pub fn queued(&self, now: Picos) -> u64 {
-        self.waiting + if now < self.free_at { u64::from(self.sending) } else { 0 }
+        self.queues.waiting + if now < self.free_at { u64::from(self.sending) } else { 0 }
     }
 
     /// Packets that wait, of both classes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.data.len() + self.control.len()
+        self.queues.data.len() + self.queues.control.len()
     }
 
     /// Whether nothing waits.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.data.is_empty() && self.control.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        !self.waits
     }
 
     /// Until when the wire is taken.
@@ -224,85 +253,111 @@ impl<T: Copy> Port<T> {
     /// Whether anything waits that may go once the wire is free.
     #[must_use]
     pub fn sendable(&self) -> bool {
-        !self.control.is_empty() || !self.paused && !self.data.is_empty()
+        self.waits && (!self.paused || !self.queues.control.is_empty())
     }
 
     /// What it counted.
     #[must_use]
-    pub const fn counters(&self) -> &PortCounters {
-        &self.counters
+    pub fn counters(&self) -> PortCounters {
+        PortCounters { packets: self.packets, bytes: self.bytes, ..self.queues.counters }
     }
 
     pub(super) fn count_drop(&mut self) {
-        self.counters.dropped += 1;
+        self.queues.counters.dropped += 1;
     }
 
     /// How long `bytes` take.
     #[must_use]
     pub fn transmit_time(&self, bytes: u32) -> Picos {
-        let scaled = u128::from(self.byte_time) * u128::from(bytes);
-        // At 1 b/s, 4 GiB take 2^75 scaled.
-        Picos(u64::try_from((scaled + 0xffff) >> 16).unwrap_or(u64::MAX))
+        // 64 KiB at 1 Mb/s are 2^55 scaled; what is slower or larger saturates.
+        Picos(self.byte_time.saturating_mul(u64::from(bytes)).saturating_add(0xffff) >> 16)
     }
 
     /// Offers a packet at `now` that came in by port `ingress` (`u32::MAX`: from this host).
     pub fn enqueue(&mut self, now: Picos, item: T, head: &mut Head, ingress: u32) -> Enqueued {
         let mut verdict = Enqueued::Queued;
+        let queued = self.queued(now) + u64::from(head.bytes);
+        let queues = &mut *self.queues;
         if head.class == Class::Data {
-            let queued = self.queued(now) + u64::from(head.bytes);
-            if queued <= self.config.queue {
-                self.waiting += u64::from(head.bytes);
-                self.data.push_back(Entry { item, bytes: head.bytes, ingress });
-                self.counters.max_queue = self.counters.max_queue.max(queued);
+            if queued <= queues.config.queue {
+                queues.waiting += u64::from(head.bytes);
+                queues.data.push_back(Entry { item, bytes: head.bytes, ingress });
+                queues.counters.max_queue = queues.counters.max_queue.max(queued);
+                self.waits = true;
                 return Enqueued::Queued;
             }
-            let Some(rest) = self.config.trim else {
-                self.counters.dropped += 1;
+            let Some(rest) = queues.config.trim else {
+                queues.counters.dropped += 1;
                 return Enqueued::Dropped(Drop::QueueFull);
             };
             head.bytes = head.bytes.min(rest);
             head.class = Class::Control;
             head.trimmed = true;
-            head.last_hop = self.config.last_hop;
-            self.counters.trimmed += 1;
+            head.last_hop = queues.config.last_hop;
+            queues.counters.trimmed += 1;
             verdict = Enqueued::Trimmed;
         }
-        if self.control_waiting + u64::from(head.bytes) > self.config.control_queue {
-            self.counters.dropped += 1;
+        if queues.control_waiting + u64::from(head.bytes) > queues.config.control_queue {
+            queues.counters.dropped += 1;
             return Enqueued::Dropped(Drop::ControlFull);
         }
-        self.control_waiting += u64::from(head.bytes);
-        self.control.push_back(Entry { item, bytes: head.bytes, ingress });
+        queues.control_waiting += u64::from(head.bytes);
+        queues.control.push_back(Entry { item, bytes: head.bytes, ingress });
+        self.waits = true;
         verdict
+    }
+
+    /// Sends a packet at once, if the port is idle and empty at `now`: the same as [`Port::enqueue`]
+    /// and [`Port::depart`].
+    pub fn pass(&mut self, now: Picos, item: T, head: &Head, ingress: u32) -> Option<Departure<T>> {
+        let data = head.class == Class::Data;
+        if self.waits || self.free_at > now || self.paused && data {
+            return None;
+        }
+        self.sending = if data { head.bytes } else { 0 };
+        Some(self.leave(now, Entry { item, bytes: head.bytes, ingress }, false, data))
     }
 
     /// The next packet, if the wire is free at `now`: control before data. Data is marked by the queue
     /// it leaves behind (RED on the instantaneous length, at dequeue).
     pub fn depart(&mut self, now: Picos, rng: &mut Rng) -> Option<Departure<T>> {
-        if self.free_at > now {
+        if self.free_at > now || !self.waits {
             return None;
         }
-        let (entry, mark, data) = if let Some(entry) = self.control.pop_front() {
-            self.control_waiting -= u64::from(entry.bytes);
+        let queues = &mut *self.queues;
+        let (entry, mark, data) = if let Some(entry) = queues.control.pop_front() {
+            queues.control_waiting -= u64::from(entry.bytes);
             self.sending = 0;
             (entry, false, false)
         } else {
             if self.paused {
                 return None;
             }
-            let entry = self.data.pop_front()?;
-            self.waiting -= u64::from(entry.bytes);
+            let entry = queues.data.pop_front()?;
+            queues.waiting -= u64::from(entry.bytes);
             self.sending = entry.bytes;
-            let mark = self.marks(rng);
-            self.counters.marked += u64::from(mark);
+            let mark = queues.marks(rng);
+            queues.counters.marked += u64::from(mark);
             (entry, mark, true)
         };
-        let free_at = now + self.transmit_time(entry.bytes);
-        self.free_at = free_at;
-        self.counters.packets += 1;
-        self.counters.bytes += u64::from(entry.bytes);
+        self.waits = !queues.data.is_empty() || !queues.control.is_empty();
+        Some(self.leave(now, entry, mark, data))
+    }
+
+    fn leave(&mut self, now: Picos, entry: Entry<T>, mark: bool, data: bool) -> Departure<T> {
         let Entry { item, bytes, ingress } = entry;
-        Some(Departure { item, mark, bytes, free_at, arrives: free_at, data, ingress })
+        let free_at = now + self.transmit_time(bytes);
+        self.free_at = free_at;
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        let arrives = free_at + self.latency;
+        Departure { item, mark, bytes, free_at, arrives, data, ingress }
+    }
+
+    /// The packet that leaves next, if nothing of the other class comes before.
+    pub(super) fn front(&self) -> Option<T> {
+        let entry = self.queues.control.front().or_else(|| self.queues.data.front());
+        entry.map(|entry| entry.item)
     }
 
     /// Sends `bytes` from outside the queues, for a driver that plays the network card itself and calls
@@ -310,11 +365,13 @@ impl<T: Copy> Port<T> {
     pub fn transmit(&mut self, now: Picos, bytes: u32) -> Picos {
         self.sending = 0;
         self.free_at = now.max(self.free_at) + self.transmit_time(bytes);
-        self.counters.packets += 1;
-        self.counters.bytes += u64::from(bytes);
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
         self.free_at
     }
+}
 
+impl<T> Queues<T> {
     /// Whether the queue left behind marks the departing packet.
     fn marks(&self, rng: &mut Rng) -> bool {
         let (low, high) = (self.config.ecn_min, self.config.ecn_max);

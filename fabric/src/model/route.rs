@@ -105,6 +105,7 @@ impl Routes {
     }
 
     /// The equally good ports of switch `at` towards host `dst`; none if there is no way.
+    #[inline]
     #[must_use]
     pub fn ports(&self, at: u32, dst: u32) -> &[u32] {
         let Some(&edge) = self.edge_of.get(dst as usize) else { return &[] };

@@ -62,6 +62,15 @@ impl Endpoint {
         }
     }
 
+    /// Reads what will be needed of it; the value means nothing.
+    pub(super) fn glance(&self) -> u64 {
+        let timeout = self.pdcs.poll_timeout().map_or(0, |when| when.0);
+        timeout
+            ^ self.active.len() as u64
+            ^ self.control.len() as u64
+            ^ self.pdcs.counters().rx_packets
+    }
+
     /// Starts flow `index` on its `connection`; false if there is no room for another context.
     pub(super) fn start(
         &mut self,

@@ -82,6 +82,15 @@ impl Host {
         }
     }
 
+    /// Reads what will be needed of it; the value means nothing.
+    pub(super) fn glance(&self) -> u64 {
+        self.busy_until.0
+            ^ match &self.stack {
+                Stack::Squall(stack) => stack.glance(),
+                Stack::Roce(_) => 0,
+            }
+    }
+
     /// Starts flow `index` on its `connection`; false if there is no room for it.
     pub(super) fn start(
         &mut self,

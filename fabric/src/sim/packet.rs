@@ -35,30 +35,39 @@ impl Body {
     }
 }
 
+/// A packet as the network sees it.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub(super) struct InFlight {
+    pub(super) head: Head,
+    /// The sending host.
+    source: u32,
+    /// The port it left by last.
+    pub(super) port: u32,
+}
+
 /// All packets in flight, by number.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
-    pub(super) heads: Vec<Head>,
-    sources: Vec<u32>,
+    pub(super) flying: Vec<InFlight>,
     bodies: Vec<Body>,
     free: Vec<u32>,
 }
 
 impl Packets {
-    /// A new packet from host `source`.
-    pub(super) fn make(&mut self, source: u32, head: Head, body: Body) -> u32 {
+    /// A new packet from host `source`, which left it by `port`.
+    pub(super) fn make(&mut self, source: u32, port: u32, head: Head, body: Body) -> u32 {
+        let flying = InFlight { head, source, port };
         if let Some(packet) = self.free.pop() {
             let at = packet as usize;
-            self.heads[at] = head;
-            self.sources[at] = source;
+            self.flying[at] = flying;
             self.bodies[at] = body;
             return packet;
         }
-        self.heads.push(head);
-        self.sources.push(source);
+        self.flying.push(flying);
         self.bodies.push(body);
         // Four thousand million packets do not fit into memory.
-        (self.heads.len() - 1) as u32
+        (self.flying.len() - 1) as u32
     }
 
     /// The packet is gone.
@@ -66,11 +75,12 @@ impl Packets {
         self.free.push(packet);
     }
 
-    /// Takes the packet out of the network: its head, source and body.
-    pub(super) fn take(&mut self, packet: u32) -> (Head, u32, Body) {
+    /// Takes the packet out of the network: its head, source and body. They stay readable until the next
+    /// one is made.
+    pub(super) fn take(&mut self, packet: u32) -> (&Head, u32, &Body) {
         let at = packet as usize;
         self.free.push(packet);
-        (self.heads[at], self.sources[at], self.bodies[at])
+        (&self.flying[at].head, self.flying[at].source, &self.bodies[at])
     }
 
     pub(super) fn body(&self, packet: u32) -> &Body {

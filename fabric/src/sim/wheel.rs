@@ -17,13 +17,24 @@ const ORDER_BITS: u32 = 40;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
-/// An event waiting in a list.
-#[derive(Clone, Copy, Debug)]
-struct Node {
+/// Events of one slot, as many as fit; a slot is a list of these, so that it is read in runs and not by
+/// jumps.
+#[derive(Clone, Debug)]
+struct Chunk {
+    next: u32,
+    len: u32,
+    events: [Event; CHUNK],
+}
+
+/// Events in a chunk: half a kilobyte.
+const CHUNK: usize = 21;
+
+/// An event waiting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Event {
     time: u64,
     order: u64,
     what: u64,
-    next: u32,
 }
 
 /// Which slots of a level hold anything: one bit each, and one bit for each word of those.
@@ -88,7 +99,7 @@ pub(super) struct Wheel {
     fine: Level,
     coarse: Level,
     far: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    nodes: Vec<Node>,
+    chunks: Vec<Chunk>,
     free: u32,
     order: u64,
     len: usize,
@@ -104,7 +115,7 @@ impl Wheel {
             fine: Level::new(FINE),
             coarse: Level::new(COARSE),
             far: BinaryHeap::new(),
-            nodes: Vec::new(),
+            chunks: Vec::new(),
             free: NONE,
             order: 0,
             len: 0,
@@ -143,32 +154,55 @@ impl Wheel {
         } else {
             (&mut self.coarse, page as usize % COARSE)
         };
-        let next = level.heads[index];
-        let node = Node { time, order, what, next };
-        let place = if self.free == NONE {
-            self.nodes.push(node);
-            // Four thousand million events do not fit into memory.
-            (self.nodes.len() - 1) as u32
+        let event = Event { time, order, what };
+        let head = level.heads[index];
+        if let Some(chunk) = self.chunks.get_mut(head as usize)
+            && (chunk.len as usize) < CHUNK
+        {
+            chunk.events[chunk.len as usize] = event;
+            chunk.len += 1;
+            return;
+        }
+        let at = if self.free == NONE {
+            self.chunks.push(Chunk { next: NONE, len: 0, events: [Event::default(); CHUNK] });
+            // Four thousand million chunks do not fit into memory.
+            (self.chunks.len() - 1) as u32
         } else {
-            let place = self.free;
-            self.free = core::mem::replace(&mut self.nodes[place as usize], node).next;
-            place
+            self.free
         };
-        level.heads[index] = place;
+        let chunk = &mut self.chunks[at as usize];
+        if self.free == at {
+            self.free = chunk.next;
+        }
+        chunk.next = head;
+        chunk.len = 1;
+        chunk.events[0] = event;
+        level.heads[index] = at;
         level.mark(index);
     }
 
-    /// The next event, if any.
+    /// The next event of the slot that is being emptied, if there is any left.
     pub(super) fn pop(&mut self) -> Option<(Picos, u64)> {
-        while self.ready.is_empty() {
-            if self.len == 0 {
-                return None;
-            }
-            self.advance();
-        }
         let (key, what) = self.ready.pop()?;
         self.len -= 1;
         Some((Picos((self.slot << self.shift) + (key >> ORDER_BITS)), what))
+    }
+
+    /// Goes to the next slot that holds anything; false if there is none. Only when [`Wheel::pop`] has no
+    /// more.
+    pub(super) fn turn(&mut self) -> bool {
+        while self.ready.is_empty() {
+            if self.len == 0 {
+                return false;
+            }
+            self.advance();
+        }
+        true
+    }
+
+    /// What is known to come out next, last first.
+    pub(super) fn coming(&self) -> impl Iterator<Item = u64> {
+        self.ready.iter().map(|&(_, what)| what)
     }
 
     /// Goes to the next fine slot that holds anything, or to the next page.
@@ -177,11 +211,16 @@ impl Wheel {
         if let Some(slot) = self.fine.first(within) {
             self.slot = self.slot - within as u64 + slot as u64;
             let mut at = self.fine.take(slot);
+            let start = self.slot << self.shift;
             while at != NONE {
-                let Node { time, order, what, next } = self.nodes[at as usize];
-                let within = time - (self.slot << self.shift);
-                self.ready.push((within << ORDER_BITS | order, what));
-                self.nodes[at as usize].next = self.free;
+                let chunk = &mut self.chunks[at as usize];
+                let events = chunk.events[..chunk.len as usize].iter();
+                self.ready.extend(
+                    events.map(|event| {
+                        ((event.time - start) << ORDER_BITS | event.order, event.what)
+                    }),
+                );
+                let next = core::mem::replace(&mut chunk.next, self.free);
                 self.free = at;
                 at = next;
             }
@@ -210,10 +249,12 @@ impl Wheel {
     fn open(&mut self, page: u64) {
         let mut at = self.coarse.take(page as usize % COARSE);
         while at != NONE {
-            let Node { time, order, what, next } = self.nodes[at as usize];
-            self.nodes[at as usize].next = self.free;
+            let Chunk { next, len, events } = self.chunks[at as usize].clone();
+            self.chunks[at as usize].next = self.free;
             self.free = at;
-            self.place(time, order, what);
+            for Event { time, order, what } in &events[..len as usize] {
+                self.place(*time, *order, *what);
+            }
             at = next;
         }
         while let Some(&Reverse((time, order, what))) = self.far.peek() {
@@ -230,6 +271,10 @@ impl Wheel {
 mod tests {
     use super::*;
     use crate::base::Rng;
+
+    fn next(wheel: &mut Wheel) -> Option<(Picos, u64)> {
+        wheel.turn().then(|| wheel.pop()).flatten()
+    }
 
     #[test]
     fn agrees_with_a_sorted_list() {
@@ -249,14 +294,14 @@ mod tests {
                 model.push(Reverse((now + delay, number)));
                 if rng.below(3) > 0 {
                     let Reverse((time, what)) = model.pop().unwrap();
-                    assert_eq!(wheel.pop(), Some((Picos(time), what)));
+                    assert_eq!(next(&mut wheel), Some((Picos(time), what)));
                     now = time;
                 }
             }
             while let Some(Reverse((time, what))) = model.pop() {
-                assert_eq!(wheel.pop(), Some((Picos(time), what)));
+                assert_eq!(next(&mut wheel), Some((Picos(time), what)));
             }
-            assert_eq!((wheel.pop(), wheel.len()), (None, 0));
+            assert_eq!((next(&mut wheel), wheel.len()), (None, 0));
         }
     }
 }
