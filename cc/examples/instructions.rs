@@ -68,6 +68,7 @@ fn ack(ecn: bool, delay: u64) -> Feedback<'static> {
         marked: u16::from(ecn),
         rtt: Some(BASE + Span::micros(delay)),
         delivered: Some(40 * u64::from(MTU)),
+        penalty: Some(0),
         ..Feedback::default()
     }
 }
@@ -78,8 +79,8 @@ fn of(kind: Kind) -> Feedback<'static> {
 
 /// Between two packets of 100 Gb/s.
 const SOON: Span = Span(330);
-/// Longer than any period that algorithms count in base round-trip times.
-const LATE: Span = Span::micros(100);
+/// More than a base round-trip time: what is done once in that time is due.
+const LATE: Span = Span::micros(13);
 
 reports! {
     empty: SOON, ack(false, 0);

@@ -19,13 +19,19 @@ use crate::sender::SenderCc;
 pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
 
 /// One NSCC context: 64 bytes, parameters shared.
+#[derive(Clone, Debug)]
+pub struct Nscc {
+    config: Arc<NsccConfig>,
+    flow: Flow,
+}
+
+/// The context's own state.
 ///
 /// Times are the low 32 bits of nanoseconds, only ever used as "time passed since". A pause of a
 /// multiple of 4.29 s plus less than one base RTT is therefore taken for a short one; it delays one
 /// adjustment by one base RTT and has no other effect.
 #[derive(Clone, Debug)]
-pub struct Nscc {
-    config: Arc<NsccConfig>,
+struct Flow {
     /// Congestion window in bytes.
     cwnd: f32,
     /// Increase owed, times cwnd; paid by `fulfill`.
@@ -40,24 +46,30 @@ pub struct Nscc {
     base_rtt: u32,
     /// Bytes acknowledged in this QuickAdapt period.
     achieved: u32,
-    /// Bytes acknowledged since the last adjustment.
-    received: u32,
     /// What is left of `bytes_to_ignore - bytes_ignored` (algorithm 2 line 8, algorithm 4 line 6).
     to_ignore: u32,
     /// Uncongested bytes in a row (algorithm 3 line 3).
-    fi_count: u32,
+    fi_count: f32,
+    /// Bytes acknowledged since the last adjustment.
+    received: u32,
     last_adjust: u32,
     last_decrease: u32,
-    /// When the QuickAdapt period began; zero before the first one (`end != 0` of algorithm 2 line 4).
+    /// When the QuickAdapt period began.
     qa_start: u32,
     /// Fast increase is active (algorithm 3 line 6).
     increase: bool,
-    /// A trim asked for QuickAdapt (algorithm 4 line 17).
-    trigger_qa: bool,
-    /// Acknowledgements since the latest one that was reacted to.
-    skipped: u8,
+    /// [`ARMED`] and [`TRIGGERED`].
+    qa: u8,
+    /// Acknowledgements up to the next that is reacted to. Zero for the algorithm as published, which
+    /// reacts to each and takes the short way.
+    due: u8,
     probe: Probe,
 }
+
+/// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
+const ARMED: u8 = 1;
+/// A trim asked for QuickAdapt (algorithm 4 line 17).
+const TRIGGERED: u8 = 2;
 
 /// Where the one probe of a new context is: the first packets of flows that start together meet each
 /// other's queue, and a base RTT that contains a queue takes more than its share (section 3.6.13.7).
@@ -71,13 +83,14 @@ enum Probe {
     Done,
 }
 
-/// What one report says to QuickAdapt.
-struct Signs {
-    loss: bool,
+/// What an acknowledgement says.
+#[derive(Clone, Copy)]
+struct Report {
+    now: u32,
+    bytes: f32,
     marked: bool,
-    /// Queueing delay in nanoseconds.
-    delay: f32,
-    in_flight: u64,
+    /// Queueing delay.
+    delay: Span,
 }
 
 impl Nscc {
@@ -85,72 +98,174 @@ impl Nscc {
     /// [`Tunable::check`](crate::Tunable::check).
     #[must_use]
     pub fn new(config: Arc<NsccConfig>, now: Time) -> Self {
-        let base_rtt = nanos(config.base_rtt);
-        let mut nscc = Self {
-            config,
+        let mut flow = Flow {
             cwnd: 0.0,
             inc: 0.0,
             avg_delay: 0.0,
             saved_cwnd: 0.0,
             max_wnd: 0.0,
-            base_rtt,
+            base_rtt: nanos(config.base_rtt),
             achieved: 0,
             received: 0,
             to_ignore: 0,
-            fi_count: 0,
+            fi_count: 0.0,
             last_adjust: clock(now),
             last_decrease: clock(now),
-            qa_start: 0,
+            // Long ago: the first report opens the first period.
+            qa_start: clock(now).wrapping_sub(1 << 31),
             increase: false,
-            trigger_qa: false,
-            skipped: 0,
-            probe: Probe::Early,
+            qa: 0,
+            due: if config.is_published() { 0 } else { config.sample },
+            probe: if config.probe { Probe::Early } else { Probe::Done },
         };
-        if !nscc.config.probe {
-            nscc.probe = Probe::Done;
-        }
-        nscc.set_max_wnd();
-        nscc.cwnd = nscc.max_wnd;
-        nscc
+        flow.set_max_wnd(&config);
+        flow.cwnd = flow.max_wnd;
+        Self { config, flow }
     }
 
+    /// Any report, under any parameters.
+    #[inline(never)]
+    fn on_any(&mut self, feedback: &Feedback<'_>) {
+        if let Kind::Nacked { trimmed, last_hop } = feedback.kind {
+            if let Some(rtt) = feedback.rtt {
+                self.on_sampled_nack(feedback, rtt, trimmed, last_hop);
+            } else if trimmed {
+                self.on_trim(feedback, last_hop);
+            }
+        } else if matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) {
+            self.on_ack(feedback);
+        } else if matches!(feedback.kind, Kind::Lost | Kind::TimedOut) {
+            self.on_loss(feedback);
+        } // else a signal of other algorithms
+    }
+
+    /// An acknowledgement of any kind, under any parameters.
+    #[inline(never)]
+    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+        let (flow, config) = (&mut self.flow, &*self.config);
+        flow.acknowledge(config, feedback);
+        flow.finish(config, feedback.in_flight);
+    }
+
+    /// A refused packet whose round-trip time is known.
+    #[cold]
+    #[inline(never)]
+    fn on_sampled_nack(
+        &mut self,
+        feedback: &Feedback<'_>,
+        rtt: Span,
+        trimmed: bool,
+        last_hop: bool,
+    ) {
+        self.flow.sample(&self.config, rtt);
+        if trimmed {
+            self.on_trim(feedback, last_hop);
+        }
+    }
+
+    /// A trimmed packet (section 3.6.13.6; algorithm 4 lines 15-21).
+    #[inline(never)]
+    fn on_trim(&mut self, feedback: &Feedback<'_>, last_hop: bool) {
+        let (flow, config) = (&mut self.flow, &*self.config);
+        // It says "the queue was full": one base RTT of queue.
+        flow.average(config, float(config.base_rtt), feedback.bytes, feedback.packets);
+        flow.forget(feedback.bytes);
+        // Otherwise the receiver's credits answer for its own port.
+        if !(last_hop && config.rccc) {
+            flow.qa |= TRIGGERED;
+            if !flow.quick_adapt(config, clock(feedback.now), true, Span::ZERO, feedback.in_flight)
+            {
+                flow.cwnd -= feedback.bytes as f32; // algorithm 4 line 16
+            }
+        }
+        flow.finish(config, feedback.in_flight);
+    }
+
+    /// An inferred loss (section 3.6.13.6).
+    #[inline(never)]
+    fn on_loss(&mut self, feedback: &Feedback<'_>) {
+        let (flow, config) = (&mut self.flow, &*self.config);
+        // Time-outs of packets sent before QuickAdapt say nothing new (section III-E a).
+        let stale = feedback.kind == Kind::TimedOut && flow.to_ignore > 0;
+        flow.forget(feedback.bytes);
+        if !stale {
+            flow.cwnd -= feedback.bytes as f32;
+        }
+        flow.finish(config, feedback.in_flight);
+    }
+
+    /// The rest of an acknowledgement on the short way that is marked and was long in queues.
+    #[inline(never)]
+    fn on_congestion(&mut self, feedback: &Feedback<'_>) {
+        let (flow, config, now) = (&mut self.flow, &*self.config, clock(feedback.now));
+        flow.multiplicative_decrease::<true>(config, now, Span::ZERO);
+        flow.adjust::<true>(config, now, 1.0);
+        flow.cwnd = least(flow.cwnd, flow.max_wnd);
+        flow.consider_probe(feedback.in_flight);
+    }
+
+    /// The rest of an acknowledgement on the short way that finds QuickAdapt called for.
+    #[inline(never)]
+    fn on_call(&mut self, feedback: &Feedback<'_>, delay: Span) {
+        let (flow, config) = (&mut self.flow, &*self.config);
+        let (now, marked) = (clock(feedback.now), feedback.ecn);
+        if !flow.quick_adapt(config, now, marked, delay, feedback.in_flight) {
+            let report = Report { now, bytes: feedback.bytes as f32, marked, delay };
+            flow.react::<false>(config, report, false);
+        }
+        flow.finish(config, feedback.in_flight);
+    }
+}
+
+impl Flow {
     /// 1.5 bandwidth-delay products of the measured base RTT (section 3.6.13.5).
+    #[cold]
+    #[inline(never)]
     #[allow(clippy::cast_possible_truncation)] // single precision is the window's
-    fn set_max_wnd(&mut self) {
-        let config = &*self.config;
+    fn set_max_wnd(&mut self, config: &NsccConfig) {
         let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
         let bdp = config.link_rate.0 as f64 * rtt / 8e9;
         let window = f64::from(config.max_wnd_bdp) * bdp;
-        self.max_wnd = (window as f32).max(config.min_max_wnd as f32).max(config.min_wnd as f32);
+        self.max_wnd = (window as f32).max(config.min_max_wnd as f32).max(config.min_wnd);
     }
 
-    /// What times and gains of the configured network are multiplied by for this flow. All of
-    /// `target`, `alpha`, `fi`, `fi_scale` and `eta` are proportional to the base RTT (section
-    /// 3.6.13.3 with `a` and `b` written out).
-    fn scale(&self) -> f32 {
-        match self.config.scaling {
+    /// What gains of the configured network are multiplied by for this flow, and the adjustment period
+    /// with them. All of `target`, `alpha`, `fi`, `fi_scale` and `eta` are proportional to the base RTT
+    /// (section 3.6.13.3 with `a` and `b` written out).
+    fn scale(&self, config: &NsccConfig) -> f32 {
+        match config.scaling {
             Scaling::Network => 1.0,
             Scaling::Path => {
-                let rtt = self.base_rtt.max(nanos(self.config.min_base_rtt));
-                rtt as f32 / nanos(self.config.base_rtt) as f32
+                let rtt = self.base_rtt.max(nanos(config.min_base_rtt));
+                rtt as f32 / nanos(config.base_rtt) as f32
             }
         }
     }
 
-    fn target(&self) -> f32 {
-        self.config.target_qdelay.0 as f32
+    /// What every acknowledgement counts for.
+    ///
+    /// Both sums start again each round trip, so that they stay far below 4 GB; should one wrap, an
+    /// adjustment comes a little later or QuickAdapt once too often.
+    fn count(&mut self, bytes: u32) {
+        self.forget(bytes);
+        self.received = self.received.wrapping_add(bytes);
+        self.achieved = self.achieved.wrapping_add(bytes); // algorithm 4 line 2
     }
 
-    fn on_ack(&mut self, feedback: &Feedback<'_>) {
-        let now = clock(feedback.now);
-        let new = feedback.bytes;
-        self.to_ignore = self.to_ignore.saturating_sub(new); // algorithm 4 line 3
-        self.received = self.received.saturating_add(new);
-        self.achieved = self.achieved.saturating_add(new); // algorithm 4 line 2
-        let limited = self.penalise(feedback);
-        let delay = match feedback.rtt {
-            Some(rtt) => self.sample(rtt),
-            None if self.config.stale_delay => self.avg_delay,
+    /// Algorithm 4 line 3, counting down.
+    const fn forget(&mut self, bytes: u32) {
+        if self.to_ignore > 0 {
+            self.to_ignore = self.to_ignore.saturating_sub(bytes);
+        }
+    }
+
+    /// An acknowledgement of any kind, under any parameters.
+    fn acknowledge(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) {
+        self.count(feedback.bytes);
+        let limited = self.penalise(config, feedback);
+        let mut delay = match feedback.rtt {
+            Some(rtt) => self.sample(config, rtt),
+            None if config.stale_delay => Span(self.avg_delay as u64),
             None => return,
         };
         if feedback.kind == Kind::ProbeAnswered {
@@ -158,133 +273,117 @@ impl Nscc {
             // 3.6.13.7), nothing about congestion.
             return;
         }
-        // Section III-G: one report in `sample` stands for all of them.
-        self.skipped += 1;
-        if self.skipped < self.config.sample {
-            return;
+        let (mut marked, mut bytes, mut packets) = (feedback.ecn, feedback.bytes, feedback.packets);
+        if self.due > 0 {
+            // Section III-G: one report in `sample` stands for all of them.
+            self.due -= 1;
+            if self.due > 0 {
+                return;
+            }
+            self.due = config.sample;
+            bytes = bytes.saturating_mul(config.sample.into());
+            packets = packets.saturating_mul(config.sample.into());
+            (marked, delay) = config.ablate(marked, delay);
         }
-        let count = core::mem::take(&mut self.skipped);
-        let new = new.saturating_mul(count.into());
-        let (marked, delay) = self.ablate(feedback.ecn, delay);
         if feedback.rtt.is_some() {
-            self.average(delay, new, feedback.packets.saturating_mul(count.into()));
+            self.average(config, float(delay), bytes, packets);
         }
-        let scale = self.scale();
-        let signs = Signs { loss: false, marked, delay, in_flight: feedback.in_flight };
-        if self.quick_adapt(now, &signs) {
-            return;
+        let report = Report { now: clock(feedback.now), bytes: bytes as f32, marked, delay };
+        if !self.quick_adapt(config, report.now, marked, delay, feedback.in_flight) {
+            self.react::<false>(config, report, limited);
         }
-        let target = self.target();
-        // Algorithm 1, with section 3.6.13.5's "not limited by the receiver" on both increases.
-        match (marked, delay >= target) {
-            (true, true) => self.multiplicative_decrease(now, target, delay),
-            (true, false) if self.config.parts.early_decrease => self.cwnd -= new as f32 / 2.0,
-            (true, false) => {} // let the path selector act (section III-I1)
-            (false, true) if !limited => {
-                self.inc += self.config.fi * scale * new as f32; // eq. 2
+    }
+
+    /// Algorithm 1 and the adjustment. `PUBLISHED` leaves out what [`NsccConfig::is_published`] says is
+    /// not there.
+    #[inline(always)]
+    fn react<const PUBLISHED: bool>(&mut self, config: &NsccConfig, report: Report, limited: bool) {
+        let Report { now, bytes, marked, delay } = report;
+        let target = config.target_qdelay;
+        let scale = if PUBLISHED { 1.0 } else { self.scale(config) };
+        let above = delay >= target;
+        // Section 3.6.13.5 adds "not limited by the receiver" to both increases.
+        if marked {
+            if above {
+                self.multiplicative_decrease::<PUBLISHED>(config, now, delay);
+            } else if !PUBLISHED && config.parts.early_decrease {
+                self.cwnd -= bytes / 2.0;
+            } // else let the path selector act (section III-I1)
+        } else if !limited {
+            if above {
+                self.inc += config.fi * scale * bytes; // eq. 2
+            } else if !self.fast_increase::<PUBLISHED>(config, bytes, delay, scale) {
+                // eq. 3
+                self.inc += config.alpha * scale * bytes * (float(target) - float(delay));
             }
-            (false, false) if !limited => {
-                if !self.fast_increase(new, delay, scale) {
-                    // eq. 3
-                    self.inc += self.config.alpha * scale * new as f32 * (target - delay);
-                }
-            }
-            (false, _) => {}
         }
-        let period = self.config.adjust_period.0 as f32 * scale;
+        self.adjust::<PUBLISHED>(config, now, scale);
+    }
+
+    /// The increase owed, when there was enough of it or a period is over (section 3.6.13.5).
+    #[inline(always)]
+    fn adjust<const PUBLISHED: bool>(&mut self, config: &NsccConfig, now: u32, scale: f32) {
         let elapsed = now.wrapping_sub(self.last_adjust);
-        if elapsed as f32 >= period || self.received > self.config.adjust_bytes {
-            self.fulfill(now, elapsed as f32 >= period, scale);
+        let period = if PUBLISHED {
+            u64::from(elapsed) >= config.adjust_period.0
+        } else {
+            elapsed as f32 >= float(config.adjust_period) * scale
+        };
+        if period || self.received > config.adjust_bytes {
+            // Of a window below one packet (`pace`) a
+            // packet is many round trips' worth; like Swift, do not let it earn more than a window of
+            // one packet would.
+            let cwnd = if PUBLISHED { self.cwnd } else { most(self.cwnd, config.mtu as f32) };
+            self.cwnd += self.inc / cwnd;
+            self.inc = 0.0;
+            self.received = 0;
+            if period {
+                self.last_adjust = now;
+                self.cwnd += config.eta * scale;
+            }
         }
     }
 
-    /// A refused packet (section 3.6.13.6; algorithm 4 lines 15-21).
-    fn on_nack(&mut self, feedback: &Feedback<'_>, trimmed: bool, last_hop: bool) {
-        if let Some(rtt) = feedback.rtt {
-            self.sample(rtt);
-        }
-        if !trimmed {
-            return;
-        }
-        // A trim says "the queue was full": one base RTT of queue.
-        self.average(self.config.base_rtt.0 as f32, feedback.bytes, feedback.packets);
-        self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes);
-        if last_hop && self.config.rccc {
-            return; // the receiver's credits answer for its own port
-        }
-        self.trigger_qa = true;
-        let signs = Signs { loss: true, marked: true, delay: 0.0, in_flight: feedback.in_flight };
-        if !self.quick_adapt(clock(feedback.now), &signs) {
-            self.cwnd -= feedback.bytes as f32; // algorithm 4 line 16
-        }
-    }
-
-    /// An inferred loss (section 3.6.13.6).
-    fn on_loss(&mut self, feedback: &Feedback<'_>) {
-        // Time-outs of packets sent before QuickAdapt say nothing new (section III-E a).
-        let stale = feedback.kind == Kind::TimedOut && self.to_ignore > 0;
-        self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes);
-        if !stale {
-            self.cwnd -= feedback.bytes as f32;
-        }
-    }
-
-    /// What is left of the signals when [`NsccParts`] takes one out.
-    fn ablate(&self, marked: bool, delay: f32) -> (bool, f32) {
-        match (self.config.parts.ecn, self.config.parts.delay) {
-            (true, true) => (marked, delay),
-            (false, true) => (delay >= self.target(), delay),
-            (true, false) => (marked, if marked { 2.0 * self.target() } else { 0.0 }),
-            (false, false) => (false, 0.0),
-        }
-    }
-
-    /// Takes a round-trip sample and returns the queueing delay in it, in nanoseconds.
-    fn sample(&mut self, rtt: Span) -> f32 {
-        let rtt = nanos(rtt).max(1);
+    /// Takes a round-trip sample and returns the queueing delay in it.
+    fn sample(&mut self, config: &NsccConfig, rtt: Span) -> Span {
+        let rtt = nanos(rtt);
         if rtt < self.base_rtt {
-            self.base_rtt = rtt;
-            self.set_max_wnd();
+            self.base_rtt = rtt.max(1);
+            self.set_max_wnd(config);
         }
-        (rtt - self.base_rtt) as f32
+        Span(rtt.saturating_sub(self.base_rtt).into())
     }
 
     /// The average delay; an ACK that covers several packets weighs as much as theirs would.
-    fn average(&mut self, delay: f32, bytes: u32, packets: u16) {
-        let weight = match self.config.averaging {
+    #[inline]
+    fn average(&mut self, config: &NsccConfig, delay: f32, bytes: u32, packets: u16) {
+        let weight = match config.averaging {
             Averaging::Window => bytes as f32 / self.cwnd,
             Averaging::Packet(weight) => weight * f32::from(packets.max(1)),
         };
-        self.avg_delay += weight.min(1.0) * (delay - self.avg_delay);
+        self.avg_delay += least(weight, 1.0) * (delay - self.avg_delay);
     }
 
-    /// Algorithm 2, with the gates of section 3.6.13.5. True when nothing else may be done with this
+    /// Algorithm 2, with the gates of section 3.6.13.5. True when nothing else may be done with the
     /// report.
-    fn quick_adapt(&mut self, now: u32, signs: &Signs) -> bool {
-        let mut done = false;
-        let period = self.base_rtt as f32 + self.target();
-        if self.to_ignore > 0 && signs.marked {
-            // The paper ignores every ACK here (algorithm 4 line 6), the specification marked ones.
-            done = true;
-        } else if self.qa_start == 0 || now.wrapping_sub(self.qa_start) as f32 >= period {
-            let threshold = self.config.qa_threshold;
-            let slow = threshold < Span::MAX && signs.delay > threshold.0 as f32;
-            let gate = self.max_wnd / (1u32 << self.config.qa_gate.min(31)) as f32;
-            if self.qa_start != 0
-                && self.config.quick_adapt
-                && (self.trigger_qa || signs.loss || slow)
-                && (self.achieved as f32) < gate
-            {
-                self.cwnd = self.achieved as f32 * self.config.qa_scaling; // line 7
-                if self.config.parts.ignore {
-                    self.to_ignore = u32::try_from(signs.in_flight).unwrap_or(u32::MAX); // lines 8-9
-                }
-                self.trigger_qa = false;
-                done = true;
-            }
-            self.achieved = 0; // line 12
-            self.qa_start = now.max(1); // line 11
-        }
+    #[inline]
+    fn quick_adapt(
+        &mut self,
+        config: &NsccConfig,
+        now: u32,
+        marked: bool,
+        delay: Span,
+        in_flight: u64,
+    ) -> bool {
+        let done = if self.ignores(marked) {
+            true
+        } else if self.qa_period_is_over(config, now) {
+            let done = self.qa_is_called(config, delay) && self.adapt(config, in_flight);
+            self.begin_qa_period(now);
+            done
+        } else {
+            false
+        };
         if done {
             self.inc = 0.0;
             self.received = 0;
@@ -292,58 +391,101 @@ impl Nscc {
         done
     }
 
+    /// The paper ignores every ACK here (algorithm 4 line 6), the specification marked ones.
+    const fn ignores(&self, marked: bool) -> bool {
+        self.to_ignore > 0 && marked
+    }
+
+    /// Algorithm 2 line 3.
+    fn qa_period_is_over(&self, config: &NsccConfig, now: u32) -> bool {
+        let period = u64::from(self.base_rtt) + config.target_qdelay.0;
+        u64::from(now.wrapping_sub(self.qa_start)) >= period
+    }
+
+    /// Whether there is cause to adapt: a trim, or without trimming the delay.
+    fn qa_is_called(&self, config: &NsccConfig, delay: Span) -> bool {
+        self.qa >= TRIGGERED || delay > config.qa_threshold
+    }
+
+    /// Algorithm 2 lines 11 and 12.
+    const fn begin_qa_period(&mut self, now: u32) {
+        self.qa |= ARMED;
+        self.qa_start = now;
+        self.achieved = 0;
+    }
+
+    /// Algorithm 2 lines 4 to 9.
+    fn adapt(&mut self, config: &NsccConfig, in_flight: u64) -> bool {
+        // 2 to the power of minus `qa_gate`, put together from its bits.
+        let part = f32::from_bits((127 - u32::from(config.qa_gate)) << 23);
+        let little = (self.achieved as f32) < self.max_wnd * part;
+        if !(little && config.quick_adapt && self.qa & ARMED != 0) {
+            return false;
+        }
+        self.cwnd = self.achieved as f32 * config.qa_scaling; // line 7
+        if config.parts.ignore {
+            self.to_ignore = nanos(Span(in_flight)); // lines 8-9
+        }
+        self.qa = ARMED;
+        true
+    }
+
     /// Algorithm 3. `k MTU` for each ACK is, for bytes, `fi_scale` per byte (section 3.6.13.5).
-    fn fast_increase(&mut self, new: u32, delay: f32, scale: f32) -> bool {
-        let on = self.config.parts.fast_increase;
-        if on && delay < self.config.fast_increase_below.0 as f32 {
-            self.fi_count = self.fi_count.saturating_add(new);
-            if self.fi_count as f32 > self.cwnd || self.increase {
-                self.cwnd += new as f32 * self.config.fi_scale * scale;
+    #[inline(always)]
+    fn fast_increase<const PUBLISHED: bool>(
+        &mut self,
+        config: &NsccConfig,
+        bytes: f32,
+        delay: Span,
+        scale: f32,
+    ) -> bool {
+        let on = PUBLISHED || config.parts.fast_increase;
+        if delay < config.fast_increase_below && on {
+            self.fi_count += bytes;
+            if self.increase || self.fi_count > self.cwnd {
+                self.cwnd += bytes * config.fi_scale * scale;
                 self.increase = true;
                 return true;
             }
         } else {
-            self.fi_count = 0;
+            self.fi_count = 0.0;
         }
         self.increase = false;
         false
     }
 
     /// Eq. 1, at most once a base RTT.
-    fn multiplicative_decrease(&mut self, now: u32, target: f32, delay: f32) {
+    #[inline(always)]
+    fn multiplicative_decrease<const PUBLISHED: bool>(
+        &mut self,
+        config: &NsccConfig,
+        now: u32,
+        delay: Span,
+    ) {
         self.increase = false;
-        self.fi_count = 0;
-        let avg = if self.config.parts.wait_to_decrease { self.avg_delay } else { delay };
-        if avg > target && now.wrapping_sub(self.last_decrease) > self.base_rtt {
-            let factor = 1.0 - self.config.gamma * (avg - target) / avg;
-            let floor = self.config.min_wnd as f32;
-            self.cwnd = (self.cwnd * factor.max(self.config.max_md_jump)).max(floor);
+        self.fi_count = 0.0;
+        if now.wrapping_sub(self.last_decrease) <= self.base_rtt {
+            return;
+        }
+        let wait = PUBLISHED || config.parts.wait_to_decrease;
+        let avg = if wait { self.avg_delay } else { float(delay) };
+        let target = float(config.target_qdelay);
+        if avg > target {
+            self.cwnd *= most(1.0 - config.gamma * (avg - target) / avg, config.max_md_jump);
+            self.cwnd = most(self.cwnd, config.min_wnd);
             self.last_decrease = now;
         }
     }
 
-    /// Pays out the increase owed (section 3.6.13.5), and `eta` once a period.
-    fn fulfill(&mut self, now: u32, period: bool, scale: f32) {
-        // Of a window below one packet (`pace`) a packet is many round trips' worth; like Swift, do not
-        // let it earn more than a window of one packet would.
-        self.cwnd += self.inc / self.cwnd.max(self.config.mtu as f32);
-        if period {
-            self.last_adjust = now;
-            self.cwnd += self.config.eta * scale;
-        }
-        self.inc = 0.0;
-        self.received = 0;
-    }
-
     /// The receiver's penalty (section 3.6.13.6). True while there is one.
-    fn penalise(&mut self, feedback: &Feedback<'_>) -> bool {
+    fn penalise(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) -> bool {
         let penalty = feedback.penalty.unwrap_or(0).min(127);
         if penalty > 0 {
             if self.saved_cwnd == 0.0 {
                 self.saved_cwnd = self.cwnd;
             }
             let cut = (u64::from(penalty) * u64::from(feedback.bytes)) >> 7;
-            let floor = self.config.min_wnd as f32;
+            let floor = config.min_wnd;
             self.cwnd = (self.cwnd.min(feedback.in_flight as f32) - cut as f32).max(floor);
         } else if feedback.restore_cwnd && self.saved_cwnd > 0.0 {
             self.cwnd = self.saved_cwnd;
@@ -352,60 +494,138 @@ impl Nscc {
         penalty > 0
     }
 
-    /// Algorithm 4 line 23.
-    fn clamp(&mut self) {
-        self.cwnd = self.cwnd.min(self.max_wnd).max(self.config.min_wnd as f32);
+    /// Algorithm 4 line 23, and the probe.
+    fn finish(&mut self, config: &NsccConfig, in_flight: u64) {
+        self.cwnd = most(least(self.cwnd, self.max_wnd), config.min_wnd);
+        self.consider_probe(in_flight);
+    }
+
+    fn consider_probe(&mut self, in_flight: u64) {
+        if self.probe == Probe::Early {
+            self.want_probe(in_flight);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn want_probe(&mut self, in_flight: u64) {
+        if in_flight > 0 {
+            self.probe = Probe::Due;
+        }
+    }
+}
+
+impl NsccConfig {
+    /// Whether the algorithm is the published one, in all parts, reacting to every acknowledgement.
+    fn is_published(&self) -> bool {
+        self.parts == NsccParts::PUBLISHED
+            && self.sample == 1
+            && self.scaling == Scaling::Network
+            && self.averaging == Averaging::Window
+            && self.min_wnd >= self.mtu as f32
+    }
+
+    /// What is left of the signals when [`NsccParts`] takes one out.
+    fn ablate(&self, marked: bool, delay: Span) -> (bool, Span) {
+        let target = self.target_qdelay;
+        match (self.parts.ecn, self.parts.delay) {
+            (true, true) => (marked, delay),
+            (false, true) => (delay >= target, delay),
+            (true, false) => (marked, if marked { target * 2 } else { Span::ZERO }),
+            (false, false) => (false, Span::ZERO),
+        }
     }
 }
 
 impl SenderCc for Nscc {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to be positive
     fn budget(&self, _now: Time) -> Budget {
-        Budget { window: Some(self.cwnd as u64), ..Budget::default() }
+        Budget { window: Some(self.flow.cwnd as u64), ..Budget::default() }
     }
 
+    #[inline]
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
-            Kind::Nacked { trimmed, last_hop } => self.on_nack(feedback, trimmed, last_hop),
-            Kind::Lost | Kind::TimedOut => self.on_loss(feedback),
-            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
+        // Nearly every report goes the short way: an acknowledgement with a sample, no penalty, no
+        // parameter that is not the paper's. Whatever else there is to do, somebody else does instead,
+        // so that no registers need saving here.
+        let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
+            return self.on_any(feedback);
+        };
+        let flow = &mut self.flow;
+        // Not a smaller round-trip time than ever before, nor one of seconds.
+        let delay = Span(rtt.0.wrapping_sub(flow.base_rtt.into()));
+        let penalty = feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd;
+        if delay.0 > u32::MAX.into() || flow.due > 0 || penalty {
+            return self.on_any(feedback);
         }
-        self.clamp();
-        if self.probe == Probe::Early && feedback.in_flight > 0 {
-            self.probe = Probe::Due;
+        let config = &*self.config;
+        let (now, bytes, marked) = (clock(feedback.now), feedback.bytes as f32, feedback.ecn);
+        flow.count(feedback.bytes);
+        flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay) - flow.avg_delay);
+        if flow.ignores(marked) {
+            (flow.inc, flow.received) = (0.0, 0);
+            return;
         }
+        if flow.qa_period_is_over(config, now) {
+            if flow.qa_is_called(config, delay) {
+                return self.on_call(feedback, delay);
+            }
+            flow.begin_qa_period(now);
+        }
+        if marked && delay >= config.target_qdelay {
+            return self.on_congestion(feedback);
+        }
+        flow.react::<true>(config, Report { now, bytes, marked, delay }, false);
+        // What decreases keeps to the floor itself.
+        flow.cwnd = least(flow.cwnd, flow.max_wnd);
+        flow.consider_probe(feedback.in_flight);
     }
 
     fn poll(&mut self, _now: Time) -> Option<Action> {
-        if self.probe != Probe::Due {
+        if self.flow.probe != Probe::Due {
             return None;
         }
-        self.probe = Probe::Done;
+        self.flow.probe = Probe::Done;
         Some(Action::Probe)
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
     fn metrics(&self) -> Metrics {
         Metrics {
-            cwnd: Some(self.cwnd as u64),
-            max_cwnd: Some(self.max_wnd as u64),
-            rate: None,
-            base_rtt: Some(Span(u64::from(self.base_rtt))),
-            avg_delay: Some(Span(self.avg_delay as u64)),
-            ungranted: false,
+            cwnd: Some(self.flow.cwnd as u64),
+            max_cwnd: Some(self.flow.max_wnd as u64),
+            base_rtt: Some(Span(u64::from(self.flow.base_rtt))),
+            avg_delay: Some(Span(self.flow.avg_delay as u64)),
+            ..Metrics::default()
         }
     }
 
     /// Average queueing delay over its target.
     fn congestion(&self) -> f64 {
-        f64::from(self.avg_delay / self.target())
+        f64::from(self.flow.avg_delay / float(self.config.target_qdelay))
     }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.
 fn nanos(span: Span) -> u32 {
-    u32::try_from(span.0).unwrap_or(u32::MAX)
+    span.0.min(u32::MAX.into()) as u32
+}
+
+/// A span below 292 years in nanoseconds. From a signed number: one instruction, from an unsigned one
+/// it takes ten.
+#[allow(clippy::cast_possible_wrap)] // a second is the longest span that is checked in
+const fn float(span: Span) -> f32 {
+    span.0 as i64 as f32
+}
+
+/// The lesser of two windows; unlike `min` it need not tell what is no number, and is one instruction.
+const fn least(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// The greater of two windows.
+const fn most(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }
 
 /// The low bits of a moment, for differences.

@@ -314,6 +314,19 @@ impl SenderConfig {
     }
 }
 
+/// Out of line for each algorithm: inlined into one function, they would share one prologue that saves
+/// the registers of the hungriest.
+trait Hand {
+    fn hand(&mut self, feedback: &Feedback<'_>);
+}
+
+impl<C: SenderCc> Hand for C {
+    #[inline(never)]
+    fn hand(&mut self, feedback: &Feedback<'_>) {
+        self.on_feedback(feedback);
+    }
+}
+
 /// The parameter that every algorithm with a window has.
 const PACE: Setting = Setting {
     name: "pace",
@@ -368,8 +381,9 @@ impl SenderCc for Sender {
         each!(self, cc => cc.on_send(now, sending))
     }
 
+    #[inline]
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        each!(self, cc => cc.on_feedback(feedback));
+        each!(self, cc => cc.hand(feedback));
     }
 
     fn on_event(&mut self, now: Time, event: FlowEvent) {

@@ -64,7 +64,7 @@ pub struct NsccConfig {
     /// Floor of the largest window, in bytes. Zero for none.
     pub min_max_wnd: u64,
     /// Floor of the window, in bytes: one MTU.
-    pub min_wnd: u32,
+    pub min_wnd: f32,
     /// Largest (and first) window over the bandwidth-delay product: 1.5 (SMaRTT v2 section III-J).
     pub max_wnd_bdp: f32,
     /// Queueing delay aimed at: 0.75 base RTTs with trimming, 1.0 without.
@@ -167,7 +167,7 @@ impl NsccConfig {
             scaling: Scaling::Network,
             min_base_rtt: network.min_base_rtt.unwrap_or(Span::ZERO),
             min_max_wnd: network.min_window.unwrap_or(0),
-            min_wnd: mtu,
+            min_wnd: mtu as f32,
             max_wnd_bdp: 1.5,
             target_qdelay,
             alpha: (4.0 * scaling_a * scaling_b * packet / target) as f32,
@@ -267,7 +267,7 @@ impl Tunable for NsccConfig {
             "largest and first window over the bandwidth-delay product: 1.5",
             "0.1 to 100"
         ),
-        number!(min_wnd: u32, "floor of the window in bytes: one MTU", "1 to 1000000 bytes"),
+        number!(min_wnd: f32, "floor of the window in bytes: one MTU", "1 to 1000000 bytes"),
         number!(min_max_wnd: u64, "floor of the largest window in bytes", "up to 2 GB"),
         number!(qa_gate: u8, "QuickAdapt when less than the largest window >> this got through: 3", "0 to 31, whole"),
         number!(qa_scaling: f32, "window after QuickAdapt over the bytes that got through: 1", "0 to 100"),
@@ -334,7 +334,7 @@ fn time_within(
 
 impl SenderParameters for NsccConfig {
     fn set_floor(&mut self, bytes: u32) -> bool {
-        self.min_wnd = bytes;
+        self.min_wnd = bytes as f32;
         true
     }
 }

@@ -28,12 +28,21 @@ impl Bench {
         Self { nscc: Nscc::new(Arc::new(config), Time::ZERO), now: Time::ZERO }
     }
 
-    /// A reference context with `cwnd`, its QuickAdapt period begun at 1 ns.
+    /// A reference context with `cwnd`, its QuickAdapt period begun at zero.
     fn with_cwnd(cwnd: f32) -> Self {
         let mut bench = Self::new(reference());
-        bench.nscc.cwnd = cwnd;
-        bench.nscc.qa_start = 1;
+        bench.nscc.flow.cwnd = cwnd;
+        bench.arm();
         bench
+    }
+
+    /// Begins a QuickAdapt period at zero.
+    fn arm(&mut self) {
+        (self.nscc.flow.qa, self.nscc.flow.qa_start) = (ARMED, 0);
+    }
+
+    fn triggered(&self) -> bool {
+        self.nscc.flow.qa & TRIGGERED != 0
     }
 
     fn at(&mut self, nanos: u64) -> &mut Self {
@@ -43,12 +52,12 @@ impl Bench {
 
     fn feed(&mut self, feedback: &Feedback<'_>) -> f32 {
         self.nscc.on_feedback(&Feedback { now: self.now, packets: 1, ..*feedback });
-        self.nscc.cwnd
+        self.nscc.flow.cwnd
     }
 
     /// One packet acknowledged after queueing for `delay` nanoseconds.
     fn ack(&mut self, ecn: bool, delay: u64) -> f32 {
-        let rtt = Some(Span(u64::from(self.nscc.base_rtt) + delay));
+        let rtt = Some(Span(u64::from(self.nscc.flow.base_rtt) + delay));
         self.feed(&Feedback { bytes: MTU, ecn, rtt, ..Feedback::default() })
     }
 
@@ -126,7 +135,7 @@ fn fair_increase_is_paid_after_eight_mtu() {
     }
     // inc = 9 * 4096 * 20480 = 754974720; / 100000 = 7549.75.
     close(bench.ack(false, 9_000), 107_549.75);
-    assert_eq!((bench.nscc.inc, bench.nscc.received), (0.0, 0));
+    assert_eq!((bench.nscc.flow.inc, bench.nscc.flow.received), (0.0, 0));
 }
 
 #[test]
@@ -136,7 +145,7 @@ fn proportional_increase_follows_the_distance_to_the_target() {
         bench.at(100).ack(false, 4_500);
     }
     // inc = 9 * 1.365333 * 4096 * (9000 - 4500) = 226492416; / 100000 = 2264.92.
-    close(bench.nscc.cwnd, 102_264.92);
+    close(bench.nscc.flow.cwnd, 102_264.92);
 }
 
 #[test]
@@ -161,18 +170,18 @@ fn fast_increase_starts_after_one_clean_window_and_ends_with_the_first_delay() {
     let mut bench = Bench::with_cwnd(8_000.0);
     // 4096 bytes in a row are less than the window: proportional increase, not yet paid.
     close(bench.at(100).ack(false, 0), 8_000.0);
-    assert!(!bench.nscc.increase);
+    assert!(!bench.nscc.flow.increase);
     // 8192 > 8000: a quarter of 4096 for each ACK from now on.
     close(bench.ack(false, 999), 9_024.0);
     close(bench.ack(false, 0), 10_048.0);
     // Once active it does not ask for another clean window (line 4, "or increase").
-    bench.nscc.cwnd = 50_000.0;
+    bench.nscc.flow.cwnd = 50_000.0;
     close(bench.ack(false, 0), 51_024.0);
-    bench.nscc.cwnd = 10_048.0;
+    bench.nscc.flow.cwnd = 10_048.0;
     // A microsecond of queue is not an empty path.
     close(bench.ack(false, 1_000), 10_048.0);
-    assert!(!bench.nscc.increase);
-    assert_eq!(bench.nscc.fi_count, 0);
+    assert!(!bench.nscc.flow.increase);
+    assert_eq!(bench.nscc.flow.fi_count, 0.0);
     close(bench.ack(false, 0), 10_048.0);
 }
 
@@ -182,14 +191,14 @@ fn a_mark_at_high_delay_ends_fast_increase() {
     bench.at(100).ack(false, 0);
     bench.ack(false, 0);
     bench.ack(true, 9_000);
-    assert!(!bench.nscc.increase);
-    assert_eq!(bench.nscc.fi_count, 0);
+    assert!(!bench.nscc.flow.increase);
+    assert_eq!(bench.nscc.flow.fi_count, 0.0);
 }
 
 #[test]
 fn multiplicative_decrease_once_a_base_rtt() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    bench.nscc.avg_delay = 18_000.0;
+    bench.nscc.flow.avg_delay = 18_000.0;
     // Not more than one base RTT after the start; but the period is over: eta.
     close(bench.at(12_000).ack(true, 18_000), 100_614.4);
     // 1 - 0.8 * (18000 - 9000) / 18000 = 0.6.
@@ -204,32 +213,32 @@ fn multiplicative_decrease_once_a_base_rtt() {
 fn one_decrease_at_most_halves() {
     let mut bench = Bench::with_cwnd(100_000.0);
     // 1 - 0.8 * (90000 - 9000) / 90000 = 0.28, so one half; then eta.
-    bench.nscc.avg_delay = 90_000.0;
+    bench.nscc.flow.avg_delay = 90_000.0;
     close(bench.at(12_001).ack(true, 90_000), 50_614.4);
 }
 
 #[test]
 fn no_decrease_while_the_average_is_at_its_target() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    bench.nscc.avg_delay = 8_000.0;
+    bench.nscc.flow.avg_delay = 8_000.0;
     // The average becomes 8000 + 4096 / 100000 * 1000.
     close(bench.at(12_001).ack(true, 9_000), 100_614.4);
-    close(bench.nscc.avg_delay, 8_040.96);
+    close(bench.nscc.flow.avg_delay, 8_040.96);
 }
 
 #[test]
 fn a_trim_takes_its_bytes_off_and_asks_for_quick_adapt() {
     let mut bench = Bench::with_cwnd(100_000.0);
     close(bench.at(1_000).trim(50_000), 95_904.0);
-    assert!(bench.nscc.trigger_qa);
+    assert!(bench.triggered());
     // 4096 / 100000 of the way from 0 to 12000.
-    close(bench.nscc.avg_delay, 491.52);
+    close(bench.nscc.flow.avg_delay, 491.52);
     bench.at(2_000).ack(true, 0);
     bench.ack(true, 0);
-    // The period ends at 21.001 us. Until then 3 packets arrive: 12288 < 225000 / 8 = 28125.
-    close(bench.at(21_001).ack(true, 0), 12_288.0);
-    assert!(!bench.nscc.trigger_qa);
-    assert_eq!((bench.nscc.achieved, bench.nscc.received), (0, 0));
+    // The period ends at 21 us. Until then 3 packets arrive: 12288 < 225000 / 8 = 28125.
+    close(bench.at(21_000).ack(true, 0), 12_288.0);
+    assert!(!bench.triggered());
+    assert_eq!((bench.nscc.flow.achieved, bench.nscc.flow.received), (0, 0));
 }
 
 #[test]
@@ -237,30 +246,30 @@ fn quick_adapt_ignores_what_was_in_flight() {
     let mut bench = Bench::with_cwnd(100_000.0);
     bench.at(1_000).ack(true, 0);
     bench.ack(true, 0);
-    close(bench.at(21_001).trim(3 * u64::from(MTU)), 8_192.0);
-    assert_eq!(bench.nscc.to_ignore, 3 * MTU);
+    close(bench.at(21_000).trim(3 * u64::from(MTU)), 8_192.0);
+    assert_eq!(bench.nscc.flow.to_ignore, 3 * MTU);
     // The two packets trimmed and marked next were sent before: no reaction, however late.
     close(bench.at(60_000).trim(2 * u64::from(MTU)), 8_192.0);
-    bench.nscc.avg_delay = 20_000.0;
+    bench.nscc.flow.avg_delay = 20_000.0;
     close(bench.ack(true, 20_000), 8_192.0);
-    assert_eq!(bench.nscc.to_ignore, MTU);
+    assert_eq!(bench.nscc.flow.to_ignore, MTU);
     // The third one completes the ignored bytes and counts again, but nothing asks for QuickAdapt:
     // 1 - 0.8 * (20000 - 9000) / 20000 = 0.56, and eta.
-    bench.nscc.trigger_qa = false;
+    bench.nscc.flow.qa = ARMED;
     close(bench.ack(true, 20_000), 8_192.0 * 0.56 + 614.4);
 }
 
 #[test]
 fn quick_adapt_keeps_unmarked_acknowledgements_alive() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    close(bench.at(21_001).trim(100_000), 4_096.0); // nothing achieved: one MTU
-    assert_eq!(bench.nscc.to_ignore, 100_000);
+    close(bench.at(21_000).trim(100_000), 4_096.0); // nothing achieved: one MTU
+    assert_eq!(bench.nscc.flow.to_ignore, 100_000);
     for _ in 0..9 {
         bench.at(22_000).ack(false, 9_000);
     }
     // The first of the nine is a period after the last adjustment at zero, so it pays at once:
     // 4096 * 20480 / 4096 + 614.4 = 21094.4, 25190.4 in all; the other eight make 32768, not more.
-    close(bench.nscc.cwnd, 25_190.4);
+    close(bench.nscc.flow.cwnd, 25_190.4);
 }
 
 #[test]
@@ -270,15 +279,15 @@ fn quick_adapt_stays_away_when_enough_got_through() {
     for _ in 0..7 {
         bench.at(1_000).ack(true, 0);
     }
-    close(bench.at(21_001).trim(50_000), 95_904.0);
-    assert_eq!(bench.nscc.to_ignore, 0);
+    close(bench.at(21_000).trim(50_000), 95_904.0);
+    assert_eq!(bench.nscc.flow.to_ignore, 0);
 }
 
 #[test]
 fn the_first_report_only_opens_the_quick_adapt_period() {
     let mut bench = Bench::new(reference());
     close(bench.at(500_000).trim(0), 220_904.0);
-    assert_eq!(bench.nscc.qa_start, 500_000);
+    assert_eq!((bench.nscc.flow.qa & ARMED, bench.nscc.flow.qa_start), (ARMED, 500_000));
 }
 
 #[test]
@@ -286,10 +295,10 @@ fn without_trimming_delay_alone_triggers_quick_adapt() {
     for (delay, should) in [(48_000, 0), (48_001, MTU)] {
         let mut bench =
             Bench::new(NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, false)));
-        bench.nscc.qa_start = 1;
+        bench.arm();
         // Period 12 + 12 us.
-        bench.at(24_001).ack(true, delay);
-        let adapted = bench.nscc.cwnd == 4_096.0;
+        bench.at(24_000).ack(true, delay);
+        let adapted = bench.nscc.flow.cwnd == 4_096.0;
         assert_eq!(adapted, should > 0, "at {delay}");
     }
 }
@@ -298,12 +307,12 @@ fn without_trimming_delay_alone_triggers_quick_adapt() {
 fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
     for (rccc, cwnd) in [(true, 100_000.0), (false, 95_904.0)] {
         let mut bench = Bench::new(NsccConfig { rccc, ..reference() });
-        bench.nscc.cwnd = 100_000.0;
+        bench.nscc.flow.cwnd = 100_000.0;
         let kind = Kind::Nacked { trimmed: true, last_hop: true };
         bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() });
-        close(bench.nscc.cwnd, cwnd);
-        close(bench.nscc.avg_delay, 491.52);
-        assert_eq!(bench.nscc.trigger_qa, !rccc);
+        close(bench.nscc.flow.cwnd, cwnd);
+        close(bench.nscc.flow.avg_delay, 491.52);
+        assert_eq!(bench.triggered(), !rccc);
     }
 }
 
@@ -313,9 +322,9 @@ fn other_refusals_tell_the_round_trip_time_only() {
     let kind = Kind::Nacked { trimmed: false, last_hop: false };
     let rtt = Some(Span(11_000));
     close(bench.feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 100_000.0);
-    assert_eq!(bench.nscc.base_rtt, 11_000);
-    assert!(!bench.nscc.trigger_qa);
-    close(bench.nscc.avg_delay, 0.0);
+    assert_eq!(bench.nscc.flow.base_rtt, 11_000);
+    assert!(!bench.triggered());
+    close(bench.nscc.flow.avg_delay, 0.0);
 }
 
 #[test]
@@ -332,9 +341,9 @@ fn losses_take_their_bytes_off_down_to_one_mtu() {
 fn a_time_out_from_before_quick_adapt_is_ignored() {
     for (kind, cwnd) in [(Kind::TimedOut, 10_000.0), (Kind::Lost, 5_904.0)] {
         let mut bench = Bench::with_cwnd(10_000.0);
-        bench.nscc.to_ignore = 5_000;
+        bench.nscc.flow.to_ignore = 5_000;
         close(bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() }), cwnd);
-        assert_eq!(bench.nscc.to_ignore, 904);
+        assert_eq!(bench.nscc.flow.to_ignore, 904);
     }
 }
 
@@ -347,13 +356,13 @@ fn the_receivers_penalty_shrinks_and_later_restores() {
     // min(100000, 40000) - 64 * 4096 / 128.
     close(bench.feed(&penalised), 37_952.0);
     // No increase while there is a penalty.
-    assert_eq!(bench.nscc.inc, 0.0);
+    assert_eq!(bench.nscc.flow.inc, 0.0);
     close(bench.feed(&penalised), 35_904.0);
     // The first window is the one restored, once.
     let lifted =
         Feedback { bytes: MTU, penalty: Some(0), restore_cwnd: true, ..Feedback::default() };
     close(bench.feed(&lifted), 100_000.0);
-    bench.nscc.cwnd = 50_000.0;
+    bench.nscc.flow.cwnd = 50_000.0;
     close(bench.feed(&lifted), 50_000.0);
     // Never below one MTU.
     let full = Feedback { penalty: Some(127), in_flight: 100, ..penalised };
@@ -378,7 +387,7 @@ fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
         assert_eq!(metrics.base_rtt, Some(Span(6_000)));
         // It never grows back.
         bench.feed(&Feedback { rtt: Some(Span(9_000)), ..shorter });
-        assert_eq!(bench.nscc.base_rtt, 6_000);
+        assert_eq!(bench.nscc.flow.base_rtt, 6_000);
     }
 }
 
@@ -391,13 +400,13 @@ fn path_scaling_halves_the_gains_at_half_the_base_rtt() {
         // The target stays at 9 us: 5 us are below it.
         for (delay, gain) in [(9_000, fair), (5_000, proportional)] {
             let mut bench = Bench::new(NsccConfig { scaling, ..reference() });
-            bench.nscc.qa_start = 1;
-            bench.nscc.base_rtt = 6_000;
-            bench.nscc.cwnd = 50_000.0;
+            bench.arm();
+            bench.nscc.flow.base_rtt = 6_000;
+            bench.nscc.flow.cwnd = 50_000.0;
             for _ in 0..9 {
                 bench.at(100).ack(false, delay);
             }
-            close(bench.nscc.cwnd, 50_000.0 + 9.0 * 4096.0 * gain / 50_000.0);
+            close(bench.nscc.flow.cwnd, 50_000.0 + 9.0 * 4096.0 * gain / 50_000.0);
         }
     }
 }
@@ -427,29 +436,29 @@ fn a_probe_answer_tells_the_base_rtt_and_no_more() {
         let rtt = Some(Span(rtt));
         close(bench.feed(&Feedback { kind, rtt, ecn: true, ..Feedback::default() }), 100_000.0);
     }
-    assert_eq!(bench.nscc.base_rtt, 11_000);
-    close(bench.nscc.avg_delay, 0.0);
+    assert_eq!(bench.nscc.flow.base_rtt, 11_000);
+    close(bench.nscc.flow.avg_delay, 0.0);
 }
 
 #[test]
 fn an_acknowledgement_without_a_sample_only_counts() {
     let mut bench = Bench::new(NsccConfig { stale_delay: false, ..reference() });
-    bench.nscc.cwnd = 100_000.0;
-    bench.nscc.to_ignore = 5_000;
+    bench.nscc.flow.cwnd = 100_000.0;
+    bench.nscc.flow.to_ignore = 5_000;
     bench.at(90_000).feed(&Feedback { bytes: MTU, ecn: true, ..Feedback::default() });
-    close(bench.nscc.cwnd, 100_000.0);
-    assert_eq!((bench.nscc.received, bench.nscc.achieved), (MTU, MTU));
-    assert_eq!(bench.nscc.to_ignore, 904);
+    close(bench.nscc.flow.cwnd, 100_000.0);
+    assert_eq!((bench.nscc.flow.received, bench.nscc.flow.achieved), (MTU, MTU));
+    assert_eq!(bench.nscc.flow.to_ignore, 904);
 }
 
 #[test]
 fn without_a_sample_the_average_stands_in() {
     let mut bench = Bench::with_cwnd(50_000.0);
-    bench.nscc.avg_delay = 10_000.0;
+    bench.nscc.flow.avg_delay = 10_000.0;
     bench.at(12_000).feed(&Feedback { bytes: MTU, ..Feedback::default() });
     // 10 us is above the target of 9 us: fair increase, 20480 * 4096 / 50000 = 1677.72, and eta.
-    close(bench.nscc.cwnd, 50_000.0 + 1_677.72 + 614.4);
-    close(bench.nscc.avg_delay, 10_000.0);
+    close(bench.nscc.flow.cwnd, 50_000.0 + 1_677.72 + 614.4);
+    close(bench.nscc.flow.avg_delay, 10_000.0);
 }
 
 #[test]
@@ -457,14 +466,14 @@ fn a_coalesced_acknowledgement_weighs_as_its_packets() {
     // Four packets: 4 * 4096 / 100000 * 8000, or 4 * 0.0125 * 8000.
     for (averaging, avg) in [(Averaging::Window, 1_310.72), (Averaging::Packet(0.0125), 400.0)] {
         let mut bench = Bench::new(NsccConfig { averaging, ..reference() });
-        bench.nscc.cwnd = 100_000.0;
+        bench.nscc.flow.cwnd = 100_000.0;
         let rtt = Some(Span(BASE + 8_000));
         let four = Feedback { bytes: 4 * MTU, packets: 4, rtt, ..Feedback::default() };
         bench.nscc.on_feedback(&four);
-        close(bench.nscc.avg_delay, avg);
+        close(bench.nscc.flow.avg_delay, avg);
         // More than a window's worth does not overshoot.
         bench.nscc.on_feedback(&Feedback { bytes: 200_000, packets: 100, ..four });
-        close(bench.nscc.avg_delay, 8_000.0);
+        close(bench.nscc.flow.avg_delay, 8_000.0);
     }
 }
 
@@ -475,7 +484,7 @@ fn signals_of_other_algorithms_change_nothing() {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }
-    assert_eq!(bench.nscc.received, 0);
+    assert_eq!(bench.nscc.flow.received, 0);
 }
 
 #[test]
@@ -487,9 +496,9 @@ fn counters_saturate_and_the_clock_wraps() {
     bench.feed(&huge);
     assert_eq!(bench.nscc.metrics().cwnd, Some(225_000));
     // last_adjust lies before the wrap of the low 32 bits, `now` behind it.
-    bench.nscc.cwnd = 100_000.0;
-    bench.nscc.last_adjust = u32::MAX - 5;
-    bench.nscc.increase = false;
+    bench.nscc.flow.cwnd = 100_000.0;
+    bench.nscc.flow.last_adjust = u32::MAX - 5;
+    bench.nscc.flow.increase = false;
     close(bench.at(u64::from(u32::MAX) + 5).ack(true, 0), 100_000.0);
     close(bench.at(u64::from(u32::MAX) + 12_000).ack(true, 0), 100_614.4);
 }
@@ -504,32 +513,32 @@ fn without(cwnd: f32, take_out: impl Fn(&mut NsccParts)) -> Bench {
     let mut config = reference();
     take_out(&mut config.parts);
     let mut bench = Bench::new(config);
-    bench.nscc.cwnd = cwnd;
-    bench.nscc.qa_start = 1;
+    bench.nscc.flow.cwnd = cwnd;
+    bench.arm();
     bench
 }
 
 #[test]
 fn one_sampled_acknowledgement_stands_for_eight() {
     let mut bench = Bench::new(NsccConfig { sample: 8, ..reference() });
-    bench.nscc.cwnd = 100_000.0;
-    bench.nscc.qa_start = 1;
+    bench.nscc.flow.cwnd = 100_000.0;
+    bench.arm();
     for _ in 0..7 {
         close(bench.at(100).ack(true, 20_000), 100_000.0);
     }
     // Seven were counted and nothing else: 7 * 4096 = 28672.
-    assert_eq!((bench.nscc.received, bench.nscc.achieved), (28_672, 28_672));
-    close(bench.nscc.avg_delay, 0.0);
+    assert_eq!((bench.nscc.flow.received, bench.nscc.flow.achieved), (28_672, 28_672));
+    close(bench.nscc.flow.avg_delay, 0.0);
     // The eighth decides: unmarked at target, fair increase for 8 * 4096 = 32768 bytes,
     // inc = 20480 * 32768 = 671088640; the average moves by 32768 / 100000 of 9000.
     close(bench.ack(false, 9_000), 100_000.0);
-    close(bench.nscc.inc, 671_088_640.0);
-    close(bench.nscc.avg_delay, 2_949.12);
+    close(bench.nscc.flow.inc, 671_088_640.0);
+    close(bench.nscc.flow.avg_delay, 2_949.12);
     // The next report to be reacted to pays 2 * 671088640 / 100000 = 13421.77.
     for _ in 0..8 {
         bench.ack(false, 9_000);
     }
-    close(bench.nscc.cwnd, 113_421.77);
+    close(bench.nscc.flow.cwnd, 113_421.77);
     // Trims are never skipped.
     close(bench.trim(50_000), 109_325.77);
 }
@@ -538,24 +547,24 @@ fn one_sampled_acknowledgement_stands_for_eight() {
 fn without_marks_delay_decides_and_without_delay_marks_do() {
     // Fig. 5. No marks: unmarked at 18 us is taken for marked, 1 - 0.8 * (18 - 9) / 18 = 0.6.
     let mut bench = without(100_000.0, |parts| parts.ecn = false);
-    bench.nscc.avg_delay = 18_000.0;
+    bench.nscc.flow.avg_delay = 18_000.0;
     close(bench.at(12_001).ack(false, 18_000), 60_614.4);
     // ... and marked below the target for unmarked: 1.365333 * 4096 * 4500 is owed.
     let mut bench = without(100_000.0, |parts| parts.ecn = false);
     bench.at(100).ack(true, 4_500);
-    close(bench.nscc.inc, 25_165_823.0);
+    close(bench.nscc.flow.inc, 25_165_823.0);
     // No delay: a mark is two targets, 18 us, whatever the round trip took.
     let mut bench = without(100_000.0, |parts| parts.delay = false);
-    bench.nscc.avg_delay = 18_000.0;
+    bench.nscc.flow.avg_delay = 18_000.0;
     close(bench.at(12_001).ack(true, 0), 60_614.4);
-    close(bench.nscc.avg_delay, 18_000.0);
+    close(bench.nscc.flow.avg_delay, 18_000.0);
     // ... and no mark is an empty path: 1.365333 * 4096 * 9000 is owed.
     let mut bench = without(100_000.0, |parts| parts.delay = false);
     bench.at(100).ack(false, 50_000);
-    close(bench.nscc.inc, 50_331_645.0);
+    close(bench.nscc.flow.inc, 50_331_645.0);
     // Neither: nothing but trims can take the window down.
     let mut bench = without(100_000.0, |parts| (parts.ecn, parts.delay) = (false, false));
-    bench.nscc.avg_delay = 18_000.0;
+    bench.nscc.flow.avg_delay = 18_000.0;
     assert!(bench.at(12_001).ack(true, 90_000) > 100_000.0);
 }
 
@@ -565,8 +574,8 @@ fn without_the_ignore_phase_what_was_in_flight_counts_again() {
     let mut bench = without(100_000.0, |parts| parts.ignore = false);
     bench.at(1_000).ack(true, 0);
     bench.ack(true, 0);
-    close(bench.at(21_001).trim(3 * u64::from(MTU)), 8_192.0);
-    assert_eq!(bench.nscc.to_ignore, 0);
+    close(bench.at(21_000).trim(3 * u64::from(MTU)), 8_192.0);
+    assert_eq!(bench.nscc.flow.to_ignore, 0);
     close(bench.at(21_002).trim(2 * u64::from(MTU)), 4_096.0);
 }
 
@@ -577,7 +586,7 @@ fn without_fast_increase_an_empty_path_earns_the_proportional_one() {
         close(bench.at(100).ack(false, 0), 8_000.0);
     }
     // 3 * 1.365333 * 4096 * 9000.
-    close(bench.nscc.inc, 150_994_930.0);
+    close(bench.nscc.flow.inc, 150_994_930.0);
 }
 
 #[test]
@@ -585,7 +594,7 @@ fn without_waiting_the_packets_own_delay_decides() {
     // The average is 1 us, so published NSCC waits; without, 1 - 0.8 * (36 - 9) / 36 = 0.4, so 0.5.
     for (wait, cwnd) in [(true, 100_614.4), (false, 50_614.4)] {
         let mut bench = without(100_000.0, |parts| parts.wait_to_decrease = wait);
-        bench.nscc.avg_delay = 1_000.0;
+        bench.nscc.flow.avg_delay = 1_000.0;
         close(bench.at(12_001).ack(true, 36_000), cwnd);
     }
 }
@@ -607,9 +616,9 @@ fn jittery_hosts_see_an_empty_path_up_to_a_quarter_of_their_floor() {
 
 #[test]
 fn less_than_a_packet_earns_as_a_packet_would() {
-    let mut bench = Bench::new(NsccConfig { min_wnd: 64, ..reference() });
-    bench.nscc.cwnd = 1_000.0;
-    bench.nscc.qa_start = 1;
+    let mut bench = Bench::new(NsccConfig { min_wnd: 64.0, ..reference() });
+    bench.nscc.flow.cwnd = 1_000.0;
+    bench.arm();
     // One packet at 4.5 us owes 25165823; over 4096, not over 1000: 6144. And eta.
     close(bench.at(12_000).ack(false, 4_500), 1_000.0 + 6_144.0 + 614.4);
 }
