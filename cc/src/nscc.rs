@@ -160,6 +160,8 @@ impl Nscc {
         self.flow.sample(&self.config, rtt);
         if trimmed {
             self.on_trim(feedback, last_hop);
+        } else {
+            self.flow.finish(&self.config, feedback.in_flight);
         }
     }
 
