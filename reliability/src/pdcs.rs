@@ -169,7 +169,7 @@ impl<D: Copy> Pdcs<D> {
         }
         let departure = pdc.tx.send(now, packet, shared);
         pdc.used(now);
-        let when = pdc.timer(now, shared);
+        let when = pdc.tx.timer_after_send(shared).unwrap_or_else(|| pdc.timer(now, shared));
         shared.timers.at_latest(id.slot_number(), when);
         Ok(pdc.grant(&departure))
     }

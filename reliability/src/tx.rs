@@ -79,6 +79,15 @@ pub(crate) struct Departure {
     pub(crate) demand: Option<u64>,
 }
 
+/// What became of a departure.
+struct Left {
+    path: u16,
+    /// Credit wanted in all.
+    demand: Option<u64>,
+    /// After it not another packet fits.
+    cramped: bool,
+}
+
 /// State of a sending half that most contexts never need: made when it is first needed.
 #[derive(Debug)]
 struct Rare {
@@ -336,9 +345,7 @@ impl<D: Copy> Tx<D> {
 
     /// Whether [`Tx::resend`] would find something.
     pub(crate) fn may_retransmit(&self, now: Time, shared: &Shared<D>) -> bool {
-        let at = self.index(self.cursor).unwrap_or(0);
-        let bytes = self.ring.get(at).map_or(0, Slot::nominal);
-        self.queued > 0 && self.may_resend(now, bytes, shared)
+        self.queued > 0 && self.may_resend(now, self.wants(), shared)
     }
 
     /// Window, credit and pacing. One packet may always be in flight: a window smaller than it would
@@ -373,6 +380,15 @@ impl<D: Copy> Tx<D> {
             self.clear_by(now + self.rto(&shared.config), self.base.minus(1));
         }
         false
+    }
+
+    /// What a packet that left may have changed about [`Tx::timer`], unless it is the only one.
+    pub(crate) fn timer_after_send(&self, shared: &Shared<D>) -> Option<Time> {
+        if self.ring.len() < 2 {
+            return None;
+        }
+        let cc = self.context.get(&shared.groups).cc.next_timer().unwrap_or(Time::NEVER);
+        Some(self.rto_at.min(self.probe_at).min(cc))
     }
 
     /// Nothing is outstanding, and still the peer's window is closed: it waits for a Clear Command,
@@ -414,8 +430,7 @@ impl<D: Copy> Tx<D> {
             fate: Fate::InFlight,
             app_limited: false,
         });
-        let (path, demand) = self.depart(now, psn, packet.last, shared, path);
-        let cramped = self.cramped(now, shared);
+        let Left { path, demand, cramped } = self.depart(now, psn, packet.last, shared, path);
         // Not limited by its budget, then.
         if packet.last
             && !cramped
@@ -482,7 +497,7 @@ impl<D: Copy> Tx<D> {
         slot.fate = Fate::InFlight;
         slot.tries = slot.tries.saturating_add(1);
         slot.path = path;
-        let (path, demand) = self.depart(now, psn, false, shared, path);
+        let Left { path, demand, .. } = self.depart(now, psn, false, shared, path);
         let clear_psn_offset = self.clear_with(psn);
         let departure = Departure { psn, path, ask: true, retx: true, clear_psn_offset, demand };
         Some((departure, desc))
@@ -497,8 +512,8 @@ impl<D: Copy> Tx<D> {
         last: bool,
         shared: &mut Shared<D>,
         path: u16,
-    ) -> (u16, Option<u64>) {
-        let Some(at) = self.index(psn) else { return (path, None) };
+    ) -> Left {
+        let Some(at) = self.index(psn) else { return Left { path, demand: None, cramped: false } };
         let backlog = self.backlog(shared);
         let delivered = self.context.delivered(self.delivered, &shared.groups);
         let slot = &mut self.ring[at];
@@ -511,7 +526,8 @@ impl<D: Copy> Tx<D> {
         };
         let governor = self.context.get_mut(&mut shared.groups);
         let stamp = governor.cc.on_send(now, &sending);
-        if let Some(rate) = governor.cc.budget(now).rate {
+        let budget = governor.cc.budget(now);
+        if let Some(rate) = budget.rate {
             governor.pace_at = governor.pace_at.max(now) + rate.transmit_time(u64::from(nominal));
         }
         let path = stamp.path.map_or(path, |path| path % shared.paths);
@@ -526,7 +542,7 @@ impl<D: Copy> Tx<D> {
         if self.probes == 0 || self.probe_at == Time::NEVER {
             self.probe_at = now + self.probe_interval(&shared.config);
         }
-        (path, stamp.demand)
+        Left { path, demand: stamp.demand, cramped: self.cramped(&budget, shared) }
     }
 
     /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine said
@@ -597,9 +613,9 @@ impl<D: Copy> Tx<D> {
 
     /// After this packet not another one fits: the acknowledgement is what the flow waits for (UE 1.0
     /// section 3.6.12: `cwnd - inflight < MTU`).
-    fn cramped(&self, now: Time, shared: &Shared<D>) -> bool {
+    fn cramped(&self, budget: &cc::Budget, shared: &Shared<D>) -> bool {
         let config = &shared.config;
-        let room = self.budget(now, shared).room(self.context_in_flight(shared));
+        let room = budget.room(self.context_in_flight(shared));
         room < u64::from(nominal(config.mtu))
             || self.ring.len() >= usize::from(config.max_window_packets)
             || self.next.is_after(self.limit)

@@ -2,6 +2,7 @@
 
 use squall_base::{Rate, Span};
 
+use crate::acks::AckStyle;
 use crate::error::{ConfigError, within};
 use crate::network::{LONGEST, Network};
 use crate::sender::SenderParameters;
@@ -131,6 +132,11 @@ tunable! {
 }
 
 impl SenderParameters for StrackConfig {
+    /// Section 3.3.1.
+    fn acks(&self) -> AckStyle {
+        AckStyle { lowest_segment: true, ..AckStyle::default() }
+    }
+
     fn set_floor(&mut self, bytes: u32) -> bool {
         self.min_wnd = bytes;
         true

@@ -22,6 +22,12 @@ pub(super) struct Pending {
     demand: Option<u64>,
 }
 
+impl Pending {
+    fn is(&self, id: PdcId, psn: Psn) -> bool {
+        self.id == id && self.arrival.psn == psn
+    }
+}
+
 /// The contexts a peer had here last, so that their packets do not open them again.
 #[derive(Debug, Default)]
 pub(super) struct Graves {
@@ -155,7 +161,10 @@ impl<D: Copy> Pdcs<D> {
     /// The engine took the packet that was delivered last. `response`, if any, is delivered with
     /// certainty; without one, the peer learns the default response.
     pub fn accept(&mut self, now: Time, id: PdcId, psn: Psn, response: Option<Response>) {
-        let Some(pending) = self.take_pending(id, psn) else { return };
+        // Where it lies: to move it costs more than all else here.
+        let Some(pending) = self.pending.as_ref().filter(|pending| pending.is(id, psn)) else {
+            return;
+        };
         let Some(pdc) = self.entries[id.slot()].pdc.as_deref_mut() else { return };
         let shared = &mut self.shared;
         shared.counters.rx_accepted += 1;
@@ -166,6 +175,7 @@ impl<D: Copy> Pdcs<D> {
         let seen = rx_meta(&pending.meta, source, false, pending.demand);
         shared.receiver.on_rx(now, &mut pdc.rx.flow, &seen);
         pdc.rx.record(now, &pending.arrival, response, &shared.config, &mut shared.bitmaps);
+        self.pending = None;
         self.settle(now, id.slot_number(), Life::Alive);
     }
 
@@ -183,7 +193,7 @@ impl<D: Copy> Pdcs<D> {
     }
 
     fn take_pending(&mut self, id: PdcId, psn: Psn) -> Option<Pending> {
-        self.pending.take_if(|pending| pending.id == id && pending.arrival.psn == psn)
+        self.pending.take_if(|pending| pending.is(id, psn))
     }
 
     /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not
