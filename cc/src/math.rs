@@ -27,9 +27,12 @@ pub(crate) fn power(base: f32, mut n: u32) -> f32 {
     result
 }
 
+/// No rate is less: the next packet would be out of sight. The slowest link there is, 1 Mb/s.
+const LEAST_RATE: u64 = 1_000_000;
+
 /// `rate` bits per second, at most `line`, which single precision may not hit.
 pub(crate) fn up_to(rate: f32, line: Rate) -> Rate {
-    if rate >= line.0 as f32 { line } else { Rate(rate as u64) }
+    if rate >= line.0 as f32 { line } else { Rate((rate as u64).max(LEAST_RATE)) }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

@@ -11,7 +11,7 @@ use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::feedback::{Feedback, Kind};
-use crate::network::Network;
+use crate::network::{LONGEST, Network};
 use crate::sender::{Sender, SenderCc, SenderConfig};
 
 /// A paced window may fall to this part of a packet: 64 times as many flows as packets in flight.
@@ -78,7 +78,9 @@ impl SenderCc for Paced {
         match budget.window {
             Some(window) if window < u64::from(self.mtu) => {
                 let gap = u64::from(self.rtt) * u64::from(self.sent_bytes) / window.max(1);
-                let not_before = budget.not_before.max(self.sent + Span(gap));
+                // A sample of a stalled host must not silence a flow.
+                let gap = Span(gap).min(LONGEST);
+                let not_before = budget.not_before.max(self.sent + gap);
                 Budget { window: Some(self.mtu.into()), not_before, burst: self.mtu, ..budget }
             }
             _ => budget,

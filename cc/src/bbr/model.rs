@@ -316,7 +316,8 @@ impl Model {
             self.conserving = feedback.kind != Kind::TimedOut;
             self.cwnd = packet;
             if self.conserving {
-                self.cwnd += feedback.in_flight;
+                self.cwnd = self.cwnd.saturating_add(feedback.in_flight);
+                self.cwnd = self.cwnd.min(self.config.max_bytes());
                 self.next_round_delivered = self.delivered; // the round of conservation begins
             }
         } else {
