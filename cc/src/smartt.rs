@@ -56,19 +56,28 @@ pub struct Smartt {
     count: u32,
     /// When the QuickAdapt period began; it ends a target RTT later (algorithm 2 line 11).
     period_start: u32,
+    /// `fi` MTUs, in bytes.
+    fair: f32,
+    /// `mi` MTUs, in bytes.
+    steep: f32,
     /// FastIncrease is active (algorithm 3 line 6).
     increase: bool,
     /// A loss asked for QuickAdapt (algorithm 1 line 30).
     trigger_qa: bool,
     /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
     armed: bool,
+    /// Nothing is switched off: acknowledgements may take the short way.
+    published: bool,
 }
 
 impl Smartt {
     /// A context that starts at the largest window. `config` must have passed its check.
     #[must_use]
-    pub fn new(config: Arc<SmarttConfig>, _now: Time) -> Self {
+    pub fn new(config: Arc<SmarttConfig>, now: Time) -> Self {
         let base_rtt = nanos(config.base_rtt);
+        let published = config.is_published();
+        let mtu = config.mtu as f32;
+        let (fair, steep) = (mtu * config.fi, mtu * config.mi);
         let mut smartt = Self {
             config,
             cwnd: 0.0,
@@ -80,10 +89,14 @@ impl Smartt {
             acked: 0,
             to_ignore: 0,
             count: 0,
-            period_start: 0,
+            // Long ago: the first report begins the first period.
+            period_start: clock(now).wrapping_sub(1 << 31),
+            fair,
+            steep,
             increase: false,
             trigger_qa: false,
             armed: false,
+            published,
         };
         smartt.follow_base_rtt();
         smartt.cwnd = smartt.max_wnd;
@@ -92,16 +105,95 @@ impl Smartt {
 
     /// What hangs off the base round-trip time: target, largest window (section 3.5) and the gain of
     /// eq. 1.
+    #[cold]
+    #[inline(never)]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; single precision
     fn follow_base_rtt(&mut self) {
         let config = &*self.config;
         self.target = (self.base_rtt as f32 * config.target) as u32;
         let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
         let bdp = (config.line.0 as f64 * rtt / 8e9) as f32;
-        let floor = (config.min_max_wnd as f32).max(config.min_wnd as f32);
+        let floor = (config.min_max_wnd as f32).max(config.min_wnd);
         self.max_wnd = (bdp * config.max_wnd_bdp).max(floor);
         // A window whose ceiling was lifted shrinks as fast as on a network of that product.
         self.fd_per_bdp = config.fd * config.max_wnd_bdp / self.max_wnd;
+    }
+
+    /// Algorithm 1 for an ACK with a round-trip time, as published: what [`Self::on_ack`] does, without
+    /// what is rare or can be switched off.
+    #[inline]
+    fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
+        let (config, now) = (&*self.config, clock(feedback.now));
+        // Line 4. A period's bytes stay far below 4 GB; should they wrap, QuickAdapt cuts too much once.
+        self.acked = self.acked.wrapping_add(feedback.bytes);
+        if now.wrapping_sub(self.period_start) >= self.target {
+            if self.trigger_qa {
+                self.acked = self.acked.wrapping_sub(feedback.bytes);
+                self.on_any(feedback); // QuickAdapt
+                return;
+            }
+            self.period_start = now; // algorithm 2 lines 11 and 12
+            self.acked = 0;
+            self.armed = true;
+        }
+        // Line 12.
+        if feedback.packets > 1 {
+            self.avg_wtd = share(self.avg_wtd, config.wtd_alpha, feedback.ecn, feedback);
+        } else {
+            let hit = if feedback.ecn { 1.0 } else { 0.0 };
+            self.avg_wtd += config.wtd_alpha * (hit - self.avg_wtd);
+        }
+        let size = feedback.bytes as f32;
+        let beyond = rtt > self.target;
+        let mut cwnd = self.cwnd;
+        if feedback.ecn {
+            self.count = 0; // algorithm 3 lines 9 and 10
+            self.increase = false;
+            if self.avg_wtd >= config.wtd_threshold {
+                if beyond {
+                    // Line 22, eq. 2; and then eq. 1.
+                    let excess = (rtt - self.target) as f32;
+                    cwnd -= least(excess * config.md * size / rtt as f32, size);
+                }
+                cwnd -= cwnd * self.fd_per_bdp * size; // line 20, eq. 1
+            }
+        } else if u64::from(rtt - self.base_rtt) < config.near.0 {
+            // Algorithm 3, which need not count on once it is active.
+            if !self.increase {
+                self.count = self.count.saturating_add(feedback.bytes);
+                self.increase = self.count as f32 > cwnd;
+            }
+            cwnd += if self.increase { config.k * size } else { self.rise(size, rtt) };
+        } else {
+            self.count = 0;
+            self.increase = false;
+            cwnd += if beyond { self.fair_increase(size) } else { self.rise(size, rtt) };
+        }
+        self.cwnd = most(least(cwnd, self.max_wnd), config.min_wnd); // line 36
+    }
+
+    /// Eq. 4, and then eq. 3.
+    #[inline]
+    fn rise(&self, size: f32, rtt: u32) -> f32 {
+        let room = self.target.saturating_sub(rtt) as f32;
+        least(room * size * self.steep / (rtt as f32 * self.cwnd), size) + self.fair_increase(size)
+    }
+
+    /// Any report, under any parameters.
+    #[inline(never)]
+    fn on_any(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
+            // Section 3.3: a time-out is reacted to as a trimmed packet is.
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback);
+            }
+            Kind::Nacked { trimmed: false, .. } => {
+                self.sample(feedback.rtt);
+            }
+            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
+        }
+        self.clamp();
     }
 
     /// Algorithm 1 for an ACK.
@@ -130,14 +222,18 @@ impl Smartt {
             (true, false) => self.fair_decrease(size),
             (true, true) => self.multiplicative_decrease(size, rtt),
             (false, true) => self.cwnd += self.fair_increase(size),
-            (false, false) => self.multiplicative_increase(size, rtt),
+            (false, false) => self.cwnd += self.rise(size, rtt),
         }
     }
 
     /// Algorithm 1 for a trimmed packet or a loss (lines 28 to 34). Retransmission is the caller's.
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
-        self.sample(feedback.rtt);
-        self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes); // line 5
+        if feedback.rtt.is_some() {
+            self.sample(feedback.rtt);
+        }
+        if self.to_ignore > 0 {
+            self.to_ignore = self.to_ignore.saturating_sub(feedback.bytes); // line 5
+        }
         let ignoring = self.to_ignore > 0;
         if !(ignoring && self.config.ignore_trims) {
             self.cwnd -= feedback.bytes as f32; // line 29
@@ -172,18 +268,7 @@ impl Smartt {
 
     /// Section 3.6.1: whether enough packets were marked that another path is no way out.
     fn wait_to_decrease(&mut self, marked: bool, feedback: &Feedback<'_>) -> bool {
-        let packets = f32::from(feedback.packets.max(1));
-        let hits = match (marked, feedback.marked) {
-            (false, _) => 0.0,
-            (true, 0) => packets,
-            (true, some) => f32::from(some).min(packets),
-        };
-        let weight = self.config.wtd_alpha;
-        if weight * packets <= 1.0 {
-            self.avg_wtd += weight * (hits - packets * self.avg_wtd);
-        } else {
-            self.avg_wtd = hits / packets;
-        }
+        self.avg_wtd = share(self.avg_wtd, self.config.wtd_alpha, marked, feedback);
         self.avg_wtd >= self.config.wtd_threshold
     }
 
@@ -195,7 +280,7 @@ impl Smartt {
         let adapt = self.trigger_qa && self.armed && self.config.quick_adapt; // line 4
         if adapt {
             self.trigger_qa = false;
-            self.cwnd = (self.acked as f32).max(self.config.mtu as f32) * self.config.qa_scaling;
+            self.cwnd = most(self.acked as f32, self.config.mtu as f32) * self.config.qa_scaling;
             if self.config.ignore {
                 self.to_ignore = u32::try_from(unacked).unwrap_or(u32::MAX); // lines 8 and 9
             }
@@ -236,20 +321,12 @@ impl Smartt {
 
     /// Eq. 3, in bytes.
     fn fair_increase(&self, size: f32) -> f32 {
-        size * (self.config.mtu as f32 * self.config.fi) / self.cwnd
-    }
-
-    /// Eq. 4, and then eq. 3.
-    fn multiplicative_increase(&mut self, size: f32, rtt: u32) {
-        let room = (self.target - rtt) as f32;
-        let gain = self.config.mtu as f32 * self.config.mi;
-        let step = room * size * gain / (rtt as f32 * self.cwnd);
-        self.cwnd += step.min(size) + self.fair_increase(size);
+        size * self.fair / self.cwnd
     }
 
     /// Algorithm 1 line 36, section 3.5.
     fn clamp(&mut self) {
-        self.cwnd = self.cwnd.min(self.max_wnd).max(self.config.min_wnd as f32);
+        self.cwnd = most(least(self.cwnd, self.max_wnd), self.config.min_wnd);
     }
 }
 
@@ -260,18 +337,15 @@ impl SenderCc for Smartt {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
-            // Section 3.3: a time-out is reacted to as a trimmed packet is.
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
-                self.on_loss(feedback);
+        if let (Kind::Acked, Some(rtt), true) = (feedback.kind, feedback.rtt, self.published) {
+            let rtt = nanos(rtt);
+            // Nothing to ignore, no new base RTT.
+            if self.to_ignore == 0 && rtt >= self.base_rtt {
+                self.on_sample(feedback, rtt);
+                return;
             }
-            Kind::Nacked { trimmed: false, .. } => {
-                self.sample(feedback.rtt);
-            }
-            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
         }
-        self.clamp();
+        self.on_any(feedback);
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
@@ -288,6 +362,32 @@ impl SenderCc for Smartt {
     fn congestion(&self) -> f64 {
         f64::from(self.avg_wtd / self.config.wtd_threshold.max(f32::MIN_POSITIVE))
     }
+}
+
+/// The average share of marked packets after one more ACK, which may cover several packets.
+#[inline]
+fn share(average: f32, weight: f32, marked: bool, feedback: &Feedback<'_>) -> f32 {
+    let packets = f32::from(feedback.packets.max(1));
+    let hits = match (marked, feedback.marked) {
+        (false, _) => 0.0,
+        (true, 0) => packets,
+        (true, some) => least(f32::from(some), packets),
+    };
+    if weight * packets <= 1.0 {
+        average + weight * (hits - packets * average)
+    } else {
+        hits / packets
+    }
+}
+
+/// The smaller one. Neither is ever not a number, which `f32::min` would look after.
+const fn least(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// The larger one.
+const fn most(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

@@ -94,16 +94,51 @@ impl Strack {
         strack
     }
 
+    #[cold]
+    #[inline(never)]
     #[allow(clippy::cast_possible_truncation)] // single precision is the window's
     fn set_max_wnd(&mut self) {
         let config = &*self.config;
         let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
         let bdp = (config.line.0 as f64 * rtt / 8e9) as f32;
-        let floor = (config.min_max_wnd as f32).max(config.min_wnd as f32);
+        let floor = (config.min_max_wnd as f32).max(config.min_wnd);
         self.max_wnd = (bdp * config.max_wnd_bdp).max(floor);
     }
 
+    /// Algorithm 1, `on_receiving_ack`, for an ACK with a round-trip time that is no new base.
+    #[inline]
+    fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
+        self.probe_later(feedback); // line 12
+        self.update_achieved(clock(feedback.now), feedback.bytes); // line 16
+        self.adjust(
+            clock(feedback.now),
+            feedback.bytes,
+            feedback.ecn,
+            (rtt - self.base_rtt).into(),
+        );
+        self.clamp();
+    }
+
+    /// Any report.
+    #[inline(never)]
+    fn on_any(&mut self, feedback: &Feedback<'_>) {
+        if matches!(feedback.kind, Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut) {
+            if feedback.rtt.is_some() {
+                self.on_sampled_loss(feedback);
+            } else {
+                self.on_loss(feedback);
+            }
+        } else if matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) {
+            self.on_ack(feedback);
+        } // else a signal of other algorithms
+    }
+
+    fn clamp(&mut self) {
+        self.cwnd = most(least(self.cwnd, self.max_wnd), self.config.min_wnd);
+    }
+
     /// Algorithm 1, `on_receiving_ack`.
+    #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
         let probed = feedback.kind == Kind::ProbeAnswered;
@@ -111,29 +146,42 @@ impl Strack {
         self.probe_later(feedback); // line 12
         self.update_achieved(now, if probed { 0 } else { feedback.bytes }); // line 16
         if let (Some(delay), false) = (delay, probed) {
-            self.adjust(now, feedback.bytes, feedback.ecn, delay); // line 17
+            self.adjust(now, feedback.bytes, feedback.ecn, delay.into()); // line 17
         }
+        self.clamp();
     }
 
-    /// A packet that was trimmed or is lost.
+    /// A loss that tells a round-trip time.
+    #[inline(never)]
+    fn on_sampled_loss(&mut self, feedback: &Feedback<'_>) {
+        self.sample(feedback.rtt);
+        self.on_loss(feedback);
+    }
+
+    /// A packet that was refused or is lost.
+    #[inline(never)]
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
-        self.sample(feedback.rtt);
         self.probe_later(feedback);
+        if let Kind::Nacked { trimmed: false, .. } = feedback.kind {
+            self.clamp(); // refused for its receiver's sake
+            return;
+        }
         self.update_achieved(now, 0);
         if self.config.loss_delay > Span::ZERO {
-            self.adjust(now, 0, true, self.config.loss_delay.0 as f32);
+            self.adjust(now, 0, true, self.config.loss_delay.0);
         }
+        self.clamp();
     }
 
     /// Takes a round-trip sample and returns the queueing delay in it, in nanoseconds.
-    fn sample(&mut self, rtt: Option<Span>) -> Option<f32> {
+    fn sample(&mut self, rtt: Option<Span>) -> Option<u32> {
         let rtt = nanos(rtt?).max(1);
         if rtt < self.base_rtt {
             self.base_rtt = rtt;
             self.set_max_wnd();
         }
-        Some((rtt - self.base_rtt) as f32)
+        Some(rtt - self.base_rtt)
     }
 
     /// Algorithm 4.
@@ -144,7 +192,7 @@ impl Strack {
         }
         self.rx_count = self.rx_count.saturating_add(acked); // line 3
         let passed = now.wrapping_sub(self.rx_count_clear);
-        if passed as f32 > self.base_rtt as f32 + self.target() {
+        if u64::from(passed) > u64::from(self.base_rtt) + self.config.target_qdelay.0 {
             self.achieved = self.rx_count; // line 5
             self.rx_count = 0;
             self.rx_count_clear = now;
@@ -152,25 +200,28 @@ impl Strack {
     }
 
     /// Algorithm 3. `delay` is the queueing delay in nanoseconds.
-    fn adjust(&mut self, now: u32, bytes: u32, ecn: bool, delay: f32) {
+    #[inline(always)]
+    fn adjust(&mut self, now: u32, bytes: u32, ecn: bool, delay: u64) {
         let config = &*self.config;
-        let (target, high) = (config.target_qdelay.0 as f32, config.target_qhigh.0 as f32);
-        self.avg_delay += config.ewma * (delay - self.avg_delay); // line 4
+        let (target, high) = (config.target_qdelay.0, config.target_qhigh.0);
+        self.avg_delay += config.ewma * (float(delay) - self.avg_delay); // line 4
         if !ecn && delay > high {
             self.cwnd += config.beta * bytes as f32 / self.cwnd; // line 6
         } else if !ecn && delay < target {
-            self.cwnd += config.alpha * (target - delay) * bytes as f32 / self.cwnd; // line 8
-        } else if self.avg_delay > target && now.wrapping_sub(self.last_decrease) > self.base_rtt {
-            let low =
-                self.achieved > 0 && (self.achieved as f32) < self.max_wnd * config.achieved_gate;
-            if delay > high && low {
-                self.cwnd = self.achieved as f32; // line 11
+            let room = float(target - delay);
+            self.cwnd += config.alpha * room * bytes as f32 / self.cwnd; // line 8
+        } else if now.wrapping_sub(self.last_decrease) > self.base_rtt && delay > target.min(high) {
+            let target = float(target);
+            if self.avg_delay > target {
                 self.last_decrease = now;
-            } else if delay > target {
-                // Line 14.
-                let cut = config.gamma * (self.avg_delay - target) / self.avg_delay;
-                self.cwnd *= (1.0 - cut).max(config.max_md_jump);
-                self.last_decrease = now;
+                let gate = self.max_wnd * config.achieved_gate;
+                if delay > high && self.achieved > 0 && (self.achieved as f32) < gate {
+                    self.cwnd = self.achieved as f32; // line 11
+                } else {
+                    // Line 14.
+                    let cut = config.gamma * (self.avg_delay - target) / self.avg_delay;
+                    self.cwnd *= most(1.0 - cut, config.max_md_jump);
+                }
             }
         }
         if now.wrapping_sub(self.last_selfai) > self.base_rtt {
@@ -208,18 +259,14 @@ impl SenderCc for Strack {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
-                self.on_loss(feedback);
+        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+            let rtt = nanos(rtt);
+            if rtt >= self.base_rtt {
+                self.on_sample(feedback, rtt);
+                return;
             }
-            Kind::Nacked { trimmed: false, .. } => {
-                self.sample(feedback.rtt);
-                self.probe_later(feedback);
-            }
-            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
         }
-        self.cwnd = self.cwnd.min(self.max_wnd).max(self.config.min_wnd as f32);
+        self.on_any(feedback);
     }
 
     fn on_event(&mut self, _now: Time, event: FlowEvent) {
@@ -263,6 +310,22 @@ impl SenderCc for Strack {
     fn congestion(&self) -> f64 {
         f64::from(self.avg_delay / self.target())
     }
+}
+
+/// Nanoseconds of a time in range as a number, without the detour that unsigned 64 bits need.
+#[allow(clippy::cast_possible_wrap)] // a few seconds at most
+const fn float(nanos: u64) -> f32 {
+    nanos as i64 as f32
+}
+
+/// The smaller one. Neither is ever not a number, which `f32::min` would look after.
+const fn least(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// The larger one.
+const fn most(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

@@ -27,7 +27,7 @@ pub struct SmarttConfig {
     /// Floor of the largest window, in bytes. Zero for none.
     pub min_max_wnd: u64,
     /// Floor of the window, in bytes: one MTU.
-    pub min_wnd: u32,
+    pub min_wnd: f32,
     /// Largest (and first) window over the bandwidth-delay product: 1.25 (section 3.5).
     pub max_wnd_bdp: f32,
     /// Target round-trip time over the base round-trip time (`trtt / brtt`): 1.5 (section 3.5).
@@ -82,7 +82,7 @@ impl SmarttConfig {
             mtu: network.mtu,
             min_base_rtt: network.min_base_rtt.unwrap_or(Span::ZERO),
             min_max_wnd: network.min_window.unwrap_or(0),
-            min_wnd: network.mtu,
+            min_wnd: network.mtu as f32,
             max_wnd_bdp: 1.25,
             target,
             fd: 0.8,
@@ -101,6 +101,11 @@ impl SmarttConfig {
             ignore_trims: false,
             fast_increase: true,
         }
+    }
+
+    /// Whether no part of the algorithm is switched off.
+    pub(super) const fn is_published(&self) -> bool {
+        self.ecn && self.delay && self.quick_adapt && self.ignore && self.fast_increase
     }
 
     fn check_whole(&self) -> Result<(), ConfigError> {
@@ -155,7 +160,7 @@ tunable! {
 
 impl SenderParameters for SmarttConfig {
     fn set_floor(&mut self, bytes: u32) -> bool {
-        self.min_wnd = bytes;
+        self.min_wnd = bytes as f32;
         true
     }
 }

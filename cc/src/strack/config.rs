@@ -30,7 +30,7 @@ pub struct StrackConfig {
     /// Floor of the largest window, in bytes. Zero for none.
     pub min_max_wnd: u64,
     /// Floor of the window, in bytes: one MTU.
-    pub min_wnd: u32,
+    pub min_wnd: f32,
     /// Largest (and first) window over the bandwidth-delay product: 1 ("roughly the BDP", section 3).
     pub max_wnd_bdp: f32,
     /// Queueing delay aimed at (`target_Qdelay`): one base RTT.
@@ -75,7 +75,7 @@ impl StrackConfig {
             mtu: network.mtu,
             min_base_rtt: network.min_base_rtt.unwrap_or(Span::ZERO),
             min_max_wnd: network.min_window.unwrap_or(0),
-            min_wnd: network.mtu,
+            min_wnd: network.mtu as f32,
             max_wnd_bdp: 1.0,
             target_qdelay: base_rtt,
             target_qhigh: base_rtt * 3,
@@ -138,7 +138,7 @@ impl SenderParameters for StrackConfig {
     }
 
     fn set_floor(&mut self, bytes: u32) -> bool {
-        self.min_wnd = bytes;
+        self.min_wnd = bytes as f32;
         true
     }
 }

@@ -458,3 +458,12 @@ fn counters_saturate_and_the_clock_wraps() {
 fn a_context_is_small() {
     assert!(size_of::<Strack>() <= 64, "{}", size_of::<Strack>());
 }
+
+#[test]
+fn a_refusal_that_shortens_the_base_rtt_lowers_the_largest_window() {
+    let mut bench = Bench::new(reference());
+    let kind = Kind::Nacked { trimmed: false, last_hop: false };
+    let rtt = Some(Span(6_000));
+    // 12.5 B/ns * 6000 ns.
+    close(bench.at(100).feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 75_000.0);
+}
