@@ -48,3 +48,6 @@ impl Place<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,3 +100,6 @@ impl NetworkConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

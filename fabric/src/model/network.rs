@@ -311,20 +311,19 @@ impl<T: Copy> Network<T> {
         }
     }
 
-    /// The port by which a packet at switch `at` will leave, if it will have to wait there at `now`. Reads
-    /// what [`Network::pass`] will need, so that it is in the cache by then.
+    /// The port by which a packet at switch `at` will leave, unless switches route by queue length: for
+    /// drivers that read ahead what they will need.
     #[must_use]
-    pub fn glance(&self, now: Picos, at: u32, head: &Head) -> Option<u32> {
+    pub fn way(&self, at: u32, head: &Head) -> Option<u32> {
         let ways = self.routes.ports(at, head.dst);
-        let port = match *ways {
-            [] => return None,
-            [port] => port,
-            _ => self.hashed(at, head, ways),
-        };
-        (self.ports[port as usize].free_at() > now).then_some(port)
+        match *ways {
+            [] => None,
+            [port] => Some(port),
+            _ => Some(self.hashed(at, head, ways)),
+        }
     }
 
-    /// The packet that leaves `port` next. Reads what [`Network::serve`] will need.
+    /// The packet that leaves `port` next, if any waits.
     #[must_use]
     pub fn front(&self, port: u32) -> Option<T> {
         self.ports[port as usize].front()

@@ -124,7 +124,9 @@ impl Routes {
     /// Whether there is a way from host `src` to host `dst`.
     #[must_use]
     pub fn connected(&self, src: u32, dst: u32) -> bool {
-        let up = self.port_of.get(src as usize).is_some_and(|&port| port != NOWHERE);
+        let up = [src, dst]
+            .iter()
+            .all(|&host| self.port_of.get(host as usize).is_some_and(|&port| port != NOWHERE));
         let edge = self.edge_of.get(src as usize).and_then(|&edge| self.edges.get(edge as usize));
         up && edge.is_some_and(|&switch| !self.ports(switch, dst).is_empty())
     }

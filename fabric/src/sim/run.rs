@@ -256,7 +256,6 @@ impl Simulation {
                     sum ^= u64::from(self.packets.body(packet).is_data());
                 }
                 Happening::Card { host } => sum ^= self.hosts[host as usize].glance(),
-                Happening::Free { port } => sum ^= self.network.port(port).free_at().0,
                 _ => {}
             }
         }
@@ -265,14 +264,23 @@ impl Simulation {
             match Happening::unpack(what) {
                 Happening::AtSwitch { switch, packet } => {
                     let head = &self.packets.flying[packet as usize].head;
-                    self.ahead.extend(self.network.glance(self.now, switch, head));
+                    self.ahead.extend(self.network.way(switch, head));
                 }
                 Happening::Free { port } => self.ahead.push(port),
                 _ => {}
             }
         }
+        for &port in &self.ahead {
+            sum ^= self.network.port(port).free_at().0;
+        }
+        // Of the ports that are busy, the queues; of those, the packet that leaves next.
+        let (network, now) = (&self.network, self.now);
+        self.ahead.retain(|&port| network.port(port).free_at() > now);
+        for &port in &self.ahead {
+            sum ^= network.port(port).queued(now);
+        }
         for port in &mut self.ahead {
-            *port = self.network.front(*port).unwrap_or(0);
+            *port = network.front(*port).unwrap_or(0);
         }
         for &packet in &self.ahead {
             if let Some(flying) = self.packets.flying.get(packet as usize) {

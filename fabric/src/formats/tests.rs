@@ -1,0 +1,205 @@
+//! What is read, what is written, and what is said of mistakes.
+
+use super::{cm, topo};
+use crate::Picos;
+use crate::base::Rate;
+use crate::workload::{Start, TriggerKind};
+
+/// htsim's own fat_tree_128_4os.topo, with its comment, its tab and its spacing.
+const TOPO: &str =
+    "# Test 3-tier FatTree that is supposed to match\tthe default auto-generated topology
+Nodes 128
+Tiers 3
+Podsize 16
+
+Tier 0
+Oversubscribed 1
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 4
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+
+Tier 1
+Oversubscribed 4
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 1
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+
+Tier 2
+Downlink_speed_Gbps 100
+Radix_Down 8
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+";
+
+const WRITTEN: &str = "Nodes 128
+Tiers 3
+Podsize 16
+
+Tier 0
+Oversubscribed 1
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 4
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+
+Tier 1
+Oversubscribed 4
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 1
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+
+Tier 2
+Oversubscribed 1
+Downlink_speed_Gbps 100
+Radix_Down 8
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+";
+
+#[test]
+fn a_topology_is_read_and_written() {
+    let tree = topo::read("t.topo", TOPO).unwrap();
+    // 32 ToRs; 32 aggregation switches of one uplink; 32 / 8 cores.
+    assert_eq!(tree.switches(), Ok(vec![32, 32, 4]));
+    assert_eq!((tree.hosts, tree.pod_hosts, tree.tiers[1].oversubscribed), (128, 16, 4));
+    assert_eq!(tree.tiers[0].downlink, Rate::gbps(100));
+    assert_eq!(tree.tiers[2].downlink_latency, Picos::micros(1));
+    assert_eq!(topo::write(&tree), WRITTEN);
+    assert_eq!(topo::read("again", WRITTEN).as_ref(), Ok(&tree));
+    assert_eq!(tree.build().unwrap().check(), Ok(()));
+}
+
+#[test]
+fn queues_of_a_topology_survive() {
+    let text = WRITTEN.replace("Radix_Up 4", "Radix_Up 4\nQueue_Up 8192\nqueue_down 4096");
+    let tree = topo::read("t.topo", &text).unwrap();
+    assert_eq!((tree.tiers[0].queue_up, tree.tiers[0].queue_down), (Some(8192), Some(4096)));
+    assert_eq!(topo::read("again", &topo::write(&tree)), Ok(tree));
+}
+
+#[test]
+fn mistakes_in_a_topology_are_named() {
+    let said = |text: &str| topo::read("t.topo", text).unwrap_err().to_string();
+    let cases = [
+        ("Nodes x\n", "t.topo:1: 'x' where a whole number was expected: Nodes"),
+        ("Nodes\n", "t.topo:1: 'Nodes' without a value; expected 'Nodes NUMBER'"),
+        ("Nodes 8 9\n", "t.topo:1: '9' after 'Nodes 8', where the line should end"),
+        ("Nodes 8\nTiers 4\n", "t.topo:2: Tiers 4; 2 or 3 are possible"),
+        ("Tier 0\n", "t.topo:1: 'Tier' before 'Tiers', which must say how many there are"),
+        ("Tiers 2\nTier 2\n", "t.topo:2: Tier 2; the tiers are 0 to 1"),
+        (
+            "\nRadix_Down 4\n",
+            "t.topo:2: 'Radix_Down' where 'Nodes', 'Tiers', 'Podsize' or 'Tier' was expected",
+        ),
+        ("Nodes 8\n", "t.topo: no 'Tiers' line; expected 'Tiers 2' or 'Tiers 3'"),
+        ("Tiers 2\n", "t.topo: no hosts; expected 'Nodes NUMBER' above zero"),
+        ("Nodes 8\nTiers 2\n", "t.topo: tier 0 has no Radix_Down; expected 'Tier 0' and its lines"),
+        (
+            "Nodes 99999999999\n",
+            "t.topo:1: Nodes 99999999999 is too large; at most 4294967295 is possible",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said(text), expected);
+    }
+    let text = WRITTEN.replace("Radix_Up 1\n", "Colour 7\n");
+    assert!(
+        said(&text).starts_with("t.topo:18: 'Colour' is unknown; a tier has Downlink_speed_Gbps")
+    );
+    let text = WRITTEN.replace("Podsize 16", "Podsize 15");
+    assert_eq!(said(&text), "t.topo: hosts / pod size: 128 / 15 is not a positive whole number");
+    let text = WRITTEN.replace("Downlink_speed_Gbps 100", "Downlink_speed_Gbps 0");
+    assert_eq!(said(&text), "t.topo: tier 0: no downlink speed");
+}
+
+const CM: &str = "Nodes 16
+Connections 5
+Triggers 3
+2->11 id 1 start 0 size 2000000 send_done_trigger 7
+2->4 id 2 trigger 7 size 2000000 recv_done_trigger 8
+3->4 id 3 start 5000000 size 1 recv_done_trigger 8
+4->0 id 4 trigger 8 size 10 send_done_trigger 9
+4->1 id 5 trigger 9 size 10
+trigger id 7 oneshot
+trigger id 8 barrier count 2
+trigger id 9 multishot
+";
+
+#[test]
+fn a_connection_matrix_is_read_and_written() {
+    let workload = cm::read("w.cm", CM).unwrap();
+    assert_eq!((workload.hosts, workload.flows.len()), (16, 5));
+    let kinds: Vec<_> =
+        workload.triggers.iter().map(|trigger| (trigger.id, trigger.kind)).collect();
+    let expected =
+        [(7, TriggerKind::OneShot), (8, TriggerKind::Barrier(2)), (9, TriggerKind::MultiShot)];
+    assert_eq!(kinds, expected);
+    let flow = workload.flows[1];
+    assert_eq!((flow.src, flow.dst, flow.bytes), (2, 4, 2_000_000));
+    assert_eq!((flow.start, flow.on_sent, flow.on_received), (Start::Trigger(0), None, Some(1)));
+    assert_eq!(workload.flows[2].start, Start::At(5_000_000));
+    assert_eq!(cm::write(&workload), CM);
+}
+
+#[test]
+fn connections_without_numbers_are_numbered() {
+    let workload =
+        cm::read("w.cm", "Nodes 3\n0->1 start 0 size 5\n\n# or\n1->2 size 5 start 7\n").unwrap();
+    assert_eq!(workload.flows.iter().map(|flow| flow.id).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(workload.flows[1].start, Start::At(7));
+}
+
+#[test]
+fn mistakes_in_a_connection_matrix_are_named() {
+    let said = |text: &str| cm::read("w.cm", text).unwrap_err().to_string();
+    let cases = [
+        ("Nodes two\n", "w.cm:1: 'two' where a whole number was expected: Nodes"),
+        ("Nodes 2\n0->2 start 0 size 1\n", "w.cm:2: host 2; 'Nodes 2' allows 0 to 1"),
+        ("Nodes 2\n0->1 start 0\n", "w.cm:2: no size; expected 'size BYTES' above zero"),
+        ("Nodes 2\n0->1 start\n", "w.cm:2: 'start' without a value"),
+        (
+            "Nodes 2\n0->1 start 0 trigger 1 size 1\n",
+            "w.cm:2: one of 'start' and 'trigger' is enough",
+        ),
+        (
+            "Nodes 2\nx->1 start 0 size 1\n",
+            "w.cm:2: 'x' where a whole number was expected: the sending host",
+        ),
+        (
+            "Nodes 2\nhello\n",
+            "w.cm:2: 'hello' where 'Nodes', 'Connections', 'Triggers', 'trigger' or 'SRC->DST' was expected",
+        ),
+        (
+            "Nodes 2\n0->1 trigger 3 size 1\n",
+            "w.cm:2: trigger 3 is used but not defined; expected a line 'trigger id 3 ..'",
+        ),
+        ("Nodes 2\nConnections 2\n0->1 start 0 size 1\n", "w.cm: 'Connections 2', but there are 1"),
+        (
+            "Nodes 2\ntrigger id 1 barrier count 0\n",
+            "w.cm:2: a barrier of 0; 1 or more is possible",
+        ),
+        (
+            "Nodes 2\ntrigger id 1 oneshot\ntrigger id 1 oneshot\n",
+            "w.cm:3: trigger 1 is defined twice",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said(text), expected);
+    }
+    assert!(
+        said("Nodes 2\n0->1 start 0 size 1 colour 3\n").starts_with("w.cm:2: 'colour' is unknown;")
+    );
+    assert!(said("Nodes 2\ntrigger id 1 sometimes\n").contains("barrier count NUMBER"));
+}
