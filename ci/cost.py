@@ -1,6 +1,6 @@
 """What congestion control costs a packet: instructions of every case and bytes of state of every algorithm.
 
-    ci/bench cc [--json FILE] [NAME ..]
+    ci/bench cc [--json FILE] [--readme] [NAME ..]
 
 `cc/examples/instructions.rs` runs each case in a function of the case's name; callgrind counts what the calls execute,
 without the harness and the choice of the algorithm (11 instructions, the same for all). Two numbers in a cell: soon after the
@@ -102,11 +102,23 @@ def cell(costs, cases):
     return "/".join(dict.fromkeys(str(value) for value in values))
 
 
+def write_readme(kind, name, instructions):
+    """Puts the range into the algorithm's row of cc/README.md."""
+    path = harness.ROOT / "cc" / "README.md"
+    text = path.read_text(encoding="utf-8")
+    # Selectors stand behind their heading, and share names with senders.
+    at = text.index("\n## Path selectors") if kind == "selector" else text.index("\n## Senders")
+    row = re.compile(rf"^(\| {re.escape(name)} \|(?:[^|\n]*\|){{4}}) [^|\n]* (\|[^|\n]*\|)$", re.M)
+    harness.need(row.search(text, at), f"cc/README.md has no row for {name}")
+    path.write_text(text[:at] + row.sub(rf"\g<1> {instructions} \g<2>", text[at:], count=1), encoding="utf-8")
+
+
 def main(argv):
     parser = argparse.ArgumentParser(
         prog="ci/bench cc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", help="also write all numbers to this file")
+    parser.add_argument("--readme", action="store_true", help="write the ranges into cc/README.md")
     parser.add_argument("names", nargs="*", help="only these algorithms")
     args = parser.parse_args(argv)
     program = build()
@@ -122,6 +134,10 @@ def main(argv):
             reported = [cases for _, cases in (REPORTS if kind == "sender" else SIGNALS)]
             soon = max(costs[cases[0]] for cases in reported)
             worst = max(costs[case] for cases in reported for case in cases)
+            # What the README calls an acknowledgement: the first five columns; of a selector, all.
+            normal = [costs[case] for cases in (reported[:5] if kind == "sender" else reported) for case in cases]
+            if args.readme:
+                write_readme(kind, name, f"{min(normal)} to {max(normal)}")
             rows.append([name, str(state), str(worst), *(cell(costs, cases) for _, cases in columns)])
             if kind == "sender" and name in HELD:
                 if soon > MOST_INSTRUCTIONS:

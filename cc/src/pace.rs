@@ -1,7 +1,7 @@
 //! Pacing below one packet a round trip, for every algorithm with a window.
 //!
 //! When more flows share a port than packets fit into its bandwidth-delay product, no window of whole
-//! packets is small enough. Swift's answer (Kumar et al., SIGCOMM 2020, section 3.4) serves all: let
+//! packets is small enough. Swift's answer (Kumar et al., SIGCOMM 2020) serves all: let
 //! the window fall below one packet, and then send one packet every `rtt / cwnd`.
 
 use alloc::boxed::Box;

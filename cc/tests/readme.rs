@@ -1,0 +1,62 @@
+//! README.md has a full row for every algorithm, and it is true.
+
+use std::path::Path;
+
+use squall_cc::base::{Rate, Rng, Span, Time};
+use squall_cc::{Network, PathSelector, Paths, PathsConfig, Sender, SenderCc, SenderConfig};
+
+const README: &str = include_str!("../README.md");
+
+/// The rows of the table under the heading `title`, cells trimmed.
+fn rows(title: &str) -> Vec<Vec<&'static str>> {
+    let (_, section) = README.split_once(&format!("\n## {title}\n")).expect("a section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let table = section.lines().filter(|line| line.starts_with("| "));
+    table.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// One row of seven filled cells: bytes, instructions as `least to most`, a file with tests.
+fn check(title: &str, name: &str, bytes: usize) {
+    let all = rows(title);
+    let mine: Vec<_> = all.iter().filter(|row| row[0] == name).collect();
+    assert_eq!(mine.len(), 1, "{name} has {} rows under {title}", mine.len());
+    let row = mine[0];
+    assert!(row.len() == 7 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+    assert_eq!(row[4], bytes.to_string(), "bytes of {name}");
+    let (least, most) = row[5].split_once(" to ").expect("a range of instructions");
+    let (least, most): (u32, u32) = (least.parse().unwrap(), most.parse().unwrap());
+    assert!(least <= most, "{row:?}");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join(row[6]);
+    let tests = std::fs::read_to_string(&tests).unwrap_or_else(|e| panic!("{tests:?}: {e}"));
+    assert!(tests.contains("#[test]"), "{name} has no tests");
+}
+
+#[test]
+fn every_sender_has_a_true_row() {
+    let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+    for &(name, _) in SenderConfig::NAMES {
+        let config = SenderConfig::by_name(name, &network).expect("a name of the list");
+        check("Senders", name, Sender::new(&config, Time::ZERO).state_bytes());
+    }
+    assert_eq!(rows("Senders").len(), SenderConfig::NAMES.len() + 1, "and the heading");
+}
+
+#[test]
+fn every_selector_has_a_true_row() {
+    for &(name, _) in PathsConfig::NAMES {
+        let config = PathsConfig::by_name(name, 64).expect("a name of the list");
+        check("Path selectors", name, Paths::new(&config, Rng::new(1)).state_bytes());
+    }
+    assert_eq!(rows("Path selectors").len(), PathsConfig::NAMES.len() + 1, "and the heading");
+}
+
+/// The limit of the papers' hardware: UE 1.0's own, and the two of the papers.
+#[test]
+fn the_papers_algorithms_need_at_most_64_bytes_a_flow() {
+    let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+    for name in ["nscc", "smartt", "strack"] {
+        let config = SenderConfig::by_name(name, &network).expect("a name of the list");
+        let bytes = Sender::new(&config, Time::ZERO).state_bytes();
+        assert!(bytes <= 64, "{name} needs {bytes}");
+    }
+}
