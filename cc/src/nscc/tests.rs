@@ -622,3 +622,14 @@ fn less_than_a_packet_earns_as_a_packet_would() {
     // One packet at 4.5 us owes 25165823; over 4096, not over 1000: 6144. And eta.
     close(bench.at(12_000).ack(false, 4_500), 1_000.0 + 6_144.0 + 614.4);
 }
+
+#[test]
+fn while_it_ignores_marks_change_nothing_and_owe_nothing() {
+    let mut bench = Bench::with_cwnd(100_000.0);
+    bench.nscc.flow.to_ignore = 2 * MTU;
+    (bench.nscc.flow.inc, bench.nscc.flow.avg_delay) = (1e6, 20_000.0);
+    // A period, an adjustment and a decrease would be due; 4096 bytes are still to be ignored.
+    close(bench.at(60_000).ack(true, 20_000), 100_000.0);
+    assert_eq!((bench.nscc.flow.inc, bench.nscc.flow.received), (0.0, 0));
+    assert_eq!((bench.nscc.flow.to_ignore, bench.nscc.flow.qa_start), (MTU, 0));
+}
