@@ -7,6 +7,7 @@ mod bed;
 mod draw;
 mod every;
 mod nscc;
+mod pace;
 
 use bed::{FlowSpec, MTU, Outcome, Scene, run};
 use squall_cc::base::{Rate, Span, Time};
