@@ -9,6 +9,10 @@
 //! - [`PathSelector`] / [`Paths`] / [`PathsConfig`]: which entropy the next packet or train takes.
 //! - [`ReceiverCc`] / [`Receiver`]: what a receiving host tells its senders, one object a host.
 //!
+//! An endpoint chooses by name, [`SenderConfig::by_name`] and [`PathsConfig::by_name`], from what it knows
+//! of its [`Network`]; `README.md` lists the names. What its receiver must do follows from the sender's
+//! choice ([`SenderConfig::receiver`]).
+//!
 //! Which flows share one sender context is a [`Scope`], kept by the caller and independent of the
 //! algorithm. In a shared context `in_flight` is the sum over its flows.
 //!
