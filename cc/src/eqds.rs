@@ -59,6 +59,8 @@ pub struct Eqds {
     plain: bool,
     /// A request is to be sent.
     ask: bool,
+    /// It was said that work waits, since a packet left or credit came.
+    waiting: bool,
 }
 
 /// Bytes as a signed number; more than 2^63 do not occur.
@@ -84,6 +86,7 @@ impl Eqds {
             acked: false,
             plain: false,
             ask: false,
+            waiting: false,
         }
     }
 
@@ -121,15 +124,28 @@ impl Eqds {
     }
 
     /// A packet leaves: it costs its bytes and says what the flow wants.
-    fn spend(&mut self, sending: &Sending, most: u64) -> u64 {
+    fn spend(&mut self, now: Time, sending: &Sending, most: u64) -> u64 {
         if !self.plain {
             self.balance = self.balance.saturating_sub(i64::from(sending.bytes));
         }
         self.backlog = sending.backlog;
+        self.waiting = false;
         self.ask_at = Time::NEVER;
+        self.watch(now);
         let target = self.target(self.backlog, most);
         self.told = self.told.max(target);
         target
+    }
+
+    /// Whether work waits for credit; then a timer has to run.
+    fn watch(&mut self, now: Time) -> bool {
+        let starved = !self.plain && self.balance <= 0 && self.backlog > 0;
+        if !starved {
+            self.ask_at = Time::NEVER;
+        } else if self.ask_at == Time::NEVER {
+            self.ask_at = now + self.config.ask_after;
+        }
+        starved
     }
 
     /// What a report says about credit.
@@ -146,7 +162,14 @@ impl Eqds {
                     self.give_up();
                 }
             }
-            Kind::ProbeAnswered | Kind::Nacked { .. } => self.stop_speculating(),
+            Kind::ProbeAnswered => self.stop_speculating(),
+            Kind::Nacked { .. } => {
+                self.stop_speculating();
+                // A receiver of whose packets none came through has no flow to grant anything to.
+                if feedback.in_flight == 0 && !self.granting {
+                    self.balance = self.balance.max(i64::from(feedback.bytes));
+                }
+            }
             // What is sent before anybody granted cannot wait for a grant when it is lost.
             Kind::TimedOut if !self.granting => {
                 self.balance = self.balance.max(i64::from(feedback.bytes));
@@ -156,6 +179,11 @@ impl Eqds {
         if let Some(cumulative) = granted {
             self.stop_speculating();
             self.grant(cumulative);
+        }
+        if matches!(feedback.kind, Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut) {
+            // It has to be sent again, which the receiver may not know.
+            self.backlog = self.backlog.saturating_add(u64::from(feedback.bytes));
+            self.watch(feedback.now);
         }
     }
 
@@ -170,6 +198,7 @@ impl Eqds {
     fn grant(&mut self, cumulative: u64) {
         self.granting = true;
         self.asked = 0;
+        self.waiting = false;
         if self.plain {
             self.plain = false;
             self.balance = 0;
@@ -195,19 +224,17 @@ impl Eqds {
     /// Work waits for credit: asks at once if the receiver cannot know, later in any case.
     fn blocked(&mut self, now: Time, backlog: u64) {
         self.backlog = backlog;
-        if self.plain || self.balance > 0 || backlog == 0 || self.ask_at != Time::NEVER {
-            return;
+        if self.watch(now) && !self.waiting {
+            self.waiting = true;
+            self.ask = self.target(backlog, u64::MAX) > self.told;
         }
-        self.ask = self.target(backlog, u64::MAX) > self.told;
-        self.ask_at = now + self.config.ask_after;
     }
 
     fn ask_again(&mut self, now: Time) {
         if now < self.ask_at {
             return;
         }
-        self.ask_at = Time::NEVER;
-        if self.plain || self.balance > 0 || self.backlog == 0 {
+        if !self.watch(now) {
             return;
         }
         if self.asked >= self.config.patience {
@@ -260,8 +287,8 @@ impl SenderCc for Eqds {
         }
     }
 
-    fn on_send(&mut self, _now: Time, sending: &Sending) -> Stamp {
-        Stamp { demand: Some(self.spend(sending, u64::MAX)), ..Stamp::default() }
+    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+        Stamp { demand: Some(self.spend(now, sending, u64::MAX)), ..Stamp::default() }
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {

@@ -173,7 +173,7 @@ impl<W: CreditWindow> SenderCc for Credited<W> {
         let most = window.budget(now).window.unwrap_or(u64::MAX);
         // A packet more than the window (uet-htsim `computePullTarget`).
         let most = most.saturating_add(credits.packet());
-        Stamp { demand: Some(credits.spend(sending, most)), ..stamp }
+        Stamp { demand: Some(credits.spend(now, sending, most)), ..stamp }
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {

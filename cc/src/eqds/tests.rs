@@ -44,7 +44,8 @@ fn send(eqds: &mut Eqds, packets: u32, mut backlog: u64) -> u64 {
 
 fn report(eqds: &mut Eqds, kind: Kind, grant: Option<u64>) {
     let grant = grant.map(Grant::Credit);
-    eqds.on_feedback(&Feedback { kind, bytes: MTU, packets: 1, grant, ..Feedback::default() });
+    let packet = Feedback { bytes: MTU, packets: 1, in_flight: 20_000, ..Feedback::default() };
+    eqds.on_feedback(&Feedback { kind, grant, ..packet });
 }
 
 fn block(eqds: &mut Eqds, now: u64, backlog: u64) {
@@ -169,6 +170,22 @@ fn a_flow_whose_demand_is_known_waits_before_it_asks() {
 }
 
 #[test]
+fn a_flow_that_nobody_calls_blocked_asks_all_the_same() {
+    // Its last credit spent with work behind it...
+    let mut one = eqds();
+    send(&mut one, 30, 155_000);
+    assert_eq!(one.next_timer(), Some(Time(64_000)));
+    // ... or a packet refused that nothing else is said about.
+    let mut eqds = eqds();
+    send(&mut eqds, 30, 150_000);
+    report(&mut eqds, Kind::Acked, Some(0));
+    assert_eq!(eqds.next_timer(), None);
+    report(&mut eqds, NACK, None);
+    eqds.on_timer(Time(64_000));
+    assert_eq!(eqds.poll(Time(64_000)), Some(Action::RequestCredit { target: 5_000 }));
+}
+
+#[test]
 fn idle_flows_and_flows_with_credit_do_not_ask() {
     let mut one = eqds();
     block(&mut one, 0, 10_000);
@@ -258,6 +275,26 @@ fn a_lost_first_packet_can_be_sent_again_although_nobody_granted() {
     send(&mut eqds, 1, 5_000);
     report(&mut eqds, Kind::Acked, Some(0));
     report(&mut eqds, Kind::TimedOut, None);
+    assert_eq!(credit(&eqds), 0);
+}
+
+#[test]
+fn a_flow_of_which_all_was_trimmed_sends_one_packet_at_a_time() {
+    let mut eqds = eqds();
+    send(&mut eqds, 3, 15_000);
+    let mut nack = |in_flight| {
+        let kind = NACK;
+        eqds.on_feedback(&Feedback { kind, bytes: MTU, in_flight, ..Feedback::default() });
+        credit(&eqds)
+    };
+    assert_eq!((nack(10_000), nack(5_000)), (0, 0), "the others may still come through");
+    assert_eq!(nack(0), 5_000);
+    assert_eq!(nack(0), 5_000, "one, not two");
+    send(&mut eqds, 1, 15_000);
+    assert_eq!(credit(&eqds), 0);
+    // Once the receiver grants, it answers for its port.
+    report(&mut eqds, Kind::Acked, Some(0));
+    report(&mut eqds, NACK, None);
     assert_eq!(credit(&eqds), 0);
 }
 
