@@ -4,8 +4,9 @@
 
 `cc/examples/instructions.rs` runs each case in a function of the case's name; callgrind counts what the calls execute,
 without the harness and the choice of the algorithm (told below, the same for all). Two numbers in a cell: soon after the
-report before, and 13 us later, when what is done once in a base round-trip time is due as well. SMaRTT v2 (section III-H) gives 59 to 94 instructions a packet and 19 bytes a flow + 28 global. Exit status 1 when an algorithm of the
-two papers needs more than 94 instructions in a case, soon, or more than 64 bytes a flow.
+report before, and 13 us later, when what is done once in a base round-trip time is due as well. SMaRTT v2 (section III-H)
+gives 59 to 94 instructions a packet and 19 bytes a flow + 28 global. Exit status 1 when an algorithm of the two papers needs
+more than 94 instructions in any case, or more than 64 bytes a flow.
 """
 
 import argparse
@@ -132,7 +133,6 @@ def main(argv):
             state, costs = measure(program, kind, name, choice)
             everything[f"{kind} {name}"] = {"state": state, **costs}
             reported = [cases for _, cases in (REPORTS if kind == "sender" else SIGNALS)]
-            soon = max(costs[cases[0]] for cases in reported)
             worst = max(costs[case] for cases in reported for case in cases)
             # What the README calls an acknowledgement: the first five columns; of a selector, all.
             normal = [costs[case] for cases in (reported[:5] if kind == "sender" else reported) for case in cases]
@@ -140,8 +140,8 @@ def main(argv):
                 write_readme(kind, name, state, f"{min(normal)} to {max(normal)}")
             rows.append([name, str(state), str(worst), *(cell(costs, cases) for _, cases in columns)])
             if kind == "sender" and name in HELD:
-                if soon > MOST_INSTRUCTIONS:
-                    missed.append(f"{name} needs {soon} instructions, {MOST_INSTRUCTIONS} are allowed")
+                if worst > MOST_INSTRUCTIONS:
+                    missed.append(f"{name} needs {worst} instructions, {MOST_INSTRUCTIONS} are allowed")
                 if state > MOST_BYTES:
                     missed.append(f"{name} needs {state} bytes a flow, {MOST_BYTES} are allowed")
         if kind == "sender":

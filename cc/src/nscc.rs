@@ -547,8 +547,8 @@ impl SenderCc for Nscc {
 
     #[inline]
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        // Nearly every report goes the short way: an acknowledgement with a sample, no penalty, no
-        // parameter that is not the paper's. Whatever else there is to do, somebody else does instead,
+        // Nearly every report goes the short way: an acknowledgement with a sample, nothing to ignore, no
+        // penalty, no parameter that is not the paper's. Whatever else there is to do, somebody else does instead,
         // so that no registers need saving here.
         let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
             return self.on_any(feedback);
@@ -557,17 +557,13 @@ impl SenderCc for Nscc {
         // Not a smaller round-trip time than ever before, nor one of seconds.
         let delay = Span(rtt.0.wrapping_sub(flow.base_rtt.into()));
         let penalty = feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd;
-        if delay.0 > u32::MAX.into() || flow.due > 0 || penalty {
+        if delay.0 > u32::MAX.into() || flow.due > 0 || flow.to_ignore > 0 || penalty {
             return self.on_any(feedback);
         }
         let config = &*self.config;
         let (now, bytes, marked) = (clock(feedback.now), feedback.bytes as f32, feedback.ecn);
         flow.count(feedback.bytes);
         flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay) - flow.avg_delay);
-        if flow.ignores(marked) {
-            (flow.inc, flow.received) = (0.0, 0);
-            return;
-        }
         if flow.qa_period_is_over(config, now) {
             if flow.qa_is_called(config, delay) {
                 return self.on_call(feedback, delay);
