@@ -9,7 +9,8 @@
 //!   `beta`, five MTU, whatever its size.
 //! - Section 3.2 increases by `beta` beyond twice the target delay, algorithm 3 line 5 beyond
 //!   `target_Qhigh`, three times the target: the algorithm is followed.
-//! - `max_cwnd` is "roughly the BDP" (section 3): one BDP of the measured base RTT.
+//! - `max_cwnd` is "roughly the BDP" (section 3): one BDP of the measured base RTT, rounded up to whole
+//!   packets, for the part of a packet that a window cannot use is time the link stands idle.
 //! - An `achievedBDP` of zero is no measurement (so in uet-htsim `strack.h`), not a window.
 //! - Probes overtake the queues here (control class), so an answer tells the base RTT but has no queueing
 //!   delay to adjust the window by.
@@ -96,13 +97,14 @@ impl Strack {
 
     #[cold]
     #[inline(never)]
-    #[allow(clippy::cast_possible_truncation)] // single precision is the window's
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive and in range
     fn set_max_wnd(&mut self) {
         let config = &*self.config;
         let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
-        let bdp = (config.line.0 as f64 * rtt / 8e9) as f32;
+        let window = config.line.0 as f64 * rtt / 8e9 * f64::from(config.max_wnd_bdp);
+        let packets = (window as u64).div_ceil(u64::from(config.mtu));
         let floor = (config.min_max_wnd as f32).max(config.min_wnd);
-        self.max_wnd = (bdp * config.max_wnd_bdp).max(floor);
+        self.max_wnd = (packets as f32 * config.mtu as f32).max(floor);
     }
 
     /// Algorithm 1, `on_receiving_ack`, for an ACK with a round-trip time that is no new base.
@@ -211,17 +213,18 @@ impl Strack {
             let room = float(target - delay);
             self.cwnd += config.alpha * room * bytes as f32 / self.cwnd; // line 8
         } else if now.wrapping_sub(self.last_decrease) > self.base_rtt && delay > target.min(high) {
-            let target = float(target);
-            if self.avg_delay > target {
+            let above = self.avg_delay - float(target);
+            let gate = self.max_wnd * config.achieved_gate;
+            if above <= 0.0 {
+                // Line 9: only some paths are congested.
+            } else if delay > high && self.achieved > 0 && (self.achieved as f32) < gate {
+                self.cwnd = self.achieved as f32; // line 11
                 self.last_decrease = now;
-                let gate = self.max_wnd * config.achieved_gate;
-                if delay > high && self.achieved > 0 && (self.achieved as f32) < gate {
-                    self.cwnd = self.achieved as f32; // line 11
-                } else {
-                    // Line 14.
-                    let cut = config.gamma * (self.avg_delay - target) / self.avg_delay;
-                    self.cwnd *= most(1.0 - cut, config.max_md_jump);
-                }
+            } else if delay > target {
+                // Line 14.
+                let cut = config.gamma * above / self.avg_delay;
+                self.cwnd *= most(1.0 - cut, config.max_md_jump);
+                self.last_decrease = now;
             }
         }
         if now.wrapping_sub(self.last_selfai) > self.base_rtt {

@@ -1,7 +1,8 @@
 //! Every branch of algorithms 1, 3 and 4, with numbers worked by hand on the network of table 1:
 //! 100 Gb/s, 12 us, MTU 4096. There `bdp_sf = delay_sf = 1`, so `beta = 5 * 4096 = 20480`,
 //! `eta = 0.15 * 4096 = 614.4`, `alpha = 4 * 4096 / 12000 = 1.365333`, target 12 us, high 36 us,
-//! largest window `12.5 B/ns * 12000 ns = 150000`, an eighth of it 18750.
+//! largest window `12.5 B/ns * 12000 ns = 150000`, that is 36.6, so 37 packets or 151552 bytes, an eighth
+//! of it 18944.
 
 use super::*;
 use crate::{Network, Tunable};
@@ -89,7 +90,8 @@ fn parameters_are_those_of_table_1() {
     close(config.eta, 1_638.4);
     close(config.alpha, 3.640_889);
     assert_eq!((config.target_qdelay, config.target_qhigh), (Span(8_000), Span(24_000)));
-    assert_eq!(Bench::new(config).strack.metrics().cwnd, Some(400_000));
+    // 400000 / 4096 = 97.7, so 98 packets.
+    assert_eq!(Bench::new(config).strack.metrics().cwnd, Some(401_408));
 }
 
 #[test]
@@ -114,7 +116,7 @@ fn parameters_out_of_range_are_refused_by_name() {
 #[test]
 fn a_new_flow_may_send_one_bdp() {
     let budget = Bench::new(reference()).strack.budget(Time::ZERO);
-    assert!(budget.allows(Time::ZERO, 145_904, MTU) && !budget.allows(Time::ZERO, 145_905, MTU));
+    assert!(budget.allows(Time::ZERO, 147_456, MTU) && !budget.allows(Time::ZERO, 147_457, MTU));
 }
 
 /// Algorithm 3 lines 5 to 17, before a base RTT has passed and just after it. Line 4 moves the average
@@ -209,16 +211,16 @@ fn the_branches_of_adjust_cwnd() {
             ecn: true,
             delay: 36_001,
             avg: 36_001.0,
-            achieved: 18_749,
+            achieved: 18_943,
             early: 100_000.0,
-            late: 19_363.4,
+            late: 19_557.4,
         },
         Case {
             name: "line 10: an eighth of the largest window got through, so line 14",
             ecn: true,
             delay: 36_001,
             avg: 36_001.0,
-            achieved: 18_750,
+            achieved: 18_944,
             early: 100_000.0,
             late: 50_614.4,
         },
@@ -239,6 +241,22 @@ fn the_branches_of_adjust_cwnd() {
             let is = bench.at(at).ack(ecn, delay);
             assert!((is - cwnd).abs() < 0.5, "{name}, at {at}: is {is}, should be {cwnd}");
         }
+    }
+}
+
+/// Lines 10 and 13 ask different things; with `target_Qhigh` below the target they can be told apart.
+#[test]
+fn a_high_threshold_below_the_target_is_followed_to_the_letter() {
+    for (achieved, delay, cwnd) in [
+        (5_000, 11_000, 5_614.4), // line 11, and eta
+        (0, 11_000, 100_614.4),   // neither line 10 nor line 13
+        (0, 24_000, 60_614.4),    // line 14: 0.6 again
+    ] {
+        let mut bench =
+            Bench::of(StrackConfig { target_qhigh: Span(10_000), ..reference() }, 24_000.0);
+        bench.strack.achieved = achieved;
+        bench.strack.avg_delay = 24_000.0 + (24_000.0 - delay as f32) / 7.0; // 24000 after line 4
+        close(bench.at(12_001).ack(true, delay), cwnd);
     }
 }
 
@@ -300,13 +318,13 @@ fn an_incast_converges_to_what_got_through() {
     // All ACKs are 48 us late, so that the n-th leaves an average of 48000 (1 - 0.875^n).
     bench.at(12_500).ack(true, 48_000);
     bench.at(13_000).ack(true, 48_000);
-    close(bench.strack.cwnd, 150_000.0); // the average is 11250; eta was paid, at the top
+    close(bench.strack.cwnd, 151_552.0); // the average is 11250; eta was paid, at the top
     // 15843.75 with the third, and no period is over: 1 - 0.8 * 3843.75 / 15843.75 = 0.805917.
-    close(bench.at(13_500).ack(true, 48_000), 120_887.57);
+    close(bench.at(13_500).ack(true, 48_000), 122_138.34);
     bench.at(20_000).ack(true, 48_000);
-    // 24.001 us after the first: five packets got through, 20480 bytes, not fewer than 18750. Line 14
+    // 24.001 us after the first: five packets got through, 20480 bytes, not fewer than 18944. Line 14
     // again, 1 - 0.8 * 11380.37 / 23380.37 = 0.610601, and eta.
-    close(bench.at(36_501).ack(true, 48_000), 74_428.5);
+    close(bench.at(36_501).ack(true, 48_000), 75_192.2);
     assert_eq!(bench.strack.achieved, 5 * MTU);
     // A period of three packets: line 11, 12288 bytes, and eta.
     bench.at(37_000).ack(true, 48_000);
@@ -390,10 +408,10 @@ fn a_probe_answer_tells_the_base_rtt_and_no_more() {
 fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
     let shorter = Feedback { bytes: 0, rtt: Some(Span(6_000)), ..Feedback::default() };
     let cases = [
-        // 12.5 B/ns * 6000 ns
-        (reference(), 75_000),
-        // 12.5 * 10000
-        (StrackConfig { min_base_rtt: Span(10_000), ..reference() }, 125_000),
+        // 12.5 B/ns * 6000 ns = 75000, 19 packets
+        (reference(), 77_824),
+        // 12.5 * 10000 = 125000, 31 packets
+        (StrackConfig { min_base_rtt: Span(10_000), ..reference() }, 126_976),
         (StrackConfig { min_max_wnd: 140_000, ..reference() }, 140_000),
     ];
     for (config, max) in cases {
@@ -446,7 +464,7 @@ fn counters_saturate_and_the_clock_wraps() {
     bench.feed(&huge);
     bench.feed(&huge);
     assert_eq!(bench.strack.rx_count, u32::MAX);
-    close(bench.strack.cwnd, 150_000.0);
+    close(bench.strack.cwnd, 151_552.0);
     let mut bench = Bench::with_avg(24_000.0);
     bench.strack.last_decrease = u32::MAX - 5;
     bench.strack.last_selfai = u32::MAX - 5;
@@ -464,6 +482,6 @@ fn a_refusal_that_shortens_the_base_rtt_lowers_the_largest_window() {
     let mut bench = Bench::new(reference());
     let kind = Kind::Nacked { trimmed: false, last_hop: false };
     let rtt = Some(Span(6_000));
-    // 12.5 B/ns * 6000 ns.
-    close(bench.at(100).feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 75_000.0);
+    // 12.5 B/ns * 6000 ns, 19 packets.
+    close(bench.at(100).feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 77_824.0);
 }
