@@ -633,3 +633,51 @@ fn while_it_ignores_marks_change_nothing_and_owe_nothing() {
     assert_eq!((bench.nscc.flow.inc, bench.nscc.flow.received), (0.0, 0));
     assert_eq!((bench.nscc.flow.to_ignore, bench.nscc.flow.qa_start), (MTU, 0));
 }
+
+/// The short way of `on_feedback` is a shortcut, not another algorithm: a context that is made to take
+/// the long way, which counts `due` down from 1 for each report, stays the same bit by bit.
+#[test]
+fn the_short_way_leads_where_the_long_way_does() {
+    let mut rng = squall_base::Rng::new(7);
+    for trimming in [true, false] {
+        let network = Network::new(Rate::gbps(100), Span(BASE), MTU, trimming);
+        let config = Arc::new(NsccConfig::new(&network));
+        let (mut short, mut long) =
+            (Nscc::new(Arc::clone(&config), Time::ZERO), Nscc::new(config, Time::ZERO));
+        long.flow.due = 1;
+        let mut now = Time::ZERO;
+        for step in 0..20_000 {
+            now += Span(u64::from(rng.below(3_000)));
+            let kind = match rng.below(60) {
+                0 => Kind::Nacked { trimmed: true, last_hop: false },
+                1 => Kind::Lost,
+                2 => Kind::TimedOut,
+                _ => Kind::Acked,
+            };
+            // Phases of an empty path, of a growing queue and of a full one.
+            let queue = [500, 12_000, 70_000][step / 500 % 3];
+            let feedback = Feedback {
+                now,
+                kind,
+                bytes: 64 + rng.below(MTU),
+                packets: 1,
+                ecn: rng.below(30_000) < queue,
+                rtt: (rng.below(50) > 0).then(|| Span(BASE - 500 + u64::from(rng.below(queue)))),
+                in_flight: u64::from(rng.below(200_000)),
+                penalty: (rng.below(100) > 0).then_some(0),
+                ..Feedback::default()
+            };
+            short.on_feedback(&feedback);
+            long.on_feedback(&feedback);
+            assert_eq!((short.flow.due, long.flow.due), (0, 1));
+            long.flow.due = 0;
+            assert_eq!(
+                alloc::format!("{:?}", short.flow),
+                alloc::format!("{:?}", long.flow),
+                "{step}"
+            );
+            long.flow.due = 1;
+        }
+        assert!(short.flow.cwnd > 0.0);
+    }
+}
