@@ -35,6 +35,10 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         let times = run.completion_times();
         Some(last(&times)? - times.first()?)
     }),
+    ("spread_share", "", "spread over the slowest completion", |run| {
+        let times = run.completion_times();
+        per(last(&times)? - times.first()?, last(&times)?)
+    }),
     ("max_fct_rtts", "RTT", "slowest completion in base round trips", |run| {
         per(last(&run.completion_times())?, run.network.base_rtt_us)
     }),
@@ -190,14 +194,20 @@ fn peak(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|point| point.1).fold(0.0, f64::max)
 }
 
-/// Of the queue with the highest peak: mean from half of the run to 90 % of it (the end, when flows
+/// Of the queue that is longest then: mean from half of the run to 90 % of it (the end, when flows
 /// finish, belongs to no steady state), as delay at line rate in base round trips.
 fn queue_delay_late(run: &Run) -> Option<f64> {
-    let queue = queues(run).max_by(|a, b| peak(a).total_cmp(&peak(b)))?;
     let (from, to) = (finish(run)? * 0.5, finish(run)? * 0.9);
-    let late: Vec<f64> =
-        queue.iter().filter(|(at, _)| (from..=to).contains(at)).map(|&(_, bytes)| bytes).collect();
-    per(mean(&late)? * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+    let late = |points: &[(f64, f64)]| {
+        let late: Vec<f64> = points
+            .iter()
+            .filter(|(at, _)| (from..=to).contains(at))
+            .map(|&(_, bytes)| bytes)
+            .collect();
+        mean(&late)
+    };
+    let longest = queues(run).filter_map(late).max_by(f64::total_cmp)?;
+    per(longest * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

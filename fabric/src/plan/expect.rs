@@ -33,6 +33,8 @@ pub(super) struct ExpectTable {
     #[serde(default)]
     at_least: Option<f64>,
     #[serde(default)]
+    any: bool,
+    #[serde(default)]
     explained: Option<String>,
 }
 
@@ -47,7 +49,8 @@ enum Against {
     Minus(Condition),
 }
 
-/// A statement of a paper as a bound on a metric, at every point (or pair of points) it speaks of.
+/// A statement of a paper as a bound on a metric, at every point (or pair of points) it speaks of, or
+/// at any.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expectation {
     /// In words.
@@ -60,6 +63,8 @@ pub struct Expectation {
     against: Against,
     at_most: Option<f64>,
     at_least: Option<f64>,
+    /// One point has to be within the bounds ("up to"), not all.
+    any: bool,
     /// If it is known not to hold here: why, in a few words; the rest is in `REPRODUCTION.md`.
     pub explained: Option<String>,
 }
@@ -129,6 +134,7 @@ impl Expectation {
             against,
             at_most: table.at_most,
             at_least: table.at_least,
+            any: table.any,
             explained: table.explained,
         })
     }
@@ -187,7 +193,10 @@ impl Expectation {
                     None => missing = Some(place),
                     Some(value) => {
                         let excess = self.excess(value);
-                        if worst.as_ref().is_none_or(|known| excess > known.0) {
+                        let decides = worst.as_ref().is_none_or(|known| {
+                            (excess > known.0) != self.any && excess != known.0
+                        });
+                        if decides {
                             worst = Some((excess, value, place));
                         }
                     }
@@ -197,7 +206,8 @@ impl Expectation {
         let mut words = match &worst {
             Some((_, value, place)) => {
                 let times = if matches!(self.against, Against::Over(_)) { "x" } else { "" };
-                let of = if count > 1 { format!(" (worst of {count})") } else { String::new() };
+                let end = if self.any { "best" } else { "worst" };
+                let of = if count > 1 { format!(" ({end} of {count})") } else { String::new() };
                 let at = if place.is_empty() { String::new() } else { format!(" {place}") };
                 format!("{}{times}{at}{of}", number(*value))
             }

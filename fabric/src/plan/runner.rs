@@ -266,7 +266,7 @@ fn links(results: &Results) -> Vec<LinkLoad> {
         .collect()
 }
 
-/// The queues with the highest peaks, and the first flows.
+/// The queues that are longest on the whole, and the first flows.
 fn series(results: &Results) -> Vec<Series> {
     let mut kept = Vec::new();
     let sampled = &results.series;
@@ -276,7 +276,7 @@ fn series(results: &Results) -> Vec<Series> {
     };
     let times = micros(&sampled.queue_times);
     let mut queues: Vec<_> = sampled.queues.iter().collect();
-    queues.sort_by_key(|queue| std::cmp::Reverse(queue.bytes.iter().max().copied().unwrap_or(0)));
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.bytes.iter().sum::<u64>()));
     for queue in queues.into_iter().take(KEPT_QUEUES) {
         let points = join(&times, &queue.bytes);
         kept.push(Series { kind: SeriesKind::Queue, name: queue.name.clone(), points });
