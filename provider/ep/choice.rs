@@ -35,7 +35,10 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Chosen> {
         (&params.scope, "SCOPE", Scope::NAMES, &none),
     ];
     if let Some((_, variable, names, keys)) = lists.iter().find(|list| list.0 == HELP) {
-        log::warn!("{}", list(variable, names, *keys));
+        // A line at a time: libfabric cuts longer ones.
+        for line in list(variable, names, *keys).lines() {
+            log::warn!("{line}");
+        }
         return Err(Errno::INVAL);
     }
     Ok(Chosen {

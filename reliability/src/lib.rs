@@ -8,7 +8,7 @@
 //!
 //! # The order of calls
 //!
-//! - Commands: [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
+//! - Commands: [`Pdcs::set_host`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
 //!   [`Pdcs::set_busy`], [`Pdcs::peer_restarted`].
 //! - What happened: [`Pdcs::rx_request`] (then [`Pdcs::accept`] or [`Pdcs::refuse`] at once),
 //!   [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`], [`Pdcs::handle_timeout`].
@@ -38,6 +38,11 @@
 //! | Coalescing | An ACK becomes due by trigger, AR, SYN, CE, duplicate, a hole that opens, or an AR packet's hole that closes; it leaves when the caller asks, once for all packets since. |
 //! | SACK window | The newest 64 packets that hold everything new; a wider range takes several ACKs, of which only the first is about a packet whose round trip may be measured. |
 //! | Probe answer | Complete if its bitmap shows as many packets as `ooo_count` says: then all older packets it does not show are lost; else only those among the 64. |
+//! | Loss detectors | Any set of trim, ooo, probe, rto. Without `rto` the timer is the last resort at ten times its setting; without `trim` a trimmed packet's NACK is a sign of life; refusals are no losses and always answered by trying again. |
+//! | Probes | Three silent round trips, or the congestion control's wish, and never two at a time. The answer reports losses where `probe` is among the detectors. Without `rto` they go on for as long as the context lives. |
+//! | Scope | Flows share a congestion-control context by peer, host or endpoint; the bytes in flight add up. Those that find no room stand in line; the longest waiting is woken first, as many as there is room for. |
+//! | Credit | Requests carry the demand (RUD_CC_REQ), also when the payload was trimmed; grants travel in ACKs (cc_type 1) or alone; who is blocked asks by Credit Request. |
+//! | Peers of another mode | Told by the type of their ACKs, or by credit that never comes: reported once a context, and a plain window or a timer without service times does instead. |
 //! | Timeout | One packet, the oldest, until the peer answers; a peer that is not running then costs one packet a timeout and loses no window. Losses are found by NACKs, `ooo_count` and probes. |
 //! | Receiver not ready | The NACK codes that mean a lack (04 to 0B) pause the sending half for 20 us, doubling to 10 ms, and count as a sign of life. |
 //! | Close Request | Takes no PSN: it may be repeated and nothing follows it. Close Command takes one, like a packet. |

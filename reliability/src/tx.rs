@@ -1,7 +1,9 @@
 //! The sending half of a context: what is outstanding, what may be sent, and what was lost.
 
 mod ack;
+mod control;
 mod loss;
+mod rare;
 
 use std::collections::VecDeque;
 
@@ -14,6 +16,7 @@ use crate::types::{Event, PdcId, TxPacket};
 
 pub(crate) use ack::{AckIn, Verdict};
 pub(crate) use loss::Marks;
+use rare::Rare;
 
 /// Why a packet is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,46 +89,6 @@ struct Left {
     demand: Option<u64>,
     /// After it not another packet fits.
     cramped: bool,
-}
-
-/// State of a sending half that most contexts never need: made when it is first needed.
-#[derive(Debug)]
-struct Rare {
-    // Receiver not ready.
-    rnr_doublings: u8,
-    /// When the pause began; packets sent no later were under way when it did.
-    rnr_since: Time,
-    rnr_until: Time,
-    // Guaranteed delivery.
-    /// When to send a Clear Command, if no request says the same before.
-    clear_at: Time,
-    /// Up to which PSN that is meant, while `clear_at` is set.
-    clear_for: Psn,
-    /// What the last Clear Command said, if there was one.
-    clear_told: Option<Psn>,
-    // Credit.
-    /// Credit granted in all, as far as heard, in nominal bytes.
-    granted: u64,
-    /// Nominal bytes known to wait for their first transmission.
-    backlog: u64,
-    /// Credit to ask for.
-    request: Option<u64>,
-}
-
-impl Default for Rare {
-    fn default() -> Self {
-        Self {
-            rnr_doublings: 0,
-            rnr_since: Time::NEVER,
-            rnr_until: Time::ZERO,
-            clear_at: Time::NEVER,
-            clear_for: Psn(0),
-            clear_told: None,
-            granted: 0,
-            backlog: 0,
-            request: None,
-        }
-    }
 }
 
 /// The sending half.
@@ -545,72 +508,6 @@ impl<D: Copy> Tx<D> {
         Left { path, demand: stamp.demand, cramped: self.cramped(&budget, shared) }
     }
 
-    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine said
-    /// last, and those to be sent again, counted as whole packets.
-    fn backlog(&self, shared: &Shared<D>) -> u64 {
-        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.credits()) else { return 0 };
-        rare.backlog + u64::from(self.queued) * u64::from(nominal(shared.config.mtu))
-    }
-
-    /// The engine wants to send `bytes` with `behind` more behind them, or again what is queued, and
-    /// may not. If credit is what is missing, says so.
-    pub(crate) fn blocked(&mut self, now: Time, waiting: Option<u64>, shared: &mut Shared<D>) {
-        if !shared.config.credits() {
-            return;
-        }
-        if let Some(waiting) = waiting {
-            self.rare().backlog = waiting;
-        }
-        let credit = self.budget(now, shared).credit;
-        if credit.is_some_and(|credit| credit < u64::from(self.wants())) {
-            let backlog = self.backlog(shared);
-            self.event(now, cc::FlowEvent::Blocked { backlog }, shared);
-        }
-    }
-
-    /// The peer granted credit: `units` are the low bits of the sum.
-    pub(crate) fn granted(&mut self, now: Time, units: u32, shared: &mut Shared<D>) {
-        let grant = self.credit(units);
-        let feedback = cc::Feedback {
-            now,
-            kind: cc::Kind::Control,
-            path: self.train_path,
-            grant: Some(grant),
-            ..cc::Feedback::default()
-        };
-        self.tell(&feedback, shared);
-    }
-
-    /// The grant that `units` on the wire stand for.
-    fn credit(&mut self, units: u32) -> cc::Grant {
-        let rare = self.rare();
-        let cumulative = cc::credit_bytes(rare.granted, units);
-        rare.granted = rare.granted.max(cumulative);
-        cc::Grant::Credit(cumulative)
-    }
-
-    /// A congestion notification packet arrived.
-    pub(crate) fn notified(&mut self, now: Time, shared: &mut Shared<D>) {
-        let feedback = cc::Feedback {
-            now,
-            kind: cc::Kind::Notified,
-            path: self.train_path,
-            ecn: true,
-            ..cc::Feedback::default()
-        };
-        self.tell(&feedback, shared);
-    }
-
-    /// Whether a request for credit waits.
-    pub(crate) fn request_due(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.request.is_some())
-    }
-
-    /// The credit to ask for, in all.
-    pub(crate) fn take_request(&mut self) -> Option<u64> {
-        self.rare.as_mut()?.request.take()
-    }
-
     /// After this packet not another one fits: the acknowledgement is what the flow waits for (UE 1.0
     /// section 3.6.12: `cwnd - inflight < MTU`).
     fn cramped(&self, budget: &cc::Budget, shared: &Shared<D>) -> bool {
@@ -709,91 +606,6 @@ impl<D: Copy> Tx<D> {
 
     pub(crate) fn clear_due(&self, now: Time) -> bool {
         self.clear_at() <= now
-    }
-
-    /// Tells the engine, once, that something may be sent. A flow that must wait for room in a shared
-    /// context gets in line. True when it knows.
-    pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) -> bool {
-        if self.ready_said {
-            return true;
-        }
-        let resend = self.may_retransmit(now, shared);
-        let send = self.wanted > 0 && self.may_send(now, self.wanted, shared);
-        if resend || send {
-            self.ready_said = true;
-            shared.events.push_back(Event::Ready { id });
-        } else {
-            self.line_up(id, shared);
-        }
-        self.ready_said
-    }
-
-    /// Gets in line for room in the shared context, if that is where the flow is and it wants to send.
-    pub(crate) fn line_up(&mut self, id: PdcId, shared: &mut Shared<D>) {
-        if self.waiting || self.wanted == 0 && self.queued == 0 {
-            return;
-        }
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.waiting.push_back(id.slot_number());
-            self.waiting = true;
-        }
-    }
-
-    /// Nominal bytes of the packet it would send; zero for none.
-    pub(crate) fn wants(&self) -> u32 {
-        if self.queued == 0 {
-            return self.wanted;
-        }
-        let at = self.index(self.cursor).unwrap_or(0);
-        self.ring.get(at).map_or(0, Slot::nominal)
-    }
-
-    /// It is no longer in line.
-    pub(crate) fn left_line(&mut self) {
-        self.waiting = false;
-    }
-
-    /// The engine learnt it.
-    pub(crate) fn woken(&mut self) {
-        self.ready_said = false;
-    }
-
-    /// Tells the congestion control what was learnt, and does what it wants done.
-    fn tell(&mut self, feedback: &cc::Feedback<'_>, shared: &mut Shared<D>) {
-        let in_flight = self.context_in_flight(shared);
-        let cc = &mut self.context.get_mut(&mut shared.groups).cc;
-        cc.on_feedback(&cc::Feedback { in_flight, ..*feedback });
-        self.act(feedback.now, shared);
-    }
-
-    /// What the congestion control wants done besides.
-    fn act(&mut self, now: Time, shared: &mut Shared<D>) {
-        while let Some(action) = self.context.get_mut(&mut shared.groups).cc.poll(now) {
-            match action {
-                // Never two: one that is out already answers the question.
-                cc::Action::Probe => self.probe_due |= !self.ring.is_empty(),
-                cc::Action::RequestCredit { target } => self.rare().request = Some(target),
-                // Nothing that is configurable asks for these.
-                cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
-            }
-        }
-    }
-
-    /// Something is outstanding again.
-    fn resume(&mut self, now: Time, shared: &mut Shared<D>) {
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.active += 1;
-            if group.active > 1 {
-                return;
-            }
-        }
-        self.event(now, cc::FlowEvent::Resumed, shared);
-    }
-
-    /// Tells the congestion control what happened to the traffic.
-    pub(crate) fn event(&mut self, now: Time, event: cc::FlowEvent, shared: &mut Shared<D>) {
-        self.context.get_mut(&mut shared.groups).cc.on_event(now, event);
-        self.act(now, shared);
     }
 
     /// Where in the ring an outstanding packet is.

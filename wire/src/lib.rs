@@ -93,6 +93,10 @@
 //! | First packet of a longer message without payload | silent | refused: it says nothing, a trimmed packet is known by its DSCP |
 //! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] wants the 12 (16) bytes of the request header and takes what else is there |
 //! | CRC-32C trailer | REF: from the IP source address on, most significant byte first; over UDP not settled (a UDP checksum is circular, NATs change ports) | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first |
+//! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges what it says and nothing new |
+//! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
+//! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0 |
+//! | PSN of Credit and Credit Request | silent | the newest PSN sent; not looked at |
 //! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
