@@ -177,10 +177,12 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
     run.at(Time::ZERO, Event::Sample);
     while let Some(Reverse((now, _, event))) = run.events.pop() {
         if now >= end {
+            run.at(now, event);
             break;
         }
         run.step(now, event);
     }
+    run.conserves();
     let mut outcome = run.outcome;
     outcome.acked = run.flows.iter().map(|flow| flow.acked).collect();
     let sum: u64 = outcome.acked.iter().sum();
@@ -193,6 +195,23 @@ impl Run<'_> {
     fn at(&mut self, time: Time, event: Event) {
         self.order += 1;
         self.events.push(Reverse((time, self.order, event)));
+    }
+
+    /// Every byte in flight is a packet somewhere, and the other way round.
+    fn conserves(&self) {
+        let mut somewhere = vec![0; self.flows.len()];
+        self.queue.iter().for_each(|packet| somewhere[packet.flow] += u64::from(MTU));
+        for Reverse((_, _, event)) in &self.events {
+            if let Event::Arrive(packet)
+            | Event::Ack(packet, ..)
+            | Event::Nack(packet)
+            | Event::TimedOut(packet) = event
+            {
+                somewhere[packet.flow] += u64::from(MTU);
+            }
+        }
+        let in_flight: Vec<_> = self.flows.iter().map(|flow| flow.in_flight).collect();
+        assert_eq!(in_flight, somewhere, "bytes in flight that are nowhere");
     }
 
     fn base(&self, flow: usize) -> Span {
@@ -347,6 +366,8 @@ impl Run<'_> {
             }
             return;
         }
+        let window = budget.window.unwrap_or(u64::MAX);
+        assert!(it.in_flight + u64::from(MTU) <= window, "more in flight than the window");
         let sending = Sending { bytes: MTU, backlog: BACKLOG, ..Sending::default() };
         let stamp = it.cc.on_send(now, &sending);
         let packet = Packet {
