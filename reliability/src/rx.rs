@@ -78,8 +78,6 @@ pub(crate) struct Rx {
     bits: Option<Bitmap>,
     /// Congestion control's part.
     pub(crate) flow: cc::RxFlow,
-    /// Credit the peer wants in all, as far as known.
-    wanted: u64,
     /// Bytes received since the last ACK, small packets rounded up.
     gathered: u32,
     /// An ACK shall leave in this round.
@@ -114,7 +112,6 @@ impl Rx {
             ahead: 0,
             bits: None,
             flow: cc::RxFlow::new(id.to_u32()),
-            wanted: 0,
             gathered: 0,
             due: false,
             fresh: false,
@@ -395,13 +392,6 @@ impl Rx {
             Ok(ahead) => expected.plus(ahead / 64 * 64),
             Err(_) => expected,
         }
-    }
-
-    /// The credit that `units` of the wire ask for in all.
-    pub(crate) fn demand(&mut self, units: u32) -> u64 {
-        let wanted = cc::credit_bytes(self.wanted, units);
-        self.wanted = self.wanted.max(wanted);
-        wanted
     }
 
     /// What arrived of the 64 packets from `from` on; bits beyond the window are clear. A packet whose response is not cleared is not

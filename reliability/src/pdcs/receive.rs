@@ -114,7 +114,7 @@ impl<D: Copy> Pdcs<D> {
             pdc.rx.cleared(pds.psn.offset(pds.clear_psn_offset));
         }
         if duplicate || meta.trimmed {
-            let demand = pds.ccc.map(|ccc| pdc.rx.demand(ccc.credit_target));
+            let demand = pds.ccc.map(|ccc| pdc.tx.demand(ccc.credit_target));
             let source = shared.host_of(pdc.peer);
             let seen = rx_meta(meta, source, duplicate, demand);
             shared.receiver.on_rx(now, &mut pdc.rx.flow, &seen);
@@ -142,7 +142,7 @@ impl<D: Copy> Pdcs<D> {
                 prompt: syn,
             },
             meta: *meta,
-            demand: pds.ccc.map(|ccc| pdc.rx.demand(ccc.credit_target)),
+            demand: pds.ccc.map(|ccc| pdc.tx.demand(ccc.credit_target)),
         });
         RxVerdict::Deliver { id, psn: pds.psn, forward }
     }
@@ -387,7 +387,7 @@ impl<D: Copy> Pdcs<D> {
                 true
             }
             ControlKind::CreditRequest => {
-                let target = pdc.rx.demand(control.payload);
+                let target = pdc.tx.demand(control.payload);
                 shared.receiver.on_request(now, &mut pdc.rx.flow, target);
                 true
             }

@@ -136,6 +136,15 @@ impl<D: Copy> Tx<D> {
         cc::Grant::Credit(cumulative)
     }
 
+    /// The credit that `units` of the wire ask for in all, for the peer's packets. Kept here because this
+    /// half has a place for what is rare.
+    pub(crate) fn demand(&mut self, units: u32) -> u64 {
+        let rare = self.rare();
+        let wanted = cc::credit_bytes(rare.wanted, units);
+        rare.wanted = rare.wanted.max(wanted);
+        wanted
+    }
+
     /// A congestion notification packet arrived.
     pub(crate) fn notified(&mut self, now: Time, shared: &mut Shared<D>) {
         let feedback = cc::Feedback {

@@ -20,6 +20,8 @@ pub(super) struct Rare {
     // Credit.
     /// Credit granted in all, as far as heard, in nominal bytes.
     pub(super) granted: u64,
+    /// Credit the peer wants in all, as far as heard.
+    pub(super) wanted: u64,
     /// Nominal bytes known to wait for their first transmission.
     pub(super) backlog: u64,
     /// Credit to ask for.
@@ -36,6 +38,7 @@ impl Default for Rare {
             clear_for: Psn(0),
             clear_told: None,
             granted: 0,
+            wanted: 0,
             backlog: 0,
             request: None,
         }
