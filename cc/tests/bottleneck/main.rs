@@ -8,6 +8,8 @@ mod draw;
 mod every;
 mod nscc;
 mod pace;
+mod smartt;
+mod strack;
 
 use bed::{FlowSpec, MTU, Outcome, Scene, run};
 use squall_cc::base::{Rate, Span, Time};
