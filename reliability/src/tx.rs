@@ -503,7 +503,7 @@ impl<D: Copy> Tx<D> {
             self.rto_at = now + self.loss_timeout(&shared.config);
         }
         if self.probes == 0 || self.probe_at == Time::NEVER {
-            self.probe_at = now + self.probe_interval(&shared.config);
+            self.probe_at = now + self.probe_interval(shared);
         }
         Left { path, demand: stamp.demand, cramped: self.cramped(&budget, shared) }
     }

@@ -145,7 +145,7 @@ impl<D: Copy> Tx<D> {
             self.heard(now, &shared.config);
         }
         if gain.packets > 0 {
-            self.progressed(now, &shared.config);
+            self.progressed(now, shared);
         }
         let grant = ack.credit.map(|units| self.credit(units));
         if gain.packets > 0 || probed || rtt.is_some() || grant.is_some() {
@@ -417,14 +417,14 @@ impl<D: Copy> Tx<D> {
     }
 
     /// The peer took something: all clocks that count its silence start again.
-    fn progressed(&mut self, now: Time, config: &Config) {
+    fn progressed(&mut self, now: Time, shared: &Shared<D>) {
         self.stalled_since = now;
         if let Some(rare) = &mut self.rare {
             rare.rnr_doublings = 0;
         }
         self.probes = 0;
         self.probe_due = false;
-        self.probe_at = now + self.probe_interval(config);
+        self.probe_at = now + self.probe_interval(shared);
     }
 
     /// The answer to a probe: what was sent a round trip before the probe and did not arrive is lost,

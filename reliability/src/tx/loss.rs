@@ -34,11 +34,14 @@ impl<D: Copy> Tx<D> {
         (self.rto(config) * patience).min(config.rto_max)
     }
 
-    /// How long the peer may stay silent before it is probed: three round trips (SLEEK), each probe
-    /// doubling it.
-    pub(super) fn probe_interval(&self, config: &Config) -> Span {
-        let rtt = Span(u64::from(self.srtt_ns));
-        let first = (rtt * 3 + config.ack_delay).max(config.probe_min);
+    /// How long the peer may stay silent before it is probed: three unloaded round trips (uet-htsim
+    /// `probe_first_trial_time`, STrack section 3.3.2), and one as they are now; each probe doubling it. Not
+    /// three as they are now: after an incast those are long, and it is then that tails are lost.
+    pub(super) fn probe_interval(&self, shared: &Shared<D>) -> Span {
+        let config = &shared.config;
+        let now = Span(u64::from(self.srtt_ns));
+        let unloaded = self.metrics(&shared.groups).base_rtt.map_or(now, |base| base.min(now));
+        let first = (unloaded * 3 + config.ack_delay).max(now).max(config.probe_min);
         (first * (1 << self.probes.min(MAX_BACKOFF))).min(config.rto_max)
     }
 
@@ -266,7 +269,7 @@ impl<D: Copy> Tx<D> {
             self.on_rto(now, shared, connected);
         }
         if self.probe_at <= now {
-            self.on_probe_timer(now, connected, &shared.config);
+            self.on_probe_timer(now, connected, shared);
         }
         Ok(())
     }
@@ -315,7 +318,8 @@ impl<D: Copy> Tx<D> {
         self.rto_at = now + self.loss_timeout(&shared.config);
     }
 
-    fn on_probe_timer(&mut self, now: Time, connected: bool, config: &Config) {
+    fn on_probe_timer(&mut self, now: Time, connected: bool, shared: &Shared<D>) {
+        let config = &shared.config;
         self.probe_at = Time::NEVER;
         let useful = connected && config.loss.probe && self.in_flight > 0;
         // Where the timer is no detector, probes must not give up before the context does.
@@ -324,7 +328,7 @@ impl<D: Copy> Tx<D> {
         }
         self.probes = self.probes.saturating_add(1);
         self.probe_due = true;
-        self.probe_at = now + self.probe_interval(config);
+        self.probe_at = now + self.probe_interval(shared);
     }
 
     pub(crate) const fn probe_due(&self) -> bool {
