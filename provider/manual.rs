@@ -17,8 +17,11 @@ fn parameters() -> String {
     );
     for spec in param::TABLE {
         let default = if spec.default.is_empty() { "-" } else { spec.default };
+        let names: Vec<&str> = spec.names.iter().map(|(name, _)| *name).collect();
+        let names =
+            if names.is_empty() { String::new() } else { format!(" Names: {}.", names.join(", ")) };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| `FI_SQUALL_{}` | {default} | {} |", spec.name, spec.help);
+        let _ = writeln!(text, "| `FI_SQUALL_{}` | {default} | {}{names} |", spec.name, spec.help);
     }
     text
 }

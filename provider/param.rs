@@ -310,10 +310,10 @@ impl Params {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn read(values: &[(&str, &str)]) -> (Params, Vec<String>) {
+    pub(crate) fn read(values: &[(&str, &str)]) -> (Params, Vec<String>) {
         let mut problems = Vec::new();
         let get = |spec: &Spec| {
             values.iter().find(|(n, _)| *n == spec.name).map(|(_, v)| (*v).to_owned())

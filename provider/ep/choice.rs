@@ -105,4 +105,30 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        for (name, value, fits) in [
+            ("CC", "eqds+nscc", true),
+            ("CC", "nscc:quick_adapt=0", true),
+            ("CC", "cubic", false),
+            ("CC", "nscc:quick_adapt=2", false),
+            ("CC", "help", false),
+            ("LB", "plb", true),
+            ("LB", "best", false),
+            ("LB", "help", false),
+            ("LOSS", "trim,rto", true),
+            ("LOSS", "order", false),
+            ("SCOPE", "destination", true),
+            ("SCOPE", "group", false),
+        ] {
+            let (params, problems) = crate::param::tests::read(&[(name, value)]);
+            assert!(problems.is_empty(), "{problems:?}");
+            match choose(&params, &network) {
+                Ok(_) => assert!(fits, "{name}={value}"),
+                Err(errno) => assert!(!fits && errno == Errno::INVAL, "{name}={value}"),
+            }
+        }
+    }
 }

@@ -3,24 +3,12 @@
 
 mod link;
 
-use link::{Fate, Faults, PATHS, Wire, World};
-use squall_reliability::base::{Rate, Span, Time};
+use link::{Fate, Faults, PATHS, Wire, World, named};
+use squall_reliability::base::{Span, Time};
 use squall_reliability::wire::{AckExt, CcState, ControlKind};
 use squall_reliability::{
     Blocked, Config, Conflict, ControlPacket, LossDetection, Pdcs, PeerKey, TxPacket, cc,
 };
-
-/// A network of 10 Gb/s and 20 us that trims.
-fn network() -> cc::Network {
-    cc::Network::new(Rate::gbps(10), Span::micros(20), 4096 + 48, true)
-}
-
-/// Both algorithms by name, all loss detectors.
-fn config(sender: &str, paths: &str, seed: u64) -> Config {
-    let sender = cc::SenderConfig::by_name(sender, &network()).unwrap();
-    let paths = cc::PathsConfig::by_name(paths, PATHS).unwrap();
-    Config::new(4096, sender, paths, seed).reciprocal(&network())
-}
 
 /// Sends `packets` from one end to the other, which answers each tenth; everything must arrive.
 fn transfer(name: &str, left: Config, right: Config, packets: u32, faults: Faults) -> World {
@@ -60,7 +48,7 @@ fn every_sender_delivers_with_every_detector_alone_and_with_all() {
         for loss in ["trim", "ooo", "probe", "rto", "all", "none"] {
             let detectors: LossDetection = loss.parse().unwrap();
             let ends =
-                [1, 2].map(|seed| Config { loss: detectors, ..config(sender, "oblivious", seed) });
+                [1, 2].map(|seed| Config { loss: detectors, ..named(sender, "oblivious", seed) });
             let [left, right] = ends;
             transfer(&format!("{sender} {loss}"), left, right, 1000, bad());
         }
@@ -73,7 +61,7 @@ fn every_selector_delivers_with_every_set_it_allows_and_round_a_broken_path() {
     for (paths, _) in cc::PathsConfig::NAMES {
         for loss in ["trim", "ooo", "probe", "rto", "all", "none"] {
             let detectors: LossDetection = loss.parse().unwrap();
-            let ends = [1, 2].map(|seed| Config { loss: detectors, ..config("nscc", paths, seed) });
+            let ends = [1, 2].map(|seed| Config { loss: detectors, ..named("nscc", paths, seed) });
             if let Err(conflict) = ends[0].check() {
                 assert!(
                     matches!(conflict, Conflict::Freezing { .. }),
@@ -87,7 +75,7 @@ fn every_selector_delivers_with_every_set_it_allows_and_round_a_broken_path() {
             transfer(&name, left, right, 1000, bad());
         }
         let faults = Faults { black_hole: Some(3), ..Faults::default() };
-        transfer(paths, config("nscc", paths, 1), config("nscc", paths, 2), 500, faults);
+        transfer(paths, named("nscc", paths, 1), named("nscc", paths, 2), 500, faults);
     }
     assert!(refused >= 2, "{refused}");
 }
@@ -96,7 +84,7 @@ fn every_selector_delivers_with_every_set_it_allows_and_round_a_broken_path() {
 fn every_sender_is_shared_by_scope_unless_it_lives_on_credit() {
     for (sender, _) in cc::SenderConfig::NAMES {
         for scope in [cc::Scope::PerPair, cc::Scope::PerDestination, cc::Scope::PerHost] {
-            let ends = [1, 2].map(|seed| Config { scope, ..config(sender, "reps", seed) });
+            let ends = [1, 2].map(|seed| Config { scope, ..named(sender, "reps", seed) });
             match ends[0].check() {
                 Err(conflict) => {
                     assert!(ends[0].credits(), "{sender}");
@@ -113,7 +101,7 @@ fn every_sender_is_shared_by_scope_unless_it_lives_on_credit() {
 
 #[test]
 fn credit_is_asked_for_in_requests_and_granted_in_acknowledgements_and_alone() {
-    let ends = [1, 2].map(|seed| config("eqds", "oblivious", seed));
+    let ends = [1, 2].map(|seed| named("eqds", "oblivious", seed));
     let [left, right] = ends;
     let world = transfer("eqds", left, right, 2000, Faults::default());
     let (mut asked, mut in_acks, mut alone) = (0, 0, 0);
@@ -148,7 +136,7 @@ fn credit_is_asked_for_in_requests_and_granted_in_acknowledgements_and_alone() {
 
 #[test]
 fn credits_beside_a_window_leave_the_acknowledgements_to_the_window() {
-    let ends = [1, 2].map(|seed| config("eqds+nscc", "oblivious", seed));
+    let ends = [1, 2].map(|seed| named("eqds+nscc", "oblivious", seed));
     let [left, right] = ends;
     let world = transfer("eqds+nscc", left, right, 2000, Faults::default());
     let counters = world.hosts[0].pdcs.counters();
@@ -159,15 +147,15 @@ fn credits_beside_a_window_leave_the_acknowledgements_to_the_window() {
 fn a_peer_of_another_mode_is_reported_once_and_lived_with() {
     // Who lives on credit here, and the peer grants none.
     for sender in ["eqds", "eqds+nscc", "eqds+mprdma"] {
-        let left = config(sender, "oblivious", 1);
-        let right = config("nscc", "oblivious", 2);
+        let left = named(sender, "oblivious", 1);
+        let right = named("nscc", "oblivious", 2);
         let world = transfer(sender, left, right, 2000, Faults::default());
         assert_eq!(world.hosts[0].pdcs.counters().other_mode, 1, "{sender}");
     }
     // The other way round: a receiver that grants leaves alone who never asks.
     for sender in ["nscc", "swift", "none"] {
-        let left = config(sender, "oblivious", 1);
-        let right = config("eqds", "oblivious", 2);
+        let left = named(sender, "oblivious", 1);
+        let right = named("eqds", "oblivious", 2);
         let world = transfer(sender, left, right, 2000, Faults::default());
         assert_eq!(world.hosts[0].pdcs.counters().other_mode, 0, "{sender}");
     }
@@ -176,7 +164,7 @@ fn a_peer_of_another_mode_is_reported_once_and_lived_with() {
 #[test]
 fn a_marked_packet_brings_a_notification_to_those_who_want_one() {
     for (sender, notifies) in [("dcqcn", true), ("nscc", false)] {
-        let ends = [1, 2].map(|seed| config(sender, "oblivious", seed));
+        let ends = [1, 2].map(|seed| named(sender, "oblivious", seed));
         let [left, right] = ends;
         let faults = Faults { mark: 0.05, ..Faults::default() };
         let world = transfer(sender, left, right, 2000, faults);
@@ -220,7 +208,7 @@ fn departures(config: Config, packets: u32) -> Vec<Time> {
 fn a_rate_is_kept_with_the_bursts_it_allows() {
     // DCQCN begins at the line's rate, 10 Gb/s, and lets one packet of 4144 nominal bytes go back to
     // back: one packet every 3315.2 ns, the first of them one burst ahead.
-    let left = departures(config("dcqcn", "oblivious", 1), 100);
+    let left = departures(named("dcqcn", "oblivious", 1), 100);
     let gap = 4144 * 8 / 10;
     for (n, at) in left.iter().enumerate() {
         let since = at.since(left[0]).0;
@@ -228,7 +216,7 @@ fn a_rate_is_kept_with_the_bursts_it_allows() {
         assert!((early..=late).contains(&since), "{n}: {since} not in {early}..={late}");
     }
     // Four packets back to back: trains of about four, no faster on the whole.
-    let burst = config("dcqcn:burst=16576", "oblivious", 1);
+    let burst = named("dcqcn:burst=16576", "oblivious", 1);
     let left = departures(burst, 100);
     assert_eq!(left[0], left[3]);
     assert!(left[5] > left[0]);
@@ -240,7 +228,7 @@ fn a_rate_is_kept_with_the_bursts_it_allows() {
 fn a_window_below_a_packet_spaces_packets() {
     // The option of every window algorithm, by the example of DCTCP when every packet is marked: its
     // window falls to its floor, far below a packet.
-    let paced = config("dctcp:pace=1", "oblivious", 1);
+    let paced = named("dctcp:pace=1", "oblivious", 1);
     let mut pdcs: Pdcs<u32> = Pdcs::new(paced.clone());
     let mut peer: Pdcs<u32> = Pdcs::new(paced);
     let mut now = Time(1_000_000);
@@ -273,4 +261,34 @@ fn a_window_below_a_packet_spaces_packets() {
     // A window of a packet would let one go each microsecond here, and one of half a packet each 40 us
     // of a base RTT of 20 us.
     assert!(gaps[300..].iter().all(|gap| *gap >= 40), "{gaps:?}");
+}
+
+#[test]
+fn the_probe_that_congestion_control_asks_for_is_sent_and_answered() {
+    // UE 1.0 section 3.6.13.7: one probe after the first answer of a new context, whatever the loss
+    // detectors; its answer is a round-trip sample and no report of losses.
+    let ends =
+        [1, 2].map(|seed| Config { loss: LossDetection::NONE, ..named("nscc", "single", seed) });
+    let [left, right] = ends;
+    // Packets must not all be acknowledged at once, or there is nothing to ask about.
+    let faults = Faults { jitter: Span::micros(8), ..Faults::default() };
+    let world = transfer("nscc", left, right, 300, faults);
+    let probes = world.trace.as_ref().unwrap().iter().filter(|(from, wire)| {
+        *from == 0
+            && matches!(wire, Wire::Control(ControlPacket::Control(control))
+                if control.kind == ControlKind::Probe)
+    });
+    assert_eq!(probes.count(), 1);
+    let counters = world.hosts[0].pdcs.counters();
+    assert_eq!((counters.tx_probes, counters.rx_probe_answers), (1, 1));
+    assert_eq!(counters.retransmissions(), 0);
+}
+
+#[test]
+fn the_path_that_congestion_control_insists_on_is_taken_if_there_is_one() {
+    // The paths of the test network, and a selector with as many: a stamp out of range would not pass.
+    let ends = [1, 2].map(|seed| named("mprdma", "mprdma", seed));
+    let [left, right] = ends;
+    let world = transfer("mprdma", left, right, 500, bad());
+    assert!(world.last_path < PATHS);
 }

@@ -2,14 +2,14 @@
 
 mod link;
 
-use link::{Faults, PEER, Wire, World, fixed, response};
+use link::{Faults, PEER, Wire, World, fixed, named, response};
 use proptest::prelude::*;
 use squall_reliability::base::{Psn, Span};
 use squall_reliability::wire::{
-    Ack, AckCc, AckExt, AckRequest, CcState, Control, ControlKind, Dest, Mode, Nack, NackCode,
+    Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
 };
-use squall_reliability::{PdcInfo, PeerKey, RxMeta, RxVerdict};
+use squall_reliability::{Config, PdcInfo, PeerKey, RxMeta, RxVerdict, cc};
 
 /// A world with a connected context: some packets acknowledged, twenty on their way, cut off.
 fn world() -> World {
@@ -262,8 +262,8 @@ fn dest() -> impl Strategy<Value = Dest> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    (near(), 0u16..4, dest(), any::<(bool, bool)>(), -5000i16..50).prop_map(
-        |(psn, spdcid, dest, (retx, ack_request), clear_psn_offset)| Request {
+    (near(), 0u16..4, dest(), any::<(bool, bool)>(), -5000i16..50, any::<Option<u32>>()).prop_map(
+        |(psn, spdcid, dest, (retx, ack_request), clear_psn_offset, target)| Request {
             mode: Mode::Rud,
             next: NextHeader::RequestStd,
             retx,
@@ -272,7 +272,7 @@ fn request() -> impl Strategy<Value = Request> {
             psn: Psn(psn),
             spdcid,
             dest,
-            ccc: None,
+            ccc: target.map(|target| Ccc { ccc_id: 0, credit_target: target & 0xff_ffff }),
         },
     )
 }
@@ -308,14 +308,23 @@ fn any_packet() -> impl Strategy<Value = Any> {
                 mpr,
                 sack_psn_offset: base,
                 sack_bitmap: map,
-                state: CcState::Nscc(NsccState {
-                    service_time: state.0,
-                    restore_cwnd: probe,
-                    rcv_cwnd_pend: state.1 & 0x7f,
-                    rcvd_bytes: state.2 & 0xff_ffff,
-                    ooo_count: state.3,
-                }),
+                state: if state.1 > 0x7f {
+                    CcState::Credit { credit: state.2 & 0xff_ffff, ooo_count: state.3 }
+                } else {
+                    CcState::Nscc(NsccState {
+                        service_time: state.0,
+                        restore_cwnd: probe,
+                        rcv_cwnd_pend: state.1,
+                        rcvd_bytes: state.2 & 0xff_ffff,
+                        ooo_count: state.3,
+                    })
+                },
             }),
+        })
+        // Some without any state: plain ones, and congestion notifications.
+        .prop_flat_map(|ack| {
+            let bare = Ack { ext: AckExt::None, ..ack };
+            prop_oneof![7 => Just(ack), 1 => Just(bare)]
         });
     let nack = (near(), 0u16..4, 1u16..4, any::<u8>(), any::<bool>(), any::<u32>())
         .prop_filter_map("a NACK code", |(psn, spdcid, dpdcid, code, retx, payload)| {
@@ -369,9 +378,17 @@ proptest! {
     #[test]
     fn nothing_panics(
         seed in any::<u64>(),
+        (sender, paths, scope) in any::<(u8, u8, u8)>(),
         packets in prop::collection::vec((0usize..2, any_packet()), 1..200),
     ) {
-        let mut world = World::new(fixed(1 << 18, seed), fixed(1 << 18, 2), Faults::default(), 3);
+        let config = |seed| {
+            let pick = |names: &[(&'static str, _)], n: u8| names[usize::from(n) % names.len()].0;
+            let sender = pick(cc::SenderConfig::NAMES, sender);
+            let config = named(sender, pick(cc::PathsConfig::NAMES, paths), seed);
+            let scope = if config.credits() { "flow" } else { pick(cc::Scope::NAMES, scope) };
+            Config { scope: scope.parse().unwrap(), ..config }
+        };
+        let mut world = World::new(config(seed), config(2), Faults::default(), 3);
         world.strict = false;
         world.hosts[1].echo = Some(100);
         world.send(0, 0..40, 1000);

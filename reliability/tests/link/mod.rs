@@ -27,6 +27,18 @@ pub(crate) fn nscc(seed: u64) -> Config {
     Config::new(4096, cc::SenderConfig::by_name("nscc", &cc).unwrap(), paths, seed)
 }
 
+/// A network of 10 Gb/s and 20 us that trims.
+pub(crate) fn network() -> cc::Network {
+    cc::Network::new(Rate::gbps(10), Span::micros(20), 4096 + 48, true)
+}
+
+/// Parameters for tests: both algorithms by name, all loss detectors.
+pub(crate) fn named(sender: &str, paths: &str, seed: u64) -> Config {
+    let sender = cc::SenderConfig::by_name(sender, &network()).unwrap();
+    let paths = cc::PathsConfig::by_name(paths, PATHS).unwrap();
+    Config::new(4096, sender, paths, seed).reciprocal(&network())
+}
+
 /// What the link does to packets: probabilities and times.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
