@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use squall_fabric::Picos;
 use squall_fabric::base::{Rate, Rng, Span};
-use squall_fabric::cc::{Network, PathsConfig, SenderConfig};
+use squall_fabric::cc::{Network, PathsConfig, Scope, SenderConfig};
 use squall_fabric::engine::{
     Buf, Class, Completion, Config, Level, Notify, OpError, OpKind, RecvOp, RemoteIov, RemoteSeg,
     RmaOp, Seg, SendOp,
@@ -128,7 +128,7 @@ struct History {
 }
 
 /// The network and the transports of a history.
-fn world(rng: &mut Rng) -> World {
+fn world(rng: &mut Rng) -> (World, String, Scope) {
     let rate = Rate::gbps(10);
     let latency = Picos::micros(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, latency, Picos::nanos(300));
@@ -142,25 +142,28 @@ fn world(rng: &mut Rng) -> World {
     config.reroute = Picos::micros(u64::from(rng.below(2_000)));
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD);
     let known = Network::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
-    let senders: Vec<&str> = SenderConfig::NAMES
-        .iter()
-        .map(|named| named.0)
-        // Credits do not travel yet.
-        .filter(|name| !name.starts_with("eqds"))
-        .collect();
+    let senders: Vec<&str> =
+        SenderConfig::NAMES.iter().map(|n| n.0).filter(|n| !n.starts_with("eqds")).collect();
     let sender = pick(rng, &senders);
     let selector = pick(rng, PathsConfig::NAMES).0;
-    if option_env!("SQUALL_SEED").is_some() {
-        eprintln!("{sender} {selector}, trimming {trimming}, packets of {max_packet}");
-    }
+    let loss = pick(rng, &["all", "trim", "ooo", "probe", "rto", "trim,rto", "ooo,probe,rto"]);
+    let scope = pick(rng, &[Scope::PerFlow, Scope::PerPair, Scope::PerDestination, Scope::PerHost]);
+    let words = format!(
+        "{sender} {selector} {loss} {scope:?}, trimming {trimming}, packets of {max_packet}"
+    );
     let tight = rng.chance(0.2);
-    World::new(net, rng.next_u64(), move |seed, port| {
+    let world = World::new(net, rng.next_u64(), move |seed, port| {
         let mut rng = Rng::new(seed);
         let sender = SenderConfig::by_name(sender, &known).expect("a listed name");
         let paths = PathsConfig::by_name(selector, 16).expect("a listed name");
         let mut pdc = reliability::Config::new(max_packet, sender, paths, rng.next_u64());
         pdc.trim_enabled = trimming;
         pdc.train_packets = 4;
+        let mut pdc = pdc.reciprocal(&known);
+        let usual = pdc.clone();
+        (pdc.loss, pdc.scope) = (loss.parse().expect("a set of detectors"), scope);
+        // Not everything goes together.
+        let pdc = if pdc.check().is_ok() { pdc } else { usual };
         let engine = Config {
             max_packet,
             rendezvous_threshold: 16 * 1024,
@@ -171,7 +174,23 @@ fn world(rng: &mut Rng) -> World {
             ..Config::default()
         };
         (engine, pdc)
-    })
+    });
+    (world, words, scope)
+}
+
+/// Says which history it was when a check fails.
+struct Banner(u64, String);
+
+impl Drop for Banner {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(seed, words) = self;
+            eprintln!(
+                "history {seed} failed ({words}); again: SQUALL_SEED={seed} cargo test -p \
+                 squall-fabric --test whole_engine -- --nocapture"
+            );
+        }
+    }
 }
 
 /// What happens when, in microseconds. With `crashing`, every message has a tag of its own, so that what
@@ -263,10 +282,13 @@ pub(crate) fn run(seed: u64) -> Totals {
     let crashing = rng.chance(0.4);
     // Longer than the transport's deadlines: then errors are right between any two.
     let long = rng.chance(0.1);
-    let mut world = world(&mut rng);
+    let (mut world, words, scope) = world(&mut rng);
+    let _banner = Banner(seed, format!("{words}, crashes {crashing}, long {long}"));
     world.again = if rng.chance(0.5) { 0.005 } else { 0.0 };
     let mut messages = Vec::new();
     let script = script(&mut rng, &mut messages, crashing, long);
+    // What is in flight to a dead process fills a window that all share.
+    let long = long || (crashing && scope == Scope::PerHost);
     for (n, host) in world.hosts.iter_mut().enumerate() {
         let base = host.memory.put(&pattern(n as u64, REGION));
         host.memory.regions.insert(READ, (Seg { base, len: REGION }, false));

@@ -14,26 +14,13 @@
 mod history;
 mod world;
 
+use std::panic::catch_unwind;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Histories per run.
 const SEEDS: u64 = 1000;
-
-/// Says which history it was when a check fails.
-struct Banner(u64);
-
-impl Drop for Banner {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let seed = self.0;
-            eprintln!(
-                "history {seed} failed; again: SQUALL_SEED={seed} cargo test -p squall-fabric --test \
-                 whole_engine"
-            );
-        }
-    }
-}
 
 #[test]
 fn every_operation_ends_once_and_every_byte_is_right() {
@@ -47,6 +34,7 @@ fn every_operation_ends_once_and_every_byte_is_right() {
         },
     };
     let next = AtomicU64::new(first);
+    let broken = Mutex::new(Vec::new());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(8);
     let totals = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -58,19 +46,23 @@ fn every_operation_ends_once_and_every_byte_is_right() {
                         if seed >= last {
                             return total;
                         }
-                        let _banner = Banner(seed);
-                        total.add(&history::run(seed));
+                        match catch_unwind(|| history::run(seed)) {
+                            Ok(history) => total.add(&history),
+                            Err(_) => broken.lock().expect("whole").push(seed),
+                        }
                     }
                 })
             })
             .collect();
         let mut total = history::Totals::default();
         for worker in workers {
-            total.add(&worker.join().expect("a history failed, see above"));
+            total.add(&worker.join().expect("a thread that catches panics"));
         }
         total
     });
     eprintln!("{} histories: {totals:?}", last - first);
+    let broken = broken.into_inner().expect("whole");
+    assert!(broken.is_empty(), "of {} histories these failed: {broken:?}", last - first);
     if last - first > 50 {
         // The histories are worth something.
         assert!(totals.crashes > 0 && totals.restarts > 0 && totals.failures > 0);
