@@ -24,6 +24,7 @@ type Failure = Box<dyn core::error::Error>;
 #[derive(Clone, Copy, Default)]
 struct Figures {
     runs: f64,
+    min: f64,
     mean: f64,
     max: f64,
     packets: f64,
@@ -127,6 +128,7 @@ fn run(directory: &Path, args: &str, cc: &str) -> Result<Figures, Failure> {
     Ok(Figures {
         runs: 1.0,
         mean: fct.iter().sum::<f64>() / fct.len() as f64,
+        min: fct.iter().copied().fold(f64::INFINITY, f64::min),
         max: fct.iter().copied().fold(0.0, f64::max),
         packets: totals.packets as f64,
         retransmitted: totals.retransmitted as f64,
@@ -154,7 +156,7 @@ fn main() -> Result<(), Failure> {
     let mut scenarios: BTreeMap<String, (usize, Figures, Figures)> = BTreeMap::new();
     for line in text.lines().skip(1) {
         let columns: Vec<&str> = line.splitn(14, ',').collect();
-        let &[name, _, _, _, mean, _, max, packets, rtx, _, acks, wall, peak, arguments] =
+        let &[name, _, _, min, mean, _, max, packets, rtx, _, acks, wall, peak, arguments] =
             columns.as_slice()
         else {
             return Err(
@@ -166,6 +168,7 @@ fn main() -> Result<(), Failure> {
         }
         let theirs = Figures {
             runs: 1.0,
+            min: min.parse()?,
             mean: mean.parse()?,
             max: max.parse()?,
             packets: packets.parse()?,
@@ -183,8 +186,15 @@ fn main() -> Result<(), Failure> {
         };
         if verbose {
             println!(
-                "{name} theirs {mean} {max} {rtx} ours {:.1} {:.1} {}",
-                ours.mean, ours.max, ours.retransmitted
+                "{name} theirs {:.1} {:.1} {:.1} rtx {} ours {:.1} {:.1} {:.1} rtx {}",
+                theirs.min,
+                theirs.mean,
+                theirs.max,
+                theirs.retransmitted,
+                ours.min,
+                ours.mean,
+                ours.max,
+                ours.retransmitted
             );
         }
         let place = scenarios.len();
