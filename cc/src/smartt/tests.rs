@@ -202,6 +202,30 @@ fn the_window_waits_for_a_quarter_of_marks() {
     close(bench.at(100).ack(true, 15_000), 97_815.47);
 }
 
+/// "As long as avg_wtd < 0.25": at a quarter exactly the window shrinks, the short way and the long one.
+#[test]
+fn a_quarter_of_marks_is_enough() {
+    for published in [true, false] {
+        let mut bench = Bench::of(SmarttConfig { wtd_alpha: 0.0, ..reference() }, 100_000.0);
+        bench.smartt.published = published;
+        bench.smartt.avg_wtd = 0.25;
+        close(bench.at(100).ack(true, 15_000), 97_815.47);
+        bench.smartt.avg_wtd = 0.249_99;
+        close(bench.ack(true, 15_000), 97_815.47);
+    }
+}
+
+/// Algorithm 3 line 2 without the short way.
+#[test]
+fn a_microsecond_of_queue_is_no_empty_path_the_long_way() {
+    for (rtt, count) in [(12_999, MTU), (13_000, 0)] {
+        let mut bench = Bench::with_cwnd(100_000.0);
+        bench.smartt.published = false;
+        bench.at(100).ack(false, rtt);
+        assert_eq!(bench.smartt.count, count);
+    }
+}
+
 #[test]
 fn a_coalesced_acknowledgement_weighs_as_its_packets() {
     let four =
@@ -356,6 +380,7 @@ fn either_signal_can_be_switched_off() {
         // is a marked one: eq. 2 and eq. 1.
         (&no_ecn, true, 15_000, 100_109.05),
         (&no_ecn, false, 24_000, 95_812.21),
+        (&no_ecn, false, 18_000, 100_041.94), // not beyond it
         // A mark is a third beyond the target: 6000 / 24000 * 2 = half a packet. No mark is the target.
         (&no_delay, true, 12_000, 95_812.21),
         (&no_delay, false, 12_000, 100_041.94),
