@@ -1,7 +1,8 @@
-//! Files: htsim's topologies and connection matrices. Errors name the file, the line and what was
+//! Files: htsim's topologies and connection matrices, and any network as a graph. Errors name the file, the line and what was
 //! expected there.
 
 pub mod cm;
+pub mod graph;
 pub mod topo;
 
 use core::fmt;
@@ -27,6 +28,22 @@ impl fmt::Display for FormatError {
 }
 
 impl core::error::Error for FormatError {}
+
+/// Reads a topology of either kind: a graph begins with the word `Graph`, htsim's `.topo` does not.
+///
+/// # Errors
+/// The first line that is wrong, or what is wrong with the whole.
+pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, FormatError> {
+    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let first = lines.find(|line| !line.is_empty()).unwrap_or_default();
+    if first.eq_ignore_ascii_case("graph") {
+        return graph::read(file, text);
+    }
+    match topo::read(file, text)?.build() {
+        Ok(topology) => Ok(topology),
+        Err(error) => Place { file, line: 0 }.error(error.0),
+    }
+}
 
 /// Where a reader is.
 #[derive(Clone, Copy)]

@@ -1,8 +1,9 @@
 //! What is read, what is written, and what is said of mistakes.
 
-use super::{cm, topo};
+use super::{cm, graph, topo, topology};
 use crate::Picos;
 use crate::base::Rate;
+use crate::topology::Topology;
 use crate::workload::{Start, TriggerKind};
 
 /// htsim's own fat_tree_128_4os.topo, with its comment, its tab and its spacing.
@@ -202,4 +203,68 @@ fn mistakes_in_a_connection_matrix_are_named() {
         said("Nodes 2\n0->1 start 0 size 1 colour 3\n").starts_with("w.cm:2: 'colour' is unknown;")
     );
     assert!(said("Nodes 2\ntrigger id 1 sometimes\n").contains("barrier count NUMBER"));
+}
+
+const GRAPH: &str = "Graph
+Hosts 3
+Switch left latency_ns 400 tier 0
+Switch right latency_ns 0 tier 1
+Link h0 left gbps 100 latency_ns 1000
+Link h1 left gbps 100 latency_ns 1000
+Link h2 right gbps 100 latency_ns 1000
+Link left right mbps 2500 latency_ns 5000
+";
+
+#[test]
+fn a_graph_is_read_and_written() {
+    let network = graph::read("g", GRAPH).unwrap();
+    assert_eq!((network.hosts, network.links[3].rate), (3, Rate(2_500_000_000)));
+    assert_eq!(network.port_name(6), "left->right");
+    assert_eq!(network.switches[0].latency, Picos::nanos(400));
+    assert_eq!(graph::write(&network), GRAPH);
+    let rate = Rate::gbps(400);
+    let spine = Topology::leaf_spine(4, 2, 2, rate, rate, Picos::nanos(600), Picos::nanos(400));
+    assert_eq!(graph::read("g", &graph::write(&spine)), Ok(spine));
+    // Either kind is recognised.
+    assert_eq!(topology("g", &format!("# a graph\n\n{GRAPH}")), Ok(network));
+    assert_eq!(topology("t.topo", TOPO), Ok(topo::read("t.topo", TOPO).unwrap().build().unwrap()));
+}
+
+#[test]
+fn mistakes_in_a_graph_are_named() {
+    let said = |text: &str| graph::read("g", text).unwrap_err().to_string();
+    let cases = [
+        ("Hosts 2\n", "g:1: 'Hosts' where 'Graph' was expected"),
+        ("Graph\nHosts two\n", "g:2: 'two' where a whole number was expected: Hosts"),
+        ("Graph\nSwitch h7\n", "g:2: 'h7' is what a host is called"),
+        ("Graph\nSwitch a\nSwitch a\n", "g:3: switch 'a' is there twice"),
+        (
+            "Graph\nSwitch a tier\n",
+            "g:2: 'tier' where 'latency_ns NUMBER' or 'tier NUMBER' was expected",
+        ),
+        ("Graph\nHosts 2\nLink h0 h2 gbps 1\n", "g:3: 'h2', where hosts are h0 to h1"),
+        (
+            "Graph\nHosts 2\nLink h0 b gbps 1\n",
+            "g:3: 'b' is neither a host nor a switch named above",
+        ),
+        (
+            "Graph\nHosts 2\nLink h0 h1\n",
+            "g:3: a link without a rate; expected 'gbps NUMBER' or 'mbps NUMBER' above zero",
+        ),
+        (
+            "Graph\nHosts 2\nLink h0 h1 tbps 1\n",
+            "g:3: 'tbps 1' where 'gbps NUMBER', 'mbps NUMBER' or 'latency_ns NUMBER' was expected",
+        ),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\n",
+            "g: host h1 has 0 links; each has exactly 1",
+        ),
+        (
+            "Graph\nRouter a\n",
+            "g:2: 'Router a' where 'Hosts NUMBER', 'Switch NAME ..' or 'Link A B ..' was expected",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said(text), expected);
+    }
 }

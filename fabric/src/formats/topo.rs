@@ -19,7 +19,8 @@
 //! ```
 //!
 //! Words are not case sensitive. Queues are bytes and may be missing, as may `Oversubscribed`,
-//! `Bundle` (both 1) and the latencies (0).
+//! `Bundle` (both 1) and the latencies (0). Queues are kept but decide nothing: htsim sizes all queues
+//! alike, whatever the file says (`set_queue_sizes`), and so does the simulator.
 
 use core::fmt::Write as _;
 

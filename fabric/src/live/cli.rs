@@ -11,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::{Command, Relay, RelayConfig, Status, ask, parse_rate};
 use crate::Picos;
 use crate::base::{Rate, Span};
-use crate::formats::topo;
+use crate::formats;
 use crate::topology::Topology;
 
 /// A network made of software that real endpoints attach to: FI_SQUALL_FABRIC=SOCKET.
@@ -190,8 +190,7 @@ fn topology(args: &UpArgs) -> Result<Topology, String> {
                     args.topo
                 )
             })?;
-            let tree = topo::read(&args.topo, &text).map_err(|e| e.to_string())?;
-            tree.build().map_err(|e| e.to_string())?
+            formats::topology(&args.topo, &text).map_err(|e| e.to_string())?
         }
     };
     Ok(network)

@@ -240,13 +240,10 @@ fn need<T: Copy>(value: Option<T>, key: &str, kind: &str) -> Result<T, SceneErro
     })
 }
 
-/// Reads a topology: htsim's `.topo`.
+/// Reads a topology: htsim's `.topo`, or a graph.
 fn read_topology(path: &Path) -> Result<Topology, SceneError> {
     let text = read(path, "topology.file")?;
-    let tree = formats::topo::read(&path.display().to_string(), &text);
-    tree.or_else(|error| fault("", error))?
-        .build()
-        .or_else(|error| fault("", format!("{}: {error}", path.display())))
+    formats::topology(&path.display().to_string(), &text).or_else(|error| fault("", error))
 }
 
 fn read(path: &Path, key: &str) -> Result<String, SceneError> {

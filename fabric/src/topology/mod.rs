@@ -68,6 +68,9 @@ pub struct Topology {
     pub links: Vec<Link>,
 }
 
+/// Most hosts that are possible.
+pub const MOST_HOSTS: u32 = (1 << 24) - 1;
+
 /// Why a topology is impossible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologyError(pub String);
@@ -89,6 +92,12 @@ impl Topology {
         let error = |text: String| Err(TopologyError(text));
         if self.hosts < 2 {
             return error(format!("a network of {} hosts; at least 2 are needed", self.hosts));
+        }
+        if self.hosts > MOST_HOSTS {
+            return error(format!(
+                "a network of {} hosts; at most {MOST_HOSTS} are possible",
+                self.hosts
+            ));
         }
         let mut degree = vec![0u32; self.hosts as usize];
         for (index, link) in self.links.iter().enumerate() {
@@ -112,6 +121,12 @@ impl Topology {
             }
             if link.a == link.b {
                 return error(format!("link {index} connects {} with itself", link.a));
+            }
+            if let (Node::Host(_), Node::Host(_)) = (link.a, link.b) {
+                let (a, b) = (link.a, link.b);
+                return error(format!(
+                    "link {index} connects hosts {a} and {b}; a switch must be between"
+                ));
             }
             if link.rate.0 == 0 {
                 return error(format!("link {index} ({} to {}) has no rate", link.a, link.b));
