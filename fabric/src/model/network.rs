@@ -7,6 +7,7 @@ use super::route::Routes;
 use super::{Lossless, NetworkConfig};
 use crate::Picos;
 use crate::base::{Rate, Rng};
+use crate::cc::IntHop;
 use crate::topology::{Node, Topology};
 
 /// What became of a packet that a switch forwarded.
@@ -386,6 +387,21 @@ impl<T: Copy> Network<T> {
             }
         }
         Some(departure)
+    }
+
+    /// What a switch writes into a packet that leaves by `port` at `now`, where it takes telemetry (HPCC
+    /// section 3.1): to be asked for right after the departure. The headers of `squall-wire` have no room
+    /// for it, so no driver of this crate carries it.
+    #[must_use]
+    pub fn telemetry(&self, now: Picos, port: u32) -> Option<IntHop> {
+        let state = &self.ports[port as usize];
+        self.config.telemetry.then(|| IntHop {
+            hop: port,
+            at: now.time(),
+            tx_bytes: state.counters().bytes,
+            queue: u32::try_from(state.waiting()).unwrap_or(u32::MAX),
+            line: state.config().rate,
+        })
     }
 
     /// The wire of `port` is taken by `bytes` from outside its queues, for a driver that plays the

@@ -226,6 +226,11 @@ impl<T: Copy> Port<T> {
         self.queues.waiting + if now < self.free_at { u64::from(self.sending) } else { 0 }
     }
 
+    /// Data bytes that wait, without those being sent.
+    pub(super) fn waiting(&self) -> u64 {
+        self.queues.waiting
+    }
+
     /// Packets that wait, of both classes.
     #[must_use]
     pub fn len(&self) -> usize {

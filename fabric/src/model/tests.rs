@@ -309,3 +309,17 @@ fn somebody_is_told_once_of_what_waits() {
     assert_eq!(network.arm(3), Some(first.free_at));
     assert_eq!(network.front(3), Some(1));
 }
+
+#[test]
+fn telemetry_is_taken_at_departure() {
+    let mut network = network(1, |config| config.telemetry = true);
+    for item in 0..3 {
+        network.forward(Picos::ZERO, 0, 0, item, &mut Head { dst: 1, ..data() });
+    }
+    let now = Picos::micros(2);
+    network.depart(now, 3).expect("a packet");
+    let hop = network.telemetry(now, 3).expect("it is on");
+    // One packet of 4096 bytes has left, two wait.
+    assert_eq!((hop.hop, hop.at.0, hop.tx_bytes, hop.queue), (3, 2_000, 4_096, 8_192));
+    assert_eq!(hop.line, Rate::gbps(100));
+}

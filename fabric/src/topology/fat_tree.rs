@@ -1,6 +1,6 @@
 //! Fat trees of two and three tiers, in the terms of htsim's `.topo` files.
 
-use super::{Link, Node, Switch, Topology, TopologyError};
+use super::{Link, MOST_HOSTS, Node, Switch, Topology, TopologyError};
 use crate::Picos;
 use crate::base::Rate;
 
@@ -39,7 +39,7 @@ pub struct FatTree {
 }
 
 /// `a / b`, or what about it is not whole.
-fn divide(a: u32, b: u32, what: &str) -> Result<u32, TopologyError> {
+fn divide(a: u64, b: u64, what: &str) -> Result<u64, TopologyError> {
     if b == 0 || a == 0 || !a.is_multiple_of(b) {
         return Err(TopologyError(format!("{what}: {a} / {b} is not a positive whole number")));
     }
@@ -50,8 +50,33 @@ impl FatTree {
     /// Switches of each tier, from the hosts up.
     ///
     /// # Errors
-    /// Numbers that do not fit each other.
+    /// Numbers that do not fit each other, or too many hosts or switches.
     pub fn switches(&self) -> Result<Vec<u32>, TopologyError> {
+        let most = u64::from(MOST_HOSTS);
+        if self.hosts > MOST_HOSTS {
+            return Err(TopologyError(format!(
+                "{} hosts; at most {most} are possible",
+                self.hosts
+            )));
+        }
+        let counts = self.count()?;
+        // Of hosts, of ToRs, and of what is above them: below 2^24 times 2^16 each.
+        let ups =
+            counts.iter().zip(&self.tiers).map(|(count, tier)| count * u64::from(tier.radix_up));
+        let links = u64::from(self.hosts) + ups.sum::<u64>();
+        if links > most {
+            return Err(TopologyError(format!("{links} links; at most {most} are possible")));
+        }
+        let small = |&count: &u64| u32::try_from(count).ok().filter(|&count| count <= MOST_HOSTS);
+        match counts.iter().map(small).collect() {
+            Some(counts) => Ok(counts),
+            None => Err(TopologyError(format!(
+                "tiers of {counts:?} switches; at most {most} are possible"
+            ))),
+        }
+    }
+
+    fn count(&self) -> Result<Vec<u64>, TopologyError> {
         let bad = |text: String| Err(TopologyError(text));
         let tiers = &self.tiers[..];
         if !matches!(tiers.len(), 2 | 3) {
@@ -64,38 +89,43 @@ impl FatTree {
             if tier.bundle == 0 {
                 return bad(format!("tier {index}: a bundle of 0 links; at least 1 is needed"));
             }
+            if tier.radix_down.max(tier.radix_up).max(tier.bundle) > 65_535 {
+                return bad(format!(
+                    "tier {index}: a radix or bundle above 65535, the most possible"
+                ));
+            }
         }
-        let tors = divide(self.hosts, tiers[0].radix_down, "hosts / radix down of tier 0")?;
+        let [hosts, pod_hosts] = [self.hosts, self.pod_hosts].map(u64::from);
+        let down = |tier: usize| u64::from(tiers[tier].radix_down);
+        let up = |tier: usize| u64::from(tiers[tier].radix_up);
+        let bundle = |tier: usize| u64::from(tiers[tier].bundle);
+        let tors = divide(hosts, down(0), "hosts / radix down of tier 0")?;
+        let second = divide(up(0), bundle(1), "radix up of tier 0 / bundle of tier 1")?;
         if tiers.len() == 2 {
             // Every ToR reaches every spine by `bundle` links.
-            let spines = divide(
-                tiers[0].radix_up,
-                tiers[1].bundle,
-                "radix up of tier 0 / bundle of tier 1",
-            )?;
-            let down = tors * tiers[1].bundle;
-            if tiers[1].radix_down != down {
-                let said = tiers[1].radix_down;
-                return bad(format!("tier 1 has radix down {said}, but {tors} ToRs need {down}"));
+            let needed = tors * bundle(1);
+            if down(1) != needed {
+                return bad(format!(
+                    "tier 1 has radix down {}, but {tors} ToRs need {needed}",
+                    down(1)
+                ));
             }
-            return Ok(vec![tors, spines]);
+            return Ok(vec![tors, second]);
         }
-        let pods = divide(self.hosts, self.pod_hosts, "hosts / pod size")?;
-        let pod_tors =
-            divide(self.pod_hosts, tiers[0].radix_down, "pod size / radix down of tier 0")?;
-        let pod_aggs =
-            divide(tiers[0].radix_up, tiers[1].bundle, "radix up of tier 0 / bundle of tier 1")?;
-        let down = pod_tors * tiers[1].bundle;
-        if tiers[1].radix_down != down {
-            let said = tiers[1].radix_down;
+        let pods = divide(hosts, pod_hosts, "hosts / pod size")?;
+        let pod_tors = divide(pod_hosts, down(0), "pod size / radix down of tier 0")?;
+        let needed = pod_tors * bundle(1);
+        if down(1) != needed {
             return bad(format!(
-                "tier 1 has radix down {said}, but {pod_tors} ToRs a pod need {down}"
+                "tier 1 has radix down {}, but {pod_tors} ToRs a pod need {needed}",
+                down(1)
             ));
         }
-        let ups = pods * pod_aggs * tiers[1].radix_up;
-        let cores = divide(ups, tiers[2].radix_down, "uplinks of tier 1 / radix down of tier 2")?;
-        divide(tiers[1].radix_up, tiers[2].bundle, "radix up of tier 1 / bundle of tier 2")?;
-        Ok(vec![tors, pods * pod_aggs, cores])
+        divide(up(1), bundle(2), "radix up of tier 1 / bundle of tier 2")?;
+        // Below 2^24 pods, 2^16 switches in each, 2^16 uplinks of each.
+        let ups = pods * second * up(1);
+        let cores = divide(ups, down(2), "uplinks of tier 1 / radix down of tier 2")?;
+        Ok(vec![tors, pods * second, cores])
     }
 
     /// The network. ToRs come first among the switches, then aggregation switches, then cores; the
@@ -201,6 +231,18 @@ mod tests {
         let tree = FatTree { hosts: 16, pod_hosts: 16, tiers: vec![tier(4, 2), tier(4, 0)] };
         assert_eq!(tree.switches(), Ok(vec![4, 2]));
         assert_eq!(tree.build().unwrap().links.len(), 16 + 8);
+    }
+
+    #[test]
+    fn what_does_not_fit_into_memory_is_refused() {
+        let tiers = vec![tier(1, 65_535), tier(1, 65_535), tier(1, 0)];
+        let tree = FatTree { hosts: 1_000, pod_hosts: 1, tiers: tiers.clone() };
+        assert!(tree.switches().unwrap_err().0.ends_with("links; at most 16777215 are possible"));
+        let tree = FatTree { hosts: u32::MAX, pod_hosts: 1, tiers };
+        assert_eq!(
+            tree.switches().unwrap_err().0,
+            "4294967295 hosts; at most 16777215 are possible"
+        );
     }
 
     #[test]
