@@ -56,10 +56,6 @@ pub struct Smartt {
     count: u32,
     /// When the QuickAdapt period began; it ends a target RTT later (algorithm 2 line 11).
     period_start: u32,
-    /// `fi` MTUs, in bytes.
-    fair: f32,
-    /// `mi` MTUs, in bytes.
-    steep: f32,
     /// FastIncrease is active (algorithm 3 line 6).
     increase: bool,
     /// A loss asked for QuickAdapt (algorithm 1 line 30).
@@ -76,8 +72,6 @@ impl Smartt {
     pub fn new(config: Arc<SmarttConfig>, now: Time) -> Self {
         let base_rtt = nanos(config.base_rtt);
         let published = config.is_published();
-        let mtu = config.mtu as f32;
-        let (fair, steep) = (mtu * config.fi, mtu * config.mi);
         let mut smartt = Self {
             config,
             cwnd: 0.0,
@@ -91,8 +85,6 @@ impl Smartt {
             count: 0,
             // Long ago: the first report begins the first period.
             period_start: clock(now).wrapping_sub(1 << 31),
-            fair,
-            steep,
             increase: false,
             trigger_qa: false,
             armed: false,
@@ -176,7 +168,8 @@ impl Smartt {
     #[inline]
     fn rise(&self, size: f32, rtt: u32) -> f32 {
         let room = self.target.saturating_sub(rtt) as f32;
-        least(room * size * self.steep / (rtt as f32 * self.cwnd), size) + self.fair_increase(size)
+        let gain = self.config.mtu as f32 * self.config.mi;
+        least(room * size * gain / (rtt as f32 * self.cwnd), size) + self.fair_increase(size)
     }
 
     /// Any report, under any parameters.
@@ -321,7 +314,7 @@ impl Smartt {
 
     /// Eq. 3, in bytes.
     fn fair_increase(&self, size: f32) -> f32 {
-        size * self.fair / self.cwnd
+        size * (self.config.mtu as f32 * self.config.fi) / self.cwnd
     }
 
     /// Algorithm 1 line 36, section 3.5.

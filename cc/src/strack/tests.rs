@@ -207,6 +207,15 @@ fn the_branches_of_adjust_cwnd() {
             late: 50_614.4,
         },
         Case {
+            name: "line 5 wants more than high, so line 14 even without a mark",
+            ecn: false,
+            delay: 36_000,
+            avg: 36_000.0,
+            achieved: 5_000,
+            early: 100_000.0,
+            late: 50_614.4,
+        },
+        Case {
             name: "line 11",
             ecn: true,
             delay: 36_001,
@@ -241,6 +250,18 @@ fn the_branches_of_adjust_cwnd() {
             let is = bench.at(at).ack(ecn, delay);
             assert!((is - cwnd).abs() < 0.5, "{name}, at {at}: is {is}, should be {cwnd}");
         }
+    }
+}
+
+/// Line 9 wants more than the target on average, for line 11 as for line 14.
+#[test]
+fn an_average_at_the_target_is_no_congestion() {
+    for delay in [24_000, 36_001] {
+        let mut bench = Bench::of(StrackConfig { ewma: 0.0, ..reference() }, 12_000.0);
+        bench.strack.achieved = 5_000;
+        close(bench.at(12_001).ack(true, delay), 100_614.4); // eta only
+        assert_eq!(bench.strack.last_decrease, 0);
+        assert!((bench.strack.congestion() - 1.0).abs() < 1e-6);
     }
 }
 
@@ -381,6 +402,9 @@ fn probes_follow_silence() {
     let answer = Feedback { kind: Kind::ProbeAnswered, in_flight: 1, ..Feedback::default() };
     bench.at(500_000).feed(&answer);
     assert_eq!(bench.strack.next_timer(), Some(Time(536_000)));
+    bench.strack.on_timer(Time(536_000));
+    assert_eq!(bench.strack.poll(Time(536_000)), Some(Action::Probe));
+    assert_eq!(bench.strack.next_timer(), Some(Time(572_000)));
     bench.feed(&Feedback { bytes: MTU, ..Feedback::default() });
     assert_eq!(bench.strack.next_timer(), None);
     // So does giving up.
