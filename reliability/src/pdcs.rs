@@ -381,7 +381,10 @@ impl<D: Copy> Pdcs<D> {
         let Some(entry) = self.entries.get_mut(usize::from(slot)) else { return };
         let Some(pdc) = entry.pdc.as_deref_mut() else { return };
         let shared = &mut self.shared;
-        pdc.tx.wake(now, pdc.id, shared);
+        if !pdc.tx.wake(now, pdc.id, shared) {
+            // The engine does not ask for what it was not told of, so nobody else says what is missing.
+            pdc.tx.blocked(now, None, shared);
+        }
         talk(now, pdc, shared);
         // Never in the past: what is due has just been done, or waits to be polled.
         let when = pdc.timer(now, shared).max(now + Span::nanos(1));

@@ -283,12 +283,3 @@ fn the_probe_that_congestion_control_asks_for_is_sent_and_answered() {
     assert_eq!((counters.tx_probes, counters.rx_probe_answers), (1, 1));
     assert_eq!(counters.retransmissions(), 0);
 }
-
-#[test]
-fn the_path_that_congestion_control_insists_on_is_taken_if_there_is_one() {
-    // The paths of the test network, and a selector with as many: a stamp out of range would not pass.
-    let ends = [1, 2].map(|seed| named("mprdma", "mprdma", seed));
-    let [left, right] = ends;
-    let world = transfer("mprdma", left, right, 500, bad());
-    assert!(world.last_path < PATHS);
-}

@@ -142,10 +142,7 @@ fn world(rng: &mut Rng) -> (World, String, Scope) {
     config.reroute = Picos::micros(u64::from(rng.below(2_000)));
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD);
     let known = Network::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
-    // Credits combined with a window may starve a flow after an outage: not fit for this yet.
-    let names = SenderConfig::NAMES.iter().map(|named| named.0);
-    let senders: Vec<&str> = names.filter(|name| !name.starts_with("eqds+")).collect();
-    let sender = pick(rng, &senders);
+    let sender = pick(rng, SenderConfig::NAMES).0;
     let selector = pick(rng, PathsConfig::NAMES).0;
     let loss = pick(rng, &["all", "trim", "ooo", "probe", "rto", "trim,rto", "ooo,probe,rto"]);
     let scope = pick(rng, &[Scope::PerFlow, Scope::PerPair, Scope::PerDestination, Scope::PerHost]);
