@@ -3,7 +3,7 @@
 
 mod link;
 
-use link::{Fate, Faults, PATHS, Wire, World, named};
+use link::{Fate, Faults, Wire, World, named};
 use squall_reliability::base::{Span, Time};
 use squall_reliability::wire::{AckExt, CcState, ControlKind};
 use squall_reliability::{
