@@ -1,1 +1,290 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::*;
+use crate::output::{FlowResult, Run, files};
+use crate::topology::Topology;
+use crate::{Picos, base::Rate};
+
+/// A plan of four points that takes no time to run.
+const PLAN: &str = r#"title = "t"
+seeds = [1, 2]
+
+[topology]
+kind = "star"
+hosts = 4
+
+[workload]
+kind = "incast"
+bytes = "16KiB"
+
+[sweep]
+"workload.senders" = [1, 3]
+[sweep.transport]
+nscc = { "transport.cc" = "nscc" }
+none = { "transport.cc" = "none" }
+
+[quick.sweep]
+"workload.senders" = [3]
+
+[[expect]]
+statement = "s"
+metric = "max_fct"
+of = { transport = "nscc" }
+over = { transport = "none" }
+at_most = 2.0
+"#;
+
+fn parse(text: &str) -> Result<Plan, PlanError> {
+    Plan::parse(Path::new("p.toml"), text.to_owned(), false)
+}
+
+fn point_error(text: &str) -> String {
+    let plan = parse(text).expect("a plan");
+    for point in &plan.points {
+        if let Err(error) = point.scene.prepare(Path::new(""), 1) {
+            return plan.blame(point, &error).to_string();
+        }
+    }
+    "nothing wrong".to_owned()
+}
+
+#[test]
+fn a_sweep_has_every_combination() {
+    let plan = parse(PLAN).expect("a plan");
+    assert_eq!((plan.points.len(), plan.runs(), plan.quick), (4, 8, true));
+    let labels = |plan: &Plan| -> Vec<String> {
+        plan.points
+            .iter()
+            .map(|point| point.labels.values().cloned().collect::<Vec<_>>().join(" "))
+            .collect()
+    };
+    assert_eq!(labels(&plan), ["1 nscc", "1 none", "3 nscc", "3 none"]);
+    assert_eq!(plan.points[2].scene.workload.senders, Some(3));
+    let quick = Plan::parse(Path::new("p.toml"), PLAN.to_owned(), true).expect("a plan");
+    assert_eq!((labels(&quick).join(","), quick.seeds), ("3 nscc,3 none".into(), vec![1]));
+}
+
+#[test]
+fn mistakes_are_named_by_file_and_line() {
+    for (from, to, expected) in [
+        // What is no TOML, or no table of ours.
+        ("title = \"t\"", "title = ", "p.toml:1: "),
+        ("hosts = 4", "hosts = \"four\"", "p.toml:6: invalid type: string \"four\", expected u32"),
+        ("hosts = 4", "host = 4", "p.toml:6: unknown field `host`"),
+        ("bytes = \"16KiB\"", "bytes = \"16 pages\"", "p.toml:10: `16 pages` is no size"),
+        ("seeds = [1, 2]", "seeds = []", "p.toml:2: empty"),
+        // What is no axis, or no condition.
+        ("= [1, 3]", "= 1", "p.toml:13: sweep.workload.senders: a integer"),
+        ("\"workload.senders\" = [1", "\"workload.sender\" = [1", "p.toml:13: "),
+        ("nscc = { \"transport.cc\" = \"nscc\" }", "nscc = 1", "p.toml:14: "),
+        (
+            "\"max_fct\"",
+            "\"max\"",
+            "p.toml:23: metric: no metric is called `max`; there are max_fct",
+        ),
+        (
+            "over = { transport",
+            "over = { trans",
+            "over: `trans` is no axis of the sweep; there are",
+        ),
+        (
+            "over = { transport = \"none\"",
+            "over = { transport = \"x\"",
+            "is never `x`; it is one of nscc, none",
+        ),
+        ("at_most = 2.0", "", "expected a bound"),
+    ] {
+        let text = PLAN.replacen(from, to, 1);
+        assert_ne!(text, PLAN, "{from}");
+        let error = parse(&text).expect_err(to).to_string();
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+    for (from, to, expected) in [
+        // What reads well and makes no sense.
+        ("\"star\"", "\"sphere\"", "p.toml:5: topology.kind: `sphere`, expected fat-tree"),
+        ("hosts = 4", "", "p.toml:4: topology.hosts: missing, and needed by `star`"),
+        ("\"incast\"", "\"outcast\"", "p.toml:9: workload.kind: `outcast`, expected permutation"),
+        ("= [1, 3]", "= [1, 4]", "workload: senders = 4 does not fit: 1 to 3 (at senders = 4"),
+        ("[workload]", "[network]\nqueue_bdp = 0.0\n[workload]", "p.toml:9: network.queue_bdp: 0"),
+        (
+            "[workload]",
+            "[network]\necn = [0.8]\n[workload]",
+            "p.toml:9: network.ecn: [0.8], expected",
+        ),
+        (
+            "[workload]",
+            "[[failure]]\nwhat = \"link-down\"\nlink = \"a-b\"\n[workload]",
+            "p.toml:10: failure[0].link: no link is called `a-b`; the last is `h3-star`",
+        ),
+        ("hosts = 4", "file = \"gone.topo\"", "topology.kind: `star` together with a file"),
+    ] {
+        let error = point_error(&PLAN.replacen(from, to, 1));
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+    let gone = Plan::read(Path::new("gone.toml"), false).expect_err("no such file");
+    assert!(gone.to_string().starts_with("gone.toml: cannot read"), "{gone}");
+}
+
+#[test]
+fn results_come_in_order_whoever_finishes_first() {
+    let plan = parse(PLAN).expect("a plan");
+    let run = |threads| {
+        let options = RunOptions { threads, out: None };
+        let (mut runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
+        assert!(error.is_none(), "{error:?}");
+        for run in &mut runs {
+            (run.totals.wall_s, run.totals.peak_bytes) = (0.0, 0);
+        }
+        runs
+    };
+    let runs = run(1);
+    assert_eq!(runs.len(), 8);
+    assert_eq!(runs, run(4));
+    assert_eq!((runs[0].name.as_str(), runs[1].seed), ("1 nscc seed 1", 2));
+    let verdicts = judge(&plan, &runs);
+    let words: Vec<&str> = verdicts.iter().map(Verdict::word).collect();
+    assert_eq!(words, ["pass", "pass"], "{verdicts:?}");
+}
+
+#[test]
+fn results_are_on_disk_and_an_interrupt_keeps_them() {
+    /// Asks to stop when the third run ends.
+    struct StopAfter<'a>(&'a AtomicBool);
+    impl Progress for StopAfter<'_> {
+        fn finished(&self, run: usize) {
+            if run == 2 {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    let folder = std::env::temp_dir().join(format!("squall-plan-{}", std::process::id()));
+    let plan = parse(PLAN).expect("a plan");
+    let stop = AtomicBool::new(false);
+    let options = RunOptions { threads: 1, out: Some(folder.clone()) };
+    let (runs, error) = run_plan(&plan, &options, &stop, &StopAfter(&stop));
+    assert!(error.is_none() && runs.len() == 3, "{error:?} {}", runs.len());
+    assert_eq!(files::read_runs(&folder.join("runs")).expect("whole files"), runs);
+    let sums = std::fs::read_to_string(folder.join("runs.csv")).expect("there");
+    assert_eq!(sums.lines().count(), 4);
+    std::fs::remove_dir_all(&folder).expect("removed");
+
+    // A folder that cannot be: the results are still handed over.
+    let options = RunOptions { threads: 2, out: Some(PathBuf::from("/dev/null/x")) };
+    let (runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
+    assert!(matches!(error, Some(RunnerError::File(_))) && !runs.is_empty(), "{error:?}");
+}
+
+/// A run of a point whose only flow took so long.
+fn took(labels: &[(&str, &str)], fct_us: f64) -> Run {
+    let flow = FlowResult { id: 1, bytes: 1, start_us: Some(0.0), ..FlowResult::default() };
+    let parameters: BTreeMap<String, String> =
+        labels.iter().map(|(axis, value)| ((*axis).to_owned(), (*value).to_owned())).collect();
+    Run { parameters, flows: vec![FlowResult { fct_us: Some(fct_us), ..flow }], ..Run::default() }
+}
+
+fn verdict(expect: &str, none_at_3: f64) -> Verdict {
+    let begin = PLAN.find("of = {").expect("there");
+    let plan = parse(&format!("{}{expect}", &PLAN[..begin])).expect(expect);
+    let runs = [
+        took(&[("senders", "1"), ("transport", "nscc")], 10.0),
+        took(&[("senders", "1"), ("transport", "none")], 5.0),
+        took(&[("senders", "3"), ("transport", "nscc")], 30.0),
+        took(&[("senders", "3"), ("transport", "none")], none_at_3),
+    ];
+    judge(&plan, &runs).pop().expect("one")
+}
+
+#[test]
+fn statements_are_judged_at_their_worst_point() {
+    let ratio = "of = { transport = \"nscc\" }\nover = { transport = \"none\" }\n";
+    // 10 / 5 = 2 and 30 / 20 = 1.5.
+    let held = verdict(&format!("{ratio}at_most = 2.0"), 20.0);
+    assert_eq!((held.pass, held.expected.as_str()), (Some(true), "max_fct <= 2x"));
+    assert_eq!(held.measured, "2x 1 nscc/none (worst of 2)");
+    assert_eq!(verdict(&format!("{ratio}at_most = 1.9"), 20.0).word(), "FAIL");
+    let known = verdict(&format!("{ratio}at_most = 1.9\nexplained = \"why\""), 20.0);
+    assert_eq!(known.word(), "explained");
+    // At least 1.8 holds at one of them.
+    assert_eq!(verdict(&format!("{ratio}at_least = 1.8"), 20.0).word(), "FAIL");
+    let any = verdict(&format!("{ratio}at_least = 1.8\nany = true"), 20.0);
+    assert_eq!((any.word(), any.measured.as_str()), ("pass", "2x 1 nscc/none (best of 2)"));
+    // 10 - 5 and 30 - 20.
+    let less = "of = { transport = \"nscc\" }\nminus = { transport = \"none\" }\nat_most = 9.0";
+    assert_eq!(verdict(less, 20.0).measured, "10 3 nscc/none (worst of 2)");
+    // Absolute, at one place; and what is not finite is no success.
+    let alone =
+        "where = { senders = 3 }\nof = { transport = \"nscc\" }\nat_least = 29\nat_most = 31";
+    assert_eq!(verdict(alone, 20.0).word(), "pass");
+    assert_eq!(verdict(&format!("{ratio}at_most = 2.0"), f64::NAN).word(), "FAIL");
+}
+
+#[test]
+fn ideal_times_by_hand() {
+    // A star of 100 Gb/s: three senders of 10 packets of 4032 payload bytes each to one host. 30
+    // packets of 4096 bytes take 30 x 327.68 ns; the round trip is two links of 1 us there and two
+    // back, two transmissions of a packet and two of a 64-byte ACK (5.12 ns), of which the last
+    // packet's own on the busy link is counted already: 4 us + 327.68 + 10.24 ns more.
+    let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
+    let text = "id,src,dst,bytes,start_us\n1,1,0,40320,0\n2,2,0,40320,0\n3,3,0,40320,0\n";
+    let workload = crate::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
+    let facts = Facts::new(&topology, &workload, 4096, 64);
+    assert_eq!(facts.base_rtt, Picos(4_000_000 + 2 * 327_680 + 2 * 5_120));
+    assert_eq!(facts.ideal, Picos(30 * 327_680 + 4_000_000 + 327_680 + 10_240));
+    assert_eq!(base_rtt(&topology, 4096), facts.base_rtt);
+
+    // Two racks of two with one uplink: both flows across share it.
+    let topology =
+        Topology::leaf_spine(2, 1, 2, Rate::gbps(100), Rate::gbps(100), Picos::ZERO, Picos::ZERO);
+    let text = "id,src,dst,bytes,start_us\n1,0,2,40320,0\n2,1,3,40320,0\n";
+    let workload = crate::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
+    let facts = Facts::new(&topology, &workload, 4096, 64);
+    assert_eq!(facts.ideal, Picos(20 * 327_680 + 3 * 327_680 + 4 * 5_120));
+}
+
+#[test]
+fn fat_trees_have_the_oversubscription_asked_for() {
+    for (hosts, tiers, over) in [(128, 3, 1), (128, 3, 8), (1024, 3, 4), (128, 2, 4), (1024, 2, 8)]
+    {
+        let table = TopologyTable {
+            kind: Some("fat-tree".into()),
+            hosts: Some(hosts),
+            tiers: Some(tiers),
+            oversubscription: Some(over),
+            ..TopologyTable::default()
+        };
+        let topology = table.build(Path::new("")).expect("a tree");
+        assert_eq!(topology.hosts, hosts);
+        let top = topology.switches.iter().map(|switch| switch.tier).max().expect("switches");
+        let into_top = topology.links.iter().filter(|link| match link.b {
+            crate::topology::Node::Switch(at) => topology.switches[at as usize].tier == top,
+            crate::topology::Node::Host(_) => false,
+        });
+        assert_eq!(into_top.count() as u32 * over, hosts, "{hosts} {tiers} {over}");
+    }
+}
+
+/// Every plan of ours reads, also in its quick form, and every scene of it can be built.
+#[test]
+fn our_plans_are_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).expect("plans") {
+        let file = entry.expect("an entry").path();
+        if file.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        for quick in [false, true] {
+            let plan = Plan::read(&file, quick).expect("a sound plan");
+            assert!(!plan.expectations.is_empty() && !plan.source.is_empty(), "{}", plan.name);
+            for point in plan.points.iter().filter(|_| quick) {
+                if let Err(error) = point.scene.prepare(&plan.folder, plan.seeds[0]) {
+                    panic!("{}", plan.blame(point, &error));
+                }
+            }
+        }
+        count += 1;
+    }
+    assert!(count >= 10, "{count} plans");
+}

@@ -1,0 +1,195 @@
+//! The `squall` command line as a user meets it: a process, its output and its exit status.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const TOPO: &str = "\
+Nodes 16
+Tiers 2
+Podsize 16
+Tier 0
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 4
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 100
+Radix_Down 4
+Downlink_Latency_ns 1000
+";
+const CM: &str = "\
+Nodes 16
+Connections 3
+Triggers 1
+0->5 id 1 start 0 size 200000 send_done_trigger 1
+1->5 id 2 start 0 size 200000
+5->9 id 3 trigger 1 size 100000
+trigger id 1 oneshot
+";
+
+/// A folder of its own for a test, with the two files above; removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("squall-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        let folder = Self(path);
+        folder.write("t.topo", TOPO);
+        folder.write("w.cm", CM);
+        folder
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).expect("a file");
+    }
+
+    fn squall(&self, words: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.args(words.split_whitespace()).current_dir(&self.0).output().expect("runs")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that stays harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {} {}", text(&output.stdout), text(&output.stderr))
+    })
+}
+
+#[test]
+fn sim_prints_what_it_promises_in_three_forms() {
+    let folder = Folder::new("sim");
+    let words = "sim --topo t.topo --cm w.cm --cc nscc --lb reps --loss trim,ooo,probe,rto \
+                 --mtu 4096 --seed 1 --format";
+    let output = folder.squall(&format!("{words} json"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results = json(&output);
+    let flows = results["flows"].as_array().expect("flows");
+    assert_eq!(flows.len(), 3);
+    for (flow, bytes) in flows.iter().zip([200_000, 200_000, 100_000]) {
+        let keys: Vec<&str> =
+            flow.as_object().expect("object").keys().map(String::as_str).collect();
+        let promised = ["bytes", "dst", "fct_us", "id", "retransmitted", "src", "start_us"];
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, promised);
+        assert_eq!(flow["bytes"], bytes);
+        assert!(flow["fct_us"].as_f64().expect("finished") > 16.0);
+    }
+    // The third starts when the first is done.
+    let done = flows[0]["fct_us"].as_f64().expect("finished");
+    assert!(flows[2]["start_us"].as_f64().expect("started") >= done - 1.0);
+    for key in
+        ["packets", "retransmitted", "trimmed", "nacks", "acks", "events", "wall_s", "peak_bytes"]
+    {
+        assert!(results["totals"][key].is_number(), "{key}");
+    }
+    // Packets of 4032 payload bytes: 50 + 50 + 25.
+    assert_eq!(results["totals"]["packets"], 125);
+
+    let csv = folder.squall(&format!("{words} csv"));
+    let csv = text(&csv.stdout);
+    assert!(csv.starts_with("id,src,dst,bytes,start_us,fct_us,retransmitted"), "{csv}");
+    assert_eq!(csv.lines().count(), 4);
+    let table = folder.squall(&format!("{words} text"));
+    assert!(text(&table.stdout).starts_with("3 of 3 flows finished"), "{}", text(&table.stdout));
+
+    // The same seed gives the same flows.
+    let again = json(&folder.squall(&format!("{words} json")));
+    assert_eq!(again["flows"], results["flows"]);
+}
+
+#[test]
+fn a_flow_that_cannot_finish_is_listed_with_the_reason() {
+    let folder = Folder::new("stuck");
+    // Every link between switches is down.
+    let output = folder.squall("sim --topo t.topo --cm w.cm --fail-links 16 --format json");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let results = json(&output);
+    assert!(results["flows"][0]["fct_us"].is_null());
+    assert!(!results["flows"][0]["reason"].as_str().expect("a reason").is_empty());
+    assert!(text(&output.stderr).contains("flows: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn bad_requests_are_refused_with_what_is_allowed() {
+    let folder = Folder::new("bad");
+    folder.write("bad.topo", &TOPO.replace("Radix_Up 4", "Radix_Up four"));
+    folder.write("bad.cm", &CM.replace("size 100000", "sise 100000"));
+    for (words, expected) in [
+        ("sim --topo t.topo --cm w.cm --cc nsc", "nscc"),
+        ("sim --topo t.topo --cm w.cm --cc nscc:gamma=7", "gamma"),
+        ("sim --topo t.topo --cm w.cm --lb rep", "reps"),
+        ("sim --topo t.topo --cm w.cm --loss trim,foo", "foo"),
+        ("sim --topo t.topo --cm w.cm --mtu 12", "expected 256 to 65535"),
+        ("sim --topo t.topo --cm w.cm --fail-links 17", "16 to choose from"),
+        ("sim --topo bad.topo --cm w.cm", "bad.topo:7: "),
+        ("sim --topo t.topo --cm bad.cm", "bad.cm:6: "),
+        ("sim --topo gone.topo --cm w.cm", "cannot read gone.topo"),
+        ("plan run gone --plans .", "gone.toml: cannot read"),
+        ("report gone.json", "cannot read gone.json"),
+        ("report t.topo", "not results of squall"),
+    ] {
+        let output = folder.squall(words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+        assert!(said.contains(expected), "{words}: {said}");
+        assert!(output.stdout.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn a_plan_is_run_and_reported() {
+    let folder = Folder::new("plan");
+    folder.write(
+        "p.toml",
+        "title = \"Two ways\"\nsource = \"nobody\"\n[topology]\nfile = \"t.topo\"\n[workload]\nfile \
+         = \"w.cm\"\n[observe]\nqueues_us = 1.0\nwindows_us = 1.0\nlinks = true\n[sweep]\n\
+         \"transport.lb\" = [\"reps\", \"ecmp\"]\n[[expect]]\nstatement = \"never so\"\nmetric = \
+         \"finish\"\nat_most = 1.0\n",
+    );
+    let list = folder.squall("plan list --plans .");
+    assert!(text(&list.stdout).contains("Two ways"), "{}", text(&list.stderr));
+    let output = folder.squall("plan run p --plans . --out out");
+    let said = text(&output.stdout);
+    // One statement does not hold.
+    assert_eq!(output.status.code(), Some(1), "{said} {}", text(&output.stderr));
+    assert!(said.contains("1 passed, 1 failed, 0 explained, 0 not run"), "{said}");
+    for file in ["p/runs.csv", "p/flows.csv", "report.html"] {
+        assert!(folder.0.join("out").join(file).is_file(), "{file}");
+    }
+    let page = std::fs::read_to_string(folder.0.join("out/report.html")).expect("a page");
+    assert!(page.contains("never so") && page.contains("Queues over time"), "sections");
+
+    let output = folder.squall("report out/p/runs -o again.html --title Again");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(folder.0.join("again.html")).expect("a page");
+    assert!(page.contains("<h1>Again</h1>") && page.contains("Load of the paths"), "sections");
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    let folder = Folder::new("pages");
+    for shell in ["bash", "zsh", "fish"] {
+        let output = folder.squall(&format!("completions {shell}"));
+        assert!(text(&output.stdout).contains("fail-links"), "{shell}");
+    }
+    let output = folder.squall("man pages");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for page in ["squall", "squall-sim", "squall-plan-run", "squall-fabric-up", "squall-report"] {
+        let path: &Path = &folder.0.join("pages").join(format!("{page}.1"));
+        let text = std::fs::read_to_string(path).expect(page);
+        assert!(text.contains(".TH"), "{page}");
+    }
+}
