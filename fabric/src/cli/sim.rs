@@ -44,6 +44,10 @@ pub(super) struct SimArgs {
     /// So many random links between switches are down from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_links: u32,
+    /// Rate of the hosts' network cards, Gb/s, where it is less than that of their links: uet-htsim's
+    /// `-linkspeed`. Default: 100 with a `.topo` file, as there; that of the links otherwise.
+    #[arg(long, visible_alias = "linkspeed", value_name = "GBPS")]
+    nic: Option<f64>,
     /// Decides everything that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,6 +80,14 @@ pub(super) struct SimArgs {
 
 pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     let prepared = scene(args).prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
+    if let (None, Some(nic)) = (args.nic, prepared.config.host.nic) {
+        writeln!(
+            io::stderr(),
+            "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic says otherwise",
+            nic.0 as f64 / 1e9,
+            prepared.config.topology.host_rate().0 as f64 / 1e9
+        )?;
+    }
     let stop = interrupts()?;
     let bar = Bar::new(1, args.quiet);
     let run = run_scene(&prepared, &stop, &bar).map_err(Failure::usage)?;
@@ -118,6 +130,14 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Rate of network cards that uet-htsim assumes whatever its topology file says of links (main_uec.cpp).
+const HTSIM_NIC_GBPS: f64 = 100.0;
+
+/// Whether the topology is a file of htsim's.
+fn htsim(args: &SimArgs) -> bool {
+    args.topo.extension().is_some_and(|extension| extension == "topo")
+}
+
 /// The scene that the options describe.
 fn scene(args: &SimArgs) -> Scene {
     let trace = args.cm.extension().is_some_and(|extension| extension == "csv");
@@ -157,6 +177,7 @@ fn scene(args: &SimArgs) -> Scene {
         network: NetworkTable {
             trimming: (args.no_trim || args.roce.is_some()).then_some(false),
             lossless: args.roce.is_some(),
+            nic_gbps: args.nic.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS)),
             until_us: args.end,
             ..NetworkTable::default()
         },

@@ -16,7 +16,7 @@ const ACK_BYTES: u64 = 64;
 pub struct Facts {
     /// Longest round trip of any flow without queues: a full packet there, an ACK back.
     pub base_rtt: Picos,
-    /// Rate of the slowest host link.
+    /// What a host sends at: the rate of the slowest host link, or of slower cards.
     pub line: Rate,
     /// From the first start to the earliest possible last completion: what the busiest host or cut
     /// has to carry at its rate, and the shortest round trip of a flow that crosses it.
@@ -24,9 +24,16 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Of a workload on a topology, in packets of `mtu` bytes of which `header` are headers.
+    /// Of a workload on a topology, in packets of `mtu` bytes of which `header` are headers, from hosts
+    /// that send at `line`.
     #[must_use]
-    pub fn new(topology: &Topology, workload: &Workload, mtu: u32, header: u32) -> Self {
+    pub fn new(
+        topology: &Topology,
+        workload: &Workload,
+        mtu: u32,
+        header: u32,
+        line: Rate,
+    ) -> Self {
         let graph = Graph::new(topology);
         let mut round_trips = HashMap::new();
         let mut memo = HashMap::new();
@@ -52,11 +59,15 @@ impl Facts {
             .map(|(cut, &(bytes, shortest))| {
                 // The last packet's own time is in both.
                 let last = Picos::transmit(topology.host_rate(), u64::from(mtu).min(bytes));
-                Picos::transmit(graph.capacity(*cut), bytes) + (shortest - last)
+                let rate = match cut {
+                    Cut::Host { out: true, .. } => graph.capacity(*cut).min(line),
+                    _ => graph.capacity(*cut),
+                };
+                Picos::transmit(rate, bytes) + (shortest - last)
             })
             .max()
             .unwrap_or(Picos::ZERO);
-        Self { base_rtt, line: topology.host_rate(), ideal }
+        Self { base_rtt, line, ideal }
     }
 }
 

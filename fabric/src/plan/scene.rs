@@ -66,9 +66,12 @@ impl Scene {
         if !(256..=65_535).contains(&mtu) {
             return fault("transport.mtu", format!("{mtu}, expected 256 to 65535 bytes"));
         }
-        let facts = Facts::new(&topology, &workload, mtu, HEADER);
-        let bdp = topology.host_rate().0 as f64 / 8e12 * base_rtt(&topology, mtu).0 as f64;
+        let nic = self.network.nic(&topology)?;
+        let line = nic.unwrap_or_else(|| topology.host_rate());
+        let facts = Facts::new(&topology, &workload, mtu, HEADER, line);
+        let bdp = line.0 as f64 / 8e12 * base_rtt(&topology, mtu).0 as f64;
         let mut config = SimConfig::new(topology);
+        config.host.nic = nic;
         config.seed = seed;
         self.network.apply(&mut config, bdp)?;
         self.transport.apply(&mut config, mtu)?;
@@ -370,6 +373,18 @@ fn read_matrix(path: &Path, hosts: u32) -> Result<Workload, SceneError> {
 }
 
 impl NetworkTable {
+    /// The rate of network cards that are slower than their links.
+    fn nic(&self, topology: &Topology) -> Result<Option<Rate>, SceneError> {
+        match self.nic_gbps {
+            None => Ok(None),
+            Some(gbps) if (0.001..=100_000.0).contains(&gbps) => {
+                let rate = Rate((gbps * 1e9) as u64);
+                Ok((rate < topology.host_rate()).then_some(rate))
+            }
+            Some(gbps) => fault("network.nic_gbps", format!("{gbps}, expected 0.001 to 100000")),
+        }
+    }
+
     fn apply(&self, config: &mut SimConfig, bdp: f64) -> Result<(), SceneError> {
         config.trimming = self.trimming.unwrap_or(!self.lossless);
         let products = match self.queue_bdp {
@@ -385,13 +400,16 @@ impl NetworkTable {
         if given == Some(0) {
             return fault("network.queue", "0, expected one packet at least");
         }
-        let queue = given.unwrap_or(if config.trimming { bdp } else { 5.0 * bdp } as u64);
-        config.queue = Some(queue);
+        config.queue = given;
         let shares = match (self.ecn.as_deref(), self.ecn_bdp) {
             (None, None) => Some([0.2, 0.8]),
             (Some([]), None) => None,
             (Some(&[low, high]), None) => Some([low, high]),
-            (None, Some(thresholds)) => Some(thresholds.map(|n| n * bdp / queue as f64)),
+            // Where no queue is given, shares are of a bandwidth-delay product anyway.
+            (None, Some(thresholds)) => match given {
+                Some(queue) => Some(thresholds.map(|n| n * bdp / queue as f64)),
+                None => Some(thresholds),
+            },
             (Some(ecn), None) => {
                 let what = format!("{ecn:?}, expected [low, high] as shares of the queue, or []");
                 return fault("network.ecn", what);

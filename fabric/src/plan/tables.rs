@@ -67,13 +67,16 @@ pub struct TopologyTable {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkTable {
+    /// Rate of the hosts' network cards (default: that of their links).
+    pub nic_gbps: Option<f64>,
     /// Switches trim what does not fit (default true; false in a lossless network).
     pub trimming: Option<bool>,
     /// Data queue of a port in bandwidth-delay products (default 1 with trimming, 5 without).
     pub queue_bdp: Option<f64>,
     /// Data queue of a port.
     pub queue: Option<Bytes>,
-    /// Marking thresholds as shares of the queue (default `[0.2, 0.8]`); `[]` for no marks.
+    /// Marking thresholds as shares of the queue if that is given, else of a bandwidth-delay product
+    /// (default `[0.2, 0.8]`); `[]` for no marks.
     pub ecn: Option<Vec<f64>>,
     /// Marking thresholds in bandwidth-delay products, for queues of another length.
     pub ecn_bdp: Option<[f64; 2]>,

@@ -229,7 +229,7 @@ fn ideal_times_by_hand() {
     let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
     let text = "id,src,dst,bytes,start_us\n1,1,0,40320,0\n2,2,0,40320,0\n3,3,0,40320,0\n";
     let workload = crate::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
-    let facts = Facts::new(&topology, &workload, 4096, 64);
+    let facts = Facts::new(&topology, &workload, 4096, 64, topology.host_rate());
     assert_eq!(facts.base_rtt, Picos(4_000_000 + 2 * 327_680 + 2 * 5_120));
     assert_eq!(facts.ideal, Picos(30 * 327_680 + 4_000_000 + 327_680 + 10_240));
     assert_eq!(base_rtt(&topology, 4096), facts.base_rtt);
@@ -239,7 +239,7 @@ fn ideal_times_by_hand() {
         Topology::leaf_spine(2, 1, 2, Rate::gbps(100), Rate::gbps(100), Picos::ZERO, Picos::ZERO);
     let text = "id,src,dst,bytes,start_us\n1,0,2,40320,0\n2,1,3,40320,0\n";
     let workload = crate::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
-    let facts = Facts::new(&topology, &workload, 4096, 64);
+    let facts = Facts::new(&topology, &workload, 4096, 64, topology.host_rate());
     assert_eq!(facts.ideal, Picos(20 * 327_680 + 3 * 327_680 + 4 * 5_120));
 }
 
