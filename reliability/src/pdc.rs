@@ -57,6 +57,11 @@ pub(crate) struct Pdc<D> {
     pub(crate) talking: bool,
     /// The path of control packets; another one once there is a sign that it loses them.
     control_path: u16,
+    /// The path on which an acknowledgement last came through for certain, if it was not left since for
+    /// losing one.
+    proven_path: Option<u16>,
+    /// The first packet that can only have been acknowledged on `control_path`.
+    since_turn: Psn,
     /// The last sign of the peer's life, or of ours.
     used_at: Time,
     /// When to send the Close Command or Close Request (again), and how often it was.
@@ -93,6 +98,8 @@ impl<D: Copy> Pdc<D> {
             busy: false,
             talking: false,
             control_path: shared.any_path(),
+            proven_path: None,
+            since_turn: start,
             used_at: now,
             ask_at: Time::NEVER,
             asked: 0,
@@ -169,9 +176,30 @@ impl<D: Copy> Pdc<D> {
         self.control_path
     }
 
-    /// Control packets seem to get lost: send them another way.
+    /// Control packets seem to get lost: send them another way. Every other time that is the path on
+    /// which they came through last, for the sign may have been a false one, or another loss's.
     pub(crate) fn turn(&mut self, shared: &mut Shared<D>) {
-        self.control_path = shared.any_path();
+        self.control_path = match self.proven_path {
+            Some(path) if path != self.control_path => path,
+            _ => shared.any_path(),
+        };
+        self.since_turn = self.rx.base();
+    }
+
+    /// The peer asks although `base` was acknowledged: the path loses what is sent on it.
+    pub(crate) fn turn_away(&mut self, base: Psn, shared: &mut Shared<D>) {
+        let unheard = base.is_before(self.rx.base());
+        if unheard && self.proven_path == Some(self.control_path) {
+            self.proven_path = None;
+        }
+        self.turn(shared);
+    }
+
+    /// The peer knows that everything up to `psn` arrived.
+    pub(crate) fn confirmed(&mut self, psn: Psn) {
+        if !psn.is_before(self.since_turn) {
+            self.proven_path = Some(self.control_path);
+        }
     }
 
     /// The target wants to close. A busy context goes on: a message that is half sent must not be

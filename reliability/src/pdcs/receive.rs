@@ -111,7 +111,9 @@ impl<D: Copy> Pdcs<D> {
             counters.rx_duplicates += u64::from(duplicate);
         }
         if pds.clear_psn_offset <= 0 {
-            pdc.rx.cleared(pds.psn.offset(pds.clear_psn_offset));
+            let clear = pds.psn.offset(pds.clear_psn_offset);
+            pdc.rx.cleared(clear);
+            pdc.confirmed(clear);
         }
         if duplicate || meta.trimmed {
             let demand = pds.ccc.map(|ccc| pdc.tx.demand(ccc.credit_target));
@@ -330,7 +332,7 @@ impl<D: Copy> Pdcs<D> {
                     shared.counters.rx_probes += 1;
                     pdc.rx.probed(now, control.probe_opaque, payload);
                     // It would not ask if it had our acknowledgements.
-                    pdc.turn(shared);
+                    pdc.turn_away(payload, shared);
                 }
                 near
             }

@@ -11,11 +11,19 @@ use crate::wire::NackCode;
 /// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
 const MAX_BACKOFF: u8 = 16;
 
+/// Longest back-off while the peer was heard lately: four times the timeout. Half of the network may be
+/// dead without anybody saying so, and then it takes some tries to find a way there and back.
+const HEARD_BACKOFF: u8 = 2;
+
+/// How long ago "lately" is: some twenty of those, after which the peer itself is in doubt.
+const LATELY: Span = Span::millis(500);
+
 /// How much longer than the timer the last resort waits.
 const LAST_RESORT: u64 = 10;
 
 impl<D: Copy> Tx<D> {
-    /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12). Once a round-trip time
+    /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12), and more tightly so while the
+    /// peer was heard lately. Once a round-trip time
     /// is known, it and its variation take the place of RTO_INIT_TIME (RFC 6298), plus the time the
     /// peer may sit on an acknowledgement.
     pub(super) fn rto(&self, config: &Config) -> Span {
@@ -241,6 +249,10 @@ impl<D: Copy> Tx<D> {
     }
 
     fn blame(&mut self, now: Time, path: u16, signal: PathSignal, shared: &mut Shared<D>) {
+        if path == self.train_path {
+            // The rest of the train goes another way.
+            self.train_packets = 0;
+        }
         let before = self.paths.metrics().freezes;
         self.paths.on_feedback(now, path, signal);
         let after = self.paths.metrics().freezes;
@@ -312,7 +324,14 @@ impl<D: Copy> Tx<D> {
         };
         let base = self.base;
         self.lose(now, base, end, Cause::Timeout, shared, |slot| slot.sent_at <= late || connected);
-        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        let lately = connected && now.since(self.stalled_since) < LATELY;
+        let most = if lately { HEARD_BACKOFF } else { MAX_BACKOFF };
+        self.backoff = (self.backoff + 1).min(most);
+        if lately {
+            // Ask again, on other paths.
+            self.probes = 0;
+            self.probe_at = now + self.probe_interval(shared);
+        }
         self.lifeline = true;
         self.recovering = false;
         self.rto_at = now + self.loss_timeout(&shared.config);

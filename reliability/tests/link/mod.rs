@@ -54,6 +54,8 @@ pub(crate) struct Faults {
     pub(crate) black_hole: Option<u16>,
     /// Packets without data on this path vanish.
     pub(crate) control_black_hole: Option<u16>,
+    /// For each end, the paths on which what it sends vanishes, a bit each.
+    pub(crate) dead: [u16; 2],
     /// Probability that the engine refuses a packet it could take.
     pub(crate) refuse: f64,
     /// Everything vanishes.
@@ -73,6 +75,7 @@ impl Default for Faults {
             jitter: Span::ZERO,
             black_hole: None,
             control_black_hole: None,
+            dead: [0; 2],
             refuse: 0.0,
             cut: false,
             drop: None,
@@ -379,6 +382,9 @@ impl World {
             if self.faults.control_black_hole == Some(path) {
                 return;
             }
+        }
+        if self.faults.dead[from] & (1 << path) != 0 {
+            return;
         }
         if self.faults.cut || self.faults.drop.is_some_and(|drop| drop(&packet)) {
             return;
