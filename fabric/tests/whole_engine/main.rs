@@ -12,6 +12,7 @@
 //! and to see more of them, `SQUALL_SEEDS=100000`.
 
 mod history;
+mod hole;
 mod world;
 
 use std::panic::catch_unwind;
