@@ -49,8 +49,8 @@ pub(super) enum Stack {
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) port: u32,
-    /// An event will wake the card when it is free.
-    pub(super) armed: bool,
+    /// When an event will look at the card; others of its events mean nothing.
+    pub(super) card_at: Picos,
     /// Until when the card is busy.
     pub(super) busy_until: Picos,
     /// The earliest timer event there is.
@@ -74,7 +74,7 @@ impl Host {
     pub(super) fn new(port: u32, stack: Stack) -> Self {
         Self {
             port,
-            armed: false,
+            card_at: Picos::NEVER,
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
             seen_at: Picos::ZERO,

@@ -295,12 +295,7 @@ impl Simulation {
             Happening::AtSwitch { switch, packet } => self.at_switch(switch, packet),
             Happening::AtHost { host, packet } => self.at_host(host, packet),
             Happening::Free { port } => self.serve(port),
-            Happening::Card { host } => {
-                self.hosts[host as usize].armed = false;
-                self.send(host);
-                // A packet that may not go yet, because it is paced, sets one.
-                self.set_timer(host);
-            }
+            Happening::Card { host } => self.card(host),
             Happening::Wake { host } => self.wake(host),
             Happening::Seen { host, packet } => self.seen(host, packet),
             Happening::Start { flow } => self.start(flow),
@@ -536,6 +531,28 @@ impl Simulation {
         self.news.clear();
     }
 
+    /// The card of `host` is free and may have something to send.
+    fn card(&mut self, host: u32) {
+        let entry = &mut self.hosts[host as usize];
+        if entry.card_at != self.now {
+            // Something else that happened at this time sent a packet already.
+            return;
+        }
+        entry.card_at = Picos::NEVER;
+        self.send(host);
+        // A packet that may not go yet, because it is paced, sets one.
+        self.set_timer(host);
+    }
+
+    /// The card is looked at once it is free: one event at a time, however many reasons there are.
+    fn arm_card(&mut self, host: u32, at: Picos) {
+        let entry = &mut self.hosts[host as usize];
+        if entry.card_at != at {
+            entry.card_at = at;
+            self.push(at, Happening::Card { host });
+        }
+    }
+
     /// The card of `host` sends what it can.
     fn send(&mut self, host: u32) {
         let entry = &mut self.hosts[host as usize];
@@ -543,12 +560,8 @@ impl Simulation {
             return;
         }
         if entry.busy_until > self.now {
-            if !entry.armed {
-                entry.armed = true;
-                let at = entry.busy_until;
-                self.push(at, Happening::Card { host });
-            }
-            return;
+            let at = entry.busy_until;
+            return self.arm_card(host, at);
         }
         let port = entry.port;
         let paused = self.network.port(port).is_paused();
@@ -559,13 +572,10 @@ impl Simulation {
         let (free_at, arrives) = self.network.transmit(self.now, port, head.bytes);
         entry.busy_until = free_at;
         let more = entry.eager();
-        if more {
-            entry.armed = true;
-        }
         let packet = self.packets.make(host, port, head, body);
         self.arrive(port, packet, arrives);
         if more {
-            self.push(free_at, Happening::Card { host });
+            self.arm_card(host, free_at);
         }
     }
 

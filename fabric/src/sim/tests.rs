@@ -97,6 +97,21 @@ fn the_same_seed_gives_the_same_results_and_another_one_others() {
 }
 
 #[test]
+fn a_card_that_many_things_wake_has_one_event_a_packet() {
+    // Credits make timers of a host and its card fall on one time. When that left an event of the card
+    // behind each time, a packet of this run cost a hundred events.
+    let mut config = leaf_spine(1);
+    squall(&mut config).cc = "eqds".into();
+    let results = run(&config, &shifted(16, 4, 2_000_000));
+    assert_eq!(results.end, End::Done);
+    let totals = &results.totals;
+    // A packet, whole or trimmed, meets at most three switches, each at an arrival and a departure, a
+    // host, a card and a timer; so does what answers it: an ACK, a NACK or a pull.
+    let sent = totals.packets + totals.retransmitted;
+    assert!(totals.events < 2 * 9 * sent, "{totals:?}");
+}
+
+#[test]
 fn every_selector_loss_set_and_jitter_conserves_packets() {
     for lb in ["reps", "oblivious", "single"] {
         for (trimming, loss) in [(true, "trim,rto"), (false, "ooo,probe,rto"), (false, "rto")] {
