@@ -2,9 +2,11 @@
 
 use super::endpoint::Endpoint;
 use super::flows::Running;
+use super::outbox::{Lane, Outbox};
 use super::packet::Body;
 use super::roce::Roce;
 use crate::Picos;
+use crate::base::Time;
 use crate::model::Head;
 
 /// What all hosts share.
@@ -18,6 +20,13 @@ pub(super) struct Sizes {
     pub(super) control: u32,
 }
 
+impl Sizes {
+    /// Payload bytes of a full packet.
+    pub(super) const fn payload(self) -> u32 {
+        self.mtu - self.header
+    }
+}
+
 /// What happened to flows while a host was worked on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum News {
@@ -29,10 +38,84 @@ pub(super) enum News {
     Failed(u32),
 }
 
-/// Mixes two numbers into 32 bits.
-pub(super) const fn hash(a: u32, b: u32) -> u32 {
-    let z = ((a as u64) << 32 | b as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    ((z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
+/// What a transport works on and with.
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    pub(super) now: Picos,
+    pub(super) flows: &'a mut [Running],
+    pub(super) news: &'a mut Vec<News>,
+    pub(super) outbox: &'a mut Outbox,
+}
+
+impl Work<'_> {
+    /// `payload` bytes of a flow arrived, for the first time.
+    pub(super) fn arrived(&mut self, flow: u32, payload: u32) {
+        let running = &mut self.flows[flow as usize];
+        running.received += u64::from(payload);
+        if running.received == running.bytes {
+            running.arrived = self.now;
+            self.news.push(News::Arrived(flow));
+        }
+    }
+
+    /// The sender of a flow learned that `payload` bytes more arrived.
+    pub(super) fn acknowledged(&mut self, flow: u32, payload: u64) {
+        let running = &mut self.flows[flow as usize];
+        running.acked += payload;
+        if running.acked == running.bytes {
+            running.done = self.now;
+            self.news.push(News::Done(flow));
+        }
+    }
+
+    /// The sender of a flow will not get any further.
+    pub(super) fn given_up(&mut self, flow: u32) {
+        let running = &mut self.flows[flow as usize];
+        if !running.failed && running.done == Picos::NEVER {
+            running.failed = true;
+            self.news.push(News::Failed(flow));
+        }
+    }
+}
+
+/// A transport, as a host sees it: contexts that the card pulls packets from. A context goes by its place
+/// in the transport's list.
+pub(super) trait Adapter {
+    /// Starts flow `index` on its `connection`; false if there is no room for it.
+    fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool;
+
+    /// A packet arrived from host `source`.
+    fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>);
+
+    /// Time passed.
+    fn handle_timeout(&mut self, work: &mut Work<'_>);
+
+    /// After any of these: what the transport wants sent or told.
+    fn attend(&mut self, work: &mut Work<'_>);
+
+    /// The next packet of a context that is active.
+    fn pull(
+        &mut self,
+        now: Time,
+        context: u32,
+        sizes: Sizes,
+        flows: &mut [Running],
+    ) -> Option<(Head, Body)>;
+
+    /// What the card knows of a context.
+    fn lane(&mut self, context: u32) -> &mut Lane;
+
+    /// When [`Adapter::handle_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Picos>;
+
+    /// Window and bytes in flight of a context; zero when there are none.
+    fn window(&self, context: u32) -> (u64, u64);
+
+    /// Acknowledgements and negative ones sent.
+    fn answers(&self) -> (u64, u64);
+
+    /// Reads what will be needed of it; the value means nothing.
+    fn glance(&self) -> u64;
 }
 
 /// The transport of a host. All hosts of a simulation have the same kind.
@@ -57,13 +140,14 @@ pub(super) struct Host {
     pub(super) wake_at: Picos,
     /// The host's own delay keeps order.
     pub(super) seen_at: Picos,
+    outbox: Outbox,
     stack: Stack,
 }
 
 /// Hands a call to the transport inside.
 macro_rules! each {
-    ($host:expr, $stack:ident => $call:expr) => {
-        match &mut $host.stack {
+    ($of:expr, $stack:ident => $call:expr) => {
+        match $of {
             Stack::Squall($stack) => $call,
             Stack::Roce($stack) => $call,
         }
@@ -71,35 +155,37 @@ macro_rules! each {
 }
 
 impl Host {
-    pub(super) fn new(port: u32, stack: Stack) -> Self {
+    /// Host `number`, which sends by `port`.
+    pub(super) fn new(number: u32, port: u32, stack: Stack) -> Self {
         Self {
             port,
             card_at: Picos::NEVER,
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
             seen_at: Picos::ZERO,
+            outbox: Outbox::new(number),
             stack,
         }
     }
 
     /// Reads what will be needed of it; the value means nothing.
     pub(super) fn glance(&self) -> u64 {
-        self.busy_until.0
-            ^ match &self.stack {
-                Stack::Squall(stack) => stack.glance(),
-                Stack::Roce(_) => 0,
-            }
+        self.busy_until.0 ^ self.outbox.glance() ^ each!(&self.stack, stack => stack.glance())
     }
 
-    /// Starts flow `index` on its `connection`; false if there is no room for it.
+    /// Starts flow `index` on its `connection`, or says that there is no room for it.
     pub(super) fn start(
         &mut self,
         now: Picos,
         index: u32,
         connection: u64,
-        flow: &mut Running,
-    ) -> bool {
-        each!(self, stack => stack.start(now, index, connection, flow))
+        flows: &mut [Running],
+        news: &mut Vec<News>,
+    ) {
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        if !each!(&mut self.stack, stack => stack.start(index, connection, work)) {
+            work.given_up(index);
+        }
     }
 
     /// A packet arrived from host `source`.
@@ -112,17 +198,30 @@ impl Host {
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        each!(self, stack => stack.receive(now, source, head, body, flows, news));
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        each!(&mut self.stack, stack => stack.receive(source, head, body, work));
+    }
+
+    /// Time passed.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Picos,
+        flows: &mut [Running],
+        news: &mut Vec<News>,
+    ) {
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        each!(&mut self.stack, stack => stack.handle_timeout(work));
     }
 
     /// After anything happened: what the transport wants sent or told.
     pub(super) fn attend(&mut self, now: Picos, flows: &mut [Running], news: &mut Vec<News>) {
-        each!(self, stack => stack.attend(now, flows, news));
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        each!(&mut self.stack, stack => stack.attend(work));
     }
 
     /// Whether the card has anything to try.
-    pub(super) fn eager(&mut self) -> bool {
-        each!(self, stack => stack.eager())
+    pub(super) fn eager(&self) -> bool {
+        self.outbox.eager()
     }
 
     /// The next packet for the card: packets without data first; only those when data is `paused`.
@@ -133,32 +232,22 @@ impl Host {
         paused: bool,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
-        each!(self, stack => stack.next(now, sizes, paused, flows))
+        let outbox = &mut self.outbox;
+        each!(&mut self.stack, stack => outbox.next(stack, now, sizes, paused, flows))
     }
 
     /// When [`Host::handle_timeout`] wants to be called.
-    pub(super) fn poll_timeout(&mut self) -> Option<Picos> {
-        each!(self, stack => stack.poll_timeout())
-    }
-
-    /// Time passed.
-    pub(super) fn handle_timeout(&mut self, now: Picos, flows: &mut [Running]) {
-        each!(self, stack => stack.handle_timeout(now, flows));
+    pub(super) fn poll_timeout(&self) -> Option<Picos> {
+        each!(&self.stack, stack => stack.poll_timeout())
     }
 
     /// Window and bytes in flight of a flow's context; zero when there are none.
     pub(super) fn window(&self, context: u32) -> (u64, u64) {
-        match &self.stack {
-            Stack::Squall(stack) => stack.window(context),
-            Stack::Roce(stack) => stack.window(context),
-        }
+        each!(&self.stack, stack => stack.window(context))
     }
 
     /// Acknowledgements and negative ones sent.
     pub(super) fn answers(&self) -> (u64, u64) {
-        match &self.stack {
-            Stack::Squall(stack) => stack.answers(),
-            Stack::Roce(stack) => stack.answers(),
-        }
+        each!(&self.stack, stack => stack.answers())
     }
 }

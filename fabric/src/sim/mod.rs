@@ -6,6 +6,7 @@ mod endpoint;
 mod flows;
 mod host;
 mod memory;
+mod outbox;
 mod packet;
 mod results;
 mod roce;

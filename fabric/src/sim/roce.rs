@@ -5,11 +5,12 @@
 //! (NAK) once for each gap; the sender then starts again from there, as it does when its timer fires
 //! (InfiniBand specification, section 9.7.5).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::flows::Running;
-use super::host::{News, Sizes, hash};
+use super::host::{Adapter, Sizes, Work};
+use super::outbox::Lane;
 use super::packet::Body;
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
@@ -17,7 +18,7 @@ use crate::cc::{
     Feedback, FlowEvent, Kind, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
     RxMeta, Sender, SenderCc, SenderConfig, Sending,
 };
-use crate::model::{Class, Head};
+use crate::model::Head;
 
 /// What all hosts of a simulation share.
 #[derive(Debug)]
@@ -66,9 +67,8 @@ pub(super) struct RocePacket {
 struct Qp {
     flow: u32,
     qp: u16,
-    dst: u32,
     entropy: u32,
-    flow_hash: u32,
+    lane: Lane,
     /// Payload bytes in all.
     bytes: u64,
     /// Packets in all.
@@ -81,8 +81,6 @@ struct Qp {
     /// Pacing, and nothing else, holds the next packet back.
     pacing: bool,
     rto_at: Time,
-    /// It is in [`Roce::active`].
-    active: bool,
     cc: Sender,
 }
 
@@ -103,19 +101,15 @@ struct Rx {
 /// A host's queue pairs.
 #[derive(Debug)]
 pub(super) struct Roce {
-    number: u32,
     parameters: Arc<RoceParameters>,
     qps: Vec<Qp>,
     /// Where a flow's queue pairs are in `qps`.
     of_flow: HashMap<u32, u32>,
-    /// Queue pairs that may have something to send, in turn.
-    active: VecDeque<u32>,
     /// Queue pairs that are not done.
     open: Vec<u32>,
     rx: Vec<Rx>,
     rx_of: HashMap<(u32, u16), u32>,
     receiver: Receiver,
-    control: VecDeque<(u32, RocePacket)>,
     rng: Rng,
     acks: u64,
     naks: u64,
@@ -139,17 +133,14 @@ impl Qp {
 }
 
 impl Roce {
-    pub(super) fn new(number: u32, parameters: Arc<RoceParameters>, seed: u64) -> Self {
+    pub(super) fn new(parameters: Arc<RoceParameters>, seed: u64) -> Self {
         Self {
-            number,
             qps: Vec::new(),
             of_flow: HashMap::new(),
-            active: VecDeque::new(),
             open: Vec::new(),
             rx: Vec::new(),
             rx_of: HashMap::new(),
             receiver: Receiver::new(&parameters.receiver),
-            control: VecDeque::new(),
             rng: Rng::new(seed),
             acks: 0,
             naks: 0,
@@ -157,127 +148,45 @@ impl Roce {
         }
     }
 
-    pub(super) fn start(
-        &mut self,
-        now: Picos,
-        index: u32,
-        _connection: u64,
-        flow: &mut Running,
-    ) -> bool {
-        let time = now.time();
-        let parameters = Arc::clone(&self.parameters);
-        let full = u64::from(parameters.sizes.mtu - parameters.sizes.header);
-        // No queue pair is left without a byte.
-        let qps = u64::from(parameters.qps).min(flow.bytes.div_ceil(full)).max(1);
-        flow.context = self.qps.len() as u32;
-        self.of_flow.insert(index, flow.context);
-        flow.unsent = 0;
-        for qp in 0..qps {
-            let bytes = flow.bytes / qps + u64::from(qp < flow.bytes % qps);
-            let Ok(packets) = u32::try_from(bytes.div_ceil(full)) else { return false };
-            let mut cc = Sender::new(&parameters.sender, time);
-            cc.on_event(time, FlowEvent::Opened { bytes: Some(bytes) });
-            let place = self.qps.len() as u32;
-            self.qps.push(Qp {
-                flow: index,
-                // At most as many as the parameter says.
-                qp: qp as u16,
-                dst: flow.dst,
-                entropy: self.rng.next_u32() & 0xffff,
-                flow_hash: hash(hash(self.number, flow.dst), index),
-                bytes,
-                packets,
-                acked: 0,
-                next: 0,
-                newest: 0,
-                pace_at: time,
-                pacing: false,
-                rto_at: Time::NEVER,
-                active: true,
-                cc,
-            });
-            self.active.push_back(place);
-            self.open.push(place);
-        }
-        true
-    }
-
-    pub(super) fn receive(
-        &mut self,
-        now: Picos,
-        source: u32,
-        head: &Head,
-        body: &Body,
-        flows: &mut [Running],
-        news: &mut Vec<News>,
-    ) {
-        let Body::Roce(packet) = body else { return };
-        match packet.kind {
-            // There is nothing to be made of a trimmed packet: the gap will show.
-            RoceKind::Data { .. } if head.trimmed => {}
-            RoceKind::Data { last } => self.data(now, source, head, packet, last, flows, news),
-            RoceKind::Ack => self.acknowledged(now, packet, false, flows, news),
-            RoceKind::Nak => self.acknowledged(now, packet, true, flows, news),
-            RoceKind::Notice => {
-                if let Some(place) = self.place(packet) {
-                    let feedback =
-                        Feedback { now: now.time(), kind: Kind::Notified, ..Feedback::default() };
-                    self.qps[place as usize].cc.on_feedback(&feedback);
-                }
-            }
-        }
-    }
-
+    /// The queue pair that a packet is of.
     fn place(&self, packet: &RocePacket) -> Option<u32> {
         let first = self.of_flow.get(&packet.flow)?;
         Some(first + u32::from(packet.qp))
     }
 
-    #[allow(clippy::too_many_arguments)] // all of it is the packet
+    /// The receiving half of a packet's queue pair.
+    fn rx_place(&mut self, source: u32, packet: &RocePacket) -> u32 {
+        let RocePacket { flow, qp, .. } = *packet;
+        *self.rx_of.entry((flow, qp)).or_insert_with(|| {
+            let place = self.rx.len() as u32;
+            let state = RxFlow::new(place);
+            let (expected, unacked, complained) = (0, 0, false);
+            self.rx.push(Rx { source, flow, qp, expected, unacked, complained, state });
+            place
+        })
+    }
+
+    /// Data arrived; `last` if nothing follows it.
     fn data(
         &mut self,
-        now: Picos,
         source: u32,
         head: &Head,
         packet: &RocePacket,
         last: bool,
-        flows: &mut [Running],
-        news: &mut Vec<News>,
+        work: &mut Work<'_>,
     ) {
-        let key = (packet.flow, packet.qp);
-        let place = match self.rx_of.get(&key) {
-            Some(&place) => place,
-            None => {
-                let place = self.rx.len() as u32;
-                self.rx.push(Rx {
-                    source,
-                    flow: packet.flow,
-                    qp: packet.qp,
-                    expected: 0,
-                    unacked: 0,
-                    complained: false,
-                    state: RxFlow::new(place),
-                });
-                self.rx_of.insert(key, place);
-                place
-            }
-        };
+        let place = self.rx_place(source, packet);
         let rx = &mut self.rx[place as usize];
         let duplicate = packet.psn < rx.expected;
         let meta =
             RxMeta { bytes: head.bytes, ecn: head.ce, duplicate, source, ..RxMeta::default() };
-        self.receiver.on_rx(now.time(), &mut rx.state, &meta);
+        self.receiver.on_rx(work.now.time(), &mut rx.state, &meta);
         let mut answer = None;
         if packet.psn == rx.expected {
             rx.expected += 1;
             rx.complained = false;
             rx.unacked += 1;
-            let flow = &mut flows[packet.flow as usize];
-            flow.received += u64::from(packet.payload);
-            if flow.received == flow.bytes {
-                flow.arrived = now;
-                news.push(News::Arrived(packet.flow));
-            }
+            work.arrived(packet.flow, packet.payload);
             if last || rx.unacked >= self.parameters.ack_packets {
                 answer = Some(RoceKind::Ack);
             }
@@ -291,32 +200,24 @@ impl Roce {
             rx.unacked = 0;
             self.acks += u64::from(kind == RoceKind::Ack);
             self.naks += u64::from(kind == RoceKind::Nak);
-            let answer = RocePacket { kind, psn: rx.expected, payload: 0, ..*packet };
-            self.control.push_back((source, answer));
+            answer_with(work, source, RocePacket { kind, psn: rx.expected, payload: 0, ..*packet });
         }
     }
 
-    fn acknowledged(
-        &mut self,
-        now: Picos,
-        packet: &RocePacket,
-        gap: bool,
-        flows: &mut [Running],
-        news: &mut Vec<News>,
-    ) {
+    /// All before the packet's number arrived; that one did not if there is a `gap`.
+    fn acknowledged(&mut self, packet: &RocePacket, gap: bool, work: &mut Work<'_>) {
         let Some(place) = self.place(packet) else { return };
         let sizes = self.parameters.sizes;
-        let full = sizes.mtu - sizes.header;
         let qp = &mut self.qps[place as usize];
         // One that an earlier go-back made meaningless.
         if packet.psn < qp.acked || packet.psn > qp.newest {
             return;
         }
         let packets = packet.psn - qp.acked;
-        let time = now.time();
+        let time = work.now.time();
         if packets > 0 {
             let payload: u64 =
-                (qp.acked..packet.psn).map(|psn| u64::from(qp.payload(psn, full))).sum();
+                (qp.acked..packet.psn).map(|psn| u64::from(qp.payload(psn, sizes.payload()))).sum();
             qp.acked = packet.psn;
             qp.next = qp.next.max(qp.acked);
             qp.rto_at =
@@ -328,100 +229,137 @@ impl Roce {
                 in_flight: qp.in_flight(sizes.mtu),
                 ..Feedback::default()
             });
-            let flow = &mut flows[packet.flow as usize];
-            flow.acked += payload;
-            if flow.acked == flow.bytes {
-                flow.done = now;
-                news.push(News::Done(packet.flow));
-            }
+            work.acknowledged(packet.flow, payload);
         }
         if gap {
             qp.next = qp.acked;
         }
-        let done = qp.done();
-        if done {
+        if qp.done() {
             qp.cc.on_event(time, FlowEvent::Closed);
             self.open.retain(|&other| other != place);
         } else {
-            self.activate(place);
+            work.outbox.activate(place, &mut qp.lane);
+        }
+    }
+}
+
+/// Sends a packet without data to host `dst`.
+fn answer_with(work: &mut Work<'_>, dst: u32, packet: RocePacket) {
+    work.outbox.answer(dst, packet.flow ^ u32::from(packet.qp), Body::Roce(packet));
+}
+
+impl Adapter for Roce {
+    /// Each flow has queue pairs of its own.
+    fn start(&mut self, index: u32, _connection: u64, work: &mut Work<'_>) -> bool {
+        let time = work.now.time();
+        let flow = &mut work.flows[index as usize];
+        let parameters = Arc::clone(&self.parameters);
+        let full = u64::from(parameters.sizes.payload());
+        // No queue pair is left without a byte.
+        let qps = u64::from(parameters.qps).min(flow.bytes.div_ceil(full)).max(1);
+        flow.context = self.qps.len() as u32;
+        self.of_flow.insert(index, flow.context);
+        flow.unsent = 0;
+        for qp in 0..qps {
+            let bytes = flow.bytes / qps + u64::from(qp < flow.bytes % qps);
+            let Ok(packets) = u32::try_from(bytes.div_ceil(full)) else { return false };
+            let mut cc = Sender::new(&parameters.sender, time);
+            cc.on_event(time, FlowEvent::Opened { bytes: Some(bytes) });
+            let place = self.qps.len() as u32;
+            let mut lane = Lane::new(work.outbox.host(), flow.dst, index);
+            work.outbox.activate(place, &mut lane);
+            self.open.push(place);
+            self.qps.push(Qp {
+                flow: index,
+                // At most as many as the parameter says.
+                qp: qp as u16,
+                entropy: self.rng.next_u32() & 0xffff,
+                lane,
+                bytes,
+                packets,
+                acked: 0,
+                next: 0,
+                newest: 0,
+                pace_at: time,
+                pacing: false,
+                rto_at: Time::NEVER,
+                cc,
+            });
+        }
+        true
+    }
+
+    fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>) {
+        let Body::Roce(packet) = body else { return };
+        match packet.kind {
+            // There is nothing to be made of a trimmed packet: the gap will show.
+            RoceKind::Data { .. } if head.trimmed => {}
+            RoceKind::Data { last } => self.data(source, head, packet, last, work),
+            RoceKind::Ack => self.acknowledged(packet, false, work),
+            RoceKind::Nak => self.acknowledged(packet, true, work),
+            RoceKind::Notice => {
+                if let Some(place) = self.place(packet) {
+                    let (now, kind) = (work.now.time(), Kind::Notified);
+                    let feedback = Feedback { now, kind, ..Feedback::default() };
+                    self.qps[place as usize].cc.on_feedback(&feedback);
+                }
+            }
         }
     }
 
-    fn activate(&mut self, place: u32) {
-        let qp = &mut self.qps[place as usize];
-        if !qp.active {
-            qp.active = true;
-            self.active.push_back(place);
+    fn handle_timeout(&mut self, work: &mut Work<'_>) {
+        let time = work.now.time();
+        for &place in &self.open {
+            let qp = &mut self.qps[place as usize];
+            if qp.cc.next_timer().is_some_and(|when| when <= time) {
+                qp.cc.on_timer(time);
+            }
+            if qp.rto_at <= time {
+                let bytes = self.parameters.sizes.mtu;
+                qp.cc.on_feedback(&Feedback {
+                    now: time,
+                    kind: Kind::TimedOut,
+                    bytes,
+                    packets: 1,
+                    ..Feedback::default()
+                });
+                qp.next = qp.acked;
+                qp.rto_at = time + self.parameters.rto.span();
+                work.outbox.activate(place, &mut qp.lane);
+            }
+            if qp.pacing && qp.pace_at <= time {
+                qp.pacing = false;
+                work.outbox.activate(place, &mut qp.lane);
+            }
         }
     }
 
-    pub(super) fn attend(&mut self, now: Picos, _flows: &mut [Running], _news: &mut Vec<News>) {
-        while let Some(action) = self.receiver.poll(now.time()) {
+    fn attend(&mut self, work: &mut Work<'_>) {
+        while let Some(action) = self.receiver.poll(work.now.time()) {
             if let ReceiverAction::Notify { flow } = action
                 && let Some(rx) = self.rx.get(flow as usize)
             {
-                let notice = RocePacket {
-                    kind: RoceKind::Notice,
-                    flow: rx.flow,
-                    qp: rx.qp,
-                    psn: rx.expected,
-                    payload: 0,
-                };
-                self.control.push_back((rx.source, notice));
+                let &Rx { source, flow, qp, expected: psn, .. } = rx;
+                let kind = RoceKind::Notice;
+                answer_with(work, source, RocePacket { kind, flow, qp, psn, payload: 0 });
             }
         }
-    }
-
-    pub(super) fn eager(&self) -> bool {
-        !self.control.is_empty() || !self.active.is_empty()
-    }
-
-    pub(super) fn next(
-        &mut self,
-        now: Picos,
-        sizes: Sizes,
-        paused: bool,
-        flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
-        if let Some((dst, packet)) = self.control.pop_front() {
-            let head = Head {
-                dst,
-                flow: hash(self.number, dst),
-                entropy: packet.flow ^ u32::from(packet.qp),
-                bytes: sizes.control,
-                class: Class::Control,
-                ..Head::default()
-            };
-            return Some((head, Body::Roce(packet)));
-        }
-        if paused {
-            return None;
-        }
-        while let Some(place) = self.active.pop_front() {
-            let packet = self.pull(now.time(), place, sizes, flows);
-            if packet.is_some() {
-                self.active.push_back(place);
-                return packet;
-            }
-            self.qps[place as usize].active = false;
-        }
-        None
     }
 
     fn pull(
         &mut self,
         now: Time,
-        place: u32,
+        context: u32,
         sizes: Sizes,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
         let line = self.parameters.line;
-        let qp = &mut self.qps[place as usize];
+        let qp = &mut self.qps[context as usize];
         qp.pacing = qp.next < qp.packets && now < qp.pace_at;
         if qp.pacing || qp.next == qp.packets {
             return None;
         }
-        let payload = qp.payload(qp.next, sizes.mtu - sizes.header);
+        let payload = qp.payload(qp.next, sizes.payload());
         let bytes = payload + sizes.header;
         let budget = qp.cc.budget(now);
         let in_flight = qp.in_flight(sizes.mtu);
@@ -445,19 +383,16 @@ impl Roce {
         if qp.rto_at == Time::NEVER {
             qp.rto_at = now + self.parameters.rto.span();
         }
-        let head = Head {
-            dst: qp.dst,
-            flow: qp.flow_hash,
-            entropy: qp.entropy,
-            bytes,
-            class: Class::Data,
-            ..Head::default()
-        };
         let kind = RoceKind::Data { last };
-        Some((head, Body::Roce(RocePacket { kind, flow: qp.flow, qp: qp.qp, psn, payload })))
+        let packet = RocePacket { kind, flow: qp.flow, qp: qp.qp, psn, payload };
+        Some((qp.lane.head(qp.entropy, bytes), Body::Roce(packet)))
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Picos> {
+    fn lane(&mut self, context: u32) -> &mut Lane {
+        &mut self.qps[context as usize].lane
+    }
+
+    fn poll_timeout(&self) -> Option<Picos> {
         let of_qps = self.open.iter().map(|&place| {
             let qp = &self.qps[place as usize];
             let pace = if qp.pacing { qp.pace_at } else { Time::NEVER };
@@ -467,43 +402,18 @@ impl Roce {
         (when != Time::NEVER).then(|| Picos::from_time(when))
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Picos, _flows: &mut [Running]) {
-        let time = now.time();
-        for at in 0..self.open.len() {
-            let place = self.open[at];
-            let qp = &mut self.qps[place as usize];
-            if qp.cc.next_timer().is_some_and(|when| when <= time) {
-                qp.cc.on_timer(time);
-            }
-            if qp.rto_at <= time {
-                let bytes = self.parameters.sizes.mtu;
-                qp.cc.on_feedback(&Feedback {
-                    now: time,
-                    kind: Kind::TimedOut,
-                    bytes,
-                    packets: 1,
-                    ..Feedback::default()
-                });
-                qp.next = qp.acked;
-                qp.rto_at = time + self.parameters.rto.span();
-                self.activate(place);
-            }
-            let qp = &mut self.qps[place as usize];
-            if qp.pacing && qp.pace_at <= time {
-                qp.pacing = false;
-                self.activate(place);
-            }
-        }
-    }
-
     /// A rate-based control has no window; bytes in flight of the flow's first queue pair.
-    pub(super) fn window(&self, context: u32) -> (u64, u64) {
+    fn window(&self, context: u32) -> (u64, u64) {
         let Some(qp) = self.qps.get(context as usize) else { return (0, 0) };
         let cwnd = qp.cc.metrics().cwnd.unwrap_or(0);
         (cwnd, qp.in_flight(self.parameters.sizes.mtu))
     }
 
-    pub(super) fn answers(&self) -> (u64, u64) {
+    fn answers(&self) -> (u64, u64) {
         (self.acks, self.naks)
+    }
+
+    fn glance(&self) -> u64 {
+        0
     }
 }

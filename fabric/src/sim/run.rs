@@ -149,7 +149,8 @@ impl Simulation {
                 network.configure(port, |port| port.rate = rate);
             }
         }
-        let hosts = (0u32..).zip(&ports).map(|(host, &port)| Host::new(port, setup.stack(host)));
+        let hosts =
+            (0u32..).zip(&ports).map(|(host, &port)| Host::new(host, port, setup.stack(host)));
         let mut simulation = Self {
             now: Picos::ZERO,
             until: config.until,
@@ -468,22 +469,18 @@ impl Simulation {
             return;
         }
         entry.wake_at = Picos::NEVER;
-        entry.handle_timeout(self.now, &mut self.flows.running);
+        entry.handle_timeout(self.now, &mut self.flows.running, &mut self.news);
         self.attend(host);
     }
 
     fn start(&mut self, flow: u32) {
         let spec = &self.flows.spec[flow as usize];
-        let running = &mut self.flows.running[flow as usize];
-        running.start = self.now;
-        let host = running.src;
-        let connection =
-            if self.per_pair { u64::from(running.dst) } else { 1 << 32 | u64::from(spec.id) };
+        let flows = &mut self.flows.running;
+        flows[flow as usize].start = self.now;
+        let (host, dst) = (spec.src, spec.dst);
+        let connection = if self.per_pair { u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
         let entry = &mut self.hosts[host as usize];
-        if !entry.start(self.now, flow, connection, running) {
-            running.failed = true;
-            self.news.push(News::Failed(flow));
-        }
+        entry.start(self.now, flow, connection, flows, &mut self.news);
         self.attend(host);
     }
 

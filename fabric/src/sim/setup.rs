@@ -85,9 +85,9 @@ impl Setup {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match &self.stack {
             StackConfig::Squall(config) => {
-                Stack::Squall(Endpoint::new(host, Config { seed, ..(**config).clone() }))
+                Stack::Squall(Endpoint::new(Config { seed, ..(**config).clone() }))
             }
-            StackConfig::Roce(config) => Stack::Roce(Roce::new(host, Arc::clone(config), seed)),
+            StackConfig::Roce(config) => Stack::Roce(Roce::new(Arc::clone(config), seed)),
         }
     }
 }
