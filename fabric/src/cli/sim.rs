@@ -35,6 +35,9 @@ pub(super) struct SimArgs {
     /// Loss detection: any of `trim,ooo,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
     loss: String,
+    /// Which flows share a congestion control: `flow` (none), `destination` or `host`.
+    #[arg(long, default_value = "flow")]
+    scope: String,
     /// Drop where a switch would trim.
     #[arg(long)]
     no_trim: bool,
@@ -59,7 +62,7 @@ pub(super) struct SimArgs {
     paths: u16,
     /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless
     /// then.
-    #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "paths"])]
+    #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "scope", "paths"])]
     roce: Option<u16>,
     /// Give up after so many simulated microseconds.
     #[arg(long, value_name = "US")]
@@ -146,6 +149,7 @@ fn scene(args: &SimArgs) -> Scene {
             cc: Some(args.cc.clone()),
             lb: Some(args.lb.clone()),
             loss: Some(args.loss.clone()),
+            scope: Some(args.scope.clone()),
             paths: Some(args.paths),
             mtu: Some(args.mtu),
             ..TransportTable::default()

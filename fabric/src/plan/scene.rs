@@ -454,6 +454,7 @@ impl TransportTable {
                     cc: text(&self.cc, &default.cc),
                     lb: text(&self.lb, &default.lb),
                     loss: text(&self.loss, &default.loss),
+                    scope: text(&self.scope, &default.scope),
                     paths: self.paths.unwrap_or(default.paths),
                     rto_min: self.rto_us.map(Picos::micros).or(default.rto_min),
                     ack_bytes: self.ack_bytes.unwrap_or(default.ack_bytes),
@@ -463,10 +464,11 @@ impl TransportTable {
                 })
             }
             Stack::Roce => {
-                for (key, value) in [("lb", &self.lb), ("loss", &self.loss)] {
+                let others = [("lb", &self.lb), ("loss", &self.loss), ("scope", &self.scope)];
+                for (key, value) in others {
                     if value.is_some() {
-                        let what = "belongs to stack `squall`; RoCE has go-back-N and one path a \
-                                    queue pair";
+                        let what = "belongs to stack `squall`; RoCE has go-back-N, and one path and \
+                                    one congestion control a queue pair";
                         return fault(format!("transport.{key}"), what);
                     }
                 }

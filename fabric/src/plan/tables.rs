@@ -162,13 +162,16 @@ pub struct TransportTable {
     pub lb: Option<String>,
     /// Loss detection (default `all`).
     pub loss: Option<String>,
+    /// Which contexts share one of congestion control: `flow`, `pair`, `destination` or `host`
+    /// (default `flow`).
+    pub scope: Option<String>,
     /// Entropies (default 64).
     pub paths: Option<u16>,
     /// Queue pairs of a RoCE connection (default 1).
     pub qps: Option<u16>,
     /// Bytes of a full packet on the wire, 64 of them headers (default 4096, as htsim's).
     pub mtu: Option<u32>,
-    /// A receiver acknowledges after so many bytes (default a packet).
+    /// A receiver acknowledges after so many bytes (default 16384).
     pub ack_bytes: Option<u32>,
     /// Most bytes in a row on one path (default a packet).
     pub train_bytes: Option<u32>,

@@ -29,6 +29,10 @@ pub struct SquallConfig {
     pub lb: String,
     /// Loss detection, as a user writes it: any of `trim,ooo,probe,rto`, or `all`.
     pub loss: String,
+    /// Which contexts of a host share one of congestion control, as a user writes it: `flow`, `pair`,
+    /// `destination` or `host`; see [`crate::cc::Scope`]. A host has one endpoint, so `pair` and
+    /// `destination` are the same.
+    pub scope: String,
     /// Number of entropies; a power of two.
     pub paths: u16,
     /// Smallest retransmission timeout; `None` for 15 us and the time of six full queues, as htsim.
@@ -50,6 +54,7 @@ impl Default for SquallConfig {
             cc: "nscc".into(),
             lb: "reps".into(),
             loss: "all".into(),
+            scope: "flow".into(),
             paths: 64,
             rto_min: None,
             give_up: Picos::micros(200_000),

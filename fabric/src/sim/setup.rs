@@ -146,6 +146,7 @@ fn transport(
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
     transport.trim_enabled = config.trimming;
     transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
+    transport.scope = squall.scope.parse().map_err(|error: cc::ChoiceError| refuse(&error))?;
     transport = transport.reciprocal(&known);
     transport.ack_trigger = squall.ack_bytes;
     // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).

@@ -181,6 +181,43 @@ fn flows_of_a_pair_share_a_context_if_told() {
 }
 
 #[test]
+fn a_scope_decides_who_shares_a_window() {
+    // Host 0 sends eight flows, host 1 sends one, all to host 2. With a window a flow, host 1 has a ninth
+    // of the last link; with a window a destination, or a host, about a half.
+    let mut flows: Vec<_> = (1..=8).map(|id| flow(id, 0, 2, 2_000_000)).collect();
+    flows.push(flow(9, 1, 2, 2_000_000));
+    let load = workload(4, flows);
+    let took = |scope: &str| {
+        let mut config = star(4);
+        squall(&mut config).scope = scope.into();
+        let results = run(&config, &load);
+        assert_eq!(results.end, End::Done, "{scope}");
+        results.flows[8].fct.expect("finished")
+    };
+    let own = took("flow");
+    for shared in ["pair", "destination", "host"] {
+        let fct = took(shared);
+        assert!(fct.0 * 2 < own.0, "{shared}: {fct} against {own}");
+    }
+}
+
+#[test]
+fn only_a_host_scope_slows_flows_to_other_destinations() {
+    // Host 0 is one of eight that send to host 9, and alone sends to host 10.
+    let mut flows: Vec<_> = (0..8).map(|src| flow(src + 1, src, 9, 1_000_000)).collect();
+    flows.push(flow(9, 0, 10, 1_000_000));
+    let load = workload(11, flows);
+    let took = |scope: &str| {
+        let mut config = star(11);
+        squall(&mut config).scope = scope.into();
+        run(&config, &load).flows[8].fct.expect("finished")
+    };
+    let (flow, destination, host) = (took("flow"), took("destination"), took("host"));
+    assert_eq!(flow, destination);
+    assert!(host.0 > flow.0 * 3 / 2, "{host} against {flow}");
+}
+
+#[test]
 fn a_disconnected_flow_is_named_and_the_others_finish() {
     let mut config = leaf_spine(2);
     config.until = US * 100_000;
@@ -323,6 +360,12 @@ fn nonsense_is_refused_in_words() {
     assert!(refusal(|config| squall(config).cc = "reno".into()).contains("nscc"));
     assert!(refusal(|config| squall(config).lb = "magic".into()).contains("reps"));
     assert!(refusal(|config| squall(config).loss = "luck".into()).contains("probe"));
+    assert!(refusal(|config| squall(config).scope = "galaxy".into()).contains("destination"));
+    // Credit cannot be shared.
+    let shared = refusal(|config| {
+        (squall(config).cc, squall(config).scope) = ("eqds".into(), "host".into());
+    });
+    assert!(shared.contains("scope flow"), "{shared}");
     assert!(refusal(|config| config.queue = Some(100)).contains("4096"));
     assert!(refusal(|config| config.ecn = Some((0.8, 0.2))).contains("0.8"));
     assert!(refusal(|config| config.host.mtu = 60).contains("65000"));
