@@ -444,6 +444,7 @@ impl TransportTable {
         let text = |given: &Option<String>, default: &str| {
             given.clone().unwrap_or_else(|| default.to_owned())
         };
+        let contexts = if self.per_pair { Contexts::PerPair } else { Contexts::PerFlow };
         host.transport = match self.stack {
             Stack::Squall => {
                 if self.qps.is_some() {
@@ -459,7 +460,7 @@ impl TransportTable {
                     rto_min: self.rto_us.map(Picos::micros).or(default.rto_min),
                     ack_bytes: self.ack_bytes.unwrap_or(default.ack_bytes),
                     train_bytes: self.train_bytes.unwrap_or(default.train_bytes),
-                    contexts: if self.per_pair { Contexts::PerPair } else { Contexts::PerFlow },
+                    contexts,
                     ..default
                 })
             }
@@ -477,6 +478,7 @@ impl TransportTable {
                     cc: text(&self.cc, &default.cc),
                     qps: self.qps.unwrap_or(default.qps),
                     rto: self.rto_us.map_or(default.rto, Picos::micros),
+                    contexts,
                 })
             }
         };

@@ -177,7 +177,8 @@ pub struct TransportTable {
     pub train_bytes: Option<u32>,
     /// Smallest retransmission timeout, microseconds.
     pub rto_us: Option<u64>,
-    /// Flows between the same hosts share a context.
+    /// Flows between the same hosts follow one another on one context, or on the queue pairs of one
+    /// connection; otherwise each has its own.
     pub per_pair: bool,
     /// Delay of each packet at the receiver, ns.
     pub host_delay_ns: u64,

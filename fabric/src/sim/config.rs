@@ -8,14 +8,19 @@ use crate::model::{FailureEvent, Lossless};
 use crate::topology::Topology;
 use crate::workload::WorkloadError;
 
-/// Which flows share a packet delivery context.
+/// How flows map to connections: packet delivery contexts, or groups of queue pairs of the baseline.
+///
+/// Everything that a connection learns (window or rate, good paths, round trip) is learned anew where
+/// each flow has its own, and flows of one pair then compete with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contexts {
-    /// Each flow has its own, as a connection of htsim.
+    /// Each flow has its own from the start to the end, as a line of htsim's connection matrix is a
+    /// connection (`UecSrc` of uet-htsim's uec.h, one a line in main_uec.cpp).
     #[default]
     PerFlow,
-    /// Flows between the same two hosts follow one another on one context, as messages of the engine
-    /// do.
+    /// Flows between the same two hosts follow one another on one that lives on, as messages of the engine
+    /// do on their context, and messages of a collective on the queue pairs of a RoCE connection
+    /// (QPS_PER_CONN of STrack, section 1).
     PerPair,
 }
 
@@ -74,11 +79,13 @@ pub struct RoceConfig {
     pub qps: u16,
     /// Retransmission timeout.
     pub rto: Picos,
+    /// Which flows share a connection, that is, its queue pairs.
+    pub contexts: Contexts,
 }
 
 impl Default for RoceConfig {
     fn default() -> Self {
-        Self { cc: "dcqcn".into(), qps: 1, rto: Picos::micros(4_000) }
+        Self { cc: "dcqcn".into(), qps: 1, rto: Picos::micros(4_000), contexts: Contexts::PerFlow }
     }
 }
 

@@ -5,6 +5,8 @@
 //! (NAK) once for each gap; the sender then starts again from there, as it does when its timer fires
 //! (InfiniBand specification, section 9.7.5).
 
+mod qp;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,10 +17,11 @@ use super::packet::Body;
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
 use crate::cc::{
-    Feedback, FlowEvent, Kind, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
-    RxMeta, Sender, SenderCc, SenderConfig, Sending,
+    Feedback, Kind, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, RxMeta, SenderCc,
+    SenderConfig,
 };
 use crate::model::Head;
+use qp::Qp;
 
 /// What all hosts of a simulation share.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(super) struct RoceParameters {
     pub(super) receiver: ReceiverConfig,
     pub(super) line: Rate,
     pub(super) qps: u16,
+    /// Queue pairs live on when a flow is done, for the next one to the same host.
+    pub(super) keep: bool,
     pub(super) rto: Picos,
     /// Packets an acknowledgement stands for.
     pub(super) ack_packets: u32,
@@ -38,7 +43,7 @@ pub(super) struct RoceParameters {
 pub(super) enum RoceKind {
     /// Data.
     Data {
-        /// Nothing follows.
+        /// It ends a flow's share of the queue pair.
         last: bool,
     },
     /// Everything before `psn` arrived.
@@ -53,42 +58,22 @@ pub(super) enum RoceKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RocePacket {
     pub(super) kind: RoceKind,
-    /// The flow, by index, and which of its queue pairs.
-    flow: u32,
+    /// The connection, by the first flow it carried, and which of its queue pairs.
+    connection: u32,
     qp: u16,
+    /// The flow, by index.
+    flow: u32,
     /// Number of the packet within the queue pair, from 0.
     psn: u32,
     /// Payload bytes.
     payload: u32,
 }
 
-/// The sending half of a queue pair.
-#[derive(Debug)]
-struct Qp {
-    flow: u32,
-    qp: u16,
-    entropy: u32,
-    lane: Lane,
-    /// Payload bytes in all.
-    bytes: u64,
-    /// Packets in all.
-    packets: u32,
-    /// The oldest unacknowledged packet, the next one to send, and one past the newest ever sent.
-    acked: u32,
-    next: u32,
-    newest: u32,
-    pace_at: Time,
-    /// Pacing, and nothing else, holds the next packet back.
-    pacing: bool,
-    rto_at: Time,
-    cc: Sender,
-}
-
 /// The receiving half.
 #[derive(Debug)]
 struct Rx {
     source: u32,
-    flow: u32,
+    connection: u32,
     qp: u16,
     expected: u32,
     /// Packets since the last acknowledgement.
@@ -103,9 +88,11 @@ struct Rx {
 pub(super) struct Roce {
     parameters: Arc<RoceParameters>,
     qps: Vec<Qp>,
-    /// Where a flow's queue pairs are in `qps`.
-    of_flow: HashMap<u32, u32>,
-    /// Queue pairs that are not done.
+    /// Where a connection's queue pairs begin in `qps`.
+    of_connection: HashMap<u32, u32>,
+    /// Connections that live on: the first flow of each, and whose turn it is to take a small one.
+    kept: HashMap<u64, (u32, u16)>,
+    /// Queue pairs that have something to send or to be acknowledged.
     open: Vec<u32>,
     rx: Vec<Rx>,
     rx_of: HashMap<(u32, u16), u32>,
@@ -115,28 +102,12 @@ pub(super) struct Roce {
     naks: u64,
 }
 
-impl Qp {
-    const fn payload(&self, psn: u32, full: u32) -> u32 {
-        let rest = self.bytes - psn as u64 * full as u64;
-        // At most `full`.
-        if rest < full as u64 { rest as u32 } else { full }
-    }
-
-    const fn done(&self) -> bool {
-        self.acked == self.packets
-    }
-
-    /// Nominal bytes in flight, about.
-    const fn in_flight(&self, mtu: u32) -> u64 {
-        (self.next - self.acked) as u64 * mtu as u64
-    }
-}
-
 impl Roce {
     pub(super) fn new(parameters: Arc<RoceParameters>, seed: u64) -> Self {
         Self {
             qps: Vec::new(),
-            of_flow: HashMap::new(),
+            of_connection: HashMap::new(),
+            kept: HashMap::new(),
             open: Vec::new(),
             rx: Vec::new(),
             rx_of: HashMap::new(),
@@ -150,20 +121,31 @@ impl Roce {
 
     /// The queue pair that a packet is of.
     fn place(&self, packet: &RocePacket) -> Option<u32> {
-        let first = self.of_flow.get(&packet.flow)?;
+        let first = self.of_connection.get(&packet.connection)?;
         Some(first + u32::from(packet.qp))
     }
 
     /// The receiving half of a packet's queue pair.
     fn rx_place(&mut self, source: u32, packet: &RocePacket) -> u32 {
-        let RocePacket { flow, qp, .. } = *packet;
-        *self.rx_of.entry((flow, qp)).or_insert_with(|| {
+        let RocePacket { connection, qp, .. } = *packet;
+        *self.rx_of.entry((connection, qp)).or_insert_with(|| {
             let place = self.rx.len() as u32;
             let state = RxFlow::new(place);
             let (expected, unacked, complained) = (0, 0, false);
-            self.rx.push(Rx { source, flow, qp, expected, unacked, complained, state });
+            self.rx.push(Rx { source, connection, qp, expected, unacked, complained, state });
             place
         })
+    }
+
+    /// Opens `qps` queue pairs to host `dst`, for flow `index` first.
+    fn open(&mut self, index: u32, dst: u32, qps: u16, work: &Work<'_>) {
+        self.of_connection.insert(index, self.qps.len() as u32);
+        for qp in 0..qps {
+            let lane = Lane::new(work.outbox.host(), dst, index);
+            let entropy = self.rng.next_u32() & 0xffff;
+            let sender = &self.parameters.sender;
+            self.qps.push(Qp::new(work.now.time(), sender, (index, qp), lane, entropy));
+        }
     }
 
     /// Data arrived; `last` if nothing follows it.
@@ -207,35 +189,13 @@ impl Roce {
     /// All before the packet's number arrived; that one did not if there is a `gap`.
     fn acknowledged(&mut self, packet: &RocePacket, gap: bool, work: &mut Work<'_>) {
         let Some(place) = self.place(packet) else { return };
-        let sizes = self.parameters.sizes;
+        let (sizes, rto) = (self.parameters.sizes, self.parameters.rto.span());
         let qp = &mut self.qps[place as usize];
-        // One that an earlier go-back made meaningless.
-        if packet.psn < qp.acked || packet.psn > qp.newest {
+        if !qp.acknowledged(packet.psn, gap, sizes, rto, work) {
             return;
         }
-        let packets = packet.psn - qp.acked;
-        let time = work.now.time();
-        if packets > 0 {
-            let payload: u64 =
-                (qp.acked..packet.psn).map(|psn| u64::from(qp.payload(psn, sizes.payload()))).sum();
-            qp.acked = packet.psn;
-            qp.next = qp.next.max(qp.acked);
-            qp.rto_at =
-                if qp.next == qp.acked { Time::NEVER } else { time + self.parameters.rto.span() };
-            qp.cc.on_feedback(&Feedback {
-                now: time,
-                bytes: u32::try_from(u64::from(packets) * u64::from(sizes.mtu)).unwrap_or(u32::MAX),
-                packets: u16::try_from(packets).unwrap_or(u16::MAX),
-                in_flight: qp.in_flight(sizes.mtu),
-                ..Feedback::default()
-            });
-            work.acknowledged(packet.flow, payload);
-        }
-        if gap {
-            qp.next = qp.acked;
-        }
-        if qp.done() {
-            qp.cc.on_event(time, FlowEvent::Closed);
+        if qp.is_done() {
+            qp.rest(work.now.time(), self.parameters.keep);
             self.open.retain(|&other| other != place);
         } else {
             work.outbox.activate(place, &mut qp.lane);
@@ -245,46 +205,47 @@ impl Roce {
 
 /// Sends a packet without data to host `dst`.
 fn answer_with(work: &mut Work<'_>, dst: u32, packet: RocePacket) {
-    work.outbox.answer(dst, packet.flow ^ u32::from(packet.qp), Body::Roce(packet));
+    work.outbox.answer(dst, packet.connection ^ u32::from(packet.qp), Body::Roce(packet));
 }
 
 impl Adapter for Roce {
-    /// Each flow has queue pairs of its own.
-    fn start(&mut self, index: u32, _connection: u64, work: &mut Work<'_>) -> bool {
-        let time = work.now.time();
-        let flow = &mut work.flows[index as usize];
-        let parameters = Arc::clone(&self.parameters);
-        let full = u64::from(parameters.sizes.payload());
-        // No queue pair is left without a byte.
-        let qps = u64::from(parameters.qps).min(flow.bytes.div_ceil(full)).max(1);
-        flow.context = self.qps.len() as u32;
-        self.of_flow.insert(index, flow.context);
-        flow.unsent = 0;
-        for qp in 0..qps {
-            let bytes = flow.bytes / qps + u64::from(qp < flow.bytes % qps);
-            let Ok(packets) = u32::try_from(bytes.div_ceil(full)) else { return false };
-            let mut cc = Sender::new(&parameters.sender, time);
-            cc.on_event(time, FlowEvent::Opened { bytes: Some(bytes) });
-            let place = self.qps.len() as u32;
-            let mut lane = Lane::new(work.outbox.host(), flow.dst, index);
-            work.outbox.activate(place, &mut lane);
-            self.open.push(place);
-            self.qps.push(Qp {
-                flow: index,
-                // At most as many as the parameter says.
-                qp: qp as u16,
-                entropy: self.rng.next_u32() & 0xffff,
-                lane,
-                bytes,
-                packets,
-                acked: 0,
-                next: 0,
-                newest: 0,
-                pace_at: time,
-                pacing: false,
-                rto_at: Time::NEVER,
-                cc,
+    /// A flow is divided among the queue pairs of its connection. A flow of its own connection gets no
+    /// queue pair without a byte; where connections live on, small flows take the next ones in turn.
+    fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool {
+        let Running { bytes, dst, .. } = work.flows[index as usize];
+        let full = self.parameters.sizes.payload();
+        // At least one, and at most as many as the parameter says.
+        let parts = u64::from(self.parameters.qps).min(bytes.div_ceil(full.into())).max(1) as u16;
+        let (first, turn) = if self.parameters.keep {
+            let qps = self.parameters.qps;
+            let known = self.kept.get(&connection).copied();
+            let (first, turn) = known.unwrap_or_else(|| {
+                self.open(index, dst, qps, work);
+                (index, 0)
             });
+            self.kept.insert(connection, (first, (turn + parts) % qps));
+            (first, turn)
+        } else {
+            self.open(index, dst, parts, work);
+            (index, 0)
+        };
+        let base = self.of_connection[&first];
+        let flow = &mut work.flows[index as usize];
+        flow.context = base + u32::from(turn);
+        flow.unsent = 0;
+        for part in 0..parts {
+            let share =
+                bytes / u64::from(parts) + u64::from(u64::from(part) < bytes % u64::from(parts));
+            let place = base + u32::from((turn + part) % self.parameters.qps);
+            let qp = &mut self.qps[place as usize];
+            let idle = qp.is_done();
+            if !qp.begin(work.now.time(), index, share, full) {
+                return false;
+            }
+            if idle {
+                self.open.push(place);
+            }
+            work.outbox.activate(place, &mut qp.lane);
         }
         true
     }
@@ -308,27 +269,10 @@ impl Adapter for Roce {
     }
 
     fn handle_timeout(&mut self, work: &mut Work<'_>) {
-        let time = work.now.time();
+        let (time, rto) = (work.now.time(), self.parameters.rto.span());
         for &place in &self.open {
             let qp = &mut self.qps[place as usize];
-            if qp.cc.next_timer().is_some_and(|when| when <= time) {
-                qp.cc.on_timer(time);
-            }
-            if qp.rto_at <= time {
-                let bytes = self.parameters.sizes.mtu;
-                qp.cc.on_feedback(&Feedback {
-                    now: time,
-                    kind: Kind::TimedOut,
-                    bytes,
-                    packets: 1,
-                    ..Feedback::default()
-                });
-                qp.next = qp.acked;
-                qp.rto_at = time + self.parameters.rto.span();
-                work.outbox.activate(place, &mut qp.lane);
-            }
-            if qp.pacing && qp.pace_at <= time {
-                qp.pacing = false;
+            if qp.handle_timeout(time, self.parameters.sizes, rto) {
                 work.outbox.activate(place, &mut qp.lane);
             }
         }
@@ -339,9 +283,10 @@ impl Adapter for Roce {
             if let ReceiverAction::Notify { flow } = action
                 && let Some(rx) = self.rx.get(flow as usize)
             {
-                let &Rx { source, flow, qp, expected: psn, .. } = rx;
-                let kind = RoceKind::Notice;
-                answer_with(work, source, RocePacket { kind, flow, qp, psn, payload: 0 });
+                let &Rx { source, connection, qp, expected: psn, .. } = rx;
+                let (kind, flow, payload) = (RoceKind::Notice, connection, 0);
+                let notice = RocePacket { kind, connection, qp, flow, psn, payload };
+                answer_with(work, source, notice);
             }
         }
     }
@@ -353,38 +298,13 @@ impl Adapter for Roce {
         sizes: Sizes,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
-        let line = self.parameters.line;
+        let (line, rto) = (self.parameters.line, self.parameters.rto.span());
         let qp = &mut self.qps[context as usize];
-        qp.pacing = qp.next < qp.packets && now < qp.pace_at;
-        if qp.pacing || qp.next == qp.packets {
-            return None;
-        }
-        let payload = qp.payload(qp.next, sizes.payload());
-        let bytes = payload + sizes.header;
-        let budget = qp.cc.budget(now);
-        let in_flight = qp.in_flight(sizes.mtu);
-        if in_flight > 0 && !budget.allows(now, in_flight, bytes) {
-            return None;
-        }
-        let psn = qp.next;
-        qp.next += 1;
-        let again = psn < qp.newest;
-        let flow = &mut flows[qp.flow as usize];
+        let (packet, again) = qp.next_packet(now, sizes, line, rto)?;
+        let flow = &mut flows[packet.flow as usize];
         flow.retransmitted += u64::from(again);
         flow.packets += u64::from(!again);
-        qp.newest = qp.newest.max(qp.next);
-        let last = qp.next == qp.packets;
-        qp.cc.on_send(
-            now,
-            &Sending { bytes, retransmitted: again, app_limited: last, ..Sending::default() },
-        );
-        let rate = budget.rate.unwrap_or(line).min(line);
-        qp.pace_at = qp.pace_at.max(now) + rate.transmit_time(bytes.into());
-        if qp.rto_at == Time::NEVER {
-            qp.rto_at = now + self.parameters.rto.span();
-        }
-        let kind = RoceKind::Data { last };
-        let packet = RocePacket { kind, flow: qp.flow, qp: qp.qp, psn, payload };
+        let bytes = packet.payload + sizes.header;
         Some((qp.lane.head(qp.entropy, bytes), Body::Roce(packet)))
     }
 
@@ -393,11 +313,7 @@ impl Adapter for Roce {
     }
 
     fn poll_timeout(&self) -> Option<Picos> {
-        let of_qps = self.open.iter().map(|&place| {
-            let qp = &self.qps[place as usize];
-            let pace = if qp.pacing { qp.pace_at } else { Time::NEVER };
-            qp.rto_at.min(pace).min(qp.cc.next_timer().unwrap_or(Time::NEVER))
-        });
+        let of_qps = self.open.iter().map(|&place| self.qps[place as usize].poll_timeout());
         let when = of_qps.chain(self.receiver.next_timer()).min()?;
         (when != Time::NEVER).then(|| Picos::from_time(when))
     }

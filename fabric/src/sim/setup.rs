@@ -76,7 +76,11 @@ impl Setup {
                 StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt)?))
             }
         };
-        let per_pair = matches!(&host.transport, Transport::Squall(squall) if squall.contexts == Contexts::PerPair);
+        let contexts = match &host.transport {
+            Transport::Squall(squall) => squall.contexts,
+            Transport::Roce(roce) => roce.contexts,
+        };
+        let per_pair = contexts == Contexts::PerPair;
         Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
     }
 
@@ -188,6 +192,7 @@ fn baseline(
         sender,
         line,
         qps: roce.qps,
+        keep: roce.contexts == Contexts::PerPair,
         rto: roce.rto,
         ack_packets: 4,
         sizes: Sizes {

@@ -320,6 +320,59 @@ fn go_back_n_recovers_from_drops() {
 }
 
 #[test]
+fn queue_pairs_of_a_pair_live_on_if_told() {
+    // Twelve flows one after another, from leaf 0 to leaf 1, over four spines.
+    let mut flows: Vec<_> =
+        (0..12).map(|id| Flow { on_sent: Some(id), ..flow(id + 1, 0, 5, 40_000) }).collect();
+    for (index, flow) in (0u32..).zip(&mut flows).skip(1) {
+        flow.start = Start::Trigger(index - 1);
+    }
+    let kind = TriggerKind::OneShot;
+    let triggers = (1..=12).map(|id| Trigger { id, kind }).collect();
+    let load = Workload { hosts: 16, flows, triggers };
+    let spines = |qps, contexts| {
+        let mut config = leaf_spine(4);
+        roce(&mut config, qps);
+        if let Transport::Roce(roce) = &mut config.host.transport {
+            roce.contexts = contexts;
+        }
+        config.observe.ports = true;
+        let results = run(&config, &load);
+        assert_eq!(results.end, End::Done);
+        // 10 packets of 4032 bytes each, divided by four among four queue pairs: 3 each.
+        assert_eq!(results.totals.packets, 12 * if qps == 1 { 10 } else { 12 });
+        results.ports[32..40].iter().filter(|port| port.up && port.bytes > 30_000).count()
+    };
+    // Each new queue pair takes a path of its own; one that lives on keeps its path.
+    assert!(spines(1, Contexts::PerFlow) > 1);
+    assert_eq!(spines(1, Contexts::PerPair), 1);
+    assert!(spines(4, Contexts::PerPair) > 1);
+}
+
+#[test]
+fn queue_pairs_that_live_on_recover_from_drops() {
+    // Flows of all lengths, the shortest a byte, three at a time at each of eight senders.
+    let flows = (0..240u32).map(|n| {
+        let bytes = 1 + u64::from(n) * u64::from(n) * 7;
+        Flow { start: Start::At(u64::from(n / 24) * 2_000_000), ..flow(n + 1, n % 8 + 1, 0, bytes) }
+    });
+    let load = workload(9, flows.collect());
+    for qps in [1, 3] {
+        let mut config = star(9);
+        roce(&mut config, qps);
+        config.lossless = None;
+        config.queue = Some(30_000);
+        if let Transport::Roce(roce) = &mut config.host.transport {
+            roce.contexts = Contexts::PerPair;
+        }
+        let results = run(&config, &load);
+        assert_eq!(results.end, End::Done);
+        assert!(results.totals.dropped > 0 && results.flows.iter().all(|flow| flow.fct.is_some()));
+        conserved(&results);
+    }
+}
+
+#[test]
 fn samples_are_taken() {
     let mut config = star(5);
     config.observe = Observe { queues: Some(US), windows: Some(US * 2), ports: true };

@@ -42,6 +42,10 @@ pub struct Workload {
 }
 
 /// One message from one host to another.
+///
+/// It names no connection. That flows between the same two hosts share one is not a property of what is
+/// to be carried but of the transport that carries it, and the same workload is run both ways: see
+/// [`crate::sim::Contexts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// Its name in results and connection matrices: not zero, unique in the workload.
