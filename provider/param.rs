@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use squall_engine::base::{Rate, Span};
+use squall_engine::cc::{PathsConfig, SenderConfig};
 
 use crate::ffi;
 use crate::host::host;
@@ -34,7 +35,7 @@ pub(crate) struct Spec {
 }
 
 macro_rules! params {
-    ($($field:ident: $kind:ty = $name:literal, $default:literal, $help:literal;)*) => {
+    ($($field:ident: $kind:ty = $name:literal, $default:expr, $help:literal;)*) => {
         /// The parameters' values.
         #[derive(Clone, Debug)]
         pub(crate) struct Params {
@@ -79,9 +80,9 @@ params! {
         "Range of UDP source ports that carry the entropy, first-last, for firewalls. Default: any.";
     paths: kinds::Count<1, 256> = "PATHS", "8",
         "Entropy values, hence UDP source ports and network paths, that an endpoint spreads over.";
-    lb: kinds::Choice<kinds::Selectors> = "LB", "reps",
+    lb: kinds::Choice<kinds::Selectors> = "LB", PathsConfig::DEFAULT,
         "Path selection: NAME or NAME:key=value,key=value; help lists names and keys.";
-    cc: kinds::Choice<kinds::Controls> = "CC", "nscc",
+    cc: kinds::Choice<kinds::Controls> = "CC", SenderConfig::DEFAULT,
         "Congestion control: NAME or NAME:key=value,key=value; help lists names and keys. Best the \
          same at all endpoints of a job.";
     loss: kinds::Choice<kinds::Detectors> = "LOSS", "all",

@@ -237,6 +237,10 @@ selectors! {
 }
 
 impl PathsConfig {
+    /// The selector of those who name none: the one that goes with the default congestion control in its
+    /// papers.
+    pub const DEFAULT: &'static str = "reps";
+
     /// The selector that `text` names, `name[:key=value[,key=value..]]`, over `paths` paths, with its
     /// defaults except for what `text` sets.
     ///

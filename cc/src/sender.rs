@@ -275,6 +275,9 @@ senders! {
 }
 
 impl SenderConfig {
+    /// The algorithm of those who name none: the one that Ultra Ethernet 1.0 specifies for senders.
+    pub const DEFAULT: &'static str = "nscc";
+
     /// The algorithm that `text` names, `name[:key=value[,key=value..]]`, with its defaults on
     /// `network` except for what `text` sets.
     ///

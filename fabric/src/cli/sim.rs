@@ -8,12 +8,14 @@ use clap::Args;
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, interrupts};
+use crate::cc::PathsConfig;
 use crate::output::{Metric, files, text};
 use crate::plan::{
     FailureTable, NetworkTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
     WorkloadTable, run_scene,
 };
 use crate::report::from_runs;
+use crate::sim::{RoceConfig, SquallConfig, Transport};
 
 /// Simulates the flows of a connection matrix over a topology and prints when each finished.
 ///
@@ -26,11 +28,12 @@ pub(super) struct SimArgs {
     /// Workload: htsim's `.cm`, or a message trace if it ends in `.csv`.
     #[arg(long, value_name = "FILE")]
     cm: PathBuf,
-    /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`.
-    #[arg(long, default_value = "nscc")]
-    cc: String,
+    /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
+    /// `dcqcn` with --roce.
+    #[arg(long)]
+    cc: Option<String>,
     /// Path selection: `reps`, `oblivious`, `ecmp`, ..
-    #[arg(long, default_value = "reps")]
+    #[arg(long, default_value = PathsConfig::DEFAULT)]
     lb: String,
     /// Loss detection: any of `trim,ooo,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
@@ -111,10 +114,7 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     }
     if let Some(path) = &args.report {
         let title = format!("{} over {}", args.cm.display(), args.topo.display());
-        let about = vec![format!(
-            "Congestion control {}, paths by {}, losses by {}, seed {}.",
-            args.cc, args.lb, args.loss, args.seed
-        )];
+        let about = vec![about(&prepared.config.host.transport, args.seed)];
         let metrics: Vec<Metric> =
             Metric::all().filter(|metric| metric.of(&run).is_some()).collect();
         let document = from_runs("Simulation", &about, runs, &metrics);
@@ -133,6 +133,18 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// What hosts ran, in a sentence.
+fn about(transport: &Transport, seed: u64) -> String {
+    match transport {
+        Transport::Squall(SquallConfig { cc, lb, loss, scope, .. }) => format!(
+            "Congestion control {cc}, a context a {scope}, paths by {lb}, losses by {loss}, seed {seed}."
+        ),
+        Transport::Roce(RoceConfig { cc, qps, .. }) => {
+            format!("RoCEv2, congestion control {cc}, {qps} queue pairs a flow, seed {seed}.")
+        }
+    }
+}
+
 /// Rate of network cards that uet-htsim assumes whatever its topology file says of links (main_uec.cpp).
 const HTSIM_NIC_GBPS: f64 = 100.0;
 
@@ -146,7 +158,7 @@ fn scene(args: &SimArgs) -> Scene {
     let trace = args.cm.extension().is_some_and(|extension| extension == "csv");
     let transport = match args.roce {
         None => TransportTable {
-            cc: Some(args.cc.clone()),
+            cc: args.cc.clone(),
             lb: Some(args.lb.clone()),
             loss: Some(args.loss.clone()),
             scope: Some(args.scope.clone()),
@@ -156,8 +168,7 @@ fn scene(args: &SimArgs) -> Scene {
         },
         Some(qps) => TransportTable {
             stack: Stack::Roce,
-            // The default of the other stack is not meant.
-            cc: Some(args.cc.clone()).filter(|cc| cc != "nscc"),
+            cc: args.cc.clone(),
             qps: Some(qps),
             mtu: Some(args.mtu),
             ..TransportTable::default()

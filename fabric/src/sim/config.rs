@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::Picos;
 use crate::base::Rate;
+use crate::cc::{PathsConfig, SenderConfig};
 use crate::model::{FailureEvent, Lossless};
 use crate::topology::Topology;
 use crate::workload::WorkloadError;
@@ -56,8 +57,8 @@ pub struct SquallConfig {
 impl Default for SquallConfig {
     fn default() -> Self {
         Self {
-            cc: "nscc".into(),
-            lb: "reps".into(),
+            cc: SenderConfig::DEFAULT.into(),
+            lb: PathsConfig::DEFAULT.into(),
             loss: "all".into(),
             scope: "flow".into(),
             paths: 64,
