@@ -137,7 +137,7 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --cm w.cm --scope host --roce 1", "cannot be used with"),
         // What is not said is DCQCN with --roce; what is said is meant.
         ("sim --topo t.topo --cm w.cm --roce 1 --cc nsc", "nscc"),
-        ("sim --topo t.topo --cm w.cm --mtu 12", "expected 256 to 65535"),
+        ("sim --topo t.topo --cm w.cm --mtu 12", "expected 256 to 65000"),
         ("sim --topo t.topo --cm w.cm --fail-links 17", "16 to choose from"),
         ("sim --topo bad.topo --cm w.cm", "bad.topo:7: "),
         ("sim --topo t.topo --cm bad.cm", "bad.cm:6: "),

@@ -21,6 +21,7 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 ///
 /// Flows that do not finish are listed with the reason, and the exit status is then 1.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo`.
     #[arg(long, value_name = "FILE")]

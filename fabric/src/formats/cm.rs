@@ -16,8 +16,8 @@
 use core::fmt::Write as _;
 use std::collections::HashMap;
 
-use super::{FormatError, Place};
-use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
+use super::{FormatError, Place, Said, unmarked};
+use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
 /// What a header line announced.
 #[derive(Default)]
@@ -36,7 +36,10 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
     // Trigger numbers of the file to indices, and the line that first named them.
     let mut named: HashMap<u32, usize> = HashMap::new();
     let mut defined: HashMap<u32, u32> = HashMap::new();
-    for (index, line) in text.lines().enumerate() {
+    let mut said = Said::default();
+    // Lines of flows, by number.
+    let mut lines: HashMap<u32, usize> = HashMap::new();
+    for (index, line) in unmarked(text).lines().enumerate() {
         let at = Place { file, line: index + 1 };
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -47,6 +50,7 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
                 let &[_, value] = words.as_slice() else {
                     return at.error(format!("expected '{first} NUMBER'"));
                 };
+                said.once(at, lower.as_str())?;
                 match lower.as_str() {
                     "nodes" => workload.hosts = at.number(value, first)?,
                     "connections" => header.connections = Some(at.number(value, first)?),
@@ -68,7 +72,16 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
                 workload.triggers.push(trigger);
             }
             _ if first.contains("->") => {
+                if workload.hosts == 0 {
+                    return at.error(format!(
+                        "'{first}' before 'Nodes NUMBER', which must say how many hosts there are"
+                    ));
+                }
                 let flow = read_flow(at, &words, &mut named, workload.flows.len())?;
+                if let Some(before) = lines.insert(flow.id, at.line) {
+                    let id = flow.id;
+                    return at.error(format!("id {id} is that of line {before}; expected another"));
+                }
                 for host in [flow.src, flow.dst] {
                     if host >= workload.hosts {
                         let hosts = workload.hosts;
@@ -88,14 +101,23 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
         }
     }
     let whole = Place { file, line: 0 };
+    if workload.hosts == 0 {
+        return whole.error("no hosts; expected 'Nodes NUMBER' above zero");
+    }
+    if workload.flows.is_empty() {
+        return whole.error("no connection; expected lines 'SRC->DST start TIME size BYTES'");
+    }
     let counts = [
         ("Connections", header.connections, workload.flows.len()),
         ("Triggers", header.triggers, workload.triggers.len()),
     ];
-    for (what, said, found) in counts {
-        if said.is_some_and(|said| said != found) {
-            return whole
-                .error(format!("'{what} {}', but there are {found}", said.unwrap_or_default()));
+    for (what, announced, found) in counts {
+        if announced.is_some_and(|count| count != found) {
+            let line = said.line(&what.to_ascii_lowercase());
+            return Place { file, line }.error(format!(
+                "'{what} {}', but there are {found}",
+                announced.unwrap_or_default()
+            ));
         }
     }
     // From the file's numbers to indices.
@@ -122,7 +144,13 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
     }
     match workload.check() {
         Ok(()) => Ok(workload),
-        Err(error) => whole.error(error.to_string()),
+        Err(error) => {
+            let line = match error {
+                WorkloadError::NeverStarts { first, .. } => lines.get(&first).copied(),
+                _ => None,
+            };
+            Place { file, line: line.unwrap_or(0) }.error(error.to_string())
+        }
     }
 }
 
@@ -132,6 +160,9 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
     match *words {
         [_, "id", id, ref kind @ ..] => {
             let id = at.number(id, "the trigger's id")?;
+            if id == 0 {
+                return at.error("trigger 0; 1 or more is possible");
+            }
             let kind = match *kind {
                 ["oneshot"] => TriggerKind::OneShot,
                 ["multishot"] => TriggerKind::MultiShot,
@@ -169,10 +200,15 @@ fn read_flow(
         job: 0,
     };
     let mut started = false;
+    let mut keys: Vec<&str> = Vec::new();
     for pair in words[1..].chunks(2) {
         let &[key, value] = pair else {
             return at.error(format!("'{}' without a value", pair[0]));
         };
+        if keys.contains(&key) {
+            return at.error(format!("'{key}' again; expected once"));
+        }
+        keys.push(key);
         let mut trigger = || -> Result<u32, FormatError> {
             let number = at.number(value, key)?;
             named.entry(number).or_insert(at.line);
@@ -199,6 +235,12 @@ fn read_flow(
             }
         }
         started |= matches!(key, "start" | "trigger");
+    }
+    if flow.id == 0 {
+        return at.error("id 0; 1 or more is possible");
+    }
+    if flow.src == flow.dst {
+        return at.error(format!("host {} with itself; expected two hosts", flow.src));
     }
     if flow.bytes == 0 {
         return at.error("no size; expected 'size BYTES' above zero");

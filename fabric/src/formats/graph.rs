@@ -18,7 +18,7 @@
 use core::fmt::Write as _;
 use std::collections::HashMap;
 
-use super::{FormatError, Place};
+use super::{FormatError, Place, Said};
 use crate::Picos;
 use crate::base::Rate;
 use crate::topology::{Link, Node, Switch, Topology};
@@ -31,6 +31,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     let mut topology = Topology::default();
     let mut names: HashMap<&str, u32> = HashMap::new();
     let mut begun = false;
+    let mut said = Said::default();
     for (index, line) in text.lines().enumerate() {
         let at = Place { file, line: index + 1 };
         let words: Vec<&str> =
@@ -39,7 +40,10 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
         match (first.to_ascii_lowercase().as_str(), rest) {
             ("graph", []) if !begun => begun = true,
             _ if !begun => return at.error(format!("'{first}' where 'Graph' was expected")),
-            ("hosts", &[count]) => topology.hosts = at.number(count, "Hosts")?,
+            ("hosts", &[count]) => {
+                said.once(at, "Hosts")?;
+                topology.hosts = at.number(count, "Hosts")?;
+            }
             ("switch", &[name, ref options @ ..]) => {
                 if is_host(name).is_some() {
                     return at.error(format!("'{name}' is what a host is called"));
@@ -53,6 +57,9 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
             ("link", &[a, b, ref options @ ..]) => {
                 let end = |name: &str| match (is_host(name), names.get(name)) {
                     (Some(host), _) if host < topology.hosts => Ok(Node::Host(host)),
+                    (Some(_), _) if topology.hosts == 0 => at.error(format!(
+                        "'{name}' before 'Hosts', which must say how many there are"
+                    )),
                     (Some(_), _) => at.error(format!(
                         "'{name}', where hosts are h0 to h{}",
                         i64::from(topology.hosts) - 1
@@ -62,7 +69,20 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                         at.error(format!("'{name}' is neither a host nor a switch named above"))
                     }
                 };
-                let (a, b) = (end(a)?, end(b)?);
+                let (from, to) = (end(a)?, end(b)?);
+                if from == to {
+                    return at.error(format!("a link of '{a}' with itself; expected two ends"));
+                }
+                for (name, node) in [(a, from), (b, to)] {
+                    if let (Node::Host(_), Node::Host(_)) = (from, to) {
+                        return at
+                            .error(format!("hosts '{a}' and '{b}'; a switch must be between"));
+                    }
+                    if let Node::Host(_) = node {
+                        said.once(at, format!("Link {name} .."))?;
+                    }
+                }
+                let (a, b) = (from, to);
                 topology.links.push(read_link(at, a, b, options)?);
             }
             _ => {
@@ -88,8 +108,8 @@ fn read_switch(at: Place<'_>, name: &str, options: &[&str]) -> Result<Switch, Fo
     let mut switch = Switch { name: name.into(), latency: Picos::ZERO, tier: 0 };
     for option in options.chunks(2) {
         match *option {
-            ["latency_ns", value] => switch.latency = Picos::nanos(at.number(value, "latency_ns")?),
-            ["tier", value] => switch.tier = at.number(value, "tier, 0 to 255")?,
+            ["latency_ns", value] => switch.latency = at.latency(value, "latency_ns")?,
+            ["tier", value] => switch.tier = at.number(value, "tier")?,
             _ => {
                 let found = option.join(" ");
                 return at.error(format!(
@@ -105,12 +125,9 @@ fn read_link(at: Place<'_>, a: Node, b: Node, options: &[&str]) -> Result<Link, 
     let mut link = Link { a, b, rate: Rate(0), latency: Picos::ZERO };
     for option in options.chunks(2) {
         match *option {
-            ["gbps", value] => link.rate = Rate::gbps(at.number(value, "gbps")?),
-            ["mbps", value] => {
-                let mbps: u64 = at.number(value, "mbps")?;
-                link.rate = Rate(mbps.saturating_mul(1_000_000));
-            }
-            ["latency_ns", value] => link.latency = Picos::nanos(at.number(value, "latency_ns")?),
+            ["gbps", value] => link.rate = at.rate(value, "gbps", 1_000_000_000)?,
+            ["mbps", value] => link.rate = at.rate(value, "mbps", 1_000_000)?,
+            ["latency_ns", value] => link.latency = at.latency(value, "latency_ns")?,
             _ => {
                 let found = option.join(" ");
                 return at.error(format!(

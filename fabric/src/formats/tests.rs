@@ -1,6 +1,6 @@
 //! What is read, what is written, and what is said of mistakes.
 
-use super::{cm, graph, topo, topology};
+use super::{cm, graph, read_text, topo, topology};
 use crate::Picos;
 use crate::base::Rate;
 use crate::topology::Topology;
@@ -95,6 +95,21 @@ fn mistakes_in_a_topology_are_named() {
     let said = |text: &str| topo::read("t.topo", text).unwrap_err().to_string();
     let cases = [
         ("Nodes x\n", "t.topo:1: 'x' where a whole number was expected: Nodes"),
+        ("Nodes -8\n", "t.topo:1: '-8' where a whole number was expected: Nodes"),
+        ("Nodes 8\nNODES 8\n", "t.topo:2: 'nodes' again, after line 1; expected once"),
+        ("Tiers 2\nTier 1\nTier 1\n", "t.topo:3: 'Tier 1' again, after line 2; expected once"),
+        (
+            "Tiers 2\nTier 1\nBundle 1\nBundle 2\n",
+            "t.topo:4: 'bundle of tier 1' again, after line 3; expected once",
+        ),
+        (
+            "Tiers 2\nTier 1\nOversubscribed 0\n",
+            "t.topo:3: Oversubscribed 0; 1 or more is possible",
+        ),
+        (
+            "Tiers 2\nTier 1\nSwitch_Latency_ns 18446744073709551615\n",
+            "t.topo:3: Switch_Latency_ns 18446744073709551615 is too large; at most 1000000000 is possible",
+        ),
         ("Nodes\n", "t.topo:1: 'Nodes' without a value; expected 'Nodes NUMBER'"),
         ("Nodes 8 9\n", "t.topo:1: '9' after 'Nodes 8', where the line should end"),
         ("Nodes 8\nTiers 4\n", "t.topo:2: Tiers 4; 2 or 3 are possible"),
@@ -167,6 +182,36 @@ fn mistakes_in_a_connection_matrix_are_named() {
     let said = |text: &str| cm::read("w.cm", text).unwrap_err().to_string();
     let cases = [
         ("Nodes two\n", "w.cm:1: 'two' where a whole number was expected: Nodes"),
+        ("", "w.cm: no hosts; expected 'Nodes NUMBER' above zero"),
+        (
+            "Nodes 2\nConnections 0\n",
+            "w.cm: no connection; expected lines 'SRC->DST start TIME size BYTES'",
+        ),
+        ("Nodes 2\nNodes 2\n", "w.cm:2: 'nodes' again, after line 1; expected once"),
+        (
+            "0->1 start 0 size 1\nNodes 2\n",
+            "w.cm:1: '0->1' before 'Nodes NUMBER', which must say how many hosts there are",
+        ),
+        ("Nodes 2\n1->1 start 0 size 1\n", "w.cm:2: host 1 with itself; expected two hosts"),
+        ("Nodes 2\n0->1 id 0 start 0 size 1\n", "w.cm:2: id 0; 1 or more is possible"),
+        (
+            "Nodes 2\n0->1 id 2 start 0 size 1\n0->1 start 0 size 1\n",
+            "w.cm:3: id 2 is that of line 2; expected another",
+        ),
+        ("Nodes 2\n0->1 start 0 size 1 size 2\n", "w.cm:2: 'size' again; expected once"),
+        (
+            "Nodes 2\n0->1 id 4294967296 start 0 size 1\n",
+            "w.cm:2: id 4294967296 is too large; at most 4294967295 is possible",
+        ),
+        (
+            "Nodes 2\n0->1 start 0 size 18446744073709551616\n",
+            "w.cm:2: size 18446744073709551616 is too large; at most 18446744073709551615 is possible",
+        ),
+        ("Nodes 2\ntrigger id 0 oneshot\n", "w.cm:2: trigger 0; 1 or more is possible"),
+        (
+            "Nodes 2\n0->1 start 0 size 1\n0->1 trigger 1 size 1 send_done_trigger 1\ntrigger id 1 oneshot\n",
+            "w.cm:3: 1 flows can never start (the first is flow 2): nothing pulls their trigger often enough",
+        ),
         ("Nodes 2\n0->2 start 0 size 1\n", "w.cm:2: host 2; 'Nodes 2' allows 0 to 1"),
         ("Nodes 2\n0->1 start 0\n", "w.cm:2: no size; expected 'size BYTES' above zero"),
         ("Nodes 2\n0->1 start\n", "w.cm:2: 'start' without a value"),
@@ -186,7 +231,10 @@ fn mistakes_in_a_connection_matrix_are_named() {
             "Nodes 2\n0->1 trigger 3 size 1\n",
             "w.cm:2: trigger 3 is used but not defined; expected a line 'trigger id 3 ..'",
         ),
-        ("Nodes 2\nConnections 2\n0->1 start 0 size 1\n", "w.cm: 'Connections 2', but there are 1"),
+        (
+            "Nodes 2\nConnections 2\n0->1 start 0 size 1\n",
+            "w.cm:2: 'Connections 2', but there are 1",
+        ),
         (
             "Nodes 2\ntrigger id 1 barrier count 0\n",
             "w.cm:2: a barrier of 0; 1 or more is possible",
@@ -236,6 +284,25 @@ fn mistakes_in_a_graph_are_named() {
     let cases = [
         ("Hosts 2\n", "g:1: 'Hosts' where 'Graph' was expected"),
         ("Graph\nHosts two\n", "g:2: 'two' where a whole number was expected: Hosts"),
+        ("Graph\nHosts 2\nHosts 3\n", "g:3: 'Hosts' again, after line 2; expected once"),
+        (
+            "Graph\nLink h0 a gbps 1\n",
+            "g:2: 'h0' before 'Hosts', which must say how many there are",
+        ),
+        (
+            "Graph\nHosts 2\nLink h0 h1 gbps 1\n",
+            "g:3: hosts 'h0' and 'h1'; a switch must be between",
+        ),
+        ("Graph\nSwitch a\nLink a a gbps 1\n", "g:3: a link of 'a' with itself; expected two ends"),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\nLink a h0 gbps 1\n",
+            "g:5: 'Link h0 ..' again, after line 4; expected once",
+        ),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 18446744073709551615\n",
+            "g:4: gbps 18446744073709551615 is too large; at most 100000 is possible",
+        ),
+        ("Graph\nSwitch a tier 256\n", "g:2: tier 256 is too large; at most 255 is possible"),
         ("Graph\nSwitch h7\n", "g:2: 'h7' is what a host is called"),
         ("Graph\nSwitch a\nSwitch a\n", "g:3: switch 'a' is there twice"),
         (
@@ -248,12 +315,12 @@ fn mistakes_in_a_graph_are_named() {
             "g:3: 'b' is neither a host nor a switch named above",
         ),
         (
-            "Graph\nHosts 2\nLink h0 h1\n",
-            "g:3: a link without a rate; expected 'gbps NUMBER' or 'mbps NUMBER' above zero",
+            "Graph\nHosts 2\nSwitch a\nLink h0 a\n",
+            "g:4: a link without a rate; expected 'gbps NUMBER' or 'mbps NUMBER' above zero",
         ),
         (
-            "Graph\nHosts 2\nLink h0 h1 tbps 1\n",
-            "g:3: 'tbps 1' where 'gbps NUMBER', 'mbps NUMBER' or 'latency_ns NUMBER' was expected",
+            "Graph\nHosts 2\nSwitch a\nLink h0 a tbps 1\n",
+            "g:4: 'tbps 1' where 'gbps NUMBER', 'mbps NUMBER' or 'latency_ns NUMBER' was expected",
         ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\n",
@@ -267,4 +334,23 @@ fn mistakes_in_a_graph_are_named() {
     for (text, expected) in cases {
         assert_eq!(said(text), expected);
     }
+}
+
+#[test]
+fn a_byte_order_mark_and_ends_of_lines_of_other_systems_are_fine() {
+    let foreign = |text: &str| format!("\u{feff}{}", text.replace('\n', "\r\n"));
+    assert_eq!(topology("t", &foreign(TOPO)), topology("t", TOPO));
+    assert_eq!(topology("g", &foreign(GRAPH)), topology("g", GRAPH));
+    assert_eq!(cm::read("w", &foreign(CM)), cm::read("w", CM));
+}
+
+#[test]
+fn what_is_no_text_is_named() {
+    let path = std::env::temp_dir().join(format!("squall-text-{}", std::process::id()));
+    std::fs::write(&path, b"Nodes 2\n# caf\xe9\n").expect("written");
+    let error = read_text(&path).expect_err("not UTF-8").to_string();
+    assert_eq!(error, "line 2 is not UTF-8, expected text");
+    std::fs::remove_file(&path).expect("removed");
+    let error = read_text(std::path::Path::new("/dev/zero")).expect_err("no end").to_string();
+    assert_eq!(error, "a device, expected a file");
 }

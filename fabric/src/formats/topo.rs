@@ -19,12 +19,13 @@
 //! ```
 //!
 //! Words are not case sensitive. Queues are bytes and may be missing, as may `Oversubscribed`,
-//! `Bundle` (both 1) and the latencies (0). Queues are kept but decide nothing: htsim sizes all queues
+//! `Bundle` (both 1) and the latencies (0). Nothing may be there twice. `Oversubscribed` is kept, but the
+//! radices decide what it says. Queues are kept but decide nothing: htsim sizes all queues
 //! alike, whatever the file says (`set_queue_sizes`), and so does the simulator.
 
 use core::fmt::Write as _;
 
-use super::{FormatError, Place};
+use super::{FormatError, Place, Said};
 use crate::Picos;
 use crate::base::Rate;
 use crate::topology::{FatTree, Tier};
@@ -50,6 +51,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
     let mut tiers = None;
     // The tier that the lines are about.
     let mut current: Option<usize> = None;
+    let mut said = Said::default();
     let whole = Place { file, line: 0 };
     for (index, line) in text.lines().enumerate() {
         let at = Place { file, line: index + 1 };
@@ -63,13 +65,13 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
             return at.error(format!("'{more}' after '{key} {value}', where the line should end"));
         }
         let number: u64 = at.number(value, key)?;
-        let small = || match u32::try_from(number) {
-            Ok(small) => Ok(small),
-            Err(_) => {
-                at.error(format!("{key} {number} is too large; at most {} is possible", u32::MAX))
-            }
-        };
+        let small = || at.number::<u32>(value, key);
         let lower = key.to_ascii_lowercase();
+        match (lower.as_str(), current) {
+            ("tier", _) => said.once(at, format!("Tier {number}"))?,
+            ("nodes" | "tiers" | "podsize", _) | (_, None) => said.once(at, lower.as_str())?,
+            (_, Some(tier)) => said.once(at, format!("{lower} of tier {tier}"))?,
+        }
         if let "nodes" | "tiers" | "podsize" | "tier" = lower.as_str() {
             match lower.as_str() {
                 "nodes" => tree.hosts = small()?,
@@ -99,13 +101,16 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
             ));
         };
         match lower.as_str() {
-            "downlink_speed_gbps" => tier.downlink = Rate::gbps(number),
+            "downlink_speed_gbps" => tier.downlink = at.rate(value, key, 1_000_000_000)?,
             "radix_down" => tier.radix_down = small()?,
             "radix_up" => tier.radix_up = small()?,
+            "oversubscribed" if number == 0 => {
+                return at.error("Oversubscribed 0; 1 or more is possible");
+            }
             "oversubscribed" => tier.oversubscribed = small()?,
             "bundle" => tier.bundle = small()?,
-            "downlink_latency_ns" => tier.downlink_latency = Picos::nanos(number),
-            "switch_latency_ns" => tier.switch_latency = Picos::nanos(number),
+            "downlink_latency_ns" => tier.downlink_latency = at.latency(value, key)?,
+            "switch_latency_ns" => tier.switch_latency = at.latency(value, key)?,
             "queue_up" => tier.queue_up = Some(number),
             "queue_down" => tier.queue_down = Some(number),
             _ => {

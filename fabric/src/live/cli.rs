@@ -173,6 +173,7 @@ fn topology(args: &UpArgs) -> Result<Topology, String> {
     let network = match args.topo.split_once(':') {
         Some(("leaf-spine", sizes)) => {
             let n = numbers(sizes, "LEAVESxSPINESxHOSTS", 3)?;
+            Topology::fits(u64::from(n[0]) * u64::from(n[1] + n[2])).map_err(|e| e.to_string())?;
             Topology::leaf_spine(n[0], n[1], n[2], rate, rate, latency, Picos::ZERO)
         }
         Some(("star", size)) => {
@@ -183,7 +184,7 @@ fn topology(args: &UpArgs) -> Result<Topology, String> {
             Topology::dumbbell(n[0], n[1], rate, rate, latency, Picos::ZERO)
         }
         _ => {
-            let text = std::fs::read_to_string(&args.topo).map_err(|error| {
+            let text = formats::read_text(args.topo.as_ref()).map_err(|error| {
                 format!(
                     "{}: {error}; a .topo file, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS or \
                      dumbbell:LEFTxRIGHT is expected",

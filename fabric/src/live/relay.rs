@@ -157,11 +157,11 @@ impl Relay {
         let bdp = topology.host_rate().bytes_in(rtt.span());
         let mut network = NetworkConfig::new(bdp, config.trimming, config.seed);
         if let Some(queue) = config.queue {
-            (network.queue, network.control_queue) = (queue, queue * 2);
+            (network.queue, network.control_queue) = (queue, queue.saturating_mul(2));
         }
         // Room for a few packets, however short the round trip.
         network.queue = network.queue.max(u64::from(config.mtu + NOMINAL_OVERHEAD) * 8);
-        network.control_queue = network.control_queue.max(network.queue * 2);
+        network.control_queue = network.control_queue.max(network.queue.saturating_mul(2));
         let share = |part: f64| (network.queue as f64 * part) as u64;
         (network.ecn_min, network.ecn_max) =
             config.ecn.map_or((u64::MAX, u64::MAX), |(low, high)| (share(low), share(high)));

@@ -44,7 +44,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Writes a whole file, or leaves what was there.
+/// Writes a whole file, or leaves what was there. What is there and is no file (a device, a pipe) is
+/// written to; it must not be replaced.
 ///
 /// # Errors
 /// The file and why it could not be written.
@@ -52,6 +53,15 @@ pub fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), FileError> {
+    let failed = |error| FileError::Write { path: path.to_owned(), error };
+    if let Ok(there) = fs::metadata(path)
+        && !there.is_file()
+    {
+        let mut to = File::options().write(true).open(path).map_err(failed)?;
+        return fill(&mut to).and_then(|()| to.flush()).map_err(failed);
+    }
+    // Of a link, what it leads to.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
@@ -67,7 +77,7 @@ pub fn write_whole(
     written.map_err(|error| {
         // What is half written is of no use; that it cannot be removed changes nothing.
         let _ = fs::remove_file(&part);
-        FileError::Write { path: path.to_owned(), error }
+        failed(error)
     })
 }
 

@@ -144,6 +144,27 @@ fn a_file_is_whole_or_as_it_was() {
 }
 
 #[test]
+fn what_is_no_file_is_written_to_and_not_replaced() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let folder = std::env::temp_dir().join(format!("squall-special-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    // Through a link, so that a mistake costs nobody the device.
+    let link = folder.join("null");
+    symlink("/dev/null", &link).expect("a link");
+    write_whole(&link, |to| to.write_all(b"nothing")).expect("written");
+    assert!(link.is_symlink());
+    assert!(std::fs::metadata("/dev/null").expect("there").file_type().is_char_device());
+    let (real, link) = (folder.join("real"), folder.join("link"));
+    std::fs::write(&real, "old").expect("written");
+    symlink("real", &link).expect("a link");
+    write_whole(&link, |to| to.write_all(b"new")).expect("written");
+    assert!(link.is_symlink() && std::fs::read(&real).expect("there") == b"new");
+    let error = write_whole(&folder, |_| Ok(())).expect_err("a folder").to_string();
+    assert!(error.contains("directory"), "{error}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
 fn tables_read_well() {
     let mut run = run();
     run.flows[1] = flow(2, 5, 10.0, None);

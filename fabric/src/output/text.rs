@@ -60,7 +60,7 @@ pub fn summary(run: &Run) -> String {
         text.push('\n');
     };
     let finished = run.flows.len() - run.unfinished();
-    let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
+    let bytes = run.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add);
     line(format!(
         "{finished} of {} flows finished; {} bytes between {} hosts at {} Gb/s, base RTT {} us",
         run.flows.len(),

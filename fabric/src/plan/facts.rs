@@ -38,32 +38,45 @@ impl Facts {
         let mut round_trips = HashMap::new();
         let mut memo = HashMap::new();
         for flow in &workload.flows {
-            round_trips
-                .entry((flow.src, flow.dst))
-                .or_insert_with(|| graph.round_trip(flow.src, flow.dst, mtu, &mut memo));
+            round_trips.entry((flow.src, flow.dst)).or_insert_with(|| {
+                let mut of = |bytes| graph.round_trip(flow.src, flow.dst, bytes, &mut memo);
+                Some((of(ACK_BYTES as u32)?, of(mtu)?))
+            });
         }
-        let base_rtt = round_trips.values().flatten().max().copied().unwrap_or(Picos::ZERO);
+        let base_rtt = round_trips
+            .values()
+            .flatten()
+            .map(|(_, full)| full)
+            .max()
+            .copied()
+            .unwrap_or(Picos::ZERO);
         let payload = u64::from(mtu.saturating_sub(header).max(1));
         let mut loads: HashMap<Cut, (u64, Picos)> = HashMap::new();
         for flow in &workload.flows {
-            let wire = flow.bytes + flow.bytes.div_ceil(payload) * u64::from(header);
-            let Some(round_trip) = round_trips[&(flow.src, flow.dst)] else { continue };
+            let headers = flow.bytes.div_ceil(payload).saturating_mul(header.into());
+            let wire = flow.bytes.saturating_add(headers);
+            let Some((small, full)) = round_trips[&(flow.src, flow.dst)] else { continue };
+            // A flow of less than a packet is quicker: time on links grows with bytes.
+            let packet = wire.min(mtu.into());
+            let more = u128::from((full - small).0) * u128::from(packet.saturating_sub(ACK_BYTES));
+            // At most the difference itself.
+            let more = (more / u128::from(u64::from(mtu).saturating_sub(ACK_BYTES).max(1))) as u64;
+            // The last packet's own time is also in what is sent.
+            let beyond = small + Picos(more) - Picos::transmit(topology.host_rate(), packet);
             for cut in graph.crossed(flow.src, flow.dst) {
                 let (bytes, shortest) = loads.entry(cut).or_insert((0, Picos::NEVER));
-                *bytes += wire;
-                *shortest = (*shortest).min(round_trip);
+                *bytes = bytes.saturating_add(wire);
+                *shortest = (*shortest).min(beyond);
             }
         }
         let ideal = loads
             .iter()
             .map(|(cut, &(bytes, shortest))| {
-                // The last packet's own time is in both.
-                let last = Picos::transmit(topology.host_rate(), u64::from(mtu).min(bytes));
                 let rate = match cut {
                     Cut::Host { out: true, .. } => graph.capacity(*cut).min(line),
                     _ => graph.capacity(*cut),
                 };
-                Picos::transmit(rate, bytes) + (shortest - last)
+                Picos::transmit(rate, bytes) + shortest
             })
             .max()
             .unwrap_or(Picos::ZERO);

@@ -9,12 +9,14 @@ use super::tables::{
 use super::{Bytes, Facts, base_rtt, facts};
 use crate::Picos;
 use crate::base::{Rate, Rng};
-use crate::formats;
+use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent};
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
 use crate::workload::{Algorithm, Apart, Distribution, Pattern, Spec, Workload, trace};
 
+/// Longest packet there may be.
+const MOST_MTU: u32 = 65_000;
 /// Headers of a data packet, as htsim counts them.
 const HEADER: u32 = 64;
 
@@ -63,8 +65,8 @@ impl Scene {
         let topology = self.topology.build(folder)?;
         let workload = self.workload.build(folder, &topology, seed)?;
         let mtu = self.transport.mtu.unwrap_or(4096);
-        if !(256..=65_535).contains(&mtu) {
-            return fault("transport.mtu", format!("{mtu}, expected 256 to 65535 bytes"));
+        if !(256..=MOST_MTU).contains(&mtu) {
+            return fault("transport.mtu", format!("{mtu}, expected 256 to {MOST_MTU} bytes"));
         }
         let nic = self.network.nic(&topology)?;
         let line = nic.unwrap_or_else(|| topology.host_rate());
@@ -76,8 +78,9 @@ impl Scene {
         self.network.apply(&mut config, bdp)?;
         self.transport.apply(&mut config, mtu)?;
         let every = |us: Option<f64>, key: &str| match us {
-            Some(us) if us <= 0.0 || !us.is_finite() => {
-                fault(key, format!("{us}, expected a time above 0"))
+            // Shorter than a nanosecond, samples would be all there is.
+            Some(us) if !(0.001..1e12).contains(&us) => {
+                fault(key, format!("{us}, expected 0.001 to 1e12 microseconds"))
             }
             us => Ok(us.map(picos)),
         };
@@ -114,12 +117,14 @@ impl TopologyTable {
             (Some("leaf-spine"), None) => self.leaf_spine(),
             (Some("star"), None) => {
                 let hosts = need(self.hosts, "topology.hosts", "star")?;
-                let (rate, link, switch) = self.links();
+                fits(hosts.into())?;
+                let (rate, link, switch) = self.links()?;
                 Ok(Topology::star(hosts, rate, link, switch))
             }
             (Some("dumbbell"), None) => {
                 let hosts = need(self.hosts, "topology.hosts", "dumbbell")?;
-                let (rate, link, switch) = self.links();
+                fits(u64::from(hosts) + 1)?;
+                let (rate, link, switch) = self.links()?;
                 let middle = self.uplink_gbps.map_or(rate, Rate::gbps);
                 Ok(Topology::dumbbell(hosts - hosts / 2, hosts / 2, rate, middle, link, switch))
             }
@@ -136,12 +141,29 @@ impl TopologyTable {
         Ok(topology)
     }
 
-    fn links(&self) -> (Rate, Picos, Picos) {
-        (
+    /// Rate and latency of links, and latency of switches.
+    fn links(&self) -> Result<(Rate, Picos, Picos), SceneError> {
+        for (key, given) in [("gbps", self.gbps), ("uplink_gbps", self.uplink_gbps)] {
+            if let Some(gbps) = given.filter(|gbps| !(1..=100_000).contains(gbps)) {
+                return fault(format!("topology.{key}"), format!("{gbps}, expected 1 to 100000"));
+            }
+        }
+        let latencies = [
+            ("link_ns", self.link_ns),
+            ("switch_ns", self.switch_ns),
+            ("far_link_ns", self.far_link_ns),
+        ];
+        for (key, given) in latencies {
+            if let Some(nanos) = given.filter(|&nanos| nanos > 1_000_000_000) {
+                let what = format!("{nanos}, expected at most 1000000000, a second");
+                return fault(format!("topology.{key}"), what);
+            }
+        }
+        Ok((
             Rate::gbps(self.gbps.unwrap_or(100)),
             Picos::nanos(self.link_ns.unwrap_or(1000)),
             Picos::nanos(self.switch_ns.unwrap_or(0)),
-        )
+        ))
     }
 
     /// Moves the last half of the hosts further away.
@@ -165,7 +187,8 @@ impl TopologyTable {
         let leaves = need(self.leaves, "topology.leaves", "leaf-spine")?;
         let spines = need(self.spines, "topology.spines", "leaf-spine")?;
         let rack = need(self.rack, "topology.rack", "leaf-spine")?;
-        let (rate, link, switch) = self.links();
+        fits(u64::from(leaves).saturating_mul(u64::from(spines) + u64::from(rack)))?;
+        let (rate, link, switch) = self.links()?;
         let uplink = self.uplink_gbps.map_or(rate, Rate::gbps);
         Ok(Topology::leaf_spine(leaves, spines, rack, rate, uplink, link, switch))
     }
@@ -200,7 +223,7 @@ impl TopologyTable {
         };
         let at_tor = gcd(over, rack);
         let aggs = whole(rack, at_tor, "uplinks of a rack")?;
-        let (downlink, downlink_latency, switch_latency) = self.links();
+        let (downlink, downlink_latency, switch_latency) = self.links()?;
         let tier = |oversubscribed, radix_down, radix_up| Tier {
             oversubscribed,
             downlink,
@@ -228,6 +251,11 @@ impl TopologyTable {
     }
 }
 
+/// Whether so many links are possible.
+fn fits(links: u64) -> Result<(), SceneError> {
+    Topology::fits(links).or_else(|error| fault("topology", error))
+}
+
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -250,7 +278,7 @@ fn read_topology(path: &Path) -> Result<Topology, SceneError> {
 }
 
 fn read(path: &Path, key: &str) -> Result<String, SceneError> {
-    std::fs::read_to_string(path)
+    formats::read_text(path)
         .or_else(|error| fault(key, format!("cannot read {}: {error}", path.display())))
 }
 
@@ -365,8 +393,12 @@ fn read_matrix(path: &Path, hosts: u32) -> Result<Workload, SceneError> {
     let text = read(path, "workload.file")?;
     let mut workload = formats::cm::read(&name, &text).or_else(|error| fault("", error))?;
     if workload.hosts > hosts {
-        let what = format!("{name} is for {} hosts, but the topology has {hosts}", workload.hosts);
-        return fault("workload.file", what);
+        let line = text.lines().position(|line| {
+            line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("nodes"))
+        });
+        let (line, nodes) = (line.map_or(0, |line| line + 1), workload.hosts);
+        let what = format!("Nodes {nodes}, but the topology has {hosts}; expected at most as many");
+        return fault("", FormatError { file: name, line, what });
     }
     workload.hosts = hosts;
     Ok(workload)
@@ -519,7 +551,11 @@ impl FailureTable {
             "link-up" => Box::new(Failure::LinkUp),
             "black-hole" => Box::new(Failure::BlackHole),
             "rate" => {
-                let rate = Rate::gbps(need(self.gbps, &key("gbps"), "rate")?);
+                let gbps = need(self.gbps, &key("gbps"), "rate")?;
+                if !(1..=100_000).contains(&gbps) {
+                    return fault(key("gbps"), format!("{gbps}, expected 1 to 100000"));
+                }
+                let rate = Rate::gbps(gbps);
                 Box::new(move |link| Failure::Rate(link, rate))
             }
             "bit-errors" => {

@@ -119,6 +119,28 @@ fn mistakes_are_named_by_file_and_line() {
             "p.toml:10: failure[0].link: no link is called `a-b`; the last is `h3-star`",
         ),
         ("hosts = 4", "file = \"gone.topo\"", "topology.kind: `star` together with a file"),
+        ("hosts = 4", "hosts = 4\ngbps = 0", "p.toml:7: topology.gbps: 0, expected 1 to 100000"),
+        (
+            "hosts = 4",
+            "hosts = 4\nlink_ns = 1000000001",
+            "p.toml:7: topology.link_ns: 1000000001, expected at most 1000000000",
+        ),
+        ("hosts = 4", "hosts = 4294967295", "4294967295 links; at most 16777215 are possible"),
+        (
+            "\"star\"",
+            "\"leaf-spine\"\nleaves = 65536\nspines = 65536\nrack = 65536",
+            "links; at most 16777215 are possible",
+        ),
+        (
+            "[workload]",
+            "[observe]\nqueues_us = 1e-9\n[workload]",
+            "p.toml:9: observe.queues_us: 0.000000001, expected 0.001 to",
+        ),
+        (
+            "[workload]",
+            "[[failure]]\nwhat = \"rate\"\nlink = \"h3-star\"\ngbps = 0\n[workload]",
+            "p.toml:11: failure[0].gbps: 0, expected 1 to 100000",
+        ),
     ] {
         let error = point_error(&PLAN.replacen(from, to, 1));
         assert!(error.contains(expected), "{to}: {error}");
@@ -233,6 +255,12 @@ fn ideal_times_by_hand() {
     assert_eq!(facts.base_rtt, Picos(4_000_000 + 2 * 327_680 + 2 * 5_120));
     assert_eq!(facts.ideal, Picos(30 * 327_680 + 4_000_000 + 327_680 + 10_240));
     assert_eq!(base_rtt(&topology, 4096), facts.base_rtt);
+
+    // A flow of 1000 bytes is one packet of 1064, which takes 85.12 ns a link.
+    let text = "id,src,dst,bytes\n1,1,0,1000\n";
+    let workload = crate::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
+    let facts = Facts::new(&topology, &workload, 4096, 64, topology.host_rate());
+    assert_eq!(facts.ideal, Picos(4_000_000 + 2 * 85_120 + 2 * 5_120));
 
     // Two racks of two with one uplink: both flows across share it.
     let topology =

@@ -61,6 +61,10 @@ impl Setup {
                 host.mtu, host.header, host.control
             )));
         }
+        if config.topology.longest_way().links == 0 {
+            let text = "no two hosts are connected; a simulation needs two that are";
+            return Err(SimError::Topology(text.into()));
+        }
         let line = host.nic.unwrap_or_else(|| config.topology.host_rate());
         let rtt = base_rtt(&config.topology, line, host.mtu, host.control);
         // Whole packets, as htsim counts (`calculate_bdp_pkt`).
@@ -106,7 +110,7 @@ fn network(config: &SimConfig, bdp: u64) -> Result<NetworkConfig, SimError> {
             return Err(SimError::Parameter(text));
         }
         network.queue = queue;
-        network.control_queue = queue * 2;
+        network.control_queue = queue.saturating_mul(2);
     }
     network.trim = config.trimming.then_some(config.host.control);
     (network.ecn_min, network.ecn_max) = match config.ecn {
@@ -182,8 +186,11 @@ fn baseline(
 ) -> Result<RoceParameters, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
     if roce.qps == 0 || roce.rto == Picos::ZERO {
-        let text = "queue pairs and the retransmission timeout must be above zero";
-        return Err(SimError::Parameter(text.into()));
+        let text = format!(
+            "{} queue pairs and a time-out of {}; both above 0 are possible",
+            roce.qps, roce.rto
+        );
+        return Err(SimError::Parameter(text));
     }
     let known = cc::Network::new(line, rtt.span(), config.host.mtu, false);
     let sender = cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;

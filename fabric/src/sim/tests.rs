@@ -423,6 +423,11 @@ fn nonsense_is_refused_in_words() {
     assert!(refusal(|config| config.ecn = Some((0.8, 0.2))).contains("0.8"));
     assert!(refusal(|config| config.host.mtu = 60).contains("65000"));
     assert!(refusal(|config| config.topology.hosts = 3).contains("h3"));
+    let apart = refusal(|config| {
+        let (rate, none) = (Rate::gbps(1), Picos::ZERO);
+        config.topology = Topology::leaf_spine(4, 0, 1, rate, rate, none, none);
+    });
+    assert!(apart.contains("no two hosts are connected"), "{apart}");
     assert!(
         refusal(|config| config.topology = Topology::star(2, Rate::gbps(1), US, US))
             .contains("4 hosts")

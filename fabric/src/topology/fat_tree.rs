@@ -64,9 +64,7 @@ impl FatTree {
         let ups =
             counts.iter().zip(&self.tiers).map(|(count, tier)| count * u64::from(tier.radix_up));
         let links = u64::from(self.hosts) + ups.sum::<u64>();
-        if links > most {
-            return Err(TopologyError(format!("{links} links; at most {most} are possible")));
-        }
+        Topology::fits(links)?;
         let small = |&count: &u64| u32::try_from(count).ok().filter(|&count| count <= MOST_HOSTS);
         match counts.iter().map(small).collect() {
             Some(counts) => Ok(counts),

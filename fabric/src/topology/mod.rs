@@ -84,6 +84,17 @@ impl fmt::Display for TopologyError {
 impl core::error::Error for TopologyError {}
 
 impl Topology {
+    /// Whether so many links are possible: asked before as many are made.
+    ///
+    /// # Errors
+    /// How many are.
+    pub fn fits(links: u64) -> Result<(), TopologyError> {
+        if links > u64::from(MOST_HOSTS) {
+            return Err(TopologyError(format!("{links} links; at most {MOST_HOSTS} are possible")));
+        }
+        Ok(())
+    }
+
     /// Whether links end at nodes that exist, and every host has exactly one.
     ///
     /// # Errors

@@ -236,15 +236,34 @@ fn traces_are_read_with_what_they_wait_for() {
     assert_eq!(kinds, [TriggerKind::Barrier(2), TriggerKind::OneShot]);
 
     for (line, expected) in [
-        ("1,0,1,x,0,", "line: 2"),
-        ("1,0,1,5,-3,", "t.csv:2: start_us = -3"),
+        ("1,0,1,x,0,", "t.csv:2: bytes = `x`, expected a whole number from 1 to"),
+        ("1,0,1,-5,0,", "t.csv:2: bytes = `-5`, expected"),
+        ("1,0,1,99999999999999999999,0,", "expected a whole number from 1 to 18446744073709551615"),
+        ("1,0,1,0,0,", "t.csv:2: bytes = `0`, expected"),
+        ("0,0,1,5,0,", "t.csv:2: id = `0`, expected"),
+        ("1,1,1,5,0,", "t.csv:2: src and dst are both 1"),
+        ("1,0,1,5,0,\n1,0,1,5,0,", "t.csv:3: id 1 is that of line 2"),
+        ("1,0", "t.csv:2: dst = ``, expected"),
+        ("1,0,1,5,0,,9", "t.csv:2: 7 fields, expected one a column"),
+        ("", "t.csv:1: no message, expected"),
+        ("1,0,1,5,nan,", "t.csv:2: start_us = `nan`"),
+        ("1,0,1,5,-3,", "t.csv:2: start_us = `-3`"),
         ("1,0,1,5,,9", "t.csv:2: after = `9`"),
-        ("1,0,7,5,,", "names host 7"),
-        ("1,0,1,5,,1", "can never start"),
+        ("1,0,7,5,,", "t.csv:2: dst = `7`, expected a whole number from 0 to 2"),
+        ("1,0,1,5,0,\n2,0,1,5,,2", "t.csv:3: 1 flows can never start"),
     ] {
         let text = format!("id,src,dst,bytes,start_us,after\n{line}\n");
         let error = trace::parse(text.as_bytes(), Path::new("t.csv"), 3).expect_err(line);
         assert!(error.to_string().contains(expected), "{line}: {error}");
+    }
+    for (text, expected) in [
+        ("", "t.csv:1: no column `id`"),
+        ("hello\n", "t.csv:1: column `hello`, expected the columns id, src"),
+        ("id,src,dst,start_us\n", "t.csv:1: no column `bytes`"),
+        ("id,id,src,dst,bytes\n", "t.csv:1: column `id` twice"),
+    ] {
+        let error = trace::parse(text.as_bytes(), Path::new("t.csv"), 3).expect_err(text);
+        assert!(error.to_string().starts_with(expected), "{text}: {error}");
     }
 }
 

@@ -13,23 +13,23 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-
-use serde::Deserialize;
+use std::str::FromStr;
 
 use super::{Flow, PS_PER_US, Start, Trigger, TriggerKind, Workload, WorkloadError};
+use crate::formats::read_text;
 
 /// What is wrong with a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be read, or a line does not parse.
-    #[error("{}: {error}", path.display())]
-    Csv {
+    /// The file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
         /// File.
         path: PathBuf,
-        /// Says line and field.
-        error: csv::Error,
+        /// Why.
+        error: std::io::Error,
     },
-    /// A line that parses and makes no sense.
+    /// A line that does not parse, or makes no sense.
     #[error("{}:{line}: {what}", path.display())]
     Line {
         /// File.
@@ -39,25 +39,96 @@ pub enum TraceError {
         /// What was expected.
         what: String,
     },
-    /// The messages make no workload.
-    #[error("{}: {error}", path.display())]
-    Workload {
-        /// File.
-        path: PathBuf,
-        /// What is wrong.
-        error: WorkloadError,
-    },
 }
 
-#[derive(Deserialize)]
+/// A column, and whether it must be there.
+const COLUMNS: [(&str, bool); 6] = [
+    ("id", true),
+    ("src", true),
+    ("dst", true),
+    ("bytes", true),
+    ("start_us", false),
+    ("after", false),
+];
+
+/// A line.
 struct Row {
+    line: u64,
     id: u32,
     src: u32,
     dst: u32,
     bytes: u64,
-    start_us: Option<f64>,
-    #[serde(default)]
-    after: Option<String>,
+    start_us: f64,
+    after: String,
+}
+
+/// Where each of [`COLUMNS`] is; says what is wrong with the names.
+fn columns(names: &csv::StringRecord) -> Result<[Option<usize>; 6], String> {
+    let expected = "expected the columns id, src, dst, bytes and perhaps start_us and after";
+    let mut places = [None; 6];
+    for (place, name) in names.iter().enumerate() {
+        let Some(column) = COLUMNS.iter().position(|(known, _)| *known == name) else {
+            return Err(format!("column `{name}`, {expected}"));
+        };
+        if places[column].replace(place).is_some() {
+            return Err(format!("column `{name}` twice, {expected}"));
+        }
+    }
+    match COLUMNS.iter().zip(places).find(|((_, needed), place)| *needed && place.is_none()) {
+        Some(((name, _), _)) => Err(format!("no column `{name}`, {expected}")),
+        None => Ok(places),
+    }
+}
+
+impl Row {
+    fn read(
+        record: &csv::StringRecord,
+        places: &[Option<usize>; 6],
+        hosts: u32,
+    ) -> Result<Self, String> {
+        let field = |column: usize| places[column].and_then(|at| record.get(at)).unwrap_or("");
+        fn number<N: FromStr>(
+            column: usize,
+            text: &str,
+            least: u64,
+            most: u64,
+        ) -> Result<N, String> {
+            let found = text.parse::<u64>().ok().filter(|n| (least..=most).contains(n));
+            // In range, so it parses.
+            found.and_then(|_| text.parse().ok()).ok_or_else(|| {
+                let name = COLUMNS[column].0;
+                format!("{name} = `{text}`, expected a whole number from {least} to {most}")
+            })
+        }
+        let last = u64::from(hosts.saturating_sub(1));
+        let row = Self {
+            line: record.position().map_or(0, csv::Position::line),
+            id: number(0, field(0), 1, u32::MAX.into())?,
+            src: number(1, field(1), 0, last)?,
+            dst: number(2, field(2), 0, last)?,
+            bytes: number(3, field(3), 1, u64::MAX)?,
+            start_us: match field(4) {
+                "" => 0.0,
+                text => {
+                    let start = text.parse().ok().filter(|start| (0.0..1e12).contains(start));
+                    start.ok_or_else(|| {
+                        format!("start_us = `{text}`, expected 0 to 1e12 microseconds")
+                    })?
+                }
+            },
+            after: field(5).to_owned(),
+        };
+        if row.src == row.dst {
+            return Err(format!("src and dst are both {}, expected two hosts", row.src));
+        }
+        if row.start_us > 0.0 && !row.after.is_empty() {
+            return Err("expected start_us or after, not both".to_owned());
+        }
+        if record.len() > places.iter().flatten().count() {
+            return Err(format!("{} fields, expected one a column", record.len()));
+        }
+        Ok(row)
+    }
 }
 
 /// Reads a trace for a network of `hosts` hosts.
@@ -65,9 +136,9 @@ struct Row {
 /// # Errors
 /// File, line and what was expected there.
 pub fn read(path: &Path, hosts: u32) -> Result<Workload, TraceError> {
-    let text = std::fs::read(path)
-        .map_err(|error| TraceError::Csv { path: path.to_owned(), error: error.into() })?;
-    parse(&text, path, hosts)
+    let text =
+        read_text(path).map_err(|error| TraceError::Read { path: path.to_owned(), error })?;
+    parse(text.as_bytes(), path, hosts)
 }
 
 /// Parses the text of a trace; `path` is for messages.
@@ -75,60 +146,64 @@ pub fn read(path: &Path, hosts: u32) -> Result<Workload, TraceError> {
 /// # Errors
 /// See [`read`].
 pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceError> {
-    let csv_error = |error| TraceError::Csv { path: path.to_owned(), error };
     let fault = |line, what: String| TraceError::Line { path: path.to_owned(), line, what };
+    let csv_error = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        fault(line, format!("{error}, expected comma-separated values"))
+    };
     let mut reader = csv::ReaderBuilder::new()
         .comment(Some(b'#'))
         .trim(csv::Trim::All)
         .flexible(true)
         .from_reader(text);
-    let headers = reader.headers().map_err(csv_error)?.clone();
-    let mut rows = Vec::new();
+    let places = columns(reader.headers().map_err(csv_error)?).map_err(|what| fault(1, what))?;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut index: HashMap<u32, usize> = HashMap::new();
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(csv_error)? {
         let line = record.position().map_or(0, csv::Position::line);
-        rows.push((line, record.deserialize::<Row>(Some(&headers)).map_err(csv_error)?));
+        let row = Row::read(&record, &places, hosts).map_err(|what| fault(line, what))?;
+        if let Some(before) = index.insert(row.id, rows.len()) {
+            let what =
+                format!("id {} is that of line {}, expected another", row.id, rows[before].line);
+            return Err(fault(line, what));
+        }
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        return Err(fault(1, "no message, expected a line for each".to_owned()));
     }
 
     let mut workload = Workload { hosts, ..Workload::default() };
-    let index: HashMap<u32, usize> =
-        rows.iter().enumerate().map(|(index, (_, row))| (row.id, index)).collect();
     let mut waits: Vec<(u64, usize, Vec<usize>)> = Vec::new();
-    for (place, (line, row)) in rows.iter().enumerate() {
-        let start = row.start_us.unwrap_or(0.0);
-        if !(0.0..1e12).contains(&start) {
-            let what = format!("start_us = {start}, expected 0 to 1e12 microseconds");
-            return Err(fault(*line, what));
-        }
-        workload.flows.push(Flow {
-            id: row.id,
-            src: row.src,
-            dst: row.dst,
-            bytes: row.bytes,
-            start: Start::At((start * PS_PER_US as f64) as u64),
-            on_sent: None,
-            on_received: None,
-            job: 0,
-        });
+    for (place, row) in rows.iter().enumerate() {
+        let &Row { id, src, dst, bytes, .. } = row;
+        // In range, as checked.
+        let start = Start::At((row.start_us * PS_PER_US as f64) as u64);
+        let (on_sent, on_received, job) = (None, None, 0);
+        workload.flows.push(Flow { id, src, dst, bytes, start, on_sent, on_received, job });
         let mut before = Vec::new();
-        for word in row.after.as_deref().unwrap_or("").split_whitespace() {
+        for word in row.after.split_whitespace() {
             let found = word.parse().ok().and_then(|id: u32| index.get(&id));
             before.push(*found.ok_or_else(|| {
-                fault(*line, format!("after = `{word}`, expected the id of a message of this file"))
+                let what = format!("after = `{word}`, expected the id of a message of this file");
+                fault(row.line, what)
             })?);
         }
         if !before.is_empty() {
-            if start > 0.0 {
-                let what = "expected start_us or after, not both".to_owned();
-                return Err(fault(*line, what));
-            }
             before.sort_unstable();
             before.dedup();
-            waits.push((*line, place, before));
+            waits.push((row.line, place, before));
         }
     }
     tie(&mut workload, &waits).map_err(|(line, what)| fault(line, what))?;
-    workload.check().map_err(|error| TraceError::Workload { path: path.to_owned(), error })?;
+    workload.check().map_err(|error| {
+        let line = match &error {
+            WorkloadError::NeverStarts { first, .. } => index.get(first).map(|&at| rows[at].line),
+            _ => None,
+        };
+        fault(line.unwrap_or(1), error.to_string())
+    })?;
     Ok(workload)
 }
 
