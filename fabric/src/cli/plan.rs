@@ -11,7 +11,7 @@ use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, interrupts};
 use crate::output::{Metric, Run, text};
-use crate::plan::{Plan, RunOptions, Verdict, judge, run_plan};
+use crate::plan::{Plan, RunOptions, RunnerError, Verdict, judge, run_plan};
 use crate::report::{Document, from_runs, from_verdicts};
 
 #[derive(Subcommand, Debug)]
@@ -133,7 +133,10 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
         if let Some(error) = error {
             // What was measured before is printed and kept.
             statements(&verdicts)?;
-            return Err(Failure::failed(error));
+            return Err(match error {
+                RunnerError::Plan(error) => Failure::usage(error),
+                RunnerError::File(error) => Failure::failed(error),
+            });
         }
         if stop.load(Ordering::Relaxed) {
             break;

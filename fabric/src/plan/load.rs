@@ -168,7 +168,7 @@ impl Plan {
     /// # Errors
     /// File, line and what was expected there.
     pub fn read(file: &Path, quick: bool) -> Result<Self, PlanError> {
-        let text = std::fs::read_to_string(file).map_err(|error| PlanError {
+        let text = crate::formats::read_text(file).map_err(|error| PlanError {
             file: file.to_owned(),
             line: 0,
             what: format!("cannot read: {error}"),

@@ -40,6 +40,7 @@ mod quantity;
 mod runner;
 mod scene;
 mod tables;
+mod used;
 
 pub use expect::{Expectation, Verdict, judge};
 pub use facts::{Facts, base_rtt};

@@ -89,6 +89,9 @@ impl Scene {
             windows: every(self.observe.windows_us, "observe.windows_us")?,
             ports: self.observe.links,
         };
+        if self.transport.rto_us == Some(0) {
+            return fault("transport.rto_us", "0, expected 1 microsecond or more");
+        }
         let mut rng = Rng::new(seed ^ 0x6661_696c);
         for (index, failure) in self.failure.iter().enumerate() {
             let events = failure.build(&config.topology, &mut rng, index)?;
@@ -108,6 +111,7 @@ impl TopologyTable {
     /// # Errors
     /// The key that is wrong, and what is allowed.
     pub fn build(&self, folder: &Path) -> Result<Topology, SceneError> {
+        self.only_what_is_used()?;
         let topology = match (self.kind.as_deref(), &self.file) {
             (None | Some("file"), Some(file)) => read_topology(&folder.join(file)),
             (Some(kind), Some(_)) => {
@@ -284,6 +288,7 @@ fn read(path: &Path, key: &str) -> Result<String, SceneError> {
 
 impl WorkloadTable {
     fn build(&self, folder: &Path, topology: &Topology, seed: u64) -> Result<Workload, SceneError> {
+        self.only_what_is_used()?;
         let kind = self.kind.as_deref();
         let path = self.file.as_ref().map(|file| folder.join(file));
         let workload = match (kind, path) {
@@ -418,6 +423,9 @@ impl NetworkTable {
     }
 
     fn apply(&self, config: &mut SimConfig, bdp: f64) -> Result<(), SceneError> {
+        if self.lossless && self.trimming == Some(true) {
+            return fault("network.trimming", "expected `trimming` or `lossless`, not both");
+        }
         config.trimming = self.trimming.unwrap_or(!self.lossless);
         let products = match self.queue_bdp {
             Some(queue) if !(queue > 0.0 && queue.is_finite()) => {
@@ -450,6 +458,14 @@ impl NetworkTable {
                 return fault("network.ecn", "expected `ecn` or `ecn_bdp`, not both");
             }
         };
+        // More than a queue is never marked; without a length, queues are a product at least.
+        if let (Some(thresholds), Some([_, high])) = (self.ecn_bdp, shares)
+            && high > 1.0
+        {
+            let queue = given.map_or(1.0, |queue| queue as f64 / bdp);
+            let what = format!("{thresholds:?}, expected at most the queue, {queue}");
+            return fault("network.ecn_bdp", what);
+        }
         if let Some([low, high]) = shares
             && !(0.0 <= low && low <= high && high.is_finite())
         {
@@ -497,9 +513,16 @@ impl TransportTable {
                 })
             }
             Stack::Roce => {
-                let others = [("lb", &self.lb), ("loss", &self.loss), ("scope", &self.scope)];
-                for (key, value) in others {
-                    if value.is_some() {
+                let others = [
+                    ("lb", self.lb.is_some()),
+                    ("loss", self.loss.is_some()),
+                    ("scope", self.scope.is_some()),
+                    ("paths", self.paths.is_some()),
+                    ("ack_bytes", self.ack_bytes.is_some()),
+                    ("train_bytes", self.train_bytes.is_some()),
+                ];
+                for (key, given) in others {
+                    if given {
                         let what = "belongs to stack `squall`; RoCE has go-back-N, and one path and \
                                     one congestion control a queue pair";
                         return fault(format!("transport.{key}"), what);
@@ -529,6 +552,7 @@ impl FailureTable {
         if !(self.at_us >= 0.0 && self.at_us < 1e12) {
             return fault(key("at_us"), format!("{}, expected 0 to 1e12", self.at_us));
         }
+        self.only_what_is_used(key)?;
         let at = picos(self.at_us);
         let event = |what| FailureEvent { at, what };
         if let "switch-down" | "switch-up" = self.what.as_str() {

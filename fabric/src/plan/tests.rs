@@ -119,6 +119,36 @@ fn mistakes_are_named_by_file_and_line() {
             "p.toml:10: failure[0].link: no link is called `a-b`; the last is `h3-star`",
         ),
         ("hosts = 4", "file = \"gone.topo\"", "topology.kind: `star` together with a file"),
+        (
+            "hosts = 4",
+            "hosts = 4\nspines = 3",
+            "p.toml:7: topology.spines: `star` has no use for it; it has for hosts, gbps",
+        ),
+        (
+            "bytes = \"16KiB\"",
+            "bytes = \"16KiB\"\nwindow = 4",
+            "p.toml:11: workload.window: `incast` has no use for it",
+        ),
+        (
+            "[workload]",
+            "[[failure]]\nwhat = \"link-up\"\nlink = \"h3-star\"\ngbps = 1\n[workload]",
+            "p.toml:11: failure[0].gbps: `link-up` has no use for it",
+        ),
+        (
+            "[workload]",
+            "[network]\nlossless = true\ntrimming = true\n[workload]",
+            "network.trimming: expected `trimming` or `lossless`, not both",
+        ),
+        (
+            "[workload]",
+            "[network]\nqueue_bdp = 5.0\necn_bdp = [1.0, 9.0]\n[workload]",
+            "p.toml:10: network.ecn_bdp: [1.0, 9.0], expected at most the queue, ",
+        ),
+        (
+            "[workload]",
+            "[transport]\nrto_us = 0\n[workload]",
+            "p.toml:9: transport.rto_us: 0, expected 1 microsecond or more",
+        ),
         ("hosts = 4", "hosts = 4\ngbps = 0", "p.toml:7: topology.gbps: 0, expected 1 to 100000"),
         (
             "hosts = 4",
@@ -127,7 +157,7 @@ fn mistakes_are_named_by_file_and_line() {
         ),
         ("hosts = 4", "hosts = 4294967295", "4294967295 links; at most 16777215 are possible"),
         (
-            "\"star\"",
+            "\"star\"\nhosts = 4",
             "\"leaf-spine\"\nleaves = 65536\nspines = 65536\nrack = 65536",
             "links; at most 16777215 are possible",
         ),
@@ -147,6 +177,28 @@ fn mistakes_are_named_by_file_and_line() {
     }
     let gone = Plan::read(Path::new("gone.toml"), false).expect_err("no such file");
     assert!(gone.to_string().starts_with("gone.toml: cannot read"), "{gone}");
+}
+
+#[test]
+fn every_plan_that_comes_along_can_be_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).expect("plans") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        for quick in [false, true] {
+            let plan = Plan::read(&path, quick).expect("a plan");
+            count += 1;
+            for point in &plan.points {
+                if let Err(error) = point.scene.prepare(&plan.folder, 1) {
+                    panic!("{}", plan.blame(point, &error));
+                }
+            }
+        }
+    }
+    assert!(count >= 36, "{count}");
 }
 
 #[test]

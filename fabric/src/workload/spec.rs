@@ -51,6 +51,9 @@ pub enum Algorithm {
     DoubleBinaryTree,
 }
 
+/// Most flows that a generator makes; they take some hundred bytes each.
+const MOST_FLOWS: u64 = 1 << 24;
+
 /// Who sends what to whom.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pattern {
@@ -109,6 +112,40 @@ pub enum Pattern {
     },
 }
 
+impl Pattern {
+    /// Flows of a job of `ranks`, or a few more.
+    fn most_flows(&self, ranks: u64, line_bps: u64) -> u64 {
+        match self {
+            Self::Permutation { parallel, .. } => ranks.saturating_mul((*parallel).into()),
+            Self::Incast { senders, .. } => (*senders).into(),
+            Self::OutcastIncast { outcast, incast, .. } => {
+                u64::from(*outcast).saturating_add((*incast).into())
+            }
+            Self::AllToAll { .. } => ranks.saturating_mul(ranks),
+            Self::AllReduce { algorithm, bytes, chunk } => {
+                let messages = bytes.checked_div(*chunk).unwrap_or(0);
+                match algorithm {
+                    // 2 (r - 1) steps of r messages, of which each is a share of 1 / r in chunks.
+                    Algorithm::Ring => messages.saturating_add(ranks).saturating_mul(2 * ranks),
+                    // Each rank twice a half, a quarter ..
+                    Algorithm::HalvingDoubling => {
+                        messages.saturating_add(32).saturating_mul(2 * ranks)
+                    }
+                    // Two trees of half the data, up and down.
+                    Algorithm::DoubleBinaryTree => {
+                        messages.saturating_add(2).saturating_mul(2 * ranks)
+                    }
+                }
+            }
+            Self::Poisson { sizes, load, duration_us } => {
+                let bytes = line_bps as f64 / 8e6 * *duration_us as f64 * load;
+                // Casts saturate.
+                ((bytes / sizes.mean()) * ranks as f64) as u64
+            }
+        }
+    }
+}
+
 /// A pattern and where it runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
@@ -160,6 +197,11 @@ impl Spec {
         if ranks < 2 || ranks > room {
             let allowed = format!("2 to {room} ({hosts} hosts shared by {} jobs)", self.jobs);
             return Err(refuse("ranks", &ranks, allowed));
+        }
+        let flows = self.pattern.most_flows(ranks.into(), layout.line_bps);
+        let flows = flows.saturating_mul(self.jobs.into());
+        if flows > MOST_FLOWS {
+            return Err(refuse("flows", &flows, format!("{MOST_FLOWS} at most")));
         }
         // Streams of their own, so that a change of one does not move the other.
         let mut places = Rng::new(seed ^ 0x706c_6163);

@@ -286,6 +286,14 @@ fn what_cannot_run_is_named() {
         (Pattern::AllToAll { bytes: 1, window: 4 }, "window = 4"),
         (Pattern::OutcastIncast { outcast: 3, incast: 2, bytes: 1 }, "outcast + incast = 3 + 2"),
         (permutation(0), "bytes = 0"),
+        (
+            Pattern::Permutation { bytes: 1, parallel: u32::MAX, larger: None },
+            "flows = 17179869180 does not fit: 16777216 at most",
+        ),
+        (
+            Pattern::AllReduce { algorithm: Algorithm::Ring, bytes: 1 << 40, chunk: 1 },
+            "flows = 8796093022240 does not fit",
+        ),
     ] {
         let error = Spec::new(pattern).generate(&Layout::flat(4), 1).expect_err(parameter);
         assert!(error.to_string().starts_with(parameter), "{error}");
