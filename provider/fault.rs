@@ -58,7 +58,8 @@ faults! {
     PeerRestarted = 6, CONNRESET,
         "another process now owns the peer's address: what was in flight to the old one is lost";
     Closed = 7, CONNABORTED,
-        "the peer closed its endpoint or refused the connection context";
+        "the peer closed its endpoint, refused the connection context, or gave up on it after the network \
+         had let nothing through for FI_SQUALL_DEADLINE; if it lives, it may be talked to again";
     BadKey = 8, KEYREJECTED,
         "no memory region of the target has this key: it was never registered there, is closed \
          already, or belongs to another domain";

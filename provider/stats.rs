@@ -108,6 +108,7 @@ impl Statistics<'_> {
             "rx_credits" = rx_credits,
             "tx_credit_requests" = tx_credit_requests,
             "tx_notifications" = tx_notifications,
+            "tx_unsent" = tx_unsent,
             "rx_notifications" = rx_notifications,
             "other_mode" = other_mode,
             "rtt_samples" = rtt_samples,

@@ -219,7 +219,7 @@ pub enum OpError {
     TimedOut,
     /// The peer's endpoint is a new instance: what was in flight is lost (FI_ECONNRESET).
     PeerRestarted,
-    /// The peer closed or refused the context (FI_ECONNABORTED).
+    /// The peer closed or refused the context, or gave up on it, and lives on (FI_ECONNABORTED).
     Closed,
     /// The target refused the operation with this SES return code (FI_EIO, FI_EACCES, FI_EKEYREJECTED).
     Remote(ReturnCode),

@@ -47,6 +47,11 @@ pub(crate) enum ReadOwner {
     User,
     /// A rendezvous message being received, by index.
     Message(u32),
+    /// Nobody: it tells the sender of a rendezvous that no more will be read.
+    End {
+        /// ... because reading failed.
+        failed: bool,
+    },
 }
 
 /// An outbound operation.

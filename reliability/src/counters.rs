@@ -77,6 +77,9 @@ pub struct Counters {
     pub tx_credit_requests: u64,
     /// Congestion notification packets sent.
     pub tx_notifications: u64,
+    /// Credit updates and congestion notifications not sent, because their context was gone or its peer
+    /// not yet heard of.
+    pub tx_unsent: u64,
     /// Congestion notification packets received and believed.
     pub rx_notifications: u64,
     /// Contexts whose peer's receiver works in another mode.
@@ -139,6 +142,7 @@ impl Default for Counters {
             rx_credits: 0,
             tx_credit_requests: 0,
             tx_notifications: 0,
+            tx_unsent: 0,
             rx_notifications: 0,
             other_mode: 0,
             opened: 0,

@@ -16,8 +16,8 @@ use crate::wire::{
 /// A target asks for the close of an idle context after this many times the initiator's patience.
 const TARGET_PATIENCE: u64 = 4;
 
-/// How often a Close Command is sent. Everything was acknowledged before, so giving up costs nothing
-/// but the peer's memory, which its own patience frees.
+/// How often a Close Command is sent to a target that never sent data. Everything was acknowledged before,
+/// so giving up costs nothing but the peer's memory, which its own patience frees.
 const CLOSE_TRIES: u8 = 6;
 
 /// Where a context is in its life. Whether the peer's context number is known is another matter
@@ -115,6 +115,10 @@ impl<D: Copy> Pdc<D> {
 
     pub(crate) fn used(&mut self, now: Time) {
         self.used_at = now;
+    }
+
+    pub(crate) const fn last_used(&self) -> Time {
+        self.used_at
     }
 
     pub(crate) fn set_busy(&mut self, now: Time, busy: bool) {
@@ -420,7 +424,10 @@ impl<D: Copy> Pdc<D> {
         if let Err(failure) = self.tx.on_timer(now, connected, shared) {
             return Life::Failed(failure);
         }
-        if self.phase == Phase::Closing && self.asked >= CLOSE_TRIES && self.ask_at <= now {
+        if self.phase == Phase::Closing
+            && self.ask_at <= now
+            && self.asked_enough(now, &shared.config)
+        {
             return Life::Closed;
         }
         if self.unheard_at(&shared.config) <= now {
@@ -431,6 +438,14 @@ impl<D: Copy> Pdc<D> {
             self.drain(now);
         }
         self.step(now)
+    }
+
+    /// Whether an initiator gives up on its Close Command. A target that sent data refuses it until all of
+    /// that is acknowledged; if we were gone it would never learn that it arrived, and fail what the data
+    /// was for. So it is given the time that it gives us.
+    fn asked_enough(&self, now: Time, config: &Config) -> bool {
+        let silent = self.used_at + config.progress_deadline <= now;
+        self.asked >= CLOSE_TRIES && (self.rx.flow.received() == 0 || silent)
     }
 
     /// When a target that asks to be closed gives up on its initiator. One that is still alive, but not

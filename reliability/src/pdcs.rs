@@ -237,7 +237,10 @@ impl<D: Copy> Pdcs<D> {
                 cc::ReceiverAction::Bounce { .. } | cc::ReceiverAction::RemoteGroup(_) => continue,
             };
             let id = PdcId::from_u32(flow);
-            let Some(pdc) = self.get(id).filter(|pdc| pdc.connected()) else { continue };
+            let Some(pdc) = self.get(id).filter(|pdc| pdc.connected()) else {
+                self.shared.counters.tx_unsent += 1;
+                continue;
+            };
             let (peer, path) = (pdc.peer, pdc.control_path());
             let packet = match action {
                 cc::ReceiverAction::Credit { cumulative, .. } => pdc.credit(cumulative),
@@ -296,6 +299,13 @@ impl<D: Copy> Pdcs<D> {
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// When something was last sent or believed on a context; `None` when it is gone.
+    #[must_use]
+    pub fn last_used(&self, id: PdcId) -> Option<Time> {
+        let entry = self.entries.get(id.slot())?;
+        entry.pdc.as_ref().filter(|pdc| pdc.id == id).map(|pdc| pdc.last_used())
     }
 
     /// Contexts that exist.
@@ -479,6 +489,25 @@ mod tests {
                 pdcs.entries[0].last = last(near, offset);
                 assert_eq!(pdcs.start_psn(slot), next);
             }
+        }
+    }
+
+    #[test]
+    fn what_a_context_that_is_gone_cannot_say_is_counted() {
+        let network =
+            crate::cc::Network::new(crate::base::Rate::gbps(10), Span::micros(20), 4096, true);
+        let cc = crate::cc::SenderConfig::by_name("dcqcn", &network).expect("a listed name");
+        let paths = crate::cc::PathsConfig::single(1).expect("one path");
+        let config = Config::new(4096, cc, paths, 1).reciprocal(&network);
+        let mut pdcs: Pdcs<Desc> = Pdcs::new(config);
+        let now = Time(1);
+        let id = pdcs.open(now, PeerKey(0)).expect("room");
+        let seen = cc::RxMeta { bytes: 4096, ecn: true, ..cc::RxMeta::default() };
+        // Its peer was not yet heard of; of the other one nothing is known.
+        for (n, flow) in [(1, id.to_u32()), (2, 77)] {
+            pdcs.shared.receiver.on_rx(now, &mut cc::RxFlow::new(flow), &seen);
+            assert_eq!(pdcs.poll_control(now), None);
+            assert_eq!((pdcs.counters().tx_unsent, pdcs.counters().tx_notifications), (n, 0));
         }
     }
 

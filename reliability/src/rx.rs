@@ -274,9 +274,10 @@ impl Rx {
         self.due || self.stored().iter().any(|stored| stored.due)
     }
 
-    /// Whether anything received was not yet acknowledged, or a response not yet cleared.
+    /// Whether anything received was not yet acknowledged. A response that was not yet cleared does not
+    /// count: whoever does not clear it has forgotten it, or has nothing to say until it closes.
     pub(crate) fn unsettled(&self) -> bool {
-        self.ack_at != Time::NEVER || self.stored.is_some()
+        self.ack_at != Time::NEVER
     }
 
     /// Whether the initiator should be asked to clear responses.

@@ -64,6 +64,11 @@ impl<D> Slot<D> {
     }
 }
 
+/// The path of a packet for which one of `paths` was chosen: congestion control may insist on another.
+fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
+    stamp.path.map_or(chosen, |path| path % paths)
+}
+
 /// Bytes the congestion control counts for a packet of `bytes`.
 pub(crate) const fn nominal(bytes: u32) -> u32 {
     bytes.saturating_add(NOMINAL_OVERHEAD)
@@ -493,7 +498,7 @@ impl<D: Copy> Tx<D> {
         if let Some(rate) = budget.rate {
             governor.pace_at = governor.pace_at.max(now) + rate.transmit_time(u64::from(nominal));
         }
-        let path = stamp.path.map_or(path, |path| path % shared.paths);
+        let path = insisted(&stamp, path, shared.paths);
         slot.path = path;
         slot.delivered = delivered;
         shared.counters.tx_packets += 1;
@@ -652,5 +657,16 @@ impl<D: Copy> Tx<D> {
         }
         self.queued = 0;
         shared.recycle(core::mem::take(&mut self.ring));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn congestion_control_may_insist_on_a_path() {
+        let on = |path| insisted(&cc::Stamp { path, ..cc::Stamp::default() }, 3, 16);
+        assert_eq!([on(None), on(Some(0)), on(Some(15)), on(Some(21))], [3, 0, 15, 5]);
     }
 }

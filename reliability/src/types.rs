@@ -228,8 +228,10 @@ pub enum Failure {
     Unreachable,
     /// The peer was not heard of, or took nothing, for [`crate::Config::progress_deadline`].
     Silent,
-    /// The peer does not know the context any more, or came back as another epoch.
+    /// The peer never knew the context, or came back as another epoch.
     PeerRestarted,
+    /// The peer has given up on the context without a word and uses its number for another one.
+    Forgotten,
     /// The peer ended it with this NACK.
     Nacked(wire::NackCode),
     /// [`crate::Pdcs::abort`] was called.

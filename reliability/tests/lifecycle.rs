@@ -518,3 +518,106 @@ fn acknowledgements_leave_a_path_that_loses_them() {
         assert!((0..6).all(|n| world.hosts[1].got[&n] == 1));
     }
 }
+
+#[test]
+fn a_target_whose_responses_nobody_clears_forgets_them_in_the_end() {
+    let mut world = world();
+    world.hosts[1].respond_each = Some(1);
+    world.faults.drop = Some(|wire| match wire {
+        Wire::Control(ControlPacket::Control(c)) => c.kind == ControlKind::ClearCommand,
+        _ => false,
+    });
+    world.send(0, 0..3, 1000);
+    world.run(world.now + Span::millis(5));
+    assert_eq!(world.hosts[0].fates.len(), 3);
+    world.faults.cut = true;
+    world.run(world.now + Span::secs(119));
+    assert_eq!(world.hosts[1].closed, 0);
+    world.run(world.now + Span::secs(12));
+    assert_eq!(world.hosts[1].closed, 1);
+    assert_eq!(world.hosts[1].pdcs.poll_timeout(), None);
+}
+
+/// A target whose answers arrived, but were not acknowledged, when its initiator wants to close; nothing
+/// passes any more.
+fn unacknowledged_answers() -> World {
+    let mut world = world();
+    world.hosts[1].echo = Some(500);
+    world.send(0, 0..10, 1000);
+    // There and back.
+    world.run(world.now + Span::micros(25));
+    assert_eq!((world.hosts[0].got.len(), world.hosts[1].fates.len()), (10, 0));
+    world.faults.cut = true;
+    world.drop_flying();
+    let id = world.hosts[0].id.unwrap();
+    world.hosts[0].pdcs.close(world.now, id);
+    world.pump(0);
+    world
+}
+
+#[test]
+fn an_initiator_that_closes_waits_until_answers_are_acknowledged() {
+    let mut world = unacknowledged_answers();
+    world.run(world.now + Span::secs(8));
+    assert_eq!(world.hosts[0].closed, 0);
+    world.faults.cut = false;
+    world.run(world.now + Span::secs(3));
+    assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));
+    assert_eq!((&world.hosts[0].failures, &world.hosts[1].failures), (&vec![], &vec![]));
+    assert!(world.hosts[1].fates.values().all(|fate| *fate == Fate::Acked));
+}
+
+#[test]
+fn it_waits_no_longer_than_the_target_does() {
+    let mut world = unacknowledged_answers();
+    world.run(world.now + Span::secs(12));
+    assert_eq!((world.hosts[0].closed, &world.hosts[0].failures), (1, &vec![]));
+    assert_eq!(world.hosts[1].failures, [Failure::Silent]);
+    assert!(world.hosts.iter().all(|host| host.pdcs.is_empty()));
+}
+
+#[test]
+fn a_target_that_gave_up_says_so() {
+    let mut world = world();
+    world.send(0, 0..10, 1000);
+    world.settle(Span::millis(5));
+    let id = world.hosts[1].last_from.unwrap();
+    world.hosts[1].pdcs.abort(id);
+    world.send(0, 10..12, 1000);
+    world.run(world.now + Span::millis(1));
+    // Not restarted: it remembers the context.
+    assert_eq!(world.hosts[0].failures, [Failure::Nacked(NackCode::ClosingInErr)]);
+    let counters = world.hosts[1].pdcs.counters();
+    assert_eq!(counters.tx_nacks[usize::from(NackCode::ClosingInErr.to_u8())], 2);
+    // A new instance of the peer would not have been known under that number.
+    world.hosts[1].pdcs.peer_restarted(PEER);
+    let pds = squall_reliability::wire::Request {
+        dest: Dest::Pdc(1),
+        ..world.hosts[0]
+            .pdcs
+            .open(world.now, PEER)
+            .map(|id| world.hosts[0].pdcs.next_packet(world.now, id, &packet(0)).unwrap().pds)
+            .unwrap()
+    };
+    for known in [None, Some(PEER)] {
+        let nack = world.hosts[1].pdcs.reject(known, &pds).unwrap();
+        assert_eq!((nack.code, nack.spdcid), (NackCode::InvDpdcid, 0));
+    }
+}
+
+#[test]
+fn an_initiator_that_gave_up_and_goes_on_has_not_restarted() {
+    let mut world = world();
+    world.hosts[1].echo = Some(500);
+    world.send(0, 0..3, 1000);
+    world.run(world.now + Span::micros(15));
+    world.drop_flying();
+    // The answers are not acknowledged when the number comes again.
+    world.hosts[0].pdcs = Pdcs::new(fixed(1 << 20, 99));
+    world.hosts[0].id = None;
+    world.hosts[1].echo = None;
+    world.send(0, 10..13, 1000);
+    assert!(world.settle(Span::millis(5)));
+    assert_eq!(world.hosts[1].failures, [Failure::Forgotten]);
+    assert!((10..13).all(|n| world.hosts[1].got[&n] == 1));
+}

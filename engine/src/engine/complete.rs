@@ -35,7 +35,7 @@ impl Engine {
                     // What is still to be sent would be refused as well.
                     if !op.packed_all {
                         op.packed_all = true;
-                        self.unqueue(part.op);
+                        self.unqueue(now, part.op);
                     }
                     self.part_acked(now, part);
                 }
@@ -43,10 +43,14 @@ impl Engine {
         }
     }
 
-    fn unqueue(&mut self, ix: u32) {
+    /// No more packets of an operation are built; it was half-way, but its context is not any more.
+    fn unqueue(&mut self, now: Time, ix: u32) {
         let Some(op) = self.ops.get(ix) else { return };
         if let Some(Some(context)) = self.contexts.get_mut(op.pdc as usize) {
             context.queue.retain(|&queued| queued != ix);
+            if !context.is_awaiting() && !context.is_half_way(&self.ops) {
+                self.pdcs.set_busy(now, context.id, false);
+            }
         }
     }
 
@@ -130,7 +134,7 @@ impl Engine {
         let (work, parent, silent) = (op.work, op.parent, op.silent);
         let mut completion = op.completion(error);
         let early = op.early;
-        let (pdc, begun) = (op.pdc, op.message_id.is_some());
+        let (pdc, peer, begun) = (op.pdc, op.peer, op.message_id.is_some());
         if op.in_flight > 0 {
             // Its data has come before the acknowledgement of the request, which may have to be sent
             // again.
@@ -141,9 +145,18 @@ impl Engine {
         if work.is_answered() && begun {
             self.answered(now, pdc, work.slot(), ix);
         }
-        if let Work::Read { owner: ReadOwner::Message(message), .. } = work {
-            self.pull_done(now, message, error);
-            return;
+        match work {
+            Work::Read { owner: ReadOwner::Message(message), .. } => {
+                return self.pull_done(now, message, error);
+            }
+            Work::Read { owner: ReadOwner::End { .. }, .. } => {
+                if error == Some(OpError::Closed) {
+                    // Its context is gone, but the sender still waits for word.
+                    self.start_internal(now, NewOp::internal(work, peer));
+                }
+                return;
+            }
+            _ => {}
         }
         if let Some(group) = parent {
             self.group_part_done(group, error);
@@ -224,9 +237,23 @@ impl Engine {
         if self.peers[peer.0 as usize].hello {
             return;
         }
-        if self.start_internal(now, NewOp::internal(Work::Hello, peer)).is_some() {
-            self.peers[peer.0 as usize].hello = true;
-            self.counters.hellos += 1;
+        if let Some(id) = self.context_to(now, peer) {
+            self.hello_on(id);
         }
+    }
+
+    /// Asks a context's peer whether it still has it.
+    pub(super) fn hello_on(&mut self, id: PdcId) {
+        let Some(peer) = self.context(id).map(|context| context.peer) else { return };
+        if self.peers[peer.0 as usize].hello {
+            return;
+        }
+        let ix = self.ops.add(NewOp::internal(Work::Hello, peer));
+        if let Some(op) = self.ops.get_mut(ix) {
+            op.silent = true;
+        }
+        self.queue_on(id, ix);
+        self.peers[peer.0 as usize].hello = true;
+        self.counters.hellos += 1;
     }
 }

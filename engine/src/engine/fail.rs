@@ -18,7 +18,7 @@ impl Engine {
         if !context.initiator {
             // Answers to a peer that does not want them any more.
             for op in context.queue {
-                self.ops.remove(op);
+                self.drop_answer(now, op, OpError::Closed);
             }
             return;
         }
@@ -83,7 +83,7 @@ impl Engine {
             Failure::Unreachable => OpError::Unreachable,
             Failure::Silent => OpError::TimedOut,
             Failure::PeerRestarted => OpError::PeerRestarted,
-            Failure::Nacked(_) | Failure::Aborted => OpError::Closed,
+            Failure::Forgotten | Failure::Nacked(_) | Failure::Aborted => OpError::Closed,
         };
         if !context.initiator && !matches!(why, Failure::PeerRestarted) {
             // The peer stopped fetching answers. Its own requests are its own to report; the
@@ -95,7 +95,7 @@ impl Engine {
                 pdc as usize == id.index() && matches!(work, Work::Response { .. })
             });
             for op in answers {
-                self.ops.remove(op);
+                self.drop_answer(now, op, error);
             }
             return;
         }
@@ -103,7 +103,32 @@ impl Engine {
         for message in context.order.open() {
             self.break_message(now, message, error);
         }
+        if error == OpError::Closed {
+            // The peer lives, and so do its contexts to us: if they ended as well, and with them what
+            // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
+            let index = id.index();
+            let lost = self.ops_of(context.peer, |pdc, work| {
+                pdc as usize == index && !matches!(work, Work::Group { .. })
+            });
+            self.fail_ops(now, lost, error);
+            return;
+        }
         self.fail_peer(now, context.peer, error);
+    }
+
+    /// An answer will not be heard. If it was part of a rendezvous, the receiver does not read on, or has
+    /// read all and cannot be told apart from one that has not: nothing else would end the send.
+    fn drop_answer(&mut self, now: Time, ix: u32, error: OpError) {
+        let work = self.ops.get(ix).map(|op| op.work);
+        self.ops.remove(ix);
+        if let Some(Work::Response { source: Some((source, key)), .. }) = work
+            && self
+                .ops
+                .get(source)
+                .is_some_and(|op| matches!(op.work, Work::Rendezvous { nonce, .. } if nonce == key))
+        {
+            self.finish_op(now, source, Some(error));
+        }
     }
 
     fn ops_of(&self, peer: PeerId, wanted: impl Fn(u32, &Work) -> bool) -> Vec<u32> {
@@ -131,10 +156,18 @@ impl Engine {
             self.break_message(now, message, error);
         }
         // Groups end with their parts.
-        for ix in self.ops_of(peer, |_, work| !matches!(work, Work::Group { .. })) {
-            // Their packets will not be sent again.
+        let lost = self.ops_of(peer, |_, work| !matches!(work, Work::Group { .. }));
+        self.fail_ops(now, lost, error);
+    }
+
+    /// Ends operations whose context is gone: their packets will not be sent again.
+    fn fail_ops(&mut self, now: Time, lost: Vec<u32>, error: OpError) {
+        for ix in lost {
             let Some(op) = self.ops.get_mut(ix) else { continue };
             op.in_flight = 0;
+            if matches!(op.work, Work::Hello) {
+                self.peers[op.peer.0 as usize].hello = false;
+            }
             if op.over || matches!(op.work, Work::Hello | Work::Response { .. }) {
                 self.ops.remove(ix);
             } else {
@@ -169,9 +202,11 @@ impl Engine {
     }
 
     /// Whoever owes us bytes and has been silent is asked for a sign of life; the context's deadline
-    /// does the rest.
+    /// does the rest. What is owed on a context of ours is asked for there: the peer may have given up on it
+    /// and be talkative on others.
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         let mut owing: Vec<PeerId> = Vec::new();
+        let mut unsure: Vec<PdcId> = Vec::new();
         for ix in self.ops.indices() {
             if let Some(op) = self.ops.get(ix)
                 && matches!(
@@ -181,8 +216,9 @@ impl Engine {
                 && op.packed_all
                 && op.in_flight == 0
                 && !op.over
+                && let Some(Some(context)) = self.contexts.get(op.pdc as usize)
             {
-                owing.push(op.peer);
+                unsure.push(context.id);
             }
         }
         let mut stalled: Vec<u32> = Vec::new();
@@ -202,6 +238,13 @@ impl Engine {
         self.keepalive_at = None;
         if self.ops.len() + self.messages.len() > 0 {
             self.watch(now);
+        }
+        unsure.dedup();
+        for id in unsure {
+            let used = self.pdcs.last_used(id);
+            if used.is_some_and(|used| now.since(used) >= self.config.keepalive) {
+                self.hello_on(id);
+            }
         }
         owing.sort_unstable();
         owing.dedup();

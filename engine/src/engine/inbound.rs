@@ -260,9 +260,14 @@ impl Engine {
 
     /// Tells the sender of a packet for a context that is not here, if it said where it listens.
     fn reject(&mut self, src: SocketAddr, pds: &wire::Request, ses: &Ses) {
-        let Some(nack) = self.pdcs.reject(pds) else { return };
         let Ses::Std(request) = ses else { return };
-        let (port, _) = split_initiator(request.initiator);
+        let (port, epoch) = split_initiator(request.initiator);
+        let known = self
+            .by_addr
+            .get(&SocketAddr::new(src.ip(), port))
+            .filter(|peer| self.peers[peer.0 as usize].epoch == Some(epoch));
+        let key = known.map(|peer| PeerKey(peer.0));
+        let Some(nack) = self.pdcs.reject(key, pds) else { return };
         // Bounded, so that a flood of forged packets costs no memory.
         if port != 0 && request.job_id == self.config.job_id && self.strays.len() < 64 {
             self.strays.push_back((SocketAddr::new(src.ip(), port), nack));
@@ -280,7 +285,7 @@ impl Engine {
             .map(|context| context.order.open().collect())
             .unwrap_or_default();
         for message in open {
-            self.break_message(now, message, crate::api::OpError::PeerRestarted);
+            self.break_message(now, message, crate::api::OpError::Closed);
         }
     }
 

@@ -4,7 +4,8 @@
 //! Two uses of standard headers are the engine's own choice. A send with DC carries in
 //! `buffer_offset`, which sends do not use, the slot in which it waits for an answer; the answer is
 //! response data without payload, in the order of the return direction. And a rendezvous send ends
-//! with a read that reaches the end of its buffer, if need be an empty one.
+//! with a read that reaches the end of its buffer, if need be an empty one; one with IE (initiator error)
+//! set says that the receiver could not read it all.
 
 use core::net::SocketAddr;
 
@@ -13,7 +14,7 @@ use crate::api::Class;
 use crate::base::Time;
 use crate::batch::{Batch, TxPacket};
 use crate::memory::Seg;
-use crate::ops::{TxOp, Work};
+use crate::ops::{ReadOwner, TxOp, Work};
 use crate::reliability::{Blocked, CREDIT_HEADER, ControlOut, ControlPacket, PdcId, TxGrant};
 use crate::wire::{
     self, Extension, MAX_HEADER, NextHeader, Opcode, Rendezvous, ResponseData, StdBody, StdRequest,
@@ -252,7 +253,10 @@ impl Engine {
         StdRequest {
             opcode,
             delivery_complete: matches!(op.work, Work::Confirmed { .. }),
-            initiator_error: false,
+            initiator_error: matches!(
+                op.work,
+                Work::Read { owner: ReadOwner::End { failed: true }, .. }
+            ),
             relative: false,
             header_data_present: op.data.is_some(),
             eom,

@@ -9,9 +9,6 @@ use crate::messages::{Message, Offer, Place, Pull, Target};
 use crate::ops::{NewOp, ReadOwner, Work};
 use crate::reliability::PdcId;
 
-/// An engine-made read that nobody waits for.
-const NOBODY: u32 = u32::MAX;
-
 impl Engine {
     /// Posts a receive. The buffer must stay until the completion, a multi-receive buffer until the
     /// completion that releases it.
@@ -238,7 +235,7 @@ impl Engine {
         let want = room.min(total).saturating_sub(eager);
         if want == 0 {
             message.pull = Pull::Done;
-            self.end_pull(now, ix, offer, total);
+            self.end_pull(now, ix, offer, total, false);
             return;
         }
         let remote = RemoteSeg { address: offer.offset + eager, len: want, key: offer.key };
@@ -263,15 +260,16 @@ impl Engine {
         self.watch(now);
     }
 
-    /// Tells the sender that no more will be read: an empty read at the end.
-    fn end_pull(&mut self, now: Time, ix: u32, offer: Offer, total: u64) {
+    /// Tells the sender that no more will be read, whether because that is all or because reading `failed`:
+    /// an empty read at the end.
+    fn end_pull(&mut self, now: Time, ix: u32, offer: Offer, total: u64, failed: bool) {
         let Some(peer) = self.messages.get(ix).map(|m| m.peer) else { return };
         let work = Work::Read {
             remote: RemoteSeg { address: offer.offset + total, len: 0, key: offer.key },
             resource: offer.resource,
             slot: 0,
             received: 0,
-            owner: ReadOwner::Message(NOBODY),
+            owner: ReadOwner::End { failed },
         };
         self.start_internal(now, NewOp::internal(work, peer));
     }
@@ -287,8 +285,10 @@ impl Engine {
             _ => 0,
         };
         let total = message.total;
-        if error.is_none() && room < total {
-            self.end_pull(now, ix, offer, total);
+        // When the peer itself is gone there is nobody to tell, and what it refused it knows.
+        let failed = error == Some(OpError::Closed);
+        if failed || error.is_none() && room < total {
+            self.end_pull(now, ix, offer, total, failed);
         }
         self.settle_message(now, ix);
     }

@@ -117,6 +117,8 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub faults: Faults,
     pub rng: Rng,
+    /// Packets from this address that it says yes to vanish.
+    pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
     /// Every packet that was sent, for tests that look at them.
     pub tap: Option<Vec<Vec<u8>>>,
     flying: BinaryHeap<Reverse<Flying>>,
@@ -175,6 +177,7 @@ impl World {
             hosts,
             faults,
             rng,
+            mute: None,
             tap: None,
             flying: BinaryHeap::new(),
             order: 0,
@@ -217,7 +220,8 @@ impl World {
 
     fn fly(&mut self, src: SocketAddr, dst: SocketAddr, path: u16, control: bool, bytes: &[u8]) {
         let f = self.faults;
-        if self.rng.chance(f.drop) || f.black_hole == Some(path) {
+        let muted = self.mute.is_some_and(|mute| mute(src, bytes));
+        if self.rng.chance(f.drop) || f.black_hole == Some(path) || muted {
             return;
         }
         let copies = if self.rng.chance(f.duplicate) { 2 } else { 1 };

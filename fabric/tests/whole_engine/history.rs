@@ -274,8 +274,8 @@ fn script(
     script
 }
 
-/// Lives through the history of `seed`.
-pub(crate) fn run(seed: u64) -> Totals {
+/// Lives through the history of `seed`; what happens in it is printed if it is to be `shown`.
+pub(crate) fn run(seed: u64, shown: bool) -> Totals {
     let mut rng = Rng::new(seed ^ 0x6869_7374_6f72_7900);
     let crashing = rng.chance(0.4);
     // Longer than the transport's deadlines: then errors are right between any two.
@@ -304,7 +304,7 @@ pub(crate) fn run(seed: u64) -> Totals {
         totals: Totals::default(),
     };
     for (at, action) in script {
-        if option_env!("SQUALL_SEED").is_some() {
+        if shown {
             eprintln!("{at} us: {action:?}");
         }
         history.advance(BEGIN + Picos::micros(at), false);
@@ -367,14 +367,18 @@ impl History {
         !host.dead && host.life == op.life
     }
 
-    /// Whether an operation is between processes that never crashed.
-    fn is_safe(&self, op: &Op) -> bool {
-        let peer = match op.what {
+    /// The other host of an operation.
+    fn peer(&self, op: &Op) -> usize {
+        match op.what {
             What::Send(message) => self.messages[message].to,
             What::Recv { message, .. } => self.messages[message].from,
             What::Read { peer, .. } | What::Write { peer, .. } => peer,
-        };
-        !self.crashed[op.host] && !self.crashed[peer]
+        }
+    }
+
+    /// Whether an operation is between processes that never crashed.
+    fn is_safe(&self, op: &Op) -> bool {
+        !self.crashed[op.host] && !self.crashed[self.peer(op)]
     }
 
     /// Nothing is outstanding but receives that may wait for ever.
@@ -556,6 +560,9 @@ impl History {
                             | OpError::Remote(ReturnCode::BadMkey)
                     );
                     assert!(known, "operation {n}: {error:?}");
+                    let restarted = self.world.hosts[self.peer(&op)].life > 0;
+                    let fine = error != OpError::PeerRestarted || restarted;
+                    assert!(fine, "operation {n}: its peer never restarted: {op:?}");
                 }
             }
         }

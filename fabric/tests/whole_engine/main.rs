@@ -9,7 +9,7 @@
 //! SQUALL_SEED=123 cargo test --release -p squall-fabric --test whole_engine -- --nocapture
 //! ```
 //!
-//! and to see more of them, `SQUALL_SEEDS=100000`.
+//! and to see more of them, `SQUALL_SEEDS=100000`, from `SQUALL_SEED` on or from the first.
 
 mod history;
 mod hole;
@@ -23,17 +23,19 @@ use std::thread;
 /// Histories per run.
 const SEEDS: u64 = 1000;
 
+/// What the environment asks for.
+#[allow(clippy::disallowed_methods)] // which history to see is not a parameter of the provider
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
 #[test]
 fn every_operation_ends_once_and_every_byte_is_right() {
-    let (first, last) = match option_env!("SQUALL_SEED").map(str::parse::<u64>) {
-        Some(Ok(seed)) => (seed, seed + 1),
-        Some(Err(_)) => panic!("SQUALL_SEED must be a number"),
-        None => match option_env!("SQUALL_SEEDS").map(str::parse::<u64>) {
-            Some(Ok(seeds)) => (0, seeds),
-            Some(Err(_)) => panic!("SQUALL_SEEDS must be a number"),
-            None => (0, SEEDS),
-        },
-    };
+    let first = number("SQUALL_SEED");
+    let seeds = number("SQUALL_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let first = first.unwrap_or(0);
+    let last = first.saturating_add(seeds);
     let next = AtomicU64::new(first);
     let broken = Mutex::new(Vec::new());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(8);
@@ -47,7 +49,7 @@ fn every_operation_ends_once_and_every_byte_is_right() {
                         if seed >= last {
                             return total;
                         }
-                        match catch_unwind(|| history::run(seed)) {
+                        match catch_unwind(|| history::run(seed, last - first == 1)) {
                             Ok(history) => total.add(&history),
                             Err(_) => broken.lock().expect("whole").push(seed),
                         }

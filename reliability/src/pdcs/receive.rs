@@ -150,14 +150,20 @@ impl<D: Copy> Pdcs<D> {
     }
 
     /// What to answer to a data packet for a context that does not exist here ([`Pdcs::peer_of`] said
-    /// `None`); counted. The engine sends it to the packet's sender if it can tell the address.
-    pub fn reject(&mut self, pds: &Request) -> Option<Nack> {
-        if matches!(pds.dest, Dest::Syn { .. }) {
-            return None;
-        }
+    /// `None`); counted. The engine sends it to the packet's sender if it can tell the address. `peer` is
+    /// that sender, if this instance of it was heard of before: then the answer tells a context that we
+    /// gave up on, which is gone, from one that we never had, whose sender must take us for restarted.
+    pub fn reject(&mut self, peer: Option<PeerKey>, pds: &Request) -> Option<Nack> {
+        let Dest::Pdc(dpdcid) = pds.dest else { return None };
+        let graves = peer.and_then(|peer| self.graves.get(&peer));
+        let nack = if graves.is_some_and(|graves| graves.knows(pds.spdcid)) {
+            Nack { spdcid: dpdcid, ..stateless(pds, NackCode::ClosingInErr, false) }
+        } else {
+            stateless(pds, NackCode::InvDpdcid, false)
+        };
         self.shared.counters.rx_unknown_context += 1;
-        self.shared.counters.tx_nacks[usize::from(NackCode::InvDpdcid.to_u8())] += 1;
-        Some(stateless(pds, NackCode::InvDpdcid, false))
+        self.shared.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
+        Some(nack)
     }
 
     /// The engine took the packet that was delivered last. `response`, if any, is delivered with
@@ -494,7 +500,7 @@ impl<D: Copy> Pdcs<D> {
             // The peer uses the number again, so it has forgotten the context that had it.
             let pdc = self.entries[usize::from(slot)].pdc.as_ref();
             let unanswered = pdc.is_some_and(|pdc| !pdc.tx.is_empty());
-            let life = if unanswered { Life::Failed(Failure::PeerRestarted) } else { Life::Closed };
+            let life = if unanswered { Life::Failed(Failure::Forgotten) } else { Life::Closed };
             self.end(slot, life);
         }
         let Some(slot) = self.vacancy() else {

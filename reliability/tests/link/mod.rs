@@ -263,7 +263,7 @@ impl World {
                 if let wire::Dest::Pdc(id) = pds.dest
                     && host.pdcs.peer_of(id) != Some(PEER)
                 {
-                    if let Some(nack) = host.pdcs.reject(&pds) {
+                    if let Some(nack) = host.pdcs.reject(Some(PEER), &pds) {
                         self.launch(to, 0, Wire::Control(ControlPacket::Nack(nack)));
                     }
                     return;

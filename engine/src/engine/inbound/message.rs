@@ -84,7 +84,7 @@ impl Engine {
                 if piece.first && context.order.is_next(request.message_id) {
                     self.begin_next(now, mem, id, message, piece, whole)
                 } else {
-                    self.begin_early(id, message, piece)
+                    self.begin_early(now, id, message, piece)
                 }
             }
         }
@@ -100,6 +100,10 @@ impl Engine {
         piece: Piece<'_>,
         whole: bool,
     ) -> Taken {
+        if !whole {
+            // The rest may never come.
+            self.watch(now);
+        }
         let slot = self.posted.find(&message.envelope);
         if let Some(slot) = slot {
             let Some(target) = self.claim_posted(slot, message.total) else { return Taken::No };
@@ -134,7 +138,15 @@ impl Engine {
     }
 
     /// A packet of a message whose turn has not come, or whose first packet has not.
-    fn begin_early(&mut self, id: PdcId, mut message: Message, piece: Piece<'_>) -> Taken {
+    fn begin_early(
+        &mut self,
+        now: Time,
+        id: PdcId,
+        mut message: Message,
+        piece: Piece<'_>,
+    ) -> Taken {
+        // Others must come before it.
+        self.watch(now);
         if !self.stash(&mut message, piece) {
             return Taken::Later(NackCode::NoPktBuffer);
         }

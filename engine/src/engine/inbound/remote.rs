@@ -2,7 +2,7 @@
 
 use super::super::{PartialWrite, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use super::{Engine, Taken};
-use crate::api::PeerId;
+use crate::api::{OpError, PeerId};
 use crate::base::Time;
 use crate::memory::{Access, Buf, KeyError, Memory, Seg};
 use crate::ops::{NewOp, Work};
@@ -117,6 +117,10 @@ impl Engine {
                 Err(error) => return self.refuse_access(error, request.message_id),
             },
             RESOURCE_RENDEZVOUS => match self.offered(peer, key, offset, len) {
+                Ok((pieces, (source, _))) if request.initiator_error => {
+                    self.finish_op(now, source, Some(OpError::Closed));
+                    (pieces, None)
+                }
                 Ok((pieces, source)) => (pieces, Some(source)),
                 Err(error) => return self.refuse_access(error, request.message_id),
             },
@@ -132,7 +136,6 @@ impl Engine {
             op.silent = true;
         }
         self.queue_on(id, op);
-        let _ = now;
         Taken::Yes(None)
     }
 

@@ -1,0 +1,259 @@
+//! Ends of contexts at one end only: whatever was under way ends, nobody who lives is taken for restarted,
+//! and everything works again afterwards.
+
+mod world;
+
+use std::net::SocketAddr;
+
+use squall_engine::base::Span;
+use squall_engine::wire::{Packet, Ses, parse};
+use squall_engine::{
+    Buf, Class, Completion, Level, Notify, OpError, OpKind, PeerId, RecvOp, RemoteIov, RemoteSeg,
+    RmaOp, Seg, SendOp,
+};
+use world::{Faults, World};
+
+/// Above the rendezvous threshold.
+const LONG: u64 = 40_000;
+
+fn world(seed: u64) -> World {
+    World::new(2, seed, Faults::default())
+}
+
+fn send(w: &mut World, from: usize, tag: u64, len: u64) {
+    let peer = w.peer(from, 1 - from);
+    let base = w.hosts[from].memory.alloc(len as usize);
+    let op = SendOp {
+        peer,
+        class: Class::Tagged,
+        tag,
+        buf: Buf::new(base, len),
+        data: None,
+        context: tag,
+        notify: Notify::Entry,
+        level: Level::Transmit,
+        may_copy: false,
+    };
+    w.hosts[from].engine.send(w.now, op).unwrap();
+}
+
+fn recv(w: &mut World, at: usize, tag: u64, len: u64) {
+    let source: Option<PeerId> = Some(w.peer(at, 1 - at));
+    let base = w.hosts[at].memory.alloc(len as usize);
+    let host = &mut w.hosts[at];
+    let op = RecvOp {
+        source,
+        class: Class::Tagged,
+        tag,
+        ignore: 0,
+        buf: Buf::new(base, len),
+        context: tag,
+        notify: Notify::Entry,
+        multi_recv: None,
+    };
+    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+}
+
+/// Host `at` reads from, or writes to, the region with `key` of the other one.
+fn rma(w: &mut World, at: usize, write: bool, key: u64, len: u64) {
+    let peer = w.peer(at, 1 - at);
+    let base = w.hosts[at].memory.alloc(len as usize);
+    let op = RmaOp {
+        peer,
+        buf: Buf::new(base, len),
+        remote: RemoteIov::One(RemoteSeg { address: 0, len, key }),
+        data: None,
+        context: 1000,
+        notify: Notify::Entry,
+    };
+    let engine = &mut w.hosts[at].engine;
+    if write { engine.write(w.now, op) } else { engine.read(w.now, op) }.unwrap();
+}
+
+/// How operations of a kind ended at a host.
+fn ends(w: &World, at: usize, kind: OpKind) -> Vec<Result<(), OpError>> {
+    w.hosts[at].done.iter().filter(|c| c.kind == kind).map(|c: &Completion| c.status).collect()
+}
+
+/// Both hosts exchange a message each way, and that works.
+fn all_is_well(w: &mut World) {
+    let before = [0, 1].map(|at| w.hosts[at].done.len());
+    for at in [0, 1] {
+        recv(w, at, 500, LONG);
+        send(w, at, 500, LONG);
+    }
+    let done = |w: &World| (0..2).all(|at| w.hosts[at].done.len() == before[at] + 2);
+    assert!(w.run(Span::secs(1), done), "works again");
+    for at in [0, 1] {
+        assert!(w.hosts[at].done[before[at]..].iter().all(|c| c.status.is_ok()));
+    }
+    w.run(Span::millis(5), |_| false);
+    assert!(w.hosts.iter().all(|host| host.engine.idle()));
+}
+
+/// Whether a packet of `src` carries read data.
+fn is_data(src: SocketAddr, bytes: &[u8]) -> bool {
+    let data = matches!(parse(bytes), Ok(Packet::Request { ses: Ses::ResponseData(_), .. }));
+    data && from(src, 0)
+}
+
+fn from(src: SocketAddr, host: u8) -> bool {
+    src.ip().to_string() == format!("10.0.0.{}", host + 1)
+}
+
+#[test]
+fn half_a_message_of_a_sender_that_vanished_ends() {
+    let mut w = world(1);
+    recv(&mut w, 1, 1, 10_000);
+    send(&mut w, 0, 1, 10_000);
+    // The first packets arrive, not all.
+    w.mute = Some(|src, bytes| from(src, 0) && bytes.len() < 1000);
+    w.run(Span::millis(1), |_| false);
+    w.hosts[0].dead = true;
+    assert_eq!(ends(&w, 1, OpKind::Recv), []);
+    assert!(w.run(Span::secs(15), |w| !w.hosts[1].done.is_empty()), "it ends");
+    assert_eq!(ends(&w, 1, OpKind::Recv), [Err(OpError::Unreachable)]);
+}
+
+#[test]
+fn half_a_message_of_a_sender_that_gave_up_ends() {
+    let mut w = world(2);
+    recv(&mut w, 1, 1, 10_000);
+    send(&mut w, 0, 1, 10_000);
+    // Only the first packet arrives; and of what is refused nobody hears.
+    rma(&mut w, 0, true, 99, 100);
+    w.mute = Some(|src, bytes| {
+        from(src, 0) && bytes.len() < 1000 && !matches!(parse(bytes), Ok(Packet::Request { .. }))
+            || from(src, 1) && matches!(parse(bytes), Ok(Packet::Ack { .. }))
+    });
+    w.run(Span::secs(11), |_| false);
+    w.mute = None;
+    let limit = Span::secs(200);
+    assert!(w.run(limit, |w| ends(w, 1, OpKind::Recv).len() == 1), "it ends");
+    all_is_well(&mut w);
+}
+
+/// The receiver has fetched everything, and its acknowledgements do not arrive; all other traffic does.
+#[test]
+fn a_rendezvous_whose_answers_are_not_acknowledged_ends() {
+    let mut w = world(3);
+    recv(&mut w, 1, 1, LONG);
+    send(&mut w, 0, 1, LONG);
+    // The receiver's second context is the one on which it reads.
+    w.mute = Some(|src, bytes| match parse(bytes) {
+        Ok(Packet::Ack { pds, .. }) => from(src, 1) && pds.spdcid == 2,
+        Ok(Packet::Control(control)) => from(src, 1) && control.spdcid == 2,
+        _ => false,
+    });
+    assert!(w.run(Span::secs(60), |w| w.hosts.iter().all(|h| h.done.len() == 1)), "both end");
+    assert_eq!(ends(&w, 1, OpKind::Recv), [Ok(())]);
+    assert_eq!(ends(&w, 0, OpKind::Send), [Err(OpError::TimedOut)]);
+    w.mute = None;
+    // The receiver does not know that its context is gone until it uses it.
+    rma(&mut w, 1, false, 7, 1000);
+    assert!(w.run(Span::millis(1), |w| w.hosts[1].done.len() == 2));
+    assert_eq!(ends(&w, 1, OpKind::Read), [Err(OpError::Closed)]);
+    all_is_well(&mut w);
+}
+
+/// The sender gives up on the context on which its receiver reads.
+#[test]
+fn a_reader_learns_that_it_was_given_up_and_not_that_its_peer_restarted() {
+    let mut w = world(4);
+    recv(&mut w, 1, 1, LONG);
+    send(&mut w, 0, 1, LONG);
+    w.mute = Some(is_data);
+    assert!(w.run(Span::secs(60), |w| w.hosts.iter().all(|h| h.done.len() == 1)), "both end");
+    assert_eq!(ends(&w, 0, OpKind::Send), [Err(OpError::TimedOut)]);
+    assert_eq!(ends(&w, 1, OpKind::Recv), [Err(OpError::Closed)]);
+    w.mute = None;
+    all_is_well(&mut w);
+}
+
+/// ... and the receiver begins to read on it before it learns that.
+#[test]
+fn a_receiver_that_cannot_read_says_so_to_the_sender() {
+    let mut w = world(5);
+    let region = w.hosts[0].memory.alloc(1000);
+    w.hosts[0].memory.regions.insert(7, (Seg { base: region, len: 1000 }, true, false));
+    send(&mut w, 0, 1, LONG);
+    w.run(Span::millis(1), |_| false);
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
+    w.mute = Some(is_data);
+    rma(&mut w, 1, false, 7, 1000);
+    w.run(Span::millis(1), |_| false);
+    assert_eq!(w.hosts[0].engine.contexts().count(), 2);
+    assert!(w.run(Span::secs(20), |w| w.hosts[0].engine.contexts().count() == 1));
+    w.mute = None;
+    recv(&mut w, 1, 1, LONG);
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1), "the send ends");
+    assert_eq!(ends(&w, 1, OpKind::Recv), [Err(OpError::Closed)]);
+    assert_eq!(ends(&w, 1, OpKind::Read), [Err(OpError::Closed)]);
+    assert_eq!(ends(&w, 0, OpKind::Send), [Err(OpError::Closed)]);
+    all_is_well(&mut w);
+}
+
+/// Both talk all the time, and then nothing passes until both have given up.
+#[test]
+fn both_give_up_and_both_go_on() {
+    for seed in 0..20 {
+        let mut w = world(100 + seed);
+        let mut tag = 0;
+        let mut talk = |w: &mut World, span: Span| {
+            let end = w.now + span;
+            while w.now < end {
+                tag += 1;
+                for at in [0, 1] {
+                    recv(w, at, tag, 3000);
+                    send(w, at, tag, 3000);
+                }
+                w.run(Span::millis(7), |_| false);
+            }
+        };
+        talk(&mut w, Span::millis(50));
+        w.faults.drop = 1.0;
+        talk(&mut w, Span::millis(9_000 + 250 * seed));
+        w.faults.drop = 0.0;
+        talk(&mut w, Span::secs(2));
+        // Whatever was given up was reported, truthfully.
+        for host in &w.hosts {
+            assert!(host.done.iter().all(|c| c.status != Err(OpError::PeerRestarted)));
+        }
+        let failed =
+            |w: &World| w.hosts.iter().flat_map(|h| &h.done).filter(|c| c.status.is_err()).count();
+        let before = failed(&w);
+        talk(&mut w, Span::secs(1));
+        assert_eq!(failed(&w), before, "seed {seed}: nothing fails any more");
+    }
+}
+
+/// A sender waits on one context and hears from its peer on another all the time.
+#[test]
+fn a_forgotten_rendezvous_ends_however_talkative_the_peer() {
+    let mut w = world(6);
+    send(&mut w, 0, 1, LONG);
+    w.run(Span::millis(1), |_| false);
+    // The receiver believes that the sender is gone, and then talks to it.
+    w.mute = Some(|src, _| from(src, 0));
+    rma(&mut w, 1, false, 7, 1000);
+    assert!(w.run(Span::secs(12), |w| !w.hosts[1].done.is_empty()));
+    w.mute = None;
+    for n in 0..100 {
+        recv(&mut w, 0, 10 + n, 100);
+        send(&mut w, 1, 10 + n, 100);
+        w.run(Span::millis(100), |_| false);
+    }
+    assert_eq!(ends(&w, 0, OpKind::Send), [Err(OpError::Closed)]);
+    all_is_well(&mut w);
+}
+
+#[test]
+fn a_context_on_which_a_write_was_refused_closes_when_it_is_idle() {
+    let mut w = world(7);
+    // Long enough for the refusal to come before the last packet leaves.
+    rma(&mut w, 0, true, 99, 4_000_000);
+    assert!(w.run(Span::secs(5), |w| !w.hosts[0].done.is_empty()));
+    assert!(matches!(ends(&w, 0, OpKind::Write)[..], [Err(OpError::Remote(_))]));
+    w.run(Span::secs(40), |_| false);
+    assert_eq!(w.hosts[0].engine.contexts().count(), 0);
+}
