@@ -492,6 +492,42 @@ mod tests {
         }
     }
 
+    /// Of twenty times that `pdc` leaves a path other than `good`, how often that is for `good`.
+    fn returns(pdc: &mut Pdc<Desc>, good: u16, shared: &mut Shared<Desc>) -> u32 {
+        let (mut returns, mut turns) = (0, 0);
+        while turns < 20 {
+            let other = pdc.control_path() != good;
+            pdc.turn(shared);
+            turns += u32::from(other);
+            returns += u32::from(other && pdc.control_path() == good);
+        }
+        returns
+    }
+
+    #[test]
+    fn a_proven_path_of_acknowledgements_is_returned_to_until_it_loses_one() {
+        let cc = crate::cc::SenderConfig::fixed(1);
+        let paths = crate::cc::PathsConfig::oblivious(16).expect("16 paths");
+        let mut pdcs: Pdcs<Desc> = Pdcs::new(Config::new(4096, cc, paths, 1));
+        let id = pdcs.open(Time(1), PeerKey(0)).expect("room");
+        let Pdcs { entries, shared, .. } = &mut pdcs;
+        let pdc = entries[id.slot()].pdc.as_deref_mut().expect("just opened");
+        let start = pdc.start;
+        // That the peer knows what was acknowledged before says nothing about this path.
+        let path = pdc.control_path();
+        pdc.confirmed(start.minus(1));
+        assert!(returns(pdc, path, shared) < 10);
+        let good = pdc.control_path();
+        pdc.confirmed(start);
+        assert_eq!(returns(pdc, good, shared), 20);
+        // The peer asks, but for what did not arrive; then for what this path should have told.
+        assert_eq!(pdc.control_path(), good);
+        pdc.turn_away(start, shared);
+        assert_eq!(returns(pdc, good, shared), 20);
+        pdc.turn_away(start.minus(1), shared);
+        assert!(returns(pdc, good, shared) < 10);
+    }
+
     #[test]
     fn what_a_context_that_is_gone_cannot_say_is_counted() {
         let network =

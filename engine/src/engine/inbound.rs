@@ -261,11 +261,8 @@ impl Engine {
     /// Tells the sender of a packet for a context that is not here, if it said where it listens.
     fn reject(&mut self, src: SocketAddr, pds: &wire::Request, ses: &Ses) {
         let Ses::Std(request) = ses else { return };
-        let (port, epoch) = split_initiator(request.initiator);
-        let known = self
-            .by_addr
-            .get(&SocketAddr::new(src.ip(), port))
-            .filter(|peer| self.peers[peer.0 as usize].epoch == Some(epoch));
+        let (port, _) = split_initiator(request.initiator);
+        let known = self.by_addr.get(&SocketAddr::new(src.ip(), port));
         let key = known.map(|peer| PeerKey(peer.0));
         let Some(nack) = self.pdcs.reject(key, pds) else { return };
         // Bounded, so that a flood of forged packets costs no memory.
