@@ -40,6 +40,9 @@ pub enum PathSignal {
     Ecn,
     /// Trimmed inside the network.
     Nack,
+    /// Gone without a word, as the receiver's reports tell: overtaken by many, or missing although a
+    /// probe that was sent later came through.
+    Lost,
     /// Its retransmission timer fired.
     Timeout,
 }

@@ -43,7 +43,7 @@ impl BitmapConfig {
         match signal {
             PathSignal::Good => 0,
             PathSignal::Ecn => self.ecn,
-            PathSignal::Nack => self.nack,
+            PathSignal::Nack | PathSignal::Lost => self.nack,
             PathSignal::Timeout => self.timeout,
         }
     }

@@ -155,7 +155,7 @@ impl PathSelector for AckClocked {
                 }
                 self.half = !self.half;
             }
-            PathSignal::Ecn | PathSignal::Nack | PathSignal::Timeout => {}
+            PathSignal::Ecn | PathSignal::Nack | PathSignal::Lost | PathSignal::Timeout => {}
         }
     }
 

@@ -153,7 +153,7 @@ impl PathSelector for Plb {
         }
         match signal {
             PathSignal::Good => self.seen += 1,
-            PathSignal::Ecn | PathSignal::Nack => {
+            PathSignal::Ecn | PathSignal::Nack | PathSignal::Lost => {
                 self.seen += 1;
                 self.marked += 1;
             }

@@ -29,10 +29,13 @@ pub struct RepsConfig {
     pub explore: u8,
     /// Paths remembered at a time: 8, which is the most.
     pub buffer: u8,
+    /// Whether paths that swallow packets are avoided for as long as it would be frozen; without it,
+    /// all is as in uet-htsim.
+    pub avoiding: bool,
 }
 
 impl RepsConfig {
-    /// The defaults of uet-htsim.
+    /// The defaults of uet-htsim; avoiding is ours.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self {
@@ -41,6 +44,7 @@ impl RepsConfig {
             freeze_for: Span::millis(10),
             explore: 16,
             buffer: RING as u8,
+            avoiding: true,
         }
     }
 }
@@ -51,6 +55,7 @@ impl Tunable for RepsConfig {
         time!("freeze_us", freeze_for, "how long it stays frozen: 10000", "up to 1000 s"),
         number!(explore: u8, "packets sent on random paths after it thawed: 16", "0 to 255, whole"),
         number!(buffer: u8, "paths remembered at a time: 8", "1 to 8, whole"),
+        switch!("avoid", avoiding, "whether paths that swallow packets are avoided for a while: 1"),
     ];
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -70,16 +75,27 @@ impl PathParameters for RepsConfig {
     }
 }
 
+/// Longest time frozen: 2^6 times the shortest.
+const MOST_PATIENCE: u8 = 6;
+
 /// Recycled entropy packet spraying as in uet-htsim (`UecMpReps`): a path that brought an unmarked ACK
 /// is used once more; without such a path, a random one. After a time-out it freezes: it then cycles
 /// through the remembered paths, even used ones, for they have worked when others may not.
+///
+/// Where most paths are dead and stay so, that is not enough: a random one is dead, too, thawing forgets
+/// the few that work, and what is then explored is lost. So, beyond uet-htsim, a path that swallowed a
+/// packet is avoided until it brings an ACK again or the time of a freeze is over; when trouble returns
+/// soon after, the next time is twice as long; and after a thaw it goes on with what it remembers, with
+/// every fourth packet exploring.
 #[derive(Clone, Debug)]
 pub struct Reps {
     config: Arc<RepsConfig>,
     rng: Rng,
-    /// When to thaw, if frozen.
-    thaw_at: Time,
+    /// Until when it is frozen, and paths are avoided; or was last.
+    until: Time,
     freezes: u32,
+    /// Paths that swallowed something, modulo 32.
+    suspects: u32,
     ring: [u16; RING],
     /// Which entries of the ring may still be recycled (lifetime 1).
     valid: u8,
@@ -89,9 +105,15 @@ pub struct Reps {
     count: u8,
     /// Where the frozen cycle is.
     frozen_head: u8,
-    /// Random picks still to make.
+    /// Packets left to explore with.
     explore: u8,
+    /// Doublings of the time it is frozen for.
+    patience: u8,
     frozen: bool,
+}
+
+const fn bit(path: u16) -> u32 {
+    1 << (path % u32::BITS as u16)
 }
 
 impl Reps {
@@ -101,26 +123,43 @@ impl Reps {
         Self {
             config,
             rng,
-            thaw_at: Time::ZERO,
+            until: Time::ZERO,
             freezes: 0,
+            suspects: 0,
             ring: [0; RING],
             valid: 0,
             head: 0,
             count: 0,
             frozen_head: 0,
             explore: 0,
+            patience: 0,
             frozen: false,
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // below `paths`
-    fn random(&mut self) -> u16 {
-        self.rng.below(u32::from(self.config.paths)) as u16
+    const fn is_suspect(&self, path: u16) -> bool {
+        self.suspects & bit(path) != 0
     }
 
-    /// Entries good for recycling.
-    const fn fresh(&self) -> u8 {
-        self.valid.count_ones() as u8
+    /// A random path; one that is not avoided, unless all are.
+    fn random(&mut self) -> u16 {
+        let paths = u32::from(self.config.paths);
+        let classes = if paths < u32::BITS { (1 << paths) - 1 } else { u32::MAX };
+        let mut sound = classes & !self.suspects;
+        if sound == classes || sound == 0 {
+            return self.below(paths);
+        }
+        for _ in 0..self.rng.below(sound.count_ones()) {
+            sound &= sound - 1; // without its lowest bit
+        }
+        let class = sound.trailing_zeros();
+        let members = (paths - class).div_ceil(u32::BITS);
+        self.below(members) * u32::BITS as u16 + class as u16
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // at most the number of paths
+    fn below(&mut self, most: u32) -> u16 {
+        self.rng.below(most) as u16
     }
 
     fn take(&mut self, index: u8) -> u16 {
@@ -135,11 +174,58 @@ impl Reps {
         self.count = (self.count + 1).min(self.config.buffer);
     }
 
+    /// The next of the remembered paths, used or not.
+    fn cycle(&mut self) -> Option<u16> {
+        for _ in 0..self.count {
+            let index = self.frozen_head % self.count;
+            self.frozen_head = (index + 1) % self.count;
+            let path = self.take(index);
+            if !self.is_suspect(path) {
+                return Some(path);
+            }
+        }
+        None
+    }
+
+    /// The oldest path that is good for one more packet.
+    fn recycle(&mut self) -> Option<u16> {
+        for age in 0..self.config.buffer {
+            let index = (self.head + age) % self.config.buffer;
+            if self.valid & 1 << index != 0 {
+                let path = self.take(index);
+                if !self.is_suspect(path) {
+                    return Some(path);
+                }
+            }
+        }
+        None
+    }
+
+    fn patient(&self) -> Span {
+        self.config.freeze_for * (1 << self.patience)
+    }
+
+    /// Trouble begins, or goes on: for how long it will be remembered.
+    fn trouble(&mut self, now: Time) {
+        if self.config.avoiding && !self.frozen && self.suspects == 0 {
+            let again = self.until > Time::ZERO && now < self.until + self.patient();
+            self.patience = if again { (self.patience + 1).min(MOST_PATIENCE) } else { 0 };
+        }
+        self.until = now + self.patient();
+    }
+
+    /// The time is over: what was broken may be whole again.
     fn thaw(&mut self) {
+        self.suspects = 0;
+        if !self.frozen {
+            return;
+        }
         self.frozen = false;
-        self.valid = 0;
-        self.head = 0;
-        self.count = 0;
+        if !self.config.avoiding {
+            self.valid = 0;
+            self.head = 0;
+            self.count = 0;
+        }
         self.frozen_head = 0;
         self.explore = self.config.explore;
     }
@@ -149,23 +235,12 @@ impl PathSelector for Reps {
     fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
         if self.explore > 0 {
             self.explore -= 1;
-            return self.random();
-        }
-        if self.frozen {
-            if self.count == 0 {
+            if !self.config.avoiding || self.explore.is_multiple_of(4) {
                 return self.random();
             }
-            let index = self.frozen_head % self.count;
-            self.frozen_head = (index + 1) % self.count;
-            return self.take(index);
         }
-        let fresh = self.fresh();
-        if fresh == 0 {
-            return self.random();
-        }
-        // Invalid entries are always the oldest ones: the oldest fresh one is `fresh` behind head.
-        let room = self.config.buffer;
-        self.take((self.head + room - fresh) % room)
+        let known = if self.frozen { self.cycle() } else { self.recycle() };
+        known.unwrap_or_else(|| self.random())
     }
 
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
@@ -173,16 +248,29 @@ impl PathSelector for Reps {
             return;
         }
         let may_freeze = self.config.freezing && !self.frozen && self.explore == 0;
-        if signal == PathSignal::Timeout && may_freeze {
-            self.frozen = true;
-            self.freezes = self.freezes.saturating_add(1);
-            self.thaw_at = now + self.config.freeze_for;
-        }
-        if self.frozen && now > self.thaw_at {
+        if (self.frozen || self.suspects != 0) && now > self.until {
             self.thaw();
         }
-        if signal == PathSignal::Good {
-            self.remember(path);
+        match signal {
+            PathSignal::Good => {
+                self.suspects &= !bit(path);
+                self.remember(path);
+            }
+            PathSignal::Lost | PathSignal::Timeout => {
+                let freeze = signal == PathSignal::Timeout && may_freeze;
+                let avoid = self.config.avoiding;
+                if freeze || avoid && !self.frozen && self.suspects == 0 {
+                    self.trouble(now);
+                }
+                if avoid {
+                    self.suspects |= bit(path);
+                }
+                if freeze {
+                    self.frozen = true;
+                    self.freezes = self.freezes.saturating_add(1);
+                }
+            }
+            PathSignal::Ecn | PathSignal::Nack => {}
         }
     }
 

@@ -107,7 +107,7 @@ impl PathSelector for RepsV1 {
         }
         self.cached = match signal {
             PathSignal::Good => path, // line 16
-            PathSignal::Ecn | PathSignal::Nack | PathSignal::Timeout => self.advance(), // line 14
+            _ => self.advance(),      // line 14
         };
     }
 

@@ -219,10 +219,10 @@ impl<D: Copy> Tx<D> {
         let (mut bytes, mut packets, mut blamed) = (0u32, 0u16, None);
         let signal = match cause {
             // Overtaken by many: perhaps only a congested path.
-            Cause::OutOfOrder => PathSignal::Nack,
+            Cause::OutOfOrder => PathSignal::Lost,
             // Lost although a probe came through. Where switches trim, that is not congestion, so the
             // path may be broken.
-            Cause::Probe if !shared.config.trims() => PathSignal::Nack,
+            Cause::Probe if !shared.config.trims() => PathSignal::Lost,
             _ => PathSignal::Timeout,
         };
         let mut path = self.train_path;

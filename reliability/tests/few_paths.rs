@@ -1,0 +1,54 @@
+//! Three of four paths swallow everything in both directions, and go on doing so, where a round trip
+//! takes as long as in a loaded kernel: what REPS freezes for is then but a few round trips.
+
+mod link;
+
+use link::{Faults, PATHS, World, named};
+use squall_reliability::Config;
+use squall_reliability::base::{Rng, Span};
+
+/// How many packets of a flow that keeps `window` outstanding end in a second.
+fn ended(paths: &str, window: u32, seed: u64) -> usize {
+    let mut rng = Rng::new(seed);
+    let faults = Faults { delay: Span::millis(1), jitter: Span::micros(300), ..Faults::default() };
+    let config = |seed| Config { train_packets: 4, ..named("nscc", paths, seed) };
+    let mut world = World::new(config(seed), config(seed + 1), faults, seed);
+    let mut sent = 0;
+    let mut keep_sending = |world: &mut World, span: Span| {
+        let end = world.now + span;
+        while world.now < end {
+            let ended = world.hosts[0].fates.len();
+            while sent < ended as u32 + window {
+                world.send(0, sent..sent + 1, 4096);
+                sent += 1;
+            }
+            world.run(world.now + Span::micros(50));
+        }
+        world.hosts[0].fates.len()
+    };
+    let before = keep_sending(&mut world, Span::millis(100));
+    world.faults.dead = [(); 2].map(|()| {
+        let mut dead = 0u16;
+        while dead.count_ones() < u32::from(PATHS) * 3 / 4 {
+            dead |= 1 << rng.below(u32::from(PATHS));
+        }
+        dead
+    });
+    keep_sending(&mut world, Span::secs(1)) - before
+}
+
+fn mean(paths: &str, window: u32) -> usize {
+    const SEEDS: u64 = 8;
+    (0..SEEDS).map(|seed| ended(paths, window, seed)).sum::<usize>() / SEEDS as usize
+}
+
+/// Some 3800 would end in that second without a hole.
+#[test]
+fn a_quarter_of_the_paths_carries_most_of_the_load() {
+    for window in [8, 64] {
+        let (avoiding, plain) = (mean("reps", window), mean("reps:avoid=0", window));
+        eprintln!("{avoiding} {plain}");
+        assert!(avoiding > 1500, "window {window}: {avoiding}");
+        assert!(avoiding > 2 * plain, "window {window}: {avoiding}, and {plain} as in uet-htsim");
+    }
+}
