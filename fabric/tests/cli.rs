@@ -184,6 +184,29 @@ fn a_plan_is_run_and_reported() {
 }
 
 #[test]
+fn readers_that_leave_early_are_no_error() {
+    use std::io::Read as _;
+    let folder = Folder::new("head");
+    for words in ["sim --topo t.topo --cm w.cm --format json", "completions bash", "man --help"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args(words.split_whitespace())
+            .current_dir(&folder.0)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("runs");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        assert_eq!(
+            (child.wait().expect("ends").code(), said.contains("panicked")),
+            (Some(0), false),
+            "{words}: {said}"
+        );
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_name_every_command() {
     let folder = Folder::new("pages");
     for shell in ["bash", "zsh", "fish"] {

@@ -225,10 +225,21 @@ fn what_cannot_be_is_refused_with_the_reason() {
         (RelayConfig { mtu: 100, ..config(path()) }, "576 to 65000"),
         (RelayConfig { ecn: Some((0.9, 0.1)), ..config(path()) }, "in order"),
         (RelayConfig { topology: Topology::default(), ..config(path()) }, "at least 2"),
+        (RelayConfig { latency_scale: 1e6, ..config(path()) }, "at most"),
     ] {
         let error = Relay::open(bad).err().unwrap().to_string();
         assert!(error.contains(says), "{error}");
     }
+}
+
+#[test]
+fn a_file_in_the_place_of_the_socket_is_left_alone() {
+    let path = path();
+    std::fs::write(&path, "somebody's work").unwrap();
+    let error = Relay::open(config(path.clone())).err().unwrap().to_string();
+    assert!(error.contains("no socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "somebody's work");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

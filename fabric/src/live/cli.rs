@@ -97,6 +97,7 @@ pub enum Format {
 
 /// How to run a fabric.
 #[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct UpArgs {
     /// A .topo file, or leaf-spine:LEAVESxSPINESxHOSTS (hosts of a leaf), star:HOSTS,
     /// dumbbell:LEFTxRIGHT.
@@ -237,7 +238,11 @@ fn finish(result: Result<(), String>) -> ExitCode {
 
 fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
     let mut out = std::io::stdout();
-    out.write_fmt(text).and_then(|()| out.flush()).map_err(|e| e.to_string())
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        // Whoever reads has read enough; what is being done goes on.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.map_err(|e| e.to_string()),
+    }
 }
 
 fn up(args: &FabricArgs, up: &UpArgs) -> Result<(), String> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
@@ -30,6 +30,8 @@ use crate::topology::{Topology, TopologyError};
 const TRIMMED: u32 = 64;
 /// Data bytes in a host's network card from which on its endpoints are not read any more.
 const MOST_BACKLOG: u64 = 1 << 20;
+/// Longest round trip: what congestion control takes.
+const MOST_RTT: Picos = Picos::micros(1_000_000);
 /// Connections at most.
 const MOST_CLIENTS: usize = 4096;
 /// Wire bytes of an acknowledgement, for the round-trip time.
@@ -150,10 +152,15 @@ impl Relay {
     pub fn open(config: RelayConfig) -> Result<Self, RelayError> {
         config.topology.check().map_err(RelayError::Topology)?;
         check(&config)?;
-        let listener =
-            listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
         let topology = scale(&config.topology, config.rate_scale, config.latency_scale);
         let rtt = base_rtt(&topology, config.mtu + NOMINAL_OVERHEAD, ACK);
+        if rtt > MOST_RTT {
+            let text =
+                format!("a round trip of {rtt} after scaling; at most {MOST_RTT} is possible");
+            return Err(RelayError::Parameter(text));
+        }
+        let listener =
+            listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
         let bdp = topology.host_rate().bytes_in(rtt.span());
         let mut network = NetworkConfig::new(bdp, config.trimming, config.seed);
         if let Some(queue) = config.queue {
@@ -639,6 +646,13 @@ struct Ready {
 fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            // A file refuses connections as a dead fabric's socket does; it is not ours to remove.
+            if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+                return Err(io::Error::new(
+                    error.kind(),
+                    "it is there and no socket; expected none",
+                ));
+            }
             match UnixStream::connect(path) {
                 Ok(_) => {
                     return Err(io::Error::new(error.kind(), "a fabric is running there already"));
