@@ -88,6 +88,18 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("queue_late", "RTT", "mean delay of the longest queue, second half of the run", |run| {
         queue_delay_late(run)
     }),
+    ("queue_early", "RTT", "mean delay of the longest queue, first ten round trips", |run| {
+        queue_delay(run, 0.0, run.network.base_rtt_us * 10.0)
+    }),
+    (
+        "window_low",
+        "KB",
+        "lowest that the flows' mean window ever was, up to 90 % of the run",
+        |run| window_low(run),
+    ),
+    ("window_swing", "", "deviation over mean of a flow's window, second half of the run", |run| {
+        window_swing(run)
+    }),
     ("queue_max", "RTT", "largest delay of any recorded queue", |run| {
         let bytes = queues(run).map(peak).max_by(f64::total_cmp)?;
         per(bytes * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
@@ -194,20 +206,55 @@ fn peak(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|point| point.1).fold(0.0, f64::max)
 }
 
-/// Of the queue that is longest then: mean from half of the run to 90 % of it (the end, when flows
-/// finish, belongs to no steady state), as delay at line rate in base round trips.
+/// A steady part: from half of the run to 90 % of it. The end, when flows finish, belongs to none.
+fn late(run: &Run) -> Option<(f64, f64)> {
+    finish(run).map(|finish| (finish * 0.5, finish * 0.9))
+}
+
 fn queue_delay_late(run: &Run) -> Option<f64> {
-    let (from, to) = (finish(run)? * 0.5, finish(run)? * 0.9);
-    let late = |points: &[(f64, f64)]| {
-        let late: Vec<f64> = points
-            .iter()
-            .filter(|(at, _)| (from..=to).contains(at))
-            .map(|&(_, bytes)| bytes)
-            .collect();
-        mean(&late)
+    let (from, to) = late(run)?;
+    queue_delay(run, from, to)
+}
+
+/// Of the queue that is longest then: its mean from `from` to `to`, as delay at line rate in base
+/// round trips.
+fn queue_delay(run: &Run, from: f64, to: f64) -> Option<f64> {
+    let longest = queues(run).filter_map(|points| mean(&between(points, from, to)));
+    per(longest.max_by(f64::total_cmp)? * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+}
+
+fn between(points: &[(f64, f64)], from: f64, to: f64) -> Vec<f64> {
+    let within = points.iter().filter(|(at, _)| (from..=to).contains(at));
+    within.map(|&(_, value)| value).collect()
+}
+
+fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {
+    let windows = run.series.iter().filter(|series| series.kind == SeriesKind::Window);
+    windows.map(|series| series.points.as_slice())
+}
+
+/// A flow that is not under way has a window of zero, which does not count.
+fn window_low(run: &Run) -> Option<f64> {
+    let to = late(run)?.1;
+    let longest = windows(run).max_by_key(|points| points.len())?;
+    let times = longest.iter().map(|point| point.0).take_while(|&at| at <= to);
+    let means = times.enumerate().filter_map(|(index, _)| {
+        let at_once = windows(run).filter_map(|points| points.get(index)).map(|point| point.1);
+        mean(&at_once.filter(|&bytes| bytes > 0.0).collect::<Vec<_>>())
+    });
+    means.min_by(f64::total_cmp).map(|bytes| bytes * 1e-3)
+}
+
+fn window_swing(run: &Run) -> Option<f64> {
+    let (from, to) = late(run)?;
+    let swing = |points: &[(f64, f64)]| {
+        let values: Vec<f64> =
+            between(points, from, to).into_iter().filter(|&bytes| bytes > 0.0).collect();
+        let centre = mean(&values)?;
+        let squares: Vec<f64> = values.iter().map(|value| (value - centre).powi(2)).collect();
+        per(mean(&squares)?.sqrt(), centre)
     };
-    let longest = queues(run).filter_map(late).max_by(f64::total_cmp)?;
-    per(longest * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+    mean(&windows(run).filter_map(swing).collect::<Vec<_>>())
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

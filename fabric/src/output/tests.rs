@@ -88,6 +88,27 @@ fn a_queue_is_judged_by_its_steady_part() {
 }
 
 #[test]
+fn a_beginning_is_judged_by_its_queue_and_windows() {
+    let mut run = run();
+    let mut add = |kind, points| run.series.push(Series { kind, name: String::new(), points });
+    // Ten round trips of 10 us: 25 and 75 KB, 50 on the mean, are 4 us of 100 Gb/s.
+    add(SeriesKind::Queue, vec![(0.0, 25e3), (100.0, 75e3), (101.0, 900e3)]);
+    // Means 8, 3, 5 KB; from 205 to 369 us 4 and 6 KB of the first, 20 % off their mean; the second
+    // flow is over by then.
+    add(
+        SeriesKind::Window,
+        vec![(0.0, 12e3), (50.0, 4e3), (210.0, 4e3), (360.0, 6e3), (400.0, 1.0)],
+    );
+    add(SeriesKind::Window, vec![(0.0, 4e3), (50.0, 2e3), (210.0, 0.0), (360.0, 0.0)]);
+    let close = |name, expected: f64| {
+        assert!((value(&run, name) - expected).abs() < 1e-9, "{name}: {}", value(&run, name));
+    };
+    close("queue_early", 0.4);
+    close("window_low", 3.0);
+    close("window_swing", 0.2);
+}
+
+#[test]
 fn json_has_the_names_promised_and_reads_back() {
     let mut run = run();
     run.flows[1] = flow(2, 5, 10.0, None);

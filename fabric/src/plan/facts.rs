@@ -90,18 +90,17 @@ impl Facts {
 pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
     let graph = Graph::new(topology);
     let mut memo = HashMap::new();
-    // One host of each switch that hosts hang on stands for its neighbours, and the first two of
-    // the same switch for each other.
-    let mut seen: HashMap<u32, Vec<u32>> = HashMap::new();
+    // Of each switch that hosts hang on, the two furthest from it stand for all.
+    let mut seen: HashMap<u32, Vec<(Picos, u32)>> = HashMap::new();
     for host in 0..topology.hosts {
-        if let Some((tor, ..)) = graph.access[host as usize] {
-            let hosts = seen.entry(tor).or_default();
-            if hosts.len() < 2 {
-                hosts.push(host);
-            }
+        if let Some((tor, latency, _)) = graph.access[host as usize] {
+            let far = seen.entry(tor).or_default();
+            far.push((latency, host));
+            far.sort_by_key(|&(latency, host)| (std::cmp::Reverse(latency), host));
+            far.truncate(2);
         }
     }
-    let mut hosts: Vec<u32> = seen.into_values().flatten().collect();
+    let mut hosts: Vec<u32> = seen.into_values().flatten().map(|(_, host)| host).collect();
     hosts.sort_unstable();
     let first = hosts.first().copied().unwrap_or(0);
     // Trees are alike from everywhere; a graph may not be, so try from each of a few.

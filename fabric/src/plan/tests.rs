@@ -307,6 +307,10 @@ fn ideal_times_by_hand() {
     assert_eq!(facts.base_rtt, Picos(4_000_000 + 2 * 327_680 + 2 * 5_120));
     assert_eq!(facts.ideal, Picos(30 * 327_680 + 4_000_000 + 327_680 + 10_240));
     assert_eq!(base_rtt(&topology, 4096), facts.base_rtt);
+    // The last two hosts five times as far: the longest way is between them.
+    let mut far = topology.clone();
+    far.links.iter_mut().skip(2).for_each(|link| link.latency = Picos::micros(5));
+    assert_eq!(base_rtt(&far, 4096), facts.base_rtt + Picos::micros(16));
 
     // A flow of 1000 bytes is one packet of 1064, which takes 85.12 ns a link.
     let text = "id,src,dst,bytes\n1,1,0,1000\n";
