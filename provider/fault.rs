@@ -149,8 +149,18 @@ pub(crate) fn describe(
     if let Some(peer) = peer {
         text.push_str(&format!(" [peer {peer}, local {local}"));
         if let Some(trouble) = trouble {
-            let cause = std::io::Error::from_raw_os_error(trouble.errno);
-            text.push_str(&format!(", last network error: {cause} from {}", trouble.peer));
+            text.push_str(&match trouble.errno {
+                // Only a port on a software network says so.
+                libc::ENOTCONN => {
+                    ", cause: the fabric that FI_SQUALL_FABRIC names is gone, its process \
+                                   ended or was killed; the peer is not at fault"
+                        .to_owned()
+                }
+                errno => {
+                    let cause = std::io::Error::from_raw_os_error(errno);
+                    format!(", last network error: {cause} from {}", trouble.peer)
+                }
+            });
         }
         text.push(']');
     }
@@ -179,6 +189,10 @@ mod tests {
         let text = describe(OpError::Unreachable, Some(peer), local, Some(trouble));
         for part in ["10.0.0.2:4793", "local 10.0.0.1:4793", "refused", "FI_SQUALL_DEADLINE"] {
             assert!(text.contains(part), "{text}");
+            // Of a software network whose relay died, the peer is not accused.
+            let gone = Trouble { errno: libc::ENOTCONN, peer };
+            let text = describe(OpError::TimedOut, Some(peer), local, Some(gone));
+            assert!(text.contains("FI_SQUALL_FABRIC") && text.contains("not at fault"), "{text}");
         }
     }
 }

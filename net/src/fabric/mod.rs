@@ -448,8 +448,7 @@ impl Port for FabricPort {
             report.sent += 1;
             report.failed += 1;
             self.counters.tx_failed += 1;
-            let (peer, kind) = (packet.dst, Unreachable::Network);
-            self.complain(NetError::Unreachable { peer, kind, offender: None });
+            self.complain(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
         }
         report
     }

@@ -224,8 +224,7 @@ fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     assert_eq!((report.sent, report.failed), (3, 3));
     let mut errors = Vec::new();
     port.take_errors(&mut errors);
-    let kind = Unreachable::Network;
-    assert_eq!(errors, [NetError::Unreachable { peer: dst, kind, offender: None }]);
+    assert_eq!(errors, [NetError::Local { peer: dst, errno: libc::ENOTCONN }]);
     assert!(port.recv(Time::ZERO, 64, &mut |_, _| ()).empty);
 }
 
