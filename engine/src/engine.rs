@@ -182,7 +182,7 @@ impl Engine {
 
     /// What the packet delivery contexts were told.
     #[must_use]
-    pub const fn transport(&self) -> &reliability::Config {
+    pub fn transport(&self) -> &reliability::Config {
         self.pdcs.config()
     }
 

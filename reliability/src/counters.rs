@@ -1,7 +1,28 @@
 //! What an endpoint counts. Always on; plain fields, read at any time.
 
+use core::ops::{Deref, DerefMut};
+
 /// Number of NACK codes (UE 1.0 table 3-58: eight bits).
 pub const NACK_CODES: usize = 256;
+
+/// NACKs by code, as an array of [`NACK_CODES`] counts. It takes its 2 KiB once there is a first one, so
+/// that what is counted for each packet lies close together: a simulator has thousands of these.
+#[derive(Clone, Debug, Default)]
+pub struct NackCounts(Option<Box<[u64; NACK_CODES]>>);
+
+impl Deref for NackCounts {
+    type Target = [u64; NACK_CODES];
+    fn deref(&self) -> &Self::Target {
+        const NONE: &[u64; NACK_CODES] = &[0; NACK_CODES];
+        self.0.as_deref().unwrap_or(NONE)
+    }
+}
+
+impl DerefMut for NackCounts {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.get_or_insert_with(|| Box::new([0; NACK_CODES]))
+    }
+}
 
 /// Counts since the endpoint opened. "Packets" are UDP datagrams, bytes are UDP payload bytes.
 #[derive(Clone, Debug)]
@@ -52,9 +73,9 @@ pub struct Counters {
     /// Trimmed data packets that arrived.
     pub rx_trimmed: u64,
     /// NACKs sent, by code.
-    pub tx_nacks: [u64; NACK_CODES],
+    pub tx_nacks: NackCounts,
     /// NACKs received and believed, by code.
-    pub rx_nacks: [u64; NACK_CODES],
+    pub rx_nacks: NackCounts,
     /// Data packets outside the receive window, dropped or refused.
     pub rx_out_of_window: u64,
     /// Packets for a context that does not exist.
@@ -129,8 +150,8 @@ impl Default for Counters {
             rx_ce: 0,
             rx_ce_echoes: 0,
             rx_trimmed: 0,
-            tx_nacks: [0; NACK_CODES],
-            rx_nacks: [0; NACK_CODES],
+            tx_nacks: NackCounts::default(),
+            rx_nacks: NackCounts::default(),
             rx_out_of_window: 0,
             rx_unknown_context: 0,
             rx_mismatch: 0,

@@ -68,7 +68,7 @@ mod tx;
 mod types;
 
 pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
-pub use counters::{Counters, NACK_CODES};
+pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use pdcs::Pdcs;
 pub use types::{

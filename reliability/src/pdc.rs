@@ -131,6 +131,11 @@ impl<D: Copy> Pdc<D> {
         self.initiator && self.phase != Phase::Open
     }
 
+    /// Reads a little of everything that packets need.
+    pub(crate) fn glance(&self) -> u64 {
+        self.used_at.0 ^ u64::from(self.local) ^ self.tx.glance() ^ self.rx.glance()
+    }
+
     /// The header of a departing packet.
     pub(crate) fn grant(&self, departure: &Departure) -> TxGrant {
         let psn = departure.psn;

@@ -3,6 +3,7 @@
 mod receive;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::Counters;
 use crate::base::{Psn, Span, Time};
@@ -52,16 +53,27 @@ pub struct Pdcs<D> {
 impl<D: Copy> Pdcs<D> {
     /// No contexts yet. Windows beyond their limits are cut to them.
     #[must_use]
-    pub fn new(mut config: Config) -> Self {
-        config.max_window_packets = config.max_window_packets.clamp(1, MAX_WINDOW);
-        config.recv_window_packets = recv_window(&config);
+    pub fn new(config: Config) -> Self {
+        let seed = config.seed;
+        Self::with(Arc::new(config), seed)
+    }
+
+    /// As [`Pdcs::new`], with parameters that several endpoints share, but for this `seed`.
+    #[must_use]
+    pub fn with(mut config: Arc<Config>, seed: u64) -> Self {
+        let window = config.max_window_packets.clamp(1, MAX_WINDOW);
+        let receive = recv_window(&config);
+        if (window, receive) != (config.max_window_packets, config.recv_window_packets) {
+            let config = Arc::make_mut(&mut config);
+            (config.max_window_packets, config.recv_window_packets) = (window, receive);
+        }
         Self {
             entries: Vec::new(),
             free: VecDeque::new(),
             accepted: BTreeMap::new(),
             graves: BTreeMap::new(),
             pending: None,
-            shared: Shared::new(config),
+            shared: Shared::new(config, seed),
         }
     }
 
@@ -223,6 +235,8 @@ impl<D: Copy> Pdcs<D> {
             }
             self.shared.talkative.pop_front();
         }
+        // Begins again where it is in the cache.
+        self.shared.talkative.clear();
         None
     }
 
@@ -259,6 +273,10 @@ impl<D: Copy> Pdcs<D> {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event<D>> {
         let event = self.shared.events.pop_front();
+        if event.is_none() {
+            // Begins again where it is in the cache.
+            self.shared.events.clear();
+        }
         if let Some(Event::Ready { id }) = event
             && let Some(pdc) = self.get(id)
         {
@@ -297,7 +315,7 @@ impl<D: Copy> Pdcs<D> {
 
     /// The parameters.
     #[must_use]
-    pub const fn config(&self) -> &Config {
+    pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
@@ -338,6 +356,15 @@ impl<D: Copy> Pdcs<D> {
             srtt: pdc.tx.srtt(),
             base_rtt: metrics.base_rtt,
         })
+    }
+
+    /// Reads what the next packet from or for the context in place `index` ([`PdcId::index`]; on the wire
+    /// the number above it) will need: for a simulator with more contexts than the processor's caches
+    /// hold, which can wait for the memory of many of them at once. The value means nothing.
+    #[must_use]
+    pub fn glance(&self, index: usize) -> u64 {
+        let pdc = self.entries.get(index).and_then(|entry| entry.pdc.as_deref());
+        pdc.map_or(0, Pdc::glance)
     }
 
     // The table.

@@ -127,6 +127,12 @@ impl Rx {
         }
     }
 
+    /// Reads a little of everything that packets need.
+    pub(crate) fn glance(&self) -> u64 {
+        let ahead = self.bits.as_ref().map_or(0, |bits| bits.window(self.base));
+        ahead ^ self.flow.received() ^ self.ack_at.0
+    }
+
     /// The oldest PSN not received.
     pub(crate) const fn base(&self) -> Psn {
         self.base

@@ -1,6 +1,7 @@
 //! What all contexts of an endpoint share.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::base::{Rng, Time};
 use crate::bitmap::Bitmap;
@@ -20,7 +21,7 @@ const OUT: usize = 4096;
 /// Everything a context uses but does not own.
 #[derive(Debug)]
 pub(crate) struct Shared<D> {
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<Event<D>>,
     pub(crate) receiver: cc::Receiver,
@@ -44,7 +45,7 @@ pub(crate) struct Shared<D> {
 }
 
 impl<D> Shared<D> {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Arc<Config>, seed: u64) -> Self {
         let paths = config.paths.paths();
         Self {
             counters: Counters::default(),
@@ -58,7 +59,7 @@ impl<D> Shared<D> {
             out: VecDeque::new(),
             talkative: VecDeque::new(),
             timers: Timers::default(),
-            rng: Rng::new(config.seed),
+            rng: Rng::new(seed),
             paths: paths.max(1),
             config,
         }

@@ -206,6 +206,16 @@ impl<D: Copy> Tx<D> {
         }
     }
 
+    /// Reads a little of everything that packets need.
+    pub(crate) fn glance(&self) -> u64 {
+        let oldest = self.ring.front().map_or(0, |slot| slot.sent_at.0);
+        let own = match &self.context {
+            Context::Own(governor) => governor.pace_at.0,
+            Context::Shared(at) => u64::from(*at),
+        };
+        oldest ^ own ^ self.rto_at.0 ^ self.probe_at.0 ^ u64::from(self.base.0)
+    }
+
     /// The oldest outstanding PSN.
     pub(crate) const fn base(&self) -> Psn {
         self.base

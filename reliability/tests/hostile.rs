@@ -167,7 +167,7 @@ fn a_forged_nack_changes_nothing() {
         }
     }
     assert_eq!(world.hosts[0].pdcs.poll_event(), None);
-    assert_eq!(world.hosts[0].pdcs.counters().rx_nacks, [0; 256]);
+    assert_eq!(*world.hosts[0].pdcs.counters().rx_nacks, [0; 256]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A host's transport: its packet delivery contexts, out of which the card pulls packets.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use super::flows::Running;
 use super::host::{Adapter, Sizes, Work};
@@ -13,6 +14,7 @@ use crate::reliability::{
     Config, ControlPacket, Event, NOMINAL_OVERHEAD, PdcId, Pdcs, PeerKey, RxMeta, RxVerdict,
     TxPacket,
 };
+use crate::wire::Dest;
 
 /// What comes back with a packet's fate.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +44,10 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn new(config: Config) -> Self {
+    /// The transport of a host; `config` but for its seed is that of all hosts.
+    pub(super) fn new(config: Arc<Config>, seed: u64) -> Self {
         Self {
-            pdcs: Pdcs::new(config),
+            pdcs: Pdcs::with(config, seed),
             contexts: Vec::new(),
             by_slot: Vec::new(),
             by_connection: HashMap::new(),
@@ -209,5 +212,26 @@ impl Adapter for Endpoint {
     fn glance(&self) -> u64 {
         let timeout = self.pdcs.poll_timeout().map_or(0, |when| when.0);
         timeout ^ self.pdcs.counters().rx_packets
+    }
+
+    fn glance_at(&self, body: &Body, flows: &[Running]) -> u64 {
+        let number = match body {
+            Body::Data { pds, flow, .. } => {
+                let received = flows[*flow as usize].received;
+                return match pds.dest {
+                    Dest::Pdc(number) => self.pdcs.glance(usize::from(number).wrapping_sub(1)),
+                    Dest::Syn { .. } => 0,
+                } ^ received;
+            }
+            Body::Control(ControlPacket::Ack { pds, .. }) => pds.dpdcid,
+            Body::Control(_) | Body::Roce(_) => return 0,
+        };
+        self.pdcs.glance(usize::from(number).wrapping_sub(1))
+    }
+
+    fn glance_from(&self, context: u32, flows: &[Running]) -> u64 {
+        let context = &self.contexts[context as usize];
+        let unsent = context.flows.front().map_or(0, |&flow| flows[flow as usize].unsent);
+        self.pdcs.glance(context.id.index()) ^ unsent
     }
 }

@@ -116,6 +116,16 @@ pub(super) trait Adapter {
 
     /// Reads what will be needed of it; the value means nothing.
     fn glance(&self) -> u64;
+
+    /// The same for the context for which a packet with `body` is, if it is easily found.
+    fn glance_at(&self, _body: &Body, _flows: &[Running]) -> u64 {
+        0
+    }
+
+    /// The same for a context that sends.
+    fn glance_from(&self, _context: u32, _flows: &[Running]) -> u64 {
+        0
+    }
 }
 
 /// The transport of a host. All hosts of a simulation have the same kind.
@@ -171,6 +181,16 @@ impl Host {
     /// Reads what will be needed of it; the value means nothing.
     pub(super) fn glance(&self) -> u64 {
         self.busy_until.0 ^ self.outbox.glance() ^ each!(&self.stack, stack => stack.glance())
+    }
+
+    /// Reads what a packet that arrives with `body`, or else the next one to be sent, will need; the value
+    /// means nothing.
+    pub(super) fn glance_at(&self, body: Option<&Body>, flows: &[Running]) -> u64 {
+        each!(&self.stack, stack => match (body, self.outbox.turn()) {
+            (Some(body), _) => stack.glance_at(body, flows),
+            (None, Some(context)) => stack.glance_from(context, flows),
+            (None, None) => 0,
+        })
     }
 
     /// Starts flow `index` on its `connection`, or says that there is no room for it.

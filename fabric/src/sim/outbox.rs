@@ -64,6 +64,11 @@ impl Outbox {
         self.active.len() as u64 ^ self.control.len() as u64
     }
 
+    /// The context whose turn it is.
+    pub(super) fn turn(&self) -> Option<u32> {
+        self.active.front().copied()
+    }
+
     /// A packet without data to host `dst`.
     pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body) {
         self.control.push_back((dst, entropy, body));
@@ -92,6 +97,10 @@ impl Outbox {
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
         if let Some((dst, entropy, body)) = self.control.pop_front() {
+            if self.control.is_empty() {
+                // Begins again where it is in the cache.
+                self.control.clear();
+            }
             let (flow, bytes) = (hash(self.host, dst), sizes.control);
             let head = Head { dst, flow, entropy, bytes, class: Class::Control, ..Head::default() };
             return Some((head, body));

@@ -27,7 +27,7 @@ pub(super) struct Setup {
 /// What the hosts' transport is told.
 #[derive(Debug)]
 enum StackConfig {
-    Squall(Box<Config>),
+    Squall(Arc<Config>),
     Roce(Arc<RoceParameters>),
 }
 
@@ -74,7 +74,7 @@ impl Setup {
         let stack = match &host.transport {
             Transport::Squall(squall) => {
                 let config = transport(config, squall, line, rtt, network.queue)?;
-                StackConfig::Squall(Box::new(config))
+                StackConfig::Squall(Arc::new(config))
             }
             Transport::Roce(roce) => {
                 StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt)?))
@@ -93,7 +93,7 @@ impl Setup {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match &self.stack {
             StackConfig::Squall(config) => {
-                Stack::Squall(Endpoint::new(Config { seed, ..(**config).clone() }))
+                Stack::Squall(Endpoint::new(Arc::clone(config), seed))
             }
             StackConfig::Roce(config) => Stack::Roce(Roce::new(Arc::clone(config), seed)),
         }
