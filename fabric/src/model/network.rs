@@ -290,16 +290,17 @@ impl<T: Copy> Network<T> {
         ways[((hash * ways.len() as u64) >> 32) as usize]
     }
 
-    /// As [`Network::forward`], but a packet that meets an idle port leaves at once.
+    /// As [`Network::forward`], but a packet that meets an idle port leaves at once. `way` is what
+    /// [`Network::way`] said, if it was asked since routing changed last.
     pub fn pass(
         &mut self,
         now: Picos,
-        at: u32,
+        (at, way): (u32, Option<u32>),
         ingress: u32,
         item: T,
         head: &mut Head,
     ) -> Passed<T> {
-        let Some(port) = self.choose(now, at, head) else {
+        let Some(port) = way.or_else(|| self.choose(now, at, head)) else {
             self.ports[ingress as usize].count_drop();
             return Passed::Dropped(Drop::NoRoute);
         };
@@ -312,7 +313,7 @@ impl<T: Copy> Network<T> {
         }
     }
 
-    /// The port by which a packet at switch `at` will leave, unless switches route by queue length: for
+    /// The port by which a packet at switch `at` will leave, if that can be said before it does: for
     /// drivers that read ahead what they will need.
     #[must_use]
     pub fn way(&self, at: u32, head: &Head) -> Option<u32> {
@@ -320,6 +321,7 @@ impl<T: Copy> Network<T> {
         match *ways {
             [] => None,
             [port] => Some(port),
+            _ if self.config.adaptive => None,
             _ => Some(self.hashed(at, head, ways)),
         }
     }

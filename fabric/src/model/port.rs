@@ -346,6 +346,11 @@ impl<T: Copy> Port<T> {
             (entry, mark, true)
         };
         self.waits = !queues.data.is_empty() || !queues.control.is_empty();
+        if !self.waits {
+            // They begin again where they are in the cache.
+            queues.data.clear();
+            queues.control.clear();
+        }
         Some(self.leave(now, entry, mark, data))
     }
 

@@ -180,7 +180,8 @@ fn a_packet_crosses_the_network() {
         match network.land(out.arrives, at, &head) {
             Arrival::Host(host) => break host,
             Arrival::Switch(switch) => {
-                let Passed::Left(port, left) = network.pass(out.arrives, switch, at, 5, &mut head)
+                let Passed::Left(port, left) =
+                    network.pass(out.arrives, (switch, None), at, 5, &mut head)
                 else {
                     panic!("an empty network");
                 };

@@ -44,7 +44,12 @@ pub(super) struct InFlight {
     source: u32,
     /// The port it left by last.
     pub(super) port: u32,
+    /// The port it will leave by, if that was found out ahead; else [`NO_WAY`].
+    pub(super) way: u32,
 }
+
+/// No port.
+pub(super) const NO_WAY: u32 = u32::MAX;
 
 /// All packets in flight, by number.
 #[derive(Debug, Default)]
@@ -57,7 +62,7 @@ pub(super) struct Packets {
 impl Packets {
     /// A new packet from host `source`, which left it by `port`.
     pub(super) fn make(&mut self, source: u32, port: u32, head: Head, body: Body) -> u32 {
-        let flying = InFlight { head, source, port };
+        let flying = InFlight { head, source, port, way: NO_WAY };
         if let Some(packet) = self.free.pop() {
             let at = packet as usize;
             self.flying[at] = flying;

@@ -6,11 +6,11 @@ use std::time::Instant;
 use super::config::{SimConfig, SimError};
 use super::flows::Flows;
 use super::host::{Host, News, Sizes};
-use super::packet::Packets;
+use super::packet::{NO_WAY, Packets};
 use super::results::{End, Observer, PortLoad, Results, Totals};
 use super::series::Recorder;
 use super::setup::Setup;
-use super::wheel::Wheel;
+use super::wheel::{BATCH, Wheel};
 use crate::Picos;
 use crate::base::Rng;
 use crate::model::{Arrival, Departure, Drop, FailureEvent, Network, Passed, Pause};
@@ -106,6 +106,8 @@ pub struct Simulation {
     packets: Packets,
     /// For [`Simulation::look_ahead`].
     ahead: Vec<u32>,
+    /// There are more contexts than the cache holds.
+    large: bool,
     hosts: Vec<Host>,
     flows: Flows,
     news: Vec<News>,
@@ -154,14 +156,15 @@ impl Simulation {
         let mut simulation = Self {
             now: Picos::ZERO,
             until: config.until,
-            // A fine slot holds a few dozen events at most.
+            // A fine slot holds a few events.
             wheel: Wheel::new(match config.topology.hosts {
-                0..=255 => 12,
-                256..=2047 => 10,
-                _ => 9,
+                0..=255 => 10,
+                256..=2047 => 8,
+                _ => 6,
             }),
             packets: Packets::default(),
             ahead: Vec::new(),
+            large: config.topology.hosts > 512,
             hosts: hosts.collect(),
             flows: Flows::new(workload),
             news: Vec::new(),
@@ -215,14 +218,21 @@ impl Simulation {
 
     fn go(&mut self, observer: &mut dyn Observer) -> End {
         let all = self.flows.running.len();
+        // Events that were looked at ahead, more or less.
+        let mut seen = 0;
         while self.flows.finished < all {
-            let Some((at, what)) = self.wheel.pop() else {
+            if seen == 0 {
                 if !self.wheel.turn() {
                     return End::Stuck;
                 }
                 self.look_ahead();
+                seen = BATCH;
+            }
+            let Some((at, what)) = self.wheel.pop() else {
+                seen = 0;
                 continue;
             };
+            seen -= 1;
             if at > self.until {
                 self.now = self.until;
                 return End::TimeUp;
@@ -243,7 +253,7 @@ impl Simulation {
 
     /// Reads what the coming events will need, one level of pointers after the other, so that the
     /// processor waits for all of them at once and not for each by itself: in a large network little of
-    /// it is in the cache. Nothing depends on what is read.
+    /// it is in the cache. But for the ways of packets, nothing depends on what is read.
     fn look_ahead(&mut self) {
         let mut sum = 0;
         for what in self.wheel.coming() {
@@ -264,10 +274,19 @@ impl Simulation {
         for what in self.wheel.coming() {
             match Happening::unpack(what) {
                 Happening::AtSwitch { switch, packet } => {
-                    let head = &self.packets.flying[packet as usize].head;
-                    self.ahead.extend(self.network.way(switch, head));
+                    let flying = &mut self.packets.flying[packet as usize];
+                    let way = self.network.way(switch, &flying.head);
+                    flying.way = way.unwrap_or(NO_WAY);
+                    self.ahead.extend(way);
                 }
                 Happening::Free { port } => self.ahead.push(port),
+                Happening::AtHost { host, packet } if self.large => {
+                    let body = Some(self.packets.body(packet));
+                    sum ^= self.hosts[host as usize].glance_at(body, &self.flows.running);
+                }
+                Happening::Card { host } if self.large => {
+                    sum ^= self.hosts[host as usize].glance_at(None, &self.flows.running);
+                }
                 _ => {}
             }
         }
@@ -276,7 +295,7 @@ impl Simulation {
         }
         // Of the ports that are busy, the queues; of those, the packet that leaves next.
         let (network, now) = (&self.network, self.now);
-        self.ahead.retain(|&port| network.port(port).free_at() > now);
+        self.ahead.retain(|&port| network.port(port).free_at() >= now);
         for &port in &self.ahead {
             sum ^= network.port(port).queued(now);
         }
@@ -328,7 +347,10 @@ impl Simulation {
                 self.reroute_armed = true;
                 self.push(at, Happening::Reroute);
             }
-            Some(_) => self.network.reroute(),
+            Some(_) => {
+                self.network.reroute();
+                self.packets.flying.iter_mut().for_each(|flying| flying.way = NO_WAY);
+            }
             None => {}
         }
     }
@@ -366,7 +388,9 @@ impl Simulation {
         }
         let flying = &mut self.packets.flying[packet as usize];
         let whole = !flying.head.trimmed;
-        match self.network.pass(self.now, switch, flying.port, packet, &mut flying.head) {
+        let way = core::mem::replace(&mut flying.way, NO_WAY);
+        let way = (way != NO_WAY).then_some(way);
+        match self.network.pass(self.now, (switch, way), flying.port, packet, &mut flying.head) {
             Passed::Left(port, departure) => self.left(port, &departure),
             Passed::Waits(port) => {
                 if whole && flying.head.trimmed {

@@ -7,40 +7,79 @@ use std::collections::BinaryHeap;
 
 use crate::Picos;
 
-/// Slots of the first level, a power of two.
-const FINE: usize = 1 << 13;
-const FINE_BITS: u32 = FINE.trailing_zeros();
-/// Slots of the second level, each as long as the whole first level.
+/// Slots of a page, a power of two.
+const PAGE: usize = 1 << 15;
+const PAGE_BITS: u32 = PAGE.trailing_zeros();
+/// Slots of the first level: this page and the next one, so that what is less than a page away goes where
+/// it belongs at once.
+const FINE: usize = 2 * PAGE;
+/// Slots of the second level, each as long as a page.
 const COARSE: usize = 1 << 11;
-/// Bits of the order in which events of one slot went in; it wraps after 10^12 events.
-const ORDER_BITS: u32 = 40;
+/// Bits of the order in which events of one slot went in; it wraps after 10^11 events.
+const ORDER_BITS: u32 = 37;
+/// Bits of the time within a page.
+const TIME_BITS: u32 = u64::BITS - ORDER_BITS;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
 /// Events of one slot, as many as fit; a slot is a list of these, so that it is read in runs and not by
 /// jumps.
-#[derive(Clone, Debug)]
-struct Chunk {
-    next: u32,
-    len: u32,
-    events: [Event; CHUNK],
-}
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Chunk([Event; CHUNK]);
 
-/// Events in a chunk: half a kilobyte.
-const CHUNK: usize = 21;
+/// Events in a chunk: a cache line.
+const CHUNK: usize = 4;
+
+/// Slots are emptied together until there are this many events, so that the driver can look ahead at many;
+pub(super) const BATCH: usize = 64;
+/// ... but not more slots than these.
+const SPAN: usize = 64;
 
 /// An event waiting.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(align(16))]
 struct Event {
-    time: u64,
-    order: u64,
+    /// Time since the start of its slot, its page, or the slots that are being emptied; and order. No two
+    /// of one have the same.
+    key: u64,
     what: u64,
 }
+
+impl Event {
+    const fn new(within: u64, order: u64, what: u64) -> Self {
+        Self { key: within << ORDER_BITS | order, what }
+    }
+
+    const fn within(self) -> u64 {
+        self.key >> ORDER_BITS
+    }
+
+    /// As seen from a start that is `since` earlier.
+    const fn later(self, since: u64) -> Self {
+        Self { key: self.key + (since << ORDER_BITS), what: self.what }
+    }
+
+    const fn order(self) -> u64 {
+        self.key & ((1 << ORDER_BITS) - 1)
+    }
+}
+
+/// The last chunk of a slot, after which comes its first one, and how many events are in it; here and not
+/// with the events, so that to add one touches but the cache line that it goes into.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    last: u32,
+    len: u32,
+}
+
+/// As if its chunk were full.
+const EMPTY: Slot = Slot { last: NONE, len: CHUNK as u32 };
 
 /// Which slots of a level hold anything: one bit each, and one bit for each word of those.
 #[derive(Debug)]
 struct Level {
-    heads: Vec<u32>,
+    slots: Vec<Slot>,
     words: Vec<u64>,
     summary: Vec<u64>,
 }
@@ -49,7 +88,7 @@ impl Level {
     fn new(slots: usize) -> Self {
         let words = slots / 64;
         Self {
-            heads: vec![NONE; slots],
+            slots: vec![EMPTY; slots],
             words: vec![0; words],
             summary: vec![0; words.div_ceil(64)],
         }
@@ -60,12 +99,12 @@ impl Level {
         self.summary[slot / 4096] |= 1 << (slot / 64 % 64);
     }
 
-    fn take(&mut self, slot: usize) -> u32 {
+    fn take(&mut self, slot: usize) -> Slot {
         self.words[slot / 64] &= !(1 << (slot % 64));
         if self.words[slot / 64] == 0 {
             self.summary[slot / 4096] &= !(1 << (slot / 64 % 64));
         }
-        core::mem::replace(&mut self.heads[slot], NONE)
+        core::mem::replace(&mut self.slots[slot], EMPTY)
     }
 
     /// The first slot from `from` on that holds anything.
@@ -92,30 +131,36 @@ impl Level {
 pub(super) struct Wheel {
     /// A fine slot lasts `2^shift` picoseconds.
     shift: u32,
-    /// The fine slot that is being emptied, counted from the origin.
+    /// The last fine slot of those that are being emptied, counted from the origin.
     slot: u64,
-    /// Its events, last first: time within the slot and order, then the content.
-    ready: Vec<(u64, u64)>,
+    /// When the first of them began.
+    start: u64,
+    /// Their events, last first.
+    ready: Vec<Event>,
     fine: Level,
     coarse: Level,
     far: BinaryHeap<Reverse<(u64, u64, u64)>>,
     chunks: Vec<Chunk>,
+    /// The chunk after each, in its slot's ring or the list of free ones.
+    nexts: Vec<u32>,
     free: u32,
     order: u64,
     len: usize,
 }
 
 impl Wheel {
-    /// An empty queue whose fine slots last `2^shift` picoseconds, at most 24.
+    /// An empty queue whose fine slots last `2^shift` picoseconds, at most 12.
     pub(super) fn new(shift: u32) -> Self {
         Self {
-            shift: shift.min(u64::BITS - ORDER_BITS),
+            shift: shift.min(TIME_BITS - PAGE_BITS),
             slot: 0,
+            start: 0,
             ready: Vec::new(),
             fine: Level::new(FINE),
             coarse: Level::new(COARSE),
             far: BinaryHeap::new(),
             chunks: Vec::new(),
+            nexts: Vec::new(),
             free: NONE,
             order: 0,
             len: 0,
@@ -137,55 +182,54 @@ impl Wheel {
     fn place(&mut self, time: u64, order: u64, what: u64) {
         let slot = time >> self.shift;
         if slot <= self.slot {
-            let within = time.saturating_sub(self.slot << self.shift);
-            let entry = (within << ORDER_BITS | order, what);
-            let at = self.ready.partition_point(|other| other.0 > entry.0);
-            self.ready.insert(at, entry);
+            let within = time.saturating_sub(self.start);
+            let event = Event::new(within, order, what);
+            let at = self.ready.partition_point(|other| other.key > event.key);
+            self.ready.insert(at, event);
             return;
         }
-        let page = slot >> FINE_BITS;
-        let pages = page - (self.slot >> FINE_BITS);
-        if pages >= COARSE as u64 {
+        let page = slot >> PAGE_BITS;
+        let pages = page - (self.slot >> PAGE_BITS);
+        let (level, index, within) = if pages <= 1 {
+            (&mut self.fine, slot as usize % FINE, time & ((1 << self.shift) - 1))
+        } else if pages < COARSE as u64 {
+            let within = time & ((1 << (self.shift + PAGE_BITS)) - 1);
+            (&mut self.coarse, page as usize % COARSE, within)
+        } else {
             self.far.push(Reverse((time, order, what)));
             return;
-        }
-        let (level, index) = if pages == 0 {
-            (&mut self.fine, slot as usize % FINE)
-        } else {
-            (&mut self.coarse, page as usize % COARSE)
         };
-        let event = Event { time, order, what };
-        let head = level.heads[index];
-        if let Some(chunk) = self.chunks.get_mut(head as usize)
-            && (chunk.len as usize) < CHUNK
-        {
-            chunk.events[chunk.len as usize] = event;
-            chunk.len += 1;
+        let event = Event::new(within, order, what);
+        let Slot { last, len } = &mut level.slots[index];
+        if (*len as usize) < CHUNK {
+            self.chunks[*last as usize].0[*len as usize] = event;
+            *len += 1;
             return;
         }
-        let at = if self.free == NONE {
-            self.chunks.push(Chunk { next: NONE, len: 0, events: [Event::default(); CHUNK] });
+        if self.free == NONE {
             // Four thousand million chunks do not fit into memory.
-            (self.chunks.len() - 1) as u32
-        } else {
-            self.free
-        };
-        let chunk = &mut self.chunks[at as usize];
-        if self.free == at {
-            self.free = chunk.next;
+            self.free = self.chunks.len() as u32;
+            self.chunks.push(Chunk::default());
+            self.nexts.push(NONE);
         }
-        chunk.next = head;
-        chunk.len = 1;
-        chunk.events[0] = event;
-        level.heads[index] = at;
+        let added = self.free;
+        self.chunks[added as usize].0[0] = event;
+        self.free = self.nexts[added as usize];
+        let first = match self.nexts.get_mut(*last as usize) {
+            Some(next) => core::mem::replace(next, added),
+            None => added,
+        };
+        self.nexts[added as usize] = first;
+        *last = added;
+        *len = 1;
         level.mark(index);
     }
 
     /// The next event of the slot that is being emptied, if there is any left.
     pub(super) fn pop(&mut self) -> Option<(Picos, u64)> {
-        let (key, what) = self.ready.pop()?;
+        let event = self.ready.pop()?;
         self.len -= 1;
-        Some((Picos((self.slot << self.shift) + (key >> ORDER_BITS)), what))
+        Some((Picos(self.start + event.within()), event.what))
     }
 
     /// Goes to the next slot that holds anything; false if there is none. Only when [`Wheel::pop`] has no
@@ -200,65 +244,105 @@ impl Wheel {
         true
     }
 
-    /// What is known to come out next, last first.
+    /// What is known to come out next, of [`BATCH`] events at most.
     pub(super) fn coming(&self) -> impl Iterator<Item = u64> {
-        self.ready.iter().map(|&(_, what)| what)
+        self.ready.iter().rev().take(BATCH).map(|event| event.what)
     }
 
-    /// Goes to the next fine slot that holds anything, or to the next page.
+    /// Goes to the next fine slots that hold anything, or to the next page.
     fn advance(&mut self) {
+        let page = self.slot >> PAGE_BITS;
         let within = self.slot as usize % FINE;
-        if let Some(slot) = self.fine.first(within) {
-            self.slot = self.slot - within as u64 + slot as u64;
-            let mut at = self.fine.take(slot);
-            let start = self.slot << self.shift;
-            while at != NONE {
-                let chunk = &mut self.chunks[at as usize];
-                let events = chunk.events[..chunk.len as usize].iter();
-                self.ready.extend(
-                    events.map(|event| {
-                        ((event.time - start) << ORDER_BITS | event.order, event.what)
-                    }),
-                );
-                let next = core::mem::replace(&mut chunk.next, self.free);
-                self.free = at;
-                at = next;
+        if let Some(first) = self.fine.first(within).or_else(|| self.fine.first(0)) {
+            let ahead = (first + FINE - within) % FINE;
+            let from = self.slot + ahead as u64;
+            if from >> PAGE_BITS > page {
+                // What is in the page after comes within reach, and before it nothing is left.
+                self.slot = (page + 1) << PAGE_BITS;
+                self.start = self.slot << self.shift;
+                self.open(page + 2);
             }
-            self.ready.sort_unstable_by(|a, b| b.cmp(a));
+            self.start = from << self.shift;
+            let mut slot = first;
+            loop {
+                self.empty(slot, ((slot - first) as u64) << self.shift);
+                let full = self.ready.len() >= BATCH;
+                match self.fine.first(slot + 1) {
+                    Some(next) if !full && next - first < SPAN && next / PAGE == first / PAGE => {
+                        slot = next;
+                    }
+                    _ => break,
+                }
+            }
+            self.slot = from + (slot - first) as u64;
+            self.ready.reverse();
             return;
         }
-        let page = self.slot >> FINE_BITS;
         let here = page as usize % COARSE;
         let coarse = self.coarse.first(here).or_else(|| self.coarse.first(0));
         let coarse = coarse.map(|index| {
             let ahead = (index + COARSE - here) % COARSE;
             page + ahead as u64
         });
-        let far = self.far.peek().map(|Reverse((time, ..))| time >> self.shift >> FINE_BITS);
+        let far = self.far.peek().map(|Reverse((time, ..))| time >> self.shift >> PAGE_BITS);
         let next = match (coarse, far) {
             (Some(a), Some(b)) => a.min(b),
             (Some(page), None) | (None, Some(page)) => page,
             (None, None) => return,
         };
-        // The slot before the page: everything of the page lies ahead.
-        self.slot = next << FINE_BITS;
+        self.slot = next << PAGE_BITS;
+        self.start = self.slot << self.shift;
         self.open(next);
+        self.open(next + 1);
     }
 
-    /// Spreads the events of `page` over the fine slots. The first one goes to `ready` by itself.
-    fn open(&mut self, page: u64) {
-        let mut at = self.coarse.take(page as usize % COARSE);
-        while at != NONE {
-            let Chunk { next, len, events } = self.chunks[at as usize].clone();
-            self.chunks[at as usize].next = self.free;
-            self.free = at;
-            for Event { time, order, what } in &events[..len as usize] {
-                self.place(*time, *order, *what);
+    /// Appends the events of fine slot `slot`, first ones first; it begins `since` after the start.
+    fn empty(&mut self, slot: usize, since: u64) {
+        let Slot { last, len } = self.fine.take(slot);
+        let before = self.ready.len();
+        let mut chunk = self.release(last);
+        loop {
+            let len = if chunk == last { len as usize } else { CHUNK };
+            let events = &self.chunks[chunk as usize].0[..len];
+            self.ready.extend(events.iter().map(|event| event.later(since)));
+            if chunk == last {
+                break;
             }
-            at = next;
+            chunk = self.nexts[chunk as usize];
+        }
+        // In a network at pace much happens at one time, and is in order.
+        let events = &mut self.ready[before..];
+        if !events.is_sorted_by_key(|event| event.key) {
+            events.sort_unstable_by_key(|event| event.key);
+        }
+    }
+
+    /// The chunks of a slot whose last one is `last` will be used again, though not before others are
+    /// free; the first of them.
+    fn release(&mut self, last: u32) -> u32 {
+        let first = core::mem::replace(&mut self.nexts[last as usize], self.free);
+        self.free = first;
+        first
+    }
+
+    /// Spreads the events of `page` over the fine slots. Those of the slot that the wheel is
+    /// at go to `ready` by themselves.
+    fn open(&mut self, page: u64) {
+        let Slot { last, len } = self.coarse.take(page as usize % COARSE);
+        let start = page << PAGE_BITS << self.shift;
+        let mut chunk = if last == NONE { NONE } else { self.nexts[last as usize] };
+        while chunk != NONE {
+            let Chunk(events) = self.chunks[chunk as usize];
+            let next = core::mem::replace(&mut self.nexts[chunk as usize], self.free);
+            self.free = chunk;
+            let len = if chunk == last { len as usize } else { CHUNK };
+            for event in &events[..len] {
+                self.place(start + event.within(), event.order(), event.what);
+            }
+            chunk = if chunk == last { NONE } else { next };
         }
         while let Some(&Reverse((time, order, what))) = self.far.peek() {
-            if time >> self.shift >> FINE_BITS > page {
+            if time >> self.shift >> PAGE_BITS > page {
                 break;
             }
             self.far.pop();
