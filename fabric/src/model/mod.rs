@@ -16,12 +16,14 @@ mod event;
 mod head;
 mod network;
 mod port;
+mod queue;
 mod route;
 
 pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
 pub use network::{Arrival, Network, Passed, Pause};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
+pub use queue::Queues;
 pub use route::Routes;
 
 use crate::base::Rate;

@@ -3,6 +3,7 @@
 use super::event::Failure;
 use super::head::Head;
 use super::port::{Departure, Drop, Enqueued, Port};
+use super::queue::Queues;
 use super::route::Routes;
 use super::{Lossless, NetworkConfig};
 use crate::Picos;
@@ -70,7 +71,9 @@ const fn encode(node: Node) -> u32 {
 pub struct Network<T> {
     topology: Topology,
     config: NetworkConfig,
-    ports: Vec<Port<T>>,
+    ports: Vec<Port>,
+    /// What waits at them.
+    queues: Queues<T>,
     wires: Vec<Wire>,
     /// Some link was not well, at some time.
     faulty: bool,
@@ -135,7 +138,7 @@ impl<T: Copy> Network<T> {
             built.to = encode(to);
             built
         });
-        let ports: Vec<Port<T>> = ports.collect();
+        let ports: Vec<Port> = ports.collect();
         Self {
             routes: Routes::new(&topology, |_| true),
             believed: vec![true; topology.links.len()],
@@ -148,6 +151,7 @@ impl<T: Copy> Network<T> {
             wires: vec![well; ports.len()],
             faulty: false,
             ports,
+            queues: Queues::default(),
             salts,
             rng,
         }
@@ -176,7 +180,7 @@ impl<T: Copy> Network<T> {
     /// # Panics
     /// When there is no such port.
     #[must_use]
-    pub fn port(&self, port: u32) -> &Port<T> {
+    pub fn port(&self, port: u32) -> &Port {
         &self.ports[port as usize]
     }
 
@@ -228,7 +232,7 @@ impl<T: Copy> Network<T> {
 
     /// Puts a packet into the queue of `port`, as a host does.
     pub fn enqueue(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Enqueued {
-        self.ports[port as usize].enqueue(now, item, head, u32::MAX)
+        self.ports[port as usize].enqueue(&mut self.queues, now, item, head, u32::MAX)
     }
 
     /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
@@ -250,7 +254,7 @@ impl<T: Copy> Network<T> {
 
     /// Queues a forwarded packet, and pauses its sender if it must.
     fn admit(&mut self, now: Picos, port: u32, ingress: u32, item: T, head: &mut Head) -> Enqueued {
-        let verdict = self.ports[port as usize].enqueue(now, item, head, ingress);
+        let verdict = self.ports[port as usize].enqueue(&mut self.queues, now, item, head, ingress);
         if let Some(Lossless { xoff, .. }) = self.config.lossless
             && verdict == Enqueued::Queued
             && head.class == super::Class::Data
@@ -329,7 +333,7 @@ impl<T: Copy> Network<T> {
     /// The packet that leaves `port` next, if any waits.
     #[must_use]
     pub fn front(&self, port: u32) -> Option<T> {
-        self.ports[port as usize].front()
+        self.ports[port as usize].front(&self.queues)
     }
 
     /// If something waits on `port` and nobody was told yet: when to call [`Network::serve`]. Now
@@ -374,7 +378,7 @@ impl<T: Copy> Network<T> {
 
     /// The next packet of `port`, if its wire is free and something waits.
     pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
-        let departure = self.ports[port as usize].depart(now, &mut self.rng)?;
+        let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut self.rng)?;
         let from = departure.ingress;
         if let Some(Lossless { xon, .. }) = self.config.lossless
             && from != u32::MAX

@@ -1,8 +1,7 @@
 //! One output port: a data queue, a strict-priority control queue, and the wire behind them.
 
-use std::collections::VecDeque;
-
 use super::head::{Class, Head};
+use super::queue::{Entry, Queue, Queues};
 use crate::Picos;
 use crate::base::{Rate, Rng};
 
@@ -110,18 +109,11 @@ pub struct PortCounters {
     pub pauses: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry<T> {
-    item: T,
-    bytes: u32,
-    ingress: u32,
-}
-
-/// An output port with packets `T`. What an idle port needs is in one cache line; the rest is behind a
-/// pointer.
+/// An output port. What an idle port needs is in one cache line, what one needs at which packets wait in
+/// the next; the rest is behind a pointer, and the packets that wait are in [`Queues`].
 #[derive(Clone, Debug)]
-#[repr(align(64))]
-pub struct Port<T> {
+#[repr(C, align(64))]
+pub struct Port {
     /// Until when the wire is taken.
     free_at: Picos,
     /// Picoseconds a byte, times 2^16, rounded up.
@@ -131,29 +123,38 @@ pub struct Port<T> {
     /// Bytes and packets sent.
     bytes: u64,
     packets: u64,
-    queues: Box<Queues<T>>,
+    /// As configured.
+    ecn_min: u64,
     /// Data bytes on the wire until `free_at`.
     sending: u32,
     /// What is behind the link, as the network encodes it.
     pub(super) to: u32,
+    /// Packets that wait, of both classes.
+    len: u32,
     /// Data stays.
     paused: bool,
-    /// Something is in the queues.
-    waits: bool,
     /// The driver will come when the wire is free.
     pub(super) armed: bool,
-}
 
-/// What waits at a port, and what is seldom looked at.
-#[derive(Clone, Debug)]
-struct Queues<T> {
+    // Here the second line begins.
+    /// What waits.
+    data: Queue,
+    control: Queue,
     /// Data bytes waiting.
     waiting: u64,
     control_waiting: u64,
-    data: VecDeque<Entry<T>>,
-    control: VecDeque<Entry<T>>,
+    /// As configured.
+    limit: u64,
+    /// Most data bytes that ever waited.
+    max_queue: u64,
+    rare: Box<Rare>,
+}
+
+/// What is seldom looked at.
+#[derive(Clone, Debug)]
+struct Rare {
     config: PortConfig,
-    /// All but packets and bytes.
+    /// All but packets, bytes and the longest queue.
     counters: PortCounters,
 }
 
@@ -164,53 +165,54 @@ const fn byte_time(rate: Rate) -> u64 {
     ps as u64
 }
 
-impl<T: Copy> Port<T> {
+impl Port {
     /// An idle, empty port.
     #[must_use]
     pub fn new(config: PortConfig) -> Self {
-        let queues = Queues {
-            waiting: 0,
-            control_waiting: 0,
-            data: VecDeque::new(),
-            control: VecDeque::new(),
-            config,
-            counters: PortCounters::default(),
-        };
         Self {
             free_at: Picos::ZERO,
             byte_time: byte_time(config.rate),
             latency: Picos::ZERO,
             bytes: 0,
             packets: 0,
-            queues: Box::new(queues),
+            ecn_min: config.ecn_min,
             sending: 0,
             to: u32::MAX,
+            len: 0,
             paused: false,
-            waits: false,
             armed: false,
+            data: Queue::EMPTY,
+            control: Queue::EMPTY,
+            waiting: 0,
+            control_waiting: 0,
+            limit: config.queue,
+            max_queue: 0,
+            rare: Box::new(Rare { config, counters: PortCounters::default() }),
         }
     }
 
     /// What it is like.
     #[must_use]
     pub fn config(&self) -> &PortConfig {
-        &self.queues.config
+        &self.rare.config
     }
 
     pub(super) fn reconfigure(&mut self, config: PortConfig) {
-        self.queues.config = config;
+        self.rare.config = config;
+        self.limit = config.queue;
+        self.ecn_min = config.ecn_min;
         self.byte_time = byte_time(config.rate);
     }
 
     /// Another rate, from the next packet on.
     pub fn set_rate(&mut self, rate: Rate) {
-        self.queues.config.rate = rate;
+        self.rare.config.rate = rate;
         self.byte_time = byte_time(rate);
     }
 
     /// Stops data (`true`) or lets it go on. Control packets are not concerned.
     pub fn pause(&mut self, pause: bool) {
-        self.queues.counters.pauses += u64::from(pause && !self.paused);
+        self.rare.counters.pauses += u64::from(pause && !self.paused);
         self.paused = pause;
     }
 
@@ -222,25 +224,25 @@ impl<T: Copy> Port<T> {
 
     /// Data bytes that wait or are being sent at `now`.
     #[must_use]
-    pub fn queued(&self, now: Picos) -> u64 {
-        self.queues.waiting + if now < self.free_at { u64::from(self.sending) } else { 0 }
+    pub const fn queued(&self, now: Picos) -> u64 {
+        self.waiting + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
     }
 
     /// Data bytes that wait, without those being sent.
-    pub(super) fn waiting(&self) -> u64 {
-        self.queues.waiting
-    }
-
-    /// Packets that wait, of both classes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.queues.data.len() + self.queues.control.len()
+    pub(super) const fn waiting(&self) -> u64 {
+        self.waiting
     }
 
     /// Whether nothing waits.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        !self.waits
+        self.len == 0
+    }
+
+    /// Packets that wait, of both classes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
     }
 
     /// Until when the wire is taken.
@@ -258,17 +260,18 @@ impl<T: Copy> Port<T> {
     /// Whether anything waits that may go once the wire is free.
     #[must_use]
     pub fn sendable(&self) -> bool {
-        self.waits && (!self.paused || !self.queues.control.is_empty())
+        self.len > 0 && (!self.paused || !self.control.is_empty())
     }
 
     /// What it counted.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
-        PortCounters { packets: self.packets, bytes: self.bytes, ..self.queues.counters }
+        let Self { packets, bytes, max_queue, .. } = *self;
+        PortCounters { packets, bytes, max_queue, ..self.rare.counters }
     }
 
     pub(super) fn count_drop(&mut self) {
-        self.queues.counters.dropped += 1;
+        self.rare.counters.dropped += 1;
     }
 
     /// How long `bytes` take.
@@ -278,45 +281,59 @@ impl<T: Copy> Port<T> {
         Picos(self.byte_time.saturating_mul(u64::from(bytes)).saturating_add(0xffff) >> 16)
     }
 
-    /// Offers a packet at `now` that came in by port `ingress` (`u32::MAX`: from this host).
-    pub fn enqueue(&mut self, now: Picos, item: T, head: &mut Head, ingress: u32) -> Enqueued {
+    /// Offers a packet at `now` that came in by port `ingress` (`u32::MAX`: from this host). It waits in
+    /// `queues`, always the same for a port.
+    pub fn enqueue<T: Copy>(
+        &mut self,
+        queues: &mut Queues<T>,
+        now: Picos,
+        item: T,
+        head: &mut Head,
+        ingress: u32,
+    ) -> Enqueued {
         let mut verdict = Enqueued::Queued;
         let queued = self.queued(now) + u64::from(head.bytes);
-        let queues = &mut *self.queues;
         if head.class == Class::Data {
-            if queued <= queues.config.queue {
-                queues.waiting += u64::from(head.bytes);
-                queues.data.push_back(Entry { item, bytes: head.bytes, ingress });
-                queues.counters.max_queue = queues.counters.max_queue.max(queued);
-                self.waits = true;
+            if queued <= self.limit {
+                self.waiting += u64::from(head.bytes);
+                queues.push(&mut self.data, Entry { item, bytes: head.bytes, ingress });
+                self.max_queue = self.max_queue.max(queued);
+                self.len += 1;
                 return Enqueued::Queued;
             }
-            let Some(rest) = queues.config.trim else {
-                queues.counters.dropped += 1;
+            let Rare { config, counters } = &mut *self.rare;
+            let Some(rest) = config.trim else {
+                counters.dropped += 1;
                 return Enqueued::Dropped(Drop::QueueFull);
             };
             head.bytes = head.bytes.min(rest);
             head.class = Class::Control;
             head.trimmed = true;
-            head.last_hop = queues.config.last_hop;
-            queues.counters.trimmed += 1;
+            head.last_hop = config.last_hop;
+            counters.trimmed += 1;
             verdict = Enqueued::Trimmed;
         }
-        if queues.control_waiting + u64::from(head.bytes) > queues.config.control_queue {
-            queues.counters.dropped += 1;
+        if self.control_waiting + u64::from(head.bytes) > self.rare.config.control_queue {
+            self.rare.counters.dropped += 1;
             return Enqueued::Dropped(Drop::ControlFull);
         }
-        queues.control_waiting += u64::from(head.bytes);
-        queues.control.push_back(Entry { item, bytes: head.bytes, ingress });
-        self.waits = true;
+        self.control_waiting += u64::from(head.bytes);
+        queues.push(&mut self.control, Entry { item, bytes: head.bytes, ingress });
+        self.len += 1;
         verdict
     }
 
     /// Sends a packet at once, if the port is idle and empty at `now`: the same as [`Port::enqueue`]
     /// and [`Port::depart`].
-    pub fn pass(&mut self, now: Picos, item: T, head: &Head, ingress: u32) -> Option<Departure<T>> {
+    pub fn pass<T: Copy>(
+        &mut self,
+        now: Picos,
+        item: T,
+        head: &Head,
+        ingress: u32,
+    ) -> Option<Departure<T>> {
         let data = head.class == Class::Data;
-        if self.waits || self.free_at > now || self.paused && data {
+        if self.len > 0 || self.free_at > now || self.paused && data {
             return None;
         }
         self.sending = if data { head.bytes } else { 0 };
@@ -325,36 +342,37 @@ impl<T: Copy> Port<T> {
 
     /// The next packet, if the wire is free at `now`: control before data. Data is marked by the queue
     /// it leaves behind (RED on the instantaneous length, at dequeue).
-    pub fn depart(&mut self, now: Picos, rng: &mut Rng) -> Option<Departure<T>> {
-        if self.free_at > now || !self.waits {
+    pub fn depart<T: Copy>(
+        &mut self,
+        queues: &mut Queues<T>,
+        now: Picos,
+        rng: &mut Rng,
+    ) -> Option<Departure<T>> {
+        if self.free_at > now || self.len == 0 {
             return None;
         }
-        let queues = &mut *self.queues;
-        let (entry, mark, data) = if let Some(entry) = queues.control.pop_front() {
-            queues.control_waiting -= u64::from(entry.bytes);
+        let (entry, mark, data) = if let Some(entry) = queues.pop(&mut self.control) {
+            self.control_waiting -= u64::from(entry.bytes);
             self.sending = 0;
             (entry, false, false)
         } else {
             if self.paused {
                 return None;
             }
-            let entry = queues.data.pop_front()?;
-            queues.waiting -= u64::from(entry.bytes);
+            let entry = queues.pop(&mut self.data)?;
+            self.waiting -= u64::from(entry.bytes);
             self.sending = entry.bytes;
-            let mark = queues.marks(rng);
-            queues.counters.marked += u64::from(mark);
+            let mark = self.marks(rng);
+            if mark {
+                self.rare.counters.marked += 1;
+            }
             (entry, mark, true)
         };
-        self.waits = !queues.data.is_empty() || !queues.control.is_empty();
-        if !self.waits {
-            // They begin again where they are in the cache.
-            queues.data.clear();
-            queues.control.clear();
-        }
+        self.len -= 1;
         Some(self.leave(now, entry, mark, data))
     }
 
-    fn leave(&mut self, now: Picos, entry: Entry<T>, mark: bool, data: bool) -> Departure<T> {
+    fn leave<T>(&mut self, now: Picos, entry: Entry<T>, mark: bool, data: bool) -> Departure<T> {
         let Entry { item, bytes, ingress } = entry;
         let free_at = now + self.transmit_time(bytes);
         self.free_at = free_at;
@@ -365,9 +383,8 @@ impl<T: Copy> Port<T> {
     }
 
     /// The packet that leaves next, if nothing of the other class comes before.
-    pub(super) fn front(&self) -> Option<T> {
-        let entry = self.queues.control.front().or_else(|| self.queues.data.front());
-        entry.map(|entry| entry.item)
+    pub(super) fn front<T: Copy>(&self, queues: &Queues<T>) -> Option<T> {
+        queues.front(self.control).or_else(|| queues.front(self.data))
     }
 
     /// Sends `bytes` from outside the queues, for a driver that plays the network card itself and calls
@@ -379,15 +396,14 @@ impl<T: Copy> Port<T> {
         self.bytes += u64::from(bytes);
         self.free_at
     }
-}
 
-impl<T> Queues<T> {
     /// Whether the queue left behind marks the departing packet.
     fn marks(&self, rng: &mut Rng) -> bool {
-        let (low, high) = (self.config.ecn_min, self.config.ecn_max);
+        let low = self.ecn_min;
         if self.waiting <= low {
             return false;
         }
+        let high = self.rare.config.ecn_max;
         if self.waiting >= high {
             return true;
         }

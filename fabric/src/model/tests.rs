@@ -2,7 +2,7 @@
 
 use super::{
     Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, Network, NetworkConfig,
-    Passed, Port, PortConfig,
+    Passed, Port, PortConfig, Queues,
 };
 use crate::Picos;
 use crate::base::{Rate, Rng};
@@ -33,18 +33,19 @@ fn ack() -> Head {
 
 #[test]
 fn control_goes_first_and_the_wire_takes_its_time() {
+    let mut queues = Queues::default();
     let mut port = Port::new(port());
     let mut rng = Rng::new(1);
     let now = Picos(1_000);
     for item in 0..2 {
-        assert_eq!(port.enqueue(now, item, &mut data(), 0), Enqueued::Queued);
+        assert_eq!(port.enqueue(&mut queues, now, item, &mut data(), 0), Enqueued::Queued);
     }
-    assert_eq!(port.enqueue(now, 9, &mut ack(), 0), Enqueued::Queued);
-    let first = port.depart(now, &mut rng).unwrap();
+    assert_eq!(port.enqueue(&mut queues, now, 9, &mut ack(), 0), Enqueued::Queued);
+    let first = port.depart(&mut queues, now, &mut rng).unwrap();
     // 64 * 80 ps
     assert_eq!((first.item, first.data, first.free_at), (9, false, Picos(6_120)));
-    assert_eq!(port.depart(Picos(6_119), &mut rng), None);
-    let second = port.depart(Picos(6_120), &mut rng).unwrap();
+    assert_eq!(port.depart(&mut queues, Picos(6_119), &mut rng), None);
+    let second = port.depart(&mut queues, Picos(6_120), &mut rng).unwrap();
     // 4096 * 80 ps
     assert_eq!((second.item, second.free_at), (0, Picos(6_120 + 327_680)));
     // What is being sent counts, until it is gone.
@@ -54,13 +55,14 @@ fn control_goes_first_and_the_wire_takes_its_time() {
 
 #[test]
 fn an_idle_port_passes_what_enqueue_and_depart_would() {
+    let mut queues = Queues::default();
     let (mut one, mut other) = (Port::new(port()), Port::new(port()));
     let mut rng = Rng::new(1);
     for (now, mut head) in [(0, data()), (327_680, ack()), (400_000, data())] {
         let now = Picos(now);
         let passed = one.pass(now, 7, &head, 3);
-        other.enqueue(now, 7, &mut head, 3);
-        assert_eq!(passed, other.depart(now, &mut rng));
+        other.enqueue(&mut queues, now, 7, &mut head, 3);
+        assert_eq!(passed, other.depart(&mut queues, now, &mut rng));
     }
     // Busy, it does not.
     assert_eq!(one.pass(Picos(400_001), 8, &data(), 3), None);
@@ -75,11 +77,12 @@ fn marks_begin_and_end_where_they_should() {
         let mut rng = Rng::new(7);
         let mut marked = 0;
         for _ in 0..2_000 {
+            let mut queues = Queues::default();
             let mut port = Port::new(port());
             for item in 0..=waiting {
-                port.enqueue(Picos::ZERO, item, &mut data(), 0);
+                port.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0);
             }
-            marked += u32::from(port.depart(Picos::ZERO, &mut rng).unwrap().mark);
+            marked += u32::from(port.depart(&mut queues, Picos::ZERO, &mut rng).unwrap().mark);
         }
         f64::from(marked) / 2_000.0
     };
@@ -94,54 +97,65 @@ fn marks_begin_and_end_where_they_should() {
 
 #[test]
 fn a_full_queue_trims_or_drops() {
+    let mut queues = Queues::default();
     let mut trims = Port::new(port());
     for item in 0..10 {
-        assert_eq!(trims.enqueue(Picos::ZERO, item, &mut data(), 0), Enqueued::Queued);
+        assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0), Enqueued::Queued);
     }
     let mut head = data();
-    assert_eq!(trims.enqueue(Picos::ZERO, 10, &mut head, 0), Enqueued::Trimmed);
+    assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, 10, &mut head, 0), Enqueued::Trimmed);
     let expected =
         Head { bytes: 64, class: Class::Control, trimmed: true, last_hop: true, ..data() };
     assert_eq!(head, expected);
     // The control queue takes ten of 64 bytes.
     for item in 11..20 {
-        assert_eq!(trims.enqueue(Picos::ZERO, item, &mut data(), 0), Enqueued::Trimmed);
+        assert_eq!(
+            trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0),
+            Enqueued::Trimmed
+        );
     }
-    assert_eq!(trims.enqueue(Picos::ZERO, 20, &mut ack(), 0), Enqueued::Dropped(Drop::ControlFull));
-    let first = trims.depart(Picos::ZERO, &mut Rng::new(1)).unwrap();
+    assert_eq!(
+        trims.enqueue(&mut queues, Picos::ZERO, 20, &mut ack(), 0),
+        Enqueued::Dropped(Drop::ControlFull)
+    );
+    let first = trims.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).unwrap();
     assert_eq!((first.item, first.bytes), (10, 64));
 
     let mut drops = Port::new(PortConfig { trim: None, ..port() });
     for item in 0..10 {
-        drops.enqueue(Picos::ZERO, item, &mut data(), 0);
+        drops.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0);
     }
-    assert_eq!(drops.enqueue(Picos::ZERO, 10, &mut data(), 0), Enqueued::Dropped(Drop::QueueFull));
+    assert_eq!(
+        drops.enqueue(&mut queues, Picos::ZERO, 10, &mut data(), 0),
+        Enqueued::Dropped(Drop::QueueFull)
+    );
     let counters = drops.counters();
     assert_eq!((counters.dropped, counters.trimmed, counters.max_queue), (1, 0, 40_960));
 }
 
 #[test]
 fn a_paused_port_sends_control_only() {
+    let mut queues = Queues::default();
     let mut port = Port::new(port());
     port.pause(true);
-    port.enqueue(Picos::ZERO, 1, &mut data(), 0);
-    assert!(!port.sendable() && port.depart(Picos::ZERO, &mut Rng::new(1)).is_none());
+    port.enqueue(&mut queues, Picos::ZERO, 1, &mut data(), 0);
+    assert!(!port.sendable() && port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).is_none());
     assert_eq!(port.pass(Picos::ZERO, 3, &ack(), 0), None, "the data waits");
-    port.enqueue(Picos::ZERO, 2, &mut ack(), 0);
-    let out = port.depart(Picos::ZERO, &mut Rng::new(1)).unwrap();
+    port.enqueue(&mut queues, Picos::ZERO, 2, &mut ack(), 0);
+    let out = port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).unwrap();
     assert_eq!(out.item, 2);
     port.pause(false);
-    assert_eq!(port.depart(out.free_at, &mut Rng::new(1)).unwrap().item, 1);
+    assert_eq!(port.depart(&mut queues, out.free_at, &mut Rng::new(1)).unwrap().item, 1);
     assert_eq!(port.counters().pauses, 1);
 }
 
 #[test]
 fn times_fit_rates_that_do_not_divide() {
     // 8 / 3 ns a byte: 4096 * 8 / 3e9 s = 10922666.67 ps, rounded up.
-    let port: Port<u32> = Port::new(PortConfig { rate: Rate(3_000_000_000), ..port() });
+    let port: Port = Port::new(PortConfig { rate: Rate(3_000_000_000), ..port() });
     let time = port.transmit_time(MTU).0;
     assert!((10_922_667..=10_922_668).contains(&time), "{time}");
-    let slow: Port<u32> = Port::new(PortConfig { rate: Rate(1_000_000), ..self::port() });
+    let slow: Port = Port::new(PortConfig { rate: Rate(1_000_000), ..self::port() });
     assert_eq!(slow.transmit_time(65_536).0, 65_536 * 8_000_000);
 }
 

@@ -92,9 +92,7 @@ impl Setup {
     pub(super) fn stack(&self, host: u32) -> Stack {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match &self.stack {
-            StackConfig::Squall(config) => {
-                Stack::Squall(Endpoint::new(Arc::clone(config), seed))
-            }
+            StackConfig::Squall(config) => Stack::Squall(Endpoint::new(Arc::clone(config), seed)),
             StackConfig::Roce(config) => Stack::Roce(Roce::new(Arc::clone(config), seed)),
         }
     }
