@@ -22,11 +22,14 @@ pub(super) struct ReportArgs {
     /// Its heading.
     #[arg(long, default_value = "Squall report")]
     title: String,
-    /// What the table of runs shows.
+    /// What the table of runs shows. Default: max_fct, mean_fct, p99_fct, spread, over_ideal, goodput, jain,
+    /// retransmitted, trimmed.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "METRIC,..",
+        // Without a space in it, no line of the manual can hold it.
+        hide_default_value = true,
         default_value = "max_fct,mean_fct,p99_fct,spread,over_ideal,goodput,jain,retransmitted,trimmed"
     )]
     metrics: Vec<Metric>,

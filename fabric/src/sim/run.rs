@@ -473,7 +473,11 @@ impl Simulation {
     /// A paused port may go on.
     fn resume(&mut self, port: u32) {
         match self.network.topology().from(port) {
-            Node::Host(host) => self.send(host),
+            Node::Host(host) => {
+                self.send(host);
+                // What may not go yet, because it is paced, sets a timer; nothing else may follow.
+                self.set_timer(host);
+            }
             Node::Switch(_) => self.arm(port),
         }
     }
