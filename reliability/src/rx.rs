@@ -329,7 +329,8 @@ impl Rx {
             return None;
         }
         let cack = self.cack();
-        let sack_base = if config.acks.lowest_segment {
+        // A probe is answered whole: its sender lost count.
+        let sack_base = if config.acks.lowest_segment && self.probe.is_none() {
             self.lowest_segment(cack)
         } else {
             self.next_window(cack)

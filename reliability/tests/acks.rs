@@ -272,6 +272,18 @@ fn a_probe_is_answered_with_everything_known() {
     let mut all: Vec<u32> = acks.iter().flat_map(shown).collect();
     all.dedup();
     assert_eq!(all, [5, 100, 150]);
+    // Also by a receiver that otherwise shows one segment at a time.
+    let style = squall_reliability::cc::AckStyle { lowest_segment: true, ..Default::default() };
+    let config = squall_reliability::Config { acks: style, ..fixed(1 << 20, 1) };
+    let mut receiver = Receiver { pdcs: Pdcs::new(config), now: Time(1_000_000) };
+    let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
+    receiver.take(&Request { dest: syn, ..request(0) }, 100, false);
+    receiver.take_all([1, 2, 5, 100, 150], 100);
+    receiver.acks();
+    assert!(receiver.control(ControlKind::Probe, START + 160, 779, START + 3));
+    let mut all: Vec<u32> = receiver.acks().iter().flat_map(shown).collect();
+    all.dedup();
+    assert_eq!(all, [5, 100, 150]);
     // Without holes, one ACK.
     let mut receiver = Receiver::new();
     assert!(receiver.control(ControlKind::Probe, START, 778, START));

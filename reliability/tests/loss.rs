@@ -20,11 +20,13 @@ struct Sender {
     sent: u32,
 }
 
-/// A peer's ACK_CC up to `cack`, with a SACK map that begins one after it.
+/// A peer's ACK_CC up to `cack`, with a SACK map that begins one after it, or later.
 #[derive(Clone, Copy)]
 struct Says {
     cack: i32,
     map: u64,
+    /// Its first packet; 0 for the one after `cack`.
+    map_at: i32,
     ooo: u16,
     about: i32,
     ce: bool,
@@ -33,8 +35,17 @@ struct Says {
     probe: Option<u16>,
 }
 
-const PLAIN: Says =
-    Says { cack: 0, map: 0, ooo: 0, about: 0, ce: false, retx: false, service: 1, probe: None };
+const PLAIN: Says = Says {
+    cack: 0,
+    map: 0,
+    map_at: 0,
+    ooo: 0,
+    about: 0,
+    ce: false,
+    retx: false,
+    service: 1,
+    probe: None,
+};
 
 impl Sender {
     /// Connected, with packet 0 acknowledged.
@@ -89,7 +100,7 @@ impl Sender {
             dpdcid: 1,
             ext: AckExt::Cc(AckCc {
                 mpr: 16,
-                sack_psn_offset: 1,
+                sack_psn_offset: i16::try_from((says.map_at - says.cack).max(1)).unwrap(),
                 sack_bitmap: says.map,
                 state: CcState::Nscc(NsccState {
                     service_time: says.service,
@@ -434,6 +445,153 @@ fn a_partial_answer_to_a_probe_only_condemns_what_it_covers() {
     let resent = sender.resent();
     let expect: Vec<u32> = (1..=64).filter(|n| ![2, 3].contains(n)).collect();
     assert_eq!(resent, expect);
+}
+
+#[test]
+fn a_tail_that_no_bitmap_shows_does_not_stay_in_flight() {
+    // 300 packets leave; of the first 200 every fourth arrives, and nothing of the rest. Counted as in
+    // flight, the rest would fill a window that was cut since, and nothing could be sent again.
+    let mut sender = Sender::new(fixed(1 << 21, 1));
+    sender.send(300);
+    sender.now += Span::micros(20);
+    let map = 0x8888_8888_8888_8888u64;
+    let mut ooo = 0;
+    for base in [1, 65, 129] {
+        ooo += 16;
+        assert!(sender.ack(Says { map, map_at: base, ooo, about: base + 3, ..PLAIN }));
+    }
+    assert_eq!(sender.in_flight(), (300 - 48) * NOMINAL);
+    sender.wait(Span::micros(200));
+    let probe = sender.probe();
+    assert!(probe.is_some(), "a probe after 200 us of silence");
+    sender.now += Span::micros(20);
+    // One bitmap shows 16 of the 48 that arrived; the others are known from earlier ones.
+    assert!(sender.ack(Says { map, ooo, probe, ..PLAIN }));
+    assert_eq!(sender.in_flight(), 0);
+    let resent = sender.resent();
+    let expect: Vec<u32> = (1..=300).filter(|n| n % 4 != 0 || *n > 192).collect();
+    assert_eq!(resent, expect);
+}
+
+#[test]
+fn a_probe_that_others_answer_does_not_condemn_what_queues_hold() {
+    // The round trip grows from 20 us to 120 us while a queue fills. What left 150 us before the probe
+    // may still be in it, for what was heard last varies so much; unless nothing at all was heard since.
+    for (silent, resent) in [(false, vec![]), (true, vec![3, 4, 5, 6])] {
+        let mut sender = Sender::new(fixed(1 << 20, 1));
+        sender.send(6);
+        let left = sender.now;
+        sender.now = left + Span::micros(120);
+        assert!(sender.ack(Says { cack: 1, about: 1, ..PLAIN }));
+        sender.wait(Span::micros(200));
+        let probe = sender.probe();
+        assert!(probe.is_some());
+        if !silent {
+            assert!(sender.ack(Says { cack: 2, about: 2, ..PLAIN }));
+        }
+        sender.now += Span::micros(20);
+        assert!(sender.ack(Says { cack: 2, about: 2, probe, ..PLAIN }));
+        assert_eq!(sender.resent(), resent, "silent: {silent}");
+    }
+}
+
+#[test]
+fn what_a_probe_condemns_is_sent_again_as_the_window_allows() {
+    // A recovery by out-of-order count may exceed the window; a whole tail may not. NSCC's window is nine
+    // packets here, and so many packets out of order are a loss.
+    let mut config = nscc(1);
+    config.train_packets = 1;
+    let mut sender = Sender::new(config);
+    let mut newest = 0;
+    for n in 1..=10i32 {
+        while sender.try_send(4096).is_ok() {}
+        sender.now += Span::micros(20);
+        if n > 1 {
+            // 1 is lost.
+            let map = ((1u64 << (n - 1)) - 1) << 1;
+            let ooo = u16::try_from(n - 1).unwrap();
+            assert!(sender.ack(Says { map, ooo, about: n, ..PLAIN }));
+            while sender.probe().is_some() {}
+        }
+        newest = n;
+    }
+    assert_eq!(sender.resent(), [1], "recovering");
+    assert_eq!(sender.pdcs.counters().retx_out_of_order, 1);
+    while sender.try_send(4096).is_ok() {}
+    assert!(sender.in_flight() > 6 * NOMINAL);
+    sender.wait(Span::micros(600));
+    let probe = core::iter::from_fn(|| sender.probe()).last();
+    sender.now += Span::micros(20);
+    let ooo = u16::try_from(newest - 1).unwrap();
+    let map = ((1u64 << ooo) - 1) << 1;
+    assert!(sender.ack(Says { map, ooo, probe, ..PLAIN }));
+    assert_eq!(sender.in_flight(), 0, "all that is out is lost");
+    assert_eq!(sender.resent().len(), 1, "and the window is one packet");
+}
+
+#[test]
+fn a_retransmission_that_arrives_makes_one_ask_about_older_packets() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(8);
+    sender.wait(Span::micros(300));
+    assert!(sender.nack(2, NackCode::Trimmed, false));
+    assert_eq!(sender.resent(), [2]);
+    while sender.probe().is_some() {}
+    sender.now += Span::micros(20);
+    // 2 left 300 us after 1 and is there: so what became of 1, and of those after it?
+    assert!(sender.ack(Says { map: 0b10, ooo: 1, about: 2, retx: true, ..PLAIN }));
+    let probe = sender.probe();
+    assert!(probe.is_some(), "asks at once");
+    sender.now += Span::micros(20);
+    assert!(sender.ack(Says { map: 0b10, ooo: 1, probe, ..PLAIN }));
+    assert_eq!(sender.resent(), [1, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(sender.pdcs.counters().timeouts, 0);
+}
+
+#[test]
+fn a_peer_never_heard_of_gets_the_oldest_packet_in_a_probes_place() {
+    // The whole first window is lost. NSCC is told that a round trip takes 20 us.
+    let mut config = nscc(1);
+    config.probe_min = Span::ZERO;
+    let mut pdcs = Pdcs::new(config);
+    let now = Time(1_000_000);
+    let id = pdcs.open(now, PEER).unwrap();
+    let mut sender = Sender { pdcs, id, now, start: Psn(0), sent: 0 };
+    sender.start = sender.send(5)[0].psn;
+    let window = sender.pdcs.info(id).unwrap().cwnd;
+    sender.wait(Span::micros(59));
+    assert_eq!(sender.resent(), []);
+    sender.wait(Span::micros(1));
+    assert!(sender.ready());
+    assert_eq!(sender.resent(), [0]);
+    assert_eq!(sender.probe(), None, "nobody to be asked");
+    assert_eq!(sender.pdcs.info(id).unwrap().cwnd, window, "no sign of loss yet");
+    sender.now += Span::micros(30);
+    assert!(sender.ack(Says { retx: true, ..PLAIN }));
+    let probe = sender.probe();
+    assert!(probe.is_some(), "now there is");
+    sender.now += Span::micros(20);
+    assert!(sender.ack(Says { probe, ..PLAIN }));
+    assert_eq!(sender.resent(), [1, 2, 3, 4]);
+    assert_eq!(sender.pdcs.counters().timeouts, 0);
+}
+
+#[test]
+fn a_time_out_asks_at_once() {
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(10);
+    let sent = sender.now;
+    let mut last = None;
+    while sender.now.since(sent) < Span::micros(4_990) {
+        sender.wait(Span::micros(10));
+        if sender.probe().is_some() {
+            last = Some(sender.now.since(sent));
+        }
+    }
+    assert!(last.is_some_and(|last| last < Span::millis(2)), "probes ceased: {last:?}");
+    sender.wait(Span::micros(10));
+    assert_eq!(sender.resent(), [1]);
+    assert!(sender.probe().is_some());
 }
 
 #[test]

@@ -135,7 +135,10 @@ impl<D: Copy> Tx<D> {
         self.advance();
         self.open_window(ack);
 
-        if let Some(whole) = whole {
+        // A probe overtakes what waits in queues, so it says nothing about how long data take.
+        if let Some(whole) = whole
+            && (!probed || self.srtt_ns == 0)
+        {
             self.measured(rtt.unwrap_or(whole), shared);
         }
         if ack.ce && live {
@@ -185,6 +188,12 @@ impl<D: Copy> Tx<D> {
         }
         if probed && shared.config.loss.probe {
             self.sweep_probed(now, ack, shared);
+        } else if let (Some(slot), true) = (about, whole.is_some())
+            && slot.tries > 0
+            && self.overtook(&slot, shared)
+        {
+            self.rare().arrived = slot.sent_at;
+            self.ask(now, shared);
         }
         if let Some(ooo) = ack.ooo {
             self.sleek(now, ooo, shared);
@@ -424,19 +433,45 @@ impl<D: Copy> Tx<D> {
         }
         self.probes = 0;
         self.probe_due = false;
-        self.probe_at = now + self.probe_interval(shared);
+        self.probe_at = self.probe_time(now, shared);
     }
 
-    /// The answer to a probe: what was sent a round trip before the probe and did not arrive is lost,
-    /// wherever the answer is complete: in the 64 packets it shows, or everywhere if it shows as many
-    /// as the peer has received out of order.
+    /// The oldest packet left more than a round trip before `slot`, which arrived. That queued behind it,
+    /// so it is probably lost, and others with it.
+    fn overtook(&self, slot: &Slot<D>, shared: &Shared<D>) -> bool {
+        self.ring.front().is_some_and(|oldest| {
+            let apart = slot.sent_at.since(oldest.sent_at);
+            oldest.fate == Fate::InFlight && apart > self.unloaded(shared)
+        })
+    }
+
+    /// The answer to a probe. The probe overtook the queues, so only what cannot be in them any more is
+    /// lost if it did not arrive: what left as long before the probe as a round trip may take, or an
+    /// unloaded round trip, for paths differ, before a packet that did arrive.
+    ///
+    /// That is said where it is known what arrived: in the 64 packets that the answer shows, or everywhere if
+    /// as many are acknowledged as the peer has received out of order. Everywhere includes the tail, which no
+    /// bitmap shows: nothing comes after it, and counted as in flight it would keep all else from being
+    /// sent again (STrack section 3.3.2 subtracts what is lost from the bytes in flight).
     fn sweep_probed(&mut self, now: Time, ack: &AckIn<'_>, shared: &mut Shared<D>) {
-        let sent_before = Time(self.probe_sent.0.saturating_sub(u64::from(self.srtt_ns)));
-        let all = ack.ooo.is_some_and(|ooo| u32::from(ooo) == ack.sack_map.count_ones());
+        let arrived = self.ring.iter().filter(|slot| slot.fate == Fate::Acked);
+        let known = arrived.clone().count();
+        // Of a packet sent twice one does not know which of them arrived.
+        let newest = arrived.filter(|slot| slot.tries == 0).map(|slot| slot.sent_at).max();
+        let newest = newest.max(self.rare.as_ref().map(|rare| rare.arrived)).unwrap_or(Time::ZERO);
+        // Nothing else was heard since the timer asked (STrack algorithm 1 line 13): the queues are not full
+        // of this flow's packets.
+        let silent = self.probes > 0;
+        let trip = if silent { Span(u64::from(self.srtt_ns)) } else { self.longest_trip() };
+        let late = self.probe_sent - trip;
+        let sent_before = late.max(newest - self.unloaded(shared));
+        let all = ack.ooo.is_some_and(|ooo| usize::from(ooo) <= known);
         let (first, end) =
             if all { (self.base, self.next) } else { (ack.sack_base, ack.sack_base.plus(64)) };
         if all {
             self.probe_sent = Time::NEVER;
+            // More than a window may have been lost, so what is sent again has to keep to the window.
+            self.recovering = false;
         }
         self.lose(now, first, end, Cause::Probe, shared, |slot| slot.sent_at <= sent_before);
     }

@@ -67,7 +67,13 @@ impl<D: Copy> Tx<D> {
         while let Some(action) = self.context.get_mut(&mut shared.groups).cc.poll(now) {
             match action {
                 // Never two: one that is out already answers the question.
-                cc::Action::Probe => self.probe_due |= !self.ring.is_empty(),
+                cc::Action::Probe if self.ring.is_empty() => {}
+                cc::Action::Probe => {
+                    self.probe_due = true;
+                    if self.probe_at != Time::NEVER {
+                        self.probe_at = self.probe_at.max(self.probe_time(now, shared));
+                    }
+                }
                 cc::Action::RequestCredit { target } => self.rare().request = Some(target),
                 // Nothing that is configurable asks for these.
                 cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}

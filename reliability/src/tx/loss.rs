@@ -29,10 +29,16 @@ impl<D: Copy> Tx<D> {
     pub(super) fn rto(&self, config: &Config) -> Span {
         let first = match self.srtt() {
             None => config.rto_init,
-            Some(srtt) => srtt + Span(u64::from(self.rttvar_ns) * 4) + config.ack_delay,
+            Some(_) => self.longest_trip() + config.ack_delay,
         };
         let backed_off = first.max(config.rto_min) * (1 << self.backoff.min(MAX_BACKOFF));
         backed_off.min(config.rto_max)
+    }
+
+    /// What a round trip may take: its mean and four times its variation (RFC 6298).
+    pub(super) const fn longest_trip(&self) -> Span {
+        // 32-bit numbers.
+        Span(self.srtt_ns as u64 + self.rttvar_ns as u64 * 4)
     }
 
     /// How long a packet may be in flight before the timer takes it for lost. Where the timer is not
@@ -42,15 +48,30 @@ impl<D: Copy> Tx<D> {
         (self.rto(config) * patience).min(config.rto_max)
     }
 
-    /// How long the peer may stay silent before it is probed: three unloaded round trips (uet-htsim
-    /// `probe_first_trial_time`, STrack section 3.3.2), and one as they are now; each probe doubling it. Not
-    /// three as they are now: after an incast those are long, and it is then that tails are lost.
-    pub(super) fn probe_interval(&self, shared: &Shared<D>) -> Span {
-        let config = &shared.config;
+    /// A round trip without queues; before the first answer, what the network is said to take.
+    pub(super) fn unloaded(&self, shared: &Shared<D>) -> Span {
         let now = Span(u64::from(self.srtt_ns));
-        let unloaded = self.metrics(&shared.groups).base_rtt.map_or(now, |base| base.min(now));
-        let first = (unloaded * 3 + config.ack_delay).max(now).max(config.probe_min);
+        let known = self.metrics(&shared.groups).base_rtt.unwrap_or(now);
+        if self.srtt_ns == 0 { known } else { known.min(now) }
+    }
+
+    /// How long the peer may stay silent before it is probed: three unloaded round trips (STrack section
+    /// 3.3.2, uet-htsim `probe_first_trial_time`), two when nothing is left to be sent, for then it is the
+    /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`). Each probe doubles it.
+    fn probe_interval(&self, shared: &Shared<D>) -> Span {
+        let config = &shared.config;
+        let tail = self.ring.back().is_some_and(|newest| newest.app_limited);
+        let trips = if tail { 2 } else { 3 };
+        let first = (self.unloaded(shared) * trips).max(config.probe_min);
         (first * (1 << self.probes.min(MAX_BACKOFF))).min(config.rto_max)
+    }
+
+    /// When to probe after a sign of life `now`: not before the answer can tell about the oldest packet, which
+    /// after an incast may have been long in queues.
+    pub(super) fn probe_time(&self, now: Time, shared: &Shared<D>) -> Time {
+        let oldest = self.ring.front().map_or(now, |oldest| oldest.sent_at);
+        let trip = Span(u64::from(self.srtt_ns));
+        (oldest + trip).max(now + self.probe_interval(shared))
     }
 
     /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
@@ -328,26 +349,45 @@ impl<D: Copy> Tx<D> {
         let most = if lately { HEARD_BACKOFF } else { MAX_BACKOFF };
         self.backoff = (self.backoff + 1).min(most);
         if lately {
-            // Ask again, on other paths.
+            // Ask at once, on another path, what became of the others.
             self.probes = 0;
-            self.probe_at = now + self.probe_interval(shared);
+            self.probe_at = now;
         }
         self.lifeline = true;
         self.recovering = false;
         self.rto_at = now + self.loss_timeout(&shared.config);
     }
 
-    fn on_probe_timer(&mut self, now: Time, connected: bool, shared: &Shared<D>) {
-        let config = &shared.config;
+    /// The peer is silent. One that was never heard of cannot be asked, for only data introduces a sender:
+    /// the oldest packet goes again in the place of a probe (compare RFC 8985 section 7). That is no
+    /// sign of loss yet, so nobody is told of one.
+    fn on_probe_timer(&mut self, now: Time, connected: bool, shared: &mut Shared<D>) {
+        let loss = shared.config.loss;
         self.probe_at = Time::NEVER;
-        let useful = connected && config.loss.probe && self.in_flight > 0;
         // Where the timer is no detector, probes must not give up before the context does.
-        if !useful || config.loss.rto && self.probes >= config.probe_max {
+        let tired = loss.rto && self.probes >= shared.config.probe_max;
+        if !loss.probe || self.in_flight == 0 || tired {
             return;
         }
         self.probes = self.probes.saturating_add(1);
-        self.probe_due = true;
-        self.probe_at = now + self.probe_interval(shared);
+        if connected {
+            self.probe_due = true;
+        } else if self.ring.front().is_some_and(|oldest| oldest.fate == Fate::InFlight) {
+            self.queue(0, Cause::Probe, shared);
+        }
+        // An answer may take as long as data do.
+        let again = self.probe_interval(shared).max(Span(u64::from(self.srtt_ns)));
+        self.probe_at = now + again;
+    }
+
+    /// Asks what became of the other packets, unless a question is on its way.
+    pub(super) fn ask(&mut self, now: Time, shared: &Shared<D>) {
+        let asked = self.probe_sent != Time::NEVER
+            && now.since(self.probe_sent) < Span(u64::from(self.srtt_ns));
+        if !asked && shared.config.loss.probe {
+            self.probe_due = true;
+            self.probe_at = self.probe_time(now, shared);
+        }
     }
 
     pub(crate) const fn probe_due(&self) -> bool {

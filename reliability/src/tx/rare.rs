@@ -10,6 +10,9 @@ pub(super) struct Rare {
     /// When the pause began; packets sent no later were under way when it did.
     pub(super) rnr_since: Time,
     pub(super) rnr_until: Time,
+    // Loss detection.
+    /// When the newest packet left that arrived although older ones did not.
+    pub(super) arrived: Time,
     // Guaranteed delivery.
     /// When to send a Clear Command, if no request says the same before.
     pub(super) clear_at: Time,
@@ -34,6 +37,7 @@ impl Default for Rare {
             rnr_doublings: 0,
             rnr_since: Time::NEVER,
             rnr_until: Time::ZERO,
+            arrived: Time::ZERO,
             clear_at: Time::NEVER,
             clear_for: Psn(0),
             clear_told: None,
