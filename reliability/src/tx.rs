@@ -518,7 +518,7 @@ impl<D: Copy> Tx<D> {
             self.rto_at = now + self.loss_timeout(&shared.config);
         }
         if self.probes == 0 || self.probe_at == Time::NEVER {
-            self.probe_at = self.probe_time(now, shared);
+            self.probe_at = now + self.probe_interval(shared);
         }
         Left { path, demand: stamp.demand, cramped: self.cramped(&budget, shared) }
     }

@@ -433,7 +433,7 @@ impl<D: Copy> Tx<D> {
         }
         self.probes = 0;
         self.probe_due = false;
-        self.probe_at = self.probe_time(now, shared);
+        self.probe_at = now + self.probe_interval(shared);
     }
 
     /// The oldest packet left more than a round trip before `slot`, which arrived. That queued behind it,

@@ -71,7 +71,7 @@ impl<D: Copy> Tx<D> {
                 cc::Action::Probe => {
                     self.probe_due = true;
                     if self.probe_at != Time::NEVER {
-                        self.probe_at = self.probe_at.max(self.probe_time(now, shared));
+                        self.probe_at = self.probe_at.max(now + self.probe_interval(shared));
                     }
                 }
                 cc::Action::RequestCredit { target } => self.rare().request = Some(target),

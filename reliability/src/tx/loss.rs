@@ -57,21 +57,15 @@ impl<D: Copy> Tx<D> {
 
     /// How long the peer may stay silent before it is probed: three unloaded round trips (STrack section
     /// 3.3.2, uet-htsim `probe_first_trial_time`), two when nothing is left to be sent, for then it is the
-    /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`). Each probe doubles it.
-    fn probe_interval(&self, shared: &Shared<D>) -> Span {
+    /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`), but one as they are now: a peer that is
+    /// asked too early takes the path of its acknowledgements for broken. Each probe doubles it.
+    pub(super) fn probe_interval(&self, shared: &Shared<D>) -> Span {
         let config = &shared.config;
         let tail = self.ring.back().is_some_and(|newest| newest.app_limited);
         let trips = if tail { 2 } else { 3 };
-        let first = (self.unloaded(shared) * trips).max(config.probe_min);
+        let now = Span(u64::from(self.srtt_ns));
+        let first = (self.unloaded(shared) * trips).max(now).max(config.probe_min);
         (first * (1 << self.probes.min(MAX_BACKOFF))).min(config.rto_max)
-    }
-
-    /// When to probe after a sign of life `now`: not before the answer can tell about the oldest packet, which
-    /// after an incast may have been long in queues.
-    pub(super) fn probe_time(&self, now: Time, shared: &Shared<D>) -> Time {
-        let oldest = self.ring.front().map_or(now, |oldest| oldest.sent_at);
-        let trip = Span(u64::from(self.srtt_ns));
-        (oldest + trip).max(now + self.probe_interval(shared))
     }
 
     /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
@@ -375,9 +369,7 @@ impl<D: Copy> Tx<D> {
         } else if self.ring.front().is_some_and(|oldest| oldest.fate == Fate::InFlight) {
             self.queue(0, Cause::Probe, shared);
         }
-        // An answer may take as long as data do.
-        let again = self.probe_interval(shared).max(Span(u64::from(self.srtt_ns)));
-        self.probe_at = now + again;
+        self.probe_at = now + self.probe_interval(shared);
     }
 
     /// Asks what became of the other packets, unless a question is on its way.
@@ -386,7 +378,7 @@ impl<D: Copy> Tx<D> {
             && now.since(self.probe_sent) < Span(u64::from(self.srtt_ns));
         if !asked && shared.config.loss.probe {
             self.probe_due = true;
-            self.probe_at = self.probe_time(now, shared);
+            self.probe_at = now + self.probe_interval(shared);
         }
     }
 
