@@ -11,7 +11,7 @@ body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 62rem; mar
   padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-top: 1px solid #ddd;
   padding-top: 1rem; }
-nav ol { columns: 2; } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
+nav ol { columns: 2; column-gap: 4rem; } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
 svg { max-width: 100%; height: auto; border: 1px solid #e4e4e4; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: .5rem 0;
   font-variant-numeric: tabular-nums; font-size: .87rem; }
