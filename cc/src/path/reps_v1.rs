@@ -107,7 +107,9 @@ impl PathSelector for RepsV1 {
         }
         self.cached = match signal {
             PathSignal::Good => path, // line 16
-            _ => self.advance(),      // line 14
+            PathSignal::Ecn | PathSignal::Nack | PathSignal::Lost | PathSignal::Timeout => {
+                self.advance() // line 14
+            }
         };
     }
 
