@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use squall_engine::base::Span;
+use squall_base::Span;
 
 use crate::ep::Endpoint;
 use crate::gate;

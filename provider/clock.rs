@@ -1,6 +1,6 @@
 //! The one clock: CLOCK_MONOTONIC as [`Time`].
 
-use squall_engine::base::Time;
+use squall_base::Time;
 
 /// Now, in nanoseconds since the system's origin.
 #[inline]

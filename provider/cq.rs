@@ -13,7 +13,7 @@ use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use squall_engine::base::Time;
+use squall_base::Time;
 
 use crate::boundary;
 use crate::domain::Domain;
@@ -25,12 +25,12 @@ use crate::flags::class;
 use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::wait::{self, Waiter, Wanted};
-pub(crate) use entry::{Entry, Failure, Format};
+pub(crate) use entry::{Entry, ErrorEntry, Format};
 
 /// What changes.
 struct State {
     entries: VecDeque<Entry>,
-    failures: VecDeque<Failure>,
+    failures: VecDeque<ErrorEntry>,
     /// Entries taken out so far; a failure's position counts in the same way.
     taken: u64,
     /// Endpoints to drive when the queue is empty.
@@ -149,7 +149,7 @@ impl Cq {
     }
 
     /// Adds a failure, behind the completions so far.
-    pub(crate) fn fail(&self, mut failure: Failure) {
+    pub(crate) fn fail(&self, mut failure: ErrorEntry) {
         let mut state = self.state.enter();
         failure.position = state.taken + state.entries.len() as u64;
         state.failures.push_back(failure);

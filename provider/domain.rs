@@ -2,13 +2,16 @@
 
 use core::ffi::{c_int, c_void};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use squall_base::RegionId;
 
 use crate::av;
 use crate::boundary;
 use crate::cntr;
 use crate::cq;
-use crate::ep;
+use crate::ep::{self, Endpoint};
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
@@ -31,6 +34,8 @@ pub(crate) struct Domain {
     virtual_addresses: bool,
     provider_keys: bool,
     regions: Arc<Gate<Regions>>,
+    /// The enabled ones, which may name regions.
+    endpoints: Mutex<Vec<Weak<Endpoint>>>,
     progress: Option<Progress>,
     process: Process,
 }
@@ -103,11 +108,13 @@ pub(crate) unsafe fn open(
         }),
         users: Users::default(),
         fabric: Hold::new(fabric),
-        locks: !matches!(chosen.threading, threading::DOMAIN | threading::COMPLETION) || automatic,
+        // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each.
+        locks: chosen.threading != threading::DOMAIN || automatic,
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
         regions: Arc::new(Gate::new(true, Regions::default())),
+        endpoints: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
         process: Process::current(),
         nic,
@@ -151,13 +158,28 @@ impl Domain {
         &self.regions
     }
 
+    /// The enabled endpoints.
+    pub(crate) fn endpoints(&self) -> &Mutex<Vec<Weak<Endpoint>>> {
+        &self.endpoints
+    }
+
+    /// A region is out of the table: ends what endpoints still do with it.
+    pub(crate) fn release_region(&self, region: RegionId) {
+        // Not under the lock: an endpoint's gate may be waited for.
+        let endpoints: Vec<Arc<Endpoint>> =
+            self.endpoints.lock().iter().filter_map(Weak::upgrade).collect();
+        for endpoint in endpoints {
+            endpoint.release_region(region);
+        }
+    }
+
     /// The progress thread, under automatic progress.
     pub(crate) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
 
     /// Whether endpoints and queues must exclude other threads: not when the application promises
-    /// that it does (FI_THREAD_DOMAIN, FI_THREAD_COMPLETION) and no thread of ours interferes.
+    /// that it does (FI_THREAD_DOMAIN) and no thread of ours interferes.
     pub(crate) fn locks(&self) -> bool {
         self.locks
     }

@@ -2,24 +2,25 @@
 
 mod atomic;
 mod bind;
+mod buffer;
+mod calls;
 mod choice;
 mod cm;
 mod flow;
 mod machine;
-mod msg;
-mod ops;
 mod options;
+mod outbox;
 mod peers;
-mod rma;
+mod receive;
 mod setup;
-mod tagged;
+mod transmit;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use squall_engine::base::Time;
+use squall_base::{RegionId, Time};
 
 use crate::attend;
 use crate::boundary;
@@ -33,6 +34,7 @@ use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
+pub(crate) use machine::Turns;
 
 /// What the application chose when it opened the endpoint.
 pub(crate) struct Settings {
@@ -41,7 +43,7 @@ pub(crate) struct Settings {
     /// Receives may name their source (FI_DIRECTED_RECV).
     directed: bool,
     /// Completions name their source (FI_SOURCE).
-    tells_source: bool,
+    names_source: bool,
     /// Default operation flags of the transmitting side.
     tx_flags: AtomicU64,
     /// Default operation flags of the receiving side.
@@ -126,9 +128,9 @@ pub(crate) unsafe extern "C" fn open(
                 fid: object::fid(class::EP, context, &FI_OPS.0),
                 ops: object::table(&OPS),
                 cm: object::table(&cm::OPS),
-                msg: object::table(&msg::OPS),
-                rma: object::table(&rma::OPS),
-                tagged: object::table(&tagged::OPS),
+                msg: object::table(&calls::MSG),
+                rma: object::table(&calls::RMA),
+                tagged: object::table(&calls::TAGGED),
                 atomic: object::table(&atomic::OPS),
                 collective: core::ptr::null_mut(),
             }),
@@ -136,7 +138,7 @@ pub(crate) unsafe extern "C" fn open(
             settings: Settings {
                 source,
                 directed: caps & flags::DIRECTED_RECV != 0,
-                tells_source: caps & flags::SOURCE != 0,
+                names_source: caps & flags::SOURCE != 0,
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
                 min_multi_recv: AtomicU64::new(64),
@@ -244,8 +246,22 @@ impl Endpoint {
         }
     }
 
+    /// A region of the domain is being closed: when this returns nothing here names it any more.
+    pub(crate) fn release_region(&self, region: RegionId) {
+        if !self.process.is_current() {
+            return;
+        }
+        let mut inner = self.inner.enter();
+        if let Some(core) = &mut inner.core {
+            let now = crate::clock::now();
+            core.engine.release_region(now, region);
+            core.flush(now);
+        }
+    }
+
     /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
     fn shut(&self) {
+        self.domain.endpoints().lock().retain(|other| !core::ptr::eq(other.as_ptr(), self));
         stats::forget(self);
         attend::detach(self);
         if let Some(progress) = self.domain.progress() {

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use squall_engine::wire::ReturnCode;
+use squall_engine::ReturnCode;
 use squall_engine::{OpError, Trouble};
 
 use crate::errno::Errno;

@@ -1,6 +1,6 @@
 //! Mutual exclusion decided when an object is opened.
 //!
-//! Under FI_THREAD_DOMAIN (and, for endpoints and queues, FI_THREAD_COMPLETION) the application
+//! Under FI_THREAD_DOMAIN the application
 //! promises that one thread at a time uses an object. Then entering its gate costs the application a
 //! load and two plain stores; otherwise, or with a progress thread of our own, it is a mutex.
 //!
@@ -59,7 +59,7 @@ impl<T> Gate<T> {
         assert!(
             !self.busy.load(Ordering::Relaxed),
             "two threads use one object, although the application asked for a threading level \
-             that forbids it (FI_THREAD_DOMAIN or FI_THREAD_COMPLETION); ask for FI_THREAD_SAFE"
+             that forbids it (FI_THREAD_DOMAIN); ask for FI_THREAD_SAFE"
         );
         while !self.occupy() {
             self.await_visitor();

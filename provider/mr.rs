@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use squall_engine::{Access, KeyError, Memory, Seg};
+use squall_base::{RegionId, UserSlice};
+use squall_engine::{Access, KeyError, Memory};
 
 use crate::boundary;
 use crate::compat::MrAttr;
@@ -20,7 +21,7 @@ use crate::object::{self, Cell, Hold, Object, Table, Users};
 /// What a key stands for.
 #[derive(Clone, Debug)]
 struct Region {
-    pieces: Box<[Seg]>,
+    pieces: Box<[UserSlice]>,
     access: u64,
     /// Remote addresses are virtual ones (FI_MR_VIRT_ADDR), not offsets.
     virtual_address: bool,
@@ -28,7 +29,12 @@ struct Region {
 
 impl Region {
     /// The first contiguous piece of `len` bytes at `address`, all of which must be inside.
-    fn find(&self, address: u64, len: u64, access: Access) -> core::result::Result<Seg, KeyError> {
+    fn find(
+        &self,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> core::result::Result<UserSlice, KeyError> {
         let needed = match access {
             Access::RemoteRead => flags::REMOTE_READ,
             Access::RemoteWrite => flags::REMOTE_WRITE,
@@ -47,8 +53,8 @@ impl Region {
         }
         for piece in &self.pieces {
             if offset < piece.len || (offset == piece.len && len == 0) {
-                let base = piece.base.checked_add(offset).ok_or(KeyError::OutOfRange)?;
-                return Ok(Seg { base, len: len.min(piece.len - offset) });
+                piece.base.checked_add(offset).ok_or(KeyError::OutOfRange)?;
+                return Ok(piece.part(offset, len.min(piece.len - offset)));
             }
             offset -= piece.len;
         }
@@ -73,27 +79,45 @@ impl Region {
 pub(crate) struct Regions {
     by_key: HashMap<u64, Region>,
     next_key: u64,
+    /// Numbers of closed regions, to use again: whoever knew them has forgotten them.
+    free: Vec<RegionId>,
 }
 
 impl Regions {
-    /// Adds a region that peers may access; with `None` the key is ours to choose.
+    /// Adds a region that peers may access; with `None` the key is ours to choose. Its key and number.
     ///
     /// # Errors
     /// `FI_ENOKEY` when the key is taken.
-    fn add(&mut self, key: Option<u64>, region: Region) -> Result<u64> {
+    fn add(&mut self, key: Option<u64>, mut region: Region) -> Result<(u64, RegionId)> {
         let key = key.unwrap_or_else(|| {
             while self.by_key.contains_key(&self.next_key) {
                 self.next_key = self.next_key.wrapping_add(1);
             }
             self.next_key
         });
+        // One more than there are is never in use.
+        let fresh = RegionId(u32::try_from(self.by_key.len() + 1).map_err(|_| Errno::NOMEM)?);
         match self.by_key.entry(key) {
             Entry::Occupied(_) => Err(Errno::NOKEY),
             Entry::Vacant(vacant) => {
+                let id = self.free.pop().unwrap_or(fresh);
+                for piece in &mut region.pieces {
+                    piece.region = id;
+                }
                 vacant.insert(region);
-                Ok(key)
+                Ok((key, id))
             }
         }
+    }
+
+    /// Takes a region out: no peer finds it from now on.
+    fn remove(&mut self, key: u64) {
+        self.by_key.remove(&key);
+    }
+
+    /// Nobody knows this number any more.
+    fn forget(&mut self, id: RegionId) {
+        self.free.push(id);
     }
 }
 
@@ -101,18 +125,22 @@ impl Regions {
 pub(crate) struct UserMemory<'a>(pub(crate) &'a Gate<Regions>);
 
 impl Memory for UserMemory<'_> {
-    fn write(&mut self, address: u64, data: &[u8]) {
-        let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(address));
+    fn write(&mut self, to: UserSlice, data: &[u8]) {
+        debug_assert!(data.len() as u64 <= to.len);
+        let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(to.base));
         // SAFETY: the engine writes only inside buffers that the application posted for receiving
-        // or reading, which it must leave alone until the completion, or inside ranges that
-        // `resolve` just found in a registered region. `copy` because an application may send from
-        // memory that overlaps what it receives into.
+        // or reading, whose addresses `ep/buffer.rs` exposed and which are the engine's until the
+        // completion, or inside a registered region that `resolve` found during this very packet, which
+        // `close` of the region waits for. `copy` because an application may send from memory that
+        // overlaps what it receives into.
         unsafe { core::ptr::copy(data.as_ptr(), to, data.len()) };
     }
 
-    fn read(&self, address: u64, out: &mut [u8]) {
-        let from: *const u8 = core::ptr::with_exposed_provenance(pointer(address));
-        // SAFETY: as in `write`, for buffers posted for sending or writing.
+    fn read(&self, from: UserSlice, out: &mut [u8]) {
+        debug_assert!(out.len() as u64 <= from.len);
+        let from: *const u8 = core::ptr::with_exposed_provenance(pointer(from.base));
+        // SAFETY: the engine reads only buffers that the application gave to a call that is still running
+        // (injected ones), or to an operation that has not completed; `out` is the engine's own memory.
         unsafe { core::ptr::copy(from, out.as_mut_ptr(), out.len()) };
     }
 
@@ -122,7 +150,7 @@ impl Memory for UserMemory<'_> {
         address: u64,
         len: u64,
         access: Access,
-    ) -> core::result::Result<Seg, KeyError> {
+    ) -> core::result::Result<UserSlice, KeyError> {
         let regions = self.0.enter();
         regions.by_key.get(&key).ok_or(KeyError::BadKey)?.find(address, len, access)
     }
@@ -140,8 +168,8 @@ pub(crate) struct Mr {
     fid: Cell<ffi::fid_mr>,
     users: Users,
     domain: Hold<Domain>,
-    /// The key under which peers find it; `None` for a region that only we use.
-    remote_key: Option<u64>,
+    /// Key and number under which peers find it; `None` for a region that only we use.
+    remote: Option<(u64, RegionId)>,
 }
 
 // SAFETY: the fid is only read after the region was published.
@@ -159,9 +187,13 @@ unsafe impl Object for Mr {
 }
 
 impl Drop for Mr {
+    /// When this returns, no peer finds the region any more, and nothing that peers asked for before reads
+    /// or writes it: the application may unmap it.
     fn drop(&mut self) {
-        if let Some(key) = self.remote_key {
-            self.domain.regions().enter().by_key.remove(&key);
+        if let Some((key, id)) = self.remote {
+            self.domain.regions().enter().remove(key);
+            self.domain.release_region(id);
+            self.domain.regions().enter().forget(id);
         }
     }
 }
@@ -214,12 +246,10 @@ unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi
         log::info!("memory region flags {:#x} are not known", request.flags);
         return Err(Errno::BADFLAGS);
     }
-    let seg = |v: &libc::iovec| Seg {
-        base: v.iov_base.expose_provenance() as u64,
-        len: v.iov_len as u64,
-    };
+    let piece =
+        |v: &libc::iovec| UserSlice::lent(v.iov_base.expose_provenance() as u64, v.iov_len as u64);
     let region = Region {
-        pieces: request.pieces.iter().map(seg).collect(),
+        pieces: request.pieces.iter().map(piece).collect(),
         access: request.access,
         virtual_address: domain.virtual_addresses(),
     };
@@ -227,16 +257,16 @@ unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi
     // plugins register everything under key 0.
     let remote = request.access & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0;
     let key = (!domain.provider_keys()).then_some(request.key);
-    let remote_key = if remote { Some(domain.regions().enter().add(key, region)?) } else { None };
+    let remote = if remote { Some(domain.regions().enter().add(key, region)?) } else { None };
     let mr = Arc::new(Mr {
         fid: Cell::new(ffi::fid_mr {
             fid: object::fid(class::MR, request.context, &FI_OPS.0),
             mem_desc: core::ptr::null_mut(),
-            key: remote_key.unwrap_or(request.key),
+            key: remote.map_or(request.key, |(key, _)| key),
         }),
         users: Users::default(),
         domain: Hold::new(domain),
-        remote_key,
+        remote,
     });
     // SAFETY: not shared yet.
     unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
@@ -360,7 +390,7 @@ mod tests {
 
     fn region(virtual_address: bool) -> Region {
         Region {
-            pieces: Box::new([Seg { base: 1000, len: 10 }, Seg { base: 5000, len: 20 }]),
+            pieces: Box::new([UserSlice::lent(1000, 10), UserSlice::lent(5000, 20)]),
             access: flags::REMOTE_WRITE,
             virtual_address,
         }
@@ -370,14 +400,14 @@ mod tests {
     fn ranges_are_found_and_bounded() {
         let write = Access::RemoteWrite;
         let r = region(false);
-        assert_eq!(r.find(4, 6, write), Ok(Seg { base: 1004, len: 6 }));
-        assert_eq!(r.find(4, 26, write), Ok(Seg { base: 1004, len: 6 }));
-        assert_eq!(r.find(10, 20, write), Ok(Seg { base: 5000, len: 20 }));
+        assert_eq!(r.find(4, 6, write), Ok(UserSlice::lent(1004, 6)));
+        assert_eq!(r.find(4, 26, write), Ok(UserSlice::lent(1004, 6)));
+        assert_eq!(r.find(10, 20, write), Ok(UserSlice::lent(5000, 20)));
         assert_eq!(r.find(4, 27, write), Err(KeyError::OutOfRange));
         assert_eq!(r.find(u64::MAX, 2, write), Err(KeyError::OutOfRange));
         assert_eq!(r.find(0, 1, Access::RemoteRead), Err(KeyError::Permission));
         let v = region(true);
-        assert_eq!(v.find(5003, 2, write), Ok(Seg { base: 5003, len: 2 }));
+        assert_eq!(v.find(5003, 2, write), Ok(UserSlice::lent(5003, 2)));
         assert_eq!(v.find(999, 1, write), Err(KeyError::OutOfRange));
         assert_eq!(v.find(5003, 18, write), Err(KeyError::OutOfRange));
     }
@@ -385,20 +415,25 @@ mod tests {
     #[test]
     fn the_whole_address_space_can_be_a_region() {
         let all = Region {
-            pieces: Box::new([Seg { base: 0, len: u64::MAX }]),
+            pieces: Box::new([UserSlice::lent(0, u64::MAX)]),
             access: flags::REMOTE_READ,
             virtual_address: false,
         };
         let at = 0x7fff_0000_1234;
-        assert_eq!(all.find(at, 8, Access::RemoteRead), Ok(Seg { base: at, len: 8 }));
+        assert_eq!(all.find(at, 8, Access::RemoteRead), Ok(UserSlice::lent(at, 8)));
     }
 
     #[test]
     fn keys_are_unique_and_may_use_bit_63() {
         let mut regions = Regions::default();
-        assert_eq!(regions.add(Some(1 << 63), region(false)), Ok(1 << 63));
+        assert_eq!(regions.add(Some(1 << 63), region(false)), Ok((1 << 63, RegionId(1))));
         assert_eq!(regions.add(Some(1 << 63), region(false)), Err(Errno::NOKEY));
-        assert_eq!(regions.add(Some(0), region(false)), Ok(0));
-        assert_eq!(regions.add(None, region(false)), Ok(1));
+        assert_eq!(regions.add(Some(0), region(false)), Ok((0, RegionId(2))));
+        assert_eq!(regions.add(None, region(false)), Ok((1, RegionId(3))));
+        // A number is used again when nobody knows it any more, and no two living ones are equal.
+        regions.remove(0);
+        regions.forget(RegionId(2));
+        assert_eq!(regions.add(Some(9), region(true)), Ok((9, RegionId(2))));
+        assert_eq!(regions.add(Some(10), region(true)), Ok((10, RegionId(4))));
     }
 }

@@ -11,8 +11,8 @@ use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-use squall_engine::base::{Rate, Span};
-use squall_engine::cc::{PathsConfig, SenderConfig};
+use squall_base::{Rate, Span};
+use squall_cc::{PathsConfig, SenderConfig};
 
 use crate::ffi;
 use crate::host::host;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use squall_engine::base::Time;
+use squall_base::Time;
 
 use crate::clock;
 use crate::ep::Endpoint;

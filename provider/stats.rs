@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use squall_engine::base::Span;
-use squall_engine::reliability::{self, PdcInfo};
+use squall_base::Span;
+use squall_engine::{PdcInfo, TransportConfig, TransportCounters};
 
-use crate::ep::Endpoint;
+use crate::ep::{Endpoint, Turns};
 use crate::object::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
 
@@ -20,14 +20,11 @@ use crate::param::{StatsFormat, StatsSpec, params};
 pub(crate) struct Statistics<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) engine: &'a squall_engine::Counters,
-    pub(crate) reliability: &'a reliability::Counters,
-    pub(crate) transport: &'a reliability::Config,
+    pub(crate) reliability: &'a TransportCounters,
+    pub(crate) transport: &'a TransportConfig,
     pub(crate) net: squall_net::Counters,
     pub(crate) contexts: Vec<PdcInfo>,
-    pub(crate) turns: u64,
-    pub(crate) idle_turns: u64,
-    pub(crate) stand_ins: u64,
-    pub(crate) crc_errors: u64,
+    pub(crate) turns: Turns,
 }
 
 /// A counter's name and value.
@@ -60,6 +57,7 @@ impl Statistics<'_> {
             "rx_empty" = rx_empty,
             "rx_overflow" = rx_overflow,
             "rx_truncated" = rx_truncated,
+            "crc_errors" = crc_errors,
             "icmp_errors" = errors,
             "fault_dropped" = fault_dropped,
             "fault_duplicated" = fault_duplicated,
@@ -138,22 +136,23 @@ impl Statistics<'_> {
             "rx_inconsistent" = rx_inconsistent,
             "rx_access_refused" = rx_access_refused,
             "op_errors" = op_errors,
+            "lost_after_completion" = lost_after_completion,
+            "tx_answers_cut" = tx_answers_cut,
             "hellos" = hellos,
         );
         let cwnds: Vec<u64> = self.contexts.iter().filter_map(|c| c.cwnd).collect();
         f.push(("contexts", self.contexts.len() as u64));
         f.push(("cwnd_min", cwnds.iter().copied().min().unwrap_or(0)));
         f.push(("cwnd_max", cwnds.iter().copied().max().unwrap_or(0)));
-        f.push(("crc_errors", self.crc_errors));
-        f.push(("progress_turns", self.turns));
-        f.push(("progress_idle_turns", self.idle_turns));
-        f.push(("progress_stand_ins", self.stand_ins));
+        f.push(("progress_turns", self.turns.all));
+        f.push(("progress_idle_turns", self.turns.idle));
+        f.push(("progress_stand_ins", self.turns.stand_ins));
         f
     }
 
     /// What was chosen, by name.
     fn choices(&self) -> [(&'static str, String); 4] {
-        let reliability::Config { cc, paths, loss, scope, .. } = self.transport;
+        let TransportConfig { cc, paths, loss, scope, .. } = self.transport;
         [
             ("cc", cc.name().to_owned()),
             ("lb", paths.name().to_owned()),
@@ -307,7 +306,7 @@ pub(crate) fn report_open() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_engine::cc;
+    use squall_cc as cc;
 
     #[test]
     fn patterns_expand() {
@@ -319,16 +318,16 @@ mod tests {
 
     #[test]
     fn lines_are_flat_and_complete() {
-        let mut pdc = reliability::Counters::default();
+        let mut pdc = TransportCounters::default();
         pdc.rx_nacks[3] = 7;
-        let transport = reliability::Config::new(
+        let transport = TransportConfig::new(
             4096,
             cc::SenderConfig::fixed(1 << 20),
             cc::PathsConfig::single(1).expect("a path"),
             1,
         );
         let flow = PdcInfo {
-            peer: reliability::PeerKey(3),
+            peer: squall_engine::PeerKey(3),
             initiator: true,
             outstanding: 0,
             in_flight: 0,
@@ -346,10 +345,7 @@ mod tests {
             reliability: &pdc,
             net: squall_net::Counters::default(),
             contexts: vec![flow, flow],
-            turns: 5,
-            idle_turns: 4,
-            stand_ins: 3,
-            crc_errors: 0,
+            turns: Turns { all: 5, idle: 4, stand_ins: 3, ..Turns::default() },
         };
         let text = statistics.line(StatsFormat::Text, 2);
         assert!(text.starts_with("squall pid=") && text.ends_with('\n'));

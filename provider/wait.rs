@@ -8,7 +8,7 @@ use core::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use squall_engine::base::Time;
+use squall_base::Time;
 
 use crate::boundary;
 use crate::clock;

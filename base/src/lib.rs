@@ -1,16 +1,23 @@
 //! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
-//! arithmetic ([`Psn`]) and a seeded random generator ([`Rng`]).
+//! arithmetic ([`Psn`]), a seeded random generator ([`Rng`]), names for
+//! user memory ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
 //!
-//! Nothing here reads a clock, allocates or does I/O: a run of the machines built on top of it is a
+//! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
 //! pure function of its inputs and seeds.
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod batch;
+mod memory;
 mod psn;
 mod rate;
 mod rng;
 mod time;
 
+pub use batch::{Batch, Datagram, TrafficClass};
+pub use memory::{RegionId, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;
 pub use rng::Rng;

@@ -9,9 +9,9 @@ mod world;
 
 use std::time::Instant;
 
-use squall_engine::base::Span;
-use squall_engine::{Batch, Buf, Class, Level, Notify, OpKind, RecvOp, RxMeta, SendOp};
-use world::{Faults, World};
+use squall_base::{Batch, Span};
+use squall_engine::*;
+use world::*;
 
 /// Moves all packets until nothing more happens; returns how many completions of `kind` host 1 saw.
 fn pump(w: &mut World, batch: &mut Batch, packet: &mut Vec<u8>, received: &mut usize) {
@@ -28,7 +28,13 @@ fn pump(w: &mut World, batch: &mut Batch, packet: &mut Vec<u8>, received: &mut u
                 }
                 let src = w.hosts[from].addr;
                 let host = &mut w.hosts[to];
-                host.engine.handle_packet(w.now, &mut host.memory, src, RxMeta::default(), packet);
+                host.engine.handle_packet(
+                    w.now,
+                    &mut host.memory,
+                    src,
+                    PacketMarks::default(),
+                    packet,
+                );
                 moved = true;
             }
             w.now += Span::nanos(500);
@@ -57,42 +63,37 @@ fn run(len: u64, rounds: usize, window: usize, threshold: u64) {
     let from = w.hosts[0].memory.alloc(len as usize);
     let to = w.hosts[1].memory.alloc(len as usize);
     let (mut batch, mut packet, mut received) = (Batch::default(), Vec::new(), 0);
-    let payload = vec![7u8; len as usize];
     let start = Instant::now();
     for _ in 0..rounds {
         for n in 0..window as u64 {
             let host = &mut w.hosts[1];
             let op = RecvOp {
                 source: None,
-                class: Class::Tagged,
+                space: MatchSpace::Tagged,
                 tag: n,
                 ignore: 0,
                 buf: Buf::new(to, len),
                 context: n,
-                notify: Notify::Entry,
-                multi_recv: None,
+                visibility: Visibility::Entry,
+                mode: RecvMode::Post,
             };
-            host.engine.recv(w.now, &mut host.memory, op).expect("posted");
+            host.engine.receive(w.now, &mut host.memory, op).expect("posted");
         }
         for n in 0..window as u64 {
-            let engine = &mut w.hosts[0].engine;
-            let done = if len <= 256 {
-                engine.inject(w.now, peer, Class::Tagged, n, &payload, None)
+            let buf = Buf::new(from, len);
+            let op = if len <= 256 {
+                injected(peer, MatchSpace::Tagged, n, buf, None)
             } else {
-                let op = SendOp {
+                Operation {
                     peer,
-                    class: Class::Tagged,
-                    tag: n,
-                    buf: Buf::new(from, len),
+                    action: Action::Message { space: MatchSpace::Tagged, tag: n },
+                    buf,
                     data: None,
                     context: n,
-                    notify: Notify::Entry,
-                    level: Level::Transmit,
-                    may_copy: false,
-                };
-                engine.send(w.now, op)
+                    options: Options { level: Level::Transmit, ..Options::default() },
+                }
             };
-            done.expect("queued");
+            w.submit(0, op).expect("queued");
         }
         pump(&mut w, &mut batch, &mut packet, &mut received);
     }

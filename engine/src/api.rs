@@ -1,4 +1,4 @@
-//! What the user asks for and what it gets back: commands, completions and errors.
+//! What the user asks for and what it gets back: operations, completions and errors.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -12,104 +12,37 @@ pub struct PeerId(pub u32);
 
 /// Which matching space a two-sided message belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Class {
+pub enum MatchSpace {
     /// FI_MSG: matched by order (and source) alone.
-    Msg,
+    Untagged,
     /// FI_TAGGED: matched by tag (and source).
     Tagged,
 }
 
-/// What a successful operation leaves behind. Errors are always reported as entries.
+/// What the end of an operation leaves behind for the user, besides its count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Notify {
-    /// A completion that only counts (FI_SELECTIVE_COMPLETION without FI_COMPLETION, or inject).
-    Count,
-    /// A completion queue entry.
+pub enum Visibility {
+    /// A completion queue entry, however it ends.
     Entry,
+    /// An entry only if it fails (FI_SELECTIVE_COMPLETION without FI_COMPLETION).
+    ErrorEntry,
+    /// No entry at all: it has no context by which the user could know it (the inject calls).
+    CountOnly,
 }
 
-/// When an outbound operation is complete.
+/// When the user wants an outbound operation to be complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// The peer's transport has all of it (FI_TRANSMIT_COMPLETE, the default).
+    /// Nothing was asked for.
+    Default,
+    /// The buffer may be used again (FI_INJECT_COMPLETE).
+    Inject,
+    /// The peer's transport has all of it (FI_TRANSMIT_COMPLETE).
     Transmit,
-    /// It is in the peer's user buffer (FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE).
+    /// The peer's message layer has all of it, in its place or held for a receive (FI_DELIVERY_COMPLETE).
     Delivery,
-}
-
-/// A two-sided send.
-#[derive(Clone, Debug)]
-pub struct SendOp {
-    /// To whom.
-    pub peer: PeerId,
-    /// Which matching space.
-    pub class: Class,
-    /// The tag; zero for [`Class::Msg`].
-    pub tag: u64,
-    /// The message. It must stay valid until the completion.
-    pub buf: Buf,
-    /// Remote CQ data.
-    pub data: Option<u64>,
-    /// The user's context, returned in the completion.
-    pub context: u64,
-    /// What success reports.
-    pub notify: Notify,
-    /// When it is complete.
-    pub level: Level,
-    /// A message of at most [`crate::Config::inject_size`] may complete as soon as the peer is known to
-    /// live, whatever the level: it is copied then.
-    pub may_copy: bool,
-}
-
-/// A posted receive.
-#[derive(Clone, Debug)]
-pub struct RecvOp {
-    /// Only from this peer (FI_DIRECTED_RECV); `None` is FI_ADDR_UNSPEC.
-    pub source: Option<PeerId>,
-    /// Which matching space.
-    pub class: Class,
-    /// The tag wanted; zero for [`Class::Msg`].
-    pub tag: u64,
-    /// Tag bits that do not matter.
-    pub ignore: u64,
-    /// Where the message goes.
-    pub buf: Buf,
-    /// The user's context, returned in the completion; also what [`crate::Engine::cancel`] and a
-    /// claim name.
-    pub context: u64,
-    /// What success reports.
-    pub notify: Notify,
-    /// FI_MULTI_RECV: consecutive messages share the buffer until less than this many bytes are
-    /// left (FI_OPT_MIN_MULTI_RECV).
-    pub multi_recv: Option<u64>,
-}
-
-/// What [`crate::Engine::peek`] does with a message that it finds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peek {
-    /// FI_PEEK: report it, leave it.
-    Look,
-    /// FI_PEEK | FI_CLAIM: report it and reserve it for the same context.
-    Claim,
-    /// FI_PEEK | FI_DISCARD: report it and drop it.
-    Discard,
-}
-
-/// A one-sided operation: RMA write or read.
-#[derive(Clone, Debug)]
-pub struct RmaOp {
-    /// The target.
-    pub peer: PeerId,
-    /// Local buffer: source of a write, destination of a read.
-    pub buf: Buf,
-    /// Remote ranges as `(address or offset, length, key)`; the lengths add up to the buffer's.
-    pub remote: RemoteIov,
-    /// Remote CQ data (writes only).
-    pub data: Option<u64>,
-    /// The user's context.
-    pub context: u64,
-    /// What success reports.
-    pub notify: Notify,
+    /// A receive has taken it (FI_MATCH_COMPLETE).
+    Match,
 }
 
 /// One remote range.
@@ -128,7 +61,7 @@ pub struct RemoteSeg {
 pub enum RemoteIov {
     /// The common case.
     One(RemoteSeg),
-    /// Several ranges.
+    /// Several ranges, or none.
     Many(Box<[RemoteSeg]>),
 }
 
@@ -141,9 +74,118 @@ impl RemoteIov {
             Self::Many(segs) => segs,
         }
     }
+
+    /// Total length in bytes, saturating.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.segs().iter().fold(0, |sum, seg| sum.saturating_add(seg.len))
+    }
+
+    /// Whether there is no byte in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
-/// Why a command was not taken.
+/// What an outbound operation does.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Sends a message.
+    Message {
+        /// Which matching space.
+        space: MatchSpace,
+        /// The tag; zero for [`MatchSpace::Untagged`].
+        tag: u64,
+    },
+    /// Writes to the peer's memory.
+    Write(RemoteIov),
+    /// Reads from the peer's memory.
+    Read(RemoteIov),
+}
+
+/// How an outbound operation is to be carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The buffer is the user's again when the call returns (FI_INJECT). Not for reads.
+    pub inject: bool,
+    /// When it is complete.
+    pub level: Level,
+    /// What its end leaves behind.
+    pub visibility: Visibility,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { inject: false, level: Level::Default, visibility: Visibility::Entry }
+    }
+}
+
+/// An outbound operation. Its buffer must stay valid until the completion, or, with
+/// [`Options::inject`], until the call returns; `policy` says which of both it is.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// The other side.
+    pub peer: PeerId,
+    /// What to do.
+    pub action: Action,
+    /// Local buffer: source of a message or write, destination of a read.
+    pub buf: Buf,
+    /// Remote CQ data (not of reads).
+    pub data: Option<u64>,
+    /// The user's context, returned in the completion.
+    pub context: u64,
+    /// How.
+    pub options: Options,
+}
+
+/// What a receiving call does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecvMode {
+    /// Posts a buffer for one message.
+    Post,
+    /// Posts a buffer that consecutive messages share until less than `least` bytes are left
+    /// (FI_MULTI_RECV, FI_OPT_MIN_MULTI_RECV).
+    Multi {
+        /// Bytes.
+        least: u64,
+    },
+    /// Reports a waiting message and leaves it (FI_PEEK).
+    Peek,
+    /// Reports a waiting message and reserves it for the same context (FI_PEEK | FI_CLAIM).
+    PeekClaim,
+    /// Reports a waiting message and drops it (FI_PEEK | FI_DISCARD).
+    PeekDiscard,
+    /// Receives the message that was reserved with this context (FI_CLAIM).
+    Claim,
+    /// Drops the message that was reserved with this context (FI_CLAIM | FI_DISCARD).
+    ClaimDiscard,
+}
+
+/// A receive. Its buffer must stay until the completion, that of several messages until the completion
+/// that releases it.
+#[derive(Clone, Debug)]
+pub struct RecvOp {
+    /// What to do.
+    pub mode: RecvMode,
+    /// Only from this peer (FI_DIRECTED_RECV); `None` is FI_ADDR_UNSPEC.
+    pub source: Option<PeerId>,
+    /// Which matching space.
+    pub space: MatchSpace,
+    /// The tag wanted; zero for [`MatchSpace::Untagged`].
+    pub tag: u64,
+    /// Tag bits that do not matter.
+    pub ignore: u64,
+    /// Where the message goes.
+    pub buf: Buf,
+    /// The user's context, returned in the completion; also what [`crate::Engine::cancel`] and a
+    /// claim name.
+    pub context: u64,
+    /// What its end leaves behind.
+    pub visibility: Visibility,
+}
+
+/// Why an operation was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// Queues are full: make progress and try again (-FI_EAGAIN).
@@ -152,6 +194,8 @@ pub enum Refused {
     TooLong,
     /// An inject larger than the inline limit (-FI_EINVAL).
     InjectTooLong,
+    /// What is read cannot be injected: the buffer is written later (-FI_EBADFLAGS).
+    InjectedRead,
     /// The ranges of an RMA operation do not add up to its buffer (-FI_EINVAL).
     LengthMismatch,
     /// No message was claimed with this context (-FI_EINVAL).
@@ -163,8 +207,10 @@ pub enum Refused {
 pub enum OpKind {
     /// A two-sided send.
     Send,
-    /// A receive, or what a peek found.
+    /// A receive.
     Recv,
+    /// A look at what waits. It moved nothing, so it counts for nothing.
+    Peek,
     /// An RMA write by this endpoint.
     Write,
     /// An RMA read by this endpoint.
@@ -173,7 +219,7 @@ pub enum OpKind {
     RemoteWrite,
 }
 
-/// The end of an operation.
+/// The end of an operation. Each has one.
 #[derive(Clone, Debug)]
 pub struct Completion {
     /// The user's context; zero for an operation of a peer.
@@ -181,7 +227,7 @@ pub struct Completion {
     /// What it was.
     pub kind: OpKind,
     /// Its matching space; meaningless for RMA.
-    pub class: Class,
+    pub space: MatchSpace,
     /// Bytes delivered (receives, peeks) or sent.
     pub len: u64,
     /// Where a received message begins.
@@ -192,12 +238,30 @@ pub struct Completion {
     pub tag: u64,
     /// The other side, when known.
     pub peer: Option<PeerId>,
-    /// What success reports; an error is always an entry.
-    pub notify: Notify,
+    /// What it leaves behind.
+    pub visibility: Visibility,
     /// FI_MULTI_RECV: with this completion the user gets a multi-receive buffer back.
     pub released: bool,
     /// How it ended.
     pub status: Result<(), OpError>,
+}
+
+/// Something worth a line in a log that belongs to no operation of the user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// An operation that was complete when it was copied did not reach its peer after all.
+    LostAfterCompletion {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        error: OpError,
+    },
+    /// A peer's receiver works in another mode than the congestion control here lives on; a plain window
+    /// replaces what is missing.
+    OtherMode {
+        /// The peer.
+        peer: PeerId,
+    },
 }
 
 /// Why an operation failed.
@@ -213,7 +277,7 @@ pub enum OpError {
     /// A peek found nothing (FI_ENOMSG).
     NoMessage,
     /// The peer did not answer within the deadline (FI_EHOSTUNREACH; the ICMP error, if any, is in
-    /// [`crate::Engine::peer_trouble`]).
+    /// [`crate::PeerState::trouble`]).
     Unreachable,
     /// The peer answered once, then fell silent for the deadline (FI_ETIMEDOUT).
     TimedOut,

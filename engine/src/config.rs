@@ -25,7 +25,7 @@ pub struct Config {
     pub pid_on_fep: u16,
     /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
     pub keepalive: Span,
-    /// Packets a [`crate::Batch`] is filled with at most per call.
+    /// Packets a batch is filled with at most per call.
     pub batch_packets: usize,
     /// Seed of keys and of everything random below.
     pub seed: u64,

@@ -36,8 +36,12 @@ pub struct Counters {
     pub rx_inconsistent: u64,
     /// Remote accesses refused: bad key, range or permission.
     pub rx_access_refused: u64,
-    /// Operations that ended in an error.
+    /// Operations that ended in an error; a peek that found nothing is none.
     pub op_errors: u64,
+    /// Operations that were complete when they were copied, and were lost afterwards.
+    pub lost_after_completion: u64,
+    /// Answers to peers' reads that were cut off because their memory was given back.
+    pub tx_answers_cut: u64,
     /// Signs of life asked of silent peers.
     pub hellos: u64,
 }

@@ -6,36 +6,54 @@
 //! Methods of [`Engine`] come in four kinds:
 //!
 //! - getters;
-//! - commands ([`Engine::send`], [`Engine::recv`], [`Engine::cancel`] ..): what the user wants;
+//! - commands ([`Engine::submit`], [`Engine::receive`], [`Engine::cancel`] ..): what the user wants;
 //! - `handle_*`: what happened (a packet, a timeout, an ICMP error);
 //! - `poll_*`: what to do next. After commands and `handle_*` call [`Engine::poll_transmit`] until it
 //!   returns false, then [`Engine::poll_completion`] until `None`, then [`Engine::poll_timeout`] and
 //!   arrange for [`Engine::handle_timeout`] to be called then.
+//!
+//! How an operation is carried out, copied or lent, complete when and shown how, is decided in one place: see
+//! `policy.rs`.
 //!
 //! Time is passed in and never goes backwards. User memory is named by addresses and touched only
 //! through [`Memory`]. There is no thread, lock, clock, socket or log below this line.
 #![forbid(unsafe_code)]
 
 mod api;
-mod batch;
 mod config;
+mod contexts;
 mod counters;
 mod engine;
+mod inbox;
+mod liveness;
 mod matching;
 mod memory;
 mod messages;
 mod ops;
 mod order;
+mod outbound;
+mod peers;
+mod policy;
+mod report;
+mod slab;
+mod step;
+mod taken;
+mod target;
 
-pub use squall_reliability as reliability;
-pub use squall_reliability::{base, cc, wire};
+use squall_reliability as reliability;
+use squall_reliability::{base, wire};
 
 pub use api::{
-    Class, Completion, Level, Notify, OpError, OpKind, Peek, PeerId, RecvOp, Refused, RemoteIov,
-    RemoteSeg, RmaOp, SendOp, Trouble,
+    Action, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options, PeerId,
+    RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
 };
-pub use batch::{Batch, TxPacket};
 pub use config::Config;
 pub use counters::Counters;
-pub use engine::{Engine, RxMeta};
-pub use memory::{Access, Buf, KeyError, Memory, Seg};
+pub use engine::{Engine, PacketMarks};
+pub use memory::{Access, Buf, KeyError, Memory};
+pub use peers::{PeerState, Peers};
+pub use reliability::{
+    Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
+    LossDetection, NOMINAL_OVERHEAD, PdcInfo, PeerKey,
+};
+pub use wire::ReturnCode;

@@ -11,10 +11,10 @@ mod hash;
 mod posted;
 mod unexpected;
 
-pub(crate) use posted::{Posted, PostedRecv};
+pub(crate) use posted::{Cancelled, Multi, Posted, PostedRecv};
 pub(crate) use unexpected::{Unexpected, Waiting};
 
-use crate::api::{Class, PeerId};
+use crate::api::{MatchSpace, PeerId};
 
 /// Ignore masks that get an index of their own.
 const MAX_MASKS: usize = 6;
@@ -25,7 +25,7 @@ const ANY: u32 = u32::MAX;
 /// What an index is keyed by: the tag without the ignored bits, and the source or [`ANY`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Key {
-    class: Class,
+    space: MatchSpace,
     source: u32,
     tag: u64,
 }
@@ -33,7 +33,7 @@ struct Key {
 /// The envelope of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Envelope {
-    pub(crate) class: Class,
+    pub(crate) space: MatchSpace,
     pub(crate) source: PeerId,
     pub(crate) tag: u64,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Envelope {
 /// What a receive, or a peek, asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
-    pub(crate) class: Class,
+    pub(crate) space: MatchSpace,
     pub(crate) source: Option<PeerId>,
     pub(crate) tag: u64,
     pub(crate) ignore: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     const fn key(&self) -> Key {
         Key {
-            class: self.class,
+            space: self.space,
             source: match self.source {
                 Some(peer) => peer.0,
                 None => ANY,
@@ -60,7 +60,7 @@ impl Wanted {
     }
 
     fn matches(&self, envelope: &Envelope) -> bool {
-        self.class == envelope.class
+        self.space == envelope.space
             && (self.tag ^ envelope.tag) & !self.ignore == 0
             && self.source.is_none_or(|source| source == envelope.source)
     }

@@ -3,15 +3,7 @@
 
 use core::fmt;
 
-/// A contiguous range in the address space of the driver's [`Memory`]: for the provider real
-/// addresses, for the simulator offsets into a byte vector.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seg {
-    /// First byte.
-    pub base: u64,
-    /// Length in bytes.
-    pub len: u64,
-}
+use crate::base::UserSlice;
 
 /// A user buffer: nothing, one range (no allocation), or an iovec.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -20,22 +12,22 @@ pub enum Buf {
     #[default]
     Empty,
     /// One contiguous range.
-    One(Seg),
+    One(UserSlice),
     /// Several ranges, in order.
-    Many(Box<[Seg]>),
+    Many(Box<[UserSlice]>),
 }
 
 impl Buf {
-    /// A contiguous buffer.
+    /// A contiguous buffer that an operation lends.
     #[must_use]
     pub const fn new(base: u64, len: u64) -> Self {
-        Self::One(Seg { base, len })
+        Self::One(UserSlice::lent(base, len))
     }
 
     /// A buffer of several ranges; a single one is stored without allocation.
     #[must_use]
-    pub fn from_segs(segs: &[Seg]) -> Self {
-        match segs {
+    pub fn from_slices(slices: &[UserSlice]) -> Self {
+        match slices {
             [] => Self::Empty,
             [one] => Self::One(*one),
             many => Self::Many(many.into()),
@@ -44,11 +36,11 @@ impl Buf {
 
     /// The ranges in order.
     #[must_use]
-    pub fn segs(&self) -> &[Seg] {
+    pub fn slices(&self) -> &[UserSlice] {
         match self {
             Self::Empty => &[],
-            Self::One(seg) => core::slice::from_ref(seg),
-            Self::Many(segs) => segs,
+            Self::One(slice) => core::slice::from_ref(slice),
+            Self::Many(slices) => slices,
         }
     }
 
@@ -57,8 +49,8 @@ impl Buf {
     pub fn len(&self) -> u64 {
         match self {
             Self::Empty => 0,
-            Self::One(seg) => seg.len,
-            Self::Many(segs) => segs.iter().fold(0, |sum, s| sum.saturating_add(s.len)),
+            Self::One(slice) => slice.len,
+            Self::Many(slices) => slices.iter().fold(0, |sum, s| sum.saturating_add(s.len)),
         }
     }
 
@@ -71,33 +63,45 @@ impl Buf {
     /// Address of the first byte; zero when there is no range.
     #[must_use]
     pub fn base(&self) -> u64 {
-        self.segs().first().map_or(0, |s| s.base)
+        self.slices().first().map_or(0, |s| s.base)
     }
 
-    /// Calls `f(address, position, length)` for each contiguous piece of `offset .. offset + len`,
-    /// where `position` counts from `offset`. Parts beyond the end of the buffer are left out.
-    pub fn for_range(&self, offset: u64, len: u64, mut f: impl FnMut(u64, u64, u64)) {
-        if let Self::One(seg) = self {
-            let take = len.min(seg.len.saturating_sub(offset));
+    /// Calls `f(piece, position)` for each contiguous piece of `offset .. offset + len`, where `position`
+    /// counts from `offset`. Parts beyond the end of the buffer are left out.
+    #[inline]
+    pub fn for_range(&self, offset: u64, len: u64, mut f: impl FnMut(UserSlice, u64)) {
+        if let Self::One(slice) = self {
+            let take = len.min(slice.len.saturating_sub(offset));
             if take > 0 {
-                f(seg.base.wrapping_add(offset), 0, take);
+                f(slice.part(offset, take), 0);
             }
             return;
         }
         let (mut skip, mut done) = (offset, 0);
-        for seg in self.segs() {
+        for slice in self.slices() {
             if done == len {
                 return;
             }
-            if skip >= seg.len {
-                skip -= seg.len;
+            if skip >= slice.len {
+                skip -= slice.len;
                 continue;
             }
-            let take = (len - done).min(seg.len - skip);
-            f(seg.base.wrapping_add(skip), done, take);
+            let take = (len - done).min(slice.len - skip);
+            f(slice.part(skip, take), done);
             done += take;
             skip = 0;
         }
+    }
+
+    /// A part of the buffer as a buffer, without what lies beyond its end.
+    #[must_use]
+    pub fn part(&self, offset: u64, len: u64) -> Self {
+        if let Self::One(slice) = self {
+            return Self::One(slice.part(offset, len.min(slice.len.saturating_sub(offset))));
+        }
+        let mut pieces: Vec<UserSlice> = Vec::new();
+        self.for_range(offset, len, |piece, _| pieces.push(piece));
+        Self::from_slices(&pieces)
     }
 }
 
@@ -135,35 +139,42 @@ impl fmt::Display for KeyError {
 /// simulator over byte vectors; the engine calls it only with addresses inside buffers it was given,
 /// or inside ranges `resolve` returned.
 pub trait Memory {
-    /// Copies `data` to `address`.
-    fn write(&mut self, address: u64, data: &[u8]);
-    /// Copies from `address` into all of `out`.
-    fn read(&self, address: u64, out: &mut [u8]);
+    /// Copies `data` to the start of `to`, which is at least as long.
+    fn write(&mut self, to: UserSlice, data: &[u8]);
+    /// Copies from the start of `from`, which is at least as long, into all of `out`.
+    fn read(&self, from: UserSlice, out: &mut [u8]);
     /// Checks that all of `len` bytes at `address` of the registration `key` may be accessed, and
     /// returns the first contiguous piece of them (at least one byte when `len > 0`).
     ///
     /// # Errors
     /// [`KeyError`] says which check failed.
-    fn resolve(&self, key: u64, address: u64, len: u64, access: Access) -> Result<Seg, KeyError>;
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<UserSlice, KeyError>;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::RegionId;
 
     #[test]
     fn ranges_cross_segments_and_stop_at_the_end() {
-        let buf = Buf::from_segs(&[
-            Seg { base: 100, len: 3 },
-            Seg { base: 0, len: 0 },
-            Seg { base: 200, len: 5 },
+        let buf = Buf::from_slices(&[
+            UserSlice::lent(100, 3),
+            UserSlice::lent(0, 0),
+            UserSlice { base: 200, len: 5, region: RegionId(4) },
         ]);
         assert_eq!(buf.len(), 8);
         let mut seen = vec![];
-        buf.for_range(2, 100, |a, p, n| seen.push((a, p, n)));
-        assert_eq!(seen, [(102, 0, 1), (200, 1, 5)]);
-        seen.clear();
-        Buf::new(7, 4).for_range(1, 2, |a, p, n| seen.push((a, p, n)));
-        assert_eq!(seen, [(8, 0, 2)]);
+        buf.for_range(2, 100, |piece, at| seen.push((piece.base, at, piece.len, piece.region.0)));
+        assert_eq!(seen, [(102, 0, 1, 0), (200, 1, 5, 4)]);
+        assert_eq!(buf.part(1, 3).slices().len(), 2);
+        assert_eq!(Buf::new(7, 4).part(1, 2), Buf::new(8, 2));
+        assert_eq!(Buf::new(7, 4).part(3, 9).len(), 1);
     }
 }

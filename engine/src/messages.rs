@@ -1,9 +1,9 @@
 //! Inbound two-sided messages that are not finished: arriving, early, unexpected, claimed or being
 //! pulled by rendezvous.
 
-use crate::api::{Notify, OpError, PeerId};
+use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
 use crate::matching::Envelope;
-use crate::memory::Buf;
+use crate::memory::{Buf, Memory};
 use crate::reliability::PdcId;
 
 /// Where the bytes of a message go.
@@ -28,9 +28,40 @@ pub(crate) struct Target {
     /// Bytes that fit.
     pub(crate) room: u64,
     pub(crate) context: u64,
-    pub(crate) notify: Notify,
+    pub(crate) visibility: Visibility,
     /// The multi-receive buffer it is in.
     pub(crate) multi: Option<u32>,
+}
+
+impl Target {
+    /// Writes what fits of bytes that belong at `offset` of the message.
+    #[inline]
+    pub(crate) fn write<M: Memory>(&self, mem: &mut M, offset: u64, bytes: &[u8]) {
+        let fits = self.room.saturating_sub(offset).min(bytes.len() as u64);
+        self.buf.for_range(self.at + offset, fits, |piece, position| {
+            let from = position as usize;
+            mem.write(piece, &bytes[from..from + piece.len as usize]);
+        });
+    }
+
+    /// Says in a message's completion where it went and how that ended.
+    #[inline]
+    pub(crate) fn describe(
+        &self,
+        completion: &mut Completion,
+        total: u64,
+        broken: Option<OpError>,
+    ) {
+        completion.context = self.context;
+        completion.visibility = self.visibility;
+        completion.len = total.min(self.room);
+        self.buf.for_range(self.at, 1, |piece, _| completion.buf = piece.base);
+        completion.status = match broken {
+            Some(error) => Err(error),
+            None if total > self.room => Err(OpError::Truncated { excess: total - self.room }),
+            None => Ok(()),
+        };
+    }
 }
 
 /// What the sender's rendezvous header says about fetching the rest.
@@ -54,14 +85,9 @@ pub(crate) enum Pull {
     Done,
 }
 
-/// An inbound message.
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) pdc: PdcId,
-    pub(crate) peer: PeerId,
-    pub(crate) id: u16,
-    pub(crate) envelope: Envelope,
-    pub(crate) data: Option<u64>,
+/// How much of a message there is and has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
     /// Length of the whole message.
     pub(crate) total: u64,
     /// Bytes that come in the sender's own packets (all, or the eager part of a rendezvous).
@@ -69,86 +95,58 @@ pub(crate) struct Message {
     pub(crate) received: u64,
     /// The first packet has come, so that the envelope is complete.
     pub(crate) started: bool,
+}
+
+impl Extent {
+    /// All packets of its own have come.
+    #[inline]
+    pub(crate) const fn arrived(&self) -> bool {
+        self.started && self.received == self.eager
+    }
+}
+
+/// An inbound message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The context it comes on ...
+    pub(crate) context: PdcId,
+    /// ... and its number there.
+    pub(crate) id: u16,
+    pub(crate) envelope: Envelope,
+    pub(crate) data: Option<u64>,
+    pub(crate) extent: Extent,
     pub(crate) place: Place,
     pub(crate) pull: Pull,
     /// The sender waits for word, in this slot, that a receive has taken it (DC).
     pub(crate) confirm: Option<u16>,
     /// Bytes charged against the unexpected budget.
     pub(crate) charged: u64,
-    /// The context that claimed it.
+    /// The user's context that claimed it.
     pub(crate) claimed: Option<u64>,
     /// Its sender is gone; whoever matches it gets this error.
     pub(crate) broken: Option<OpError>,
-    alive: bool,
 }
 
 impl Message {
-    pub(crate) fn new(pdc: PdcId, peer: PeerId, id: u16, envelope: Envelope, total: u64) -> Self {
-        Self {
-            pdc,
-            peer,
-            id,
-            envelope,
-            data: None,
-            total,
-            eager: total,
-            received: 0,
-            started: false,
-            place: Place::None,
-            pull: Pull::No,
-            confirm: None,
-            charged: 0,
-            claimed: None,
-            broken: None,
-            alive: true,
+    pub(crate) const fn peer(&self) -> PeerId {
+        self.envelope.source
+    }
+
+    /// What a completion says about it, wherever it is.
+    #[inline]
+    pub(crate) const fn completion(&self) -> Completion {
+        Completion {
+            context: 0,
+            kind: OpKind::Recv,
+            space: self.envelope.space,
+            len: self.extent.total,
+            buf: 0,
+            data: self.data,
+            tag: self.envelope.tag,
+            peer: Some(self.peer()),
+            visibility: Visibility::Entry,
+            released: false,
+            status: Ok(()),
         }
-    }
-
-    /// All packets of its own have come.
-    pub(crate) const fn arrived(&self) -> bool {
-        self.started && self.received == self.eager
-    }
-}
-
-/// All unfinished inbound messages of an endpoint.
-#[derive(Debug, Default)]
-pub(crate) struct Messages {
-    slots: Vec<Message>,
-    free: Vec<u32>,
-}
-
-impl Messages {
-    pub(crate) fn add(&mut self, message: Message) -> u32 {
-        if let Some(ix) = self.free.pop() {
-            self.slots[ix as usize] = message;
-            ix
-        } else {
-            self.slots.push(message);
-            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 messages")
-        }
-    }
-
-    pub(crate) fn get(&self, ix: u32) -> Option<&Message> {
-        self.slots.get(ix as usize).filter(|m| m.alive)
-    }
-
-    pub(crate) fn get_mut(&mut self, ix: u32) -> Option<&mut Message> {
-        self.slots.get_mut(ix as usize).filter(|m| m.alive)
-    }
-
-    pub(crate) fn remove(&mut self, ix: u32) {
-        if let Some(m) = self.get_mut(ix) {
-            m.alive = false;
-            m.place = Place::None;
-            self.free.push(ix);
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slots.iter().zip(0u32..).filter(|(m, _)| m.alive).map(|(_, ix)| ix)
     }
 }

@@ -1,7 +1,27 @@
 //! Outbound operations: what is queued, in flight or waiting for the peer.
 
-use crate::api::{Class, Completion, Notify, OpError, OpKind, PeerId, RemoteSeg};
-use crate::memory::Buf;
+use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, RemoteSeg, Visibility};
+use crate::base::RegionId;
+use crate::memory::{Buf, Memory};
+use crate::reliability::PdcId;
+use crate::slab::{Key, Slab};
+use crate::wire::ReturnCode;
+
+/// The engine's descriptor of a packet: which part of which operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) op: Key,
+    pub(crate) offset: u32,
+    pub(crate) len: u16,
+}
+
+/// The rendezvous send of which an answer carries a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Offered {
+    pub(crate) op: Key,
+    /// Where in the message the answer ends.
+    pub(crate) end: u64,
+}
 
 /// What an outbound operation does on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,15 +30,16 @@ pub(crate) enum Work {
     Eager,
     /// As `Eager`, with DC set: the receiver answers in `slot` once a receive has taken it.
     Confirmed { slot: u16, delivered: bool },
-    /// RENDEZVOUS_(T)SEND: a header; the peer reads the bytes under this nonce.
-    Rendezvous { nonce: u32, served: u64, ended: bool },
+    /// RENDEZVOUS_(T)SEND: a header; the peer reads the bytes under this nonce. `answers` to it have
+    /// packets that may still be sent.
+    Rendezvous { nonce: u32, served: u64, ended: bool, answers: u32 },
     /// WRITE to one remote range.
     Write(RemoteSeg),
     /// READ of one remote range; `resource` selects registrations or rendezvous buffers.
     Read { remote: RemoteSeg, resource: u16, slot: u16, received: u64, owner: ReadOwner },
-    /// RESPONSE_DATA for a peer's READ. `source` is the rendezvous send that is being read, `end`
-    /// where in it the read ended.
-    Response { read_id: u16, source: Option<(u32, u32)>, end: u64 },
+    /// RESPONSE_DATA for a peer's READ, of a registered region or of a rendezvous send. `cut`: those bytes
+    /// are not ours to read any more; what the peer has not got yet it gets this answer to instead.
+    Response { read_id: u16, offered: Option<Offered>, region: RegionId, cut: Option<ReturnCode> },
     /// NO_OP: are you there?
     Hello,
     /// An RMA operation of several ranges: completes with its last part.
@@ -45,8 +66,8 @@ impl Work {
 pub(crate) enum ReadOwner {
     /// A user's RMA read.
     User,
-    /// A rendezvous message being received, by index.
-    Message(u32),
+    /// A rendezvous message being received.
+    Message(Key),
     /// Nobody: it tells the sender of a rendezvous that no more will be read.
     End {
         /// ... because reading failed.
@@ -54,193 +75,217 @@ pub(crate) enum ReadOwner {
     },
 }
 
+/// Whose an operation is, and so who learns of its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// The engine's own.
+    Engine,
+    /// Part of an RMA operation of several ranges.
+    Group(Key),
+    /// The user's.
+    User(UserOp),
+}
+
+/// What the completion of a user's operation says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UserOp {
+    pub(crate) kind: OpKind,
+    pub(crate) context: u64,
+    pub(crate) visibility: Visibility,
+    pub(crate) when: When,
+}
+
+impl UserOp {
+    /// What the user is told when it ends. `buf` is where its buffer begins.
+    #[inline]
+    pub(crate) fn completion(
+        &self,
+        peer: PeerId,
+        label: &Label,
+        buf: u64,
+        error: Option<OpError>,
+    ) -> Completion {
+        Completion {
+            context: self.context,
+            kind: self.kind,
+            space: label.space,
+            len: label.len,
+            buf,
+            data: None,
+            tag: label.tag,
+            peer: Some(peer),
+            visibility: self.visibility,
+            released: false,
+            status: error.map_or(Ok(()), Err),
+        }
+    }
+}
+
+/// When the user is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    /// At the operation's end.
+    AtEnd,
+    /// As soon as the peer has answered anything, or at the end.
+    AtContact,
+    /// It was.
+    Told,
+}
+
+/// What the SES header says of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Label {
+    pub(crate) space: MatchSpace,
+    pub(crate) tag: u64,
+    pub(crate) data: Option<u64>,
+    /// `request_length`.
+    pub(crate) len: u64,
+}
+
+/// The bytes of an operation: lent by somebody, or copied.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes {
+    pub(crate) buf: Buf,
+    /// Where in `buf` the operation begins (receives into a multi-receive buffer).
+    pub(crate) offset: u64,
+    /// The payload; when there, `buf` is not looked at any more.
+    pub(crate) copied: Option<Vec<u8>>,
+}
+
+/// How far the packets of an operation are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Progress {
+    /// Given at the first packet; until then the operation can move to another context.
+    pub(crate) message_id: Option<u16>,
+    /// Payload bytes given to packets.
+    pub(crate) packed: u64,
+    pub(crate) all_packed: bool,
+    pub(crate) in_flight: u32,
+}
+
 /// An outbound operation.
 #[derive(Debug)]
 pub(crate) struct TxOp {
     pub(crate) work: Work,
     pub(crate) peer: PeerId,
-    /// The context it was queued on, by index.
-    pub(crate) pdc: u32,
-    pub(crate) class: Class,
-    pub(crate) tag: u64,
-    pub(crate) data: Option<u64>,
-    pub(crate) buf: Buf,
-    /// Where in `buf` the operation begins (receives into a multi-receive buffer).
-    pub(crate) buf_offset: u64,
-    /// Injected payload; its capacity is reused by the slot's next tenant.
-    pub(crate) inline: Vec<u8>,
-    /// `request_length`.
-    pub(crate) len: u64,
-    /// Given at the first packet; until then the operation can move to another context.
-    pub(crate) message_id: Option<u16>,
-    /// Payload bytes already given to packets.
-    pub(crate) packed: u64,
-    pub(crate) packed_all: bool,
-    pub(crate) in_flight: u32,
-    pub(crate) kind: OpKind,
-    pub(crate) context: u64,
-    pub(crate) notify: Notify,
-    /// No completion at all: an operation of the engine itself.
-    pub(crate) silent: bool,
-    /// May be copied and completed once its peer has answered.
-    pub(crate) may_copy: bool,
-    /// Completed towards the user when it was copied; only a failure is still reported.
-    pub(crate) early: bool,
-    /// The payload is in `inline`.
-    pub(crate) injected: bool,
-    /// The RMA operation of which this is a part.
-    pub(crate) parent: Option<u32>,
+    /// The context it was queued on.
+    pub(crate) context: Option<PdcId>,
+    pub(crate) label: Label,
+    pub(crate) bytes: Bytes,
+    pub(crate) progress: Progress,
+    pub(crate) owner: Owner,
     /// The target refused part of it; reported once no packet is in flight any more.
     pub(crate) error: Option<OpError>,
-    /// Completed, but a packet of it may still have to be sent again.
+    /// Ended, but a packet of it may still have to be sent again.
     pub(crate) over: bool,
-    alive: bool,
 }
 
 impl TxOp {
+    /// An operation of the engine itself, without payload.
+    pub(crate) const fn internal(work: Work, peer: PeerId) -> Self {
+        Self {
+            work,
+            peer,
+            context: None,
+            label: Label { space: MatchSpace::Untagged, tag: 0, data: None, len: 0 },
+            bytes: Bytes { buf: Buf::Empty, offset: 0, copied: None },
+            progress: Progress { message_id: None, packed: 0, all_packed: false, in_flight: 0 },
+            owner: Owner::Engine,
+            error: None,
+            over: false,
+        }
+    }
+
     /// Payload bytes that travel in this operation's own packets.
+    #[inline]
     pub(crate) const fn payload_len(&self) -> u64 {
         match self.work {
+            Work::Response { cut: Some(_), .. } => self.progress.packed,
             Work::Eager | Work::Confirmed { .. } | Work::Write(_) | Work::Response { .. } => {
-                self.len
+                self.label.len
             }
             Work::Rendezvous { .. } | Work::Read { .. } | Work::Hello | Work::Group { .. } => 0,
         }
     }
 
-    /// What the user is told when it ends.
-    pub(crate) fn completion(&self, error: Option<OpError>) -> Completion {
-        Completion {
-            context: self.context,
-            kind: self.kind,
-            class: self.class,
-            len: self.len,
-            buf: self.buf.base(),
-            data: None,
-            tag: self.tag,
-            peer: Some(self.peer),
-            notify: self.notify,
-            released: false,
-            status: error.map_or(Ok(()), Err),
-        }
+    /// Whether somebody waits for the acknowledgement.
+    #[inline]
+    pub(crate) const fn wants_prompt_ack(&self) -> bool {
+        self.bytes.copied.is_none()
+            && !matches!(self.work, Work::Rendezvous { .. } | Work::Read { .. })
     }
 
-    /// Whether somebody waits for the acknowledgement.
-    pub(crate) fn wants_prompt_ack(&self) -> bool {
-        !self.injected && !matches!(self.work, Work::Rendezvous { .. } | Work::Read { .. })
+    /// Whether a packet of it may still read user memory.
+    #[inline]
+    pub(crate) const fn lends(&self) -> bool {
+        !self.over && !matches!(self.work, Work::Response { cut: Some(_), .. })
     }
 }
 
 /// All outbound operations of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Ops {
-    slots: Vec<TxOp>,
-    free: Vec<u32>,
-}
-
-/// The fields of a new operation that differ from "nothing".
-#[derive(Debug)]
-pub(crate) struct NewOp {
-    pub(crate) work: Work,
-    pub(crate) peer: PeerId,
-    pub(crate) class: Class,
-    pub(crate) tag: u64,
-    pub(crate) data: Option<u64>,
-    pub(crate) buf: Buf,
-    pub(crate) len: u64,
-    pub(crate) kind: OpKind,
-    pub(crate) context: u64,
-    pub(crate) notify: Notify,
-}
-
-impl NewOp {
-    /// An operation of the engine itself.
-    pub(crate) fn internal(work: Work, peer: PeerId) -> Self {
-        Self {
-            work,
-            peer,
-            class: Class::Msg,
-            tag: 0,
-            data: None,
-            buf: Buf::Empty,
-            len: 0,
-            kind: OpKind::Send,
-            context: 0,
-            notify: Notify::Count,
-        }
-    }
+    slab: Slab<TxOp>,
+    /// Memory of copied payloads, used again.
+    spare: Vec<Vec<u8>>,
 }
 
 impl Ops {
-    pub(crate) fn add(&mut self, new: NewOp) -> u32 {
-        let ix = self.free.pop();
-        let inline = match ix {
-            Some(ix) => {
-                let old = &mut self.slots[ix as usize];
-                core::mem::take(&mut old.inline)
-            }
-            None => Vec::new(),
-        };
-        let op = TxOp {
-            work: new.work,
-            peer: new.peer,
-            pdc: u32::MAX,
-            class: new.class,
-            tag: new.tag,
-            data: new.data,
-            buf: new.buf,
-            buf_offset: 0,
-            inline,
-            len: new.len,
-            message_id: None,
-            packed: 0,
-            packed_all: false,
-            in_flight: 0,
-            kind: new.kind,
-            context: new.context,
-            notify: new.notify,
-            silent: false,
-            may_copy: false,
-            early: false,
-            injected: false,
-            parent: None,
-            error: None,
-            over: false,
-            alive: true,
-        };
-        if let Some(ix) = ix {
-            self.slots[ix as usize] = op;
-            ix
-        } else {
-            self.slots.push(op);
-            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 operations")
+    #[inline]
+    pub(crate) fn add(&mut self, op: TxOp) -> Key {
+        self.slab.add(op)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&TxOp> {
+        self.slab.get(key)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut TxOp> {
+        self.slab.get_mut(key)
+    }
+
+    /// The operation in a place, whoever its tenant is.
+    pub(crate) fn at(&self, index: u32) -> Option<(Key, &TxOp)> {
+        self.slab.at(index)
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) {
+        let Some(op) = self.slab.remove(key) else { return };
+        if let Some(mut copied) = op.bytes.copied {
+            copied.clear();
+            self.spare.push(copied);
+        }
+        let Work::Response { offered: Some(offered), .. } = op.work else { return };
+        if let Some(Work::Rendezvous { answers, .. }) =
+            self.slab.get_mut(offered.op).map(|op| &mut op.work)
+        {
+            *answers = answers.saturating_sub(1);
         }
     }
 
-    pub(crate) fn get(&self, ix: u32) -> Option<&TxOp> {
-        self.slots.get(ix as usize).filter(|op| op.alive)
-    }
-
-    pub(crate) fn get_mut(&mut self, ix: u32) -> Option<&mut TxOp> {
-        self.slots.get_mut(ix as usize).filter(|op| op.alive)
-    }
-
-    pub(crate) fn remove(&mut self, ix: u32) {
-        if let Some(op) = self.get_mut(ix) {
-            op.alive = false;
-            op.inline.clear();
-            op.buf = Buf::Empty;
-            self.free.push(ix);
-        }
+    /// Copies `len` bytes of `buf` from `offset` on into memory of our own.
+    #[inline]
+    pub(crate) fn copy<M: Memory>(&mut self, mem: &M, buf: &Buf, offset: u64, len: u64) -> Vec<u8> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        // At most what may be injected.
+        bytes.resize(len as usize, 0);
+        buf.for_range(offset, len, |piece, position| {
+            let from = position as usize;
+            mem.read(piece, &mut bytes[from..from + piece.len as usize]);
+        });
+        bytes
     }
 
     /// Operations alive.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slab.len()
     }
 
-    /// Indices of the living operations.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slots.iter().zip(0u32..).filter(|(op, _)| op.alive).map(|(_, ix)| ix)
+    /// Keys of the operations that `wanted` says yes to.
+    pub(crate) fn select(&self, wanted: impl Fn(&TxOp) -> bool) -> Vec<Key> {
+        self.slab.iter().filter(|(_, op)| wanted(op)).map(|(key, _)| key).collect()
     }
 }

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use crate::slab::Key;
+
 /// Ids further ahead than this cannot come from an honest peer: its packet window is smaller.
 pub(crate) const MAX_AHEAD: u16 = 8192;
 
@@ -11,8 +13,8 @@ pub(crate) const MAX_AHEAD: u16 = 8192;
 pub(crate) enum Seen {
     /// No packet of it has come.
     No,
-    /// Some have; the message's index.
-    Open(u32),
+    /// Some have; the message.
+    Open(Key),
     /// All have.
     Done,
 }
@@ -48,7 +50,7 @@ impl Order {
     }
 
     /// The next message to match, if any packet of it has come.
-    pub(crate) fn next_open(&self) -> Option<u32> {
+    pub(crate) fn next_open(&self) -> Option<Key> {
         match self.seen(self.next) {
             Some(Seen::Open(message)) => Some(message),
             _ => None,
@@ -88,37 +90,46 @@ impl Order {
         }
     }
 
-    /// Messages of which some packets have come and others not.
-    pub(crate) fn open(&self) -> impl Iterator<Item = u32> + '_ {
-        self.window.iter().filter_map(|seen| match seen {
-            Seen::Open(message) => Some(*message),
-            _ => None,
-        })
+    /// Gives up the messages of which some packets have come and others not: nothing that still comes of
+    /// them is looked at. Them.
+    pub(crate) fn abandon(&mut self) -> Vec<Key> {
+        let mut open = Vec::new();
+        for seen in &mut self.window {
+            if let Seen::Open(message) = *seen {
+                open.push(message);
+                *seen = Seen::Done;
+            }
+        }
+        self.shrink();
+        open
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::Slab;
 
     #[test]
     fn ids_are_matched_in_order_and_completed_in_any() {
+        let mut slab = Slab::default();
+        let (seven, eight) = (slab.add(7), slab.add(8));
         let mut order = Order { base: u16::MAX, next: u16::MAX, window: VecDeque::new() };
         assert_eq!(order.seen(1), Some(Seen::No));
         order.set(1, Seen::Done); // two ahead: early and complete
         assert_eq!(order.next_open(), None);
-        order.set(u16::MAX, Seen::Open(7));
-        assert_eq!(order.next_open(), Some(7));
+        order.set(u16::MAX, Seen::Open(seven));
+        assert_eq!(order.next_open(), Some(seven));
         order.matched();
         assert!(order.is_next(0));
-        order.set(0, Seen::Open(8));
+        order.set(0, Seen::Open(eight));
         assert!(!order.pass());
         order.matched();
         order.matched(); // id 1, which was waiting
         order.set(u16::MAX, Seen::Done);
         assert_eq!(order.seen(u16::MAX), None, "an old id is outside");
-        assert_eq!(order.open().collect::<Vec<_>>(), [8]);
-        order.set(0, Seen::Done);
+        assert_eq!(order.abandon(), [eight]);
+        assert_eq!(order.abandon(), []);
         assert!(order.window.is_empty());
         assert!(order.pass() && order.is_next(3));
         assert_eq!(order.seen(2u16.wrapping_add(MAX_AHEAD + 1)), None);

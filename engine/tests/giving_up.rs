@@ -5,13 +5,10 @@ mod world;
 
 use std::net::SocketAddr;
 
-use squall_engine::base::Span;
-use squall_engine::wire::{Packet, Ses, parse};
-use squall_engine::{
-    Buf, Class, Completion, Level, Notify, OpError, OpKind, PeerId, RecvOp, RemoteIov, RemoteSeg,
-    RmaOp, Seg, SendOp,
-};
-use world::{Faults, World};
+use squall_base::{Span, UserSlice};
+use squall_engine::*;
+use squall_wire::{Packet, Ses, parse};
+use world::*;
 
 /// Above the rendezvous threshold.
 const LONG: u64 = 40_000;
@@ -23,18 +20,15 @@ fn world(seed: u64) -> World {
 fn send(w: &mut World, from: usize, tag: u64, len: u64) {
     let peer = w.peer(from, 1 - from);
     let base = w.hosts[from].memory.alloc(len as usize);
-    let op = SendOp {
+    let op = Operation {
         peer,
-        class: Class::Tagged,
-        tag,
+        action: Action::Message { space: MatchSpace::Tagged, tag },
         buf: Buf::new(base, len),
         data: None,
         context: tag,
-        notify: Notify::Entry,
-        level: Level::Transmit,
-        may_copy: false,
+        options: Options { level: Level::Transmit, ..Options::default() },
     };
-    w.hosts[from].engine.send(w.now, op).unwrap();
+    w.submit(from, op).unwrap();
 }
 
 fn recv(w: &mut World, at: usize, tag: u64, len: u64) {
@@ -43,15 +37,15 @@ fn recv(w: &mut World, at: usize, tag: u64, len: u64) {
     let host = &mut w.hosts[at];
     let op = RecvOp {
         source,
-        class: Class::Tagged,
+        space: MatchSpace::Tagged,
         tag,
         ignore: 0,
         buf: Buf::new(base, len),
         context: tag,
-        notify: Notify::Entry,
-        multi_recv: None,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
     };
-    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
 /// Host `at` reads from, or writes to, the region with `key` of the other one.
@@ -64,10 +58,8 @@ fn rma(w: &mut World, at: usize, write: bool, key: u64, len: u64) {
         remote: RemoteIov::One(RemoteSeg { address: 0, len, key }),
         data: None,
         context: 1000,
-        notify: Notify::Entry,
     };
-    let engine = &mut w.hosts[at].engine;
-    if write { engine.write(w.now, op) } else { engine.read(w.now, op) }.unwrap();
+    w.submit(at, if write { op.write() } else { op.read() }).unwrap();
 }
 
 /// How operations of a kind ended at a host.
@@ -137,7 +129,7 @@ fn half_a_message_without_its_beginning_is_forgotten() {
     assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
     // It never met the receive.
     assert_eq!(ends(&w, 1, OpKind::Recv), []);
-    assert!(w.hosts[1].engine.cancel(1));
+    assert!(w.hosts[1].engine.cancel(w.now, 1));
 }
 
 #[test]
@@ -208,7 +200,7 @@ fn a_reader_learns_that_it_was_given_up_and_not_that_its_peer_restarted() {
 fn given_up(seed: u64) -> World {
     let mut w = world(seed);
     let region = w.hosts[0].memory.alloc(1000);
-    w.hosts[0].memory.regions.insert(7, (Seg { base: region, len: 1000 }, true, false));
+    w.hosts[0].memory.regions.insert(7, (UserSlice::lent(region, 1000), true, false));
     send(&mut w, 0, 1, LONG);
     w.run(Span::millis(1), |_| false);
     assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);

@@ -4,15 +4,13 @@
 mod world;
 
 use proptest::prelude::*;
-use squall_engine::base::{Rng, Span};
-use squall_engine::{
-    Buf, Class, Level, Notify, OpError, OpKind, RecvOp, RemoteIov, RemoteSeg, RmaOp, Seg, SendOp,
-};
-use world::{Faults, World};
+use squall_base::{Rng, Span, UserSlice};
+use squall_engine::*;
+use world::*;
 
 /// A message of the model.
 struct Sent {
-    class: Class,
+    space: MatchSpace,
     tag: u64,
     data: Option<u64>,
     bytes: Vec<u8>,
@@ -20,7 +18,7 @@ struct Sent {
 
 /// A receive of the model.
 struct Wanted {
-    class: Class,
+    space: MatchSpace,
     tag: u64,
     ignore: u64,
     base: u64,
@@ -29,7 +27,7 @@ struct Wanted {
 
 impl Wanted {
     fn matches(&self, sent: &Sent) -> bool {
-        self.class == sent.class && (self.tag ^ sent.tag) & !self.ignore == 0
+        self.space == sent.space && (self.tag ^ sent.tag) & !self.ignore == 0
     }
 }
 
@@ -53,8 +51,8 @@ fn buf(rng: &mut Rng, base: u64, len: u64) -> Buf {
         return Buf::new(base, len);
     }
     let a = 1 + u64::from(rng.below((len - 2) as u32));
-    let segs = [Seg { base, len: a }, Seg { base: base + a, len: len - a }];
-    Buf::from_segs(&segs)
+    let segs = [UserSlice::lent(base, a), UserSlice::lent(base + a, len - a)];
+    Buf::from_slices(&segs)
 }
 
 #[derive(Default)]
@@ -94,50 +92,52 @@ fn history(seed: u64) {
     for n in 0..2 {
         let bytes = pattern(&mut rng, region as usize);
         let base = w.hosts[n].memory.put(&bytes);
-        w.hosts[n].memory.regions.insert(7, (Seg { base, len: region }, true, false));
+        w.hosts[n].memory.regions.insert(7, (UserSlice::lent(base, region), true, false));
         let base = w.hosts[n].memory.alloc(region as usize);
-        w.hosts[n].memory.regions.insert(8, (Seg { base, len: region }, false, true));
+        w.hosts[n].memory.regions.insert(8, (UserSlice::lent(base, region), false, true));
         shadow.push((bytes, 0u64));
     }
     let steps = 5 + rng.below(60);
     for step in 0..steps {
         let me = rng.below(2) as usize;
         let peer = w.peer(me, 1 - me);
-        let class = if rng.chance(0.8) { Class::Tagged } else { Class::Msg };
-        let tag = if class == Class::Tagged { u64::from(rng.below(6)) } else { 0 };
+        let space = if rng.chance(0.8) { MatchSpace::Tagged } else { MatchSpace::Untagged };
+        let tag = if space == MatchSpace::Tagged { u64::from(rng.below(6)) } else { 0 };
         match rng.below(20) {
             0..=8 => {
                 let len = size(&mut rng);
                 let bytes = pattern(&mut rng, len);
                 let data = rng.chance(0.5).then(|| rng.next_u64());
                 if len <= 256 && rng.chance(0.5) {
-                    let host = &mut w.hosts[me];
-                    host.engine.inject(w.now, peer, class, tag, &bytes, data).unwrap();
+                    let base = w.hosts[me].memory.put(&bytes);
+                    let copied = Buf::new(base, len as u64);
+                    w.submit(me, injected(peer, space, tag, copied, data)).unwrap();
+                    w.hosts[me].memory.revoke(base, len as u64);
                 } else {
                     let base = w.hosts[me].memory.put(&bytes);
                     let level = if rng.chance(0.1) { Level::Delivery } else { Level::Transmit };
-                    let op = SendOp {
+                    let op = Operation {
                         peer,
-                        class,
-                        tag,
+                        action: Action::Message { space, tag },
                         buf: buf(&mut rng, base, len as u64),
                         data,
                         context: u64::from(step),
-                        notify: Notify::Entry,
-                        level,
-                        may_copy: rng.chance(0.5),
+                        options: Options {
+                            level: if rng.chance(0.5) { Level::Default } else { level },
+                            ..Options::default()
+                        },
                     };
-                    w.hosts[me].engine.send(w.now, op).unwrap();
+                    w.submit(me, op).unwrap();
                 }
-                sides[1 - me].sent.push(Sent { class, tag, data, bytes });
+                sides[1 - me].sent.push(Sent { space, tag, data, bytes });
             }
             9..=16 => {
                 let room = if rng.chance(0.9) { 100_000 } else { size(&mut rng) as u64 };
-                let ignore = match class {
-                    Class::Tagged => [0, 0, 3, !0][rng.below(4) as usize],
-                    Class::Msg => 0,
+                let ignore = match space {
+                    MatchSpace::Tagged => [0, 0, 3, !0][rng.below(4) as usize],
+                    MatchSpace::Untagged => 0,
                 };
-                post(&mut w, &mut sides[me], me, class, tag, ignore, room, &mut rng);
+                post(&mut w, &mut sides[me], me, space, tag, ignore, room, &mut rng);
             }
             17 => {
                 let len = u64::from(rng.below(region as u32));
@@ -150,9 +150,8 @@ fn history(seed: u64) {
                     remote,
                     data: None,
                     context: base,
-                    notify: Notify::Entry,
                 };
-                w.hosts[me].engine.read(w.now, op).unwrap();
+                w.submit(me, op.read()).unwrap();
                 sides[me].reads.push((base, at, len));
             }
             18 => {
@@ -167,9 +166,8 @@ fn history(seed: u64) {
                     remote: two_ranges(&mut rng, *used, len, 8),
                     data: Some(u64::from(step)),
                     context: base,
-                    notify: Notify::Entry,
                 };
-                w.hosts[me].engine.write(w.now, op).unwrap();
+                w.submit(me, op.write()).unwrap();
                 sides[1 - me].writes.push((base, *used, len));
                 *used += len;
             }
@@ -183,8 +181,8 @@ fn history(seed: u64) {
     // Receives for whatever has none yet.
     for (me, side) in sides.iter_mut().enumerate() {
         while let Some(next) = matching(side).iter().position(Option::is_none) {
-            let (class, tag) = (side.sent[next].class, side.sent[next].tag);
-            post(&mut w, side, me, class, tag, 0, 100_000, &mut rng);
+            let (space, tag) = (side.sent[next].space, side.sent[next].tag);
+            post(&mut w, side, me, space, tag, 0, 100_000, &mut rng);
         }
     }
     let wanted = |w: &World, me: usize, sides: &[Direction; 2]| {
@@ -204,7 +202,7 @@ fn post(
     w: &mut World,
     side: &mut Direction,
     me: usize,
-    class: Class,
+    space: MatchSpace,
     tag: u64,
     ignore: u64,
     room: u64,
@@ -214,17 +212,17 @@ fn post(
     let source = rng.chance(0.5).then(|| w.peer(me, 1 - me));
     let op = RecvOp {
         source,
-        class,
+        space,
         tag,
         ignore,
         buf: buf(rng, base, room),
         context: side.wanted.len() as u64,
-        notify: Notify::Entry,
-        multi_recv: None,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
     };
     let host = &mut w.hosts[me];
-    host.engine.recv(w.now, &mut host.memory, op).unwrap();
-    side.wanted.push(Wanted { class, tag, ignore, base, room });
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
+    side.wanted.push(Wanted { space, tag, ignore, base, room });
 }
 
 fn two_ranges(rng: &mut Rng, at: u64, len: u64, key: u64) -> RemoteIov {

@@ -2,37 +2,31 @@
 
 mod world;
 
-use squall_engine::base::Span;
-use squall_engine::{
-    Buf, Class, Completion, Level, Notify, OpError, OpKind, Peek, PeerId, RecvOp, Refused,
-    RemoteIov, RemoteSeg, RmaOp, RxMeta, Seg, SendOp,
-};
-use world::{Faults, World};
+use squall_base::{Span, UserSlice};
+use squall_engine::*;
+use world::*;
 
-fn send_op(peer: PeerId, tag: u64, base: u64, len: u64, context: u64) -> SendOp {
-    SendOp {
+fn send_op(peer: PeerId, tag: u64, base: u64, len: u64, context: u64) -> Operation {
+    Operation {
         peer,
-        class: Class::Tagged,
-        tag,
+        action: Action::Message { space: MatchSpace::Tagged, tag },
         buf: Buf::new(base, len),
         data: None,
         context,
-        notify: Notify::Entry,
-        level: Level::Transmit,
-        may_copy: false,
+        options: Options { level: Level::Transmit, ..Options::default() },
     }
 }
 
 fn recv_op(source: Option<PeerId>, tag: u64, base: u64, len: u64, context: u64) -> RecvOp {
     RecvOp {
         source,
-        class: Class::Tagged,
+        space: MatchSpace::Tagged,
         tag,
         ignore: 0,
         buf: Buf::new(base, len),
         context,
-        notify: Notify::Entry,
-        multi_recv: None,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
     }
 }
 
@@ -40,14 +34,14 @@ fn send(w: &mut World, from: usize, to: usize, tag: u64, data: &[u8]) {
     let peer = w.peer(from, to);
     let base = w.hosts[from].memory.put(data);
     let op = send_op(peer, tag, base, data.len() as u64, 900 + tag);
-    w.hosts[from].engine.send(w.now, op).unwrap();
+    w.submit(from, op).unwrap();
 }
 
 fn recv(w: &mut World, at: usize, tag: u64, len: u64, context: u64) -> u64 {
     let base = w.hosts[at].memory.alloc(len as usize);
     let host = &mut w.hosts[at];
     let op = recv_op(None, tag, base, len, context);
-    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
     base
 }
 
@@ -113,8 +107,8 @@ fn delivery_complete_waits_for_the_match() {
     let base = w.hosts[0].memory.put(b"hello");
     for (tag, len) in [(1, 5), (2, 0)] {
         let mut op = send_op(peer, tag, base, len, tag);
-        op.level = Level::Delivery;
-        w.hosts[0].engine.send(w.now, op).unwrap();
+        op.options.level = Level::Match;
+        w.submit(0, op).unwrap();
     }
     for _ in 0..100 {
         w.step();
@@ -133,8 +127,8 @@ fn directed_receives_take_only_their_source() {
     let (one, two) = (w.peer(0, 1), w.peer(0, 2));
     let (a, b) = (w.hosts[0].memory.alloc(8), w.hosts[0].memory.alloc(8));
     let host = &mut w.hosts[0];
-    host.engine.recv(w.now, &mut host.memory, recv_op(Some(two), 7, a, 8, 2)).unwrap();
-    host.engine.recv(w.now, &mut host.memory, recv_op(Some(one), 7, b, 8, 1)).unwrap();
+    host.engine.receive(w.now, &mut host.memory, recv_op(Some(two), 7, a, 8, 2)).unwrap();
+    host.engine.receive(w.now, &mut host.memory, recv_op(Some(one), 7, b, 8, 1)).unwrap();
     send(&mut w, 1, 0, 7, b"from 1");
     send(&mut w, 2, 0, 7, b"from 2");
     settle(&mut w);
@@ -148,27 +142,35 @@ fn directed_receives_take_only_their_source() {
 #[test]
 fn peek_claim_and_discard() {
     let mut w = World::new(2, 6, Faults::default());
-    let probe = recv_op(None, 5, 0, 0, 77);
-    w.hosts[1].engine.peek(w.now, &probe, Peek::Look);
+    let probe = |w: &mut World, mode| {
+        let host = &mut w.hosts[1];
+        let op = RecvOp { mode, ..recv_op(None, 5, 0, 0, 77) };
+        host.engine.receive(w.now, &mut host.memory, op)
+    };
+    probe(&mut w, RecvMode::Peek).unwrap();
     for len in [10, 50_000, 20, 60_000] {
         send(&mut w, 0, 1, 5, &bytes(len));
     }
     for _ in 0..100 {
         w.step();
     }
-    w.hosts[1].engine.peek(w.now, &probe, Peek::Look);
-    w.hosts[1].engine.peek(w.now, &probe, Peek::Claim);
-    w.hosts[1].engine.peek(w.now, &probe, Peek::Discard);
+    probe(&mut w, RecvMode::Peek).unwrap();
+    probe(&mut w, RecvMode::PeekClaim).unwrap();
+    probe(&mut w, RecvMode::PeekDiscard).unwrap();
     let base = w.hosts[1].memory.alloc(10);
+    let claim = RecvOp { mode: RecvMode::Claim, ..recv_op(None, 5, base, 10, 77) };
     let host = &mut w.hosts[1];
-    let claim = recv_op(None, 5, base, 10, 77);
-    host.engine.recv_claimed(w.now, &mut host.memory, claim.clone()).unwrap();
-    assert_eq!(host.engine.recv_claimed(w.now, &mut host.memory, claim), Err(Refused::NotClaimed));
-    host.engine.peek(w.now, &probe, Peek::Claim);
-    host.engine.discard_claimed(w.now, &probe).unwrap();
+    host.engine.receive(w.now, &mut host.memory, claim.clone()).unwrap();
+    let again = host.engine.receive(w.now, &mut host.memory, claim);
+    assert_eq!(again, Err(Refused::NotClaimed));
+    probe(&mut w, RecvMode::PeekClaim).unwrap();
+    probe(&mut w, RecvMode::ClaimDiscard).unwrap();
     let last = recv(&mut w, 1, 5, 60_000, 1);
     settle(&mut w);
-    let seen: Vec<_> = of_kind(&w, 1, OpKind::Recv).iter().map(|c| (c.len, c.status)).collect();
+    let seen: Vec<_> = w.hosts[1].done.iter().map(|c| (c.len, c.status)).collect();
+    let peeks = of_kind(&w, 1, OpKind::Peek).len();
+    assert_eq!(peeks, 5, "what only looks is of a kind of its own");
+    assert_eq!(w.hosts[1].engine.counters().0.op_errors, 0, "nothing there is no error");
     let expected = [
         (0, Err(OpError::NoMessage)),
         (10, Ok(())),
@@ -195,9 +197,9 @@ fn multi_receive_packs_messages_and_gives_the_buffer_back() {
     }
     let base = w.hosts[1].memory.alloc(2000);
     let mut op = recv_op(None, 0, base, 2000, 9);
-    op.multi_recv = Some(500);
+    op.mode = RecvMode::Multi { least: 500 };
     let host = &mut w.hosts[1];
-    host.engine.recv(w.now, &mut host.memory, op.clone()).unwrap();
+    host.engine.receive(w.now, &mut host.memory, op.clone()).unwrap();
     for len in [400, 700, 200] {
         send(&mut w, 0, 1, 0, &bytes(len));
     }
@@ -208,10 +210,10 @@ fn multi_receive_packs_messages_and_gives_the_buffer_back() {
     assert_eq!(spans, [(0, 300, false), (300, 400, false), (700, 700, false), (1400, 200, true)]);
     // A fresh one, partly used, then cancelled.
     let host = &mut w.hosts[1];
-    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
     send(&mut w, 0, 1, 0, &bytes(100));
     settle(&mut w);
-    assert!(w.hosts[1].engine.cancel(9) && !w.hosts[1].engine.cancel(9));
+    assert!(w.hosts[1].engine.cancel(w.now, 9) && !w.hosts[1].engine.cancel(w.now, 9));
     settle(&mut w);
     let got = of_kind(&w, 1, OpKind::Recv);
     let last = got.last().unwrap();
@@ -223,7 +225,7 @@ fn cancelled_receives_do_not_match() {
     let mut w = World::new(2, 8, Faults::default());
     recv(&mut w, 1, 5, 10, 1);
     let second = recv(&mut w, 1, 5, 10, 2);
-    assert!(w.hosts[1].engine.cancel(1));
+    assert!(w.hosts[1].engine.cancel(w.now, 1));
     send(&mut w, 0, 1, 5, b"second");
     settle(&mut w);
     assert_eq!(w.hosts[1].memory.get(second, 6), b"second");
@@ -236,7 +238,7 @@ fn cancelled_receives_do_not_match() {
 fn remote_access_is_checked() {
     let mut w = World::new(2, 9, Faults::default());
     let region = w.hosts[1].memory.put(&bytes(1000));
-    w.hosts[1].memory.regions.insert(1, (Seg { base: region, len: 1000 }, true, false));
+    w.hosts[1].memory.regions.insert(1, (UserSlice::lent(region, 1000), true, false));
     let peer = w.peer(0, 1);
     let base = w.hosts[0].memory.alloc(5000);
     let op = |w: &mut World, write: bool, key, address, len, context| {
@@ -246,10 +248,8 @@ fn remote_access_is_checked() {
             remote: RemoteIov::One(RemoteSeg { address, len, key }),
             data: None,
             context,
-            notify: Notify::Entry,
         };
-        let engine = &mut w.hosts[0].engine;
-        if write { engine.write(w.now, op) } else { engine.read(w.now, op) }.unwrap();
+        w.submit(0, if write { op.write() } else { op.read() }).unwrap();
     };
     op(&mut w, false, 1, 0, 1000, 0); // fine
     op(&mut w, false, 2, 0, 10, 1); // no such key
@@ -276,8 +276,8 @@ fn an_unreachable_peer_ends_every_operation_with_an_error() {
     for tag in 0..5 {
         send(&mut w, 0, 1, tag, &bytes(if tag == 4 { 100_000 } else { 100 }));
     }
-    let host = &mut w.hosts[0];
-    host.engine.inject(w.now, peer, Class::Tagged, 9, b"x", None).unwrap();
+    let base = w.hosts[0].memory.put(b"x");
+    w.submit(0, injected(peer, MatchSpace::Tagged, 9, Buf::new(base, 1), None)).unwrap();
     let start = w.now;
     w.run(Span::secs(60), |w| w.hosts[0].done.len() == 6);
     let took = w.now.since(start);
@@ -323,7 +323,7 @@ fn garbage_and_foreign_packets_change_nothing() {
             }
         }
         let now = w.now;
-        let meta = RxMeta { ce: false, trimmed: w.rng.chance(0.1) };
+        let meta = PacketMarks { ce: false, trimmed: w.rng.chance(0.1) };
         for host in &mut w.hosts {
             host.engine.handle_packet(now, &mut host.memory, src, meta, &packet);
         }
@@ -347,8 +347,8 @@ fn a_question_completes_before_its_answer() {
         recv(&mut w, 0, 6, 10, 1);
         recv(&mut w, 1, 5, 10, 1);
         let mut op = send_op(peer, 5, question, 9, 77);
-        op.may_copy = true;
-        w.hosts[0].engine.send(w.now, op).unwrap();
+        op.options.level = Level::Default;
+        w.submit(0, op).unwrap();
         // Nobody has been heard: the sender still learns if there is nobody.
         assert!(w.hosts[0].engine.poll_completion().is_none());
         w.run(Span::secs(5), |w| !w.hosts[1].done.is_empty());
@@ -429,7 +429,7 @@ fn packets_of_an_epoch_that_is_gone_are_ignored() {
     for packet in &replay {
         let now = w.now;
         let host = &mut w.hosts[0];
-        host.engine.handle_packet(now, &mut host.memory, src, RxMeta::default(), packet);
+        host.engine.handle_packet(now, &mut host.memory, src, PacketMarks::default(), packet);
     }
     settle(&mut w);
     assert_eq!(of_kind(&w, 0, OpKind::Recv).len(), 2, "the receive with context 3 still waits");

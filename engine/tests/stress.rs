@@ -2,11 +2,9 @@
 
 mod world;
 
-use squall_engine::base::{Rng, Span};
-use squall_engine::{
-    Buf, Class, Level, Notify, OpKind, RecvOp, RemoteIov, RemoteSeg, RmaOp, Seg, SendOp,
-};
-use world::{Faults, World};
+use squall_base::{Rng, Span, UserSlice};
+use squall_engine::*;
+use world::*;
 
 const ROUGH: Faults =
     Faults { drop: 0.015, duplicate: 0.005, reorder: 0.02, trim: 0.0, ce: 0.0, black_hole: None };
@@ -20,7 +18,7 @@ fn active_messages(seed: u64) {
     for n in 0..2 {
         let bytes: Vec<u8> = (0..region).map(|i| (i * 13 + n) as u8).collect();
         let base = w.hosts[n as usize].memory.put(&bytes);
-        let all = (Seg { base, len: region }, true, true);
+        let all = (UserSlice::lent(base, region), true, true);
         w.hosts[n as usize].memory.regions.insert(1, all);
         for context in 0..4 {
             post_multi(&mut w, n as usize, context);
@@ -37,22 +35,19 @@ fn active_messages(seed: u64) {
                 let base = w.hosts[me].memory.alloc(len as usize);
                 let third = len / 3;
                 let segs = [
-                    Seg { base, len: third },
-                    Seg { base: base + third, len: third },
-                    Seg { base: base + 2 * third, len: len - 2 * third },
+                    UserSlice::lent(base, third),
+                    UserSlice::lent(base + third, third),
+                    UserSlice::lent(base + 2 * third, len - 2 * third),
                 ];
-                let op = SendOp {
+                let op = Operation {
                     peer,
-                    class: Class::Msg,
-                    tag: 0,
-                    buf: Buf::from_segs(&segs),
+                    action: Action::Message { space: MatchSpace::Untagged, tag: 0 },
+                    buf: Buf::from_slices(&segs),
                     data: None,
                     context: 1,
-                    notify: Notify::Entry,
-                    level: Level::Transmit,
-                    may_copy: false,
+                    options: Options { level: Level::Transmit, ..Options::default() },
                 };
-                w.hosts[me].engine.send(w.now, op).unwrap();
+                w.submit(me, op).unwrap();
                 expected[me].0 += 1;
                 expected[1 - me].1 += 1;
             }
@@ -65,9 +60,8 @@ fn active_messages(seed: u64) {
                     remote: RemoteIov::One(RemoteSeg { address: 5, len, key: 1 }),
                     data: None,
                     context: 2,
-                    notify: Notify::Entry,
                 };
-                w.hosts[me].engine.read(w.now, op).unwrap();
+                w.submit(me, op.read()).unwrap();
                 expected[me].2 += 1;
             }
             _ => {
@@ -105,16 +99,16 @@ fn post_multi(w: &mut World, at: usize, context: u64) {
     let base = w.hosts[at].memory.alloc(20_000);
     let op = RecvOp {
         source: None,
-        class: Class::Msg,
+        space: MatchSpace::Untagged,
         tag: 0,
         ignore: 0,
         buf: Buf::new(base, 20_000),
         context,
-        notify: Notify::Entry,
-        multi_recv: Some(8000),
+        visibility: Visibility::Entry,
+        mode: RecvMode::Multi { least: 8000 },
     };
     let host = &mut w.hosts[at];
-    host.engine.recv(w.now, &mut host.memory, op).unwrap();
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
 /// Posts a buffer for each that came back.

@@ -14,7 +14,9 @@
 #![forbid(unsafe_code)]
 
 pub use squall_engine as engine;
-pub use squall_engine::{base, cc, reliability, wire};
+pub use {
+    squall_base as base, squall_cc as cc, squall_reliability as reliability, squall_wire as wire,
+};
 
 pub mod cli;
 pub mod formats;

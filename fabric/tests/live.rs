@@ -1,6 +1,6 @@
 //! A relay in a thread, real sockets, real time.
 
-use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -9,12 +9,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use squall_fabric::Picos;
-use squall_fabric::base::{Rate, Rng, Time};
+use squall_fabric::base::{Batch, Rate, Rng, Time, TrafficClass};
 use squall_fabric::live::{Command, Relay, RelayConfig, Status, ask};
 use squall_fabric::topology::Topology;
-use squall_net::{
-    Class, FabricPort, FabricSpec, NetError, Port, PortConfig, RxMeta, TxPacket, Unreachable,
-};
+use squall_net::{Burst, FabricPort, FabricSpec, NetError, Port, PortConfig, RxMeta, Unreachable};
 
 /// A fabric of two leaves, two spines and four hosts, for one test.
 struct Fabric {
@@ -79,16 +77,9 @@ fn wait_until(what: &str, mut over: impl FnMut() -> bool) {
 }
 
 fn send(port: &mut FabricPort, dst: SocketAddr, path: u16, bytes: &[u8]) {
-    let payload = [IoSlice::new(&bytes[bytes.len() / 2..])];
-    let packet = TxPacket {
-        dst,
-        path,
-        class: Class::Data,
-        header: &bytes[..bytes.len() / 2],
-        payload: &payload,
-        trailer: &[],
-    };
-    wait_until("room in the socket", || port.send(Time::ZERO, &[packet]).sent == 1);
+    let mut batch = Batch::default();
+    batch.push((dst, path, TrafficClass::Data), bytes, [], &[]);
+    wait_until("room in the socket", || port.send(Time::ZERO, Burst::of_copies(&batch)).sent == 1);
 }
 
 fn receive(port: &mut FabricPort, into: &mut Vec<(RxMeta, Vec<u8>)>) {

@@ -15,14 +15,15 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 use std::env;
-use std::io::{self, BufRead, BufReader, IoSlice, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use squall_net::base::Time;
-use squall_net::{Class, Port, PortConfig, TxPacket, UdpPort};
+use squall_net::base::{Batch, TrafficClass, UserSlice};
+use squall_net::{Burst, Port, PortConfig, UdpPort};
 
 const HEADER: usize = 64;
 /// The user's buffer on each side: one large message, sent again and again.
@@ -43,13 +44,19 @@ fn open(train: usize, gro: bool) -> UdpPort {
     UdpPort::open(&config).expect("a loopback port").0
 }
 
-fn packet<'a>(dst: SocketAddr, header: &'a [u8], payload: &'a [IoSlice<'a>]) -> TxPacket<'a> {
-    TxPacket { dst, path: 0, class: Class::Data, header, payload, trailer: &[] }
+/// Adds a packet of a header and a piece of memory to a batch.
+fn push(batch: &mut Batch, dst: SocketAddr, header: &[u8], payload: &[u8]) {
+    let lent = (!payload.is_empty()).then(|| {
+        UserSlice::lent(payload.as_ptr().expose_provenance() as u64, payload.len() as u64)
+    });
+    batch.push((dst, 0, TrafficClass::Data), header, lent, &[]);
 }
 
-/// Sends one packet although the socket may be full.
-fn send_one(port: &mut UdpPort, packet: TxPacket<'_>) {
-    while port.send(Time::ZERO, &[packet]).sent == 0 {}
+/// Sends one packet of a few bytes although the socket may be full.
+fn send_one(port: &mut UdpPort, dst: SocketAddr, bytes: &[u8]) {
+    let mut batch = Batch::default();
+    push(&mut batch, dst, bytes, &[]);
+    while port.send(Time::ZERO, Burst::of_copies(&batch)).sent == 0 {}
 }
 
 /// Processor time this thread has used.
@@ -124,7 +131,7 @@ fn ping_pong() {
         const ROUNDS: u32 = 20_000;
         let start = Instant::now();
         for _ in 0..ROUNDS {
-            send_one(&mut port, packet(to, &bytes, &[]));
+            send_one(&mut port, to, &bytes);
             let mut got = false;
             while !got {
                 port.recv(Time::ZERO, 16, &mut |_, _| got = true);
@@ -136,7 +143,7 @@ fn ping_pong() {
     let mut own = open(64, true);
     let start = cpu();
     for _ in 0..20_000 {
-        send_one(&mut port, packet(own.local_addr(), &bytes, &[]));
+        send_one(&mut port, own.local_addr(), &bytes);
         while own.recv(Time::ZERO, 16, &mut |_, _| ()).packets == 0 {}
     }
     let alone = (cpu() - start).as_nanos() as f64 / 20_000.0;
@@ -166,7 +173,7 @@ fn ping_pong_peer() {
             });
         }
         if let Some(to) = from {
-            send_one(&mut port, packet(to, &bytes, &[]));
+            send_one(&mut port, to, &bytes);
         }
     }
 }
@@ -177,10 +184,10 @@ fn bandwidth(payload: usize, how: &str, train: usize) {
     let message = vec![5_u8; MESSAGE.max(payload)];
     let header = [9; HEADER];
     // Packets of one message, in batches of about 256 KiB.
-    let pieces: Vec<[IoSlice<'_>; 1]> =
-        message.chunks_exact(payload).map(|piece| [IoSlice::new(piece)]).collect();
+    let pieces: Vec<&[u8]> = message.chunks_exact(payload).collect();
     let batch = ((1 << 18) / payload).clamp(1, 256);
     let size = (payload + HEADER) as u64;
+    let mut packets = Batch::default();
     let mut rates = Vec::new();
     let (mut sent, mut acked, mut moved, mut tx_cpu, mut rx_cpu) =
         (0_u64, 0_u64, 0_u64, Duration::ZERO, Duration::ZERO);
@@ -193,10 +200,11 @@ fn bandwidth(payload: usize, how: &str, train: usize) {
             let room = ((WINDOW - (sent - acked)) / size) as usize;
             let n = room.min(batch).min(pieces.len() - next);
             if n > 0 {
-                let packets: Vec<_> =
-                    pieces[next..next + n].iter().map(|p| packet(to, &header, p)).collect();
+                packets.clear();
+                pieces[next..next + n].iter().for_each(|p| push(&mut packets, to, &header, p));
                 let before = cpu();
-                let done = port.send(Time::ZERO, &packets).sent;
+                // SAFETY: the batch names parts of `message`, which lives as long as this function.
+                let done = port.send(Time::ZERO, unsafe { Burst::new(&packets, 0..n) }).sent;
                 tx_cpu += cpu() - before;
                 moved += done as u64 * size;
                 sent += done as u64 * size;
@@ -281,7 +289,7 @@ fn bandwidth_peer(payload: usize, how: &str, gro: bool) {
             let mut credit = [0; 16];
             credit[..8].copy_from_slice(&total.to_le_bytes());
             credit[8..].copy_from_slice(&nanos.to_le_bytes());
-            send_one(&mut port, packet(to, &credit, &[]));
+            send_one(&mut port, to, &credit);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! One trait, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
 //! them (ECN, DSCP, which path). [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`FabricPort`] is a place on a network made of software; [`Fault`] and [`Pcap`] are
-//! ports wrapped round a port.
+//! port a path; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
+//! [`Pcap`] are ports wrapped round a port.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
@@ -11,7 +11,9 @@
 //!
 //! Linux only.
 
+mod burst;
 mod config;
+mod crc;
 pub mod fabric;
 pub mod fault;
 pub mod iface;
@@ -21,12 +23,12 @@ pub mod pcap;
 mod port;
 pub mod udp;
 
+pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
+pub use crc::{CRC_LEN, Crc};
 pub use fabric::{FabricPort, FabricSpec, FabricSpecError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use pcap::{Direction, Pcap, PcapSpec};
-pub use port::{
-    Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket, Unreachable,
-};
+pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};
 pub use squall_wire::base;
 pub use udp::UdpPort;

@@ -5,8 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use crate::base::Time;
-use crate::{Class, Counters, NetError, Port, RecvReport, RxMeta, SendReport, TxPacket};
+use crate::base::{Time, TrafficClass};
+use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
 
 pub(crate) struct Mock {
     pub(crate) addr: SocketAddr,
@@ -22,16 +22,16 @@ impl Mock {
 }
 
 impl Port for Mock {
-    fn send(&mut self, _now: Time, packets: &[TxPacket<'_>]) -> SendReport {
-        let sent = packets.len().min(self.room);
+    fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
+        let sent = burst.packets().len().min(self.room);
         self.room -= sent;
         let mut bytes = 0;
-        for p in &packets[..sent] {
-            let mut datagram = p.header.to_vec();
-            p.payload.iter().for_each(|piece| datagram.extend_from_slice(piece));
-            datagram.extend_from_slice(p.trailer);
+        for p in &burst.packets()[..sent] {
+            let mut datagram = Vec::new();
+            burst.copy(p, &mut datagram);
+            assert_eq!(datagram.len(), p.len as usize, "a datagram says how long it is");
             bytes += datagram.len() as u64;
-            let (dscp, ecn) = if p.class == Class::Data { (0, 2) } else { (46, 0) };
+            let (dscp, ecn) = if p.class == TrafficClass::Data { (0, 2) } else { (46, 0) };
             let meta = RxMeta { src: self.addr, ecn, dscp, overflow: 0 };
             self.queue.push_back((meta, datagram));
         }

@@ -1,60 +1,15 @@
 //! What a port is: the types that cross between the transport and the packet I/O.
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
+use crate::Burst;
 use crate::base::Time;
 
-/// Which of the two DSCPs a packet leaves with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Data: [`PortConfig::dscp_data`](crate::PortConfig::dscp_data), trimmable, ECN-capable.
-    Data,
-    /// ACK, NACK and control packets: [`PortConfig::dscp_control`](crate::PortConfig::dscp_control),
-    /// the switches' priority lane.
-    Control,
-}
-
-/// One datagram to send, in pieces that stay where they are: the only copy is the kernel's.
-///
-/// A caller that wants to keep the vector of these between calls although they borrow can recycle
-/// it in place: `v.clear(); v.into_iter().map(|_| unreachable!()).collect()` allocates nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct TxPacket<'a> {
-    /// Where to: the peer's endpoint address. Of the port's own address family.
-    pub dst: SocketAddr,
-    /// Path (entropy) index, taken modulo [`PortConfig::paths`](crate::PortConfig::paths): the
-    /// source port it leaves from. Path 0 is the endpoint's own port.
-    pub path: u16,
-    /// Which DSCP.
-    pub class: Class,
-    /// First bytes of the UDP payload.
-    pub header: &'a [u8],
-    /// Then these, in order; may be empty, at most [`TxPacket::MAX_PIECES`].
-    pub payload: &'a [IoSlice<'a>],
-    /// Then these (the CRC); may be empty.
-    pub trailer: &'a [u8],
-}
-
-impl TxPacket<'_> {
-    /// Most payload pieces in a packet; one with more is dropped and counted as failed.
-    pub const MAX_PIECES: usize = 254;
-
-    /// Length of the UDP payload, bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        let payload: usize = self.payload.iter().map(|piece| piece.len()).sum();
-        self.header.len() + payload + self.trailer.len()
-    }
-
-    /// True for a datagram without a byte.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
+/// Most payload pieces in a packet; one with more is dropped and counted as failed.
+pub const MAX_PIECES: usize = 254;
 
 /// What came with a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +88,7 @@ pub enum Unreachable {
 pub enum NetError {
     /// The network (or this host) says the peer cannot be reached.
     Unreachable {
-        /// The peer's address, as in [`TxPacket::dst`].
+        /// The peer's address, as in [`Datagram::dst`](crate::base::Datagram::dst).
         peer: SocketAddr,
         /// What it says.
         kind: Unreachable,
@@ -228,6 +183,8 @@ pub struct Counters {
     pub rx_truncated: u64,
     /// Packets that came with CE.
     pub rx_ce: u64,
+    /// Packets whose CRC was wrong or missing.
+    pub crc_errors: u64,
     /// ICMP and local errors read.
     pub errors: u64,
     /// Injected faults: packets dropped on purpose.
@@ -254,7 +211,7 @@ pub trait Port {
     ///
     /// Neighbours with equal `dst`, `path` and `class` and equal length (the last may be shorter)
     /// travel as one train: sort a batch that way.
-    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport;
+    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport;
 
     /// Hands at most about `budget` packets to `sink` (a train is not cut, so up to 127 more). Never
     /// blocks; an empty port costs one system call.
@@ -295,8 +252,8 @@ pub trait Port {
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
-    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport {
-        (**self).send(now, packets)
+    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
+        (**self).send(now, burst)
     }
     fn recv(
         &mut self,

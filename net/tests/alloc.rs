@@ -2,11 +2,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use squall_net::base::Time;
-use squall_net::{Class, Fault, Port, PortConfig, TxPacket, UdpPort};
+use squall_net::base::{Batch, Time, TrafficClass, UserSlice};
+use squall_net::{Burst, Fault, Port, PortConfig, UdpPort};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -32,26 +31,26 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn turns(tx: &mut dyn Port, rx: &mut dyn Port, turns: u64) -> u64 {
-    let header = [1; 64];
-    let body = [2; 3000];
-    let payload = [IoSlice::new(&body)];
-    let packet = |path, class| TxPacket {
-        dst: rx.local_addr(),
-        path,
-        class,
-        header: &header,
-        payload: &payload,
-        trailer: b"",
-    };
-    let mut batch = [packet(0, Class::Data); 40];
-    batch[30..].fill(packet(3, Class::Data));
-    batch[39] = packet(1, Class::Control);
+/// Packets to `dst`, each with `body` as its payload.
+fn batch(dst: SocketAddr, body: &[u8]) -> Batch {
+    let lent = UserSlice::lent(body.as_ptr().expose_provenance() as u64, body.len() as u64);
+    let mut batch = Batch::default();
+    let mut push = |path, class| batch.push((dst, path, class), &[1; 64], [lent], b"");
+    (0..30).for_each(|_| push(0, TrafficClass::Data));
+    (0..9).for_each(|_| push(3, TrafficClass::Data));
+    push(1, TrafficClass::Control);
+    batch
+}
+
+fn turns(tx: &mut dyn Port, rx: &mut dyn Port, turns: u64, batch: &Batch) -> u64 {
+    let count = batch.packets.len();
     let mut got = 0;
     for now in 0..turns {
-        assert_eq!(tx.send(Time(now), &batch).sent, batch.len());
+        // SAFETY: the batch names the test's `body`, which lives to the end of it.
+        let burst = unsafe { Burst::new(batch, 0..count) };
+        assert_eq!(tx.send(Time(now), burst).sent, count);
         let mut here = 0;
-        while here < batch.len() {
+        while here < count {
             rx.recv(Time(now), 64, &mut |_, bytes| {
                 assert_eq!(bytes.len(), 3064);
                 here += 1;
@@ -69,10 +68,12 @@ fn no_allocation_in_steady_state() {
     let open = || UdpPort::open(&config).unwrap().0;
     let faults = "dup=5%,corrupt=5%".parse().unwrap();
     let (mut tx, mut rx) = (open(), Fault::new(open(), faults, &config));
+    let body = [2u8; 3000];
+    let batch = batch(rx.local_addr(), &body);
     // Opens the paths, sizes the buffers.
-    turns(&mut tx, &mut rx, 50);
+    turns(&mut tx, &mut rx, 50, &batch);
     let before = ALLOCATIONS.get();
-    let got = turns(&mut tx, &mut rx, 200);
+    let got = turns(&mut tx, &mut rx, 200, &batch);
     assert_eq!(ALLOCATIONS.get(), before, "allocations in {got} packets");
     // The measure itself works.
     drop(std::hint::black_box(Box::new(got)));

@@ -26,7 +26,7 @@ pub(crate) struct Entry {
 
 /// A failed operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ErrorEntry {
     /// What a completion would have said, as far as it is known.
     pub(crate) entry: Entry,
     /// Bytes that did not fit (FI_ETRUNC).
@@ -119,7 +119,7 @@ impl Format {
     }
 }
 
-impl Failure {
+impl ErrorEntry {
     /// Writes the failure into the application's `fi_cq_err_entry`, `source` only where it has room.
     ///
     /// # Safety

@@ -1,15 +1,15 @@
 //! What an endpoint is bound to: its address vector, queues and counters.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use std::sync::Arc;
 
-use squall_engine::OpKind;
+use squall_engine::{OpKind, Visibility};
 
 use super::{Endpoint, Inner};
 use crate::av::Av;
 use crate::boundary;
 use crate::cntr::Cntr;
-use crate::cq::{Cq, Entry};
+use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -38,10 +38,14 @@ pub(super) struct Bindings {
 }
 
 impl Queue {
-    /// Whether an operation with these flags leaves an entry.
+    /// What the end of an operation with these flags leaves behind.
     #[inline]
-    pub(super) fn shows(&self, op_flags: u64) -> bool {
-        self.cq.is_some() && (!self.selective || op_flags & flags::COMPLETION != 0)
+    pub(super) fn visibility(&self, op_flags: u64) -> Visibility {
+        if self.cq.is_some() && (!self.selective || op_flags & flags::COMPLETION != 0) {
+            Visibility::Entry
+        } else {
+            Visibility::ErrorEntry
+        }
     }
 }
 
@@ -61,7 +65,7 @@ impl Bindings {
             OpKind::Recv => &self.recv,
             OpKind::Read => &self.read,
             OpKind::Write => &self.write,
-            OpKind::RemoteWrite => &None,
+            OpKind::RemoteWrite | OpKind::Peek => &None,
         };
         cntr.as_ref().map(|c| &***c)
     }
@@ -71,24 +75,9 @@ impl Bindings {
     pub(super) fn queue(&self, kind: OpKind) -> Option<&Cq> {
         let queue = match kind {
             OpKind::Send | OpKind::Read | OpKind::Write => &self.tx,
-            OpKind::Recv | OpKind::RemoteWrite => &self.rx,
+            OpKind::Recv | OpKind::Peek | OpKind::RemoteWrite => &self.rx,
         };
         queue.cq.as_ref().map(|c| &***c)
-    }
-
-    /// Shows a transmit completion that needs no engine: an inject's.
-    pub(super) fn show(&self, context: *mut c_void, flags: u64) {
-        if let Some(cq) = &self.tx.cq {
-            cq.push(Entry {
-                context: context.expose_provenance() as u64,
-                flags,
-                len: 0,
-                buf: 0,
-                data: 0,
-                tag: 0,
-                source: flags::ADDR_UNSPEC,
-            });
-        }
     }
 
     /// Wakes whoever sleeps on a queue or counter: its sockets were read by somebody else.

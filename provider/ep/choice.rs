@@ -3,8 +3,8 @@
 
 use std::fmt::{Display, Write as _};
 
-use squall_engine::cc::{ChoiceError, Network, PathsConfig, Scope, SenderConfig, Setting};
-use squall_engine::reliability::LossDetection;
+use squall_cc::{ChoiceError, Network, PathsConfig, Scope, SenderConfig, Setting};
+use squall_engine::LossDetection;
 
 use crate::errno::{Errno, Result};
 use crate::param::Params;
@@ -89,7 +89,7 @@ fn list(variable: &str, names: Names<'_>, keys: Keys<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_engine::base::{Rate, Span};
+    use squall_base::{Rate, Span};
 
     #[test]
     fn the_lists_name_everything_with_its_keys() {

@@ -1,28 +1,26 @@
 //! From the engine's completions to what a completion queue shows.
 
-use std::net::SocketAddr;
+use squall_engine::{Completion, MatchSpace, OpError, OpKind};
 
-use squall_engine::{Class, Completion, OpError, OpKind, Trouble};
-
-use crate::cq::{Entry, Failure};
-use crate::fault::{self, Fault};
+use crate::cq::{Entry, ErrorEntry};
+use crate::fault::Fault;
 use crate::flags;
 
 /// What kind of operation ended: fi_cq(3), completion flags.
 #[inline]
 fn flags_of(done: &Completion) -> u64 {
-    let space = match done.class {
-        Class::Msg => flags::MSG,
-        Class::Tagged => flags::TAGGED,
+    let space = match done.space {
+        MatchSpace::Untagged => flags::MSG,
+        MatchSpace::Tagged => flags::TAGGED,
     };
     let kind = match done.kind {
         OpKind::Send => flags::SEND | space,
-        OpKind::Recv => flags::RECV | space,
+        OpKind::Recv | OpKind::Peek => flags::RECV | space,
         OpKind::Write => flags::RMA | flags::WRITE,
         OpKind::Read => flags::RMA | flags::READ,
         OpKind::RemoteWrite => flags::RMA | flags::REMOTE_WRITE,
     };
-    let received = matches!(done.kind, OpKind::Recv | OpKind::RemoteWrite);
+    let received = matches!(done.kind, OpKind::Recv | OpKind::Peek | OpKind::RemoteWrite);
     let data = if received && done.data.is_some() { flags::REMOTE_CQ_DATA } else { 0 };
     let released = if done.released { flags::MULTI_RECV } else { 0 };
     kind | data | released
@@ -42,31 +40,25 @@ pub(super) fn entry_of(done: &Completion, source: u64) -> Entry {
     }
 }
 
-/// The entry of a failure.
+/// The entry of a failure, with its story if there is more to tell than the table does.
 #[cold]
-pub(super) fn failure_of(
+pub(super) fn error_entry_of(
     done: &Completion,
     error: OpError,
     source: u64,
-    peer: Option<SocketAddr>,
-    local: SocketAddr,
-    trouble: Option<Trouble>,
-) -> Failure {
+    story: Option<String>,
+) -> ErrorEntry {
     let row = Fault::of(error).row();
-    // What applications provoke themselves needs no story.
-    let expected =
-        matches!(error, OpError::Cancelled | OpError::NoMessage | OpError::Truncated { .. });
-    let text = (!expected).then(|| fault::describe(error, peer, local, trouble));
-    if let Some(text) = &text {
+    if let Some(text) = &story {
         log::warn!("{text}");
     }
     let excess = if let OpError::Truncated { excess } = error { excess } else { 0 };
-    Failure {
+    ErrorEntry {
         entry: entry_of(done, source),
         excess,
         errno: row.errno,
         code: row.code,
-        text,
+        text: story,
         position: 0,
     }
 }

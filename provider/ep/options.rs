@@ -4,8 +4,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use super::buffer::context_of;
 use super::machine::Core;
-use super::ops::context_of;
 use super::{Endpoint, Inner, setup};
 use crate::attend;
 use crate::boundary;
@@ -93,6 +93,7 @@ impl Endpoint {
         bindings.attach(self, &sockets)?;
         *core = Some(Box::new(new));
         drop(inner);
+        self.domain.endpoints().lock().push(Arc::downgrade(self));
         stats::remember(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
@@ -112,7 +113,7 @@ pub(super) unsafe extern "C" fn cancel(fid: ffi::fid_t, context: *mut c_void) ->
         let mut inner = ep.enter()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
-        if !core.engine.cancel(context_of(context)) {
+        if !core.engine.cancel(crate::clock::now(), context_of(context)) {
             return Err(Errno::NOENT);
         }
         core.complete(ep, bindings);

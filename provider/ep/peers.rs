@@ -70,7 +70,7 @@ impl Peers {
         {
             return fi_addr;
         }
-        let fi_addr = av.addresses().index_of(&engine.peer_addr(peer));
+        let fi_addr = av.addresses().index_of(&engine.peers().get(peer).addr());
         if self.by_peer.len() <= at {
             self.by_peer.resize(at + 1, ADDR_UNSPEC);
         }

@@ -3,14 +3,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use squall_engine::base::{Rng, Span};
-use squall_engine::cc::Network;
-use squall_engine::reliability::{self, NOMINAL_OVERHEAD};
-use squall_engine::wire::crc::CRC_LEN;
-use squall_engine::{Config, Engine};
+use squall_base::{Rng, Span};
+use squall_cc::Network;
+use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
 use squall_net::fabric::frame::Welcome;
 use squall_net::{
-    FabricPort, FabricSpec, Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig, UdpPort,
+    CRC_LEN, Crc, FabricPort, FabricSpec, Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig,
+    UdpPort,
 };
 
 use super::choice::{Chosen, choose};
@@ -73,8 +72,8 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
     );
     let dscp_trimmed = (params.trimming || params.fault.contains("trim"))
         .then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
-    let port = wrap(params, port, &config, number)?;
-    Ok(Opened { engine, port, local, crc: params.crc, dscp_trimmed })
+    let port = wrap(params, port, &config, number, dscp_trimmed)?;
+    Ok(Opened { engine, port, local, dscp_trimmed })
 }
 
 /// A link-local IPv6 address needs its interface.
@@ -180,13 +179,14 @@ fn informed(params: &Params, fabric: Option<&Welcome>) -> Params {
     params
 }
 
-/// Puts fault injection and capture round the port, where asked for. The capture shows what the
-/// transport sees, faults included.
+/// Puts fault injection, capture and checksum round the port, where asked for. The capture shows what the
+/// transport sees, faults and checksums included.
 fn wrap(
     params: &Params,
     mut port: Box<dyn Port + Send>,
     config: &PortConfig,
     number: u32,
+    dscp_trimmed: Option<u8>,
 ) -> Result<Box<dyn Port + Send>> {
     if !params.fault.is_empty() {
         let spec: FaultSpec = params.fault.parse().map_err(|error| {
@@ -208,6 +208,9 @@ fn wrap(
         log::info!("capturing into {}", capture.path().display());
         port = Box::new(capture);
     }
+    if params.crc {
+        port = Box::new(Crc::new(port, dscp_trimmed));
+    }
     Ok(port)
 }
 
@@ -224,7 +227,7 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
 }
 
 /// The packet delivery contexts' configuration.
-fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<reliability::Config> {
+fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<TransportConfig> {
     let nominal = max_packet + NOMINAL_OVERHEAD;
     let rtt = params.base_rtt();
     let network = Network {
@@ -233,11 +236,11 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<re
         ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
     };
     let Chosen { sender, paths, loss, scope } = choose(params, &network)?;
-    let defaults = reliability::Config::new(max_packet, sender, paths, seed);
+    let defaults = TransportConfig::new(max_packet, sender, paths, seed);
     let deadline = params.deadline.unwrap_or(defaults.contact_deadline);
     let rto_min = params.rto_min.unwrap_or(Span::millis(5));
     let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
-    let config = reliability::Config {
+    let config = TransportConfig {
         recv_window_packets: window,
         ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
         rto_min,

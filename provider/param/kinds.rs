@@ -3,9 +3,9 @@
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 
-use squall_engine::base::{Rate, Span};
-use squall_engine::cc::{PathsConfig, Scope, SenderConfig};
-use squall_engine::reliability::LossDetection;
+use squall_base::{Rate, Span};
+use squall_cc::{PathsConfig, Scope, SenderConfig};
+use squall_engine::LossDetection;
 
 use crate::ffi;
 

@@ -2,8 +2,9 @@
 
 use super::hash::{Map, Seeded};
 use super::{ANY, Envelope, Key, MAX_MASKS, Wanted};
-use crate::api::Notify;
+use crate::api::Visibility;
 use crate::memory::Buf;
+use crate::messages::Target;
 
 const NIL: u32 = u32::MAX;
 
@@ -13,17 +14,46 @@ pub(crate) struct PostedRecv {
     pub(crate) wanted: Wanted,
     pub(crate) buf: Buf,
     pub(crate) context: u64,
-    pub(crate) notify: Notify,
-    /// FI_MULTI_RECV: release the buffer when less than this is left.
-    pub(crate) multi_recv: Option<u64>,
-    /// Multi-receive: where the next message goes.
-    pub(crate) used: u64,
-    /// Multi-receive: messages being written into the buffer.
-    pub(crate) busy: u32,
-    /// Multi-receive: out of the index, waiting for `busy` to reach zero.
-    pub(crate) released: bool,
-    /// Multi-receive: cancelled while messages were being written.
+    pub(crate) visibility: Visibility,
+    pub(crate) multi: Option<Multi>,
+}
+
+/// What becomes of a buffer that several messages share (FI_MULTI_RECV).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Multi {
+    /// It goes back to the user when less than this is left.
+    pub(crate) least: u64,
+    /// Where the next message goes.
+    used: u64,
+    /// Messages being written into it.
+    busy: u32,
+    /// Out of the index, waiting for `busy` to reach zero.
+    released: bool,
+    /// Cancelled while messages were being written.
     pub(crate) cancelled: bool,
+}
+
+impl Multi {
+    pub(crate) const fn new(least: u64) -> Self {
+        Self { least, used: 0, busy: 0, released: false, cancelled: false }
+    }
+}
+
+impl PostedRecv {
+    fn is_released(&self) -> bool {
+        self.multi.is_some_and(|multi| multi.released)
+    }
+}
+
+/// What cancelling came to.
+#[derive(Debug)]
+pub(crate) enum Cancelled {
+    /// It is out.
+    Now(PostedRecv),
+    /// It is, once the messages that are being written are.
+    Later,
+    /// There is none.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -173,7 +203,7 @@ impl Posted {
         };
         for t in &self.tables {
             let mut key = Key {
-                class: envelope.class,
+                space: envelope.space,
                 source: envelope.source.0,
                 tag: envelope.tag & !t.ignore,
             };
@@ -198,39 +228,100 @@ impl Posted {
         best.map(|(_, ix)| ix)
     }
 
-    pub(crate) fn get_mut(&mut self, ix: u32) -> Option<&mut PostedRecv> {
+    fn get_mut(&mut self, ix: u32) -> Option<&mut PostedRecv> {
         self.slots.get_mut(ix as usize)?.recv.as_mut()
     }
 
+    /// Whether the receive in `ix` still takes what `wanted` says.
+    pub(crate) fn takes(&self, ix: u32, wanted: &Wanted) -> bool {
+        let recv = self.slots.get(ix as usize).and_then(|slot| slot.recv.as_ref());
+        recv.is_some_and(|recv| recv.wanted == *wanted && !recv.is_released())
+    }
+
+    /// Takes the receive in `ix`, or its share of a multi-receive buffer, for a message of `total` bytes.
+    #[inline]
+    pub(crate) fn claim(&mut self, ix: u32, total: u64) -> Option<Target> {
+        let recv = self.get_mut(ix)?;
+        let size = recv.buf.len();
+        let Some(multi) = &mut recv.multi else {
+            let recv = self.take(ix)?;
+            return Some(Target {
+                buf: recv.buf,
+                at: 0,
+                room: size,
+                context: recv.context,
+                visibility: recv.visibility,
+                multi: None,
+            });
+        };
+        let at = multi.used;
+        let room = size - at;
+        multi.used += total.min(room);
+        multi.busy += 1;
+        let spent = size - multi.used < multi.least.max(1);
+        let target = Target {
+            buf: recv.buf.clone(),
+            at,
+            room,
+            context: recv.context,
+            visibility: recv.visibility,
+            multi: Some(ix),
+        };
+        if spent {
+            self.release(ix);
+        }
+        Some(target)
+    }
+
+    /// A message of a multi-receive buffer is complete. The buffer, when it goes back to the user with it.
+    pub(crate) fn leave(&mut self, ix: u32) -> Option<PostedRecv> {
+        let multi = self.get_mut(ix)?.multi.as_mut()?;
+        multi.busy -= 1;
+        if multi.busy == 0 && multi.released { self.take(ix) } else { None }
+    }
+
+    /// Takes out the oldest receive with this context that has not matched.
+    pub(crate) fn cancel(&mut self, context: u64) -> Cancelled {
+        let Some(ix) = self.find_context(context) else { return Cancelled::Unknown };
+        if self.get_mut(ix).and_then(|recv| recv.multi).is_some_and(|multi| multi.busy > 0) {
+            self.release(ix);
+            if let Some(multi) = self.get_mut(ix).and_then(|recv| recv.multi.as_mut()) {
+                multi.cancelled = true;
+            }
+            return Cancelled::Later;
+        }
+        self.take(ix).map_or(Cancelled::Unknown, Cancelled::Now)
+    }
+
     /// Takes a receive out altogether.
-    pub(crate) fn take(&mut self, ix: u32) -> Option<PostedRecv> {
-        self.slots.get(ix as usize)?.recv.as_ref()?;
-        if !self.slots[ix as usize].recv.as_ref().is_some_and(|r| r.released) {
+    fn take(&mut self, ix: u32) -> Option<PostedRecv> {
+        let released = self.slots.get(ix as usize)?.recv.as_ref()?.is_released();
+        if !released {
             self.unlink(ix);
         }
         self.free.push(ix);
         self.slots[ix as usize].recv.take()
     }
 
-    /// Takes a multi-receive buffer out of the index; it stays in its slot until
-    /// [`Self::take`].
-    pub(crate) fn release(&mut self, ix: u32) {
-        if self.slots[ix as usize].recv.as_ref().is_some_and(|r| !r.released) {
+    /// Takes a multi-receive buffer out of the index; it stays in its slot until [`Self::leave`].
+    fn release(&mut self, ix: u32) {
+        if self.slots[ix as usize].recv.as_ref().is_some_and(|recv| !recv.is_released()) {
             self.unlink(ix);
         }
-        if let Some(recv) = self.get_mut(ix) {
-            recv.released = true;
+        if let Some(multi) = self.get_mut(ix).and_then(|recv| recv.multi.as_mut()) {
+            multi.released = true;
         }
     }
 
     /// The oldest receive with this context that can still be cancelled.
-    pub(crate) fn find_context(&self, context: u64) -> Option<u32> {
+    fn find_context(&self, context: u64) -> Option<u32> {
+        let fits = |recv: &PostedRecv| recv.context == context && !recv.is_released();
         self.slots
             .iter()
-            .enumerate()
-            .filter(|(_, s)| s.recv.as_ref().is_some_and(|r| r.context == context && !r.released))
-            .min_by_key(|(_, s)| s.seq)
-            .map(|(ix, _)| ix as u32)
+            .zip(0u32..)
+            .filter(|(slot, _)| slot.recv.as_ref().is_some_and(fits))
+            .min_by_key(|(slot, _)| slot.seq)
+            .map(|(_, ix)| ix)
     }
 
     /// Receives that wait or hold a multi-receive buffer.

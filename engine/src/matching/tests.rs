@@ -1,24 +1,21 @@
 use super::*;
-use crate::api::Notify;
+use crate::api::Visibility;
 use crate::base::Rng;
 use crate::memory::Buf;
+use crate::slab::Slab;
 
 fn recv(source: Option<u32>, tag: u64, ignore: u64, context: u64) -> PostedRecv {
     PostedRecv {
-        wanted: Wanted { class: Class::Tagged, source: source.map(PeerId), tag, ignore },
+        wanted: Wanted { space: MatchSpace::Tagged, source: source.map(PeerId), tag, ignore },
         buf: Buf::Empty,
         context,
-        notify: Notify::Entry,
-        multi_recv: None,
-        used: 0,
-        busy: 0,
-        released: false,
-        cancelled: false,
+        visibility: Visibility::Entry,
+        multi: None,
     }
 }
 
 fn envelope(source: u32, tag: u64) -> Envelope {
-    Envelope { class: Class::Tagged, source: PeerId(source), tag }
+    Envelope { space: MatchSpace::Tagged, source: PeerId(source), tag }
 }
 
 const MASKS: [u64; 9] = [0, !0, 0xc0_0000_0000_0000, 0xf, 0xff, 0xf0, 0x3, 0x1, 0x7];
@@ -38,15 +35,21 @@ fn posted_agrees_with_a_list_searched_in_order() {
             posted.post(r);
         } else if rng.chance(0.1) && !model.is_empty() {
             let victim = rng.below(model.len() as u32) as usize;
-            let ix = posted.find_context(model[victim].1).expect("it is posted");
-            assert_eq!(posted.take(ix).unwrap().context, model.remove(victim).1);
+            let Cancelled::Now(taken) = posted.cancel(model[victim].1) else {
+                panic!("it is posted")
+            };
+            assert_eq!(taken.context, model.remove(victim).1);
         } else {
             let e = envelope(rng.below(3), u64::from(rng.below(32)));
             let expected = model.iter().position(|(w, _)| w.matches(&e));
             let found = posted.find(&e);
             assert_eq!(found.is_some(), expected.is_some());
             if let (Some(ix), Some(at)) = (found, expected) {
-                assert_eq!(posted.take(ix).unwrap().context, model.remove(at).1, "oldest first");
+                assert_eq!(
+                    posted.claim(ix, 0).unwrap().context,
+                    model.remove(at).1,
+                    "oldest first"
+                );
             }
         }
         assert_eq!(posted.len(), model.len());
@@ -58,12 +61,13 @@ fn posted_agrees_with_a_list_searched_in_order() {
 fn unexpected_agrees_with_a_list_searched_in_order() {
     let mut rng = Rng::new(2);
     let mut unexpected = Unexpected::new(5);
+    let mut keys = Slab::default();
     let mut model: Vec<Waiting> = vec![];
     for step in 0..20_000u32 {
         if rng.chance(0.52) {
             let w = Waiting {
                 envelope: envelope(rng.below(3), u64::from(rng.below(32))),
-                message: step,
+                message: keys.add(step),
             };
             model.push(w);
             unexpected.push(w);
@@ -71,7 +75,7 @@ fn unexpected_agrees_with_a_list_searched_in_order() {
             let source = rng.chance(0.6).then(|| PeerId(rng.below(3)));
             let ignore = MASKS[rng.below(MASKS.len() as u32) as usize];
             let wanted =
-                Wanted { class: Class::Tagged, source, tag: u64::from(rng.below(32)), ignore };
+                Wanted { space: MatchSpace::Tagged, source, tag: u64::from(rng.below(32)), ignore };
             let expected = model.iter().position(|w| wanted.matches(&w.envelope));
             let found = unexpected.find(&wanted);
             assert_eq!(found.is_some(), expected.is_some());
@@ -86,14 +90,15 @@ fn unexpected_agrees_with_a_list_searched_in_order() {
 #[test]
 fn stale_references_are_bounded() {
     let mut unexpected = Unexpected::new(5);
-    let any = Wanted { class: Class::Tagged, source: None, tag: 0, ignore: !0 };
-    let exact = |tag| Wanted { class: Class::Tagged, source: Some(PeerId(0)), tag, ignore: 0 };
+    let message = Slab::default().add(());
+    let any = Wanted { space: MatchSpace::Tagged, source: None, tag: 0, ignore: !0 };
+    let exact = |tag| Wanted { space: MatchSpace::Tagged, source: Some(PeerId(0)), tag, ignore: 0 };
     for tag in 0..64 {
-        unexpected.push(Waiting { envelope: envelope(0, tag), message: 0 });
+        unexpected.push(Waiting { envelope: envelope(0, tag), message });
     }
     assert!(unexpected.find(&any).is_some() && unexpected.find(&exact(1)).is_some());
     for tag in 64..100_000 {
-        unexpected.push(Waiting { envelope: envelope(0, tag), message: 0 });
+        unexpected.push(Waiting { envelope: envelope(0, tag), message });
         let number = unexpected.find(&exact(tag - 64)).expect("it waits");
         unexpected.take(number);
     }

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use super::hash::{Map, Seeded};
 use super::{ANY, Envelope, Key, MAX_MASKS, Wanted};
+use crate::slab;
 
 /// A message that waits for a receive: its envelope and the engine's index of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
     pub(crate) envelope: Envelope,
-    pub(crate) message: u32,
+    pub(crate) message: slab::Key,
 }
 
 /// A reference from an index to a message. Messages are numbered in order of arrival and never
@@ -28,7 +29,7 @@ impl Table {
     fn insert(&mut self, envelope: &Envelope, number: Number) {
         let tag = envelope.tag & !self.ignore;
         for source in [envelope.source.0, ANY] {
-            let key = Key { class: envelope.class, source, tag };
+            let key = Key { space: envelope.space, source, tag };
             self.lists.entry(key).or_default().push_back(number);
             self.references += 1;
         }
@@ -151,7 +152,7 @@ impl Unexpected {
     }
 
     /// Whether this message waits for a receive.
-    pub(crate) fn holds(&self, message: u32) -> bool {
+    pub(crate) fn holds(&self, message: slab::Key) -> bool {
         self.arrived.iter().flatten().any(|w| w.message == message)
     }
 

@@ -5,17 +5,20 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-use squall_engine::base::{Rng, Span, Time};
-use squall_engine::cc::{PathsConfig, SenderConfig};
+use squall_base::{Batch, RegionId, Rng, Span, Time, TrafficClass, UserSlice};
+use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
-    Access, Batch, Completion, Config, Engine, KeyError, Memory, PeerId, RxMeta, Seg, reliability,
+    Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, Operation,
+    Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Visibility,
 };
 
 /// A host's memory: bytes, handed out from the front, and registrations.
 #[derive(Default)]
 pub struct VecMemory {
     pub bytes: Vec<u8>,
-    pub regions: HashMap<u64, (Seg, bool, bool)>,
+    pub regions: HashMap<u64, (UserSlice, bool, bool)>,
+    /// Ranges that are the user's again: nothing may read or write them.
+    revoked: Vec<(u64, u64)>,
 }
 
 impl VecMemory {
@@ -33,21 +36,50 @@ impl VecMemory {
         base
     }
 
+    /// The user takes a buffer back.
+    pub fn revoke(&mut self, base: u64, len: u64) {
+        if len > 0 {
+            self.revoked.push((base, base + len));
+        }
+    }
+
+    /// Fails when the engine touches what is not its to touch.
+    fn check(&self, piece: UserSlice) {
+        let (from, to) = (piece.base, piece.base + piece.len);
+        let hit = self.revoked.iter().find(|(base, end)| from < *end && *base < to);
+        assert_eq!(hit, None, "{piece:?} was given back");
+    }
+
+    /// Registers `len` bytes at `base`; the region's number.
+    pub fn register(&mut self, key: u64, base: u64, len: u64, read: bool, write: bool) -> RegionId {
+        let region = RegionId(self.regions.len() as u32 + 1);
+        self.regions.insert(key, (UserSlice { base, len, region }, read, write));
+        region
+    }
+
     pub fn get(&self, base: u64, len: u64) -> &[u8] {
         &self.bytes[base as usize..(base + len) as usize]
     }
 }
 
 impl Memory for VecMemory {
-    fn write(&mut self, address: u64, data: &[u8]) {
-        self.bytes[address as usize..][..data.len()].copy_from_slice(data);
+    fn write(&mut self, to: UserSlice, data: &[u8]) {
+        self.check(to);
+        self.bytes[to.base as usize..][..data.len()].copy_from_slice(data);
     }
 
-    fn read(&self, address: u64, out: &mut [u8]) {
-        out.copy_from_slice(&self.bytes[address as usize..][..out.len()]);
+    fn read(&self, from: UserSlice, out: &mut [u8]) {
+        self.check(from);
+        out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
     }
 
-    fn resolve(&self, key: u64, address: u64, len: u64, access: Access) -> Result<Seg, KeyError> {
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<UserSlice, KeyError> {
         let (region, readable, writable) = self.regions.get(&key).ok_or(KeyError::BadKey)?;
         let allowed = match access {
             Access::RemoteRead => *readable,
@@ -59,7 +91,7 @@ impl Memory for VecMemory {
         if address.checked_add(len).is_none_or(|end| end > region.len) {
             return Err(KeyError::OutOfRange);
         }
-        Ok(Seg { base: region.base + address, len })
+        Ok(region.part(address, len))
     }
 }
 
@@ -80,7 +112,7 @@ struct Flying {
     order: u64,
     dst: SocketAddr,
     src: SocketAddr,
-    meta: RxMeta,
+    meta: PacketMarks,
     bytes: Vec<u8>,
 }
 
@@ -126,6 +158,42 @@ pub struct World {
     batch: Batch,
 }
 
+/// A one-sided operation, as tests write it down.
+pub struct RmaOp {
+    pub peer: PeerId,
+    pub buf: Buf,
+    pub remote: RemoteIov,
+    pub data: Option<u64>,
+    pub context: u64,
+}
+
+impl RmaOp {
+    pub fn write(self) -> Operation {
+        let Self { peer, buf, remote, data, context } = self;
+        let (action, options) = (Action::Write(remote), Options::default());
+        Operation { peer, action, buf, data, context, options }
+    }
+
+    pub fn read(self) -> Operation {
+        let Self { peer, buf, remote, data, context } = self;
+        let (action, options) = (Action::Read(remote), Options::default());
+        Operation { peer, action, buf, data, context, options }
+    }
+}
+
+/// A message that is copied now, as the inject calls send it.
+pub fn injected(
+    peer: PeerId,
+    space: MatchSpace,
+    tag: u64,
+    buf: Buf,
+    data: Option<u64>,
+) -> Operation {
+    let options = Options { inject: true, visibility: Visibility::CountOnly, ..Options::default() };
+    let action = Action::Message { space, tag };
+    Operation { peer, action, buf, data, context: 0, options }
+}
+
 /// The engine parameters tests begin with.
 pub fn engine_config(seed: u64, port: u16) -> Config {
     Config {
@@ -139,9 +207,9 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
 }
 
 /// The context parameters tests begin with.
-pub fn pdc_config(seed: u64) -> reliability::Config {
+pub fn pdc_config(seed: u64) -> TransportConfig {
     let cc = SenderConfig::fixed(256 * 1024);
-    reliability::Config::new(1400, cc, PathsConfig::reps(16).expect("16 is a power of two"), seed)
+    TransportConfig::new(1400, cc, PathsConfig::reps(16).expect("16 is a power of two"), seed)
 }
 
 impl World {
@@ -154,7 +222,7 @@ impl World {
         hosts: usize,
         seed: u64,
         faults: Faults,
-        adjust: impl Fn(&mut Config, &mut reliability::Config),
+        adjust: impl Fn(&mut Config, &mut TransportConfig),
     ) -> Self {
         let mut rng = Rng::new(seed);
         let hosts = (0..hosts)
@@ -190,6 +258,20 @@ impl World {
         self.hosts[of].engine.peer(addr)
     }
 
+    /// Host `n` takes an operation.
+    pub fn submit(&mut self, n: usize, op: Operation) -> Result<(), Refused> {
+        let host = &mut self.hosts[n];
+        host.engine.submit(self.now, &host.memory, op)
+    }
+
+    /// Host `n` closes the region with this key.
+    pub fn unregister(&mut self, n: usize, key: u64) {
+        let host = &mut self.hosts[n];
+        let (slice, ..) = host.memory.regions.remove(&key).expect("it was registered");
+        host.engine.release_region(self.now, slice.region);
+        host.memory.revoke(slice.base, slice.len);
+    }
+
     fn transmit(&mut self, n: usize) {
         loop {
             let mut batch = std::mem::take(&mut self.batch);
@@ -197,15 +279,18 @@ impl World {
             let more = self.hosts[n].engine.poll_transmit(self.now, &mut batch);
             for packet in &batch.packets {
                 let mut bytes = batch.header(packet).to_vec();
-                for seg in batch.payload(packet) {
-                    bytes.extend_from_slice(self.hosts[n].memory.get(seg.base, seg.len));
+                for piece in batch.payload(packet) {
+                    let memory = &self.hosts[n].memory;
+                    memory.check(*piece);
+                    bytes.extend_from_slice(memory.get(piece.base, piece.len));
                 }
                 assert_eq!(bytes.len(), packet.len as usize, "a packet says how long it is");
                 if let Some(tap) = &mut self.tap {
                     tap.push(bytes.clone());
                 }
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
-                self.fly(src, packet.dst, packet.path, packet.control, &bytes);
+                let control = packet.class == TrafficClass::Control;
+                self.fly(src, packet.dst, packet.path, control, &bytes);
             }
             let sent = !batch.packets.is_empty();
             self.batch = batch;
@@ -227,7 +312,7 @@ impl World {
         let copies = if self.rng.chance(f.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
             let mut bytes = bytes.to_vec();
-            let mut meta = RxMeta { ce: self.rng.chance(f.ce), trimmed: false };
+            let mut meta = PacketMarks { ce: self.rng.chance(f.ce), trimmed: false };
             if !control && bytes.len() > 64 && self.rng.chance(f.trim) {
                 bytes.truncate(64);
                 meta.trimmed = true;
@@ -243,6 +328,17 @@ impl World {
     /// Lets the next thing happen. False when nothing will ever happen again.
     pub fn step(&mut self) -> bool {
         self.step_before(Time::NEVER)
+    }
+
+    /// Lets host `n` send, and delivers all packets that fly.
+    pub fn step_host(&mut self, n: usize) {
+        self.transmit(n);
+        while let Some(Reverse(f)) = self.flying.pop() {
+            self.now = self.now.max(f.at);
+            if let Some(host) = self.hosts.iter_mut().find(|h| h.addr == f.dst) {
+                host.engine.handle_packet(self.now, &mut host.memory, f.src, f.meta, &f.bytes);
+            }
+        }
     }
 
     /// Lets the next thing happen, if that is before `end`.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use squall_fabric::Picos;
-use squall_fabric::base::{Rate, Rng, Span};
+use squall_fabric::base::{Rate, Rng, Span, UserSlice};
 use squall_fabric::cc::{Network, PathsConfig, Scope, SenderConfig};
 use squall_fabric::engine::{
-    Buf, Class, Completion, Config, Level, Notify, OpError, OpKind, RecvOp, RemoteIov, RemoteSeg,
-    RmaOp, Seg, SendOp,
+    Action as Work, Buf, Completion, Config, Level, MatchSpace, OpError, OpKind, Operation,
+    Options, RecvMode, RecvOp, RemoteIov, RemoteSeg, Visibility,
 };
 use squall_fabric::live::Emulation;
 use squall_fabric::model::{Failure, NetworkConfig};
@@ -295,9 +295,9 @@ pub(crate) fn run(seed: u64, shown: bool) -> Totals {
     let long = long || (crashing && scope == Scope::PerHost);
     for (n, host) in world.hosts.iter_mut().enumerate() {
         let base = host.memory.put(&pattern(n as u64, REGION));
-        host.memory.regions.insert(READ, (Seg { base, len: REGION }, false));
+        host.memory.regions.insert(READ, (UserSlice::lent(base, REGION), false));
         let base = host.memory.alloc(REGION);
-        host.memory.regions.insert(WRITE, (Seg { base, len: REGION }, true));
+        host.memory.regions.insert(WRITE, (UserSlice::lent(base, REGION), true));
     }
     let mut history = History {
         crashed: vec![false; world.hosts.len()],
@@ -323,7 +323,7 @@ pub(crate) fn run(seed: u64, shown: bool) -> Totals {
         let op = &history.ops[n];
         let host = &mut history.world.hosts[op.host];
         if matches!(op.what, What::Recv { .. }) && op.ends.is_empty() && host.life == op.life {
-            host.engine.cancel(n as u64 + 1);
+            host.engine.cancel(history.world.now.time(), n as u64 + 1);
         }
     }
     // What is half here cannot be cancelled, and fails when its sender is known to be gone.
@@ -413,9 +413,9 @@ impl History {
                     return;
                 }
                 let base = self.world.hosts[at].memory.alloc(len);
-                let op = self.rma(at, peer, READ, (offset, len), base, None);
-                let now = self.world.time();
-                self.world.hosts[at].engine.read(now, op).expect("room for operations");
+                let remote = RemoteIov::One(RemoteSeg { address: offset, len, key: READ });
+                let op = self.rma(at, peer, Work::Read(remote), Buf::new(base, len), None);
+                self.world.submit(at, op);
                 self.posted(at, What::Read { peer, offset, base, len });
             }
             Action::Write { at, peer, offset, len, seed, told } => {
@@ -424,9 +424,9 @@ impl History {
                 }
                 let base = self.world.hosts[at].memory.put(&pattern(seed, len));
                 let data = told.then_some(self.ops.len() as u64);
-                let op = self.rma(at, peer, WRITE, (offset, len), base, data);
-                let now = self.world.time();
-                self.world.hosts[at].engine.write(now, op).expect("room for operations");
+                let remote = RemoteIov::One(RemoteSeg { address: offset, len, key: WRITE });
+                let op = self.rma(at, peer, Work::Write(remote), Buf::new(base, len), data);
+                self.world.submit(at, op);
                 self.posted(at, What::Write { peer, offset, len, seed, told });
             }
             Action::Fail(what) => {
@@ -464,19 +464,13 @@ impl History {
         &mut self,
         at: usize,
         peer: usize,
-        key: u64,
-        (address, len): (u64, u64),
-        base: u64,
+        action: Work,
+        buf: Buf,
         data: Option<u64>,
-    ) -> RmaOp {
-        RmaOp {
-            peer: self.world.peer(at, peer),
-            buf: Buf::new(base, len),
-            remote: RemoteIov::One(RemoteSeg { address, len, key }),
-            data,
-            context: self.ops.len() as u64 + 1,
-            notify: Notify::Entry,
-        }
+    ) -> Operation {
+        let peer = self.world.peer(at, peer);
+        let context = self.ops.len() as u64 + 1;
+        Operation { peer, action, buf, data, context, options: Options::default() }
     }
 
     fn send(&mut self, rng: &mut Rng, message: usize) {
@@ -486,28 +480,25 @@ impl History {
         }
         self.order.push(message);
         let peer = self.world.peer(from, to);
-        let now = self.world.time();
-        let bytes = pattern(seed, len);
         let data = rng.chance(0.5).then_some(seed);
-        let host = &mut self.world.hosts[from];
+        let base = self.world.hosts[from].memory.put(&pattern(seed, len));
+        let action = Work::Message { space: MatchSpace::Tagged, tag };
+        let buf = Buf::new(base, len);
         if inject {
-            // Ends at once for the sender.
-            host.engine.inject(now, peer, Class::Tagged, tag, &bytes, data).expect("room");
+            // It has no end that the sender could see.
+            let options =
+                Options { inject, visibility: Visibility::CountOnly, ..Options::default() };
+            self.world.submit(from, Operation { peer, action, buf, data, context: 0, options });
             return;
         }
-        let base = host.memory.put(&bytes);
-        let op = SendOp {
-            peer,
-            class: Class::Tagged,
-            tag,
-            buf: Buf::new(base, len),
-            data,
-            context: self.ops.len() as u64 + 1,
-            notify: Notify::Entry,
-            level: if rng.chance(0.1) { Level::Delivery } else { Level::Transmit },
-            may_copy: rng.chance(0.5),
+        let level = match rng.below(20) {
+            0 => Level::Match,
+            1..10 => Level::Transmit,
+            _ => Level::Default,
         };
-        host.engine.send(now, op).expect("room for operations");
+        let context = self.ops.len() as u64 + 1;
+        let options = Options { level, ..Options::default() };
+        self.world.submit(from, Operation { peer, action, buf, data, context, options });
         self.posted(from, What::Send(message));
     }
 
@@ -523,15 +514,15 @@ impl History {
         let base = host.memory.alloc(room);
         let op = RecvOp {
             source,
-            class: Class::Tagged,
+            space: MatchSpace::Tagged,
             tag,
             ignore: 0,
             buf: Buf::new(base, room),
             context,
-            notify: Notify::Entry,
-            multi_recv: None,
+            visibility: Visibility::Entry,
+            mode: RecvMode::Post,
         };
-        host.engine.recv(now, &mut host.memory, op).expect("room for operations");
+        host.engine.receive(now, &mut host.memory, op).expect("room for operations");
         self.posted(to, What::Recv { message, base });
     }
 

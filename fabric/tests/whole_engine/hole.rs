@@ -3,7 +3,10 @@
 use squall_fabric::Picos;
 use squall_fabric::base::{Rate, Span};
 use squall_fabric::cc::{Network, PathsConfig, SenderConfig};
-use squall_fabric::engine::{Buf, Class, Completion, Config, Level, Notify, RecvOp, SendOp};
+use squall_fabric::engine::{
+    Action, Buf, Completion, Config, Level, MatchSpace, Operation, Options, RecvMode, RecvOp,
+    Visibility,
+};
 use squall_fabric::live::Emulation;
 use squall_fabric::model::{Failure, NetworkConfig};
 use squall_fabric::reliability::{self, NOMINAL_OVERHEAD};
@@ -50,27 +53,24 @@ fn exchange(world: &mut World, at: usize) {
     let (out, into) = (0, LEN);
     let recv = RecvOp {
         source: Some(peer),
-        class: Class::Tagged,
+        space: MatchSpace::Tagged,
         tag: 1,
         ignore: 0,
         buf: Buf::new(into, LEN),
         context: 1,
-        notify: Notify::Entry,
-        multi_recv: None,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
     };
-    host.engine.recv(now, &mut host.memory, recv).expect("room for operations");
-    let send = SendOp {
+    host.engine.receive(now, &mut host.memory, recv).expect("room for operations");
+    let send = Operation {
         peer,
-        class: Class::Tagged,
-        tag: 1,
+        action: Action::Message { space: MatchSpace::Tagged, tag: 1 },
         buf: Buf::new(out, LEN),
         data: None,
         context: 2,
-        notify: Notify::Entry,
-        level: Level::Transmit,
-        may_copy: false,
+        options: Options { level: Level::Transmit, ..Options::default() },
     };
-    host.engine.send(now, send).expect("room for operations");
+    world.submit(at, send);
 }
 
 /// Two pairs of hosts exchange messages across the spines, the next when the last one has gone and come.

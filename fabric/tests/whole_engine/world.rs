@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use squall_fabric::Picos;
-use squall_fabric::base::{Rng, Time};
+use squall_fabric::base::{Batch, Rng, Time, TrafficClass, UserSlice};
 use squall_fabric::engine::{
-    Access, Batch, Completion, Config, Engine, KeyError, Memory, PeerId, RxMeta, Seg,
+    Access, Completion, Config, Engine, KeyError, Memory, Operation, PacketMarks, PeerId,
 };
 use squall_fabric::live::{Delivery, Emulation, Route};
 use squall_fabric::reliability;
@@ -20,7 +20,7 @@ pub(crate) const BEGIN: Picos = Picos::micros(1_000);
 pub(crate) struct Bytes {
     bytes: Vec<u8>,
     /// By key: where, and whether it may be written (else read).
-    pub(crate) regions: HashMap<u64, (Seg, bool)>,
+    pub(crate) regions: HashMap<u64, (UserSlice, bool)>,
 }
 
 impl Bytes {
@@ -44,15 +44,21 @@ impl Bytes {
 }
 
 impl Memory for Bytes {
-    fn write(&mut self, address: u64, data: &[u8]) {
-        self.bytes[address as usize..][..data.len()].copy_from_slice(data);
+    fn write(&mut self, to: UserSlice, data: &[u8]) {
+        self.bytes[to.base as usize..][..data.len()].copy_from_slice(data);
     }
 
-    fn read(&self, address: u64, out: &mut [u8]) {
-        out.copy_from_slice(&self.bytes[address as usize..][..out.len()]);
+    fn read(&self, from: UserSlice, out: &mut [u8]) {
+        out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
     }
 
-    fn resolve(&self, key: u64, address: u64, len: u64, access: Access) -> Result<Seg, KeyError> {
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<UserSlice, KeyError> {
         let (region, writable) = self.regions.get(&key).ok_or(KeyError::BadKey)?;
         if *writable != (access == Access::RemoteWrite) {
             return Err(KeyError::Permission);
@@ -60,7 +66,7 @@ impl Memory for Bytes {
         if address.checked_add(len).is_none_or(|end| end > region.len) {
             return Err(KeyError::OutOfRange);
         }
-        Ok(Seg { base: region.base + address, len })
+        Ok(region.part(address, len))
     }
 }
 
@@ -80,7 +86,7 @@ struct Again {
     at: Picos,
     host: usize,
     src: SocketAddr,
-    meta: RxMeta,
+    meta: PacketMarks,
     bytes: Vec<u8>,
 }
 
@@ -148,7 +154,14 @@ impl World {
         host.life += 1;
     }
 
-    /// Takes what hosts want to send and to say.
+    /// A host takes an operation.
+    pub(crate) fn submit(&mut self, at: usize, op: Operation) {
+        let now = self.time();
+        let host = &mut self.hosts[at];
+        host.engine.submit(now, &host.memory, op).expect("room for operations");
+    }
+
+    /// Takes what hosts want to send and to report.
     fn transmit(&mut self, n: usize, done: &mut dyn FnMut(usize, Completion)) {
         let now = self.time();
         loop {
@@ -166,12 +179,13 @@ impl World {
                     continue;
                 };
                 let entropy = 40_000 + packet.path;
+                let control = packet.class == TrafficClass::Control;
                 let frame = PacketFrame {
                     addr: SocketAddr::new(source.ip(), entropy),
                     entropy,
-                    ecn: if packet.control { 0 } else { 2 },
+                    ecn: if control { 0 } else { 2 },
                     dscp: 0,
-                    control: packet.control,
+                    control,
                     trimmed: false,
                     sent: now,
                     overflow: 0,
@@ -210,7 +224,7 @@ impl World {
         self.now = self.now.max(next);
         let Self { now, hosts, net, again, rng, late, .. } = self;
         net.run(*now, &mut |arrived: &Delivery<'_>| {
-            let meta = RxMeta { ce: arrived.frame.ecn == 3, trimmed: arrived.frame.trimmed };
+            let meta = PacketMarks { ce: arrived.frame.ecn == 3, trimmed: arrived.frame.trimmed };
             let host = &mut hosts[arrived.host as usize];
             let src = arrived.frame.addr;
             if rng.chance(*again) {

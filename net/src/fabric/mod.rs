@@ -10,7 +10,7 @@ pub mod frame;
 mod tests;
 
 use std::fmt;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -20,11 +20,10 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
-use crate::base::Time;
+use crate::base::{Time, TrafficClass};
 use crate::udp::{bound, plain, tos};
 use crate::{
-    Class, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, TxPacket,
-    Unreachable,
+    Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
 };
 use frame::{Frame, Hello, Kind, MAX_FRAME, PACKET_HEAD, PacketFrame, Welcome};
 
@@ -34,8 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_ANSWER: usize = 4096;
 /// Bytes read at a time.
 const READ: usize = 256 << 10;
-/// Slices the kernel takes in one call (UIO_MAXIOV).
-const MOST_SLICES: usize = 1024;
 /// Errors kept between two calls of [`Port::take_errors`].
 const MOST_ERRORS: usize = 64;
 /// Bytes the kernel may hold in either direction: some tens of packets, so that an endpoint that is
@@ -100,8 +97,8 @@ pub struct FabricPort {
     end: usize,
     /// The end of a packet of which the socket took the beginning.
     rest: Vec<u8>,
-    heads: Vec<[u8; PACKET_HEAD]>,
-    slices: Vec<IoSlice<'static>>,
+    /// What one call writes.
+    frames: Vec<u8>,
     errors: Vec<NetError>,
     counters: Counters,
     last_overflow: u32,
@@ -114,12 +111,6 @@ fn clock() -> Time {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
     Time(seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0))
-}
-
-/// An empty vector of the same memory whose elements may borrow something else.
-fn recycle<'a>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
-    slices.clear();
-    slices.into_iter().map(|_| -> IoSlice<'a> { unreachable!("cleared above") }).collect()
 }
 
 impl FabricPort {
@@ -161,8 +152,7 @@ impl FabricPort {
             start: 0,
             end: 0,
             rest: Vec::new(),
-            heads: Vec::new(),
-            slices: Vec::new(),
+            frames: Vec::new(),
             errors: Vec::new(),
             counters: Counters::default(),
             last_overflow: 0,
@@ -230,18 +220,15 @@ impl FabricPort {
 
     /// One call to the kernel for as many packets as fit. How many it took, whole or in part (the part
     /// is remembered), and their UDP payload bytes.
-    fn write(&mut self, packets: &[TxPacket<'_>]) -> io::Result<(usize, u64)> {
+    fn write(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
         let sent = clock();
-        self.heads.clear();
-        let mut used = 0;
-        let mut fit = 0;
-        for packet in packets {
-            used += 3 + packet.payload.len();
-            if used > MOST_SLICES {
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.clear();
+        for packet in burst.packets() {
+            if !frames.is_empty() && frames.len() + PACKET_HEAD + packet.len as usize > BUFFER {
                 break;
             }
-            fit += 1;
-            let control = packet.class == Class::Control;
+            let control = packet.class == TrafficClass::Control;
             let dscp = if control { self.config.dscp_control } else { self.config.dscp_data };
             let head = PacketFrame {
                 addr: packet.dst,
@@ -253,43 +240,28 @@ impl FabricPort {
                 sent,
                 overflow: 0,
             };
-            self.heads.push(head.encode(packet.len()));
-        }
-        let mut slices = recycle(std::mem::take(&mut self.slices));
-        for (head, packet) in self.heads.iter().zip(packets) {
-            slices.push(IoSlice::new(head));
-            slices.push(IoSlice::new(packet.header));
-            slices.extend_from_slice(packet.payload);
-            slices.push(IoSlice::new(packet.trailer));
+            frames.extend_from_slice(&head.encode(packet.len as usize));
+            burst.copy(packet, &mut frames);
         }
         let result = loop {
-            match self.stream.write_vectored(&slices) {
+            match self.stream.write(&frames) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
         let mut done = (0, 0);
-        if let Ok(mut taken) = result {
-            for packet in &packets[..fit] {
-                if taken == 0 {
+        if let Ok(taken) = result {
+            let mut end = 0;
+            for packet in burst.packets() {
+                if end >= taken {
                     break;
                 }
-                let whole = PACKET_HEAD + packet.len();
-                done = (done.0 + 1, done.1 + packet.len() as u64);
-                if taken < whole {
-                    let pieces = [&self.heads[done.0 - 1][..], packet.header];
-                    let pieces = pieces.into_iter().chain(packet.payload.iter().map(|p| &p[..]));
-                    for piece in pieces.chain([packet.trailer]) {
-                        let skip = taken.min(piece.len());
-                        self.rest.extend_from_slice(&piece[skip..]);
-                        taken -= skip;
-                    }
-                    break;
-                }
-                taken -= whole;
+                done = (done.0 + 1, done.1 + u64::from(packet.len));
+                end += PACKET_HEAD + packet.len as usize;
             }
+            self.rest.extend_from_slice(&frames[taken..end.max(taken)]);
         }
-        self.slices = recycle(slices);
+        self.frames = frames;
         result.map(|_| done)
     }
 
@@ -412,21 +384,16 @@ fn greet(spec: &FabricSpec, local: SocketAddr) -> io::Result<(UnixStream, Welcom
 }
 
 impl Port for FabricPort {
-    fn send(&mut self, _now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+    fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
+        let packets = burst.packets();
         let mut report = SendReport::default();
         while self.is_alive() && report.sent < packets.len() {
             let outcome = match self.finish() {
-                Ok(true) => self.write(&packets[report.sent..]),
+                Ok(true) => self.write(burst.part(report.sent..packets.len())),
                 Ok(false) => Err(ErrorKind::WouldBlock.into()),
                 Err(e) => Err(e),
             };
             match outcome {
-                Ok((0, _)) => {
-                    // A packet of more pieces than the kernel takes.
-                    report.sent += 1;
-                    report.failed += 1;
-                    self.counters.tx_failed += 1;
-                }
                 Ok((n, bytes)) => {
                     report.sent += n;
                     report.trains += 1;

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::frame::encode;
 use super::*;
 use crate::base::{Rate, Span};
+use crate::burst::tests::{Sample, send};
 
 const WELCOME: Welcome = Welcome {
     host: 2,
@@ -94,15 +95,13 @@ fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
     let dst = "127.0.0.1:9".parse().unwrap();
     let data: Vec<u8> = (0..70_000u32).map(|i| (i * 7) as u8).collect();
     let sizes: Vec<usize> = (0..600).map(|i| i * 109 % 9_001).collect();
-    let payloads: Vec<[IoSlice<'_>; 2]> = sizes
-        .iter()
-        .map(|n| [IoSlice::new(&data[..n / 3]), IoSlice::new(&data[n / 3..*n])])
-        .collect();
-    let packets: Vec<TxPacket<'_>> = (0..600u16)
-        .map(|i| TxPacket {
+    let payloads: Vec<[&'_ [u8]; 2]> =
+        sizes.iter().map(|n| [&data[..n / 3], &data[n / 3..*n]]).collect();
+    let packets: Vec<Sample<'_>> = (0..600u16)
+        .map(|i| Sample {
             dst,
             path: i % 5,
-            class: if i % 7 == 0 { Class::Control } else { Class::Data },
+            class: if i % 7 == 0 { TrafficClass::Control } else { TrafficClass::Data },
             header: &data[usize::from(i)..usize::from(i) + 40],
             payload: &payloads[usize::from(i)],
             trailer: &data[..usize::from(i % 2) * 4],
@@ -110,7 +109,7 @@ fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
         .collect();
     let (mut sent, mut got) = (0, 0);
     wait_until(|| {
-        sent += port.send(Time::ZERO, &packets[sent..]).sent;
+        sent += send(&mut port, Time::ZERO, &packets[sent..]).sent;
         let ports: Vec<u16> = (0..5).map(|p| port.source_port(p)).collect();
         port.recv(Time::ZERO, 64, &mut |meta, bytes| {
             let i = got as u16;
@@ -152,9 +151,15 @@ fn marks_trims_and_overflow_reach_the_transport() {
     });
     let mut port = FabricPort::attach(&spec, &config()).unwrap();
     let dst = "127.0.0.1:9".parse().unwrap();
-    let packet =
-        TxPacket { dst, path: 1, class: Class::Data, header: b"abcd", payload: &[], trailer: &[] };
-    assert_eq!(port.send(Time::ZERO, &[packet]).sent, 1);
+    let packet = Sample {
+        dst,
+        path: 1,
+        class: TrafficClass::Data,
+        header: b"abcd",
+        payload: &[],
+        trailer: &[],
+    };
+    assert_eq!(send(&mut port, Time::ZERO, &[packet]).sent, 1);
     let (mut seen, mut errors) = (None, Vec::new());
     wait_until(|| {
         port.recv(Time::ZERO, 64, &mut |meta, bytes| seen = Some((*meta, bytes.to_vec())));
@@ -218,9 +223,15 @@ fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     assert!(report.empty && !port.is_alive());
     assert!(!readable(fds[0]), "once");
     let dst = "127.0.0.1:9".parse().unwrap();
-    let packet =
-        TxPacket { dst, path: 0, class: Class::Data, header: b"x", payload: &[], trailer: &[] };
-    let report = port.send(Time::ZERO, &[packet; 3]);
+    let packet = Sample {
+        dst,
+        path: 0,
+        class: TrafficClass::Data,
+        header: b"x",
+        payload: &[],
+        trailer: &[],
+    };
+    let report = send(&mut port, Time::ZERO, &[packet; 3]);
     assert_eq!((report.sent, report.failed), (3, 3));
     let mut errors = Vec::new();
     port.take_errors(&mut errors);

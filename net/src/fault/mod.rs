@@ -10,8 +10,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use crate::base::{Rng, Span, Time};
-use crate::{Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, TxPacket};
+use crate::base::{Datagram, Rng, Span, Time};
+use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
 mod spec;
 #[cfg(test)]
@@ -231,13 +231,14 @@ fn flip(bytes: &mut [u8], seed: u64) {
 }
 
 impl<P: Port> Port for Fault<P> {
-    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
         if self.state.spec.blackhole.is_empty() {
-            return self.inner.send(now, packets);
+            return self.inner.send(now, burst);
         }
         let paths = self.state.paths;
         let holes = &self.state.spec.blackhole;
-        let swallowed = |p: &TxPacket<'_>| holes.iter().any(|h| h % paths == p.path % paths);
+        let swallowed = |p: &Datagram| holes.iter().any(|h| h % paths == p.path % paths);
+        let packets = burst.packets();
         let mut total = SendReport::default();
         while total.sent < packets.len() {
             let rest = &packets[total.sent..];
@@ -247,7 +248,7 @@ impl<P: Port> Port for Fault<P> {
             let rest = &rest[gone..];
             let run = rest.iter().position(swallowed).unwrap_or(rest.len());
             if run > 0 {
-                let report = self.inner.send(now, &rest[..run]);
+                let report = self.inner.send(now, burst.part(total.sent..total.sent + run));
                 total.sent += report.sent;
                 total.failed += report.failed;
                 total.trains += report.trains;

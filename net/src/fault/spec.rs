@@ -32,7 +32,7 @@ pub struct FaultSpec {
     pub trimsize: usize,
     /// Delay of each packet, uniform between the two, each by itself: a range reorders.
     pub delay: Option<(Span, Span)>,
-    /// Paths whose packets vanish when sent (indices as in [`TxPacket::path`](crate::TxPacket),
+    /// Paths whose packets vanish when sent (indices as in [`Datagram::path`](crate::base::Datagram),
     /// modulo the number of paths).
     pub blackhole: Vec<u16>,
     /// Of the random generator.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::Class;
+use crate::base::TrafficClass;
+use crate::burst::tests::{Sample, send};
 use crate::mock::Mock;
 
 const N: usize = 20_000;
@@ -15,7 +16,7 @@ fn run(spec: &str) -> (Packets, Packets, Counters) {
         let mut bytes = [0xaa; 100];
         bytes[..4].copy_from_slice(&i.to_be_bytes());
         let packet = data(&bytes, 0);
-        assert_eq!(port.send(Time::ZERO, &[packet]).sent, 1);
+        assert_eq!(send(&mut port, Time::ZERO, &[packet]).sent, 1);
     }
     let mut now = Vec::new();
     let report = port.recv(Time::ZERO, N, &mut |m, b| now.push((*m, b.to_vec())));
@@ -30,11 +31,11 @@ fn run(spec: &str) -> (Packets, Packets, Counters) {
     (now, later, port.counters())
 }
 
-fn data(bytes: &[u8], path: u16) -> TxPacket<'_> {
-    TxPacket {
+fn data(bytes: &[u8], path: u16) -> Sample<'_> {
+    Sample {
         dst: "127.0.0.1:1".parse().unwrap(),
         path,
-        class: Class::Data,
+        class: TrafficClass::Data,
         header: bytes,
         payload: &[],
         trailer: &[],
@@ -105,7 +106,7 @@ fn reordered_packets_are_late_but_not_lost() {
 fn a_lone_reordered_packet_comes_after_a_millisecond() {
     let spec = "reorder=100%".parse().unwrap();
     let mut port = Fault::new(Mock::new("[::1]:4793"), spec, &PortConfig::default());
-    port.send(Time::ZERO, &[data(b"alone", 0)]);
+    send(&mut port, Time::ZERO, &[data(b"alone", 0)]);
     let mut got = 0;
     port.recv(Time(5), 9, &mut |_, _| got += 1);
     assert_eq!((got, port.next_deadline()), (0, Some(Time(1_000_005))));
@@ -138,7 +139,7 @@ fn corruption_flips_a_few_bits() {
 fn corrupting_the_shortest_packets_is_harmless() {
     let spec = "corrupt=100%".parse().unwrap();
     let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
-    port.send(Time::ZERO, &[data(b"", 0), data(b"a", 0)]);
+    send(&mut port, Time::ZERO, &[data(b"", 0), data(b"a", 0)]);
     let mut got = Vec::new();
     port.recv(Time::ZERO, 9, &mut |_, b| got.push(b.to_vec()));
     assert_eq!(got[0], b"");
@@ -153,7 +154,7 @@ fn delay_holds_each_packet_its_time() {
     assert_eq!((later.len(), c.fault_delayed), (N, N as u64));
     let spec = "delay=50us".parse().unwrap();
     let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
-    port.send(Time::ZERO, &[data(b"1", 0), data(b"2", 0)]);
+    send(&mut port, Time::ZERO, &[data(b"1", 0), data(b"2", 0)]);
     let mut got = Vec::new();
     port.recv(Time(7), 9, &mut |_, b| got.push(b[0]));
     assert_eq!(port.next_deadline(), Some(Time(50_007)));
@@ -174,8 +175,8 @@ fn trimming_cuts_data_and_marks_it() {
     let spec = "trim=100%".parse().unwrap();
     let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
     let long = [0; 100];
-    let control = TxPacket { class: Class::Control, ..data(&long, 0) };
-    port.send(Time::ZERO, &[control, data(&long[..64], 0)]);
+    let control = Sample { class: TrafficClass::Control, ..data(&long, 0) };
+    send(&mut port, Time::ZERO, &[control, data(&long[..64], 0)]);
     let mut got = Vec::new();
     port.recv(Time::ZERO, 9, &mut |m, b| got.push((m.dscp, b.len())));
     assert_eq!(got, [(46, 100), (0, 64)], "control packets and short ones are never trimmed");
@@ -189,7 +190,7 @@ fn a_black_hole_swallows_its_path() {
     let paths = [0, 3, 3, 1, 2, 19, 4, 17];
     let names: Vec<u8> = (0..8).collect();
     let packets: Vec<_> = (0..8).map(|i| data(&names[i..=i], paths[i])).collect();
-    let report = port.send(Time::ZERO, &packets);
+    let report = send(&mut port, Time::ZERO, &packets);
     // 19 is 3 and 17 is 1 modulo 16.
     assert_eq!((report.sent, report.bytes), (8, 3));
     assert_eq!(port.counters().fault_blackholed, 5);
@@ -198,7 +199,7 @@ fn a_black_hole_swallows_its_path() {
     assert_eq!(got, [0, 4, 6]);
     // A full socket still stops the batch where it is full.
     port.inner.room = 1;
-    assert_eq!(port.send(Time::ZERO, &packets).sent, 4);
+    assert_eq!(send(&mut port, Time::ZERO, &packets).sent, 4);
 }
 
 #[test]

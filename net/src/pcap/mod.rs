@@ -16,10 +16,8 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::base::{Span, Time};
-use crate::{
-    Class, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, TxPacket,
-};
+use crate::base::{Span, Time, TrafficClass};
+use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
 mod spec;
 #[cfg(test)]
@@ -69,20 +67,21 @@ impl<P: Port> Pcap<P> {
 }
 
 impl<P: Port> Port for Pcap<P> {
-    fn send(&mut self, now: Time, packets: &[TxPacket<'_>]) -> SendReport {
-        let report = self.inner.send(now, packets);
+    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
+        let report = self.inner.send(now, burst);
         if self.direction != Direction::Rx {
             // Afterwards: a path has its source port, and what was not taken was not sent.
             let mut src = self.inner.local_addr();
-            for packet in &packets[..report.sent] {
+            let mut bytes = Vec::new();
+            for packet in &burst.packets()[..report.sent] {
                 src.set_port(self.inner.source_port(packet.path));
                 let tos = match packet.class {
-                    Class::Data => self.tos_data,
-                    Class::Control => self.tos_control,
+                    TrafficClass::Data => self.tos_data,
+                    TrafficClass::Control => self.tos_control,
                 };
-                let payload = packet.payload.iter().map(|piece| &**piece);
-                let bytes = [packet.header].into_iter().chain(payload).chain([packet.trailer]);
-                self.writer.packet(now, src, packet.dst, tos, packet.len(), bytes);
+                bytes.clear();
+                burst.copy(packet, &mut bytes);
+                self.writer.packet(now, src, packet.dst, tos, &bytes);
             }
         }
         report
@@ -103,7 +102,7 @@ impl<P: Port> Port for Pcap<P> {
         let local = self.inner.local_addr();
         let report = self.inner.recv(now, budget, &mut |meta, bytes| {
             let tos = (meta.dscp << 2) | meta.ecn;
-            writer.packet(now, meta.src, local, tos, bytes.len(), [bytes].into_iter());
+            writer.packet(now, meta.src, local, tos, bytes);
             sink(meta, bytes);
         });
         if report.empty {
@@ -162,29 +161,21 @@ impl Writer {
         Ok(Self { path, file: Some(file), origin: None, dirty: None, id: 0 })
     }
 
-    fn packet<'a>(
-        &mut self,
-        now: Time,
-        src: SocketAddr,
-        dst: SocketAddr,
-        tos: u8,
-        len: usize,
-        bytes: impl Iterator<Item = &'a [u8]> + Clone,
-    ) {
+    fn packet(&mut self, now: Time, src: SocketAddr, dst: SocketAddr, tos: u8, bytes: &[u8]) {
         let origin = *self.origin.get_or_insert_with(|| wall_clock().saturating_sub(now.0));
         let Some(file) = &mut self.file else { return };
         self.dirty.get_or_insert(now);
         self.id = self.id.wrapping_add(1);
         let at = origin.saturating_add(now.0);
         let mut headers = [0; 48];
-        let headers = headers_of(&mut headers, src, dst, tos, len, self.id, bytes.clone());
-        let total = (headers.len() + len) as u32;
-        let write = || {
+        let headers = headers_of(&mut headers, src, dst, tos, self.id, bytes);
+        let total = (headers.len() + bytes.len()) as u32;
+        let mut write = || {
             for field in [(at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32, total, total] {
                 file.write_all(&field.to_le_bytes())?;
             }
             file.write_all(headers)?;
-            bytes.into_iter().try_for_each(|piece| file.write_all(piece))
+            file.write_all(bytes)
         };
         let result = write();
         self.check(result);
@@ -212,18 +203,17 @@ impl Writer {
     }
 }
 
-/// IP and UDP headers in front of a payload of `len` bytes.
+/// IP and UDP headers in front of a payload.
 fn headers_of<'a>(
-    buffer: &mut [u8; 48],
+    buffer: &'a mut [u8; 48],
     src: SocketAddr,
     dst: SocketAddr,
     tos: u8,
-    len: usize,
     id: u16,
-    payload: impl Iterator<Item = &'a [u8]>,
-) -> &[u8] {
+    payload: &[u8],
+) -> &'a [u8] {
     // A UDP datagram has at most 65535 bytes or it would not have come this far.
-    let udp_len = u16::try_from(len + 8).unwrap_or(u16::MAX);
+    let udp_len = u16::try_from(payload.len() + 8).unwrap_or(u16::MAX);
     let mut udp = [0; 8];
     udp[..2].copy_from_slice(&src.port().to_be_bytes());
     udp[2..4].copy_from_slice(&dst.port().to_be_bytes());
@@ -262,7 +252,7 @@ fn headers_of<'a>(
     sum.add(&ip[8..40]);
     sum.add(&[0, 0, ip[4], ip[5], 0, 0, 0, 17]);
     sum.add(&udp);
-    payload.for_each(|piece| sum.add(piece));
+    sum.add(payload);
     let sum = match sum.finish() {
         0 => u16::MAX,
         sum => sum,

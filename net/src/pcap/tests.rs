@@ -1,8 +1,8 @@
 use std::fs;
-use std::io::IoSlice;
 use std::process::Command;
 
 use super::*;
+use crate::burst::tests::{Sample, send};
 use crate::mock::Mock;
 
 fn spec(name: &str) -> PcapSpec {
@@ -17,17 +17,17 @@ fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, 
     tweak(&mut mock);
     let mut port = Pcap::create(mock, spec, 7, &config).unwrap();
     let path = port.path().to_owned();
-    let payload = [IoSlice::new(b"pay"), IoSlice::new(b"load")];
-    let data = TxPacket {
+    let payload = [&b"pay"[..], &b"load"[..]];
+    let data = Sample {
         dst: SocketAddr::new(port.local_addr().ip(), 5000),
         path: 2,
-        class: Class::Data,
+        class: TrafficClass::Data,
         header: b"header",
         payload: &payload,
         trailer: b"crc!",
     };
-    let control = TxPacket { class: Class::Control, path: 0, ..data };
-    port.send(Time(1_000), &[data, control]);
+    let control = Sample { class: TrafficClass::Control, path: 0, ..data };
+    send(&mut port, Time(1_000), &[data, control]);
     let mut got = 0;
     port.recv(Time(3_000), 9, &mut |_, _| got += 1);
     // Idle for long enough: everything is on disk although the port still exists.

@@ -12,7 +12,7 @@ use socket2::Socket;
 
 use crate::base::{Span, Time};
 use crate::{
-    Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport, TxPacket,
+    Burst, Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport,
 };
 
 mod addr;
@@ -164,10 +164,11 @@ impl UdpPort {
 }
 
 impl Port for UdpPort {
-    fn send(&mut self, _now: Time, packets: &[TxPacket<'_>]) -> SendReport {
+    fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
         let before = self.counters;
         let mut report = SendReport::default();
         let paths = usize::from(self.config.paths);
+        let packets = burst.packets();
         while report.sent < packets.len() {
             let rest = &packets[report.sent..];
             let index = usize::from(rest[0].path) % paths;
@@ -187,7 +188,7 @@ impl Port for UdpPort {
             };
             let outcome = self.tx.send(
                 socket.as_fd(),
-                &rest[..run],
+                burst.part(report.sent..report.sent + run),
                 &mut self.counters,
                 &mut self.errors,
                 &mut report.sent,

@@ -1,11 +1,12 @@
 //! Over real loopback sockets.
 
-use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::{Class, Unreachable};
+use crate::base::TrafficClass;
+use crate::burst::tests::{Sample, send};
+use crate::{MAX_PIECES, Unreachable};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -50,10 +51,10 @@ fn packet<'a>(
     dst: SocketAddr,
     path: u16,
     header: &'a [u8],
-    payload: &'a [IoSlice<'a>],
+    payload: &'a [&'a [u8]],
     trailer: &'a [u8],
-) -> TxPacket<'a> {
-    TxPacket { dst, path, class: Class::Data, header, payload, trailer }
+) -> Sample<'a> {
+    Sample { dst, path, class: TrafficClass::Data, header, payload, trailer }
 }
 
 /// Sends packets of these lengths in one batch, each of header, two pieces and trailer, and checks
@@ -71,11 +72,11 @@ fn trains_in_packets_out(
             let (header, rest) = d.split_at(d.len().min(44));
             let (rest, trailer) = rest.split_at(rest.len().saturating_sub(4));
             let (a, b) = rest.split_at(rest.len() / 3);
-            (header, [IoSlice::new(a), IoSlice::new(b)], trailer)
+            (header, [a, b], trailer)
         })
         .collect();
     let packets: Vec<_> = cut.iter().map(|(h, p, t)| packet(rx.local_addr(), 0, h, p, t)).collect();
-    let report = tx.send(Time::ZERO, &packets);
+    let report = send(&mut tx, Time::ZERO, &packets);
     assert_eq!((report.sent, report.failed), (lens.len(), 0));
     let bytes: usize = lens.iter().sum();
     assert_eq!(report.bytes, bytes as u64);
@@ -149,7 +150,7 @@ fn peers_do_not_share_a_train() {
     let (mut a, mut b) = (open(&config(V4)), open(&config(V4)));
     let to_a = packet(a.local_addr(), 0, b"a", &[], &[]);
     let to_b = packet(b.local_addr(), 0, b"b", &[], &[]);
-    let report = tx.send(Time::ZERO, &[to_a, to_a, to_b, to_a, to_b, to_b]);
+    let report = send(&mut tx, Time::ZERO, &[to_a, to_a, to_b, to_a, to_b, to_b]);
     assert_eq!((report.sent, report.trains, tx.counters().tx_calls), (6, 4, 1));
     assert!(receive(&mut a, 3).iter().map(|(_, p)| &p[..]).eq([b"a"; 3]));
     assert!(receive(&mut b, 3).iter().map(|(_, p)| &p[..]).eq([b"b"; 3]));
@@ -170,7 +171,7 @@ fn a_path_is_a_source_port() {
         let mut rx = open(&config(ip));
         let to = rx.local_addr();
         let packets: Vec<_> = [0, 1, 2, 3, 4, 1].map(|p| packet(to, p, b"x", &[], &[])).into();
-        assert_eq!(tx.send(Time::ZERO, &packets).sent, 6);
+        assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 6);
         let ports: Vec<_> = receive(&mut rx, 6).iter().map(|(m, _)| m.src.port()).collect();
         let own: Vec<_> = (0..4).map(|p| tx.source_port(p)).collect();
         assert_eq!(ports, [own[0], own[1], own[2], own[3], own[0], own[1]]);
@@ -192,7 +193,7 @@ fn source_ports_come_from_the_range() {
     let mut tx = open(&PortConfig { paths: 8, source_ports: Some(range.clone()), ..config(V4) });
     let rx = open(&config(V4));
     let packets: Vec<_> = (1..8).map(|p| packet(rx.local_addr(), p, b"x", &[], &[])).collect();
-    assert_eq!(tx.send(Time::ZERO, &packets).sent, 7);
+    assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 7);
     assert!((1..8).all(|p| range.contains(&tx.source_port(p))));
 }
 
@@ -202,9 +203,9 @@ fn dscp_and_ecn_arrive() {
         let config = PortConfig { dscp_data: 10, ecn: true, ..config(ip) };
         let (mut tx, mut rx) = (open(&config), open(&config));
         let data = packet(rx.local_addr(), 3, b"data", &[], &[]);
-        let control = TxPacket { class: Class::Control, header: b"ctrl", ..data };
+        let control = Sample { class: TrafficClass::Control, header: b"ctrl", ..data };
         // Equal lengths, but two classes never share a train.
-        assert_eq!(tx.send(Time::ZERO, &[data, data, control, data]).trains, 3);
+        assert_eq!(send(&mut tx, Time::ZERO, &[data, data, control, data]).trains, 3);
         let got: Vec<_> =
             receive(&mut rx, 4).iter().map(|(m, _)| (m.dscp, m.ecn, m.ce())).collect();
         let data = (10, 2, false);
@@ -232,7 +233,7 @@ fn a_dead_port_is_a_typed_error() {
             let mut tx = open(&config(ip));
             let mut rx = open(&config(ip));
             let dead = open(&config(ip)).local_addr();
-            assert_eq!(tx.send(Time::ZERO, &[packet(dead, path, b"x", &[], &[])]).sent, 1);
+            assert_eq!(send(&mut tx, Time::ZERO, &[packet(dead, path, b"x", &[], &[])]).sent, 1);
             let mut errors = Vec::new();
             let end = deadline();
             let mut now = Time::ZERO;
@@ -248,9 +249,9 @@ fn a_dead_port_is_a_typed_error() {
             assert_eq!(tx.counters().errors, 1);
 
             // The error of one peer neither stops nor loses packets to another.
-            tx.send(now, &[packet(dead, path, b"x", &[], &[])]);
+            send(&mut tx, now, &[packet(dead, path, b"x", &[], &[])]);
             let alive = packet(rx.local_addr(), path, b"y", &[], &[]);
-            let report = tx.send(now, &[alive, alive]);
+            let report = send(&mut tx, now, &[alive, alive]);
             assert_eq!((report.sent, report.failed), (2, 0));
             assert_eq!(receive(&mut rx, 2).len(), 2);
         }
@@ -267,7 +268,8 @@ fn too_big(ip: IpAddr) {
     let mut tx = open(&config(ip));
     let mut rx = open(&config(ip));
     let bytes = vec![0; 65_508];
-    let report = tx.send(
+    let report = send(
+        &mut tx,
         Time::ZERO,
         &[
             packet(rx.local_addr(), 0, &bytes, &[], &[]),
@@ -298,14 +300,14 @@ fn a_refused_train_goes_packet_by_packet() {
     sock::set(&tx.endpoint, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let bytes: Vec<_> = (0..10).map(|i| pattern(i, 700)).collect();
     let packets: Vec<_> = bytes.iter().map(|b| packet(rx.local_addr(), 0, b, &[], &[])).collect();
-    let report = tx.send(Time::ZERO, &packets);
+    let report = send(&mut tx, Time::ZERO, &packets);
     assert_eq!((report.sent, report.failed, report.trains), (10, 0, 10));
     assert!(tx.gso_refused());
     let got = receive(&mut rx, 10);
     assert!(got.iter().map(|(_, b)| b).eq(&bytes));
     // Once is enough: the next batch does not try.
     let calls = tx.counters().tx_calls;
-    tx.send(Time::ZERO, &packets);
+    send(&mut tx, Time::ZERO, &packets);
     assert_eq!(tx.counters().tx_calls, calls + 1);
     let mut errors = Vec::new();
     tx.take_errors(&mut errors);
@@ -317,14 +319,14 @@ fn a_packet_of_too_many_pieces_is_refused_alone() {
     let mut tx = open(&config(V4));
     let mut rx = open(&config(V4));
     let to = rx.local_addr();
-    let many = vec![IoSlice::new(b"z"); TxPacket::MAX_PIECES + 1];
+    let many = vec![&b"z"[..]; MAX_PIECES + 1];
     let fine = &many[1..];
     let batch = [
         packet(to, 0, b"first", &[], &[]),
         packet(to, 0, b"", &many, b""),
         packet(to, 0, b"h", fine, b"t"),
     ];
-    let report = tx.send(Time::ZERO, &batch);
+    let report = send(&mut tx, Time::ZERO, &batch);
     assert_eq!((report.sent, report.failed), (3, 1));
     let got = receive(&mut rx, 2);
     assert_eq!((got[0].1.len(), got[1].1.len()), (5, 256));
@@ -337,13 +339,13 @@ fn what_the_socket_drops_is_counted() {
     let bytes = [0; 1000];
     let one = packet(rx.local_addr(), 0, &bytes, &[], &[]);
     for _ in 0..100 {
-        assert_eq!(tx.send(Time::ZERO, &[one]).sent, 1);
+        assert_eq!(send(&mut tx, Time::ZERO, &[one]).sent, 1);
     }
     let before = receive(&mut rx, 1).len();
     while !rx.recv(Time::ZERO, 1000, &mut |_, _| ()).empty {}
     // The count travels with the packets that are queued from now on.
     for _ in 0..3 {
-        tx.send(Time::ZERO, &[one]);
+        send(&mut tx, Time::ZERO, &[one]);
         let got = receive(&mut rx, 1);
         assert_eq!(got.len(), before);
         assert_eq!(u64::from(got[0].0.overflow), rx.counters().rx_overflow);
@@ -382,7 +384,7 @@ fn budget_bounds_a_call_and_an_empty_port_says_so() {
     let mut rx = open(&config(V4));
     assert!(rx.recv(Time::ZERO, 8, &mut |_, _| ()).empty);
     let one = packet(rx.local_addr(), 0, b"0123456789", &[], &[]);
-    tx.send(Time::ZERO, &[one; 100]);
+    send(&mut tx, Time::ZERO, &[one; 100]);
     let mut got = 0;
     loop {
         let report = rx.recv(Time::ZERO, 8, &mut |_, _| ());
@@ -406,7 +408,7 @@ fn fds_become_readable() {
     let mut poll = libc::pollfd { fd: fds[0], events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd that outlives the call.
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 0) }, 0);
-    tx.send(Time::ZERO, &[packet(rx.local_addr(), 1, b"x", &[], &[])]);
+    send(&mut tx, Time::ZERO, &[packet(rx.local_addr(), 1, b"x", &[], &[])]);
     // SAFETY: as above.
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 2000) }, 1);
     assert_eq!(receive(&mut rx, 1).len(), 1);

@@ -1,13 +1,15 @@
 //! Sending: packets into trains, trains into as few system calls as there can be.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::addr::SockAddr;
 use super::cmsg::{Control, Encoder};
 use super::errq::{self, Errors};
-use crate::{Class, Counters, TxPacket};
+use crate::base::TrafficClass;
+use crate::burst::address;
+use crate::{Burst, Counters, MAX_PIECES};
 
 /// Messages a system call.
 const MESSAGES: usize = 32;
@@ -84,16 +86,21 @@ impl Tx {
     pub(super) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
-        packets: &[TxPacket<'_>],
+        packets: Burst<'_>,
         counters: &mut Counters,
         errors: &mut Errors,
         sent: &mut usize,
     ) -> Outcome {
         let mut next = 0;
         let mut segments = self.limits.segments;
-        while next < packets.len() {
-            let (mut done, outcome) =
-                self.fill_and_send(socket, &packets[next..], segments, counters, errors);
+        while next < packets.packets().len() {
+            let (mut done, outcome) = self.fill_and_send(
+                socket,
+                packets.part(next..packets.packets().len()),
+                segments,
+                counters,
+                errors,
+            );
             segments = self.limits.segments;
             match outcome {
                 Call::Sent => {}
@@ -103,7 +110,7 @@ impl Tx {
                     return Outcome::Full;
                 }
                 Call::TrainRefused(train, errno) => {
-                    let singles = &packets[next + done..][..train];
+                    let singles = packets.part(next + done..next + done + train);
                     let (n, ok) = self.singly(socket, singles, counters, errors);
                     done += n;
                     if n < train {
@@ -132,14 +139,20 @@ impl Tx {
     fn singly(
         &mut self,
         socket: BorrowedFd<'_>,
-        packets: &[TxPacket<'_>],
+        packets: Burst<'_>,
         counters: &mut Counters,
         errors: &mut Errors,
     ) -> (usize, bool) {
         let failed = counters.tx_failed;
         let mut next = 0;
-        while next < packets.len() {
-            let (done, outcome) = self.fill_and_send(socket, &packets[next..], 1, counters, errors);
+        while next < packets.packets().len() {
+            let (done, outcome) = self.fill_and_send(
+                socket,
+                packets.part(next..packets.packets().len()),
+                1,
+                counters,
+                errors,
+            );
             next += done;
             if matches!(outcome, Call::Full) {
                 counters.tx_blocked += 1;
@@ -154,7 +167,7 @@ impl Tx {
     fn fill_and_send(
         &mut self,
         socket: BorrowedFd<'_>,
-        packets: &[TxPacket<'_>],
+        packets: Burst<'_>,
         segments: usize,
         counters: &mut Counters,
         errors: &mut Errors,
@@ -164,8 +177,8 @@ impl Tx {
         self.packets.clear();
         self.bytes.clear();
         let mut built = 0;
-        while built < packets.len() && self.messages.len() < MESSAGES {
-            let n = self.message(&packets[built..], segments);
+        while built < packets.packets().len() && self.messages.len() < MESSAGES {
+            let n = self.message(packets.part(built..packets.packets().len()), segments);
             if n == 0 {
                 break;
             }
@@ -174,7 +187,7 @@ impl Tx {
         if self.messages.is_empty() {
             // The first packet alone has too many pieces.
             counters.tx_failed += 1;
-            errors.note(errq::from_errno(packets[0].dst, libc::EINVAL));
+            errors.note(errq::from_errno(packets.packets()[0].dst, libc::EINVAL));
             return (1, Call::Sent);
         }
         let mut done = 0;
@@ -207,7 +220,7 @@ impl Tx {
                         return (done, Call::TrainRefused(self.packets[at], errno));
                     }
                     _ => {
-                        let peer = packets[done].dst;
+                        let peer = packets.packets()[done].dst;
                         if errno == libc::EMSGSIZE {
                             // The kernel tells the MTU in the queue.
                             errors.drain(socket);
@@ -228,15 +241,16 @@ impl Tx {
 
     /// Appends one message made of the first packets of `packets`; returns how many, 0 when there is
     /// no room for even one.
-    fn message(&mut self, packets: &[TxPacket<'_>], segments: usize) -> usize {
-        let first = &packets[0];
-        let segment = first.len();
+    fn message(&mut self, packets: Burst<'_>, segments: usize) -> usize {
+        let first = &packets.packets()[0];
+        let segment = first.len as usize;
         let start = self.pieces.len();
         let mut count = 0;
         let mut bytes = 0;
-        for packet in packets.iter().take(segments) {
-            let len = packet.len();
-            let pieces = packet.payload.len() + 2;
+        for packet in packets.packets().iter().take(segments) {
+            let len = packet.len as usize;
+            let payload = packets.payload(packet);
+            let pieces = payload.len() + 2;
             let used = self.pieces.len() - start;
             if used + pieces > PIECES || self.pieces.len() + pieces > ALL_PIECES {
                 break;
@@ -250,14 +264,16 @@ impl Tx {
             {
                 break;
             }
-            if packet.payload.len() > TxPacket::MAX_PIECES {
+            if payload.len() > MAX_PIECES {
                 break;
             }
-            self.piece(packet.header);
-            for piece in packet.payload {
-                self.piece(piece);
+            let header = packets.header(packet);
+            self.piece(header.as_ptr(), header.len());
+            for piece in payload {
+                self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
             }
-            self.piece(packet.trailer);
+            let trailer = packets.trailer(packet);
+            self.piece(trailer.as_ptr(), trailer.len());
             count += 1;
             bytes += len;
             if len < segment {
@@ -273,7 +289,7 @@ impl Tx {
         self.names[slot] = name;
         let mut control = Encoder::new(&mut self.controls[slot]);
         let limits = &self.limits;
-        if first.class == Class::Control && limits.tos_control != limits.tos_data {
+        if first.class == TrafficClass::Control && limits.tos_control != limits.tos_data {
             let (level, kind) = if limits.v6 {
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
             } else {
@@ -304,13 +320,10 @@ impl Tx {
         count
     }
 
-    fn piece(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            let piece = IoSlice::new(bytes);
-            self.pieces.push(libc::iovec {
-                iov_base: piece.as_ptr().cast_mut().cast(),
-                iov_len: piece.len(),
-            });
+    #[inline]
+    fn piece(&mut self, base: *const u8, len: usize) {
+        if len > 0 {
+            self.pieces.push(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
         }
     }
 
@@ -322,8 +335,8 @@ impl Tx {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let rc = if let [only] = messages {
             // SAFETY: `only` points to a name, pieces and control messages that were filled by this
-            // `send` and live in `self` or, the pieces' bytes, in the caller's packets. The kernel
-            // only reads them.
+            // `send` and live in `self` or, the pieces' bytes, in the caller's batch or in user memory that
+            // `Burst::new`'s caller promised to be readable. The kernel only reads them.
             match unsafe { libc::sendmsg(fd, &raw const only.msg_hdr, flags) } {
                 n if n >= 0 => 1,
                 _ => -1,

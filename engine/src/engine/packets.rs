@@ -1,35 +1,28 @@
-//! Packets that arrive: who sent them, which context they belong to, where their bytes go.
-
-mod message;
-mod remote;
+//! Packets that arrive: who sent them, which context they belong to, who takes their bytes.
 
 use core::net::SocketAddr;
 
-use super::Engine;
-use crate::api::PeerId;
+use super::{Engine, step};
+use crate::api::{OpError, PeerId};
 use crate::base::{Psn, Time};
-use crate::memory::Memory;
+use crate::memory::{KeyError, Memory};
+use crate::outbound::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
+use crate::peers::{Initiator, Introduction};
 use crate::reliability::{self, PdcId, PeerKey, Refusal, RxVerdict};
-use crate::wire::{self, Dest, NackCode, Packet, Response, ReturnCode, Ses, StdRequest};
+use crate::taken::Taken;
+use crate::target;
+use crate::wire::{self, Dest, Opcode, Packet, Response, ReturnCode, Ses, StdRequest};
+
+/// Bounded, so that a flood of forged packets costs no memory.
+const MAX_STRAYS: usize = 64;
 
 /// What the network said about a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RxMeta {
+pub struct PacketMarks {
     /// Marked Congestion Experienced.
     pub ce: bool,
     /// A switch cut its payload off (known from the DSCP).
     pub trimmed: bool,
-}
-
-/// What the message layer makes of a packet.
-#[derive(Clone, Copy)]
-pub(super) enum Taken {
-    /// It is in place; the response, if any, is not the default one.
-    Yes(Option<Response>),
-    /// Not now: there is no room.
-    Later(NackCode),
-    /// Never: it contradicts itself or what came before.
-    No,
 }
 
 impl Engine {
@@ -39,12 +32,12 @@ impl Engine {
         now: Time,
         mem: &mut M,
         src: SocketAddr,
-        meta: RxMeta,
+        marks: PacketMarks,
         bytes: &[u8],
     ) {
         let meta = reliability::RxMeta {
-            ce: meta.ce,
-            trimmed: meta.trimmed,
+            ce: marks.ce,
+            trimmed: marks.trimmed,
             last_hop: false,
             bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         };
@@ -53,12 +46,13 @@ impl Engine {
             return;
         }
         let Ok(packet) = wire::parse(bytes) else {
-            self.counters.rx_malformed += 1;
+            self.report.counters.rx_malformed += 1;
             return;
         };
         match packet {
             Packet::Request { pds, ses, payload } => {
                 self.handle_request(now, mem, src, &pds, &ses, payload, &meta);
+                return;
             }
             Packet::Ack { pds, ses, .. } => {
                 let Some(peer) = self.owner(src, pds.dpdcid) else { return };
@@ -67,32 +61,33 @@ impl Engine {
                     _ => None,
                 };
                 if self.pdcs.rx_ack(now, PeerKey(peer.0), &pds, response) {
-                    self.heard(now, mem, peer);
+                    self.note_rx(now, mem, peer);
                 }
-                self.drain_events(now);
             }
             Packet::Nack(nack) => {
                 let Some(peer) = self.owner(src, nack.dpdcid) else { return };
                 if self.pdcs.rx_nack(now, PeerKey(peer.0), &nack) {
-                    self.heard(now, mem, peer);
+                    self.note_rx(now, mem, peer);
                 }
-                self.drain_events(now);
             }
             Packet::Control(control) => {
                 let Dest::Pdc(dpdcid) = control.dest else {
                     // No context of ours is opened by a control packet.
-                    self.counters.rx_foreign += 1;
+                    self.report.counters.rx_foreign += 1;
                     return;
                 };
                 let Some(peer) = self.owner(src, dpdcid) else { return };
                 if self.pdcs.rx_control(now, PeerKey(peer.0), &control) {
-                    self.heard(now, mem, peer);
+                    self.note_rx(now, mem, peer);
                 }
-                self.drain_events(now);
             }
             // RUDI, UUD and TSS are not used between our endpoints.
-            _ => self.counters.rx_foreign += 1,
+            _ => {
+                self.report.counters.rx_foreign += 1;
+                return;
+            }
         }
+        self.drain_events(now);
     }
 
     /// A data packet whose payload a switch cut off: the sender learns at once.
@@ -105,7 +100,7 @@ impl Engine {
         bytes: &[u8],
     ) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
-            self.counters.rx_malformed += 1;
+            self.report.counters.rx_malformed += 1;
             return;
         };
         let peer = match (trimmed.pds.dest, &trimmed.ses) {
@@ -113,33 +108,34 @@ impl Engine {
             (Dest::Syn { .. }, Some(ses)) => self.initiator(now, src, ses),
             (Dest::Syn { .. }, None) => {
                 // Cut so short that it does not say who opens the context; the sender's timer helps.
-                self.counters.rx_foreign += 1;
+                self.report.counters.rx_foreign += 1;
                 None
             }
         };
         let Some(peer) = peer else { return };
         let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, meta);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
-            self.heard(now, mem, peer);
+            self.note_rx(now, mem, peer);
         }
         self.drain_events(now);
     }
 
-    /// A peer said something that was believed.
-    fn heard<M: Memory>(&mut self, now: Time, mem: &M, peer: PeerId) {
-        let last = core::mem::replace(&mut self.peers[peer.0 as usize].last_heard, now);
-        if last == Time::ZERO {
-            self.complete_early(mem, peer);
+    /// Something a peer sent was believed.
+    #[inline]
+    fn note_rx<M: Memory>(&mut self, now: Time, mem: &M, peer: PeerId) {
+        if self.peers.get_mut(peer).note_rx(now) {
+            self.outbound.first_contact(&mut step!(self, now), mem, peer);
         }
     }
 
     /// The peer whose context `dpdcid` is, if the packet came from its address.
+    #[inline]
     fn owner(&mut self, src: SocketAddr, dpdcid: u16) -> Option<PeerId> {
         let peer = self.pdcs.peer_of(dpdcid).map(|key| PeerId(key.0));
         match peer {
-            Some(peer) if self.peers[peer.0 as usize].addr.ip() == src.ip() => Some(peer),
+            Some(peer) if self.peers.get(peer).addr().ip() == src.ip() => Some(peer),
             _ => {
-                self.counters.rx_foreign += 1;
+                self.report.counters.rx_foreign += 1;
                 None
             }
         }
@@ -168,8 +164,8 @@ impl Engine {
         if let Ses::Std(request) = ses
             && !self.is_ours(peer, request)
         {
-            self.counters.rx_foreign += 1;
-            if self.peers[peer.0 as usize].epoch.is_none() {
+            self.report.counters.rx_foreign += 1;
+            if !self.peers.get(peer).is_introduced() {
                 // It has a context to us, it thinks: to one who was here before us.
                 self.reject(src, pds, ses);
             }
@@ -179,7 +175,7 @@ impl Engine {
         let (id, psn, forward) = match verdict {
             RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
-                self.heard(now, mem, peer);
+                self.note_rx(now, mem, peer);
                 self.drain_events(now);
                 return;
             }
@@ -190,117 +186,147 @@ impl Engine {
             }
             RxVerdict::Refused(_) => return,
         };
-        self.heard(now, mem, peer);
-        if self.context(id).is_none() {
+        self.note_rx(now, mem, peer);
+        if self.outbound.context(id).is_none() {
             self.meet_context(now, id, peer);
         }
         let taken = match ses {
-            Ses::Std(request) if forward => self.take_request(now, mem, id, peer, request, payload),
+            Ses::Std(request) if forward => {
+                self.take_request(now, mem, (id, peer), request, payload)
+            }
             Ses::ResponseData(header) if !forward => {
-                self.take_response(now, mem, id, header, payload)
+                self.outbound.response_data(&mut step!(self, now), mem, id, header, payload)
             }
             _ => Taken::No,
         };
-        self.answer(now, id, psn, taken);
+        self.acknowledge(now, id, psn, taken);
         self.drain_events(now);
     }
 
-    fn answer(&mut self, now: Time, id: PdcId, psn: Psn, taken: Taken) {
+    /// A request of the context's initiator.
+    #[inline]
+    fn take_request<M: Memory>(
+        &mut self,
+        now: Time,
+        mem: &mut M,
+        (id, peer): (PdcId, PeerId),
+        request: &StdRequest,
+        payload: &[u8],
+    ) -> Taken {
+        let mut step = step!(self, now);
+        let answer = match request.opcode {
+            Opcode::Send
+            | Opcode::TaggedSend
+            | Opcode::RendezvousSend
+            | Opcode::RendezvousTsend => {
+                return self.inbox.take_message(&mut step, mem, id, peer, request, payload);
+            }
+            Opcode::Write => {
+                return match self.target.write(&mut step, mem, (id, peer), request, payload) {
+                    Ok(Ok(())) => Taken::Yes(None),
+                    Ok(Err(error)) => self.refuse_access(error, request),
+                    Err(target::Inconsistent) => Taken::No,
+                };
+            }
+            Opcode::NoOp => return Taken::Yes(None),
+            Opcode::Read if request.resource_index == RESOURCE_MEMORY => target::read(mem, request),
+            Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {
+                self.outbound.read_offer(&mut step, peer, request)
+            }
+            Opcode::Read => return self.refuse(ReturnCode::BadIndex, request),
+            _ => return self.refuse(ReturnCode::UnsupportedOp, request),
+        };
+        match answer {
+            Ok(answer) => {
+                self.outbound.answer(id, peer, answer);
+                Taken::Yes(None)
+            }
+            Err(error) => self.refuse_access(error, request),
+        }
+    }
+
+    fn refuse_access(&mut self, error: KeyError, request: &StdRequest) -> Taken {
+        self.report.counters.rx_access_refused += 1;
+        self.refuse(target::refusal(error), request)
+    }
+
+    /// A response that is not the default one.
+    fn refuse(&self, code: ReturnCode, request: &StdRequest) -> Taken {
+        Taken::Yes(Some(Response {
+            list: wire::List::Expected,
+            opcode: wire::ResponseOpcode::Response,
+            return_code: code,
+            message_id: request.message_id,
+            ri_generation: 0,
+            job_id: self.config.job_id,
+            modified_length: 0,
+        }))
+    }
+
+    #[inline]
+    fn acknowledge(&mut self, now: Time, id: PdcId, psn: Psn, taken: Taken) {
         match taken {
             Taken::Yes(response) => self.pdcs.accept(now, id, psn, response),
             Taken::Later(code) => {
-                self.counters.rx_held_back += 1;
+                self.report.counters.rx_held_back += 1;
                 self.pdcs.refuse(now, id, psn, code);
             }
-            Taken::No => self.counters.rx_inconsistent += 1,
+            Taken::No => self.report.counters.rx_inconsistent += 1,
         }
     }
 
     /// The peer behind a SYN: its address, the port it says it listens on, and its epoch.
     fn initiator(&mut self, now: Time, src: SocketAddr, ses: &Ses) -> Option<PeerId> {
         let Ses::Std(request) = ses else {
-            self.counters.rx_foreign += 1;
+            self.report.counters.rx_foreign += 1;
             return None;
         };
-        let (port, epoch) = split_initiator(request.initiator);
-        if port == 0 || request.job_id != self.config.job_id {
-            self.counters.rx_foreign += 1;
+        let who = Initiator::from_field(request.initiator);
+        if who.port == 0 || request.job_id != self.config.job_id {
+            self.report.counters.rx_foreign += 1;
             return None;
         }
-        let peer = self.peer(SocketAddr::new(src.ip(), port));
-        let state = &mut self.peers[peer.0 as usize];
-        match state.epoch {
-            Some(known) if known == epoch => {}
-            Some(known) => {
-                if state.old_epochs.contains(&Some(epoch)) {
-                    // A packet of an instance that is gone.
-                    self.counters.rx_foreign += 1;
-                    return None;
-                }
-                state.old_epochs.rotate_right(1);
-                state.old_epochs[0] = Some(known);
-                state.epoch = Some(epoch);
-                self.peer_restarted(now, peer);
+        let peer = self.peer(SocketAddr::new(src.ip(), who.port));
+        match self.peers.get_mut(peer).introduce(who.epoch) {
+            Introduction::Known => {}
+            Introduction::Restarted => self.peer_restarted(now, peer),
+            Introduction::Gone => {
+                self.report.counters.rx_foreign += 1;
+                return None;
             }
-            None => state.epoch = Some(epoch),
         }
         Some(peer)
     }
 
     /// Whether a request is meant for this endpoint and comes from the instance that owns the
     /// context.
+    #[inline]
     fn is_ours(&self, peer: PeerId, request: &StdRequest) -> bool {
-        let state = &self.peers[peer.0 as usize];
-        let (port, epoch) = split_initiator(request.initiator);
         request.job_id == self.config.job_id
             && request.pid_on_fep == self.config.pid_on_fep
-            && port == state.addr.port()
-            && state.epoch == Some(epoch)
+            && self.peers.get(peer).is_instance(Initiator::from_field(request.initiator))
     }
 
     /// Tells the sender of a packet for a context that is not here, if it said where it listens.
     fn reject(&mut self, src: SocketAddr, pds: &wire::Request, ses: &Ses) {
         let Ses::Std(request) = ses else { return };
-        let (port, _) = split_initiator(request.initiator);
-        let known = self.by_addr.get(&SocketAddr::new(src.ip(), port));
-        let key = known.map(|peer| PeerKey(peer.0));
+        let port = Initiator::from_field(request.initiator).port;
+        let listens = SocketAddr::new(src.ip(), port);
+        let key = self.peers.find(listens).map(|peer| PeerKey(peer.0));
         let Some(nack) = self.pdcs.reject(key, pds) else { return };
-        // Bounded, so that a flood of forged packets costs no memory.
-        if port != 0 && request.job_id == self.config.job_id && self.strays.len() < 64 {
-            self.strays.push_back((SocketAddr::new(src.ip(), port), nack));
+        if port != 0 && request.job_id == self.config.job_id && self.strays.len() < MAX_STRAYS {
+            self.strays.push_back((listens, nack));
         }
     }
 
-    /// A peer has opened a context to us.
+    /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
+    /// not be finished.
     fn meet_context(&mut self, now: Time, id: PdcId, peer: PeerId) {
-        self.add_context(id, peer, false);
-        let former = self.peers[peer.0 as usize].theirs.replace(id);
-        // An initiator has one context to us at a time: what the former left open will not be
-        // finished.
-        let open: Vec<u32> = former
-            .and_then(|former| self.context(former))
-            .map(|context| context.order.open().collect())
-            .unwrap_or_default();
-        for message in open {
-            self.break_message(now, message, crate::api::OpError::Closed);
+        let mut step = step!(self, now);
+        let former = self.outbound.accept_context(&step, id, peer);
+        self.inbox.open(id);
+        if let Some(former) = former {
+            self.inbox.abandon(&mut step, former, OpError::Closed);
         }
     }
-
-    /// A response that is not the default one.
-    pub(super) fn response(&self, code: ReturnCode, message_id: u16) -> Option<Response> {
-        Some(Response {
-            list: wire::List::Expected,
-            opcode: wire::ResponseOpcode::Response,
-            return_code: code,
-            message_id,
-            ri_generation: 0,
-            job_id: self.config.job_id,
-            modified_length: 0,
-        })
-    }
-}
-
-/// The `initiator` field: epoch nonce above, UDP port below.
-const fn split_initiator(initiator: u32) -> (u16, u16) {
-    ((initiator & 0xffff) as u16, (initiator >> 16) as u16)
 }

@@ -1,0 +1,125 @@
+//! Datagrams on their way from the transport to the network: headers in one piece of memory, payload named
+//! where it lies.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use core::ops::Range;
+
+use crate::UserSlice;
+
+/// Which of the two DSCPs a datagram leaves with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficClass {
+    /// Data: trimmable, ECN-capable.
+    Data,
+    /// ACK, NACK and control packets: the switches' priority lane.
+    Control,
+}
+
+/// One datagram of a [`Batch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Where to: the peer's endpoint address.
+    pub dst: SocketAddr,
+    /// The entropy: which source port it leaves from, taken modulo their number.
+    pub path: u16,
+    /// Which DSCP.
+    pub class: TrafficClass,
+    /// Length of the UDP payload, bytes: header, payload and trailer.
+    pub len: u32,
+    /// First bytes of the UDP payload, a range in [`Batch::bytes`].
+    pub header: Range<u32>,
+    /// Then these pieces of user memory, a range in [`Batch::slices`].
+    pub payload: Range<u32>,
+    /// Then these (a checksum), a range in [`Batch::bytes`].
+    pub trailer: Range<u32>,
+    /// Whatever its maker knows it by.
+    pub tag: u64,
+}
+
+/// Datagrams ready to leave. Used again from call to call, so that a steady state allocates nothing.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The datagrams, in sending order. Those of one train stand next to each other.
+    pub packets: Vec<Datagram>,
+    /// Headers, copied payload and trailers.
+    pub bytes: Vec<u8>,
+    /// Payload pieces in user memory.
+    pub slices: Vec<UserSlice>,
+}
+
+impl Batch {
+    /// Forgets the datagrams, keeps the memory.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        self.bytes.clear();
+        self.slices.clear();
+    }
+
+    /// The first bytes of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn header(&self, packet: &Datagram) -> &[u8] {
+        &self.bytes[packet.header.start as usize..packet.header.end as usize]
+    }
+
+    /// The payload pieces of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self, packet: &Datagram) -> &[UserSlice] {
+        &self.slices[packet.payload.start as usize..packet.payload.end as usize]
+    }
+
+    /// The last bytes of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn trailer(&self, packet: &Datagram) -> &[u8] {
+        &self.bytes[packet.trailer.start as usize..packet.trailer.end as usize]
+    }
+
+    /// Adds a datagram: a copy of `header`, then `payload`, then a copy of `trailer`.
+    pub fn push(
+        &mut self,
+        (dst, path, class): (SocketAddr, u16, TrafficClass),
+        header: &[u8],
+        payload: impl IntoIterator<Item = UserSlice>,
+        trailer: &[u8],
+    ) {
+        // A batch is far smaller than 4 GiB.
+        let (start, first) = (self.bytes.len() as u32, self.slices.len() as u32);
+        self.bytes.extend_from_slice(header);
+        let end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(trailer);
+        self.slices.extend(payload);
+        let lent: u64 = self.slices[first as usize..].iter().map(|piece| piece.len).sum();
+        let stop = self.bytes.len() as u32;
+        self.packets.push(Datagram {
+            dst,
+            path,
+            class,
+            len: stop - start + lent as u32,
+            header: start..end,
+            payload: first..self.slices.len() as u32,
+            trailer: end..stop,
+            tag: 0,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_keep_to_their_own_ranges() {
+        let mut batch = Batch::default();
+        let to = (SocketAddr::from(([127, 0, 0, 1], 1)), 3, TrafficClass::Data);
+        batch.push(to, b"one", [UserSlice::lent(5, 7)], b"!");
+        batch.push(to, b"two", [], b"");
+        let [one, two] = &batch.packets[..] else { panic!("two were pushed") };
+        assert_eq!((one.len, two.len), (11, 3));
+        assert_eq!((batch.header(one), batch.trailer(one)), (&b"one"[..], &b"!"[..]));
+        assert_eq!(batch.payload(one), [UserSlice::lent(5, 7)]);
+        assert_eq!((batch.header(two), batch.payload(two).len()), (&b"two"[..], 0));
+    }
+}

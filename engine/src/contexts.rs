@@ -1,0 +1,311 @@
+//! What the engine keeps beside the packet delivery contexts: which one leads to whom, and which
+//! operations wait on it.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+
+use crate::api::PeerId;
+use crate::base::Time;
+use crate::ops::Part;
+use crate::reliability::{PdcId, Pdcs};
+use crate::slab::Key;
+
+/// Operations that wait for response data, by the slot the peer names in it.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    ops: Vec<Option<Key>>,
+    free: Vec<u16>,
+}
+
+impl Slots {
+    /// A slot that no other operation waits in.
+    pub(crate) fn take(&mut self, op: Key) -> u16 {
+        if let Some(slot) = self.free.pop() {
+            self.ops[usize::from(slot)] = Some(op);
+            return slot;
+        }
+        self.ops.push(Some(op));
+        // `max_outstanding` and the rendezvous messages being pulled stay far below 2^16.
+        (self.ops.len() - 1) as u16
+    }
+
+    /// Who waits in a slot.
+    #[inline]
+    pub(crate) fn get(&self, slot: u16) -> Option<Key> {
+        self.ops.get(usize::from(slot)).copied().flatten()
+    }
+
+    /// Gives a slot back, if it is this operation's. Whether it was.
+    fn release(&mut self, slot: u16, op: Key) -> bool {
+        match self.ops.get_mut(usize::from(slot)) {
+            Some(entry) if *entry == Some(op) => {
+                *entry = None;
+                self.free.push(slot);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.ops.len()
+    }
+}
+
+/// What the engine keeps beside a packet delivery context.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) id: PdcId,
+    pub(crate) peer: PeerId,
+    /// The peer's address.
+    pub(crate) dst: SocketAddr,
+    pub(crate) initiator: bool,
+    /// Operations with packets still to build, in order.
+    pub(crate) queue: VecDeque<Key>,
+    /// Something sent since the queue was last empty waits for its acknowledgement.
+    pub(crate) prompt: bool,
+    /// In the list of contexts that may have something to send.
+    active: bool,
+    next_ids: [u16; 2],
+    pub(crate) slots: Slots,
+    /// Rendezvous sends whose header went out and that were not read to their end.
+    pub(crate) offers: u32,
+    hold: Hold,
+}
+
+/// Why a context must not close now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Hold {
+    /// The operation at the head of the queue has sent some of its packets: it cannot move.
+    half_way: bool,
+    /// What the transport was told.
+    held: bool,
+}
+
+/// Which ids an operation counts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IdSpace {
+    /// Two-sided messages, matched in this order.
+    Message,
+    /// One-sided operations and answers.
+    OneSided,
+}
+
+impl Context {
+    /// The next id of a space.
+    #[inline]
+    pub(crate) fn next_id(&mut self, space: IdSpace) -> u16 {
+        let next = &mut self.next_ids[space as usize];
+        let id = *next;
+        *next = next.wrapping_add(1);
+        id
+    }
+
+    /// Whether the operation at the head of the queue is half-way now.
+    #[inline]
+    pub(crate) const fn set_half_way(&mut self, half_way: bool) {
+        self.hold.half_way = half_way;
+    }
+
+    /// Keeps the transport from closing the context while the peer still owes something on it (data of a
+    /// read, a confirmation, the reads of a rendezvous: if it closed meanwhile, a restart of the peer would
+    /// go unnoticed) or an operation is half-way; lets it otherwise.
+    #[inline]
+    pub(crate) fn update_hold(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
+        let hold = self.hold.half_way || self.offers > 0 || !self.slots.is_empty();
+        if hold != self.hold.held {
+            self.hold.held = hold;
+            pdcs.set_busy(now, self.id, hold);
+        }
+    }
+
+    /// The peer owes one answer less; `slot` is where a read or a confirmation waited.
+    pub(crate) fn answered(&mut self, slot: Option<u16>, op: Key) {
+        match slot {
+            None => self.offers = self.offers.saturating_sub(1),
+            Some(slot) => {
+                self.slots.release(slot, op);
+            }
+        }
+    }
+}
+
+/// Which contexts lead to a peer and from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Route {
+    /// The context we opened to it.
+    ours: Option<PdcId>,
+    /// The context it opened to us.
+    theirs: Option<PdcId>,
+    /// A NO_OP that asks for a sign of life is on its way.
+    asked: bool,
+}
+
+/// All contexts of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Contexts {
+    /// By [`PdcId::index`].
+    table: Vec<Option<Box<Context>>>,
+    /// Those that may have something to send, in turn.
+    active: VecDeque<PdcId>,
+    /// By peer.
+    routes: Vec<Route>,
+}
+
+impl Contexts {
+    #[inline]
+    pub(crate) fn get(&self, id: PdcId) -> Option<&Context> {
+        self.table.get(id.index())?.as_deref().filter(|c| c.id == id)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: PdcId) -> Option<&mut Context> {
+        self.table.get_mut(id.index())?.as_deref_mut().filter(|c| c.id == id)
+    }
+
+    fn route(&mut self, peer: PeerId) -> &mut Route {
+        let at = peer.0 as usize;
+        if self.routes.len() <= at {
+            self.routes.resize(at + 1, Route::default());
+        }
+        &mut self.routes[at]
+    }
+
+    /// The context we opened to a peer.
+    #[inline]
+    pub(crate) fn to(&self, peer: PeerId) -> Option<PdcId> {
+        self.routes.get(peer.0 as usize)?.ours
+    }
+
+    /// We opened a context to a peer, or it opened one to us, in which case the one it opened before.
+    pub(crate) fn add(
+        &mut self,
+        id: PdcId,
+        peer: PeerId,
+        dst: SocketAddr,
+        initiator: bool,
+    ) -> Option<PdcId> {
+        if self.table.len() <= id.index() {
+            self.table.resize_with(id.index() + 1, || None);
+        }
+        self.table[id.index()] = Some(Box::new(Context {
+            id,
+            peer,
+            dst,
+            initiator,
+            queue: VecDeque::new(),
+            prompt: false,
+            active: false,
+            next_ids: [0; 2],
+            slots: Slots::default(),
+            offers: 0,
+            hold: Hold::default(),
+        }));
+        let route = self.route(peer);
+        if initiator {
+            route.ours = Some(id);
+            None
+        } else {
+            route.theirs.replace(id)
+        }
+    }
+
+    /// Takes a context out.
+    pub(crate) fn remove(&mut self, id: PdcId) -> Option<Box<Context>> {
+        self.get(id)?;
+        let context = self.table[id.index()].take()?;
+        let route = self.route(context.peer);
+        if route.ours == Some(id) {
+            route.ours = None;
+        }
+        if route.theirs == Some(id) {
+            route.theirs = None;
+        }
+        Some(context)
+    }
+
+    /// New operations to the peer go on another context; this one is not ours to use any more. Its queue.
+    pub(crate) fn retire(&mut self, id: PdcId) -> Option<(PeerId, VecDeque<Key>)> {
+        let context = self.get_mut(id).filter(|context| context.initiator)?;
+        let queue = core::mem::take(&mut context.queue);
+        let peer = context.peer;
+        let route = self.route(peer);
+        if route.ours == Some(id) {
+            route.ours = None;
+        }
+        Some((peer, queue))
+    }
+
+    /// Puts an operation behind those already queued on a context.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, id: PdcId, op: Key) {
+        if let Some(context) = self.get_mut(id) {
+            context.queue.push_back(op);
+            if !context.active {
+                context.active = true;
+                self.active.push_back(id);
+            }
+        }
+    }
+
+    /// A context may have something to send.
+    pub(crate) fn activate(&mut self, id: PdcId) {
+        if let Some(context) = self.get_mut(id)
+            && !context.active
+        {
+            context.active = true;
+            self.active.push_back(id);
+        }
+    }
+
+    /// The context whose turn it is to send.
+    #[inline]
+    pub(crate) fn next_turn(&mut self) -> Option<PdcId> {
+        self.active.pop_front()
+    }
+
+    /// Ends a turn; `more` when it may have more to send.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, id: PdcId, more: bool) {
+        if more {
+            self.active.push_back(id);
+        } else if let Some(context) = self.get_mut(id) {
+            context.active = false;
+        }
+    }
+
+    /// Whether none has anything to send.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Notes that a NO_OP asks `peer` for a sign of life, or that none does any more. What was noted.
+    pub(crate) fn set_asked(&mut self, peer: PeerId, asked: bool) -> bool {
+        core::mem::replace(&mut self.route(peer).asked, asked)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Context> {
+        self.table.iter().flatten().map(|context| &**context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    #[test]
+    fn slots_are_given_back_by_their_owner_alone() {
+        let mut slab = Slab::default();
+        let (a, b) = (slab.add(()), slab.add(()));
+        let mut slots = Slots::default();
+        assert!(slots.is_empty());
+        let (one, two) = (slots.take(a), slots.take(b));
+        assert_eq!((slots.get(one), slots.get(two), slots.get(9)), (Some(a), Some(b), None));
+        assert!(!slots.release(one, b));
+        assert!(slots.release(one, a) && !slots.release(one, a));
+        assert_eq!(slots.take(b), one);
+        assert!(!slots.is_empty());
+    }
+}

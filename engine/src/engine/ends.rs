@@ -1,0 +1,89 @@
+//! The ends of contexts and peers: closed, failed, restarted, silent.
+
+use super::{Engine, step};
+use crate::api::{OpError, PeerId};
+use crate::base::Time;
+use crate::contexts::Context;
+use crate::reliability::{Failure, PdcId, PeerKey};
+
+impl Engine {
+    /// A context is gone: what is kept beside it goes, but for what is queued on it.
+    fn remove_context(&mut self, now: Time, id: PdcId, error: OpError) -> Option<Box<Context>> {
+        let context = self.outbound.remove_context(id)?;
+        self.target.close(id);
+        self.inbox.close(&mut step!(self, now), id, error);
+        Some(context)
+    }
+
+    /// A context ended in good order.
+    pub(super) fn context_closed(&mut self, now: Time, id: PdcId) {
+        if let Some(context) = self.remove_context(now, id, OpError::Closed) {
+            self.outbound.context_closed(&mut step!(self, now), *context);
+        }
+    }
+
+    /// A context failed: so does everything that needs its peer.
+    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: Failure) {
+        let error = match why {
+            Failure::Unreachable => OpError::Unreachable,
+            Failure::Silent => OpError::TimedOut,
+            Failure::PeerRestarted => OpError::PeerRestarted,
+            Failure::Forgotten | Failure::Nacked(_) | Failure::Aborted => OpError::Closed,
+        };
+        let Some(context) = self.remove_context(now, id, error) else { return };
+        if !context.initiator && error != OpError::PeerRestarted {
+            // The peer stopped fetching answers. Its own requests are its own to report; the
+            // messages it did not finish will not be.
+            self.outbound.drop_answers(&mut step!(self, now), id, error);
+        } else if error == OpError::Closed {
+            // The peer lives, and so do its contexts to us: if they ended as well, and with them what
+            // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
+            self.outbound.fail_context(&mut step!(self, now), id, error);
+        } else {
+            self.fail_peer(now, context.peer, error);
+        }
+    }
+
+    /// Ends every operation, every half-received message and every context of a peer.
+    fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
+        let of_peer = self.outbound.contexts().filter(|c| c.peer == peer);
+        let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
+        for id in ids {
+            self.remove_context(now, id, error);
+            self.pdcs.abort(id);
+        }
+        self.outbound.fail_peer(&mut step!(self, now), peer, error);
+    }
+
+    /// The peer's address has come back as another instance.
+    pub(super) fn peer_restarted(&mut self, now: Time, peer: PeerId) {
+        self.pdcs.peer_restarted(PeerKey(peer.0));
+        self.drain_events(now);
+        self.fail_peer(now, peer, OpError::PeerRestarted);
+        self.exchange(now);
+    }
+
+    /// Whoever owes us bytes and has been silent is asked for a sign of life; the context's deadline
+    /// does the rest. What is owed on a context of ours is asked for there: the peer may have given up on it
+    /// and be talkative on others.
+    pub(super) fn check_silent_peers(&mut self, now: Time) {
+        self.inbox.retry_pulls();
+        self.exchange(now);
+        if self.outbound.len() + self.inbox.len() > 0 {
+            self.liveness.watch(now);
+        }
+        for id in self.outbound.owing_contexts() {
+            if self.pdcs.last_used(id).is_some_and(|used| self.liveness.is_silent(now, used)) {
+                self.outbound.ask(&mut step!(self, now), id);
+            }
+        }
+        for peer in self.inbox.owing_peers() {
+            if self.liveness.is_silent(now, self.peers.get(peer).last_rx()) {
+                let mut step = step!(self, now);
+                if let Some(id) = self.outbound.context_to(&mut step, peer) {
+                    self.outbound.ask(&mut step, id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The receiving half of two-sided messages: receives that wait for messages, messages that wait for
+//! receives, and messages on their way.
+
+mod arrive;
+mod ends;
+mod recv;
+
+use std::collections::VecDeque;
+
+use crate::api::PeerId;
+use crate::matching::{Posted, Unexpected};
+use crate::messages::{Message, Offer, Place, Pull};
+use crate::order::Order;
+use crate::reliability::PdcId;
+use crate::slab::{Key, Slab};
+
+/// What receiving a message asks of the sending half.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    /// Fetch what a rendezvous offered ([`Inbox::pull_read`]).
+    Pull(Key),
+    /// Tell the sender of a rendezvous that no more will be read, because that is all or because reading
+    /// `failed`.
+    EndPull { peer: PeerId, offer: Offer, total: u64, failed: bool },
+    /// The message that is being fetched has ended: its buffer is not to be written to any more.
+    WithdrawPull(Key),
+    /// Tell the sender of a message that a receive has taken it.
+    Confirm { context: PdcId, slot: u16 },
+}
+
+/// The messages of a context.
+#[derive(Debug)]
+struct Stream {
+    context: PdcId,
+    order: Order,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    posted: Posted,
+    unexpected: Unexpected,
+    messages: Slab<Message>,
+    /// By [`PdcId::index`].
+    streams: Vec<Option<Stream>>,
+    asks: VecDeque<Ask>,
+}
+
+impl Inbox {
+    /// An empty one; the seeds are of the hash tables.
+    pub(crate) fn new(posted: u64, unexpected: u64) -> Self {
+        Self {
+            posted: Posted::new(posted),
+            unexpected: Unexpected::new(unexpected),
+            messages: Slab::default(),
+            streams: Vec::new(),
+            asks: VecDeque::new(),
+        }
+    }
+
+    /// A peer opened a context to us.
+    pub(crate) fn open(&mut self, context: PdcId) {
+        if self.streams.len() <= context.index() {
+            self.streams.resize_with(context.index() + 1, || None);
+        }
+        self.streams[context.index()] = Some(Stream { context, order: Order::default() });
+    }
+
+    #[inline]
+    fn order(&mut self, context: PdcId) -> Option<&mut Order> {
+        let stream = self.streams.get_mut(context.index())?.as_mut()?;
+        (stream.context == context).then_some(&mut stream.order)
+    }
+
+    /// The next thing to ask of the sending half.
+    #[inline]
+    pub(crate) fn next_ask(&mut self) -> Option<Ask> {
+        self.asks.pop_front()
+    }
+
+    /// Receives posted and not matched, multi-receive buffers included.
+    pub(crate) fn posted_receives(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// Messages that wait for a receive.
+    pub(crate) const fn unexpected_messages(&self) -> usize {
+        self.unexpected.len()
+    }
+
+    /// Messages that are not finished.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Peers of which packets of a message are missing.
+    pub(crate) fn owing_peers(&self) -> Vec<PeerId> {
+        let owed = |m: &Message| !m.extent.arrived() && m.broken.is_none();
+        let mut peers: Vec<PeerId> =
+            self.messages.iter().filter(|(_, m)| owed(m)).map(|(_, m)| m.peer()).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    /// Asks again for the reads that found no room for a context.
+    pub(crate) fn retry_pulls(&mut self) {
+        let waits = |m: &Message| {
+            matches!(m.pull, Pull::Offered(_)) && matches!(m.place, Place::User(_) | Place::Discard)
+        };
+        for (key, message) in self.messages.iter() {
+            if waits(message) {
+                self.asks.push_back(Ask::Pull(key));
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Packets of two-sided messages, and the order in which messages are matched.
+
+use super::{Ask, Inbox};
+use crate::api::{MatchSpace, PeerId};
+use crate::matching::{Envelope, Waiting};
+use crate::memory::Memory;
+use crate::messages::{Extent, Message, Offer, Place, Pull, Target};
+use crate::order::Seen;
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+use crate::taken::Taken;
+use crate::wire::{Extension, NackCode, StdBody, StdRequest};
+
+/// What keeping a message costs beside its bytes.
+const HEADER_COST: u64 = 256;
+
+/// A packet's place in its message.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    offset: u64,
+    bytes: &'a [u8],
+    first: bool,
+}
+
+impl Inbox {
+    /// A packet of a SEND, TAGGED_SEND or their rendezvous forms.
+    #[inline]
+    pub(crate) fn take_message<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        context: PdcId,
+        peer: PeerId,
+        request: &StdRequest,
+        payload: &[u8],
+    ) -> Taken {
+        let tagged = request.opcode.is_tagged();
+        let space = if tagged { MatchSpace::Tagged } else { MatchSpace::Untagged };
+        let tag = if tagged { request.match_bits } else { 0 };
+        let rendezvous = match request.extension {
+            Extension::Rendezvous(r) => Some(r),
+            _ => None,
+        };
+        let piece = match request.body {
+            StdBody::First { .. } => Piece { offset: 0, bytes: payload, first: true },
+            StdBody::Next { message_offset, .. } => {
+                Piece { offset: u64::from(message_offset), bytes: payload, first: false }
+            }
+        };
+        let total = u64::from(request.request_length);
+        let eager = rendezvous.map_or(total, |r| u64::from(r.eager_length));
+        let consistent = piece.offset + payload.len() as u64 <= eager
+            && eager <= total
+            && (rendezvous.is_none() || piece.first);
+        if !consistent {
+            return Taken::No;
+        }
+        let data = match request.body {
+            StdBody::First { header_data } if request.header_data_present => Some(header_data),
+            _ => None,
+        };
+        let Some(order) = self.order(context) else { return Taken::No };
+        let seen = order.seen(request.message_id);
+        let in_turn = order.is_next(request.message_id);
+        let envelope = Envelope { space, source: peer, tag };
+        match seen {
+            None | Some(Seen::Done) => Taken::No,
+            Some(Seen::Open(key)) => {
+                self.continue_message(step, mem, key, (&envelope, total, data), piece)
+            }
+            Some(Seen::No) => {
+                let message = Message {
+                    context,
+                    id: request.message_id,
+                    envelope,
+                    data,
+                    extent: Extent { total, eager, received: 0, started: piece.first },
+                    place: Place::None,
+                    pull: rendezvous.map_or(Pull::No, |r| {
+                        Pull::Offered(Offer {
+                            key: r.memory_key,
+                            offset: r.read_offset,
+                            resource: r.resource_index,
+                        })
+                    }),
+                    // Where the answer goes: see the engine's choices in `outbound`.
+                    confirm: request
+                        .delivery_complete
+                        .then_some((request.buffer_offset & 0xffff) as u16),
+                    charged: 0,
+                    claimed: None,
+                    broken: None,
+                };
+                if piece.first && in_turn {
+                    self.begin_in_turn(step, mem, message, piece)
+                } else {
+                    self.begin_early(step, message, piece)
+                }
+            }
+        }
+    }
+
+    /// The first packet of the message whose turn it is.
+    #[inline]
+    fn begin_in_turn<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        mut message: Message,
+        piece: Piece<'_>,
+    ) -> Taken {
+        let len = piece.bytes.len() as u64;
+        let whole = len == message.extent.eager;
+        if !whole {
+            // The rest may never come.
+            step.watch();
+        }
+        let (context, id) = (message.context, message.id);
+        let target = self
+            .posted
+            .find(&message.envelope)
+            .and_then(|slot| self.posted.claim(slot, message.extent.total));
+        let key = if let Some(target) = target {
+            step.report.counters.rx_expected += 1;
+            step.report.counters.rx_payload_bytes += len;
+            target.write(mem, piece.offset, piece.bytes);
+            if whole && message.pull == Pull::No {
+                self.deliver(step, &message, &target);
+                self.pass(step, mem, context, id, Seen::Done);
+                return Taken::Yes(None);
+            }
+            message.extent.received = len;
+            message.place = Place::User(target);
+            let key = self.messages.add(message);
+            self.pull(key);
+            // A rendezvous for which there is no room has come as far as it will.
+            self.finish_if_complete(step, key);
+            key
+        } else {
+            if !stash(step, &mut message, piece) {
+                return Taken::Later(NackCode::NoPktBuffer);
+            }
+            step.report.counters.rx_unexpected += 1;
+            let envelope = message.envelope;
+            let key = self.messages.add(message);
+            self.unexpected.push(Waiting { envelope, message: key });
+            key
+        };
+        self.pass(step, mem, context, id, if whole { Seen::Done } else { Seen::Open(key) });
+        Taken::Yes(None)
+    }
+
+    /// A packet of a message whose turn has not come, or whose first packet has not.
+    fn begin_early(
+        &mut self,
+        step: &mut Step<'_>,
+        mut message: Message,
+        piece: Piece<'_>,
+    ) -> Taken {
+        // Others must come before it.
+        step.watch();
+        if !stash(step, &mut message, piece) {
+            return Taken::Later(NackCode::NoPktBuffer);
+        }
+        let (context, id) = (message.context, message.id);
+        let key = self.messages.add(message);
+        if let Some(order) = self.order(context) {
+            // Even a complete one stays open until it has been matched.
+            order.set(id, Seen::Open(key));
+        }
+        Taken::Yes(None)
+    }
+
+    /// A further packet of a message that is known, with the envelope, length and data it claims.
+    fn continue_message<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        key: Key,
+        (envelope, total, data): (&Envelope, u64, Option<u64>),
+        piece: Piece<'_>,
+    ) -> Taken {
+        let len = piece.bytes.len() as u64;
+        let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+        let extent = &mut message.extent;
+        let fits = message.envelope == *envelope
+            && extent.total == total
+            && extent.received + len <= extent.eager
+            && !(piece.first && extent.started);
+        if !fits {
+            return Taken::No;
+        }
+        match &mut message.place {
+            Place::Stash(bytes) => {
+                let from = piece.offset as usize;
+                let Some(to) = bytes.get_mut(from..from + piece.bytes.len()) else {
+                    return Taken::No;
+                };
+                to.copy_from_slice(piece.bytes);
+                step.report.counters.rx_payload_bytes += len;
+            }
+            Place::User(target) => {
+                target.write(mem, piece.offset, piece.bytes);
+                step.report.counters.rx_payload_bytes += len;
+            }
+            Place::None | Place::Discard => {}
+        }
+        extent.received += len;
+        if piece.first {
+            extent.started = true;
+            message.data = data;
+        }
+        let (context, id, arrived) = (message.context, message.id, extent.arrived());
+        if let Some(order) = self.order(context) {
+            if order.next_open() == Some(key) {
+                self.match_in_order(step, mem, context);
+            } else if arrived && order.is_past(id) {
+                order.set(id, Seen::Done);
+            }
+        }
+        self.finish_if_complete(step, key);
+        Taken::Yes(None)
+    }
+
+    /// Matches messages whose turn has come and whose first packet is here.
+    fn match_in_order<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, context: PdcId) {
+        while let Some(key) = self.order(context).and_then(|order| order.next_open()) {
+            let Some(message) = self.messages.get(key).filter(|m| m.extent.started) else { return };
+            let (id, envelope, extent) = (message.id, message.envelope, message.extent);
+            if let Some(order) = self.order(context) {
+                order.matched();
+                if extent.arrived() {
+                    order.set(id, Seen::Done);
+                }
+            }
+            let target =
+                self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, extent.total));
+            if let Some(target) = target {
+                step.report.counters.rx_expected += 1;
+                self.attach(step, mem, key, target);
+            } else {
+                step.report.counters.rx_unexpected += 1;
+                self.unexpected.push(Waiting { envelope, message: key });
+            }
+        }
+    }
+
+    /// The message whose turn it was has been matched; others may follow.
+    #[inline]
+    fn pass<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        context: PdcId,
+        id: u16,
+        seen: Seen,
+    ) {
+        let Some(order) = self.order(context) else { return };
+        if seen == Seen::Done && order.pass() {
+            return;
+        }
+        order.set(id, seen);
+        order.matched();
+        self.match_in_order(step, mem, context);
+    }
+
+    /// A message that came whole was matched at once.
+    #[inline]
+    fn deliver(&mut self, step: &mut Step<'_>, message: &Message, target: &Target) {
+        let mut completion = message.completion();
+        target.describe(&mut completion, message.extent.total, None);
+        self.confirm(message);
+        self.complete_receive(step, completion, target.multi);
+    }
+
+    /// Tells a sender who waits for it that a receive has taken its message.
+    #[inline]
+    pub(super) fn confirm(&mut self, message: &Message) {
+        if let Some(slot) = message.confirm {
+            self.asks.push_back(Ask::Confirm { context: message.context, slot });
+        }
+    }
+}
+
+/// Keeps a packet's bytes for a message without a receive. False when the budget is spent.
+fn stash(step: &mut Step<'_>, message: &mut Message, piece: Piece<'_>) -> bool {
+    let counters = &mut step.report.counters;
+    let extent = &mut message.extent;
+    let cost = extent.eager + HEADER_COST;
+    if counters.unexpected_bytes + cost > step.config.unexpected_bytes {
+        return false;
+    }
+    message.charged = cost;
+    counters.unexpected_bytes += cost;
+    counters.unexpected_bytes_peak = counters.unexpected_bytes_peak.max(counters.unexpected_bytes);
+    extent.received = piece.bytes.len() as u64;
+    counters.rx_payload_bytes += extent.received;
+    if extent.eager == 0 {
+        return true;
+    }
+    let bytes = if extent.received == extent.eager {
+        piece.bytes.to_vec()
+    } else {
+        let mut bytes = vec![0; extent.eager as usize];
+        let from = piece.offset as usize;
+        bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
+        bytes
+    };
+    message.place = Place::Stash(bytes);
+    true
+}

@@ -1,0 +1,211 @@
+//! What becomes of a message once it has met its receive, or its sender is gone.
+
+use super::recv::cancelled;
+use super::{Ask, Inbox};
+use crate::api::{Completion, OpError, PeerId, RemoteSeg};
+use crate::memory::Memory;
+use crate::messages::{Offer, Place, Pull, Target};
+use crate::ops::{ReadOwner, TxOp, Work};
+use crate::outbound::PullEnd;
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+
+impl Inbox {
+    /// A message meets its receive: what has arrived moves, the rest will come straight into place.
+    pub(super) fn attach<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        key: Key,
+        target: Target,
+    ) {
+        let Some(message) = self.messages.get_mut(key) else { return };
+        if let Place::Stash(bytes) = &message.place {
+            target.write(mem, 0, bytes);
+        }
+        message.place = Place::User(target);
+        self.placed(step, key);
+    }
+
+    /// The user wants nothing of a message.
+    pub(super) fn discard(&mut self, step: &mut Step<'_>, key: Key) {
+        let Some(message) = self.messages.get_mut(key) else { return };
+        message.place = Place::Discard;
+        self.placed(step, key);
+    }
+
+    /// It is known where a message goes, so nothing of it is kept any more.
+    fn placed(&mut self, step: &mut Step<'_>, key: Key) {
+        self.refund(step, key);
+        self.pull(key);
+        self.finish_if_complete(step, key);
+    }
+
+    fn refund(&mut self, step: &mut Step<'_>, key: Key) {
+        if let Some(message) = self.messages.get_mut(key) {
+            let charged = core::mem::take(&mut message.charged);
+            step.report.counters.unexpected_bytes -= charged;
+        }
+    }
+
+    /// Fetches what a rendezvous offered, as far as the receive has room.
+    pub(super) fn pull(&mut self, key: Key) {
+        let Some(message) = self.messages.get_mut(key) else { return };
+        let Pull::Offered(offer) = message.pull else { return };
+        let room = match &message.place {
+            Place::User(target) => target.room,
+            Place::Discard => 0,
+            Place::None | Place::Stash(_) => return,
+        };
+        if message.broken.is_some() {
+            return;
+        }
+        let extent = message.extent;
+        if room.min(extent.total) > extent.eager {
+            self.asks.push_back(Ask::Pull(key));
+        } else {
+            message.pull = Pull::Done;
+            let (peer, total, failed) = (message.peer(), extent.total, false);
+            self.asks.push_back(Ask::EndPull { peer, offer, total, failed });
+        }
+    }
+
+    /// The read that [`Ask::Pull`] asks for; `None` when it is not wanted any more.
+    pub(crate) fn pull_read(&self, key: Key) -> Option<TxOp> {
+        let message = self.messages.get(key).filter(|m| m.broken.is_none())?;
+        let Pull::Offered(offer) = message.pull else { return None };
+        let Place::User(target) = &message.place else { return None };
+        let extent = message.extent;
+        let want = target.room.min(extent.total).saturating_sub(extent.eager);
+        let remote = RemoteSeg { address: offer.offset + extent.eager, len: want, key: offer.key };
+        let owner = ReadOwner::Message(key);
+        let work = Work::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
+        let mut op = TxOp::internal(work, message.peer());
+        op.bytes.buf = target.buf.clone();
+        op.bytes.offset = target.at + extent.eager;
+        op.label.len = want;
+        Some(op)
+    }
+
+    /// The read that [`Ask::EndPull`] asks for: an empty one at the end.
+    pub(crate) fn end_of_pull(peer: PeerId, offer: Offer, total: u64, failed: bool) -> TxOp {
+        let remote = RemoteSeg { address: offer.offset + total, len: 0, key: offer.key };
+        let owner = ReadOwner::End { failed };
+        let work = Work::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
+        TxOp::internal(work, peer)
+    }
+
+    /// The read of a message is on its way.
+    pub(crate) fn pull_started(&mut self, key: Key) {
+        if let Some(message) = self.messages.get_mut(key)
+            && let Pull::Offered(offer) = message.pull
+        {
+            message.pull = Pull::Reading(offer);
+        }
+    }
+
+    /// The read of a message ended.
+    pub(crate) fn pull_ended(&mut self, step: &mut Step<'_>, end: PullEnd) {
+        let PullEnd { message: key, error } = end;
+        let Some(message) = self.messages.get_mut(key) else { return };
+        let Pull::Reading(offer) = message.pull else { return };
+        message.pull = Pull::Done;
+        message.broken = message.broken.or(error);
+        let room = match &message.place {
+            Place::User(target) => target.room,
+            _ => 0,
+        };
+        let (peer, total) = (message.peer(), message.extent.total);
+        // When the peer itself is gone there is nobody to tell, and what it refused it knows.
+        let failed = error == Some(OpError::Closed);
+        if failed || error.is_none() && room < total {
+            self.asks.push_back(Ask::EndPull { peer, offer, total, failed });
+        }
+        self.finish_if_complete(step, key);
+    }
+
+    /// Completes a message that has met its receive, once nothing more will come.
+    pub(super) fn finish_if_complete(&mut self, step: &mut Step<'_>, key: Key) {
+        let Some(message) = self.messages.get(key) else { return };
+        let complete = message.broken.is_some()
+            || (message.extent.arrived() && matches!(message.pull, Pull::No | Pull::Done));
+        if !complete || !matches!(message.place, Place::User(_) | Place::Discard) {
+            return;
+        }
+        let Some(message) = self.messages.remove(key) else { return };
+        if message.broken.is_none() {
+            self.confirm(&message);
+        }
+        let mut completion = message.completion();
+        let Place::User(target) = message.place else { return };
+        target.describe(&mut completion, message.extent.total, message.broken);
+        self.complete_receive(step, completion, target.multi);
+    }
+
+    /// Reports a received message, and a multi-receive buffer that it was the last of.
+    #[inline]
+    pub(super) fn complete_receive(
+        &mut self,
+        step: &mut Step<'_>,
+        mut completion: Completion,
+        multi: Option<u32>,
+    ) {
+        let Some(recv) = multi.and_then(|slot| self.posted.leave(slot)) else {
+            step.report.complete(completion);
+            return;
+        };
+        let was_cancelled = recv.multi.is_some_and(|multi| multi.cancelled);
+        completion.released = !was_cancelled;
+        step.report.complete(completion);
+        if was_cancelled {
+            step.report.complete(cancelled(&recv));
+        }
+    }
+
+    /// Nothing more will come on a context: its messages that are not whole end.
+    pub(crate) fn abandon(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
+        let open = self.order(context).map(|order| order.abandon()).unwrap_or_default();
+        for key in open {
+            self.break_message(step, key, error);
+        }
+    }
+
+    /// A context is gone.
+    pub(crate) fn close(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
+        self.abandon(step, context, error);
+        if let Some(stream) = self.streams.get_mut(context.index())
+            && stream.as_ref().is_some_and(|stream| stream.context == context)
+        {
+            *stream = None;
+        }
+    }
+
+    /// The rest of a message will not come.
+    fn break_message(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
+        let Some(message) = self.messages.get_mut(key) else { return };
+        message.broken = Some(error);
+        match message.place {
+            Place::User(_) => {
+                if matches!(message.pull, Pull::Reading(_)) {
+                    self.asks.push_back(Ask::WithdrawPull(key));
+                }
+                self.finish_if_complete(step, key);
+            }
+            // Nobody has matched it. If a receive could see it, the receive will learn; if it was
+            // still waiting for its turn, nobody ever will.
+            Place::None | Place::Stash(_) => {
+                if message.claimed.is_none() && !self.unexpected.holds(key) {
+                    self.forget(step, key);
+                }
+            }
+            Place::Discard => self.forget(step, key),
+        }
+    }
+
+    /// Drops a message that nobody will ever see.
+    fn forget(&mut self, step: &mut Step<'_>, key: Key) {
+        self.refund(step, key);
+        self.messages.remove(key);
+    }
+}

@@ -1,0 +1,156 @@
+//! Calls that receive: posting, looking, claiming, cancelling.
+
+use super::Inbox;
+use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
+use crate::matching::{Cancelled, Multi, PostedRecv, Wanted};
+use crate::memory::Memory;
+use crate::messages::Target;
+use crate::slab::Key;
+use crate::step::Step;
+
+impl Inbox {
+    /// Takes a receiving call.
+    ///
+    /// # Errors
+    /// [`Refused::NotClaimed`].
+    #[inline]
+    pub(crate) fn receive<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        op: RecvOp,
+    ) -> Result<(), Refused> {
+        match op.mode {
+            RecvMode::Post => self.post(step, mem, op),
+            RecvMode::Multi { least } => self.post_multi(step, mem, op, least),
+            RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard => self.peek(step, &op),
+            RecvMode::Claim => {
+                let message = self.take_claimed(op.context)?;
+                self.attach(step, mem, message, target(op));
+            }
+            RecvMode::ClaimDiscard => {
+                let message = self.take_claimed(op.context)?;
+                if let Some(message) = self.messages.get(message) {
+                    let (context, visibility) = (op.context, op.visibility);
+                    let completion = Completion { context, visibility, ..message.completion() };
+                    step.report.complete(completion);
+                }
+                self.discard(step, message);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp) {
+        let wanted = wanted(&op);
+        let waiting = self.unexpected.find(&wanted).and_then(|number| self.unexpected.take(number));
+        match waiting {
+            Some(waiting) => self.attach(step, mem, waiting.message, target(op)),
+            None => {
+                self.posted.post(posted(wanted, op, None));
+            }
+        }
+    }
+
+    fn post_multi<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp, least: u64) {
+        let wanted = wanted(&op);
+        let slot = self.posted.post(posted(wanted, op, Some(Multi::new(least))));
+        while self.posted.takes(slot, &wanted) {
+            let Some(number) = self.unexpected.find(&wanted) else { break };
+            let Some(waiting) = self.unexpected.take(number) else { break };
+            let total = self.messages.get(waiting.message).map_or(0, |m| m.extent.total);
+            let Some(target) = self.posted.claim(slot, total) else { break };
+            self.attach(step, mem, waiting.message, target);
+        }
+    }
+
+    /// Looks for a message without receiving it. The completion describes it or says
+    /// [`OpError::NoMessage`]; no data moves.
+    fn peek(&mut self, step: &mut Step<'_>, op: &RecvOp) {
+        let found = self.unexpected.find(&wanted(op));
+        let waiting = found.and_then(|number| match op.mode {
+            RecvMode::PeekClaim | RecvMode::PeekDiscard => self.unexpected.take(number),
+            _ => self.unexpected.get(number),
+        });
+        let message = waiting.and_then(|w| self.messages.get_mut(w.message));
+        let (context, visibility, kind) = (op.context, op.visibility, OpKind::Peek);
+        let (Some(message), Some(waiting)) = (message, waiting) else {
+            step.report.complete(Completion {
+                context,
+                kind,
+                space: op.space,
+                len: 0,
+                buf: 0,
+                data: None,
+                tag: op.tag,
+                peer: op.source,
+                visibility,
+                released: false,
+                status: Err(OpError::NoMessage),
+            });
+            return;
+        };
+        if op.mode == RecvMode::PeekClaim {
+            message.claimed = Some(op.context);
+        }
+        step.report.complete(Completion { context, kind, visibility, ..message.completion() });
+        if op.mode == RecvMode::PeekDiscard {
+            self.discard(step, waiting.message);
+        }
+    }
+
+    fn take_claimed(&mut self, context: u64) -> Result<Key, Refused> {
+        let claimed = self.messages.iter().find(|(_, m)| m.claimed == Some(context));
+        let key = claimed.map(|(key, _)| key).ok_or(Refused::NotClaimed)?;
+        if let Some(message) = self.messages.get_mut(key) {
+            message.claimed = None;
+        }
+        Ok(key)
+    }
+
+    /// Cancels the oldest posted receive with this context that has not matched. Its completion says
+    /// [`OpError::Cancelled`]. False when there is none.
+    pub(crate) fn cancel(&mut self, step: &mut Step<'_>, context: u64) -> bool {
+        match self.posted.cancel(context) {
+            Cancelled::Now(recv) => step.report.complete(cancelled(&recv)),
+            Cancelled::Later => {}
+            Cancelled::Unknown => return false,
+        }
+        true
+    }
+}
+
+/// The completion of a receive that was cancelled.
+pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
+    Completion {
+        context: recv.context,
+        kind: OpKind::Recv,
+        space: recv.wanted.space,
+        len: 0,
+        buf: recv.buf.base(),
+        data: None,
+        tag: recv.wanted.tag,
+        peer: recv.wanted.source,
+        visibility: recv.visibility,
+        released: recv.multi.is_some(),
+        status: Err(OpError::Cancelled),
+    }
+}
+
+#[inline]
+fn wanted(op: &RecvOp) -> Wanted {
+    Wanted { space: op.space, source: op.source, tag: op.tag, ignore: op.ignore }
+}
+
+fn target(op: RecvOp) -> Target {
+    let room = op.buf.len();
+    let (context, visibility) = (op.context, op.visibility);
+    Target { buf: op.buf, at: 0, room, context, visibility, multi: None }
+}
+
+#[inline]
+fn posted(wanted: Wanted, op: RecvOp, multi: Option<Multi>) -> PostedRecv {
+    let (context, visibility) = (op.context, op.visibility);
+    PostedRecv { wanted, buf: op.buf, context, visibility, multi }
+}

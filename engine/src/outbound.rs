@@ -1,0 +1,368 @@
+//! The sending half of the engine: operations of the user, of the engine itself, and answers to peers, from
+//! the call to their end.
+
+mod acks;
+mod ends;
+mod packet;
+mod transmit;
+
+use std::collections::VecDeque;
+
+use crate::api::{
+    Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
+};
+use crate::base::{RegionId, Rng};
+use crate::contexts::{Context, Contexts};
+use crate::memory::{Buf, Memory};
+use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
+use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
+use crate::reliability::{PdcId, PeerKey};
+use crate::slab::Key;
+use crate::step::Step;
+
+pub(crate) use transmit::push_control;
+
+/// Resource index of registered memory in requests.
+pub(crate) const RESOURCE_MEMORY: u16 = 0;
+/// Resource index of buffers offered by rendezvous.
+pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
+
+/// `request_length` has 32 bits.
+const MAX_LEN: u64 = u32::MAX as u64;
+
+/// The read of a rendezvous message ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PullEnd {
+    pub(crate) message: Key,
+    pub(crate) error: Option<OpError>,
+}
+
+/// What answers a READ.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) read_id: u16,
+    pub(crate) bytes: Buf,
+    pub(crate) len: u64,
+    pub(crate) region: RegionId,
+    pub(crate) offered: Option<Offered>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    contexts: Contexts,
+    ops: Ops,
+    /// Reads for messages that ended, for whoever receives them.
+    pull_ends: VecDeque<PullEnd>,
+    /// User operations that have not ended.
+    outstanding: u32,
+    /// Of the keys of rendezvous sends.
+    nonces: Rng,
+}
+
+impl Outbound {
+    pub(crate) fn new(nonces: Rng) -> Self {
+        Self {
+            contexts: Contexts::default(),
+            ops: Ops::default(),
+            pull_ends: VecDeque::new(),
+            outstanding: 0,
+            nonces,
+        }
+    }
+
+    /// Takes an operation of the user.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has happened then.
+    pub(crate) fn submit<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &M,
+        op: Operation,
+    ) -> Result<(), Refused> {
+        let len = op.buf.len();
+        if len > MAX_LEN {
+            return Err(Refused::TooLong);
+        }
+        let kind = match &op.action {
+            Action::Message { .. } => Kind::Message,
+            Action::Write(_) => Kind::Write,
+            Action::Read(_) => Kind::Read,
+        };
+        let plan = policy::plan(Request {
+            kind,
+            size: if len <= u64::from(step.config.inject_size) {
+                Size::Short
+            } else if len <= step.config.rendezvous_threshold {
+                Size::Eager
+            } else {
+                Size::Long
+            },
+            inject: op.options.inject,
+            level: op.options.level,
+            visibility: op.options.visibility,
+            known: step.is_known(op.peer),
+        })?;
+        if let Action::Write(remote) | Action::Read(remote) = &op.action
+            && remote.len() != len
+        {
+            return Err(Refused::LengthMismatch);
+        }
+        if self.outstanding >= step.config.max_outstanding {
+            return Err(Refused::Again);
+        }
+        let id = self.context_to(step, op.peer).ok_or(Refused::Again)?;
+        match op.action {
+            Action::Message { space, tag } => {
+                let work = match plan.protocol {
+                    Protocol::Rendezvous => {
+                        step.report.counters.tx_rendezvous += 1;
+                        Work::Rendezvous {
+                            nonce: self.nonces.next_u32(),
+                            served: 0,
+                            ended: false,
+                            answers: 0,
+                        }
+                    }
+                    Protocol::Eager | Protocol::Confirmed => {
+                        match plan.copy {
+                            Copy::Call => step.report.counters.tx_inline += 1,
+                            _ => step.report.counters.tx_eager += 1,
+                        }
+                        if plan.protocol == Protocol::Eager {
+                            Work::Eager
+                        } else {
+                            Work::Confirmed { slot: 0, delivered: false }
+                        }
+                    }
+                };
+                let label = Label { space, tag, data: op.data, len };
+                let user = user_op(OpKind::Send, &op, plan);
+                self.start(step, mem, id, work, op.peer, label, op.buf, user, plan);
+            }
+            Action::Write(ref remote) => {
+                step.report.counters.tx_writes += 1;
+                self.one_sided(step, mem, id, &op, remote, OpKind::Write, plan);
+            }
+            Action::Read(ref remote) => {
+                step.report.counters.tx_reads += 1;
+                self.one_sided(step, mem, id, &op, remote, OpKind::Read, plan);
+            }
+        }
+        Ok(())
+    }
+
+    /// A write or a read. Several ranges are one request each, and a group that ends with the last of them;
+    /// remote CQ data rides on the last range.
+    #[allow(clippy::too_many_arguments)] // one operation, in its parts
+    fn one_sided<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &M,
+        id: PdcId,
+        op: &Operation,
+        remote: &RemoteIov,
+        kind: OpKind,
+        plan: Plan,
+    ) {
+        let work = |remote: RemoteSeg| match kind {
+            OpKind::Read => Work::Read {
+                remote,
+                resource: RESOURCE_MEMORY,
+                slot: 0,
+                received: 0,
+                owner: ReadOwner::User,
+            },
+            _ => Work::Write(remote),
+        };
+        let label = |len, data| Label { space: MatchSpace::Untagged, tag: 0, data, len };
+        let user = user_op(kind, op, plan);
+        let segs = match remote {
+            RemoteIov::One(seg) => {
+                let label = label(seg.len, op.data);
+                let buf = op.buf.clone();
+                self.start(step, mem, id, work(*seg), op.peer, label, buf, user, plan);
+                return;
+            }
+            RemoteIov::Many(segs) => segs,
+        };
+        let left = u32::try_from(segs.len()).unwrap_or(u32::MAX);
+        let mut group = TxOp::internal(Work::Group { left, error: None }, op.peer);
+        group.label = label(op.buf.len(), None);
+        group.owner = user;
+        let group = self.ops.add(group);
+        self.outstanding += 1;
+        let mut at = 0;
+        for (n, seg) in segs.iter().enumerate() {
+            let data = if n + 1 == segs.len() { op.data } else { None };
+            let (label, buf) = (label(seg.len, data), op.buf.part(at, seg.len));
+            at += seg.len;
+            self.start(step, mem, id, work(*seg), op.peer, label, buf, Owner::Group(group), plan);
+        }
+        if segs.is_empty() {
+            self.end_part_of_group(step, group, None);
+        }
+    }
+
+    /// Queues an operation of the user, or a part of one.
+    #[allow(clippy::too_many_arguments)] // one operation, in its parts
+    #[inline]
+    fn start<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &M,
+        id: PdcId,
+        work: Work,
+        peer: PeerId,
+        label: Label,
+        buf: Buf,
+        owner: Owner,
+        plan: Plan,
+    ) {
+        let mut op = TxOp::internal(work, peer);
+        op.context = Some(id);
+        op.label = label;
+        op.owner = owner;
+        if plan.copy == Copy::Call {
+            op.bytes.copied = Some(self.ops.copy(mem, &buf, 0, label.len));
+        } else {
+            op.bytes.buf = buf;
+        }
+        if let Owner::User(user) = &mut op.owner {
+            self.outstanding += 1;
+            if plan.complete == Complete::Call {
+                step.report.complete(user.completion(peer, &label, 0, None));
+                user.when = When::Told;
+            }
+        }
+        let key = self.ops.add(op);
+        self.contexts.enqueue(id, key);
+        if work.is_answered() {
+            step.watch();
+        }
+    }
+
+    /// Queues an operation of the engine itself on the context to its peer. False when no context can be
+    /// had; nothing has happened then.
+    pub(crate) fn start_internal(&mut self, step: &mut Step<'_>, op: TxOp) -> bool {
+        let Some(id) = self.context_to(step, op.peer) else { return false };
+        self.start_on(id, op);
+        true
+    }
+
+    /// Queues an operation of the engine itself on a context.
+    fn start_on(&mut self, id: PdcId, mut op: TxOp) -> Key {
+        op.context = Some(id);
+        let key = self.ops.add(op);
+        self.contexts.enqueue(id, key);
+        key
+    }
+
+    /// Queues the answer to a READ on the context it came on.
+    pub(crate) fn answer(&mut self, id: PdcId, peer: PeerId, answer: Answer) {
+        let Answer { read_id, bytes, len, region, offered } = answer;
+        let mut op = TxOp::internal(Work::Response { read_id, offered, region, cut: None }, peer);
+        op.bytes = Bytes { buf: bytes, offset: 0, copied: None };
+        op.label.len = len;
+        if let Some(Work::Rendezvous { answers, .. }) =
+            offered.and_then(|offered| self.ops.get_mut(offered.op)).map(|op| &mut op.work)
+        {
+            *answers += 1;
+        }
+        self.start_on(id, op);
+    }
+
+    /// Tells a sender, on the context its message came on, that a receive has taken it: an answer without
+    /// payload.
+    pub(crate) fn confirm(&mut self, id: PdcId, read_id: u16) {
+        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
+        let (region, offered) = (RegionId::LENT, None);
+        let answer = Answer { read_id, bytes: Buf::Empty, len: 0, region, offered };
+        self.answer(id, peer, answer);
+    }
+
+    /// Asks a context's peer whether it is there and still has the context.
+    pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: PdcId) {
+        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
+        if self.contexts.set_asked(peer, true) {
+            return;
+        }
+        self.start_on(id, TxOp::internal(Work::Hello, peer));
+        step.report.counters.hellos += 1;
+    }
+
+    /// The context we opened to a peer, opened now if there is none.
+    #[inline]
+    pub(crate) fn context_to(&mut self, step: &mut Step<'_>, peer: PeerId) -> Option<PdcId> {
+        if let Some(id) = self.contexts.to(peer) {
+            return Some(id);
+        }
+        let id = step.pdcs.open(step.now, PeerKey(peer.0))?;
+        self.contexts.add(id, peer, step.peers.get(peer).addr(), true);
+        Some(id)
+    }
+
+    /// A peer opened a context to us. The one it had before, if any.
+    pub(crate) fn accept_context(
+        &mut self,
+        step: &Step<'_>,
+        id: PdcId,
+        peer: PeerId,
+    ) -> Option<PdcId> {
+        self.contexts.add(id, peer, step.peers.get(peer).addr(), false)
+    }
+
+    /// A context may have something to send.
+    pub(crate) fn activate(&mut self, id: PdcId) {
+        self.contexts.activate(id);
+    }
+
+    /// What is kept beside a context.
+    #[inline]
+    pub(crate) fn context(&self, id: PdcId) -> Option<&Context> {
+        self.contexts.get(id)
+    }
+
+    /// All contexts.
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
+        self.contexts.iter()
+    }
+
+    /// Operations, of whomever.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether nothing is queued, in flight or unacknowledged.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ops.len() == 0 && self.contexts.is_idle()
+    }
+
+    /// Whether a context has something to send.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.contexts.is_idle()
+    }
+
+    /// The next read for a message that ended.
+    #[inline]
+    pub(crate) fn next_pull_end(&mut self) -> Option<PullEnd> {
+        self.pull_ends.pop_front()
+    }
+
+    /// Whether a packet of an earlier batch may still be sent: whatever memory of the user it names is
+    /// still lent.
+    pub(crate) fn may_send(&self, op: Key) -> bool {
+        self.ops.get(op).is_some_and(TxOp::lends)
+    }
+}
+
+/// Whose an operation is, when it is the user's.
+fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> Owner {
+    let when = match plan.complete {
+        Complete::Contact => When::AtContact,
+        Complete::Call | Complete::End => When::AtEnd,
+    };
+    let (context, visibility) = (op.context, op.options.visibility);
+    Owner::User(UserOp { kind, context, visibility, when })
+}

@@ -1,0 +1,236 @@
+//! What peers say of our operations: acknowledgements, refusals, answers, reads of what we offered.
+
+use super::packet::split_rendezvous_key;
+use super::{Answer, Outbound};
+use crate::api::{OpError, PeerId};
+use crate::base::RegionId;
+use crate::memory::{Buf, KeyError, Memory};
+use crate::ops::{Offered, Owner, Part, ReadOwner, TxOp, When, Work};
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+use crate::taken::Taken;
+use crate::wire::{Response, ResponseData, ReturnCode, StdRequest};
+
+impl Outbound {
+    /// The peer's engine took a packet.
+    #[inline]
+    pub(crate) fn acked(&mut self, step: &mut Step<'_>, part: Part) {
+        let Some(op) = self.ops.get_mut(part.op) else { return };
+        let progress = &mut op.progress;
+        progress.in_flight = progress.in_flight.saturating_sub(1);
+        if progress.in_flight > 0 || !progress.all_packed {
+            return;
+        }
+        if op.over {
+            self.ops.remove(part.op);
+            return;
+        }
+        if let Some(error) = op.error {
+            self.finish(step, part.op, Some(error));
+            return;
+        }
+        match op.work {
+            Work::Eager | Work::Write(_) | Work::Confirmed { delivered: true, .. } => {
+                self.finish(step, part.op, None);
+            }
+            // The peer's answer ends these.
+            Work::Confirmed { .. } | Work::Read { .. } | Work::Group { .. } => {}
+            // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
+            Work::Rendezvous { .. } => {}
+            Work::Hello => {
+                self.contexts.set_asked(op.peer, false);
+                self.ops.remove(part.op);
+            }
+            Work::Response { offered, cut, .. } => {
+                let len = op.label.len;
+                self.ops.remove(part.op);
+                if let (Some(offered), None) = (offered, cut) {
+                    self.served(step, offered, len);
+                }
+            }
+        }
+    }
+
+    /// The peer's engine took a packet and answered.
+    pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
+        let code = response.return_code;
+        if !matches!(code, ReturnCode::Ok | ReturnCode::Null)
+            && let Some(op) = self.ops.get_mut(part.op)
+        {
+            op.error = op.error.or(Some(OpError::Remote(code)));
+            // What is still to be sent would be refused as well.
+            if !op.progress.all_packed {
+                op.progress.all_packed = true;
+                self.unqueue(step, part.op);
+            }
+        }
+        self.acked(step, part);
+    }
+
+    /// No more packets of an operation are built; it was half-way, but its context is not any more.
+    fn unqueue(&mut self, step: &mut Step<'_>, key: Key) {
+        let id = self.ops.get(key).and_then(|op| op.context);
+        if let Some(context) = id.and_then(|id| self.contexts.get_mut(id)) {
+            context.queue.retain(|&queued| queued != key);
+            context.set_half_way(false);
+            context.update_hold(step.now, step.pdcs);
+        }
+    }
+
+    /// A read of a rendezvous send has been answered, and the answer acknowledged. The send is complete
+    /// when its last read is answered.
+    fn served(&mut self, step: &mut Step<'_>, offered: Offered, len: u64) {
+        let Some(op) = self.ops.get_mut(offered.op) else { return };
+        let total = op.label.len;
+        let Work::Rendezvous { served, ended, .. } = &mut op.work else { return };
+        *served += len;
+        *ended |= *served >= total || (len == 0 && offered.end == total);
+        if *ended {
+            self.finish(step, offered.op, None);
+        }
+    }
+
+    /// A peer reads what we offered by rendezvous.
+    ///
+    /// # Errors
+    /// [`KeyError`] when it is not, or no longer, on offer.
+    pub(crate) fn read_offer(
+        &mut self,
+        step: &mut Step<'_>,
+        peer: PeerId,
+        request: &StdRequest,
+    ) -> Result<Answer, KeyError> {
+        let (index, nonce) = split_rendezvous_key(request.match_bits);
+        let offer = self.ops.at(index).filter(|(_, op)| op.peer == peer && !op.over);
+        let (key, op) = offer.ok_or(KeyError::BadKey)?;
+        match op.work {
+            Work::Rendezvous { nonce: expected, ended: false, .. } if expected == nonce => {}
+            _ => return Err(KeyError::BadKey),
+        }
+        let (at, len) = (request.buffer_offset, u64::from(request.request_length));
+        let end = at.checked_add(len).filter(|end| *end <= op.label.len);
+        let end = end.ok_or(KeyError::OutOfRange)?;
+        let mut answer = Answer {
+            read_id: request.message_id,
+            bytes: op.bytes.buf.part(at, len),
+            len,
+            region: RegionId::LENT,
+            offered: Some(Offered { op: key, end }),
+        };
+        if request.initiator_error {
+            // It could not read it all, so it says, and wants no more than this answer.
+            self.finish(step, key, Some(OpError::Closed));
+            (answer.bytes, answer.len, answer.offered) = (Buf::Empty, 0, None);
+        }
+        Ok(answer)
+    }
+
+    /// Data that one of our reads asked for, or word that a receive has taken a message.
+    pub(crate) fn response_data<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        id: PdcId,
+        header: &ResponseData,
+        payload: &[u8],
+    ) -> Taken {
+        let slot = header.read_request_message_id;
+        let waiting = self.contexts.get(id).and_then(|context| context.slots.get(slot));
+        let Some(key) = waiting else { return Taken::No };
+        let Some(op) = self.ops.get_mut(key) else { return Taken::No };
+        let total = op.label.len;
+        match &mut op.work {
+            Work::Confirmed { delivered, .. } => {
+                *delivered = true;
+                if op.progress.in_flight == 0 && op.progress.all_packed {
+                    self.finish(step, key, None);
+                }
+                Taken::Yes(None)
+            }
+            Work::Read { received, .. } => {
+                let at = u64::from(header.message_offset);
+                let refused = !matches!(header.return_code, ReturnCode::Ok | ReturnCode::Null);
+                // An answer that was cut off says how many bytes each packet without them stands for.
+                let len =
+                    if refused { u64::from(header.modified_length) } else { payload.len() as u64 };
+                if at + len > total {
+                    return Taken::No;
+                }
+                *received += len;
+                let done = *received >= total;
+                if refused {
+                    // What else is on its way of the answer is still waited for, so that nothing of it
+                    // meets another read in this slot; but it has nowhere to go.
+                    op.error = op.error.or(Some(OpError::Remote(header.return_code)));
+                    op.bytes.buf = Buf::Empty;
+                } else {
+                    op.bytes.buf.for_range(op.bytes.offset + at, len, |piece, position| {
+                        let from = position as usize;
+                        mem.write(piece, &payload[from..from + piece.len as usize]);
+                    });
+                    step.report.counters.rx_payload_bytes += len;
+                }
+                let error = op.error;
+                if done {
+                    self.finish(step, key, error);
+                }
+                Taken::Yes(None)
+            }
+            _ => Taken::No,
+        }
+    }
+
+    /// A message whose read is under way has ended: its buffer is the user's again. What still comes has
+    /// nowhere to go.
+    pub(crate) fn withdraw_pull(&mut self, message: Key) {
+        let fetches = |op: &TxOp| matches!(op.work, Work::Read { owner: ReadOwner::Message(of), .. } if of == message);
+        for key in self.ops.select(fetches) {
+            if let Some(op) = self.ops.get_mut(key) {
+                op.bytes.buf = Buf::Empty;
+            }
+        }
+    }
+
+    /// A peer has answered for the first time: short sends to it need not wait any longer. They complete
+    /// before anything the peer said is handed out, so that no answer overtakes the completion of its
+    /// question (Intel MPI's one-sided operations hang when one does).
+    pub(crate) fn first_contact<M: Memory>(&mut self, step: &mut Step<'_>, mem: &M, peer: PeerId) {
+        let waits = |op: &TxOp| {
+            op.peer == peer
+                && matches!(op.owner, Owner::User(user) if user.when == When::AtContact)
+                && !op.over
+        };
+        for key in self.ops.select(waits) {
+            let Some(op) = self.ops.get_mut(key) else { continue };
+            let len = op.label.len;
+            let buf = core::mem::take(&mut op.bytes.buf);
+            if let Owner::User(user) = &mut op.owner {
+                step.report.complete(user.completion(peer, &op.label, buf.base(), None));
+                user.when = When::Told;
+            }
+            if op.bytes.copied.is_none() {
+                let copied = self.ops.copy(mem, &buf, 0, len);
+                if let Some(op) = self.ops.get_mut(key) {
+                    op.bytes.copied = Some(copied);
+                }
+            }
+        }
+    }
+
+    /// Contexts on which a peer owes something that only it can give: the reads of a rendezvous, the data
+    /// of a read, a confirmation.
+    pub(crate) fn owing_contexts(&self) -> Vec<PdcId> {
+        let owed = self.ops.select(|op| {
+            op.work.is_answered()
+                && op.progress.all_packed
+                && op.progress.in_flight == 0
+                && !op.over
+        });
+        let mut ids: Vec<PdcId> =
+            owed.into_iter().filter_map(|key| self.ops.get(key)?.context).collect();
+        ids.retain(|id| self.contexts.get(*id).is_some());
+        ids.dedup();
+        ids
+    }
+}

@@ -1,0 +1,205 @@
+//! The ends of operations, in success or failure, and what ends them: contexts that close or fail, peers
+//! that are gone, memory that is given back.
+
+use std::collections::VecDeque;
+
+use super::{Outbound, PullEnd};
+use crate::api::{OpError, PeerId};
+use crate::base::RegionId;
+use crate::contexts::Context;
+use crate::memory::Buf;
+use crate::ops::{Owner, ReadOwner, TxOp, When, Work};
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+use crate::wire::ReturnCode;
+
+impl Outbound {
+    /// Ends an operation with success or an error. It lives on while a packet of it is in flight, but no
+    /// packet reads its memory any more.
+    pub(super) fn finish(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
+        let Some(op) = self.ops.get_mut(key).filter(|op| !op.over) else { return };
+        let (work, peer, owner, label) = (op.work, op.peer, op.owner, op.label);
+        let base = op.bytes.buf.base();
+        let begun = op.progress.message_id.is_some();
+        let context = op.context;
+        if op.progress.in_flight > 0 {
+            // Its data has come before the acknowledgement of the request, which may have to be sent
+            // again.
+            op.over = true;
+            op.bytes.buf = Buf::Empty;
+        } else {
+            self.ops.remove(key);
+        }
+        if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
+            self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
+                matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
+            });
+        }
+        if work.is_answered()
+            && begun
+            && let Some(context) = context.and_then(|id| self.contexts.get_mut(id))
+        {
+            context.answered(work.slot(), key);
+            context.update_hold(step.now, step.pdcs);
+        }
+        match owner {
+            Owner::User(user) => {
+                self.outstanding -= 1;
+                match (user.when, error) {
+                    (When::Told, None) => {}
+                    (When::Told, Some(error)) => step.report.lose(peer, error),
+                    _ => step.report.complete(user.completion(peer, &label, base, error)),
+                }
+            }
+            Owner::Group(group) => self.end_part_of_group(step, group, error),
+            Owner::Engine => match work {
+                Work::Read { owner: ReadOwner::Message(message), .. } => {
+                    self.pull_ends.push_back(PullEnd { message, error });
+                }
+                // Its context is gone, but the sender still waits for word.
+                Work::Read { owner: ReadOwner::End { .. }, .. }
+                    if error == Some(OpError::Closed) =>
+                {
+                    self.start_internal(step, TxOp::internal(work, peer));
+                }
+                _ => {}
+            },
+        }
+    }
+
+    /// One part of an RMA operation of several ranges ended.
+    pub(super) fn end_part_of_group(
+        &mut self,
+        step: &mut Step<'_>,
+        group: Key,
+        failed: Option<OpError>,
+    ) {
+        let Some(op) = self.ops.get_mut(group) else { return };
+        let Work::Group { left, error } = &mut op.work else { return };
+        *left = left.saturating_sub(1);
+        *error = error.or(failed);
+        if *left == 0 {
+            let error = *error;
+            self.finish(step, group, error);
+        }
+    }
+
+    /// A registered region is given back: from now on no packet reads it. Peers that have not got all they
+    /// asked for of it are told.
+    pub(crate) fn release_region(&mut self, step: &mut Step<'_>, gone: RegionId) {
+        self.cut_answers(
+            step,
+            ReturnCode::BadMkey,
+            |work| matches!(work, Work::Response { region, .. } if *region == gone),
+        );
+    }
+
+    /// Cuts answers off: their packets, those that must be sent again and one that stands for what was
+    /// not sent yet, say why instead of carrying bytes. So the packets' numbers are all used, and a peer
+    /// that has the bytes does not notice.
+    fn cut_answers(
+        &mut self,
+        step: &mut Step<'_>,
+        code: ReturnCode,
+        named: impl Fn(&Work) -> bool,
+    ) {
+        // An empty answer reads nothing.
+        for key in self.ops.select(|op| op.label.len > 0 && named(&op.work)) {
+            let Some(op) = self.ops.get_mut(key) else { continue };
+            op.bytes.buf = Buf::Empty;
+            if let Work::Response { cut: cut @ None, .. } = &mut op.work {
+                *cut = Some(code);
+                step.report.counters.tx_answers_cut += 1;
+            }
+        }
+    }
+
+    /// The context to a peer takes no more packets: what has not begun goes on another one.
+    pub(super) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
+        if let Some((peer, queue)) = self.contexts.retire(id) {
+            self.move_queue(step, peer, queue);
+        }
+    }
+
+    fn move_queue(&mut self, step: &mut Step<'_>, peer: PeerId, queue: VecDeque<Key>) {
+        if queue.is_empty() {
+            return;
+        }
+        let fresh = self.context_to(step, peer);
+        for key in queue {
+            match fresh {
+                Some(id) => {
+                    if let Some(op) = self.ops.get_mut(key) {
+                        op.context = Some(id);
+                        self.contexts.enqueue(id, key);
+                    }
+                }
+                None => self.finish(step, key, Some(OpError::Closed)),
+            }
+        }
+    }
+
+    /// A context is gone. What was kept beside it.
+    pub(crate) fn remove_context(&mut self, id: PdcId) -> Option<Box<Context>> {
+        self.contexts.remove(id)
+    }
+
+    /// A context ended in good order. What was queued on it meanwhile moves to a new one; answers to a peer
+    /// that does not want them any more are dropped.
+    pub(crate) fn context_closed(&mut self, step: &mut Step<'_>, context: Context) {
+        if context.initiator {
+            self.move_queue(step, context.peer, context.queue);
+        } else {
+            for key in context.queue {
+                self.drop_answer(step, key, OpError::Closed);
+            }
+        }
+    }
+
+    /// The peer stopped fetching answers on a context of its own, which is gone.
+    pub(crate) fn drop_answers(&mut self, step: &mut Step<'_>, id: PdcId, error: OpError) {
+        let on_it = |op: &TxOp| op.context == Some(id) && matches!(op.work, Work::Response { .. });
+        for key in self.ops.select(on_it) {
+            self.drop_answer(step, key, error);
+        }
+    }
+
+    /// An answer will not arrive. If it was part of a rendezvous, the receiver does not read on, or has
+    /// read all and cannot be told apart from one that has not: nothing else would end the send.
+    fn drop_answer(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
+        let work = self.ops.get(key).map(|op| op.work);
+        self.ops.remove(key);
+        if let Some(Work::Response { offered: Some(offered), .. }) = work {
+            self.finish(step, offered.op, Some(error));
+        }
+    }
+
+    /// Ends the operations of a context that is gone: their packets will not be sent again.
+    pub(crate) fn fail_context(&mut self, step: &mut Step<'_>, id: PdcId, error: OpError) {
+        self.fail(step, error, |op| op.context == Some(id));
+    }
+
+    /// Ends the operations to and for a peer whose contexts are gone.
+    pub(crate) fn fail_peer(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
+        self.contexts.set_asked(peer, false);
+        self.fail(step, error, |op| op.peer == peer);
+    }
+
+    fn fail(&mut self, step: &mut Step<'_>, error: OpError, lost: impl Fn(&TxOp) -> bool) {
+        // Groups end with their parts.
+        let lost = |op: &TxOp| !matches!(op.work, Work::Group { .. }) && lost(op);
+        for key in self.ops.select(lost) {
+            let Some(op) = self.ops.get_mut(key) else { continue };
+            op.progress.in_flight = 0;
+            if matches!(op.work, Work::Hello) {
+                self.contexts.set_asked(op.peer, false);
+            }
+            if op.over || matches!(op.work, Work::Hello | Work::Response { .. }) {
+                self.ops.remove(key);
+            } else {
+                self.finish(step, key, Some(error));
+            }
+        }
+    }
+}

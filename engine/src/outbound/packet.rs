@@ -1,0 +1,152 @@
+//! The headers of packets that carry operations.
+//!
+//! Three uses of standard headers are the engine's own choice. A send with DC carries in
+//! `buffer_offset`, which sends do not use, the slot in which it waits for an answer; the answer is
+//! response data without payload, in the order of the return direction. A rendezvous send ends
+//! with a read that reaches the end of its buffer, if need be an empty one; one with IE (initiator error)
+//! set says that the receiver could not read it all. And response data with another return code than OK
+//! says that an answer was cut off: it has no payload, and in `modified_length` the number of bytes from
+//! `message_offset` on that it stands for.
+
+use super::RESOURCE_RENDEZVOUS;
+use crate::api::MatchSpace;
+use crate::config::Config;
+use crate::ops::{Part, ReadOwner, TxOp, Work};
+use crate::peers::Initiator;
+use crate::reliability::TxGrant;
+use crate::wire::{
+    self, Extension, NextHeader, Opcode, Rendezvous, ResponseData, ReturnCode, StdBody, StdRequest,
+};
+
+/// `payload_length` has 14 bits.
+const MAX_PAYLOAD: u64 = 0x3fff;
+/// Bytes before the payload of a request: PDS and SES header.
+const REQUEST_HEADERS: u64 = 12 + 44;
+/// Bytes before the payload of response data.
+const RESPONSE_HEADERS: u64 = 12 + 20;
+
+/// Bytes before the payload.
+#[inline]
+pub(super) const fn headers_len(work: &Work) -> u64 {
+    match work {
+        Work::Response { .. } => RESPONSE_HEADERS,
+        Work::Rendezvous { .. } => REQUEST_HEADERS + 24,
+        _ => REQUEST_HEADERS,
+    }
+}
+
+/// Payload bytes a packet has room for.
+#[inline]
+pub(super) fn max_payload(max_packet: u32, headers: u64) -> u64 {
+    let room = u64::from(max_packet).saturating_sub(headers);
+    // Whole cache lines, unless the packet is too small for that to matter.
+    let room = if room >= 1024 { room & !63 } else { room };
+    room.clamp(1, MAX_PAYLOAD)
+}
+
+/// The rendezvous send that a memory key of [`RESOURCE_RENDEZVOUS`] names: index and nonce.
+pub(super) const fn split_rendezvous_key(key: u64) -> (u32, u32) {
+    ((key & 0xffff_ffff) as u32, (key >> 32) as u32)
+}
+
+/// Writes a packet's headers; how many bytes.
+#[inline]
+pub(super) fn write_headers(
+    config: &Config,
+    op: &TxOp,
+    grant: &TxGrant,
+    part: Part,
+    out: &mut [u8],
+) -> usize {
+    let mut pds = grant.pds;
+    if let Work::Response { read_id, cut, .. } = op.work {
+        pds.next = NextHeader::ResponseData;
+        let n = pds.emit(out);
+        n + response_header(config, op, part, read_id, cut).emit(&mut out[n..])
+    } else {
+        pds.next = NextHeader::RequestStd;
+        let n = pds.emit(out);
+        n + request_header(config, op, part).emit(&mut out[n..])
+    }
+}
+
+fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
+    let som = part.offset == 0;
+    let eom = u64::from(part.offset) + u64::from(part.len) == op.payload_len();
+    let tagged = op.label.space == MatchSpace::Tagged;
+    let tag = if tagged { op.label.tag } else { 0 };
+    let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
+    let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
+        Work::Eager => (send, 0, tag, 0),
+        Work::Confirmed { slot, .. } => (send, u64::from(slot), tag, 0),
+        Work::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, 0),
+        Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, 0),
+        Work::Write(remote) => (Opcode::Write, remote.address, remote.key, 0),
+        Work::Read { remote, resource, .. } => (Opcode::Read, remote.address, remote.key, resource),
+        Work::Hello | Work::Response { .. } | Work::Group { .. } => (Opcode::NoOp, 0, 0, 0),
+    };
+    StdRequest {
+        opcode,
+        delivery_complete: matches!(op.work, Work::Confirmed { .. }),
+        initiator_error: matches!(
+            op.work,
+            Work::Read { owner: ReadOwner::End { failed: true }, .. }
+        ),
+        relative: false,
+        header_data_present: op.label.data.is_some(),
+        eom,
+        som,
+        message_id: op.progress.message_id.unwrap_or(0),
+        ri_generation: 0,
+        job_id: config.job_id,
+        pid_on_fep: config.pid_on_fep,
+        resource_index,
+        buffer_offset,
+        initiator: Initiator { port: config.port, epoch: config.epoch }.field(),
+        match_bits,
+        body: if som {
+            StdBody::First { header_data: op.label.data.unwrap_or(0) }
+        } else {
+            StdBody::Next { payload_length: part.len, message_offset: part.offset }
+        },
+        // At most `MAX_LEN`, checked when it was submitted.
+        request_length: op.label.len as u32,
+        extension: extension(config, op, part),
+    }
+}
+
+fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
+    let Work::Rendezvous { nonce, .. } = op.work else { return Extension::None };
+    Extension::Rendezvous(Rendezvous {
+        eager_length: 0,
+        ri_generation: 0,
+        pid_on_fep: config.pid_on_fep,
+        resource_index: RESOURCE_RENDEZVOUS,
+        read_offset: 0,
+        memory_key: u64::from(nonce) << 32 | u64::from(part.op.index),
+    })
+}
+
+fn response_header(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    read_id: u16,
+    cut: Option<ReturnCode>,
+) -> ResponseData {
+    // A packet for which bytes were planned, or the one that stands for all that were not.
+    let stands_for = match part.len {
+        0 => op.label.len.saturating_sub(u64::from(part.offset)) as u32,
+        len => u32::from(len),
+    };
+    ResponseData {
+        list: wire::List::Expected,
+        return_code: cut.unwrap_or(ReturnCode::Ok),
+        response_message_id: op.progress.message_id.unwrap_or(0),
+        job_id: config.job_id,
+        read_request_message_id: read_id,
+        payload_length: if cut.is_some() { 0 } else { part.len },
+        modified_length: if cut.is_some() { stands_for } else { op.label.len as u32 },
+        message_offset: part.offset,
+    }
+}

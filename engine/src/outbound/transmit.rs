@@ -1,0 +1,222 @@
+//! Packets that leave: retransmissions, then new packets of the queued operations, contexts in turn.
+
+use core::net::SocketAddr;
+
+use super::{Outbound, packet};
+use crate::base::{Batch, Datagram, TrafficClass};
+use crate::contexts::{Context, IdSpace};
+use crate::ops::{Part, Work};
+use crate::reliability::{Blocked, CREDIT_HEADER, PdcId, TxGrant, TxPacket};
+use crate::slab::Key;
+use crate::step::Step;
+use crate::wire::MAX_HEADER;
+
+/// Packets a context may send before the next one gets its turn.
+const QUANTUM: usize = 16;
+/// Operations looked at to tell how much waits on a context.
+const BACKLOG_OPS: usize = 64;
+
+/// What a turn came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// There may be more.
+    More,
+    /// It has nothing left, or must wait for an event.
+    Done,
+}
+
+impl Outbound {
+    /// Lets the context whose turn it is add packets to `batch`, up to `limit` in all. False when none has
+    /// anything to send.
+    pub(crate) fn transmit(
+        &mut self,
+        step: &mut Step<'_>,
+        batch: &mut Batch,
+        limit: usize,
+    ) -> bool {
+        let Some(id) = self.contexts.next_turn() else { return false };
+        let turn = self.take_turn(step, id, batch, limit);
+        self.contexts.end_turn(id, turn == Turn::More);
+        true
+    }
+
+    fn take_turn(
+        &mut self,
+        step: &mut Step<'_>,
+        id: PdcId,
+        batch: &mut Batch,
+        limit: usize,
+    ) -> Turn {
+        for _ in 0..QUANTUM {
+            if batch.packets.len() >= limit {
+                return Turn::More;
+            }
+            if let Some((grant, part)) = step.pdcs.poll_retransmit(step.now, id) {
+                self.emit(step, batch, id, &grant, part);
+                continue;
+            }
+            match self.next_new(step, id, batch) {
+                Ok(true) => {}
+                Ok(false) | Err(Blocked::Wait | Blocked::Gone | Blocked::Retransmit) => {
+                    return Turn::Done;
+                }
+                Err(Blocked::Closing) => {
+                    self.reopen(step, id);
+                    return Turn::Done;
+                }
+            }
+        }
+        Turn::More
+    }
+
+    /// Sends the next packet of the operation at the head of a context's queue. False when the queue
+    /// is empty.
+    #[inline]
+    fn next_new(
+        &mut self,
+        step: &mut Step<'_>,
+        id: PdcId,
+        batch: &mut Batch,
+    ) -> Result<bool, Blocked> {
+        let Some(context) = self.contexts.get_mut(id) else { return Ok(false) };
+        let Some(&key) = context.queue.front() else { return Ok(false) };
+        let alone = context.queue.len() == 1;
+        let Some(op) = self.ops.get(key) else {
+            // It ended while it was queued.
+            context.queue.pop_front();
+            return Ok(true);
+        };
+        let credits = step.pdcs.config().credits();
+        let extra = if credits { CREDIT_HEADER } else { 0 };
+        let headers = packet::headers_len(&op.work);
+        let room = packet::max_payload(step.config.max_packet - extra, headers);
+        let left = op.payload_len() - op.progress.packed;
+        let len = left.min(room);
+        let ends = len == left;
+        // `request_length` has 32 bits, a payload 14.
+        let part = Part { op: key, offset: op.progress.packed as u32, len: len as u16 };
+        let prompt = op.wants_prompt_ack() || context.prompt;
+        let wanted = TxPacket {
+            desc: part,
+            bytes: (headers + len) as u32 + extra,
+            last: ends && alone,
+            prompt,
+            backlog: if credits { self.backlog(id) - len } else { 0 },
+        };
+        let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
+        self.book(step, id, part, ends, prompt);
+        self.emit(step, batch, id, &grant, part);
+        Ok(true)
+    }
+
+    /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
+    fn backlog(&self, id: PdcId) -> u64 {
+        let queue = self.contexts.get(id).into_iter().flat_map(|context| &context.queue);
+        let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.ops.get(key));
+        ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
+    }
+
+    /// Accounts for a packet of an operation that is about to be built.
+    #[inline]
+    fn book(&mut self, step: &mut Step<'_>, id: PdcId, part: Part, ends: bool, prompt: bool) {
+        let Some(context) = self.contexts.get_mut(id) else { return };
+        let Some(op) = self.ops.get_mut(part.op) else { return };
+        if op.progress.message_id.is_none() {
+            op.progress.message_id = Some(name(context, &mut op.work, part.op));
+        }
+        op.progress.packed += u64::from(part.len);
+        op.progress.in_flight += 1;
+        step.report.counters.tx_payload_bytes += u64::from(part.len);
+        context.prompt = !ends || prompt;
+        if ends {
+            op.progress.all_packed = true;
+            context.queue.pop_front();
+            if context.queue.is_empty() {
+                context.prompt = false;
+            }
+        }
+        context.set_half_way(!ends);
+        context.update_hold(step.now, step.pdcs);
+    }
+
+    /// Builds a packet: headers into the batch, payload by reference.
+    #[inline]
+    fn emit(&self, step: &Step<'_>, batch: &mut Batch, id: PdcId, grant: &TxGrant, part: Part) {
+        let Some(op) = self.ops.get(part.op) else { return };
+        let Some(context) = self.contexts.get(id) else { return };
+        let start = batch.bytes.len();
+        batch.bytes.resize(start + MAX_HEADER, 0);
+        let headers =
+            packet::write_headers(step.config, op, grant, part, &mut batch.bytes[start..]);
+        batch.bytes.truncate(start + headers);
+        let (from, mut len) = (u64::from(part.offset), u64::from(part.len));
+        let payload = batch.slices.len();
+        if let Some(copied) = &op.bytes.copied {
+            let from = part.offset as usize;
+            batch.bytes.extend_from_slice(&copied[from..from + usize::from(part.len)]);
+        } else if op.lends() {
+            op.bytes.buf.for_range(op.bytes.offset + from, len, |piece, _| {
+                batch.slices.push(piece);
+            });
+        } else {
+            len = 0;
+        }
+        let end = batch.bytes.len() as u32;
+        batch.packets.push(Datagram {
+            dst: context.dst,
+            path: grant.path,
+            class: TrafficClass::Data,
+            len: (headers as u64 + len) as u32,
+            header: start as u32..end,
+            payload: payload as u32..batch.slices.len() as u32,
+            trailer: end..end,
+            tag: part.op.to_u64(),
+        });
+    }
+}
+
+/// Gives an operation its id: for what is answered on the same context, a slot that no other such
+/// operation uses.
+fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
+    match work {
+        Work::Eager => context.next_id(IdSpace::Message),
+        Work::Rendezvous { .. } => {
+            context.offers += 1;
+            context.next_id(IdSpace::Message)
+        }
+        Work::Confirmed { slot, .. } => {
+            *slot = context.slots.take(op);
+            context.next_id(IdSpace::Message)
+        }
+        Work::Read { slot, .. } => {
+            *slot = context.slots.take(op);
+            *slot
+        }
+        _ => context.next_id(IdSpace::OneSided),
+    }
+}
+
+/// Adds a packet without payload of the user's to a batch.
+pub(crate) fn push_control(
+    batch: &mut Batch,
+    dst: SocketAddr,
+    path: u16,
+    emit: impl FnOnce(&mut [u8]) -> usize,
+) {
+    let start = batch.bytes.len();
+    batch.bytes.resize(start + MAX_HEADER, 0);
+    let len = emit(&mut batch.bytes[start..]);
+    batch.bytes.truncate(start + len);
+    let slices = batch.slices.len() as u32;
+    let end = (start + len) as u32;
+    batch.packets.push(Datagram {
+        dst,
+        path,
+        class: TrafficClass::Control,
+        len: len as u32,
+        header: start as u32..end,
+        payload: slices..slices,
+        trailer: end..end,
+        tag: 0,
+    });
+}

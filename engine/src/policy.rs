@@ -1,0 +1,226 @@
+//! The one place that decides how an outbound operation is carried out: whether its bytes are copied or
+//! lent, which protocol moves them, and when it is complete towards the user.
+//!
+//! | Matter | Rule |
+//! |---|---|
+//! | Copied | An injected operation, at the call. A short message at whose completion level nothing but the buffer matters: at the call when the peer has answered before, else when it answers first. All else is lent. |
+//! | Complete at the call | Copied messages that leave an entry, asked for no level above [`Level::Inject`], and whose peer has answered before (or [`Level::Inject`] was asked for: it speaks of the buffer alone). |
+//! | Complete at first contact | The same to a peer that has not answered yet, so that whoever sends to nobody learns it. |
+//! | Complete at the end | Everything else: when the peer's message layer has all of it. For a message of [`Level::Match`] that is when a receive has taken it; for writes, also injected ones, when they are in place; for reads when the data is here. |
+//! | No entry | Operations that only count are complete at the end, whatever their level: counters are what remote completion is judged by. |
+//!
+//! The transmit level is served by the delivery level: our acknowledgement means that the peer's message
+//! layer has the bytes, in the posted buffer or held for one, which is what FI_DELIVERY_COMPLETE promises
+//! (fi_endpoint(3)).
+
+use crate::api::{Level, Refused, Visibility};
+
+/// What kind of operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Message,
+    Write,
+    Read,
+}
+
+/// How long it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// At most what may be injected.
+    Short,
+    /// At most the rendezvous threshold.
+    Eager,
+    /// Beyond that.
+    Long,
+}
+
+/// What decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    pub(crate) size: Size,
+    pub(crate) inject: bool,
+    pub(crate) level: Level,
+    pub(crate) visibility: Visibility,
+    /// The peer has answered before.
+    pub(crate) known: bool,
+}
+
+/// How the bytes of a message travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    /// All follow at once.
+    Eager,
+    /// The same, and the receiver says when a receive has taken it.
+    Confirmed,
+    /// A header; the receiver reads the bytes.
+    Rendezvous,
+}
+
+/// When the bytes are copied, after which the buffer is not looked at any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copy {
+    /// During the call.
+    Call,
+    /// When the peer has answered anything.
+    Contact,
+    Never,
+}
+
+/// When the user is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Complete {
+    /// When the call returns.
+    Call,
+    /// When the peer has answered anything, or at the end.
+    Contact,
+    /// At the operation's end.
+    End,
+}
+
+/// How an operation is carried out. `protocol` matters for messages alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    pub(crate) protocol: Protocol,
+    pub(crate) copy: Copy,
+    pub(crate) complete: Complete,
+}
+
+/// Decides.
+///
+/// # Errors
+/// [`Refused::InjectTooLong`], [`Refused::InjectedRead`].
+#[inline]
+pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
+    let Request { kind, size, inject, level, visibility, known } = request;
+    if inject {
+        if matches!(kind, Kind::Read) {
+            return Err(Refused::InjectedRead);
+        }
+        if !matches!(size, Size::Short) {
+            return Err(Refused::InjectTooLong);
+        }
+    }
+    let protocol = match (size, level) {
+        (Size::Long, _) => Protocol::Rendezvous,
+        (_, Level::Match) => Protocol::Confirmed,
+        _ => Protocol::Eager,
+    };
+    let message = matches!(kind, Kind::Message);
+    // Nothing but the buffer matters to whoever waits for the completion.
+    let buffer_only = matches!(level, Level::Default | Level::Inject)
+        && matches!(visibility, Visibility::Entry)
+        && matches!(size, Size::Short)
+        && message;
+    let complete = match (buffer_only, level) {
+        (true, Level::Inject) => Complete::Call,
+        (true, _) if known => Complete::Call,
+        (true, _) => Complete::Contact,
+        (false, _) => Complete::End,
+    };
+    let copy = match complete {
+        Complete::Call => Copy::Call,
+        _ if inject => Copy::Call,
+        Complete::Contact => Copy::Contact,
+        Complete::End => Copy::Never,
+    };
+    Ok(Plan { protocol, copy, complete })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [Kind; 3] = [Kind::Message, Kind::Write, Kind::Read];
+    const SIZES: [Size; 3] = [Size::Short, Size::Eager, Size::Long];
+    const LEVELS: [Level; 5] =
+        [Level::Default, Level::Inject, Level::Transmit, Level::Delivery, Level::Match];
+    const VISIBILITIES: [Visibility; 3] =
+        [Visibility::Entry, Visibility::ErrorEntry, Visibility::CountOnly];
+
+    fn all() -> impl Iterator<Item = Request> {
+        KINDS.into_iter().flat_map(|kind| {
+            SIZES.into_iter().flat_map(move |size| {
+                LEVELS.into_iter().flat_map(move |level| {
+                    VISIBILITIES.into_iter().flat_map(move |visibility| {
+                        (0..4).map(move |bits| Request {
+                            kind,
+                            size,
+                            inject: bits & 1 != 0,
+                            level,
+                            visibility,
+                            known: bits & 2 != 0,
+                        })
+                    })
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn what_every_plan_must_keep() {
+        let mut refused = 0;
+        for request in all() {
+            let Ok(plan) = plan(request) else {
+                assert!(request.inject, "{request:?}");
+                assert!(request.kind == Kind::Read || request.size != Size::Short, "{request:?}");
+                refused += 1;
+                continue;
+            };
+            // The call gives the buffer back.
+            if request.inject {
+                assert_eq!(plan.copy, Copy::Call, "{request:?}");
+            }
+            // A completion gives it back as well.
+            match plan.complete {
+                Complete::Call => assert_eq!(plan.copy, Copy::Call, "{request:?}"),
+                Complete::Contact => assert_ne!(plan.copy, Copy::Never, "{request:?}"),
+                Complete::End => assert_ne!(plan.copy, Copy::Contact, "{request:?}"),
+            }
+            // A level that speaks of the peer is not reached here, nor is one of which nobody hears.
+            let peer = matches!(request.level, Level::Transmit | Level::Delivery | Level::Match);
+            if peer || request.visibility != Visibility::Entry || request.kind != Kind::Message {
+                assert_eq!(plan.complete, Complete::End, "{request:?}");
+            }
+            // Success is not claimed about somebody of whom nothing is known, but about the buffer.
+            if !request.known && plan.complete == Complete::Call {
+                assert_eq!(request.level, Level::Inject, "{request:?}");
+            }
+            if request.level == Level::Match && request.kind == Kind::Message {
+                assert_ne!(plan.protocol, Protocol::Eager, "{request:?}");
+            }
+            if plan.copy != Copy::Never {
+                assert_eq!(request.size, Size::Short, "only what is short is copied: {request:?}");
+            }
+        }
+        // Half of 3 x 3 x 5 x 3 requests to known and unknown peers are injected; all but the short
+        // messages and writes of them are refused.
+        assert_eq!(refused, 2 * (135 - 2 * 15));
+    }
+
+    #[test]
+    fn the_rows_users_rely_on() {
+        let base = Request {
+            kind: Kind::Message,
+            size: Size::Short,
+            inject: false,
+            level: Level::Default,
+            visibility: Visibility::Entry,
+            known: true,
+        };
+        let of = |request| plan(request).map(|plan| (plan.copy, plan.complete));
+        assert_eq!(of(base), Ok((Copy::Call, Complete::Call)));
+        let stranger = Request { known: false, ..base };
+        assert_eq!(of(stranger), Ok((Copy::Contact, Complete::Contact)));
+        let injected = Request { inject: true, ..stranger };
+        assert_eq!(of(injected), Ok((Copy::Call, Complete::Contact)));
+        let delivered = Request { inject: true, level: Level::Delivery, ..base };
+        assert_eq!(of(delivered), Ok((Copy::Call, Complete::End)));
+        let counted = Request { inject: true, visibility: Visibility::CountOnly, ..base };
+        assert_eq!(of(counted), Ok((Copy::Call, Complete::End)));
+        let write = Request { kind: Kind::Write, inject: true, ..base };
+        assert_eq!(of(write), Ok((Copy::Call, Complete::End)));
+        let long = Request { size: Size::Long, ..base };
+        assert_eq!(of(long), Ok((Copy::Never, Complete::End)));
+    }
+}

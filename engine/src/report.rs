@@ -1,0 +1,53 @@
+//! What the user will see: the completions of operations in the order in which they ended, notices that
+//! belong to none, and counters.
+
+use std::collections::VecDeque;
+
+use crate::api::{Completion, Notice, OpError, PeerId};
+use crate::counters::Counters;
+
+/// Notices kept until somebody takes them; of more, those that came first.
+const MAX_NOTICES: usize = 64;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    completions: VecDeque<Completion>,
+    notices: VecDeque<Notice>,
+    pub(crate) counters: Counters,
+}
+
+impl Report {
+    /// The end of an operation.
+    #[inline]
+    pub(crate) fn complete(&mut self, completion: Completion) {
+        match completion.status {
+            Ok(()) => {}
+            // An answer to a question, not a failure.
+            Err(OpError::NoMessage) => {}
+            Err(_) => self.counters.op_errors += 1,
+        }
+        self.completions.push_back(completion);
+    }
+
+    /// An operation whose end was reported when it was copied has failed.
+    pub(crate) fn lose(&mut self, peer: PeerId, error: OpError) {
+        self.counters.lost_after_completion += 1;
+        self.notice(Notice::LostAfterCompletion { peer, error });
+    }
+
+    pub(crate) fn notice(&mut self, notice: Notice) {
+        if self.notices.len() < MAX_NOTICES {
+            self.notices.push_back(notice);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+}

@@ -1,0 +1,119 @@
+//! Values by index, with a number for each tenancy: a key that outlived its value names nothing.
+
+/// Names a value of a [`Slab`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    generation: u32,
+}
+
+impl Key {
+    /// As one number.
+    pub(crate) const fn to_u64(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The way back.
+    pub(crate) const fn from_u64(raw: u64) -> Self {
+        Self { index: (raw & 0xffff_ffff) as u32, generation: (raw >> 32) as u32 }
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// Counts the tenants; wraps after 2^32 of them in one place.
+    generation: u32,
+    value: Option<T>,
+}
+
+/// A growing table whose places are used again.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    #[inline]
+    pub(crate) fn add(&mut self, value: T) -> Key {
+        if let Some(index) = self.free.pop() {
+            let entry = &mut self.entries[index as usize];
+            entry.value = Some(value);
+            return Key { index, generation: entry.generation };
+        }
+        let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 entries");
+        self.entries.push(Entry { generation: 0, value: Some(value) });
+        Key { index, generation: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.entries.get(key.index as usize)?;
+        if entry.generation == key.generation { entry.value.as_ref() } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        if entry.generation == key.generation { entry.value.as_mut() } else { None }
+    }
+
+    /// The living value at `index`, and its key.
+    pub(crate) fn at(&self, index: u32) -> Option<(Key, &T)> {
+        let entry = self.entries.get(index as usize)?;
+        let key = Key { index, generation: entry.generation };
+        entry.value.as_ref().map(|value| (key, value))
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        if entry.generation != key.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// All of them, by index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.entries.iter().zip(0u32..).filter_map(|(entry, index)| {
+            let key = Key { index, generation: entry.generation };
+            entry.value.as_ref().map(|value| (key, value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_does_not_outlive_its_value() {
+        let mut slab = Slab::default();
+        let (a, b) = (slab.add('a'), slab.add('b'));
+        assert_eq!(slab.remove(a), Some('a'));
+        assert_eq!(slab.remove(a), None);
+        let c = slab.add('c');
+        assert_eq!(c.index, a.index, "the place is used again");
+        assert_eq!((slab.get(a), slab.get(c)), (None, Some(&'c')));
+        assert_eq!(slab.get_mut(b).copied(), Some('b'));
+        assert_eq!(slab.at(a.index), Some((c, &'c')));
+        assert_eq!(slab.iter().map(|(_, v)| *v).collect::<String>(), "cb");
+        assert_eq!(slab.len(), 2);
+        assert_eq!(Key::from_u64(c.to_u64()), c);
+    }
+}

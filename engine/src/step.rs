@@ -1,0 +1,34 @@
+//! What a part of the engine may use while it works.
+
+use crate::api::PeerId;
+use crate::base::Time;
+use crate::config::Config;
+use crate::liveness::Liveness;
+use crate::ops::Part;
+use crate::peers::Peers;
+use crate::reliability::Pdcs;
+use crate::report::Report;
+
+/// The parts that every other part needs, lent for one call.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Time,
+    pub(crate) config: &'a Config,
+    pub(crate) peers: &'a Peers,
+    pub(crate) pdcs: &'a mut Pdcs<Part>,
+    pub(crate) report: &'a mut Report,
+    pub(crate) liveness: &'a mut Liveness,
+}
+
+impl Step<'_> {
+    /// Something is owed to us from now on.
+    #[inline]
+    pub(crate) fn watch(&mut self) {
+        self.liveness.watch(self.now);
+    }
+
+    /// Whether a peer has ever answered.
+    #[inline]
+    pub(crate) fn is_known(&self, peer: PeerId) -> bool {
+        self.peers.get(peer).has_answered()
+    }
+}

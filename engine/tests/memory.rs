@@ -1,0 +1,230 @@
+//! Memory that is given back is never touched again: regions that close, operations that end.
+
+mod world;
+
+use std::net::SocketAddr;
+
+use squall_base::{Batch, Span};
+use squall_engine::*;
+use squall_wire::{Packet, ReturnCode, Ses, parse};
+use world::*;
+
+const KEY: u64 = 7;
+
+/// Says which packets of an address vanish.
+type Mute = fn(SocketAddr, &[u8]) -> bool;
+
+fn pattern(len: u64) -> Vec<u8> {
+    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+/// Host 0 reads all of a region of `len` bytes of host 1. Where the bytes go.
+fn read(w: &mut World, len: u64) -> u64 {
+    let peer = w.peer(0, 1);
+    let from = w.hosts[1].memory.put(&pattern(len));
+    w.hosts[1].memory.register(KEY, from, len, true, true);
+    let base = w.hosts[0].memory.alloc(len as usize);
+    let remote = RemoteIov::One(RemoteSeg { address: 0, len, key: KEY });
+    let op = RmaOp { peer, buf: Buf::new(base, len), remote, data: None, context: base };
+    w.submit(0, op.read()).unwrap();
+    base
+}
+
+/// Whether a packet carries read data.
+fn is_data(_: SocketAddr, bytes: &[u8]) -> bool {
+    matches!(parse(bytes), Ok(Packet::Request { ses: Ses::ResponseData(_), .. }))
+}
+
+fn is_ack(src: SocketAddr, bytes: &[u8]) -> bool {
+    src.ip().to_string() == "10.0.0.1" && matches!(parse(bytes), Ok(Packet::Ack { .. }))
+}
+
+fn ends(w: &World, at: usize) -> Vec<Result<(), OpError>> {
+    w.hosts[at].done.iter().map(|c| c.status).collect()
+}
+
+/// Both hosts still exchange messages, on the contexts they have.
+fn all_is_well(w: &mut World) {
+    w.mute = None;
+    for at in [0, 1] {
+        w.hosts[at].done.clear();
+        let peer = w.peer(at, 1 - at);
+        let (from, into) =
+            (w.hosts[at].memory.put(&pattern(40_000)), w.hosts[at].memory.alloc(40_000));
+        let host = &mut w.hosts[at];
+        let op = RecvOp {
+            mode: RecvMode::Post,
+            source: None,
+            space: MatchSpace::Tagged,
+            tag: 5,
+            ignore: 0,
+            buf: Buf::new(into, 40_000),
+            context: 2,
+            visibility: Visibility::Entry,
+        };
+        host.engine.receive(w.now, &mut host.memory, op).unwrap();
+        let action = Action::Message { space: MatchSpace::Tagged, tag: 5 };
+        let (buf, options) = (Buf::new(from, 40_000), Options::default());
+        let op = Operation { peer, action, buf, data: None, context: 3, options };
+        w.submit(at, op).unwrap();
+    }
+    let done = |w: &World| w.hosts.iter().all(|h| h.done.len() == 2 && h.engine.idle());
+    assert!(w.run(Span::secs(2), done), "no hole stops the contexts");
+    assert!(ends(w, 0).iter().chain(&ends(w, 1)).all(Result::is_ok));
+}
+
+#[test]
+fn a_region_that_closes_before_its_answer_is_sent_again() {
+    // The first copies are lost, or all but the acknowledgements arrive, or nothing is lost.
+    let mutes: [Option<Mute>; 3] = [Some(is_data), Some(is_ack), None];
+    for (n, mute) in mutes.into_iter().enumerate() {
+        for len in [1, 1000, 20_000, 600_000] {
+            for steps in [3, 5, 8, 20] {
+                let mut w = World::new(2, n as u64 + len + steps, Faults::default());
+                w.mute = mute;
+                let into = read(&mut w, len);
+                for _ in 0..steps {
+                    w.step();
+                }
+                // From here on every touch of the region fails the test.
+                w.unregister(1, KEY);
+                w.mute = None;
+                assert!(w.run(Span::secs(3), |w| w.hosts[0].done.len() == 1), "the read ends");
+                let context = format!("{n}: {len} bytes, closed after {steps}");
+                match w.hosts[0].done[0].status {
+                    // The peer lacked nothing.
+                    Ok(()) => {
+                        assert!(w.hosts[0].memory.get(into, len) == pattern(len), "{context}");
+                    }
+                    Err(error) => {
+                        assert_eq!(error, OpError::Remote(ReturnCode::BadMkey), "{context}");
+                    }
+                }
+                all_is_well(&mut w);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_off_is_counted_and_said_why() {
+    let mut w = World::new(2, 1, Faults::default());
+    w.mute = Some(is_data);
+    read(&mut w, 100_000);
+    for _ in 0..8 {
+        w.step();
+    }
+    w.unregister(1, KEY);
+    w.mute = None;
+    assert!(w.run(Span::secs(3), |w| w.hosts[0].done.len() == 1));
+    assert_eq!(ends(&w, 0), [Err(OpError::Remote(ReturnCode::BadMkey))]);
+    assert_eq!(w.hosts[1].engine.counters().0.tx_answers_cut, 1);
+    // Answers to several reads, of which late packets must not meet the next read in the same place.
+    for round in 0..5 {
+        w.hosts[0].done.clear();
+        w.faults = Faults { reorder: 0.5, drop: 0.1, ..Faults::default() };
+        read(&mut w, 50_000);
+        for _ in 0..8 + round {
+            w.step();
+        }
+        w.unregister(1, KEY);
+        let into = read(&mut w, 50_000);
+        assert!(w.run(Span::secs(9), |w| w.hosts[0].done.len() == 2), "round {round}");
+        let ended = w.hosts[0].done.iter().find(|c| c.context == into).map(|c| c.status);
+        assert_eq!(ended, Some(Ok(())), "round {round}");
+        assert!(w.hosts[0].memory.get(into, 50_000) == pattern(50_000));
+        w.unregister(1, KEY);
+    }
+}
+
+#[test]
+fn writes_to_a_closed_region_are_refused_and_touch_nothing() {
+    for steps in [2, 4, 6, 10] {
+        let mut w = World::new(2, steps, Faults { drop: 0.2, ..Faults::default() });
+        let peer = w.peer(0, 1);
+        let base = w.hosts[1].memory.alloc(30_000);
+        w.hosts[1].memory.register(KEY, base, 30_000, true, true);
+        let from = w.hosts[0].memory.put(&pattern(30_000));
+        let remote = RemoteIov::One(RemoteSeg { address: 0, len: 30_000, key: KEY });
+        let buf = Buf::new(from, 30_000);
+        let op = RmaOp { peer, buf, remote, data: Some(1), context: 1 };
+        w.submit(0, op.write()).unwrap();
+        for _ in 0..steps {
+            w.step();
+        }
+        w.unregister(1, KEY);
+        assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1));
+        w.faults = Faults::default();
+        all_is_well(&mut w);
+    }
+}
+
+/// Host 0 offers `len` bytes, and host 1 has begun to read them when it tells that it cannot.
+#[test]
+fn a_rendezvous_that_ended_is_not_read_by_answers_under_way() {
+    let mut cut = 0;
+    for steps in 1..40 {
+        let len = 200_000;
+        let mut w = World::new(2, steps, Faults::default());
+        let peer = w.peer(0, 1);
+        let from = w.hosts[0].memory.put(&pattern(len));
+        let into = w.hosts[1].memory.alloc(len as usize);
+        let host = &mut w.hosts[1];
+        let op = RecvOp {
+            mode: RecvMode::Post,
+            source: None,
+            space: MatchSpace::Tagged,
+            tag: 1,
+            ignore: 0,
+            buf: Buf::new(into, len),
+            context: 1,
+            visibility: Visibility::Entry,
+        };
+        host.engine.receive(w.now, &mut host.memory, op).unwrap();
+        let action = Action::Message { space: MatchSpace::Tagged, tag: 1 };
+        let (buf, options) = (Buf::new(from, len), Options::default());
+        w.submit(0, Operation { peer, action, buf, data: None, context: 9, options }).unwrap();
+        for _ in 0..steps {
+            w.step();
+        }
+        // Its own contexts to host 1 end, as after a NACK that closes them, and the send with them; the
+        // context on which host 1 reads does not.
+        w.mute = Some(|src, bytes| {
+            src.ip().to_string() == "10.0.0.2" && matches!(parse(bytes), Ok(Packet::Ack { .. }))
+        });
+        let over = |w: &World| !w.hosts[0].done.is_empty();
+        w.run(Span::secs(40), over);
+        assert!(over(&w), "the send ends");
+        // The buffer is the user's.
+        w.hosts[0].memory.revoke(from, len);
+        w.mute = None;
+        w.run(Span::secs(40), |w| !w.hosts[1].done.is_empty());
+        let receives = w.hosts[1].done.len();
+        assert_eq!(receives, 1, "the receive ends");
+        if w.hosts[1].done[0].status.is_ok() {
+            assert!(w.hosts[1].memory.get(into, len) == pattern(len));
+        }
+        cut += w.hosts[0].engine.counters().0.tx_answers_cut;
+    }
+    assert!(cut > 0, "answers were under way");
+}
+
+/// A driver whose socket was full asks before it sends what is left.
+#[test]
+fn packets_left_over_do_not_read_what_was_given_back() {
+    let mut w = World::new(2, 1, Faults::default());
+    read(&mut w, 50_000);
+    let mut batch = Batch::default();
+    while batch.slices.is_empty() {
+        w.step_host(0);
+        batch.clear();
+        w.hosts[1].engine.poll_transmit(w.now, &mut batch);
+    }
+    let host = &mut w.hosts[1];
+    assert!(batch.packets.iter().all(|packet| host.engine.may_send(packet)));
+    w.unregister(1, KEY);
+    let engine = &w.hosts[1].engine;
+    let refused = batch.packets.iter().filter(|packet| !engine.may_send(packet));
+    assert!(refused.clone().count() > 0, "they name the region");
+    assert!(refused.clone().all(|packet| !packet.payload.is_empty()), "control packets may go");
+}

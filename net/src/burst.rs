@@ -1,0 +1,153 @@
+//! A batch on its way through the ports, and the one place where they look at memory of the user.
+
+use std::ops::Range;
+use std::ptr;
+
+use crate::base::{Batch, Datagram, UserSlice};
+
+/// Consecutive datagrams of a batch whose payload may be read until the call that takes them returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst<'a> {
+    batch: &'a Batch,
+    packets: &'a [Datagram],
+}
+
+impl<'a> Burst<'a> {
+    /// The datagrams of `range` in `batch`.
+    ///
+    /// # Safety
+    /// For `'a`, every piece of user memory that they name is readable: the address is one that was exposed
+    /// (`expose_provenance`), and its bytes stay mapped. Others may write to them meanwhile; what is sent
+    /// then is some mixture, and nobody makes a reference to them.
+    ///
+    /// # Panics
+    /// When `range` is not inside the batch.
+    #[must_use]
+    pub unsafe fn new(batch: &'a Batch, range: Range<usize>) -> Self {
+        Self { batch, packets: &batch.packets[range] }
+    }
+
+    /// A burst that names no user memory.
+    ///
+    /// # Panics
+    /// When it does.
+    #[must_use]
+    pub fn of_copies(batch: &'a Batch) -> Self {
+        assert!(batch.slices.is_empty(), "only what was copied may go without a promise");
+        Self { batch, packets: &batch.packets }
+    }
+
+    /// The datagrams, in sending order.
+    #[must_use]
+    #[inline]
+    pub const fn packets(&self) -> &'a [Datagram] {
+        self.packets
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When `range` is not inside.
+    #[must_use]
+    #[inline]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self { batch: self.batch, packets: &self.packets[range] }
+    }
+
+    /// First bytes of a datagram's UDP payload.
+    #[must_use]
+    #[inline]
+    pub fn header(&self, packet: &Datagram) -> &'a [u8] {
+        self.batch.header(packet)
+    }
+
+    /// The pieces of user memory that follow.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self, packet: &Datagram) -> &'a [UserSlice] {
+        self.batch.payload(packet)
+    }
+
+    /// The last bytes.
+    #[must_use]
+    #[inline]
+    pub fn trailer(&self, packet: &Datagram) -> &'a [u8] {
+        self.batch.trailer(packet)
+    }
+
+    /// Appends a copy of a datagram's payload pieces to `out`.
+    pub fn copy_payload(&self, packet: &Datagram, out: &mut Vec<u8>) {
+        for piece in self.payload(packet) {
+            let len = usize::try_from(piece.len).unwrap_or(0);
+            out.reserve(len);
+            // SAFETY: `Burst::new`'s caller promised that the piece is readable for 'a; `reserve` made room
+            // for `len` bytes behind those that `out` has, in an allocation of its own.
+            unsafe {
+                ptr::copy_nonoverlapping(address(piece), out.as_mut_ptr().add(out.len()), len);
+                out.set_len(out.len() + len);
+            }
+        }
+    }
+
+    /// Appends a copy of a whole datagram to `out`.
+    pub fn copy(&self, packet: &Datagram, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.header(packet));
+        self.copy_payload(packet, out);
+        out.extend_from_slice(self.trailer(packet));
+    }
+}
+
+/// Where a piece of user memory begins.
+#[inline]
+pub(crate) fn address(piece: &UserSlice) -> *const u8 {
+    ptr::with_exposed_provenance(usize::try_from(piece.base).unwrap_or(0))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::base::{Time, TrafficClass};
+    use crate::{Port, SendReport};
+
+    /// Bytes as user memory.
+    pub(crate) fn lend(bytes: &[u8]) -> UserSlice {
+        UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)
+    }
+
+    /// A datagram as tests write it down.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Sample<'a> {
+        pub(crate) dst: SocketAddr,
+        pub(crate) path: u16,
+        pub(crate) class: TrafficClass,
+        pub(crate) header: &'a [u8],
+        pub(crate) payload: &'a [&'a [u8]],
+        pub(crate) trailer: &'a [u8],
+    }
+
+    /// Sends samples as one burst.
+    pub(crate) fn send(port: &mut impl Port, now: Time, samples: &[Sample<'_>]) -> SendReport {
+        let mut batch = Batch::default();
+        for s in samples {
+            let payload = s.payload.iter().map(|piece| lend(piece));
+            batch.push((s.dst, s.path, s.class), s.header, payload, s.trailer);
+        }
+        // SAFETY: the samples borrow all that the batch names, and outlive the call.
+        port.send(now, unsafe { Burst::new(&batch, 0..samples.len()) })
+    }
+
+    #[test]
+    fn a_datagram_is_copied_in_its_order() {
+        let (a, b) = (*b"user ", *b"memory");
+        let mut batch = Batch::default();
+        let to = (SocketAddr::from(([127, 0, 0, 1], 1)), 0, TrafficClass::Data);
+        batch.push(to, b"<", [lend(&a), lend(&b)], b">");
+        // SAFETY: both arrays live to the end of the test.
+        let burst = unsafe { Burst::new(&batch, 0..1) };
+        let mut out = b"# ".to_vec();
+        burst.copy(&burst.packets()[0], &mut out);
+        assert_eq!(out, b"# <user memory>");
+    }
+}

@@ -1,0 +1,137 @@
+//! CRC-32C over each packet: a trailer added to what is sent and checked on what arrives, whose sum the
+//! other end must write as well.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use squall_wire::crc;
+
+use crate::base::{Batch, Time};
+use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
+
+pub use squall_wire::crc::CRC_LEN;
+
+/// A checksum round another port.
+pub struct Crc<P> {
+    inner: P,
+    /// The DSCP of packets whose trailer a switch cut off with the payload, where switches do that.
+    dscp_trimmed: Option<u8>,
+    /// What is sent, payload copied: the sum must be of the very bytes that leave.
+    signed: Batch,
+    errors: u64,
+}
+
+impl<P: Port> Crc<P> {
+    /// Wraps `inner`. Packets that come with `dscp_trimmed` have no trailer; `None`: none may lack it.
+    pub fn new(inner: P, dscp_trimmed: Option<u8>) -> Self {
+        Self { inner, dscp_trimmed, signed: Batch::default(), errors: 0 }
+    }
+
+    /// A copy of a burst with a trailer on each packet.
+    fn sign(&mut self, burst: Burst<'_>) {
+        self.signed.clear();
+        for packet in burst.packets() {
+            let bytes = &mut self.signed.bytes;
+            // A batch is far smaller than 4 GiB.
+            let start = bytes.len();
+            burst.copy(packet, bytes);
+            let sum = crc::crc32c(&bytes[start..]);
+            let end = bytes.len() as u32;
+            bytes.extend_from_slice(&sum.to_be_bytes());
+            let mut signed = packet.clone();
+            signed.len += CRC_LEN as u32;
+            signed.header = start as u32..end;
+            signed.payload = 0..0;
+            signed.trailer = end..end + CRC_LEN as u32;
+            self.signed.packets.push(signed);
+        }
+    }
+}
+
+impl<P: Port> Port for Crc<P> {
+    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
+        self.sign(burst);
+        self.inner.send(now, Burst::of_copies(&self.signed))
+    }
+
+    fn recv(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        let Self { inner, dscp_trimmed, errors, .. } = self;
+        inner.recv(now, budget, &mut |meta, bytes| {
+            if *dscp_trimmed == Some(meta.dscp) {
+                sink(meta, bytes);
+            } else if let Some(packet) = crc::check_and_strip_crc(bytes) {
+                sink(meta, packet);
+            } else {
+                *errors += 1;
+            }
+        })
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn source_port(&self, path: u16) -> u16 {
+        self.inner.source_port(path)
+    }
+
+    fn fds(&self, into: &mut Vec<RawFd>) {
+        self.inner.fds(into);
+    }
+
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        self.inner.take_errors(into);
+    }
+
+    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
+        self.inner.path_mtu(dst)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.inner.next_deadline()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { crc_errors: self.errors, ..self.inner.counters() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::TrafficClass;
+    use crate::burst::tests::{Sample, send};
+    use crate::mock::Mock;
+
+    fn received(port: &mut Crc<Mock>) -> Vec<Vec<u8>> {
+        let mut got = vec![];
+        port.recv(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
+        got
+    }
+
+    #[test]
+    fn damage_is_noticed_and_nothing_else_is_changed() {
+        let trimmed = 5;
+        let mut port = Crc::new(Mock::new("127.0.0.1:9"), Some(trimmed));
+        let dst = port.local_addr();
+        let class = TrafficClass::Data;
+        let payload: &[&[u8]] = &[b"user ", b"memory"];
+        let sample = Sample { dst, path: 3, class, header: b"<", payload, trailer: b"" };
+        let bare = Sample { payload: &[], ..sample };
+        let samples = [sample, sample, bare, sample];
+        assert_eq!(send(&mut port, Time::ZERO, &samples).sent, 4);
+        assert_eq!(port.inner.queue[0].1.len(), 12 + CRC_LEN);
+        port.inner.queue[1].1[5] ^= 1;
+        // Trimmed: no trailer, and nothing to say about it.
+        port.inner.queue[3].0.dscp = trimmed;
+        port.inner.queue[3].1.truncate(4);
+        assert_eq!(received(&mut port), [&b"<user memory"[..], b"<", b"<use"]);
+        assert_eq!(port.counters().crc_errors, 1);
+    }
+}

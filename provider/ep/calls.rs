@@ -1,0 +1,251 @@
+//! The C face of the data calls: `fi_send`, `fi_trecv`, `fi_writemsg` and their kin. Each is a row that turns
+//! its arguments into one descriptor; what happens then is in `transmit.rs` and `receive.rs`.
+
+use core::ffi::c_void;
+
+use squall_engine::{Action, MatchSpace, RemoteIov, RemoteSeg};
+
+use super::Endpoint;
+use super::buffer::{gather, lend};
+use super::receive::Receive;
+use super::transmit::Transmit;
+use crate::boundary;
+use crate::errno::{Errno, Result};
+use crate::ffi::{self, fid_ep};
+use crate::info::limits;
+use crate::object::{self, Table};
+
+/// Local data to send or write.
+type In = *const c_void;
+/// Local room to receive or read into; also a descriptor or a context.
+type Out = *mut c_void;
+/// Descriptors of several pieces.
+type Descs = *mut *mut c_void;
+/// Several pieces.
+type Iov = *const ffi::iovec;
+
+/// Functions of libfabric's tables that turn their arguments into a descriptor and hand it to a method of
+/// the endpoint.
+macro_rules! calls {
+    ($method:ident: $($name:ident($($argument:ident: $type:ty),*) => $call:expr;)*) => {
+        $(
+            unsafe extern "C" fn $name(ep: *mut fid_ep, $($argument: $type),*) -> isize {
+                boundary::transfer(|| {
+                    // SAFETY: libfabric calls this through the table of an open endpoint of ours, with
+                    // arguments as the manual page of the call wants them: buffers that stay valid until
+                    // the completion, counts that are those of the arrays, messages that are NULL or valid.
+                    unsafe {
+                        let ep: &Endpoint = object::get(ep)?;
+                        ep.$method($call)
+                    }
+                })
+            }
+        )*
+    };
+}
+
+/// `fi_msg(3)`.
+mod msg {
+    use super::*;
+    use MatchSpace::Untagged;
+
+    calls! { transmit:
+        send(buf: In, len: usize, _d: Out, to: u64, cx: Out) =>
+            message(Untagged, 0, lend(buf, len)?, to).context(cx);
+        sendv(iov: Iov, _d: Descs, n: usize, to: u64, cx: Out) =>
+            message(Untagged, 0, gather(iov, n)?, to).context(cx);
+        senddata(buf: In, len: usize, _d: Out, data: u64, to: u64, cx: Out) =>
+            message(Untagged, 0, lend(buf, len)?, to).context(cx).data(data);
+        inject(buf: In, len: usize, to: u64) =>
+            message(Untagged, 0, lend(buf, len)?, to).injected();
+        injectdata(buf: In, len: usize, data: u64, to: u64) =>
+            message(Untagged, 0, lend(buf, len)?, to).injected().data(data);
+        sendmsg(msg: *const ffi::fi_msg, flags: u64) => {
+            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+            message(Untagged, 0, gather(msg.msg_iov, msg.iov_count)?, msg.addr)
+                .context(msg.context)
+                .given(flags, msg.data)
+        };
+    }
+
+    calls! { receive:
+        recv(buf: Out, len: usize, _d: Out, from: u64, cx: Out) =>
+            wanted(Untagged, 0, 0, lend(buf, len)?, from, cx);
+        recvv(iov: Iov, _d: Descs, n: usize, from: u64, cx: Out) =>
+            wanted(Untagged, 0, 0, gather(iov, n)?, from, cx);
+        recvmsg(msg: *const ffi::fi_msg, flags: u64) => {
+            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+            let buf = gather(msg.msg_iov, msg.iov_count)?;
+            wanted(Untagged, 0, 0, buf, msg.addr, msg.context).given(flags)
+        };
+    }
+
+    pub(in crate::ep) static OPS: Table<ffi::fi_ops_msg> = Table(ffi::fi_ops_msg {
+        size: size_of::<ffi::fi_ops_msg>(),
+        recv: Some(recv),
+        recvv: Some(recvv),
+        recvmsg: Some(recvmsg),
+        send: Some(send),
+        sendv: Some(sendv),
+        sendmsg: Some(sendmsg),
+        inject: Some(inject),
+        senddata: Some(senddata),
+        injectdata: Some(injectdata),
+    });
+}
+
+/// `fi_tagged(3)`.
+mod tagged {
+    use super::*;
+    use MatchSpace::Tagged;
+
+    calls! { transmit:
+        send(buf: In, len: usize, _d: Out, to: u64, tag: u64, cx: Out) =>
+            message(Tagged, tag, lend(buf, len)?, to).context(cx);
+        sendv(iov: Iov, _d: Descs, n: usize, to: u64, tag: u64, cx: Out) =>
+            message(Tagged, tag, gather(iov, n)?, to).context(cx);
+        senddata(buf: In, len: usize, _d: Out, data: u64, to: u64, tag: u64, cx: Out) =>
+            message(Tagged, tag, lend(buf, len)?, to).context(cx).data(data);
+        inject(buf: In, len: usize, to: u64, tag: u64) =>
+            message(Tagged, tag, lend(buf, len)?, to).injected();
+        injectdata(buf: In, len: usize, data: u64, to: u64, tag: u64) =>
+            message(Tagged, tag, lend(buf, len)?, to).injected().data(data);
+        sendmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => {
+            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+            message(Tagged, msg.tag, gather(msg.msg_iov, msg.iov_count)?, msg.addr)
+                .context(msg.context)
+                .given(flags, msg.data)
+        };
+    }
+
+    calls! { receive:
+        recv(buf: Out, len: usize, _d: Out, from: u64, tag: u64, ignore: u64, cx: Out) =>
+            wanted(Tagged, tag, ignore, lend(buf, len)?, from, cx);
+        recvv(iov: Iov, _d: Descs, n: usize, from: u64, tag: u64, ignore: u64, cx: Out) =>
+            wanted(Tagged, tag, ignore, gather(iov, n)?, from, cx);
+        recvmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => {
+            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+            let buf = gather(msg.msg_iov, msg.iov_count)?;
+            wanted(Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context).given(flags)
+        };
+    }
+
+    pub(in crate::ep) static OPS: Table<ffi::fi_ops_tagged> = Table(ffi::fi_ops_tagged {
+        size: size_of::<ffi::fi_ops_tagged>(),
+        recv: Some(recv),
+        recvv: Some(recvv),
+        recvmsg: Some(recvmsg),
+        send: Some(send),
+        sendv: Some(sendv),
+        sendmsg: Some(sendmsg),
+        inject: Some(inject),
+        senddata: Some(senddata),
+        injectdata: Some(injectdata),
+    });
+}
+
+/// `fi_rma(3)`.
+mod rma {
+    use super::*;
+    use Action::{Read, Write};
+
+    calls! { transmit:
+        read(buf: Out, len: usize, _d: Out, from: u64, addr: u64, key: u64, cx: Out) =>
+            access(Read, lend(buf, len)?, from, addr, key).context(cx);
+        readv(iov: Iov, _d: Descs, n: usize, from: u64, addr: u64, key: u64, cx: Out) =>
+            access(Read, gather(iov, n)?, from, addr, key).context(cx);
+        readmsg(msg: *const ffi::fi_msg_rma, flags: u64) => ranges(Read, msg, flags)?;
+        write(buf: In, len: usize, _d: Out, to: u64, addr: u64, key: u64, cx: Out) =>
+            access(Write, lend(buf, len)?, to, addr, key).context(cx);
+        writev(iov: Iov, _d: Descs, n: usize, to: u64, addr: u64, key: u64, cx: Out) =>
+            access(Write, gather(iov, n)?, to, addr, key).context(cx);
+        writemsg(msg: *const ffi::fi_msg_rma, flags: u64) => ranges(Write, msg, flags)?;
+        inject(buf: In, len: usize, to: u64, addr: u64, key: u64) =>
+            access(Write, lend(buf, len)?, to, addr, key).injected();
+        writedata(buf: In, len: usize, _d: Out, data: u64, to: u64, addr: u64, key: u64, cx: Out) =>
+            access(Write, lend(buf, len)?, to, addr, key).context(cx).data(data);
+        injectdata(buf: In, len: usize, data: u64, to: u64, addr: u64, key: u64) =>
+            access(Write, lend(buf, len)?, to, addr, key).injected().data(data);
+    }
+
+    pub(in crate::ep) static OPS: Table<ffi::fi_ops_rma> = Table(ffi::fi_ops_rma {
+        size: size_of::<ffi::fi_ops_rma>(),
+        read: Some(read),
+        readv: Some(readv),
+        readmsg: Some(readmsg),
+        write: Some(write),
+        writev: Some(writev),
+        writemsg: Some(writemsg),
+        inject: Some(inject),
+        writedata: Some(writedata),
+        injectdata: Some(injectdata),
+    });
+}
+
+pub(super) use msg::OPS as MSG;
+pub(super) use rma::OPS as RMA;
+pub(super) use tagged::OPS as TAGGED;
+
+#[inline]
+fn message(space: MatchSpace, tag: u64, buf: squall_engine::Buf, to: u64) -> Transmit {
+    Transmit::new(Action::Message { space, tag }, buf, to)
+}
+
+#[inline]
+fn wanted(
+    space: MatchSpace,
+    tag: u64,
+    ignore: u64,
+    buf: squall_engine::Buf,
+    from: u64,
+    context: *mut c_void,
+) -> Receive {
+    Receive { space, tag, ignore, buf, from, context, flags: None }
+}
+
+/// A one-sided operation on one remote range as long as the buffer.
+#[inline]
+fn access(
+    action: impl FnOnce(RemoteIov) -> Action,
+    buf: squall_engine::Buf,
+    peer: u64,
+    address: u64,
+    key: u64,
+) -> Transmit {
+    let len = buf.len();
+    Transmit::new(action(RemoteIov::One(RemoteSeg { address, len, key })), buf, peer)
+}
+
+/// A one-sided operation on several remote ranges.
+///
+/// # Safety
+/// `msg` is NULL or a valid message as fi_rma(3) wants it.
+///
+/// # Errors
+/// `FI_EINVAL` for NULL, and for more ranges than the limit we report.
+unsafe fn ranges(
+    action: impl FnOnce(RemoteIov) -> Action,
+    msg: *const ffi::fi_msg_rma,
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: NULL is refused, else a valid message by the caller's promise.
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno::INVAL)?;
+    if msg.rma_iov_count > limits::RMA_IOV_LIMIT || msg.rma_iov.is_null() {
+        log::info!(
+            "an RMA operation of {} remote ranges: at most {}, and not none",
+            msg.rma_iov_count,
+            limits::RMA_IOV_LIMIT
+        );
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: a valid message names `rma_iov_count` ranges, here at most a handful and not at NULL.
+    let ranges = unsafe { core::slice::from_raw_parts(msg.rma_iov, msg.rma_iov_count) };
+    let seg = |r: &ffi::fi_rma_iov| RemoteSeg { address: r.addr, len: r.len as u64, key: r.key };
+    let remote = match ranges {
+        [one] => RemoteIov::One(seg(one)),
+        many => RemoteIov::Many(many.iter().map(seg).collect()),
+    };
+    // SAFETY: a valid message names `iov_count` local pieces.
+    let buf = unsafe { gather(msg.msg_iov, msg.iov_count)? };
+    Ok(Transmit::new(action(remote), buf, msg.addr).context(msg.context).given(flags, msg.data))
+}

@@ -1,0 +1,97 @@
+//! What the engine wants to send, on its way to the port.
+
+use squall_base::{Batch, Span, Time};
+use squall_engine::Engine;
+use squall_net::{Burst, Port};
+
+use crate::clock;
+
+/// Batches sent per turn before receiving.
+const TX_BATCHES: usize = 4;
+/// Operations that may wait for company before they are sent.
+const MOST_DEFERRED: u32 = 32;
+/// Payload that may wait.
+const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
+/// An operation this soon after the last transmission is one of a burst, and waits for company. The
+/// next call for progress sends it.
+const BURST: Span = Span::micros(3);
+
+/// The packets under way, and the operations that wait for company.
+#[derive(Default)]
+pub(super) struct Outbox {
+    batch: Batch,
+    /// Packets of the batch that are sent.
+    sent: usize,
+    deferred: u32,
+    deferred_bytes: u64,
+    last_flush: Time,
+}
+
+impl Outbox {
+    /// Whether anything waits that no event announces.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.sent < self.batch.packets.len() || self.deferred > 0
+    }
+
+    /// An operation of `bytes` was posted, and `more` are announced. Whether it is time to flush.
+    #[inline]
+    pub(super) fn defer(&mut self, now: Time, bytes: u64, more: bool) -> bool {
+        self.deferred += 1;
+        self.deferred_bytes = self.deferred_bytes.saturating_add(bytes);
+        let full = self.deferred >= MOST_DEFERRED || self.deferred_bytes >= MOST_DEFERRED_BYTES;
+        full || (!more && now.since(self.last_flush) >= BURST)
+    }
+
+    /// Sends what the engine wants to send. Whether anything left.
+    pub(super) fn flush(&mut self, now: Time, engine: &mut Engine, port: &mut dyn Port) -> bool {
+        (self.deferred, self.deferred_bytes) = (0, 0);
+        if self.sent < self.batch.packets.len() {
+            self.drop_revoked(engine);
+        }
+        let mut busy = false;
+        for _ in 0..TX_BATCHES {
+            if self.sent == self.batch.packets.len() {
+                self.batch.clear();
+                self.sent = 0;
+                engine.poll_transmit(now, &mut self.batch);
+                if self.batch.packets.is_empty() {
+                    break;
+                }
+            }
+            busy = true;
+            if !self.send(now, port) {
+                break;
+            }
+        }
+        if busy {
+            // Sending takes about as long as a burst may last, so it counts from the end.
+            self.last_flush = clock::now();
+        }
+        busy
+    }
+
+    /// Memory that packets left over from an earlier turn name may have been given back meanwhile: those
+    /// packets are lost.
+    #[cold]
+    fn drop_revoked(&mut self, engine: &Engine) {
+        let mut at = 0;
+        let sent = self.sent;
+        self.batch.packets.retain(|packet| {
+            at += 1;
+            at > sent && engine.may_send(packet)
+        });
+        self.sent = 0;
+    }
+
+    /// Offers the rest of the batch to the port. Whether all of it was taken.
+    fn send(&mut self, now: Time, port: &mut dyn Port) -> bool {
+        let all = self.batch.packets.len();
+        // SAFETY: the batch is what the engine filled in during this call of `flush`, or left-overs that it
+        // just said yes to, and no call to the engine came in between: every piece is part of a buffer
+        // whose operation has not completed, or of a region that is not closed, whose addresses
+        // `ep/buffer.rs` and `mr.rs` exposed.
+        let burst = unsafe { Burst::new(&self.batch, self.sent..all) };
+        self.sent += port.send(now, burst).sent;
+        self.sent == all
+    }
+}

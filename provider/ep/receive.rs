@@ -1,0 +1,148 @@
+//! Receives: every data call that receives becomes one descriptor and enters here.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use squall_engine::{Buf, MatchSpace, RecvMode, RecvOp};
+
+use super::buffer::context_of;
+use super::{Endpoint, Inner};
+use crate::clock;
+use crate::errno::{Errno, Result};
+use crate::flags::{self, ADDR_UNSPEC};
+use crate::mr::UserMemory;
+
+/// A receiving data call.
+pub(super) struct Receive {
+    pub(super) space: MatchSpace,
+    pub(super) tag: u64,
+    pub(super) ignore: u64,
+    pub(super) buf: Buf,
+    pub(super) from: u64,
+    pub(super) context: *mut c_void,
+    /// Flags of its own, or the endpoint's defaults.
+    pub(super) flags: Option<u64>,
+}
+
+impl Receive {
+    /// With flags of its own.
+    #[inline]
+    pub(super) fn given(self, flags: u64) -> Self {
+        Self { flags: Some(flags), ..self }
+    }
+}
+
+/// Flags that mean something with an untagged receive ...
+const UNTAGGED: u64 = flags::COMPLETION | flags::MORE | flags::MULTI_RECV;
+/// ... and with a tagged one: FI_MULTI_RECV is for the others.
+const TAGGED: u64 = flags::COMPLETION | flags::MORE | flags::PEEK | flags::CLAIM | flags::DISCARD;
+
+const PEEK_CLAIM: u64 = flags::PEEK | flags::CLAIM;
+const PEEK_DISCARD: u64 = flags::PEEK | flags::DISCARD;
+const CLAIM_DISCARD: u64 = flags::CLAIM | flags::DISCARD;
+
+/// What flags ask a receive to do.
+///
+/// # Errors
+/// `FI_EBADFLAGS` for flags, or combinations, that mean nothing here.
+#[inline]
+fn mode(space: MatchSpace, given: Option<u64>, defaults: u64, least: u64) -> Result<RecvMode> {
+    let known = if space == MatchSpace::Tagged { TAGGED } else { UNTAGGED };
+    let flags = match given {
+        Some(flags) if flags & !known != 0 => return Err(Errno::BADFLAGS),
+        Some(flags) => flags,
+        None => defaults & known,
+    };
+    match flags & (PEEK_CLAIM | flags::DISCARD | flags::MULTI_RECV) {
+        0 => Ok(RecvMode::Post),
+        flags::MULTI_RECV => Ok(RecvMode::Multi { least }),
+        flags::PEEK => Ok(RecvMode::Peek),
+        PEEK_CLAIM => Ok(RecvMode::PeekClaim),
+        PEEK_DISCARD => Ok(RecvMode::PeekDiscard),
+        flags::CLAIM => Ok(RecvMode::Claim),
+        CLAIM_DISCARD => Ok(RecvMode::ClaimDiscard),
+        _ => Err(Errno::BADFLAGS),
+    }
+}
+
+impl Endpoint {
+    /// The default flags of receiving calls.
+    #[inline]
+    pub(super) fn rx_flags(&self) -> u64 {
+        self.settings.rx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Takes a receive.
+    ///
+    /// # Safety
+    /// The buffer may be written to until the completion, that of several messages until the completion
+    /// that releases it.
+    ///
+    /// # Errors
+    /// As the call's manual page says; nothing has happened then.
+    #[inline]
+    pub(super) unsafe fn receive(&self, call: Receive) -> Result<()> {
+        let defaults = self.rx_flags();
+        let least = self.settings.min_multi_recv.load(Ordering::Relaxed);
+        let mode = mode(call.space, call.flags, defaults, least)?;
+        let mut inner = self.enter()?;
+        let Inner { bindings, core } = &mut *inner;
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        let source = if self.settings.directed && call.from != ADDR_UNSPEC {
+            let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
+            Some(core.peers.peer(av, &mut core.engine, call.from)?)
+        } else {
+            None
+        };
+        let op = RecvOp {
+            mode,
+            source,
+            space: call.space,
+            tag: call.tag,
+            ignore: call.ignore,
+            buf: call.buf,
+            context: context_of(call.context),
+            visibility: bindings.rx.visibility(call.flags.unwrap_or(defaults)),
+        };
+        if matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard) {
+            // A peek may be the only call that an application makes while it waits.
+            core.turn(self, bindings);
+        }
+        let now = clock::now();
+        let before = core.engine.posted_receives();
+        core.engine.receive(now, &mut UserMemory(&core.regions), op)?;
+        if mode != RecvMode::Post || core.engine.posted_receives() == before {
+            // A message was waiting: it is there now, or its rendezvous wants a read sent.
+            core.flush(now);
+            core.complete(self, bindings);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_and_combination_is_obeyed_or_refused() {
+        let bits = [flags::PEEK, flags::CLAIM, flags::DISCARD, flags::MULTI_RECV];
+        for set in 0..16u32 {
+            let given = bits.iter().enumerate().filter(|(n, _)| set >> n & 1 != 0);
+            let given = given.fold(0, |sum, (_, bit)| sum | bit);
+            let tagged = mode(MatchSpace::Tagged, Some(given), 0, 7);
+            let fine = [0, 1, 2, 3, 5, 6].contains(&set);
+            assert_eq!(tagged.is_ok(), fine, "{set:04b}");
+            let untagged = mode(MatchSpace::Untagged, Some(given), 0, 7);
+            assert_eq!(untagged.is_ok(), [0, 8].contains(&set), "{set:04b}");
+        }
+        let multi = Ok(RecvMode::Multi { least: 7 });
+        assert_eq!(mode(MatchSpace::Untagged, None, flags::MULTI_RECV, 7), multi);
+        assert_eq!(mode(MatchSpace::Tagged, None, flags::MULTI_RECV, 7), Ok(RecvMode::Post));
+        assert_eq!(
+            mode(MatchSpace::Tagged, Some(flags::FENCE), 0, 7),
+            Err(Errno::BADFLAGS),
+            "what nobody knows"
+        );
+    }
+}

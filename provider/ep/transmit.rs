@@ -1,0 +1,210 @@
+//! Sends, writes and reads: every data call that transmits becomes one descriptor and enters here.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use squall_engine::{Action, Buf, Level, Operation, Options, Refused, Visibility};
+
+use super::bind::Queue;
+use super::buffer::context_of;
+use super::{Endpoint, Inner};
+use crate::clock;
+use crate::errno::{Errno, Result};
+use crate::flags;
+use crate::info::limits;
+use crate::mr::UserMemory;
+
+/// Where the operation flags of a call come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FlagSource {
+    /// The endpoint's defaults.
+    Endpoint,
+    /// The call.
+    Call(u64),
+    /// It is one of the inject calls, which take none and leave no entry.
+    Inject,
+}
+
+/// A transmitting data call.
+pub(super) struct Transmit {
+    action: Action,
+    buf: Buf,
+    peer: u64,
+    data: Option<u64>,
+    context: *mut c_void,
+    flags: FlagSource,
+}
+
+impl Transmit {
+    #[inline]
+    pub(super) fn new(action: Action, buf: Buf, peer: u64) -> Self {
+        let (data, context, flags) = (None, core::ptr::null_mut(), FlagSource::Endpoint);
+        Self { action, buf, peer, data, context, flags }
+    }
+
+    #[inline]
+    pub(super) fn context(self, context: *mut c_void) -> Self {
+        Self { context, ..self }
+    }
+
+    /// With remote CQ data.
+    #[inline]
+    pub(super) fn data(self, data: u64) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
+    #[inline]
+    pub(super) fn injected(self) -> Self {
+        Self { flags: FlagSource::Inject, ..self }
+    }
+
+    /// With flags of its own; remote CQ data if they say so.
+    #[inline]
+    pub(super) fn given(self, flags: u64, data: u64) -> Self {
+        let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(data);
+        Self { data, flags: FlagSource::Call(flags), ..self }
+    }
+}
+
+/// Flags a transmitting call may have besides those that may also be an endpoint's default.
+const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA;
+/// Flags libfabric has and we do not: refused, because whoever asks for them relies on them.
+const NOT_OFFERED: u64 = flags::FENCE | flags::COMMIT_COMPLETE;
+
+/// The engine's options for flags, and whether more calls are announced (FI_MORE).
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for FI_FENCE and FI_COMMIT_COMPLETE, `FI_EBADFLAGS` for flags that mean nothing here.
+#[inline]
+fn options(
+    source: FlagSource,
+    defaults: u64,
+    read: bool,
+    queue: &Queue,
+) -> Result<(Options, bool)> {
+    let given = match source {
+        FlagSource::Inject => {
+            let visibility = Visibility::CountOnly;
+            return Ok((Options { inject: true, level: Level::Default, visibility }, false));
+        }
+        // What is read cannot be injected; as a default the flag is for sends and writes.
+        FlagSource::Endpoint if read => defaults & !flags::INJECT,
+        FlagSource::Endpoint => defaults,
+        FlagSource::Call(given) => {
+            if given & NOT_OFFERED != 0 {
+                log::info!("FI_FENCE and FI_COMMIT_COMPLETE are not offered");
+                return Err(Errno::OPNOTSUPP);
+            }
+            if given & !CALL_FLAGS != 0 {
+                return Err(Errno::BADFLAGS);
+            }
+            given
+        }
+    };
+    let level = if given & flags::MATCH_COMPLETE != 0 {
+        Level::Match
+    } else if given & flags::DELIVERY_COMPLETE != 0 {
+        Level::Delivery
+    } else if given & flags::TRANSMIT_COMPLETE != 0 {
+        Level::Transmit
+    } else if given & flags::INJECT_COMPLETE != 0 {
+        Level::Inject
+    } else {
+        Level::Default
+    };
+    let visibility = queue.visibility(given);
+    let inject = given & flags::INJECT != 0;
+    Ok((Options { inject, level, visibility }, given & flags::MORE != 0))
+}
+
+impl From<Refused> for Errno {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Again => Self::AGAIN,
+            Refused::TooLong => Self::MSGSIZE,
+            Refused::InjectedRead => Self::BADFLAGS,
+            Refused::InjectTooLong | Refused::LengthMismatch | Refused::NotClaimed => Self::INVAL,
+        }
+    }
+}
+
+impl Endpoint {
+    /// The default flags of transmitting calls.
+    #[inline]
+    pub(super) fn tx_flags(&self) -> u64 {
+        self.settings.tx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Takes an operation.
+    ///
+    /// # Safety
+    /// The buffer is valid until the completion, or, when injected, until this returns.
+    ///
+    /// # Errors
+    /// As the call's manual page says; nothing has happened then.
+    #[inline]
+    pub(super) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
+        let mut inner = self.enter()?;
+        let Inner { bindings, core } = &mut *inner;
+        let read = matches!(call.action, Action::Read(_));
+        let (options, more) = options(call.flags, self.tx_flags(), read, &bindings.tx)?;
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
+        let peer = core.peers.peer(av, &mut core.engine, call.peer)?;
+        let bytes = if read { 0 } else { call.buf.len() };
+        let now = clock::now();
+        let op = Operation {
+            peer,
+            action: call.action,
+            buf: call.buf,
+            data: if read { None } else { call.data },
+            context: context_of(call.context),
+            options,
+        };
+        if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
+            if refused == Refused::Again {
+                // Progress, before the application tries again.
+                core.turn(self, bindings);
+            }
+            return Err(refused.into());
+        }
+        core.posted(now, bytes, more);
+        core.complete(self, bindings);
+        if let Some(progress) = self.domain.progress() {
+            // A sleeping thread must look after it.
+            progress.timer(core.next_timeout());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_is_obeyed_or_refused() {
+        let queue = Queue::default();
+        let of = |given| options(FlagSource::Call(given), 0, false, &queue);
+        for bit in (0..64).map(|n| 1u64 << n) {
+            let expected = match bit {
+                flags::FENCE | flags::COMMIT_COMPLETE => Err(Errno::OPNOTSUPP),
+                bit if bit & CALL_FLAGS != 0 => Ok(()),
+                _ => Err(Errno::BADFLAGS),
+            };
+            assert_eq!(of(bit).map(|_| ()), expected, "{bit:#x}");
+        }
+        let level = |given| of(given).map(|(options, _)| options.level);
+        assert_eq!(level(0), Ok(Level::Default));
+        assert_eq!(level(flags::INJECT_COMPLETE), Ok(Level::Inject));
+        // Several levels: the one that comes last has them all.
+        assert_eq!(level(flags::INJECT_COMPLETE | flags::TRANSMIT_COMPLETE), Ok(Level::Transmit));
+        assert_eq!(level(flags::DELIVERY_COMPLETE | flags::TRANSMIT_COMPLETE), Ok(Level::Delivery));
+        assert_eq!(level(flags::MATCH_COMPLETE | flags::DELIVERY_COMPLETE), Ok(Level::Match));
+        assert_eq!(of(flags::MORE).map(|(_, more)| more), Ok(true));
+        // As a default FI_INJECT does not make a read impossible; asked for, the engine refuses it.
+        let read = |source| options(source, flags::INJECT, true, &queue).map(|(o, _)| o.inject);
+        assert_eq!(read(FlagSource::Endpoint), Ok(false));
+        assert_eq!(read(FlagSource::Call(flags::INJECT)), Ok(true));
+    }
+}
