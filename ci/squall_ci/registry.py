@@ -23,14 +23,12 @@ class Command:
     # On 2 cores.
     time: str
     what: str
-    # Where in `commands` it is, when not under its own name.
-    module: str = ""
     # Options it does not know go on to somebody else, in `args.rest`.
     passes_on: bool = False
 
     def load(self) -> Any:
-        """Its module."""
-        name = self.module or self.name.replace(" ", "_").replace("-", "_")
+        """Its module, under its own name."""
+        name = self.name.replace(" ", "_").replace("-", "_")
         return importlib.import_module(f"squall_ci.commands.{name}")
 
 

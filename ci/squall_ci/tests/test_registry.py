@@ -1,9 +1,11 @@
 """Every subcommand is declared, documented and listed."""
 
+import ast
 import contextlib
 import io
 import pathlib
 import subprocess
+import sys
 import unittest
 
 from squall_ci import cli, commands
@@ -30,6 +32,14 @@ class Registry(unittest.TestCase):
         directory = pathlib.Path(commands.__file__).parent
         modules = {path.stem for path in directory.glob("*.py")} - {"__init__"}
         self.assertEqual(modules, {command.load().__name__.rpartition(".")[2] for command in COMMANDS})
+
+    def test_nothing_but_the_standard_library_is_needed(self) -> None:
+        for path in sorted(pathlib.Path(cli.__file__).parent.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                for name in names:
+                    self.assertIn(name.partition(".")[0], sys.stdlib_module_names | {"squall_ci"}, path)
 
     def test_the_readme_holds_the_table_of_list(self) -> None:
         readme = (ROOT / "ci" / "README.md").read_text(encoding="utf-8")
