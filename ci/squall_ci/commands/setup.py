@@ -152,7 +152,11 @@ def alone() -> Iterator[None]:
     """One at a time: two runs would build the same environments over each other."""
     TARGET.mkdir(parents=True, exist_ok=True)
     with open(TARGET / ".setup-lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another setup to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
