@@ -1,4 +1,4 @@
-//! What `ci/bench cc` runs under an instruction counter: every case of one algorithm, some times, in a
+//! What `ci/run bench cc` runs under an instruction counter: every case of one algorithm, some times, in a
 //! function of the case's name.
 //!
 //! `instructions sender NAME TIMES` or `instructions selector NAME TIMES`; prints `state BYTES`. With a

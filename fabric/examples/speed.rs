@@ -1,4 +1,4 @@
-//! What simulating costs: one run, one line of JSON (for `ci/bench sim`, and for a profiler).
+//! What simulating costs: one run, one line of JSON (for `ci/run bench sim`, and for a profiler).
 //!
 //! ```text
 //! speed HOSTS                      a permutation of 2 MB on a full fat tree of 128, 1024 or 8192 hosts

@@ -2,11 +2,21 @@
 
 import numpy
 
-from check import Checks, KIB, MIB, MPI, RANK, SIZE, WORLD, numbers, pattern, sizes
+from check import Checks, KIB, MIB, MPI, numbers, pattern, RANK, SIZE, sizes, WORLD
 
-
-TYPES = [numpy.int8, numpy.uint8, numpy.int16, numpy.int32, numpy.uint32, numpy.int64, numpy.uint64,
-         numpy.float32, numpy.float64, numpy.complex64, numpy.complex128]
+TYPES = [
+    numpy.int8,
+    numpy.uint8,
+    numpy.int16,
+    numpy.int32,
+    numpy.uint32,
+    numpy.int64,
+    numpy.uint64,
+    numpy.float32,
+    numpy.float64,
+    numpy.complex64,
+    numpy.complex128,
+]
 
 
 def counts(check):
@@ -19,7 +29,7 @@ def byte_sizes(check):
     return sizes(True) if check.quick else [s for s in sizes(False) if s < 256 or s & 1 == 0]
 
 
-def types(check, count):
+def types(count):
     """All types for short vectors, two for the long ones."""
     return TYPES if count <= 4096 else (numpy.int32, numpy.float64)
 
@@ -53,14 +63,16 @@ def reductions(check):
     """Reduce, Allreduce, Reduce_scatter and the scans: sums, extrema, products, bits."""
     operations = [(MPI.SUM, numpy.add), (MPI.MAX, numpy.maximum), (MPI.MIN, numpy.minimum), (MPI.PROD, numpy.multiply)]
     for count in counts(check):
-        for dtype in types(check, count):
+        for dtype in types(count):
             parts = [numbers(count, dtype, rank) for rank in range(SIZE)]
             for operation, function in operations if count <= 1000 else operations[:1]:
                 if numpy.issubdtype(dtype, numpy.complexfloating) and operation not in (MPI.SUM, MPI.PROD):
                     continue
                 if operation == MPI.PROD and numpy.dtype(dtype).itemsize == 1:
                     continue
-                name = f"{operation.name if hasattr(operation, 'name') else function.__name__} of {count} {numpy.dtype(dtype)}"
+                name = (
+                    f"{operation.name if hasattr(operation, 'name') else function.__name__} of {count} {numpy.dtype(dtype)}"
+                )
                 want = parts[0].copy()
                 for part in parts[1:]:
                     want = function(want, part).astype(dtype)
@@ -165,7 +177,7 @@ def alltoalls(check):
         WORLD.Alltoall(out, got)
         check.same(got, want, f"alltoall of {size}")
 
-        def length(source, target):
+        def length(source, target, size=size):
             return size * ((source + 2 * target) % 3) // 2
 
         send = [length(RANK, peer) for peer in range(SIZE)]

@@ -2,7 +2,7 @@
 
 import numpy
 
-from check import Checks, MPI, RANK, SIZE, WORLD, numbers, pattern
+from check import Checks, MPI, numbers, pattern, RANK, SIZE, WORLD
 
 
 def exchange(check, comm, size, what):
@@ -32,8 +32,7 @@ def splits(check):
 def many(check):
     """Hundreds of communicators alive at once; one message of the same tag in each, received in reverse."""
     comms = [WORLD.Dup() for _ in range(40 if check.quick else 300)]
-    after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
-    requests = [comm.Isend(pattern(600, i), after, 7) for i, comm in enumerate(comms)]
+    requests = [comm.Isend(pattern(600, i), (RANK + 1) % SIZE, 7) for i, comm in enumerate(comms)]
     into = numpy.zeros(600, numpy.uint8)
     for i in reversed(range(len(comms))):
         comms[i].Recv(into, MPI.ANY_SOURCE, MPI.ANY_TAG)

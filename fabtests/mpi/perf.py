@@ -9,7 +9,7 @@ import time
 
 import numpy
 
-from check import KIB, MIB, MPI, RANK, SIZE, WORLD, pattern
+from check import KIB, MIB, MPI, pattern, RANK, SIZE, WORLD
 
 # Bytes: repetitions. For an alltoall, bytes to each rank.
 PLAN = {8: 400, KIB: 400, 64 * KIB: 100, MIB: 20}

@@ -2,8 +2,7 @@
 
 import numpy
 
-from check import Checks, KIB, MIB, MPI, RANK, SIZE, WORLD, pattern, sizes
-
+from check import Checks, KIB, MIB, MPI, pattern, RANK, SIZE, sizes, WORLD
 
 NEXT = (RANK + 1) % SIZE
 PREVIOUS = (RANK - 1) % SIZE
@@ -58,7 +57,7 @@ def wildcards(check):
             for i in range(rounds):
                 WORLD.Send(pattern(size, RANK * 1000 + i), 0, 100 + i)
             continue
-        seen = {source: 0 for source in range(1, SIZE)}
+        seen = dict.fromkeys(range(1, SIZE), 0)
         into = numpy.empty(size, numpy.uint8)
         for _ in range(rounds * (SIZE - 1)):
             status = MPI.Status()
@@ -273,8 +272,9 @@ def everyone(check):
                 blocks.append((peer, length, block))
                 requests.append(WORLD.Irecv(block, peer, length % 30_000))
         for length in lengths:
-            for peer in range(SIZE):
-                requests.append(WORLD.Isend(pattern(length, RANK * 100 + peer + turn), peer, length % 30_000))
+            requests += [
+                WORLD.Isend(pattern(length, RANK * 100 + peer + turn), peer, length % 30_000) for peer in range(SIZE)
+            ]
         MPI.Request.Waitall(requests)
         for peer, length, block in blocks:
             check.same(block, pattern(length, peer * 100 + RANK + turn), f"from {peer}, {length} bytes, turn {turn}")

@@ -2,8 +2,7 @@
 
 import numpy
 
-from check import Checks, KIB, MIB, MPI, RANK, SIZE, WORLD, numbers, pattern, sizes
-
+from check import Checks, KIB, MIB, MPI, numbers, pattern, RANK, SIZE, sizes, WORLD
 
 NEXT = (RANK + 1) % SIZE
 PREVIOUS = (RANK - 1) % SIZE

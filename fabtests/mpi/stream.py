@@ -33,7 +33,8 @@ room = [numpy.empty(length, dtype=numpy.uint8) for _ in range(WINDOW)]
 
 comm.Barrier()
 begin = previous = time.perf_counter()
-rounds = wrong = longest = 0
+rounds = wrong = 0
+longest = 0.0
 more = True
 while more:
     for buffer in room:
@@ -57,9 +58,20 @@ done = comm.gather((rounds * WINDOW * length, took, wrong, longest), 0)
 if rank == 0:
     rates = [8e-9 * nbytes / t for nbytes, t, *_ in done]
     bad = sum(d[2] for d in done)
-    print("stream: " + json.dumps({
-        "bytes": sum(d[0] for d in done), "seconds": max(d[1] for d in done), "total_gbps": sum(rates),
-        "slowest_gbps": min(rates), "fastest_gbps": max(rates), "longest_s": max(d[3] for d in done), "wrong": bad,
-    }), flush=True)
+    print(
+        "stream: "
+        + json.dumps(
+            {
+                "bytes": sum(d[0] for d in done),
+                "seconds": max(d[1] for d in done),
+                "total_gbps": sum(rates),
+                "slowest_gbps": min(rates),
+                "fastest_gbps": max(rates),
+                "longest_s": max(d[3] for d in done),
+                "wrong": bad,
+            }
+        ),
+        flush=True,
+    )
     if bad:
         comm.Abort(1)

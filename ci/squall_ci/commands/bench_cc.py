@@ -1,6 +1,6 @@
 """What congestion control costs a packet: instructions of every case and bytes of state of every algorithm.
 
-    ci/bench cc [--json FILE] [--readme] [NAME ..]
+    ci/run bench cc [--json FILE] [--readme] [NAME ..]
 
 `cc/examples/instructions.rs` runs each case in a function of the case's name; callgrind counts what the calls execute,
 without the harness and the choice of the algorithm (told below, the same for all). Two numbers in a cell: soon after the
@@ -12,12 +12,16 @@ more than 94 instructions in any case, or more than 64 bytes a flow.
 import argparse
 import json
 import os
+import pathlib
 import re
+import shutil
 import subprocess
-import sys
 import tempfile
 
-import harness
+from squall_ci import callgrind
+from squall_ci.paths import die, need, ROOT
+from squall_ci.programs import example
+from squall_ci.tally import table
 
 TIMES = 1000
 MOST_INSTRUCTIONS, MOST_BYTES = 94, 64
@@ -40,51 +44,27 @@ OTHERS = [("may send?", ("budget",)), ("sent", ("on_send",))]
 SIGNALS = [("good", ("good",)), ("ECN", ("ecn",)), ("NACK", ("nack",)), ("time-out", ("timeout",)), ("pick", ("pick",))]
 
 
-def build():
-    """The program, in the release profile."""
-    command = ["cargo", "build", "--quiet", "--release", "-p", "squall-cc", "--example", "instructions"]
-    subprocess.run(command, cwd=harness.ROOT, check=True)
-    target = os.environ.get("CARGO_TARGET_DIR") or str(harness.ROOT / "target")
-    return os.path.join(harness.ROOT, target, "release", "examples", "instructions")
-
-
-def inclusive(path):
-    """Instructions executed by each function and what it called, by name without crate and hash."""
-    names, costs, function, of_call = {}, {}, None, False
-    define = re.compile(r"^(c?fn)=\((\d+)\)(?: (.*))?$")
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if found := define.match(line):
-                kind, number, name = found.groups()
-                if name:
-                    names[number] = name
-                if kind == "fn":
-                    function = number
-            elif line.startswith("calls="):
-                of_call = True
-            elif line[:1] in "+-*0123456789" and function is not None:
-                fields = line.split()
-                if len(fields) == 2:
-                    costs[function] = costs.get(function, 0) + int(fields[1])
-                of_call = False
-    del of_call
+def by_case(path: pathlib.Path) -> dict[str, int]:
+    """Instructions executed by the function of each case and what it called."""
     tidy = re.compile(r"^instructions::([a-z_]+)(::h[0-9a-f]{16})?('\d+)?$")
-    result = {}
-    for number, cost in costs.items():
-        if found := tidy.match(names.get(number, "")):
+    result: dict[str, int] = {}
+    for name, cost in callgrind.read(path).inclusive.items():
+        if found := tidy.match(name):
             result[found.group(1)] = result.get(found.group(1), 0) + cost
     return result
 
 
-def measure(program, kind, name, choice=0):
+def measure(program: pathlib.Path, kind: str, name: str, choice: int = 0) -> tuple[int, dict[str, int]]:
     """Bytes of state, and instructions of each case; of a report without `choice`."""
     with tempfile.TemporaryDirectory() as directory:
-        out = os.path.join(directory, "callgrind.out")
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", program, kind, name, str(TIMES)]
+        out = pathlib.Path(directory) / "callgrind.out"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(program), kind, name, str(TIMES)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        harness.need(result.returncode == 0, f"{name}: {result.stdout}{result.stderr}")
-        state = int(re.search(r"^state (\d+)$", result.stdout, re.M).group(1))
-        costs = {case: round(cost / TIMES) for case, cost in inclusive(out).items()}
+        found = re.search(r"^state (\d+)$", result.stdout, re.M)
+        if result.returncode or not found:
+            die(f"{name}: {result.stdout}{result.stderr}")
+        state = int(found.group(1))
+        costs = {case: round(cost / TIMES) for case, cost in by_case(out).items()}
         if kind == "sender":
             # The harness's own part in a report: what the call of a function that does nothing costs, but its return.
             harness_part = costs.pop("nothing") - 5 + choice
@@ -94,34 +74,35 @@ def measure(program, kind, name, choice=0):
         return state, costs
 
 
-def cell(costs, cases):
+def cell(costs: dict[str, int], cases: tuple[str, ...]) -> str:
     """`soon/late`, or one number when they agree or there is one case."""
     values = [costs.get(case) for case in cases]
-    harness.need(None not in values, f"callgrind saw no {cases}")
+    need(None not in values, f"callgrind saw no {cases}")
     return "/".join(dict.fromkeys(str(value) for value in values))
 
 
-def write_readme(kind, name, state, instructions):
+def write_readme(kind: str, name: str, state: int, instructions: str) -> None:
     """Puts bytes and range into the algorithm's row of cc/README.md."""
-    path = harness.ROOT / "cc" / "README.md"
+    path = ROOT / "cc" / "README.md"
     text = path.read_text(encoding="utf-8")
     # Selectors stand behind their heading, and share names with senders.
     at = text.index("\n## Path selectors") if kind == "selector" else text.index("\n## Senders")
     row = re.compile(rf"^(\| {re.escape(name)} \|(?:[^|\n]*\|){{3}}) [^|\n]* \| [^|\n]* (\|[^|\n]*\|)$", re.M)
-    harness.need(row.search(text, at), f"cc/README.md has no row for {name}")
+    need(row.search(text, at), f"cc/README.md has no row for {name}")
     path.write_text(text[:at] + row.sub(rf"\g<1> {state} | {instructions} \g<2>", text[at:], count=1), encoding="utf-8")
 
 
-def main(argv):
-    parser = argparse.ArgumentParser(
-        prog="ci/bench cc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", help="also write all numbers to this file")
     parser.add_argument("--readme", action="store_true", help="write bytes and ranges into cc/README.md")
     parser.add_argument("names", nargs="*", help="only these algorithms")
-    args = parser.parse_args(argv)
-    program = build()
-    everything, missed = {}, []
+
+
+def run(args: argparse.Namespace) -> int:
+    need(shutil.which("valgrind"), "valgrind is missing: run ci/run setup build first")
+    program = example("squall-cc", "instructions")
+    everything: dict[str, dict[str, int]] = {}
+    missed = []
     # An algorithm that only returns costs what comes before its own code: the jump table of `Sender::on_feedback`.
     choice = measure(program, "sender", "none")[1]["below"] - 1
     for kind, columns in (("sender", REPORTS + OTHERS), ("selector", SIGNALS)):
@@ -147,7 +128,7 @@ def main(argv):
         if kind == "sender":
             paper = ["SMaRTT v2, paper", "19 + 28 global", "94", *["59 to 94"] * 6, *["-"] * (len(columns) - 6)]
             rows.append(paper)
-        print(harness.table([kind, "bytes", "worst", *(title for title, _ in columns)], rows), end="\n\n")
+        print(table([kind, "bytes", "worst", *(title for title, _ in columns)], rows), end="\n\n")
     print(
         f"instructions a call (callgrind, release build, {os.uname().machine}; of a report without the {choice} that choose"
         " the algorithm), bytes of state a flow"
@@ -158,7 +139,3 @@ def main(argv):
     for line in missed:
         print(f"missed: {line}")
     return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

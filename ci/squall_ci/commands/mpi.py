@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Run the MPI programs of fabtests/mpi under one MPI library, all messages forced onto one libfabric provider.
 
-    ci/mpi [--quick] [--only PROGRAM] [--part NAME] [--timeout S] mpich|openmpi|ompi4|impi [PROVIDER=squall] [RANKS=2]
+    ci/run mpi [--quick] [--only PROGRAM] [--part NAME] [--timeout S] mpich|openmpi|ompi4|impi [PROVIDER=squall] [RANKS=2]
 
 The programs verify contents. On squall the job's own statistics must show the bytes too. FI_SQUALL_* and FI_LOG_* of the
 caller reach the job, FI_SQUALL_FAULT among them. Ends with `N passed, N failed`.
@@ -9,9 +8,11 @@ caller reach the job, FI_SQUALL_FAULT among them. Ends with `N passed, N failed`
 
 import argparse
 import re
-import sys
 
-import harness
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import MPI_TESTS, need_provider
+from squall_ci.tally import Tally
 
 # Bytes that must have crossed the wire, each way, whatever the rank count: a floor well under what the programs
 # send (the full sets move gigabytes), well over what an MPI's start-up handshake does.
@@ -28,37 +29,30 @@ SKIP = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mpi", choices=sorted(harness.MPIS))
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("mpi", choices=sorted(MPIS))
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("ranks", nargs="?", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="a shorter set of sizes and repetitions")
     parser.add_argument("--only", action="append", help="one program (may be repeated)")
     parser.add_argument("--part", action="append", default=[], help="one part of the programs (may be repeated)")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each program")
-    args = parser.parse_args()
-    mpi = harness.MPIS[args.mpi]
-    harness.need(mpi.installed(), f"{mpi.title} is not installed: run ci/setup mpi first")
-    harness.need_provider(args.provider)
 
-    tally = harness.Tally()
+
+def run(args: argparse.Namespace) -> int:
+    mpi = MPIS[args.mpi]
+    mpi.need()
+    need_provider(args.provider)
+
+    tally = Tally()
     for name in args.only or mpi.tests:
-        program = [mpi.python, harness.MPI_TESTS / f"{name}.py"] + (["--quick"] if args.quick else [])
+        program = [mpi.python, MPI_TESTS / f"{name}.py"] + (["--quick"] if args.quick else [])
         program += SKIP.get(args.provider, {}).get(name, []) + [f"--part={part}" for part in args.part]
-        result, problem, summary = harness.run_job(
-            mpi, args.provider, args.ranks, program, args.timeout, FLOOR[name]
-        )
+        result, problem, summary = run_job(mpi, args.provider, args.ranks, program, args.timeout, FLOOR[name])
         counts = re.findall(rf"^{name}: (\d+) passed, (\d+) failed$", result.output, re.M)
         if problem is None and not counts:
             problem = "no summary line"
         note = f"{counts[-1][0]} checks" if counts else ""
         note += f"; {summary}" if summary else ""
-        tally.add(
-            f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks", problem, result.seconds, note, result.output
-        )
+        tally.add(f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks", problem, result.seconds, note, result.output)
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

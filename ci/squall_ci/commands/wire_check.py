@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Let an independent dissector judge what squall puts on the wire: captures of real jobs must hold no malformed packet.
 
-    ci/wire-check [--quick] [--keep] [DISSECTOR]
+    ci/run wire-check [--quick] [--keep] [DISSECTOR]
 
 DISSECTOR is a directory with check_pcap.sh (default: $SQUALL_ORACLE, then ../shared/oracle beside the checkout). Each
 scenario runs a job with FI_SQUALL_PCAP, judges every capture, and says which packet types must have been seen. Before
@@ -10,42 +9,51 @@ Ends with `N passed, N failed`.
 """
 
 import argparse
-import os
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-import harness
+from squall_ci.environment import clean_environment, provider_run
+from squall_ci.mpis import MPIS
+from squall_ci.paths import dissector, MPI_TESTS, need, need_provider, TARGET
+from squall_ci.process import Result, Word
+from squall_ci.process import run as run_command
+from squall_ci.programs import fi_perf
+from squall_ci.tally import Tally
 
-FI_PERF = harness.CACHE / "bench" / "fi_perf"
-SOURCE = harness.ROOT / "fabtests" / "bench" / "fi_perf.c"
 # Any endpoint port: what the tap of a squall endpoint has recorded is squall's.
 PORTS = "1024-65535"
 
 
+# Runs a job in an environment.
+Job: TypeAlias = Callable[[dict[str, str]], Result]
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A job, the squall parameters it runs under, and what its captures must and may hold."""
 
-    def __init__(self, name, job, squall=None, types=("RUD_REQ", "ACK_CC"), trimmed=False, quick=True):
-        self.name = name
-        self.job = job
-        self.squall = squall or {}
-        self.types = types
-        self.trimmed = trimmed
-        self.quick = quick
+    name: str
+    job: Job
+    squall: Mapping[str, str] = field(default_factory=dict)
+    types: tuple[str, ...] = ("RUD_REQ", "ACK_CC")
+    trimmed: bool = False
+    quick: bool = True
 
 
-def perf(*measures):
-    return lambda env: harness.run([FI_PERF, "-p", "squall", *measures], env, 120)
+def perf(*measures: str) -> Job:
+    return lambda env: run_command([fi_perf(), "-p", "squall", *measures], env, 120)
 
 
-def mpich(program, *words):
-    def job(env):
-        mpi = harness.MPIS["mpich"]
-        command = mpi.command(2, [mpi.python, harness.MPI_TESTS / f"{program}.py", "--quick", *words])
-        return harness.run(command, {**mpi.env("squall"), **env}, 120)
+def mpich(program: str, *words: str) -> Job:
+    def job(env: dict[str, str]) -> Result:
+        mpi = MPIS["mpich"]
+        command = mpi.command(2, [mpi.python, MPI_TESTS / f"{program}.py", "--quick", *words])
+        return run_command(command, {**mpi.env("squall"), **env}, 120)
 
     return job
 
@@ -60,12 +68,17 @@ SCENARIOS = [
     Scenario("two-sided MPI", mpich("pt2pt", "--part=ring", "--part=probes", "--part=truncation"), quick=False),
     # A trimmed packet is answered by a NACK.
     Scenario(
-        "trimming and NACK", perf("verify:1000000:5"), {"FI_SQUALL_FAULT": "trim=5%,seed=3"},
-        ("RUD_REQ", "ACK_CC", "NACK"), trimmed=True,
+        "trimming and NACK",
+        perf("verify:1000000:5"),
+        {"FI_SQUALL_FAULT": "trim=5%,seed=3"},
+        ("RUD_REQ", "ACK_CC", "NACK"),
+        trimmed=True,
     ),
     # A lost tail is asked after by a control packet.
     Scenario(
-        "loss and probe", perf("verify:64:100", "verify:200000:5"), {"FI_SQUALL_FAULT": "loss=10%,seed=5"},
+        "loss and probe",
+        perf("verify:64:100", "verify:200000:5"),
+        {"FI_SQUALL_FAULT": "loss=10%,seed=5"},
         ("RUD_REQ", "ACK_CC", "CP"),
     ),
     # Closing the endpoints ends the contexts by command and answer; a short idle time closes them too.
@@ -73,59 +86,62 @@ SCENARIOS = [
 ]
 
 
-def judge(check, capture, trimmed, crc):
+def judge(check: pathlib.Path, capture: pathlib.Path, trimmed: bool, crc: bool) -> tuple[str | None, dict[str, int]]:
     """(problem, {packet type: count}) of one capture."""
-    words = [check] if trimmed else [check, "-t"]
+    words: list[Word] = [check] if trimmed else [check, "-t"]
     if crc:
         words.append("-c")
     # A packet of FI_SQUALL_DSCP_TRIMMED's value has lost its payload on the way.
-    env = {**harness.clean_environment(), "UET_TSHARK_OPTS": "-o uet.dscp_trimmed:5"}
-    result = harness.run([*words, capture, PORTS], env, timeout=120)
+    env = {**clean_environment(), "UET_TSHARK_OPTS": "-o uet.dscp_trimmed:5"}
+    result = run_command([*words, capture, PORTS], env, timeout=120)
     counts = {name: int(n) for name, n in re.findall(r"^([A-Z_]+) +(\d+)$", result.output, re.M)}
     return (None if result.ok else f"{capture.name}: {result.why()}: {result.output.strip()[-1500:]}"), counts
 
 
-def samples(check, into, tally):
+def samples(check: pathlib.Path, into: pathlib.Path, tally: Tally) -> None:
     """The packets that wire/ builds of every kind, without and with a CRC."""
     for crc in (False, True):
         file = into / f"samples{'-crc' * crc}.pcap"
         cargo = ["cargo", "run", "--quiet", "--locked", "-p", "squall-wire", "--example", "sample_pcap", "--"]
-        result = harness.run([*cargo, *["--crc"] * crc, file], timeout=600)
-        problem, counts = (result.why(), {}) if not result.ok else judge(check, file, True, crc)
+        result = run_command([*cargo, *["--crc"] * crc, file], timeout=600)
+        problem: str | None = result.why()
+        counts: dict[str, int] = {}
+        if result.ok:
+            problem, counts = judge(check, file, True, crc)
         note = f"{counts.get('RUD_REQ', 0)} RUD_REQ among {len(counts)} types"
         tally.add(f"wire: samples{' with CRC' * crc}", problem, result.seconds, note, result.output)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dissector", nargs="?")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--keep", action="store_true", help="leave the captures in target/captures")
     parser.add_argument("--only", action="append", help="one scenario (may be repeated)")
-    args = parser.parse_args()
-    directory = pathlib.Path(
-        args.dissector or os.environ.get("SQUALL_ORACLE") or harness.ROOT.parent / "shared" / "oracle"
-    )
-    check = directory / "check_pcap.sh"
-    harness.need(check.exists(), f"no dissector in {directory}: give its directory, or set SQUALL_ORACLE")
-    harness.need(shutil.which("tshark"), "tshark is missing: run ci/setup build first")
-    harness.need_provider("squall")
-    harness.compile_c(SOURCE, FI_PERF)
 
-    base = harness.CACHE / "captures"
+
+def run(args: argparse.Namespace) -> int:
+    directory = dissector(args.dissector)
+    check = directory / "check_pcap.sh"
+    need(check.exists(), f"no dissector in {directory}: give its directory, or set SQUALL_ORACLE")
+    need(shutil.which("tshark"), "tshark is missing: run ci/run setup build first")
+    need_provider("squall")
+    fi_perf()
+
+    base = TARGET / "captures"
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir(parents=True)
-    tally = harness.Tally()
+    tally = Tally()
     if not args.only:
         samples(check, base, tally)
     for scenario in SCENARIOS:
         if (args.only and scenario.name not in args.only) or (args.quick and not scenario.quick and not args.only):
             continue
         into = pathlib.Path(tempfile.mkdtemp(prefix=scenario.name.replace(" ", "-") + "-", dir=base))
-        env = {**harness.clean_environment(), **harness.provider_environment("squall"), **scenario.squall}
+        env = {**provider_run("squall"), **scenario.squall}
         env["FI_SQUALL_PCAP"] = str(into / "%p-%e.pcap")
         result = scenario.job(env)
-        problem, seen = None if result.ok else result.why(), {}
+        problem = None if result.ok else result.why()
+        seen: dict[str, int] = {}
         captures = sorted(into.glob("*.pcap"))
         if problem is None and len(captures) < 2:
             problem = f"{len(captures)} captures of 2 endpoints"
@@ -143,7 +159,3 @@ def main():
     if not args.keep:
         shutil.rmtree(base, ignore_errors=True)
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

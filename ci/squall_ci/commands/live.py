@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """An unmodified MPI job over a leaf-spine made of software, in real time: one link slow, another swallowing everything.
 
-    ci/live [--ranks 8] [--seconds 9] [--rate-scale 0.01] [--report FILE] [--no-setup]
-    ci/live --bandwidth
+    ci/run live [--ranks 8] [--seconds 9] [--rate-scale 0.01] [--report FILE] [--no-setup]
+    ci/run live --bandwidth
 
 `squall fabric up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses it,
 every byte compared, once with squall's own path selection and once with FI_SQUALL_LB=ecmp, one path a flow, which is what tcp
@@ -16,37 +15,52 @@ import argparse
 import contextlib
 import json
 import os
+import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-import harness
+from squall_ci.cli import prepare
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import die, MPI_TESTS, need_provider, TARGET
+from squall_ci.process import Word
+from squall_ci.programs import squall
+from squall_ci.tally import table, Tally
 
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
-SQUALL = os.path.join(os.environ.get("CARGO_TARGET_DIR") or harness.CACHE, "release", "squall")
+
+
+# What `squall fabric status` says, and what happens when (s): words for `squall fabric`.
+Status: TypeAlias = dict[str, Any]
+Script: TypeAlias = list[tuple[float, tuple[str, ...]]]
 
 
 class Fabric:
     """A running fabric, for as long as the `with` lasts."""
 
-    def __init__(self, options):
+    def __init__(self, program: pathlib.Path, options: Sequence[str]) -> None:
+        self.program = program
         self.options = options
 
-    def __enter__(self):
+    def __enter__(self) -> "Fabric":
         self._directory = tempfile.TemporaryDirectory()
         self.socket = os.path.join(self._directory.name, "fabric")
-        self._process = subprocess.Popen([SQUALL, "fabric", "up", "--socket", self.socket, "--quiet", *self.options])
+        self._process = subprocess.Popen([self.program, "fabric", "up", "--socket", self.socket, "--quiet", *self.options])
         until = time.monotonic() + 10
         while not os.path.exists(self.socket):
             if self._process.poll() is not None or time.monotonic() > until:
-                raise SystemExit("squall fabric up did not come up")
+                self._process.kill()
+                die("squall fabric up did not come up", 1)
             time.sleep(0.02)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(subprocess.SubprocessError):
             self.ask("down")
         try:
@@ -56,26 +70,27 @@ class Fabric:
             self._process.wait()
         self._directory.cleanup()
 
-    def ask(self, *words):
+    def ask(self, *words: str) -> str:
         return subprocess.run(
-            [SQUALL, "fabric", "--socket", self.socket, *words], check=True, capture_output=True, text=True, timeout=30
+            [self.program, "fabric", "--socket", self.socket, *words], check=True, capture_output=True, text=True, timeout=30
         ).stdout
 
-    def status(self):
-        return json.loads(self.ask("status", "--format", "json"))
+    def status(self) -> Status:
+        status: Status = json.loads(self.ask("status", "--format", "json"))
+        return status
 
 
 class Watch(threading.Thread):
     """Samples the fabric's counters, and makes things happen at their times."""
 
-    def __init__(self, fabric, script):
+    def __init__(self, fabric: Fabric, script: Script) -> None:
         super().__init__()
         self.fabric = fabric
         self.script = sorted(script)
-        self.samples = []
+        self.samples: list[tuple[float, Status]] = []
         self.over = threading.Event()
 
-    def run(self):
+    def run(self) -> None:
         begin = time.monotonic()
         script = list(self.script)
         while not self.over.wait(0.25):
@@ -84,7 +99,7 @@ class Watch(threading.Thread):
                 self.fabric.ask(*script.pop(0)[1])
             self.samples.append((now, self.fabric.status()))
 
-    def rates(self, of):
+    def rates(self, of: Callable[[Status], float]) -> list[list[float]]:
         """Points (s, Gb/s) of a byte counter."""
         points = []
         for (t0, a), (t1, b) in zip(self.samples, self.samples[1:]):
@@ -92,12 +107,22 @@ class Watch(threading.Thread):
         return points
 
 
-def port(name):
-    return lambda status: next(p["bytes"] for p in status["ports"] if p["name"] == name)
+@dataclass(frozen=True)
+class Outcome:
+    """Of one job: what is wrong, what fabtests/mpi/stream.py printed, and its watch."""
+
+    problem: str | None
+    stream: dict[str, Any] | None
+    watch: Watch
 
 
-def job(mpi, fabric, ranks, seconds, script, lb=None, size=1 << 18):
-    """(problem, result of the stream, its watch, the statistics' summary)"""
+def port(name: str) -> Callable[[Status], float]:
+    return lambda status: float(next(p["bytes"] for p in status["ports"] if p["name"] == name))
+
+
+def job(
+    mpi: Mpi, fabric: Fabric, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
+) -> Outcome:
     env = {}
     if lb:
         env["FI_SQUALL_LB"] = lb
@@ -106,8 +131,8 @@ def job(mpi, fabric, ranks, seconds, script, lb=None, size=1 << 18):
     try:
         # Rank n is host n, so that every message crosses the spines.
         attach = 'FI_SQUALL_FABRIC="$0,host=$PMI_RANK" exec "$@"'
-        program = ["sh", "-c", attach, fabric.socket, mpi.python, harness.MPI_TESTS / "stream.py", seconds, size]
-        result, problem, summary = harness.run_job(mpi, "squall", ranks, program, seconds + 60, 1 << 20, env)
+        program: list[Word] = ["sh", "-c", attach, fabric.socket, mpi.python, MPI_TESTS / "stream.py", seconds, size]
+        result, problem, _ = run_job(mpi, "squall", ranks, program, seconds + 60, 1 << 20, env)
     finally:
         watch.over.set()
         watch.join()
@@ -116,23 +141,26 @@ def job(mpi, fabric, ranks, seconds, script, lb=None, size=1 << 18):
         problem = "no result"
     if problem:
         print(result.output[-3000:])
-    return problem, json.loads(found.group(1)) if found else None, watch, summary
+    return Outcome(problem, json.loads(found.group(1)) if found else None, watch)
 
 
-def lag_text(status):
+def lag_text(status: Status) -> str:
     lag = status["lag"]
-    return (f"lag of the emulation: mean {lag['mean_ns'] / 1e3:.0f} us, 99 % {lag['p99_ns'] / 1e3:.0f} us, most "
-            f"{lag['max_ns'] / 1e3:.0f} us, of a round trip of {status['base_rtt_ns'] / 1e3:.0f} us")
+    return (
+        f"lag of the emulation: mean {lag['mean_ns'] / 1e3:.0f} us, 99 % {lag['p99_ns'] / 1e3:.0f} us, most "
+        f"{lag['max_ns'] / 1e3:.0f} us, of a round trip of {status['base_rtt_ns'] / 1e3:.0f} us"
+    )
 
 
-def bandwidth(mpi, options, ranks, seconds):
-    tally = harness.Tally()
+def bandwidth(mpi: Mpi, program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
+    tally = Tally()
     # Packets of two pages: what the host's processors carry counts here, and that is packets.
-    with Fabric([*options, "--mtu", "8192"]) as fabric:
+    with Fabric(program, [*options, "--mtu", "8192"]) as fabric:
         begin = time.monotonic()
-        problem, stream, _, _ = job(mpi, fabric, ranks, seconds, [], size=1 << 20)
+        outcome = job(mpi, fabric, ranks, seconds, [], size=1 << 20)
+        problem, stream = outcome.problem, outcome.stream
         status = fabric.status()
-        if not problem and stream["total_gbps"] < 2:
+        if not problem and stream and stream["total_gbps"] < 2:
             problem = f"{stream['total_gbps']:.2f} Gb/s in total, expected 2 or more"
         note = f"{stream['total_gbps']:.2f} Gb/s in total" if stream else ""
         tally.add(f"leaf-spine 4 x 2, {ranks} endpoints", problem, time.monotonic() - begin, note)
@@ -142,19 +170,34 @@ def bandwidth(mpi, options, ranks, seconds):
     return tally.finish()
 
 
-def document(outcomes, args):
-    """What `squall report` draws."""
+def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[dict[str, Any], list[str], list[list[str]]]:
+    """What `squall report` draws, and the table in it."""
     rows, lines = [], []
     ups = [f"leaf{leaf}->spine{spine}" for leaf in range(4) for spine in range(2)]
     plots = []
-    for name, (_, stream, watch, _) in outcomes.items():
+    for name, outcome in outcomes.items():
+        stream, watch = outcome.stream, outcome.watch
         last = watch.samples[-1][1]
         t = last["totals"]
-        rows.append([name, f"{stream['total_gbps']:.2f}" if stream else "-", f"{stream['longest_s']:.2f}" if stream else "-",
-                     str(t["trimmed"]), str(t["black_hole"] + t["down"]), f"{last['lag']['p99_ns'] / 1e3:.0f}"])
-        lines.append({"name": name, "points": watch.rates(lambda s: s["totals"]["delivered_bytes"])})
-        plots.append({"title": f"load of the uplinks, {name}", "x": "time (s)", "y": "Gb/s",
-                      "lines": [{"name": up, "points": watch.rates(port(up))} for up in ups]})
+        rows.append(
+            [
+                name,
+                f"{stream['total_gbps']:.2f}" if stream else "-",
+                f"{stream['longest_s']:.2f}" if stream else "-",
+                str(t["trimmed"]),
+                str(t["black_hole"] + t["down"]),
+                f"{last['lag']['p99_ns'] / 1e3:.0f}",
+            ]
+        )
+        lines.append({"name": name, "points": watch.rates(lambda s: float(s["totals"]["delivered_bytes"]))})
+        plots.append(
+            {
+                "title": f"load of the uplinks, {name}",
+                "x": "time (s)",
+                "y": "Gb/s",
+                "lines": [{"name": up, "points": watch.rates(port(up))} for up in ups],
+            }
+        )
     head = ["path selection", "Gb/s in total", "longest wait, s", "trimmed", "lost on links", "lag 99 %, us"]
     text = [
         f"MPICH on {args.ranks} hosts of an emulated leaf-spine (4 leaves, 2 spines), rates x {args.rate_scale}: a permutation of "
@@ -163,55 +206,60 @@ def document(outcomes, args):
         "The rates in the plots are sampled four times a second; the job begins a second or two after zero.",
     ]
     plots.insert(0, {"title": "bytes that arrived", "x": "time (s)", "y": "Gb/s", "lines": lines})
-    return {"title": "MPI over a live leaf-spine", "text": text, "plots": plots,
-            "tables": [{"title": "Jobs", "head": head, "rows": rows}]}, head, rows
+    return (
+        {
+            "title": "MPI over a live leaf-spine",
+            "text": text,
+            "plots": plots,
+            "tables": [{"title": "Jobs", "head": head, "rows": rows}],
+        },
+        head,
+        rows,
+    )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=9)
     parser.add_argument("--rate-scale", default="0.01")
-    parser.add_argument("--report", default=str(harness.CACHE / "live.html"))
+    parser.add_argument("--report", default=str(TARGET / "live.html"))
     parser.add_argument("--bandwidth", action="store_true")
     parser.add_argument("--no-setup", action="store_true", help="neither install nor build")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
     if not args.no_setup:
-        for script in ("setup", "build"):
-            subprocess.run([harness.ROOT / "ci" / script], check=True)
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", "-p", "squall-fabric", "--bin", "squall"],
-                   cwd=harness.ROOT, check=True)
-    mpi = harness.MPIS["mpich"]
-    harness.need(mpi.installed(), "MPICH is not installed: run ci/setup mpi first")
-    harness.need_provider("squall")
+        prepare()
+    program = squall()
+    mpi = MPIS["mpich"]
+    mpi.need()
+    need_provider("squall")
     options = ["--topo", "leaf-spine:4x2x2", "--rate-scale", args.rate_scale]
     if args.bandwidth:
-        return bandwidth(mpi, options, args.ranks, args.seconds)
+        return bandwidth(mpi, program, options, args.ranks, args.seconds)
 
-    tally = harness.Tally()
-    outcomes = {}
+    tally = Tally()
+    outcomes: dict[str, Outcome] = {}
     for name, lb in (("squall", None), ("squall, lb=ecmp", "ecmp")):
-        with Fabric(options) as fabric:
+        with Fabric(program, options) as fabric:
             fabric.ask("set-rate", SLOW, "25G")
             begin = time.monotonic()
             # The ranks need a moment to start.
-            script = [(1.5 + args.seconds / 3, ("black-hole", DEAD)), (1.5 + args.seconds * 2 / 3, ("fail-link", DEAD))]
-            outcomes[name] = job(mpi, fabric, args.ranks, args.seconds, script, lb)
-        problem, stream, _, _ = outcomes[name]
-        note = f"{stream['bytes'] / 1e6:.0f} MB, every byte compared" if stream else ""
-        tally.add(f"slow and failing link, {name}", problem, time.monotonic() - begin, note)
+            script: Script = [
+                (1.5 + args.seconds / 3, ("black-hole", DEAD)),
+                (1.5 + args.seconds * 2 / 3, ("fail-link", DEAD)),
+            ]
+            outcome = outcomes[name] = job(mpi, fabric, args.ranks, args.seconds, script, lb)
+        note = f"{outcome.stream['bytes'] / 1e6:.0f} MB, every byte compared" if outcome.stream else ""
+        tally.add(f"slow and failing link, {name}", outcome.problem, time.monotonic() - begin, note)
     report, head, rows = document(outcomes, args)
     print(f"\nMPICH, {args.ranks} ranks on an emulated leaf-spine; {SLOW} slow, {DEAD} dying:\n")
-    print(harness.table(head, rows))
-    for name, (_, _, watch, _) in outcomes.items():
-        print(f"{name}: {lag_text(watch.samples[-1][1])}")
+    print(table(head, rows))
+    for name, outcome in outcomes.items():
+        print(f"{name}: {lag_text(outcome.watch.samples[-1][1])}")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(report, file)
         file.flush()
-        subprocess.run([SQUALL, "report", file.name, "-o", args.report], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([program, "report", file.name, "-o", args.report], check=True, stdout=subprocess.DEVNULL)
     print(f"report: {args.report}\n")
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Look at a report in a real browser: every plot is there, has a size, and is drawn inside of its frame.
 
-    ci/report [FILE.html] [--screenshot FILE.png]
+    ci/run report [FILE.html] [--screenshot FILE.png]
 
 Without a file, runs a small experiment (fabric/plans/04b-slow-link.toml, quick) and looks at its report. Needs chromium
 (Debian's package, or `google-chrome`); says so and exits 1 if there is none.
@@ -14,10 +13,14 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from squall_ci.paths import die, need
+from squall_ci.process import run as run_command
+from squall_ci.process import Word
+from squall_ci.programs import squall
+from squall_ci.tally import Tally
+
 BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
 
 # Asks the browser what it has laid out. Only the copy that is tested holds a script: the report has none.
@@ -51,33 +54,32 @@ document.body.append(answer);
 """
 
 
-def browse(browser, *words):
+def browse(browser: str, *words: str) -> str:
     """Runs the browser without a window; it needs no sandbox to look at our own file."""
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,1600"]
-    done = subprocess.run(command + list(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    done = subprocess.run(command + list(words), capture_output=True, timeout=120)
     if done.returncode:
-        sys.exit(f"{browser} failed: {done.stderr.decode(errors='replace')[-500:]}")
+        die(f"{browser} failed: {done.stderr.decode(errors='replace')[-500:]}", 1)
     return done.stdout.decode(errors="replace")
 
 
-def sample(folder):
+def sample(folder: str) -> pathlib.Path:
     """A report of a small experiment."""
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "squall-fabric", "--bin", "squall"],
-                   cwd=ROOT, check=True)
-    subprocess.run([target / "release/squall", "plan", "run", "04b-slow-link", "--quick", "--quiet", "--out", folder],
-                   cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    command: list[Word] = [squall(), "plan", "run", "04b-slow-link", "--quick", "--quiet", "--out", folder]
+    result = run_command(command, os.environ, 120)
+    need(result.ok, f"the experiment failed: {result.why()}\n{result.output}")
     return pathlib.Path(folder) / "report.html"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("page", nargs="?", type=pathlib.Path)
     parser.add_argument("--screenshot", type=pathlib.Path)
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        sys.exit("no browser: install chromium")
+        die("no browser: run ci/run setup report", 1)
     with tempfile.TemporaryDirectory() as folder:
         page = args.page or sample(folder)
         copy = pathlib.Path(folder) / "probe.html"
@@ -87,30 +89,24 @@ def main():
             browse(browser, f"--screenshot={args.screenshot.resolve()}", page.resolve().as_uri())
     found = re.search(r'<pre id="probe">(.*?)</pre>', dom, re.S)
     if not found:
-        sys.exit("the page did not load to its end")
+        die("the page did not load to its end", 1)
     text = found.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     seen = json.loads(text)
 
-    passed = failed = 0
-    def check(good, what):
-        nonlocal passed, failed
-        passed, failed = passed + bool(good), failed + (not good)
-        if not good:
-            print(f"FAIL  {what}")
+    tally = Tally(quiet=True)
 
-    check(seen["figures"], "no plots")
-    check(seen["cells"], "no tables")
-    check(seen["fetched"] == 0, f"{seen['fetched']} things were fetched; a report is one file")
-    check(not seen["wide"], "the page is wider than the window")
+    def check(name: str, good: object, problem: str) -> None:
+        tally.add(name, None if good else problem)
+
+    check("plots", seen["figures"], "none")
+    check("tables", seen["cells"], "none")
+    check("one file", seen["fetched"] == 0, f"{seen['fetched']} things were fetched")
+    check("width", not seen["wide"], "the page is wider than the window")
     for figure in seen["figures"]:
         name = figure["caption"]
-        check(figure["width"] > 300 and figure["height"] > 150, f"{name}: {figure['width']} x {figure['height']}")
-        check(figure["marks"] > 3, f"{name}: {figure['marks']} marks drawn")
-        check(figure["labels"] > 3, f"{name}: {figure['labels']} labels")
-        check(not figure["outside"], f"{name}: outside of the frame: {figure['outside']}")
-    print(f"{len(seen['figures'])} plots; {passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        check(name, figure["width"] > 300 and figure["height"] > 150, f"{figure['width']} x {figure['height']}")
+        check(name, figure["marks"] > 3, f"{figure['marks']} marks drawn")
+        check(name, figure["labels"] > 3, f"{figure['labels']} labels")
+        check(name, not figure["outside"], f"outside of the frame: {figure['outside']}")
+    print(f"{len(seen['figures'])} plots")
+    return tally.finish()

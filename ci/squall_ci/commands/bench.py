@@ -1,28 +1,27 @@
-#!/usr/bin/env python3
 """Tagged messages on squall beside tcp and udp;ofi_rxd: one table of medians and ratios, two processes on this host.
 
-    ci/bench cc [NAME ..]    what congestion control costs a packet, see cost.py
-    ci/bench sim [--reference DIR]    what simulating costs, see simcost.py
-    ci/bench [--rounds N] [--quick] [--json FILE] [--providers squall,tcp,udp;ofi_rxd]
+    ci/run bench [--rounds N] [--quick] [--json FILE] [--providers squall,tcp,udp;ofi_rxd]
 
 In every round and for every measure the providers run one right after the other, another one first each time: virtual
 machines have fast and slow seconds (memory bandwidth above all), and so all see the same. Every number is the median of
-the rounds; a ratio is the median of the ratios within the rounds. All are loaded by the same libfabric, that of the MPICH wheel when ci/setup has brought it, otherwise
-the system's. Exit status 1 when a target is missed.
+the rounds; a ratio is the median of the ratios within the rounds. All are loaded by the same libfabric, that of the MPICH
+wheel when ci/run setup has brought it, otherwise the system's. Exit status 1 when a target is missed. (ci/run bench cc and ci/run bench sim count other things.)
 """
 
 import argparse
 import json
 import os
 import statistics
-import sys
+from typing import TypeAlias
 
-import cost
-import harness
-import simcost
+from squall_ci.environment import provider_run
+from squall_ci.paths import need_provider, TARGET
+from squall_ci.process import run as run_command
+from squall_ci.programs import fi_perf
+from squall_ci.tally import table
 
-FI_PERF = harness.CACHE / "bench" / "fi_perf"
-SOURCE = harness.ROOT / "fabtests" / "bench" / "fi_perf.c"
+# What the providers do, by measure: the value of each round.
+Samples: TypeAlias = dict[str, dict[str, list[float]]]
 
 # Name, unit, larger is better, measure for fi_perf, its repetitions (and for slow ofi_rxd, fewer).
 MEASURES = [
@@ -42,21 +41,21 @@ TARGETS = [
 ]
 
 
-def environment(provider):
+def environment(provider: str) -> dict[str, str]:
     """Variables for one run of fi_perf; the provider is chosen by its hints, so FI_PROVIDER must not filter."""
-    env = {**harness.clean_environment(), **harness.provider_environment(provider)}
+    env = provider_run(provider)
     env.pop("FI_PROVIDER", None)
-    bundled = harness.CACHE / "venv-mpich" / "lib" / "mpich"
+    bundled = TARGET / "venv-mpich" / "lib" / "mpich"
     if (bundled / "libfabric.so.1").exists():
         env["LD_LIBRARY_PATH"] = str(bundled)
     return env
 
 
-def measure(provider, pattern, rounds, quick):
+def measure(provider: str, pattern: str, rounds: tuple[int, int], quick: bool) -> float | str:
     """One value, or the reason why not as a string."""
     slow = provider.endswith("ofi_rxd") or quick
     word = pattern.format(rounds[slow])
-    result = harness.run([FI_PERF, "-p", provider, word], environment(provider), timeout=60)
+    result = run_command([fi_perf(), "-p", provider, word], environment(provider), timeout=60)
     if not result.ok:
         return f"{word}: {result.why()}: {result.output.strip()[-400:]}"
     for line in result.output.splitlines():
@@ -65,17 +64,17 @@ def measure(provider, pattern, rounds, quick):
     return f"{word}: no result: {result.output.strip()[-400:]}"
 
 
-def verify(provider):
+def verify(provider: str) -> str | None:
     """Contents, apart from the timing. None when right."""
     sizes = [0, 1, 64, 4096, 8192, 65_537, 1 << 20]
-    result = harness.run(
-        [FI_PERF, "-p", provider, *(f"verify:{size}:3" for size in sizes)], environment(provider), timeout=120
+    result = run_command(
+        [fi_perf(), "-p", provider, *(f"verify:{size}:3" for size in sizes)], environment(provider), timeout=120
     )
     return None if result.ok else f"{result.why()}: {result.output.strip()[-400:]}"
 
 
-def report(samples, providers):
-    """The table of medians, and the targets missed. `samples` is {measure: {provider: [value of each round]}}."""
+def report(samples: Samples, providers: list[str]) -> list[str]:
+    """The table of medians, and the targets missed."""
     others = [provider for provider in providers if provider != "squall"] if "squall" in providers else []
     head = ["", "unit"] + providers + [f"squall / {provider}" for provider in others] + ["targets"] * bool(others)
     rows, missed = [], []
@@ -97,32 +96,28 @@ def report(samples, providers):
         if others:
             row.append("; ".join(verdicts))
         rows.append(row)
-    print(harness.table(head, rows))
+    print(table(head, rows))
     return missed
 
 
-def main():
-    if sys.argv[1:2] == ["cc"]:
-        return cost.main(sys.argv[2:])
-    if sys.argv[1:2] == ["sim"]:
-        return simcost.main(sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="3 short rounds: to see that it works")
     parser.add_argument("--providers", default="squall,tcp,udp;ofi_rxd")
     parser.add_argument("--json", help="also write all samples to this file")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> int:
     providers = args.providers.split(",")
     for provider in providers:
-        harness.need_provider(provider)
-    harness.compile_c(SOURCE, FI_PERF)
+        need_provider(provider)
 
     for provider in providers:
         problem = verify(provider)
         if problem:
             print(f"{provider}: contents are not verified: {problem}")
             return 1
-    samples = {name: {provider: [] for provider in providers} for name, *_ in MEASURES}
+    samples: Samples = {name: {provider: [] for provider in providers} for name, *_ in MEASURES}
     rounds = 3 if args.quick else args.rounds
     for round_ in range(rounds):
         first = round_ % len(providers)
@@ -143,7 +138,3 @@ def main():
     for line in missed:
         print(f"missed: {line}")
     return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

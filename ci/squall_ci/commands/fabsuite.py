@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Run libfabric's own test suite, fabtests, on a provider: those of its programs that concern reliable datagrams.
 
-    ci/fabsuite [--only REGEX] [--timeout S] BIN_DIR [PROVIDER=squall]
+    ci/run fabsuite [--only REGEX] [--timeout S] BIN_DIR [PROVIDER=squall]
 
 BIN_DIR holds the programs of a fabtests built against the libfabric found by the loader (1.17 here; its sources come with
 libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
@@ -12,9 +11,11 @@ import argparse
 import errno
 import pathlib
 import re
-import sys
 
-import harness
+from squall_ci.environment import provider_run
+from squall_ci.paths import need, need_provider
+from squall_ci.process import run as run_command
+from squall_ci.tally import Tally
 
 # Needs no second side. ADDR is replaced by the address under test.
 ALONE = [
@@ -71,13 +72,13 @@ NOT_OFFERED = {errno.ENODATA, errno.ENOSYS}
 ADDRESS = "127.0.0.1"
 
 
-def alone(program, words, env, timeout):
+def alone(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
     """(exit status, output)"""
-    result = harness.run([program, *words], env, timeout)
+    result = run_command([program, *words], env, timeout)
     return result.code, result.output
 
 
-def pair(program, words, env, timeout):
+def pair(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
     """(worse exit status of server and client, output)"""
     script = """
         address=$1; shift
@@ -91,28 +92,30 @@ def pair(program, words, env, timeout):
         [ $client != 0 ] && exit $client
         exit $server
     """
-    result = harness.run(["sh", "-c", script, "pair", ADDRESS, program, *words], env, timeout)
+    result = run_command(["sh", "-c", script, "pair", ADDRESS, program, *words], env, timeout)
     return result.code, result.output
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("binaries", type=pathlib.Path)
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--only", default="")
     parser.add_argument("--timeout", type=float, default=90.0)
-    args = parser.parse_args()
-    harness.need((args.binaries / "fi_rdm").exists(), f"no fabtests in {args.binaries}")
-    harness.need_provider(args.provider)
-    env = {**harness.clean_environment(), **harness.provider_environment(args.provider, "1")}
-    tally, unoffered = harness.Tally(), []
-    for tests, run in ((ALONE, alone), (PAIRS, pair)):
+
+
+def run(args: argparse.Namespace) -> int:
+    need((args.binaries / "fi_rdm").exists(), f"no fabtests in {args.binaries}")
+    need_provider(args.provider)
+    env = provider_run(args.provider, "1")
+    tally = Tally()
+    unoffered: list[str] = []
+    for tests, start in ((ALONE, alone), (PAIRS, pair)):
         for test in tests:
             if not re.search(args.only, test):
                 continue
             program, *words = test.replace("ADDR", ADDRESS).split()
             words += ["-p", env["FI_PROVIDER"]]
-            code, output = run(args.binaries / program, words, env, args.timeout)
+            code, output = start(args.binaries.absolute() / program, words, env, args.timeout)
             if code in NOT_OFFERED:
                 unoffered.append(test)
             else:
@@ -121,7 +124,3 @@ def main():
     if unoffered:
         print("not offered: " + "; ".join(unoffered))
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """The transport's brains in live jobs: every congestion control x path selection x loss detection at 1 % loss.
 
-    ci/brains [--quick] [--cc NAME].. [--lb NAME].. [--loss SET].. [--checking FILE] [--timeout S]
+    ci/run brains [--quick] [--cc NAME].. [--lb NAME].. [--loss SET].. [--checking FILE] [--timeout S]
 
 Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks whose packets get
-lost. With --checking (an IMB-MPI1 that checks results, as for ci/imb) its column of defects must be there and zero;
+lost. With --checking (an IMB-MPI1 that checks results, as for ci/run imb) its column of defects must be there and zero;
 without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
 work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
 
@@ -17,9 +16,13 @@ import itertools
 import os
 import pathlib
 import re
-import sys
 
-import harness
+from squall_ci.environment import provider_run
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import die, MPI_TESTS, need, need_provider
+from squall_ci.process import run as run_command
+from squall_ci.tally import Tally
 
 RANKS = 4
 LOSSES = ["trim", "ooo", "probe", "rto", "all"]
@@ -30,24 +33,25 @@ FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
 FLOOR = 4 << 20
 
 
-def names():
+def names() -> dict[str, list[str]]:
     """What the provider offers, by variable."""
-    env = {**harness.clean_environment(), **harness.provider_environment("squall")}
-    result = harness.run(["fi_info", "-e"], env, timeout=60)
-    found = {}
+    env = provider_run("squall")
+    result = run_command(["fi_info", "-e"], env, timeout=60)
+    found: dict[str, list[str]] = {}
     for variable in ("CC", "LB", "LOSS"):
         listed = re.search(rf"FI_SQUALL_{variable}: .*\n.* Names: ([^.]+)\.", result.output)
-        harness.need(listed, f"fi_info -e does not list the names of FI_SQUALL_{variable}:\n{result.output[-2000:]}")
+        if not listed:
+            die(f"fi_info -e does not list the names of FI_SQUALL_{variable}:\n{result.output[-2000:]}")
         found[variable] = listed.group(1).split(", ")
     return found
 
 
-def impossible(lb, loss):
+def impossible(lb: str, loss: str) -> bool:
     """Whether the combination must be refused: a selector that freezes on broken paths, and nobody who sees them."""
     return lb == "reps" and loss == "trim"
 
 
-def covering(ccs, lbs, losses):
+def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[str, str, str]]:
     """Combinations that name each algorithm, each selector and each set of detectors at least once."""
     count = max(len(ccs), len(lbs), len(losses))
     rows = []
@@ -56,16 +60,19 @@ def covering(ccs, lbs, losses):
         if impossible(lb, loss):
             loss = losses[(at + 1) % len(losses)]
         rows.append((ccs[at % len(ccs)], lb, loss))
+    # What a combination had to give up for another.
+    for loss in set(losses) - {row[2] for row in rows}:
+        rows += [(ccs[0], lb, loss) for lb in lbs if not impossible(lb, loss)][:1]
     return rows
 
 
-def refused(output):
+def refused(output: str) -> str | None:
     """None when the job was refused as it should be, otherwise what is missing."""
     said = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
     return None if said else "not refused with the allowed values"
 
 
-def judge(output, checking):
+def judge(output: str, checking: bool) -> str | None:
     """None when every size has its row and no defect, otherwise what is wrong."""
     rows = re.findall(r"^ +\d+ +\d+ +[\d.]+.*$", output, re.M)
     # 0 to 64 KiB twice, and from 4 bytes on for the reduction.
@@ -79,7 +86,7 @@ def judge(output, checking):
     return f"defects: {bad[0].strip()}" if bad else None
 
 
-def run(mpi, cc, lb, loss, args):
+def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
     """One combination: (problem, seconds, note, output)."""
     env = {
         "FI_SQUALL_CC": cc,
@@ -90,45 +97,42 @@ def run(mpi, cc, lb, loss, args):
         # Every loss that waits for the last resort waits ten times this.
         "FI_SQUALL_RTO_MIN": os.environ.get("FI_SQUALL_RTO_MIN", "1ms"),
     }
-    binary = args.checking or mpi.venv / "bin" / "IMB-MPI1"
+    binary = (args.checking or mpi.venv / "bin" / "IMB-MPI1").absolute()
     program = [binary, "-npmin", RANKS, "-iter", "5,20", "-time", "1", "-msglog", "0:16", "-mem", "1"]
     program += ["Exchange", "Alltoall", "Allreduce"]
     no = impossible(lb, loss)
-    result, problem, note = harness.run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
+    result, problem, note = run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
     if no:
         return refused(result.output), result.seconds, "refused", result.output
     problem = problem or judge(result.output, bool(args.checking))
     seconds = result.seconds
     if problem is None and not args.checking:
-        program = [mpi.python, harness.MPI_TESTS / "pt2pt.py", "--quick", "--part=ring"]
-        result, problem, _ = harness.run_job(mpi, "squall", RANKS, program, args.timeout, 0, env)
+        program = [mpi.python, MPI_TESTS / "pt2pt.py", "--quick", "--part=ring"]
+        result, problem, _ = run_job(mpi, "squall", RANKS, program, args.timeout, 0, env)
         seconds += result.seconds
     return problem, seconds, note, result.output
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--cc", action="append", help="a congestion control, with parameters if any (may be repeated)")
     parser.add_argument("--lb", action="append", help="a path selection")
     parser.add_argument("--loss", action="append", help=f"a set of loss detectors; default: each of {', '.join(LOSSES)}")
     parser.add_argument("--checking", type=pathlib.Path, help="an IMB-MPI1 built with result checking")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for each job")
-    args = parser.parse_args()
-    mpi = harness.MPIS["impi"]
-    harness.need(mpi.installed(), "Intel MPI is not installed: run ci/setup mpi first")
-    harness.need_provider("squall")
-    harness.need(args.checking is None or args.checking.is_file(), f"there is no {args.checking}")
+
+
+def run(args: argparse.Namespace) -> int:
+    mpi = MPIS["impi"]
+    mpi.need()
+    need_provider("squall")
+    need(args.checking is None or args.checking.is_file(), f"there is no {args.checking}")
 
     offered = names()
     ccs, lbs, losses = args.cc or offered["CC"], args.lb or offered["LB"], args.loss or LOSSES
     rows = covering(ccs, lbs, losses) if args.quick else itertools.product(ccs, lbs, losses)
-    tally = harness.Tally()
+    tally = Tally()
     for cc, lb, loss in rows:
-        problem, seconds, note, output = run(mpi, cc, lb, loss, args)
+        problem, seconds, note, output = combination(mpi, cc, lb, loss, args)
         tally.add(f"{cc} over {lb}, losses by {loss}", problem, seconds, note, output)
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

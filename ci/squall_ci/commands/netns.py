@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """MPI between network namespaces behind kernel routers: the true socket path, and a spine that goes down in mid-job.
 
-    ci/netns [--providers squall,tcp] [--rate 1gbit] [--seconds 9] [--keep]
+    ci/run netns [--providers squall,tcp] [--rate 1gbit] [--seconds 9] [--keep]
 
 Four hosts, two leaves and two spines, each a network namespace, joined by veth pairs; the leaves balance by the hash of
 addresses and ports (fib_multipath_hash_policy=1), so that the entropy in squall's UDP source port chooses the spine. Links
@@ -16,35 +15,39 @@ import argparse
 import json
 import os
 import re
-import shlex
 import subprocess
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
+from typing import Any
 
-import harness
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import MPI_TESTS, need, need_provider
+from squall_ci.process import Word
+from squall_ci.tally import table, Tally
 
 HOSTS, LEAVES, SPINES = 4, 2, 2
 PREFIX = "squall-"
 
 
-def ip(*words, check=True):
+def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["ip", *map(str, words)], check=check, capture_output=True, text=True)
 
 
 class Network:
     """The namespaces, for as long as the `with` lasts."""
 
-    def __init__(self, rate, keep):
+    def __init__(self, rate: str, keep: bool) -> None:
         self.rate = rate
         self.keep = keep
         self.mark = f"{PREFIX}{os.getpid()}-"
 
-    def name(self, node):
+    def name(self, node: str) -> str:
         return self.mark + node
 
-    def __enter__(self):
+    def __enter__(self) -> "Network":
         self._clean_leftovers()
         try:
             self._build()
@@ -53,76 +56,113 @@ class Network:
             raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if not self.keep:
             for node in self._nodes():
                 ip("netns", "del", self.name(node), check=False)
 
     @staticmethod
-    def _nodes():
-        return ([f"h{i}" for i in range(HOSTS)] + [f"leaf{i}" for i in range(LEAVES)]
-                + [f"spine{i}" for i in range(SPINES)])
+    def _nodes() -> list[str]:
+        return [f"h{i}" for i in range(HOSTS)] + [f"leaf{i}" for i in range(LEAVES)] + [f"spine{i}" for i in range(SPINES)]
 
     @staticmethod
-    def _clean_leftovers():
+    def _clean_leftovers() -> None:
         """Namespaces of runs that were killed."""
         for line in ip("netns", "list", check=False).stdout.splitlines():
             found = re.match(rf"({PREFIX}(\d+)-\S+)", line)
             if found and not os.path.exists(f"/proc/{found.group(2)}"):
                 ip("netns", "del", found.group(1), check=False)
 
-    def _inside(self, node, *command):
+    def _inside(self, node: str, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["ip", "netns", "exec", self.name(node), *command], check=True, capture_output=True, text=True)
 
-    def _join(self, a, a_device, a_address, b, b_device, b_address):
+    def _join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str) -> None:
         """A veth pair with addresses on both ends."""
-        ip("link", "add", "name", a_device, "netns", self.name(a), "mtu", 9000, "type", "veth",
-           "peer", "name", b_device, "netns", self.name(b), "mtu", 9000)
+        ip(
+            "link",
+            "add",
+            "name",
+            a_device,
+            "netns",
+            self.name(a),
+            "mtu",
+            9000,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            b_device,
+            "netns",
+            self.name(b),
+            "mtu",
+            9000,
+        )
         for node, device, address in ((a, a_device, a_address), (b, b_device, b_address)):
             ip("-n", self.name(node), "addr", "add", address, "dev", device)
             ip("-n", self.name(node), "link", "set", device, "up")
 
     @staticmethod
-    def address(host):
+    def address(host: int) -> str:
         return f"10.77.{host}.2"
 
     @staticmethod
-    def leaf_of(host):
+    def leaf_of(host: int) -> int:
         return host * LEAVES // HOSTS
 
-    def _build(self):
+    def _build(self) -> None:
         for node in self._nodes():
             ip("netns", "add", self.name(node))
             ip("-n", self.name(node), "link", "set", "lo", "up")
-            self._inside(node, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.fib_multipath_hash_policy=1",
-                         "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
+            self._inside(
+                node,
+                "sysctl",
+                "-qw",
+                "net.ipv4.ip_forward=1",
+                "net.ipv4.fib_multipath_hash_policy=1",
+                "net.ipv4.conf.all.rp_filter=0",
+                "net.ipv4.conf.default.rp_filter=0",
+            )
         for host in range(HOSTS):
             leaf = f"leaf{self.leaf_of(host)}"
             self._join(f"h{host}", "eth0", f"{self.address(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24")
             ip("-n", self.name(f"h{host}"), "route", "add", "default", "via", f"10.77.{host}.1")
-        for leaf in range(LEAVES):
+        for number in range(LEAVES):
             for spine in range(SPINES):
-                subnet = f"10.77.{100 + leaf * SPINES + spine}"
-                self._join(f"leaf{leaf}", f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", f"leaf{leaf}", f"{subnet}.2/30")
-                for node, device in ((f"leaf{leaf}", f"spine{spine}"), (f"spine{spine}", f"leaf{leaf}")):
-                    self._inside(node, "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", self.rate,
-                                 "burst", "128kb", "latency", "4ms")
+                leaf = f"leaf{number}"
+                subnet = f"10.77.{100 + number * SPINES + spine}"
+                self._join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30")
+                for node, device in ((leaf, f"spine{spine}"), (f"spine{spine}", leaf)):
+                    self._inside(
+                        node,
+                        "tc",
+                        "qdisc",
+                        "add",
+                        "dev",
+                        device,
+                        "root",
+                        "tbf",
+                        "rate",
+                        self.rate,
+                        "burst",
+                        "128kb",
+                        "latency",
+                        "4ms",
+                    )
         for host in range(HOSTS):
             for spine in range(SPINES):
                 via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
                 ip("-n", self.name(f"spine{spine}"), "route", "add", f"10.77.{host}.0/24", "via", via)
         self.route(range(SPINES))
 
-    def route(self, spines):
+    def route(self, spines: Iterable[int]) -> None:
         """The leaves send to hosts elsewhere through these spines."""
         for leaf in range(LEAVES):
-            ways = [word for spine in spines
-                    for word in ("nexthop", "via", f"10.77.{100 + leaf * SPINES + spine}.2")]
+            ways = [word for spine in spines for word in ("nexthop", "via", f"10.77.{100 + leaf * SPINES + spine}.2")]
             for host in range(HOSTS):
                 if self.leaf_of(host) != leaf:
                     ip("-n", self.name(f"leaf{leaf}"), "route", "replace", f"10.77.{host}.0/24", *ways)
 
-    def spine(self, spine, up):
+    def spine(self, spine: int, up: bool) -> None:
         for leaf in range(LEAVES):
             ip("-n", self.name(f"spine{spine}"), "link", "set", f"leaf{leaf}", "up" if up else "down")
         if up:
@@ -131,7 +171,7 @@ class Network:
                 via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
                 ip("-n", self.name(f"spine{spine}"), "route", "replace", f"10.77.{host}.0/24", "via", via)
 
-    def carried(self, spine):
+    def carried(self, spine: int) -> int:
         """Bytes that went up to a spine from all leaves."""
         total = 0
         for leaf in range(LEAVES):
@@ -140,18 +180,14 @@ class Network:
         return total
 
 
-def run(network, mpi, provider, seconds):
+def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
     """One job with a spine's death in it. (problem, result of the stream, shares of the spines before the failure)"""
     hosts = ",".join(network.address(host) for host in range(HOSTS))
-    env = mpi.env(provider)
-    env.update({name: "eth0" for name in ("FI_SQUALL_IFACE", "FI_TCP_IFACE")})
-    statistics = harness.Statistics() if provider == "squall" else None
-    if statistics:
-        env.update(statistics.env())
-    shares = []
+    env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
+    shares: list[float] = []
     over = threading.Event()
 
-    def fate(begin):
+    def fate(begin: float) -> None:
         before = [network.carried(spine) for spine in range(SPINES)]
         if over.wait(max(0.0, begin + seconds / 3 - time.monotonic())):
             return
@@ -173,66 +209,69 @@ def run(network, mpi, provider, seconds):
                 'exec ip netns exec "$node" sh -c "$*"\n'
             )
         os.chmod(remote, 0o755)
-        options = ["-launcher", "ssh", "-launcher-exec", remote, "-hosts", hosts, "-ppn", "1",
-                   "-localhost", network.address(0)]
-        program = [mpi.python, harness.MPI_TESTS / "stream.py", seconds, 1 << 20]
-        launch, *rest = mpi.command(HOSTS, program)
-        command = ["ip", "netns", "exec", network.name("h0"), launch, *options, *rest]
+        options = f"-launcher ssh -launcher-exec {remote} -hosts {hosts} -ppn 1 -localhost {network.address(0)}".split()
+
+        def launch(command: list[str]) -> list[str]:
+            return ["ip", "netns", "exec", network.name("h0"), command[0], *options, *command[1:]]
+
+        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, 1 << 20]
         # The ranks need a moment to start.
         thread = threading.Thread(target=fate, args=(time.monotonic() + 2,))
         thread.start()
         try:
-            result = harness.run(command, env, seconds + 60)
+            result, problem, _ = run_job(mpi, provider, HOSTS, program, seconds + 60, 1 << 20, env, launch)
         finally:
             over.set()
             thread.join()
     network.route(range(SPINES))
     network.spine(1, True)
     found = re.search(r"^stream: (\{.*\})$", result.output, re.M)
-    problem = None if result.ok else result.why()
     if not problem and not found:
         problem = "no result"
-    if not problem and statistics:
-        problem = statistics.verdict(HOSTS, 1 << 20)
     if problem:
         print(result.output[-3000:])
     return problem, json.loads(found.group(1)) if found else None, shares
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--providers", default="squall,tcp")
     parser.add_argument("--rate", default="1gbit", help="of each link between a leaf and a spine, as tc writes it")
     parser.add_argument("--seconds", type=float, default=9)
     parser.add_argument("--keep", action="store_true", help="leave the namespaces, to look around")
-    args = parser.parse_args()
-    mpi = harness.MPIS["mpich"]
-    harness.need(mpi.installed(), "MPICH is not installed: run ci/setup mpi first")
-    harness.need(os.geteuid() == 0, "namespaces need root")
-    tally = harness.Tally()
+
+
+def run(args: argparse.Namespace) -> int:
+    mpi = MPIS["mpich"]
+    mpi.need()
+    need(os.geteuid() == 0, "namespaces need root")
+    tally = Tally()
     rows = []
     with Network(args.rate, args.keep) as network:
         for provider in args.providers.split(","):
-            harness.need_provider(provider)
+            need_provider(provider)
             begin = time.monotonic()
-            problem, stream, shares = run(network, mpi, provider, args.seconds)
+            problem, stream, shares = job(network, mpi, provider, args.seconds)
             if provider == "squall" and not problem and not (len(shares) == SPINES and min(shares) > 0.2):
                 problem = f"the spines did not share the load: {[f'{share:.0%}' for share in shares]}"
             note = ""
             if stream:
-                rows.append([provider, f"{stream['total_gbps']:.2f}", f"{stream['longest_s']:.2f}",
-                             " / ".join(f"{share:.0%}" for share in shares)])
+                rows.append(
+                    [
+                        provider,
+                        f"{stream['total_gbps']:.2f}",
+                        f"{stream['longest_s']:.2f}",
+                        " / ".join(f"{share:.0%}" for share in shares),
+                    ]
+                )
                 note = f"{stream['bytes'] / 1e6:.0f} MB, every byte compared"
             # The comparison may fail on its own account.
             if provider == "squall" or not problem:
                 tally.add(f"spine down, {provider}", problem, time.monotonic() - begin, note)
             else:
                 print(f"note  spine down, {provider}: {problem}")
-    print(f"\n{HOSTS} hosts behind {LEAVES} leaves and {SPINES} spines at {args.rate} a link; one spine dies after a third, "
-          "routing learns after two:\n")
-    print(harness.table(["provider", "Gb/s in total", "longest wait, s", "load of the spines before"], rows))
+    print(
+        f"\n{HOSTS} hosts behind {LEAVES} leaves and {SPINES} spines at {args.rate} a link; one spine dies after a third, "
+        "routing learns after two:\n"
+    )
+    print(table(["provider", "Gb/s in total", "longest wait, s", "load of the spines before"], rows))
     return tally.finish()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Run the C ABI tests of fabtests/abi against the built provider.
+
+    ci/run abi [plain|valgrind|asan|all]
+
+plain     as they are, twice: over a clean network, and over one that loses and reorders (the default)
+valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
+asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
+
+The provider must have been built (ci/build). Ends with `N passed, N failed`.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from squall_ci.commands.build import install
+from squall_ci.paths import FABTESTS, need, need_provider, PROVIDER_DIR, TARGET
+from squall_ci.process import run as run_command
+from squall_ci.process import Word
+from squall_ci.programs import compile_c
+from squall_ci.tally import Tally
+
+SOURCES = FABTESTS / "abi"
+OUT = TARGET / "abi"
+PROGRAMS = ("getinfo", "objects", "messages", "processes")
+
+
+def suite(
+    tally: Tally,
+    programs: Sequence[str],
+    *,
+    suffix: str = "",
+    provider: pathlib.Path = PROVIDER_DIR,
+    under: Sequence[Word] = (),
+    env: Mapping[str, str],
+    note: str = "",
+) -> None:
+    """Run each program, under a command if there is one."""
+    for program in programs:
+        whole = {**os.environ, "FI_PROVIDER_PATH": str(provider), **env}
+        result = run_command([*under, OUT / f"{program}{suffix}"], whole, 600)
+        (OUT / f"{program}{suffix}.log").write_text(result.output)
+        last = result.output.strip().rpartition("\n")[2] if result.ok else ""
+        words = ", ".join(filter(None, (last, note)))
+        tally.add(f"abi {program}", None if result.ok else result.why(), result.seconds, words, result.output)
+
+
+def compile_all(suffix: str = "", *options: str) -> None:
+    for program in PROGRAMS:
+        sources = [SOURCES / f"{program}.c", SOURCES / "abi.h"]
+        compiler = os.environ.get("CC") or "cc"
+        compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
+
+
+def plain(tally: Tally) -> None:
+    compile_all()
+    suite(tally, PROGRAMS, env={"FI_SQUALL_DEADLINE": "2s"})
+    # The deadline of unreachable peers stays out of the way of retransmissions.
+    lossy = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
+    suite(tally, ["messages"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
+
+
+def valgrind(tally: Tally) -> None:
+    need(shutil.which("valgrind"), "valgrind is missing: run ci/run setup build first")
+    compile_all()
+    memcheck = ["valgrind", "--quiet", "--error-exitcode=9", "--num-callers=30"]
+    leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]
+    env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1"}
+    known = [f"--suppressions={SOURCES / 'valgrind.supp'}"]
+    suite(tally, ["getinfo", "objects", "messages"], under=[*memcheck, *leaks, *known], env=env, note="memcheck")
+    # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
+    suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
+
+
+def instrumented() -> pathlib.Path | None:
+    """The directory of a provider built with AddressSanitizer, if the toolchain can."""
+    version = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = re.search(r"^host: (\S+)", version, re.M)
+    if not found:
+        return None
+    target, home = found.group(1), TARGET / "asan"
+    # It needs -Zsanitizer, which the stable compiler has under lock.
+    flags = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": "-Zsanitizer=address", "CARGO_TARGET_DIR": str(home)}
+    command = ["cargo", "build", "--quiet", "--release", "--target", target, "-p", "squall-fi"]
+    result = run_command(command, {**os.environ, **flags}, 1800)
+    (OUT / "asan-build.log").write_text(result.output)
+    if not result.ok:
+        return None
+    return install(home / target / "release" / "libsquall_fi.so", home / "provider").parent
+
+
+def asan(tally: Tally) -> None:
+    provider = instrumented()
+    note = "address sanitizer, " + ("provider instrumented" if provider else "tests only")
+    compile_all("-asan", "-fsanitize=address", "-fno-omit-frame-pointer")
+    # libfabric is not instrumented and leaks a little at exit, so leaks are valgrind's business.
+    env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "ASAN_OPTIONS": "detect_leaks=0:exitcode=9"}
+    suite(tally, PROGRAMS, suffix="-asan", provider=provider or PROVIDER_DIR, env=env, note=note)
+
+
+WAYS = {"plain": plain, "valgrind": valgrind, "asan": asan}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("way", nargs="?", choices=[*WAYS, "all"], default="plain")
+
+
+def run(args: argparse.Namespace) -> int:
+    need_provider()
+    OUT.mkdir(parents=True, exist_ok=True)
+    tally = Tally()
+    for name, way in WAYS.items():
+        if args.way in (name, "all"):
+            way(tally)
+    return tally.finish()

@@ -1,0 +1,72 @@
+"""Build the provider and leave it alone in target/provider, the directory to give as FI_PROVIDER_PATH.
+
+    ci/build [cargo options]
+
+Then look at what was built: it must export fi_prov_ini and nothing else, must not be linked to libfabric (the process
+that loads it has brought its own), and must never be unmapped.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from squall_ci.paths import BUILT_PROVIDER, CARGO_TARGET, say, shown
+from squall_ci.programs import cargo
+
+
+def install(built: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:
+    """Put the library into a directory of its own, under the name libfabric looks for."""
+    library = directory / "libsquall-fi.so"
+    directory.mkdir(parents=True, exist_ok=True)
+    # libfabric loads whatever ends in fi.so here: nothing else may lie beside it.
+    for other in directory.iterdir():
+        if other != library:
+            shutil.rmtree(other) if other.is_dir() and not other.is_symlink() else other.unlink()
+    # Through a new name: a process that has the old file mapped keeps it.
+    new = directory / ".new"
+    shutil.copy(built, new)
+    os.replace(new, library)
+    return library
+
+
+def output(*command: str | pathlib.Path) -> str:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def wrongs(library: pathlib.Path) -> list[str]:
+    """What is wrong with a built library, in words."""
+    dynamic = output("readelf", "--wide", "--dynamic", library)
+    symbols = output("nm", "--dynamic", "--defined-only", "--extern-only", library)
+    # Absolute symbols are the names of versions.
+    exported = [line.split()[-1].split("@")[0] for line in symbols.splitlines() if line.split()[-2] != "A"]
+    undefined = [line.split()[-1] for line in output("nm", "--dynamic", "--undefined-only", library).splitlines()]
+    found = []
+    if exported != ["fi_prov_ini"]:
+        found.append(f"exports {' '.join(exported)[:200]}, expected fi_prov_ini alone")
+    if not re.search(r"SONAME.*\[libsquall-fi\.so\]", dynamic):
+        found.append("its soname is not libsquall-fi.so")
+    if not re.search(r"FLAGS_1.*NODELETE", dynamic):
+        found.append("not linked with -z nodelete")
+    if re.search(r"NEEDED.*libfabric", dynamic):
+        found.append("linked to libfabric")
+    if of_libfabric := [name for name in undefined if name.startswith("fi_")]:
+        found.append(f"undefined symbols of libfabric: {' '.join(of_libfabric)}")
+    return found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Options it does not know go to cargo build."
+
+
+def run(args: argparse.Namespace) -> int:
+    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fi", *args.rest)
+    library = install(CARGO_TARGET / "release" / "libsquall_fi.so", BUILT_PROVIDER)
+    found = wrongs(library)
+    for wrong in found:
+        say(wrong)
+    if not found:
+        say(f"{shown(library)}: {library.stat().st_size} bytes")
+    return 1 if found else 0

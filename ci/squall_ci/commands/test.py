@@ -1,0 +1,78 @@
+"""Everything quick: style, lints, documentation, unit tests, the rules of the house, and MPI jobs on the provider.
+
+    ci/test [--fast] [STEP..]
+    ci/test --list
+
+Installs what is missing first (ci/run setup). With names of steps, runs those alone; with --fast, the lane for every
+edit: format, lints, documentation, unit tests and dependency rules, without an MPI. A step writes its output to
+target/test-logs, and its end here when it fails; one that hangs is ended with all it started. FI_SQUALL_* of the caller
+reaches the jobs. Ends with `N passed, N failed`; exit status 1 when a step failed.
+"""
+
+import argparse
+import os
+import shutil
+
+from squall_ci.paths import dissector, RUN, TARGET
+from squall_ci.steps import run_steps, Step
+
+# What a network does to packets in the step `faults`; the CRC catches the damaged ones.
+FAULTS = {"FI_SQUALL_CRC": "1", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%"}
+
+
+def steps(fast: bool) -> list[Step]:
+    """All steps, in order."""
+    tools = TARGET / "tools" / "bin"
+    deny = (tools / "cargo-deny").exists() or shutil.which("cargo-deny")
+    judge = os.environ.get("SQUALL_ORACLE") or dissector().exists()
+    # Hidden errors of rustdoc and clippy are errors here.
+    clippy = ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]
+    docs = ["cargo", "doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"]
+    return [
+        Step("setup", [[RUN, "setup", *(["build", "lint"] if fast else ["all"])]], 3600, terminal=True, fast=True),
+        Step("python", [[RUN, "python"]], 600, fast=True),
+        Step("format", [["cargo", "fmt", "--all", "--check"]], fast=True),
+        Step("deps", [[RUN, "deps"]], fast=True),
+        Step("clippy", [clippy], fast=True),
+        Step("docs", [docs], env={"RUSTDOCFLAGS": "-D warnings"}, fast=True),
+        Step("unit", [["cargo", "test", "--workspace", "--locked", "--quiet"]], 1200, fast=True),
+        Step(
+            "deny",
+            [["cargo", "deny", "--all-features", "check", "bans", "licenses", "sources"]],
+            env={"PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"},
+            fast=True,
+            missing="" if deny else "ci/run setup tools installs cargo-deny",
+        ),
+        Step("build", [[RUN, "build"]]),
+        Step("abi", [[RUN, "abi", "plain"]]),
+        Step("tools", [[RUN, "fabtests", "squall"]]),
+        Step("mpich-2", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]]),
+        Step("mpich-4", [[RUN, "mpi", "--quick", "mpich", "squall", "4"]]),
+        Step("faults", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
+        Step("brains", [[RUN, "brains", "--quick"]]),
+        # The papers' experiments that take seconds, and the page that shows them.
+        Step("repro", [[RUN, "repro", "--quick"]]),
+        Step("report", [[RUN, "report"]]),
+        # The dissector lives outside of the repository; without one there is nothing to ask.
+        Step(
+            "wire",
+            [[RUN, "wire-check", "--quick"]],
+            missing="" if judge else "SQUALL_ORACLE names the directory of a dissector",
+        ),
+    ]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="run these alone")
+    parser.add_argument("--fast", action="store_true", help="the fast lane: a minute when everything is built, 4 at most")
+    parser.add_argument("--list", action="store_true", help="name the steps, and what each runs")
+
+
+def run(args: argparse.Namespace) -> int:
+    todo = steps(args.fast)
+    if args.list:
+        for step in todo:
+            commands = "; ".join(" ".join(os.path.relpath(w) if w == RUN else str(w) for w in c) for c in step.commands)
+            print(f"{step.name:8} {'fast' if step.fast else '    '}  {commands}")
+        return 0
+    return run_steps(todo, TARGET / "test-logs", args.steps, args.fast)

@@ -1,0 +1,107 @@
+"""A job on a provider, and the proof, from its endpoints' statistics, that `squall` carried the bytes."""
+
+import json
+import pathlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from squall_ci.mpis import Mpi
+from squall_ci.paths import TARGET
+from squall_ci.process import Result, run, Word
+
+
+class Statistics:
+    """Collects what squall's endpoints report at close: one JSON object each, in files of a private directory."""
+
+    def __init__(self) -> None:
+        (TARGET / "stats").mkdir(parents=True, exist_ok=True)
+        self._dir = tempfile.TemporaryDirectory(dir=TARGET / "stats")
+
+    def env(self) -> dict[str, str]:
+        """Variables for the job."""
+        return {"FI_SQUALL_STATS": f"json:{self._dir.name}/%h-%p-%e.json"}
+
+    def endpoints(self) -> list[dict[str, Any]]:
+        """What the endpoints said."""
+        found = []
+        for path in sorted(pathlib.Path(self._dir.name).iterdir()):
+            for line in path.read_text(errors="replace").splitlines():
+                line = line.strip()
+                if line.startswith("squall"):
+                    line = line[line.find("{") :]
+                if line:
+                    found.append(json.loads(line))
+        return found
+
+    def total(self) -> dict[str, float]:
+        """The sum of each numeric field over all endpoints."""
+        sums: dict[str, float] = {}
+        for endpoint in self.endpoints():
+            for field, value in endpoint.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    sums[field] = sums.get(field, 0) + value
+        return sums
+
+    def verdict(self, ranks: int, at_least: int, faulty: bool = False) -> str | None:
+        """None if `ranks` processes sent and received `at_least` bytes together, otherwise what is missing.
+
+        With `faulty`, packets must have been damaged on purpose, too.
+        """
+        try:
+            endpoints = self.endpoints()
+        except ValueError as error:
+            return f"statistics are not JSON: {error}"
+        if len(endpoints) < ranks:
+            return f"{len(endpoints)} endpoints left statistics, expected {ranks} or more"
+        total = self.total()
+        for field in ("tx_packets", "rx_packets"):
+            if not total.get(field):
+                return f"{field} is {total.get(field)} over {len(endpoints)} endpoints"
+        for field in ("tx_bytes", "rx_bytes"):
+            if total.get(field, 0) < at_least:
+                return f"{field} is {total.get(field)} over {len(endpoints)} endpoints, expected {at_least} or more"
+        # Of a few packets, none may have been unlucky.
+        if faulty and total["tx_packets"] > 2000:
+            if not any(value for field, value in total.items() if field.startswith("fault_")):
+                return "FI_SQUALL_FAULT was set, but no packet was damaged"
+        return None
+
+    def summary(self) -> str:
+        """The interesting counters in one line."""
+        total = self.total()
+        words = [f"{len(self.endpoints())} endpoints"]
+        for field in sorted(total):
+            interesting = field.startswith(("tx_packets", "tx_bytes", "retrans", "fault_", "timeout"))
+            if interesting and total[field]:
+                words.append(f"{field} {total[field]:.0f}")
+        return ", ".join(words)
+
+
+def run_job(
+    mpi: Mpi,
+    provider: str,
+    ranks: int,
+    program: Sequence[Word],
+    timeout: float,
+    at_least: int = 0,
+    extra_env: Mapping[str, str] | None = None,
+    launch: Callable[[list[str]], list[str]] = list,
+) -> tuple[Result, str | None, str]:
+    """Run an MPI job on `provider`; `launch` may change the command that the MPI is launched by.
+
+    Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
+    prove `at_least` bytes in each direction.
+    """
+    env = mpi.env(provider)
+    env.update(extra_env or {})
+    env["SQUALL_TEST_DEADLINE"] = str(max(5, int(timeout) - 5))
+    statistics = Statistics() if provider == "squall" else None
+    if statistics:
+        env.update(statistics.env())
+    result = run(launch(mpi.command(ranks, program)), env, timeout)
+    if not result.ok:
+        return result, result.why(), ""
+    if statistics:
+        return result, statistics.verdict(ranks, at_least, bool(env.get("FI_SQUALL_FAULT"))), statistics.summary()
+    return result, None, ""

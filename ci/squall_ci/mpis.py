@@ -1,0 +1,124 @@
+"""The MPI libraries, and how to force every message of theirs onto one libfabric provider on one host."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from squall_ci.environment import clean_environment, provider_environment
+from squall_ci.paths import need, TARGET
+from squall_ci.process import Word
+
+# What an MPI wants in its environment for a provider; None removes a variable.
+Steering: TypeAlias = dict[str, str | None]
+
+
+class Mpi:
+    """One MPI library: how to start it and how to force every message onto a provider on one host."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        libfabric: str,
+        env: Callable[[str], Steering],
+        launch: Sequence[str] = (),
+        launcher: str = "mpiexec",
+        tests: Sequence[str] = ("pt2pt", "coll", "comms", "rma"),
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.libfabric = libfabric
+        self.venv = TARGET / f"venv-{name}"
+        self.python = self.venv / "bin" / "python"
+        self._env = env
+        self._launch = launch
+        self._launcher = launcher
+        # The programs of fabtests/mpi it can run over the network.
+        self.tests = tests
+
+    def need(self) -> None:
+        """Leave with advice when it is not installed."""
+        need(self.python.exists(), f"{self.title} is not installed: run ci/run setup mpi first")
+
+    def env(self, provider: str) -> dict[str, str]:
+        """The whole environment for a job on `provider`."""
+        env = clean_environment()
+        env.update(provider_environment(provider, self.libfabric.split(".")[0]))
+        for variable, value in self._env(env["FI_PROVIDER"]).items():
+            if value is None:
+                env.pop(variable, None)
+            else:
+                env[variable] = value
+        # Ranks share the cores already; numpy's threads would only get in their way.
+        env["OMP_NUM_THREADS"] = env["OPENBLAS_NUM_THREADS"] = "1"
+        return env
+
+    def command(self, ranks: int, program: Sequence[Word]) -> list[str]:
+        """The launch of `program` on `ranks` ranks."""
+        launcher = self._launcher
+        if not launcher.startswith("/"):
+            launcher = str(self.venv / "bin" / launcher)
+        return [launcher, *self._launch, "-n", str(ranks), *map(str, program)]
+
+
+def _mpich(_provider: str) -> Steering:
+    # The wheel's default netmod is ucx. NOLOCAL turns the shared-memory path off.
+    return {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
+
+
+def _openmpi(provider: str) -> Steering:
+    return {
+        # With `lo` the tcp provider of libfabric 2.5 fails to enable Open MPI's endpoint (EBADF); what it
+        # chooses by itself works, and the kernel keeps one host's traffic on the loopback device all the same.
+        "FI_TCP_IFACE": None,
+        "OMPI_MCA_pml": "cm",
+        "OMPI_MCA_mtl": "ofi",
+        "OMPI_MCA_mtl_ofi_provider_include": provider,
+        "OMPI_MCA_opal_common_ofi_provider_include": provider,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        # Collectives over point-to-point messages, and none through shared memory.
+        "OMPI_MCA_coll": "^sm,xhc,acoll,ucc,hcoll,han",
+        # Ranks outnumber cores: give the core away while waiting.
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    }
+
+
+def _ompi4(provider: str) -> Steering:
+    return {
+        **_openmpi(provider),
+        "FI_TCP_IFACE": "lo",
+        "OMPI_MCA_osc": "pt2pt",
+        "OMPI_MCA_coll": "^sm,hcoll",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        # It complains about the lack of InfiniBand otherwise.
+        "OMPI_MCA_btl": "self,tcp",
+        "OMPI_MCA_btl_base_warn_component_unused": "0",
+    }
+
+
+def _impi(provider: str) -> Steering:
+    return {
+        "I_MPI_FABRICS": "ofi",
+        # Collectives inside of a host go through shared memory otherwise, whatever the fabric.
+        "I_MPI_COLL_INTRANODE": "pt2pt",
+        "I_MPI_OFI_PROVIDER": provider,
+        "I_MPI_HYDRA_BOOTSTRAP": "fork",
+        # The benchmarks' binaries look for libmpi nowhere else.
+        "LD_LIBRARY_PATH": str(TARGET / "venv-impi" / "lib"),
+    }
+
+
+MPIS = {
+    mpi.name: mpi
+    for mpi in (
+        Mpi("mpich", "MPICH 5.0", "2.5", _mpich),
+        # Its one-sided component over libfabric (osc/rdma over btl/ofi) wants atomics, which squall does not offer
+        # yet; the other components go through shared memory or TCP, which would prove nothing.
+        Mpi("openmpi", "Open MPI 5.0", "2.5", _openmpi, tests=("pt2pt", "coll", "comms")),
+        Mpi("ompi4", "Open MPI 4.1", "1.17", _ompi4, ["--oversubscribe"], launcher="/usr/bin/mpiexec.openmpi"),
+        Mpi("impi", "Intel MPI", "2.4", _impi),
+    )
+}

@@ -1,0 +1,60 @@
+"""Where things are, and how to say that one is missing."""
+
+import os
+import pathlib
+import shutil
+import sys
+from typing import NoReturn
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Everything that is fetched, built or written lives under target/.
+TARGET = ROOT / "target"
+# The directory to give as FI_PROVIDER_PATH: it holds libsquall-fi.so and nothing else.
+BUILT_PROVIDER = TARGET / "provider"
+# Another build, a debug or sanitizer one, can be tried by naming its directory.
+PROVIDER_DIR = pathlib.Path(os.environ.get("SQUALL_PROVIDER_DIR") or BUILT_PROVIDER).absolute()
+# Where cargo builds.
+CARGO_TARGET = ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target")
+FABTESTS = ROOT / "fabtests"
+MPI_TESTS = FABTESTS / "mpi"
+RUN = ROOT / "ci" / "run"
+
+
+def find_cargo() -> None:
+    """Put cargo on the path when rustup left it where a login shell, but not a CI job, looks."""
+    directory = pathlib.Path.home() / ".cargo" / "bin"
+    if not shutil.which("cargo") and (directory / "cargo").exists():
+        os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def shown(path: pathlib.Path) -> str:
+    """A path as one would type it in the checkout."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def dissector(given: str | None = None) -> pathlib.Path:
+    """The directory with check_pcap.sh: the one given, $SQUALL_ORACLE, or ../shared/oracle beside the checkout."""
+    return pathlib.Path(given or os.environ.get("SQUALL_ORACLE") or ROOT.parent / "shared" / "oracle").absolute()
+
+
+def say(text: str) -> None:
+    """A line about what goes on, apart from the output proper."""
+    print(f"ci: {text}", file=sys.stderr, flush=True)
+
+
+def die(text: str, code: int = 2) -> NoReturn:
+    """Leave with advice; 2 means that nothing was tried."""
+    say(text)
+    raise SystemExit(code)
+
+
+def need(condition: object, advice: str) -> None:
+    """Leave with `advice` when something is not there."""
+    if not condition:
+        die(advice)
+
+
+def need_provider(provider: str = "squall") -> None:
+    """`squall` must have been built."""
+    library = PROVIDER_DIR / "libsquall-fi.so"
+    need(provider != "squall" or library.exists(), f"{library} is missing: run ci/build first")

@@ -1,0 +1,188 @@
+"""Running a command under a hard deadline: when it is over, all that it started is over."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TypeAlias
+
+from squall_ci.environment import clean_environment
+from squall_ci.paths import ROOT
+
+# Marks every process of a run in its environment, so that none survives it.
+RUN_MARK = "SQUALL_CI_RUN"
+# Seconds for what is ended to end: time enough to take ranks along, or namespaces down; then for the kernel.
+GRACE = ((signal.SIGTERM, 4.0), (signal.SIGKILL, 2.0))
+
+# A word of a command line.
+Word: TypeAlias = str | os.PathLike[str] | int | float
+
+
+class Result:
+    """How a command ended. `code` is None when the deadline ended it."""
+
+    def __init__(self, code: int | None, output: str, seconds: float) -> None:
+        self.code = code
+        self.output = output
+        self.seconds = seconds
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    def why(self) -> str:
+        """The ending in words, for a failure line."""
+        if self.code is None:
+            return f"still running after {self.seconds:.0f} s"
+        if self.code < 0:
+            return f"killed by signal {-self.code}"
+        return f"exit status {self.code}"
+
+
+def leave_on_signals() -> None:
+    """SIGTERM and SIGHUP leave as Ctrl-C does, so that what was begun is ended: processes, namespaces, directories."""
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        # Once is enough: the second must not interrupt what the first has set off.
+        signal.signal(number, lambda *_: None)
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
+
+
+def _become_reaper() -> None:
+    # Launchers double-fork; as sub-reaper we inherit what they leave behind and can end it.
+    pr_set_child_subreaper = 36
+    try:
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+    except OSError:
+        pass
+
+
+def _marked(mark: str) -> set[int]:
+    """The ids of the processes that carry `mark`, or one that began with it, in their environment."""
+    needle = f"{RUN_MARK}={mark}".encode()
+    found = set()
+    for pid in _processes():
+        try:
+            environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        # In the middle of an exec a process has none; an orphan of the run is a child of ours by then.
+        until = time.monotonic() + 1
+        while not environ and time.monotonic() < until and _orphan(pid):
+            time.sleep(0.001)
+            try:
+                environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                break
+        if any(entry.startswith(needle) for entry in environ.split(b"\0")):
+            found.add(pid)
+    return found
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _stat(pid: int) -> tuple[str, int, int] | None:
+    """(state, parent, session) of a process, if there is one."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # They come behind the name, which may hold anything.
+    state, parent, _, session = stat.rpartition(")")[2].split()[:4]
+    return state, int(parent), int(session)
+
+
+def _orphan(pid: int) -> bool:
+    """Whether a process is a child of ours, and lives."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] != "Z" and stat[1] == os.getpid()
+
+
+def _reap(session: int, known: set[int]) -> None:
+    """Take leave of dead orphans of the run; other children of ours are somebody else's to wait for."""
+    for pid in _processes():
+        stat = _stat(pid)
+        if stat and stat[0] == "Z" and stat[1] == os.getpid() and (pid in known or stat[2] == session):
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+
+
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End the run: politely once, so that launchers take their ranks along, then whatever is left."""
+    known: set[int] = set()
+    for number, grace in GRACE:
+        ids = _marked(mark)
+        if process.poll() is None:
+            ids.add(process.pid)
+        ids.discard(os.getpid())
+        if not ids:
+            break
+        known |= ids
+        for pid in ids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+        until = time.monotonic() + grace
+        while time.monotonic() < until and (process.poll() is None or _marked(mark)):
+            time.sleep(0.05)
+    process.poll()
+    _reap(process.pid, known - {process.pid})
+
+
+def run(
+    command: Sequence[Word],
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+    *,
+    log: pathlib.Path | None = None,
+    terminal: bool = False,
+) -> Result:
+    """Run `command` in the root of the checkout; end it and all it started after `timeout` seconds.
+
+    The output is standard output and error; with `log` it is added to that file, where one can follow it.
+    With `terminal` the command may ask at the caller's terminal, for a password perhaps; otherwise it has none.
+    """
+    _become_reaper()
+    env = dict(clean_environment() if env is None else env)
+    # A run inside of another carries both marks: the end of the outer one reaches it.
+    mark = env[RUN_MARK] = f"{os.environ.get(RUN_MARK, '')}/{uuid.uuid4().hex}"
+    started = time.monotonic()
+    with open(log, "a+b") if log else tempfile.TemporaryFile() as out:
+        begin = out.seek(0, os.SEEK_END)
+        try:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                env=env,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=not terminal,
+            )
+        except OSError as error:
+            text = f"{command[0]}: {error.strerror}\n"
+            out.write(text.encode())
+            return Result(127, text, 0.0)
+        code: int | None = None
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _end(process, mark)
+        out.seek(begin)
+        output = out.read().decode(errors="replace")
+    return Result(code, output, time.monotonic() - started)

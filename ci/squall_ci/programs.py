@@ -1,0 +1,48 @@
+"""The programs that subcommands run: ours built by cargo, C ones compiled against libfabric."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from squall_ci.paths import CARGO_TARGET, die, FABTESTS, need, ROOT, TARGET
+from squall_ci.process import run, Word
+
+
+def cargo(*words: str) -> None:
+    """Run cargo, its errors for the user to read; leave when it fails."""
+    need(shutil.which("cargo"), "no cargo here: run ci/run setup build first")
+    code = subprocess.run(["cargo", *words], cwd=ROOT).returncode
+    if code:
+        die(f"cargo {words[0]} failed", 1)
+
+
+def squall() -> pathlib.Path:
+    """The `squall` command line, built."""
+    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fabric", "--bin", "squall")
+    return CARGO_TARGET / "release" / "squall"
+
+
+def example(package: str, name: str) -> pathlib.Path:
+    """An example of one of our packages, built in the release profile."""
+    cargo("build", "--quiet", "--release", "--locked", "-p", package, "--example", name)
+    return CARGO_TARGET / "release" / "examples" / name
+
+
+def compile_c(
+    sources: Sequence[pathlib.Path], program: pathlib.Path, options: Sequence[str] = ("-O2",), compiler: str = "cc"
+) -> pathlib.Path:
+    """Compile the first of the C sources against libfabric's headers, unless the program is newer than all of them."""
+    if program.exists() and all(program.stat().st_mtime > source.stat().st_mtime for source in sources):
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    command: list[Word] = [compiler, "-Wall", "-Wextra", *options, "-o", program, sources[0], "-lfabric", "-lpthread"]
+    result = run(command, os.environ)
+    need(result.ok, f"{sources[0].name} does not compile (ci/run setup build installs libfabric-dev):\n{result.output}")
+    return program
+
+
+def fi_perf() -> pathlib.Path:
+    """The benchmark of two processes, compiled."""
+    return compile_c([FABTESTS / "bench" / "fi_perf.c"], TARGET / "bench" / "fi_perf")

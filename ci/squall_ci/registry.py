@@ -1,0 +1,109 @@
+"""The subcommands of `ci/run`: the one place where each is declared."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+# What a subcommand is for, in the order in which they are listed.
+GROUPS = {
+    "quick": "what one runs while working",
+    "suite": "suites on the built provider, minutes each",
+    "long": "the same, for half an hour and more",
+    "measure": "numbers, and bounds on them",
+    "look": "squall at work, to look at",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand. Its module has `arguments(parser)`, `run(args)` and, as its docstring, the help."""
+
+    name: str
+    group: str
+    # On 2 cores.
+    time: str
+    what: str
+    # Options it does not know go on to somebody else, in `args.rest`.
+    passes_on: bool = False
+
+    def load(self) -> Any:
+        """Its module, under its own name."""
+        name = self.name.replace(" ", "_").replace("-", "_")
+        return importlib.import_module(f"squall_ci.commands.{name}")
+
+
+COMMANDS = (
+    Command(
+        "setup",
+        "quick",
+        "2 min, then nothing",
+        "install what is missing on Debian 12: `build`, `mpi`, `report`, `lint`, `tools`",
+    ),
+    Command(
+        "build", "quick", "1 min", "the provider into `target/provider`, and what it may export and need", passes_on=True
+    ),
+    Command(
+        "test",
+        "quick",
+        "6 min, `--fast` 1",
+        "everything quick; `--fast`: format, lints, documentation, unit tests, dependencies",
+    ),
+    Command("deps", "quick", "1 s", "who may depend on whom, read from cargo's metadata"),
+    Command("python", "quick", "10 s", "lints, types and unit tests of the Python code"),
+    Command("mpi", "suite", "10 to 60 s", "the programs of `fabtests/mpi` under one MPI, on one provider"),
+    Command(
+        "imb", "suite", "3 min", "Intel's MPI benchmarks, 2 and 4 ranks, 0 to 4 MiB; with `--checking FILE`, results too"
+    ),
+    Command("fabtests", "suite", "20 s", "fi_info and fi_pingpong under each libfabric from 1.17 to 2.5"),
+    Command("fabsuite", "suite", "2 min", "libfabric's own test suite, built elsewhere"),
+    Command("abi", "suite", "15 s", "the C ABI tests of `fabtests/abi`: plain, under valgrind, with address sanitizer"),
+    Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
+    Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
+    Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
+    Command("matrix", "long", "20 min", "every MPI and `imb`, on a clean network, with faults, with a dead path"),
+    Command(
+        "brains",
+        "long",
+        "30 min, `--quick` 1",
+        "every congestion control x path selection x loss detection in live jobs at 1 % loss",
+    ),
+    Command(
+        "repro",
+        "long",
+        "4 min, `--quick` 1, `--large` 30",
+        "the papers' experiments on the simulator: statement, expected, measured, pass",
+    ),
+    Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
+    Command(
+        "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"
+    ),
+    Command(
+        "bench sim",
+        "measure",
+        "2 min",
+        "seconds, ns an event and memory of simulations; with `--reference DIR` beside htsim's",
+    ),
+    Command("sizes", "measure", "1 s", "the largest types, by methods and by fields, and a bound on methods"),
+    Command(
+        "send-path",
+        "measure",
+        "5 s",
+        "the source files a 64-byte send crosses down to the system call, and a bound on them (valgrind)",
+    ),
+    Command("demo", "look", "2 min", "MPI on squall beside tcp, one table; then `live`"),
+    Command(
+        "live",
+        "look",
+        "40 s",
+        "MPI over an emulated leaf-spine with a slow and a dying link; `--bandwidth`: what it carries",
+    ),
+)
+
+
+def find(words: list[str]) -> tuple[Command | None, list[str]]:
+    """The subcommand that `words` name (`bench cc` before `bench`), and the words behind its name."""
+    by_name = {command.name: command for command in COMMANDS}
+    for length in (2, 1):
+        if len(words) >= length and (command := by_name.get(" ".join(words[:length]))):
+            return command, words[length:]
+    return None, words

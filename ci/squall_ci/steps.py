@@ -1,0 +1,62 @@
+"""Running steps one after the other: a log file for each, the end of it where one fails, and the count at the end."""
+
+import os
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from squall_ci.paths import shown
+from squall_ci.process import run, Word
+from squall_ci.tally import Tally
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a run: commands that must all end well, each within `deadline` seconds."""
+
+    name: str
+    commands: Sequence[Sequence[Word]]
+    deadline: float = 1800.0
+    # Added to the caller's environment.
+    env: Mapping[str, str] = field(default_factory=dict)
+    # May ask at the terminal.
+    terminal: bool = False
+    # Part of the fast lane.
+    fast: bool = False
+    # Why it cannot run here, with what to do about it; empty when it can.
+    missing: str = ""
+
+
+def run_step(step: Step, log: pathlib.Path) -> tuple[str | None, str]:
+    """(problem, output): runs the commands until one fails, with their output in `log`."""
+    log.write_bytes(b"")
+    for command in step.commands:
+        result = run(command, {**os.environ, **step.env}, step.deadline, log=log, terminal=step.terminal)
+        if not result.ok:
+            return f"{result.why()}: {' '.join(map(str, command))}", log.read_text(errors="replace")
+    return None, ""
+
+
+def run_steps(steps: Sequence[Step], logs: pathlib.Path, only: Sequence[str] = (), fast: bool = False) -> int:
+    """Run all steps, those of the fast lane, or those named in `only`; the exit status."""
+    logs.mkdir(parents=True, exist_ok=True)
+    tally = Tally(tail=60)
+    names = [step.name for step in steps]
+    for step in steps:
+        if (only and step.name not in only) or (not only and fast and not step.fast):
+            continue
+        if step.missing:
+            print(f"not run: {step.name}, {step.missing}", flush=True)
+            if only:
+                tally.add(step.name, step.missing)
+            continue
+        begin = time.monotonic()
+        problem, output = run_step(step, logs / f"{step.name}.log")
+        tally.add(step.name, problem, time.monotonic() - begin, output=output)
+    for name in only:
+        if name not in names:
+            tally.add(name, f"there is no such step; there are: {', '.join(names)}")
+    if tally.failed:
+        print(f"whole output in {shown(logs)}")
+    return tally.finish()

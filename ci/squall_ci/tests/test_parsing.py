@@ -1,0 +1,91 @@
+"""What is read out of other programs' output, and what jobs are told."""
+
+import argparse
+import unittest
+from unittest import mock
+
+from squall_ci import callgrind, environment
+from squall_ci.commands import brains, imb, setup
+from squall_ci.commands.test import steps
+from squall_ci.mpis import MPIS
+from squall_ci.paths import ROOT
+from squall_ci.tally import table
+
+PROFILE = f"""\
+positions: line
+events: Ir
+summary: 40
+
+fl=(1) {ROOT}/provider/lib.rs
+fn=(1) outer
+10 3
+fi=(2) {ROOT}/engine/src/lib.rs
++2 4
+fe=(1)
+* 1
+cfi=(3) ./socket/sendmsg.c
+cfn=(2) sendmsg
+calls=2 7
+* 20
+fi=(4) /rustc/0/library/core/src/ptr.rs
+5 5
+
+fl=(3)
+fn=(2)
+7 18
++1 2
+"""
+
+
+class Callgrind(unittest.TestCase):
+    def test_own_cost_by_file_and_inclusive_by_function(self) -> None:
+        profile = callgrind.parse(PROFILE)
+        self.assertEqual(profile.inclusive, {"outer": 33, "sendmsg": 20})
+        self.assertEqual(profile.called, {"sendmsg": 2})
+        own = {file.rpartition("/")[2]: cost for file, cost in profile.own.items() if "squall" not in file}
+        self.assertEqual(profile.own[f"{ROOT}/provider/lib.rs"], 4)
+        self.assertEqual(profile.own[f"{ROOT}/engine/src/lib.rs"], 4)
+        self.assertEqual(own["sendmsg.c"], 20)
+
+
+class Jobs(unittest.TestCase):
+    def test_every_mpi_keeps_off_shared_memory(self) -> None:
+        self.assertEqual(MPIS["mpich"].env("squall")["MPIR_CVAR_NOLOCAL"], "1")
+        self.assertEqual(MPIS["impi"].env("squall")["I_MPI_COLL_INTRANODE"], "pt2pt")
+        self.assertEqual(MPIS["impi"].env("squall")["I_MPI_FABRICS"], "ofi")
+        for name in ("openmpi", "ompi4"):
+            self.assertIn("^sm", MPIS[name].env("squall")["OMPI_MCA_coll"])
+
+    def test_the_callers_fabric_does_not_reach_a_run_but_ours_does(self) -> None:
+        caller = {"FI_PROVIDER": "efa", "I_MPI_FABRICS": "shm", "FI_SQUALL_CC": "swift", "FI_LOG_LEVEL": "warn", "HOME": "/"}
+        with mock.patch.dict("os.environ", caller, clear=True):
+            env = environment.clean_environment()
+        self.assertEqual(env, {"FI_SQUALL_CC": "swift", "FI_LOG_LEVEL": "warn", "HOME": "/"})
+
+    def test_the_fast_lane_starts_no_job(self) -> None:
+        fast = {step.name for step in steps(True) if step.fast}
+        self.assertEqual(fast, {"setup", "python", "format", "deps", "clippy", "docs", "unit", "deny"})
+
+
+class Output(unittest.TestCase):
+    def test_a_row_is_missing_or_has_a_defect(self) -> None:
+        rows = [f" {size:8} 10 1.00 1.00 1.00 0.00" for size in sorted(imb.SIZES)]
+        head = "#bytes #repetitions t_min t_max t_avg defects\n"
+        self.assertIsNone(imb.judge("Bcast", head + "\n".join(rows)))
+        self.assertEqual(imb.judge("Bcast", head + "\n".join(rows[:-1])), "no row for [4194304] bytes")
+        self.assertIn("defects", imb.judge("Bcast", head + "\n".join([*rows[:-1], rows[-1][:-4] + "1.00"])) or "")
+
+    def test_combinations_name_everything_once_and_none_is_impossible(self) -> None:
+        ccs, lbs = ["a", "b", "c"], ["reps", "plb"]
+        rows = brains.covering(ccs, lbs, brains.LOSSES)
+        for column, names in enumerate((ccs, lbs, brains.LOSSES)):
+            self.assertEqual({row[column] for row in rows}, set(names))
+        self.assertFalse([row for row in rows if brains.impossible(row[1], row[2])])
+
+    def test_columns_are_aligned(self) -> None:
+        self.assertEqual(table(["a", "bb"], [["ccc", "d"]]), "| a   | bb |\n|-----|---:|\n| ccc |  d |")
+
+    def test_the_version_of_rust_is_read(self) -> None:
+        said = argparse.Namespace(stdout="rustc 1.88.0-nightly (6b00bc388 2025-06-23)\n")
+        with mock.patch.object(setup, "quiet", return_value=said), mock.patch("shutil.which", return_value="rustc"):
+            self.assertEqual(setup.rust_version(), (1, 88))
