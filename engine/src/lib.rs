@@ -37,6 +37,7 @@ mod policy;
 mod report;
 mod slab;
 mod step;
+mod strays;
 mod taken;
 mod target;
 
