@@ -181,3 +181,50 @@ pub(super) const fn may_be_stale(errno: i32) -> bool {
             | libc::EMSGSIZE
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cmsg::Encoder;
+    use super::*;
+
+    /// What the kernel puts behind an ICMP error: the error, then who sent it.
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Extended(libc::sock_extended_err, libc::sockaddr_in);
+
+    fn extended() -> Extended {
+        // SAFETY: integers, for which zero is a value.
+        let mut extended: Extended = unsafe { mem::zeroed() };
+        extended.0.ee_errno = libc::ECONNREFUSED.unsigned_abs();
+        extended.0.ee_origin = libc::SO_EE_ORIGIN_ICMP;
+        (extended.0.ee_type, extended.0.ee_code) = (3, 3);
+        extended.1.sin_family = libc::AF_INET as libc::sa_family_t;
+        extended.1.sin_addr.s_addr = u32::from_ne_bytes([10, 0, 0, 1]);
+        extended
+    }
+
+    #[test]
+    fn an_error_is_read_whole_or_not_at_all() {
+        let peer: SocketAddr = "10.0.0.9:4793".parse().expect("literal");
+        let (name, _) = SockAddr::encode(&peer);
+        let mut control = Control::new();
+        let mut encoder = Encoder::new(&mut control);
+        encoder.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 3u32);
+        encoder.push(libc::IPPROTO_IP, libc::IP_RECVERR, extended());
+        let len = encoder.len();
+        let offender = Some(IpAddr::from([10, 0, 0, 1]));
+        let whole = NetError::Unreachable { peer, kind: Unreachable::Port, offender };
+        assert_eq!(parse(&name, &control, len), Some(whole));
+        // Cut anywhere: never what was not there.
+        for cut in 0..len {
+            match parse(&name, &control, cut) {
+                None => {}
+                Some(NetError::Unreachable { peer: who, kind: Unreachable::Port, .. }) => {
+                    assert_eq!(who, peer);
+                }
+                Some(other) => panic!("{other:?} from {cut} of {len} bytes"),
+            }
+        }
+        assert_eq!(parse(&SockAddr::unspecified(), &control, len), None, "about nobody");
+    }
+}
