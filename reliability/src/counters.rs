@@ -40,6 +40,8 @@ pub struct Counters {
     pub rx_bytes: u64,
     /// Data packets the engine accepted.
     pub rx_accepted: u64,
+    /// Data packets that the engine dropped as malformed; their senders try again.
+    pub rx_malformed: u64,
     /// Acknowledgements sent.
     pub tx_acks: u64,
     /// Acknowledgements received and believed.
@@ -134,6 +136,7 @@ impl Default for Counters {
             rx_packets: 0,
             rx_bytes: 0,
             rx_accepted: 0,
+            rx_malformed: 0,
             tx_acks: 0,
             rx_acks: 0,
             retx_trimmed: 0,

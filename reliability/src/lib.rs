@@ -58,12 +58,13 @@ mod bitmap;
 mod config;
 mod context;
 mod counters;
+mod deadlines;
 mod detection;
 mod pdc;
 mod pdcs;
 mod rx;
+mod schedule;
 mod shared;
-mod timers;
 mod tx;
 mod types;
 
@@ -72,6 +73,6 @@ pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use pdcs::Pdcs;
 pub use types::{
-    Blocked, ControlOut, ControlPacket, Event, Failure, PdcId, PdcInfo, PeerKey, Refusal, RxMeta,
-    RxVerdict, TxGrant, TxPacket,
+    Arrival, Blocked, ControlOut, ControlPacket, Delivery, Event, NewPacket, PdcFailure, PdcId,
+    PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,
 };

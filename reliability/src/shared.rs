@@ -1,13 +1,13 @@
-//! What all contexts of an endpoint share.
+//! What all contexts of an endpoint share, and what they give back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::{Rng, Time};
-use crate::bitmap::Bitmap;
 use crate::cc;
 use crate::context::Groups;
-use crate::timers::Timers;
+use crate::rx::Holes;
+use crate::schedule::Schedule;
 use crate::tx::Slot;
 use crate::{Config, ControlOut, Counters, Event, PeerKey};
 
@@ -27,21 +27,44 @@ pub(crate) struct Shared<D> {
     pub(crate) receiver: cc::Receiver,
     pub(crate) groups: Groups,
     /// The host of each peer, as far as known.
-    pub(crate) hosts: Vec<u32>,
-    /// The latest time heard of.
+    hosts: Vec<u32>,
+    /// The latest time known.
     pub(crate) now: Time,
-    /// Empty rings for sending halves.
-    pub(crate) rings: Vec<VecDeque<Slot<D>>>,
-    /// Clear bitmaps for receiving halves.
-    pub(crate) bitmaps: Vec<Bitmap>,
+    pub(crate) pools: Pools<D>,
     /// Packets that no living context makes.
-    pub(crate) out: VecDeque<ControlOut>,
-    /// Slots whose contexts have something to say.
-    pub(crate) talkative: VecDeque<u16>,
-    pub(crate) timers: Timers,
+    out: VecDeque<ControlOut>,
+    /// Slots whose contexts have a packet without data to send.
+    pub(crate) with_control: VecDeque<u16>,
+    pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
     /// Number of paths.
     pub(crate) paths: u16,
+}
+
+/// Memory that contexts borrow while they are active, so that an idle one is small and an active one
+/// allocates nothing a packet.
+#[derive(Debug)]
+pub(crate) struct Pools<D> {
+    /// Empty rings for sending halves.
+    pub(crate) rings: Vec<VecDeque<Slot<D>>>,
+    /// For receiving halves.
+    pub(crate) holes: Vec<Holes>,
+}
+
+impl<D> Pools<D> {
+    /// Takes back an empty ring.
+    #[inline]
+    pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
+        debug_assert!(ring.is_empty());
+        if self.rings.len() < POOL && ring.capacity() > 0 {
+            self.rings.push(ring);
+        }
+    }
+
+    /// Keeps the pool of holes bounded.
+    pub(crate) fn trim(&mut self) {
+        self.holes.truncate(POOL);
+    }
 }
 
 impl<D> Shared<D> {
@@ -54,11 +77,10 @@ impl<D> Shared<D> {
             groups: Groups::default(),
             hosts: Vec::new(),
             now: Time::ZERO,
-            rings: Vec::new(),
-            bitmaps: Vec::new(),
+            pools: Pools { rings: Vec::new(), holes: Vec::new() },
             out: VecDeque::new(),
-            talkative: VecDeque::new(),
-            timers: Timers::default(),
+            with_control: VecDeque::new(),
+            schedule: Schedule::default(),
             rng: Rng::new(seed),
             paths: paths.max(1),
             config,
@@ -66,8 +88,19 @@ impl<D> Shared<D> {
     }
 
     /// The host on which `peer` lives.
+    #[inline]
     pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
         self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
+    }
+
+    /// `peer` lives on `host`; until then each peer is a host of its own.
+    pub(crate) fn set_host(&mut self, peer: PeerKey, host: u32) {
+        let at = peer.0 as usize;
+        for unknown in self.hosts.len()..=at {
+            // Not above `peer`, which has 32 bits.
+            self.hosts.push(unknown as u32);
+        }
+        self.hosts[at] = host;
     }
 
     /// A random path.
@@ -76,22 +109,16 @@ impl<D> Shared<D> {
         self.rng.below(u32::from(self.paths)) as u16
     }
 
-    pub(crate) fn say(&mut self, packet: ControlOut) {
+    /// Sends a packet without data that no context makes when asked.
+    pub(crate) fn send_control(&mut self, packet: ControlOut) {
         if self.out.len() < OUT {
             self.out.push_back(packet);
         }
     }
 
-    /// Takes back an empty ring.
-    pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
-        debug_assert!(ring.is_empty());
-        if self.rings.len() < POOL && ring.capacity() > 0 {
-            self.rings.push(ring);
-        }
-    }
-
-    /// Keeps the pool of bitmaps bounded.
-    pub(crate) fn trim_pools(&mut self) {
-        self.bitmaps.truncate(POOL);
+    /// The next of those.
+    #[inline]
+    pub(crate) fn next_control(&mut self) -> Option<ControlOut> {
+        self.out.pop_front()
     }
 }
