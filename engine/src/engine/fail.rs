@@ -5,7 +5,7 @@ use crate::api::{OpError, PeerId};
 use crate::base::Time;
 use crate::messages::{Place, Pull};
 use crate::ops::Work;
-use crate::reliability::{Failure, PdcId};
+use crate::reliability::{PdcFailure, PdcId};
 
 impl Engine {
     /// A context ended in good order. What was queued meanwhile moves to a new one.
@@ -77,15 +77,15 @@ impl Engine {
     }
 
     /// A context failed: so does everything that needs its peer.
-    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: Failure) {
+    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: PdcFailure) {
         let Some(context) = self.remove_context(id) else { return };
         let error = match why {
-            Failure::Unreachable => OpError::Unreachable,
-            Failure::Silent => OpError::TimedOut,
-            Failure::PeerRestarted => OpError::PeerRestarted,
-            Failure::Forgotten | Failure::Nacked(_) | Failure::Aborted => OpError::Closed,
+            PdcFailure::Unreachable => OpError::Unreachable,
+            PdcFailure::Silent => OpError::TimedOut,
+            PdcFailure::PeerRestarted => OpError::PeerRestarted,
+            PdcFailure::Forgotten | PdcFailure::Nacked(_) | PdcFailure::Aborted => OpError::Closed,
         };
-        if !context.initiator && !matches!(why, Failure::PeerRestarted) {
+        if !context.initiator && !matches!(why, PdcFailure::PeerRestarted) {
             // The peer stopped fetching answers. Its own requests are its own to report; the
             // messages it did not finish will not be.
             for message in context.order.open() {

@@ -7,9 +7,9 @@ use core::net::SocketAddr;
 
 use super::Engine;
 use crate::api::PeerId;
-use crate::base::{Psn, Time};
+use crate::base::Time;
 use crate::memory::Memory;
-use crate::reliability::{self, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::reliability::{self, Delivery, PeerKey, Refusal, RxVerdict};
 use crate::wire::{self, Dest, NackCode, Packet, Response, ReturnCode, Ses, StdRequest};
 
 /// What the network said about a packet, besides its bytes.
@@ -42,7 +42,7 @@ impl Engine {
         meta: RxMeta,
         bytes: &[u8],
     ) {
-        let meta = reliability::RxMeta {
+        let meta = reliability::Arrival {
             ce: meta.ce,
             trimmed: meta.trimmed,
             last_hop: false,
@@ -101,7 +101,7 @@ impl Engine {
         now: Time,
         mem: &M,
         src: SocketAddr,
-        meta: &reliability::RxMeta,
+        meta: &reliability::Arrival,
         bytes: &[u8],
     ) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
@@ -154,7 +154,7 @@ impl Engine {
         pds: &wire::Request,
         ses: &Ses,
         payload: &[u8],
-        meta: &reliability::RxMeta,
+        meta: &reliability::Arrival,
     ) {
         let peer = match pds.dest {
             Dest::Syn { .. } => self.initiator(now, src, ses),
@@ -176,8 +176,8 @@ impl Engine {
             return;
         }
         let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, meta);
-        let (id, psn, forward) = match verdict {
-            RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
+        let delivery = match verdict {
+            RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
                 self.heard(now, mem, peer);
                 self.drain_events(now);
@@ -190,6 +190,7 @@ impl Engine {
             }
             RxVerdict::Refused(_) => return,
         };
+        let (id, forward) = (delivery.id(), delivery.is_forward());
         self.heard(now, mem, peer);
         if self.context(id).is_none() {
             self.meet_context(now, id, peer);
@@ -201,18 +202,21 @@ impl Engine {
             }
             _ => Taken::No,
         };
-        self.answer(now, id, psn, taken);
+        self.answer(now, delivery, taken);
         self.drain_events(now);
     }
 
-    fn answer(&mut self, now: Time, id: PdcId, psn: Psn, taken: Taken) {
+    fn answer(&mut self, now: Time, delivery: Delivery, taken: Taken) {
         match taken {
-            Taken::Yes(response) => self.pdcs.accept(now, id, psn, response),
+            Taken::Yes(response) => self.pdcs.accept(now, delivery, response),
             Taken::Later(code) => {
                 self.counters.rx_held_back += 1;
-                self.pdcs.refuse(now, id, psn, code);
+                self.pdcs.refuse(now, delivery, code);
             }
-            Taken::No => self.counters.rx_inconsistent += 1,
+            Taken::No => {
+                self.counters.rx_inconsistent += 1;
+                self.pdcs.drop_malformed(delivery);
+            }
         }
     }
 
@@ -272,7 +276,7 @@ impl Engine {
     }
 
     /// A peer has opened a context to us.
-    fn meet_context(&mut self, now: Time, id: PdcId, peer: PeerId) {
+    fn meet_context(&mut self, now: Time, id: reliability::PdcId, peer: PeerId) {
         self.add_context(id, peer, false);
         let former = self.peers[peer.0 as usize].theirs.replace(id);
         // An initiator has one context to us at a time: what the former left open will not be

@@ -127,7 +127,7 @@ impl Engine {
         let len = left.min(room);
         let ends = len == left;
         let part = Part { op: ix, offset: op.packed as u32, len: len as u16 };
-        let packet = crate::reliability::TxPacket {
+        let packet = crate::reliability::NewPacket {
             desc: part,
             bytes: (headers(&op.work) + len) as u32 + extra,
             last: ends && alone,
