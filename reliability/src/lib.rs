@@ -10,13 +10,20 @@
 //!
 //! - Commands: [`Pdcs::set_host`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
 //!   [`Pdcs::set_busy`], [`Pdcs::peer_restarted`].
-//! - What happened: [`Pdcs::rx_request`] (then [`Pdcs::accept`] or [`Pdcs::refuse`] at once),
-//!   [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`], [`Pdcs::handle_timeout`].
+//! - What happened: [`Pdcs::rx_request`], [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`],
+//!   [`Pdcs::handle_timeout`].
 //! - What to do next, after any number of the above: [`Pdcs::poll_event`] until `None`;
 //!   [`Pdcs::poll_retransmit`] and then [`Pdcs::next_packet`] for contexts that were
 //!   [`Event::Ready`] or got new work; [`Pdcs::poll_control`] until `None` (one round of this per batch
 //!   of received packets is what coalesces acknowledgements); [`Pdcs::poll_timeout`] says when to call
 //!   [`Pdcs::handle_timeout`] if nothing else happens.
+//!
+//! Where one call must be followed by another, the first gives a token that cannot be copied: a new data
+//! packet comes with a [`Delivery`], which [`Pdcs::accept`], [`Pdcs::refuse`] or [`Pdcs::drop_malformed`]
+//! takes before the next packet is handed in, and a packet that counts as sent is a [`TxGrant`].
+//!
+//! Statistics come from [`Pdcs::counters`], [`Pdcs::info`] (a living context) and [`Pdcs::flows`] (what is
+//! remembered of all contexts, also of those that closed).
 //!
 //! # One context, two directions
 //!
@@ -24,6 +31,13 @@
 //! travels in the return direction, with the same headers and a PSN space of its own that starts at
 //! the same number. Each end therefore has one sending half and one receiving half, and both ends run
 //! the same code.
+//!
+//! # Parts
+//!
+//! [`Pdcs`] finds the context a call is about in its table and looks after what all share. A context
+//! (`Pdc`) has a sending half (`Tx`: ring, flow, round-trip estimator, loss timer, recovery, prober, route,
+//! readiness), a receiving half (`Rx`: window, next ACK, responses), a life, a path of control packets and
+//! one table of timers (`deadlines`), which is all it can wait for.
 //!
 //! # Choices
 //!
@@ -60,6 +74,7 @@ mod context;
 mod counters;
 mod deadlines;
 mod detection;
+mod flows;
 mod pdc;
 mod pdcs;
 mod rx;
@@ -71,6 +86,7 @@ mod types;
 pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
+pub use flows::FlowRecord;
 pub use pdcs::Pdcs;
 pub use types::{
     Arrival, Blocked, ControlOut, ControlPacket, Delivery, Event, NewPacket, PdcFailure, PdcId,

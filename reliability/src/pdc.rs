@@ -9,7 +9,9 @@ mod receive;
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::config::{Config, MPR_UNIT};
+use crate::context::Groups;
 use crate::deadlines::{Deadlines, Timer, each_timer};
+use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
 use crate::tx::Tx;
@@ -27,6 +29,8 @@ pub(crate) struct Pdc<D> {
     /// The peer's number; zero until it is known.
     remote: u16,
     start: Psn,
+    /// Its place in [`Shared::flows`].
+    record: u32,
     /// It is in [`Shared::with_control`].
     listed: bool,
     control_path: ControlPath,
@@ -57,6 +61,7 @@ impl<D: Copy> Pdc<D> {
             peer,
             remote,
             start,
+            record: shared.flows.open(peer, remote == 0),
             listed: false,
             control_path: ControlPath::new(shared.any_path(), start),
             life: Lifecycle::new(now, remote == 0),
@@ -155,6 +160,7 @@ impl<D: Copy> Pdc<D> {
         }
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
+        shared.flows.at(self.record).on_sent(packet.bytes, departure.path, false);
         Ok(self.grant(&departure))
     }
 
@@ -162,6 +168,7 @@ impl<D: Copy> Pdc<D> {
     #[inline]
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
         let (departure, desc) = self.tx.resend(now, &mut self.timers, shared)?;
+        shared.flows.at(self.record).on_sent(departure.bytes, departure.path, true);
         Some((self.grant(&departure), desc))
     }
 
@@ -350,10 +357,23 @@ impl<D: Copy> Pdc<D> {
         Outcome::Alive
     }
 
+    // Statistics.
+
+    /// Brings the record of its peer up to date.
+    pub(crate) fn sample(&self, record: &mut FlowRecord, groups: &Groups) {
+        record.sample(&self.tx.flow().metrics(groups), self.tx.rtt().srtt());
+    }
+
+    /// The place of that record.
+    pub(crate) const fn record(&self) -> u32 {
+        self.record
+    }
+
     // The end.
 
     /// Gives back what it borrowed.
     pub(crate) fn dismantle(&mut self, shared: &mut Shared<D>) {
+        self.sample(shared.flows.at(self.record), &shared.groups);
         self.tx.abandon(self.id, shared);
         let now = shared.now;
         shared.receiver.on_close(now, self.rx.flow_mut());

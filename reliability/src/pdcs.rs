@@ -9,6 +9,7 @@ use crate::Counters;
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::config::{Config, MAX_WINDOW};
+use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
@@ -301,6 +302,17 @@ impl<D: Copy> Pdcs<D> {
             srtt: tx.rtt().srtt(),
             base_rtt: metrics.base_rtt,
         })
+    }
+
+    /// What is remembered of all contexts, living and past: one record a peer and direction, in the order of
+    /// first contact, up to date.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowRecord> {
+        let mut flows = self.shared.flows.list().to_vec();
+        for pdc in self.table.iter() {
+            pdc.sample(&mut flows[pdc.record() as usize], &self.shared.groups);
+        }
+        flows
     }
 
     // After anything happened.

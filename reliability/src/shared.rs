@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::{Rng, Time};
 use crate::cc;
 use crate::context::Groups;
+use crate::flows::FlowRecords;
 use crate::rx::Holes;
 use crate::schedule::Schedule;
 use crate::tx::Slot;
@@ -23,6 +24,7 @@ const OUT: usize = 4096;
 pub(crate) struct Shared<D> {
     pub(crate) config: Arc<Config>,
     pub(crate) counters: Counters,
+    pub(crate) flows: FlowRecords,
     pub(crate) events: VecDeque<Event<D>>,
     pub(crate) receiver: cc::Receiver,
     pub(crate) groups: Groups,
@@ -72,6 +74,7 @@ impl<D> Shared<D> {
         let paths = config.paths.paths();
         Self {
             counters: Counters::default(),
+            flows: FlowRecords::default(),
             events: VecDeque::new(),
             receiver: cc::Receiver::new(&config.receiver),
             groups: Groups::default(),

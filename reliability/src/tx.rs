@@ -45,6 +45,8 @@ pub(crate) const fn nominal(bytes: u32) -> u32 {
 pub(crate) struct Departure {
     pub(crate) psn: Psn,
     pub(crate) path: u16,
+    /// UDP payload length.
+    pub(crate) bytes: u32,
     /// Ask for a prompt acknowledgement.
     pub(crate) ask: bool,
     pub(crate) retx: bool,
@@ -288,6 +290,7 @@ impl<D: Copy> Tx<D> {
         let departure = Departure {
             psn,
             path,
+            bytes,
             ask: false,
             retx: false,
             clear_psn_offset: i16::try_from(clear.distance(psn)).unwrap_or(0),

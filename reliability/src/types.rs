@@ -105,7 +105,15 @@ pub struct Arrival {
 /// A new data packet that the engine has to process, and then to answer for, once: by
 /// [`crate::Pdcs::accept`], [`crate::Pdcs::refuse`] or [`crate::Pdcs::drop_malformed`], before any other
 /// packet is handed in. It cannot be copied or made, so it can be spent neither twice nor on another
-/// packet.
+/// packet:
+///
+/// ```compile_fail,E0382
+/// # use squall_reliability::{Delivery, Pdcs, base::Time, wire::NackCode};
+/// fn twice(pdcs: &mut Pdcs<u32>, now: Time, delivery: Delivery) {
+///     pdcs.accept(now, delivery, None);
+///     pdcs.refuse(now, delivery, NackCode::NoResource);
+/// }
+/// ```
 #[must_use = "the packet is to be accepted, refused or dropped"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Delivery {

@@ -3,6 +3,7 @@
 use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
+use crate::config::NOMINAL_OVERHEAD;
 use crate::rx::{Place, Received};
 use crate::shared::Shared;
 use crate::tx::{AckFacts, NackFlags, Verdict, nominal, on_ack};
@@ -183,7 +184,15 @@ impl<D: Copy> Pdc<D> {
         }
         self.life.on_use(now);
         let (tx, timers) = (&mut self.tx, &mut self.timers);
-        on_ack(tx, now, self.id, &facts, timers, shared);
+        let gain = on_ack(tx, now, self.id, &facts, timers, shared);
+        if gain.packets > 0 {
+            let record = shared.flows.at(self.record);
+            let headers = NOMINAL_OVERHEAD * u32::from(gain.packets);
+            record.on_acked(gain.packets, gain.bytes - headers);
+            if gain.round_end {
+                record.sample_window(tx.flow().metrics(&shared.groups).cwnd);
+            }
+        }
         if ack.ce && ack.ext == AckExt::None {
             shared.counters.rx_notifications += 1;
             tx.on_control(now, cc::Kind::Notified, None, timers, shared);

@@ -107,6 +107,11 @@ impl<D: Copy> Table<D> {
         self.at(dpdcid.checked_sub(1)?)
     }
 
+    /// The living contexts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pdc<D>> {
+        self.entries.iter().filter_map(|entry| entry.pdc.as_deref())
+    }
+
     /// A free place, of at most `most`; a fresh one while few have been used.
     pub(super) fn vacancy(&mut self, most: u16) -> Option<u16> {
         let full = self.entries.len() >= usize::from(most);

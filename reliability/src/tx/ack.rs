@@ -112,14 +112,17 @@ struct RoundTrip {
 
 /// What one ACK newly acknowledged.
 #[derive(Debug, Default)]
-struct Gain {
-    bytes: u32,
-    packets: u16,
+pub(crate) struct Gain {
+    /// Nominal bytes.
+    pub(crate) bytes: u32,
+    pub(crate) packets: u16,
+    /// A round trip ended with it.
+    pub(crate) round_end: bool,
     /// The path already told to be good.
     credited: Option<u16>,
 }
 
-/// Acts on a credible ACK of the sending half `tx` of context `id`.
+/// Acts on a credible ACK of the sending half `tx` of context `id`; what it acknowledged.
 #[inline]
 pub(crate) fn on_ack<D: Copy>(
     tx: &mut Tx<D>,
@@ -128,8 +131,10 @@ pub(crate) fn on_ack<D: Copy>(
     ack: &AckFacts<'_>,
     timers: &mut Deadlines,
     shared: &mut Shared<D>,
-) {
-    Acknowledgement { tx, now, id, ack, timers, shared, gain: Gain::default() }.run();
+) -> Gain {
+    let mut one = Acknowledgement { tx, now, id, ack, timers, shared, gain: Gain::default() };
+    one.run();
+    one.gain
 }
 
 /// One ACK while it is acted upon.
@@ -196,7 +201,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         let grant = ack.credit.map(|units| self.tx.rare_mut().credit.on_grant(units));
         if gained || probed || rtt.is_some() || grant.is_some() {
-            let round_end = self.round_ends(about.as_ref());
+            self.gain.round_end = self.round_ends(about.as_ref());
             let feedback = cc::Feedback {
                 now,
                 kind: if probed { cc::Kind::ProbeAnswered } else { cc::Kind::Acked },
@@ -215,7 +220,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
                 grant,
-                round_end,
+                round_end: self.gain.round_end,
                 app_limited: about.is_some_and(|slot| slot.app_limited),
                 retransmitted: about.is_some_and(|slot| slot.tries > 0),
                 ..cc::Feedback::default()
