@@ -130,6 +130,10 @@ impl FlowRecords {
         &mut self.list[place as usize]
     }
 
+    pub(crate) fn list_mut(&mut self) -> &mut [FlowRecord] {
+        &mut self.list
+    }
+
     pub(crate) fn list(&self) -> &[FlowRecord] {
         &self.list
     }

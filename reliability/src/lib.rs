@@ -56,7 +56,7 @@
 //! | Probes | Three silent round trips, or the congestion control's wish, and never two at a time. The answer reports losses where `probe` is among the detectors. Without `rto` they go on for as long as the context lives. |
 //! | Scope | Flows share a congestion-control context by peer, host or endpoint; the bytes in flight add up. Those that find no room stand in line; the longest waiting is woken first, as many as there is room for. |
 //! | Credit | Requests carry the demand (RUD_CC_REQ), also when the payload was trimmed; grants travel in ACKs (cc_type 1) or alone; who is blocked asks by Credit Request. |
-//! | Peers of another mode | Told by the type of their ACKs, or by credit that never comes: reported once a context, and a plain window or a timer without service times does instead. |
+//! | Peers of another mode | Known by the type of their ACKs, or by credit that never comes: reported once a context, and a plain window or a timer without service times does instead. |
 //! | Timeout | One packet, the oldest, until the peer answers; a peer that is not running then costs one packet a timeout and loses no window. Losses are found by NACKs, `ooo_count` and probes. |
 //! | Receiver not ready | The NACK codes that mean a lack (04 to 0B) pause the sending half for 20 us, doubling to 10 ms, and count as a sign of life. |
 //! | Close Request | Takes no PSN: it may be repeated and nothing follows it. Close Command takes one, like a packet. |

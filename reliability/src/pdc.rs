@@ -3,6 +3,7 @@
 
 mod control_path;
 mod lifecycle;
+mod numbers;
 mod packets;
 mod receive;
 
@@ -14,25 +15,20 @@ use crate::deadlines::{Deadlines, Timer, each_timer};
 use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::Tx;
+use crate::tx::{LossEvent, Tx, TxControl};
 use crate::types::{ControlOut, ControlPacket, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant};
 use crate::wire::{Control, ControlKind};
 use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
+use numbers::Numbers;
 pub(crate) use receive::Pending;
 
 /// One context.
 #[derive(Debug)]
 pub(crate) struct Pdc<D> {
-    id: PdcId,
-    peer: PeerKey,
-    /// The peer's number; zero until it is known.
-    remote: u16,
-    start: Psn,
+    numbers: Numbers,
     /// Its place in [`Shared::flows`].
     record: u32,
-    /// It is in [`Shared::with_control`].
-    listed: bool,
     control_path: ControlPath,
     life: Lifecycle,
     timers: Deadlines,
@@ -51,18 +47,13 @@ impl<D: Copy> Pdc<D> {
         shared: &mut Shared<D>,
     ) -> Self {
         let config = &shared.config;
-        let place = (peer.0, shared.host_of(peer));
-        let context = shared.groups.join(config.scope, id.slot_number(), place, &config.cc, now);
+        let context = shared.groups.join(config.scope, id.slot_number(), peer, &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
         let mut timers = Deadlines::new();
         tx.on_event(now, cc::FlowEvent::Opened { bytes: None }, &mut timers, shared);
         Self {
-            id,
-            peer,
-            remote,
-            start,
+            numbers: Numbers { id, peer, remote, start },
             record: shared.flows.open(peer, remote == 0),
-            listed: false,
             control_path: ControlPath::new(shared.any_path(), start),
             life: Lifecycle::new(now, remote == 0),
             timers,
@@ -71,26 +62,10 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
+    /// Who it is.
     #[inline]
-    pub(crate) const fn id(&self) -> PdcId {
-        self.id
-    }
-
-    #[inline]
-    pub(crate) const fn peer(&self) -> PeerKey {
-        self.peer
-    }
-
-    /// The peer's number; zero until it is known.
-    #[inline]
-    pub(crate) const fn remote(&self) -> u16 {
-        self.remote
-    }
-
-    /// The first PSN in either direction.
-    #[inline]
-    pub(crate) const fn start(&self) -> Psn {
-        self.start
+    pub(crate) const fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     #[inline]
@@ -106,12 +81,6 @@ impl<D: Copy> Pdc<D> {
     #[inline]
     pub(crate) fn tx_mut(&mut self) -> &mut Tx<D> {
         &mut self.tx
-    }
-
-    /// The peer's context number is known: it was heard of.
-    #[inline]
-    pub(crate) const fn is_connected(&self) -> bool {
-        self.remote != 0
     }
 
     // Commands.
@@ -130,7 +99,7 @@ impl<D: Copy> Pdc<D> {
     /// Goes on to the Close Command when everything is acknowledged.
     #[inline]
     fn step(&mut self, now: Time) -> Outcome {
-        let (drained, connected) = (self.tx.ring().is_empty(), self.is_connected());
+        let (drained, connected) = (self.tx.ring().is_empty(), self.numbers.is_connected());
         self.life.step(now, drained, connected, &mut self.timers)
     }
 
@@ -138,7 +107,7 @@ impl<D: Copy> Pdc<D> {
     /// this one.
     #[inline]
     pub(crate) fn is_stale(&self, now: Time, config: &Config) -> bool {
-        self.life.is_stale(now, config) && self.is_connected() && self.tx.ring().is_empty()
+        self.life.is_stale(now, config) && self.numbers.is_connected() && self.tx.ring().is_empty()
     }
 
     /// Sends a packet for the first time, if that may be now. If not, and `true` with it, something must
@@ -153,7 +122,7 @@ impl<D: Copy> Pdc<D> {
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         if !tx.admit(now, packet.bytes, timers, shared) {
             let first = tx.may_retransmit(now, shared);
-            tx.line_up(self.id, shared);
+            tx.line_up(self.numbers.id, shared);
             let behind = packet.backlog + u64::from(packet.bytes);
             tx.on_blocked(now, Some(behind), timers, shared);
             return Err(first);
@@ -161,7 +130,7 @@ impl<D: Copy> Pdc<D> {
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
         shared.flows.at(self.record).on_sent(packet.bytes, departure.path, false);
-        Ok(self.grant(&departure))
+        Ok(self.numbers.grant(&departure))
     }
 
     /// Sends a packet again, if one waits and may go now.
@@ -169,10 +138,10 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
         let (departure, desc) = self.tx.resend(now, &mut self.timers, shared)?;
         shared.flows.at(self.record).on_sent(departure.bytes, departure.path, true);
-        Some((self.grant(&departure), desc))
+        Some((self.numbers.grant(&departure), desc))
     }
 
-    /// The engine may not send again what waits: where credit is missing, says so.
+    /// The engine may not send again what waits: where credit is missing, the congestion control learns it.
     #[inline]
     pub(crate) fn on_blocked(&mut self, now: Time, shared: &mut Shared<D>) {
         self.tx.on_blocked(now, None, &mut self.timers, shared);
@@ -183,7 +152,7 @@ impl<D: Copy> Pdc<D> {
     /// Puts it on the list of contexts that have a packet without data to send, if it has.
     #[inline]
     pub(crate) fn list_control(&mut self, now: Time, shared: &mut Shared<D>) {
-        if self.listed || !self.is_connected() {
+        if self.control_path.is_listed() || !self.numbers.is_connected() {
             return;
         }
         let due = self.rx.is_ack_due()
@@ -191,52 +160,53 @@ impl<D: Copy> Pdc<D> {
             || self.timers.is_due(Timer::Clear, now)
             || self.timers.is_due(Timer::Close, now);
         if due {
-            self.listed = true;
-            shared.with_control.push_back(self.id.slot_number());
+            self.control_path.set_listed(true);
+            shared.control.slots.push_back(self.numbers.id.slot_number());
         }
     }
 
-    /// Whether it is on that list.
+    /// The path of its control packets, and whether some wait.
     #[inline]
-    pub(crate) const fn is_listed(&self) -> bool {
-        self.listed
+    pub(crate) const fn control_path(&self) -> &ControlPath {
+        &self.control_path
     }
 
     /// The next packet without data to send; without one it leaves the list.
     #[inline]
     pub(crate) fn next_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlOut> {
         let packet = self.poll_control(now, shared);
-        self.listed = packet.is_some();
+        self.control_path.set_listed(packet.is_some());
         Some(self.control_out(packet?))
     }
 
     fn poll_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlPacket> {
-        if !self.is_connected() {
+        if !self.numbers.is_connected() {
             return None;
         }
         if let Some(body) = self.rx.next_ack(now, &mut self.timers, &shared.config) {
             shared.counters.tx_acks += 1;
             return Some(self.ack(now, &body, shared));
         }
-        if let Some(clear) = self.tx.take_clear(now, &mut self.timers, &shared.config) {
-            let command = self.control(ControlKind::ClearCommand, Psn(0), clear.0);
-            return Some(ControlPacket::Control(command));
-        }
         let newest = self.tx.ring().next().minus(1);
-        if let Some(opaque) = self.tx.take_probe(now) {
-            shared.counters.tx_probes += 1;
-            self.turn(shared);
-            let probe = self.control(ControlKind::Probe, newest, self.tx.ring().base().0);
-            let probe = Control { probe_opaque: opaque, ack_request: true, ..probe };
-            return Some(ControlPacket::Control(probe));
-        }
-        if let Some(target) = self.tx.take_credit_request() {
-            shared.counters.tx_credit_requests += 1;
-            let units = cc::credit_units(target);
-            let request = self.control(ControlKind::CreditRequest, newest, units);
-            return Some(ControlPacket::Control(request));
-        }
-        self.next_close(now, shared).map(ControlPacket::Control)
+        let packet = match self.tx.next_control(now, &mut self.timers, &shared.config) {
+            Some(TxControl::Clear(psn)) => {
+                self.numbers.control(ControlKind::ClearCommand, Psn(0), psn.0)
+            }
+            Some(TxControl::Probe(opaque)) => {
+                shared.counters.tx_probes += 1;
+                self.turn(shared);
+                let base = self.tx.ring().base();
+                let probe = self.numbers.control(ControlKind::Probe, newest, base.0);
+                Control { probe_opaque: opaque, ack_request: true, ..probe }
+            }
+            Some(TxControl::CreditRequest(target)) => {
+                shared.counters.tx_credit_requests += 1;
+                let units = cc::credit_units(target);
+                self.numbers.control(ControlKind::CreditRequest, newest, units)
+            }
+            None => return self.next_close(now, shared).map(ControlPacket::Control),
+        };
+        Some(ControlPacket::Control(packet))
     }
 
     /// The Close Command or Close Request, when it is time to send it (again). The request does not
@@ -259,13 +229,13 @@ impl<D: Copy> Pdc<D> {
             self.turn(shared);
         }
         let next = self.tx.ring().next();
-        Some(Control { retx, ack_request: true, ..self.control(kind, next, 0) })
+        Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
     }
 
     /// A packet without data, on its way to the peer.
     #[inline]
     pub(crate) const fn control_out(&self, packet: ControlPacket) -> ControlOut {
-        ControlOut { peer: self.peer, path: self.control_path.path(), packet }
+        ControlOut { peer: self.numbers.peer, path: self.control_path.path(), packet }
     }
 
     /// Control packets seem to get lost: they take another path.
@@ -286,7 +256,7 @@ impl<D: Copy> Pdc<D> {
                 self.timers.get(timer)
             }
             Timer::Congestion => self.tx.flow().next_timer(&shared.groups),
-            Timer::Progress => self.tx.progress_deadline(self.is_connected(), config),
+            Timer::Progress => self.tx.progress_deadline(self.numbers.is_connected(), config),
             Timer::Orphan => self.life.orphaned_at(config),
             Timer::Idle if !self.tx.ring().is_empty() => Time::NEVER,
             // Anything received was not yet acknowledged. A response that was not yet cleared does not
@@ -336,15 +306,17 @@ impl<D: Copy> Pdc<D> {
     /// What happens when a timer is due.
     #[inline(always)]
     fn fire(&mut self, timer: Timer, now: Time, shared: &mut Shared<D>) -> Outcome {
-        let connected = self.is_connected();
+        let connected = self.numbers.is_connected();
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         match timer {
             Timer::Ack => self.rx.request_ack(),
             Timer::Congestion => tx.on_congestion_timer(now, timers, shared),
             Timer::Progress if connected => return Outcome::Failed(PdcFailure::Silent),
             Timer::Progress => return Outcome::Failed(PdcFailure::Unreachable),
-            Timer::Retransmit => tx.on_retransmit_timer(now, connected, timers, shared),
-            Timer::Probe => tx.on_probe_timer(now, connected, timers, shared),
+            Timer::Retransmit => {
+                LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
+            }
+            Timer::Probe => LossEvent::new(tx, now, timers, shared).on_probe_timer(connected),
             Timer::Close if self.life.gives_up(now, self.rx.has_received(), &shared.config) => {
                 return Outcome::Closed;
             }
@@ -359,22 +331,18 @@ impl<D: Copy> Pdc<D> {
 
     // Statistics.
 
-    /// Brings the record of its peer up to date.
-    pub(crate) fn sample(&self, record: &mut FlowRecord, groups: &Groups) {
-        record.sample(&self.tx.flow().metrics(groups), self.tx.rtt().srtt());
-    }
-
-    /// The place of that record.
-    pub(crate) const fn record(&self) -> u32 {
-        self.record
+    /// Brings the record of its peer up to date, which is one of these.
+    pub(crate) fn sample(&self, records: &mut [FlowRecord], groups: &Groups) {
+        let metrics = self.tx.flow().metrics(groups);
+        records[self.record as usize].sample(&metrics, self.tx.rtt().srtt());
     }
 
     // The end.
 
     /// Gives back what it borrowed.
     pub(crate) fn dismantle(&mut self, shared: &mut Shared<D>) {
-        self.sample(shared.flows.at(self.record), &shared.groups);
-        self.tx.abandon(self.id, shared);
+        self.sample(shared.flows.list_mut(), &shared.groups);
+        self.tx.abandon(self.numbers.id, shared);
         let now = shared.now;
         shared.receiver.on_close(now, self.rx.flow_mut());
         self.rx.give_back(&mut shared.pools.holes);
@@ -384,10 +352,10 @@ impl<D: Copy> Pdc<D> {
 
     /// The target wants another start PSN.
     fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
-        self.start = start;
+        self.numbers.start = start;
         self.tx.restart(start, shared);
         if self.rx.is_untouched() {
-            self.rx = Rx::new(start, self.id);
+            self.rx = Rx::new(start, self.numbers.id);
             self.timers.stop(Timer::Ack);
         }
     }

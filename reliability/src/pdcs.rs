@@ -78,10 +78,10 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Says on which host `peer` lives, for contexts that are shared by host and for receivers that
+    /// Names the host on which `peer` lives, for contexts that are shared by host and for receivers that
     /// count hosts; until then each peer is a host of its own. Numbers are the caller's.
     pub fn set_host(&mut self, peer: PeerKey, host: u32) {
-        self.shared.set_host(peer, host);
+        self.shared.groups.set_host(peer, host);
     }
 
     /// Keeps a context from being closed as idle (`busy`), because something is still to come on it
@@ -98,7 +98,7 @@ impl<D: Copy> Pdcs<D> {
     pub fn peer_restarted(&mut self, peer: PeerKey) {
         for slot in 0..self.table.places() {
             let slot = slot as u16; // there are at most 65535
-            if self.table.at(slot).is_some_and(|pdc| pdc.peer() == peer) {
+            if self.table.at(slot).is_some_and(|pdc| pdc.numbers().peer == peer) {
                 self.end(slot, Outcome::Failed(PdcFailure::PeerRestarted));
             }
         }
@@ -148,7 +148,7 @@ impl<D: Copy> Pdcs<D> {
             if pdc.tx().ring().queued() == 0 {
                 return None;
             }
-            let id = pdc.id();
+            let id = pdc.numbers().id;
             pdc.tx_mut().line_up(id, shared);
             pdc.on_blocked(now, shared);
             pdc.list_control(now, shared);
@@ -163,7 +163,7 @@ impl<D: Copy> Pdcs<D> {
     /// The next packet without data to send; acknowledgements of one context are coalesced since the
     /// last round.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
-        if let Some(out) = self.shared.next_control() {
+        if let Some(out) = self.shared.control.next_out() {
             return Some(out);
         }
         if self.shared.config.receiver != cc::ReceiverConfig::Plain
@@ -171,9 +171,9 @@ impl<D: Copy> Pdcs<D> {
         {
             return Some(out);
         }
-        while let Some(&slot) = self.shared.with_control.front() {
+        while let Some(&slot) = self.shared.control.slots.front() {
             if let Some(pdc) = self.table.at_mut(slot)
-                && pdc.is_listed()
+                && pdc.control_path().is_listed()
             {
                 if let Some(out) = pdc.next_control(now, &mut self.shared) {
                     return Some(out);
@@ -181,10 +181,10 @@ impl<D: Copy> Pdcs<D> {
                 let when = pdc.next_deadline(now, &self.shared);
                 self.shared.schedule.at_latest(slot, when);
             }
-            self.shared.with_control.pop_front();
+            self.shared.control.slots.pop_front();
         }
         // Begins again where it is in the cache.
-        self.shared.with_control.clear();
+        self.shared.control.slots.clear();
         None
     }
 
@@ -200,7 +200,7 @@ impl<D: Copy> Pdcs<D> {
             };
             let id = PdcId::from_u32(flow);
             let counters = &mut self.shared.counters;
-            let Some(pdc) = self.table.get(id).filter(|pdc| pdc.is_connected()) else {
+            let Some(pdc) = self.table.get(id).filter(|pdc| pdc.numbers().is_connected()) else {
                 counters.tx_unsent += 1;
                 continue;
             };
@@ -291,7 +291,7 @@ impl<D: Copy> Pdcs<D> {
         let (tx, flow) = (pdc.tx(), pdc.tx().flow());
         let metrics = flow.metrics(&self.shared.groups);
         Some(PdcInfo {
-            peer: pdc.peer(),
+            peer: pdc.numbers().peer,
             initiator: pdc.life().is_initiator(),
             outstanding: tx.ring().len(),
             in_flight: u64::from(flow.in_flight()),
@@ -310,7 +310,7 @@ impl<D: Copy> Pdcs<D> {
     pub fn flows(&self) -> Vec<FlowRecord> {
         let mut flows = self.shared.flows.list().to_vec();
         for pdc in self.table.iter() {
-            pdc.sample(&mut flows[pdc.record() as usize], &self.shared.groups);
+            pdc.sample(&mut flows, &self.shared.groups);
         }
         flows
     }
@@ -333,7 +333,7 @@ impl<D: Copy> Pdcs<D> {
         }
         let Some(pdc) = self.table.at_mut(slot) else { return };
         let shared = &mut self.shared;
-        let id = pdc.id();
+        let id = pdc.numbers().id;
         if !pdc.tx_mut().wake(now, id, shared) {
             // The engine does not ask for what was not reported to it, so nobody else says what is missing.
             pdc.on_blocked(now, shared);
@@ -356,7 +356,7 @@ impl<D: Copy> Pdcs<D> {
         for _ in 0..line.len() {
             let Some(slot) = line.pop_front() else { break };
             let Some(pdc) = self.table.at_mut(slot) else { continue };
-            let (id, wants) = (pdc.id(), pdc.tx().wants());
+            let (id, wants) = (pdc.numbers().id, pdc.tx().wants());
             if wants == 0 || room > 0 && pdc.tx_mut().wake(now, id, shared) {
                 pdc.tx_mut().ready_mut().leave_line();
                 room = room.saturating_sub(u64::from(wants));
@@ -371,7 +371,7 @@ impl<D: Copy> Pdcs<D> {
     fn end(&mut self, slot: u16, outcome: Outcome) {
         let Some(mut pdc) = self.table.remove(slot) else { return };
         let shared = &mut self.shared;
-        let (id, peer) = (pdc.id(), pdc.peer());
+        let (id, peer) = (pdc.numbers().id, pdc.numbers().peer);
         pdc.dismantle(shared);
         let successor = shared.groups.leave(pdc.tx().flow().context(), slot);
         self.table.release(slot, pdc.tx().ring().next());
@@ -412,7 +412,7 @@ mod tests {
         let mut pdcs: Pdcs<Desc> = Pdcs::new(config);
         let now = Time(1);
         let id = pdcs.open(now, PeerKey(0)).expect("room");
-        let seen = cc::RxMeta { bytes: 4096, ecn: true, ..cc::RxMeta::default() };
+        let seen = cc::ReceivedPacket { bytes: 4096, ecn: true, ..cc::ReceivedPacket::default() };
         // Its peer was not yet heard of; of the other one nothing is known.
         for (n, flow) in [(1, id.to_u32()), (2, 77)] {
             pdcs.shared.receiver.on_rx(now, &mut cc::RxFlow::new(flow), &seen);

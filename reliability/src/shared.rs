@@ -10,7 +10,8 @@ use crate::flows::FlowRecords;
 use crate::rx::Holes;
 use crate::schedule::Schedule;
 use crate::tx::Slot;
-use crate::{Config, ControlOut, Counters, Event, PeerKey};
+use crate::wire::Nack;
+use crate::{Config, ControlOut, ControlPacket, Counters, Event, PeerKey};
 
 /// Rings kept for the next active context; more are given back to the allocator.
 const POOL: usize = 1024;
@@ -28,15 +29,10 @@ pub(crate) struct Shared<D> {
     pub(crate) events: VecDeque<Event<D>>,
     pub(crate) receiver: cc::Receiver,
     pub(crate) groups: Groups,
-    /// The host of each peer, as far as known.
-    hosts: Vec<u32>,
     /// The latest time known.
     pub(crate) now: Time,
     pub(crate) pools: Pools<D>,
-    /// Packets that no living context makes.
-    out: VecDeque<ControlOut>,
-    /// Slots whose contexts have a packet without data to send.
-    pub(crate) with_control: VecDeque<u16>,
+    pub(crate) control: ControlQueue,
     pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
     /// Number of paths.
@@ -51,6 +47,30 @@ pub(crate) struct Pools<D> {
     pub(crate) rings: Vec<VecDeque<Slot<D>>>,
     /// For receiving halves.
     pub(crate) holes: Vec<Holes>,
+}
+
+/// Packets without data that wait to be sent, and the contexts that have some when asked.
+#[derive(Debug)]
+pub(crate) struct ControlQueue {
+    /// Packets that no living context makes.
+    out: VecDeque<ControlOut>,
+    /// Slots whose contexts have a packet without data to send.
+    pub(crate) slots: VecDeque<u16>,
+}
+
+impl ControlQueue {
+    /// Sends a packet without data that no context makes when asked.
+    pub(crate) fn send(&mut self, packet: ControlOut) {
+        if self.out.len() < OUT {
+            self.out.push_back(packet);
+        }
+    }
+
+    /// The next packet that no context makes.
+    #[inline]
+    pub(crate) fn next_out(&mut self) -> Option<ControlOut> {
+        self.out.pop_front()
+    }
 }
 
 impl<D> Pools<D> {
@@ -78,32 +98,14 @@ impl<D> Shared<D> {
             events: VecDeque::new(),
             receiver: cc::Receiver::new(&config.receiver),
             groups: Groups::default(),
-            hosts: Vec::new(),
             now: Time::ZERO,
             pools: Pools { rings: Vec::new(), holes: Vec::new() },
-            out: VecDeque::new(),
-            with_control: VecDeque::new(),
+            control: ControlQueue { out: VecDeque::new(), slots: VecDeque::new() },
             schedule: Schedule::default(),
             rng: Rng::new(seed),
             paths: paths.max(1),
             config,
         }
-    }
-
-    /// The host on which `peer` lives.
-    #[inline]
-    pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
-        self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
-    }
-
-    /// `peer` lives on `host`; until then each peer is a host of its own.
-    pub(crate) fn set_host(&mut self, peer: PeerKey, host: u32) {
-        let at = peer.0 as usize;
-        for unknown in self.hosts.len()..=at {
-            // Not above `peer`, which has 32 bits.
-            self.hosts.push(unknown as u32);
-        }
-        self.hosts[at] = host;
     }
 
     /// A random path.
@@ -112,16 +114,10 @@ impl<D> Shared<D> {
         self.rng.below(u32::from(self.paths)) as u16
     }
 
-    /// Sends a packet without data that no context makes when asked.
-    pub(crate) fn send_control(&mut self, packet: ControlOut) {
-        if self.out.len() < OUT {
-            self.out.push_back(packet);
-        }
-    }
-
-    /// The next of those.
-    #[inline]
-    pub(crate) fn next_control(&mut self) -> Option<ControlOut> {
-        self.out.pop_front()
+    /// Sends a NACK from an end that has no context to `peer` for it.
+    pub(crate) fn send_stateless_nack(&mut self, peer: PeerKey, nack: Nack) {
+        self.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
+        let path = self.any_path();
+        self.control.send(ControlOut { peer, path, packet: ControlPacket::Nack(nack) });
     }
 }

@@ -24,8 +24,9 @@ use crate::shared::Shared;
 use crate::types::{Event, NewPacket, PdcId};
 
 pub(crate) use ack::{AckFacts, Verdict, on_ack};
+pub(crate) use control::TxControl;
 pub(crate) use flow::Flow;
-pub(crate) use loss::NackFlags;
+pub(crate) use loss::{LossEvent, NackFlags};
 use loss_timer::LossTimer;
 use prober::Prober;
 pub(crate) use rare::Rare;

@@ -2,7 +2,7 @@
 
 use crate::base::Psn;
 
-/// Where a context's control packets go.
+/// Where a context's control packets go, and whether some wait.
 #[derive(Debug)]
 pub(crate) struct ControlPath {
     path: u16,
@@ -11,17 +11,30 @@ pub(crate) struct ControlPath {
     proven: Option<u16>,
     /// The first packet that can only have been acknowledged on `path`.
     since: Psn,
+    /// Some wait: the context is in [`crate::shared::ControlQueue`].
+    listed: bool,
 }
 
 impl ControlPath {
     /// `path`, with packets received from `start` on.
     pub(super) const fn new(path: u16, start: Psn) -> Self {
-        Self { path, proven: None, since: start }
+        Self { path, proven: None, since: start, listed: false }
     }
 
     #[inline]
     pub(crate) const fn path(&self) -> u16 {
         self.path
+    }
+
+    /// Whether the endpoint knows that some wait.
+    #[inline]
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    #[inline]
+    pub(super) fn set_listed(&mut self, listed: bool) {
+        self.listed = listed;
     }
 
     /// Control packets seem to get lost: send them another way. Every other time that is the path on

@@ -39,7 +39,7 @@ pub(crate) struct Lifecycle {
     phase: Phase,
     /// The engine expects something on it that only it knows of.
     busy: bool,
-    /// How often the peer was told, or asked, to close.
+    /// How often a Close Command or Close Request was sent.
     asked: u8,
     /// The last sign of the peer's life, or of ours.
     used_at: Time,

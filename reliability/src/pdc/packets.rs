@@ -1,74 +1,18 @@
-//! The headers of what a context sends.
+//! The acknowledgements a context sends, and what its receiver's congestion control sends.
 
 use super::{Pdc, Phase, mpr};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::rx::AckBody;
 use crate::shared::Shared;
-use crate::tx::Departure;
-use crate::types::{ControlPacket, TxGrant};
-use crate::wire::{
-    Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
-    NextHeader, NsccState, Request,
-};
+use crate::types::ControlPacket;
+use crate::wire::{Ack, AckCc, AckExt, AckRequest, CcState, ControlKind, NextHeader, NsccState};
 
 impl<D: Copy> Pdc<D> {
-    /// This end's number on the wire. Slots are below 65535; 0 names no context.
-    #[inline]
-    const fn local(&self) -> u16 {
-        self.id.slot_number() + 1
-    }
-
-    /// The header of a departing packet.
-    #[inline]
-    pub(super) fn grant(&self, departure: &Departure) -> TxGrant {
-        let psn = departure.psn;
-        let dest = if self.is_connected() {
-            Dest::Pdc(self.remote)
-        } else {
-            // Unconnected, the window starts at `start`, and is at most 4095 packets.
-            let psn_offset = psn.distance(self.start).clamp(0, 4095) as u16;
-            Dest::Syn { use_rsv_pdc: false, psn_offset }
-        };
-        TxGrant {
-            psn,
-            path: departure.path,
-            pds: Request {
-                mode: Mode::Rud,
-                next: NextHeader::None,
-                retx: departure.retx,
-                ack_request: departure.ask,
-                clear_psn_offset: departure.clear_psn_offset,
-                psn,
-                spdcid: self.local(),
-                dest,
-                ccc: departure
-                    .demand
-                    .map(|target| Ccc { ccc_id: 0, credit_target: cc::credit_units(target) }),
-            },
-        }
-    }
-
-    /// A NACK for the packet `psn`.
-    pub(super) fn nack(&self, psn: Psn, retx: bool, ce: bool, code: NackCode) -> ControlPacket {
-        ControlPacket::Nack(Nack {
-            ce,
-            retx,
-            rudi: false,
-            code,
-            vendor_code: 0,
-            psn,
-            spdcid: self.local(),
-            dpdcid: self.remote,
-            payload: self.rx.window().end().0,
-            ccx: None,
-        })
-    }
-
-    /// Tells the peer that it may have sent `cumulative` bytes in all.
+    /// Grants the peer credit for `cumulative` bytes in all.
     pub(crate) fn credit(&self, cumulative: u64) -> ControlPacket {
         let units = cc::credit_units(cumulative);
-        ControlPacket::Control(self.control(
+        ControlPacket::Control(self.numbers.control(
             ControlKind::Credit,
             self.tx.ring().next().minus(1),
             units,
@@ -86,25 +30,11 @@ impl<D: Copy> Pdc<D> {
                 request: AckRequest::None,
                 ack_psn_offset: 0,
                 cack_psn: self.rx.cack(),
-                spdcid: self.local(),
-                dpdcid: self.remote,
+                spdcid: self.numbers.local(),
+                dpdcid: self.numbers.remote,
                 ext: AckExt::None,
             },
             response: None,
-        }
-    }
-
-    pub(super) const fn control(&self, kind: ControlKind, psn: Psn, payload: u32) -> Control {
-        Control {
-            kind,
-            isrod: false,
-            retx: false,
-            ack_request: false,
-            probe_opaque: 0,
-            psn,
-            spdcid: self.local(),
-            dest: Dest::Pdc(self.remote),
-            payload,
         }
     }
 
@@ -148,8 +78,8 @@ impl<D: Copy> Pdc<D> {
                 None => offset(body.ack_psn),
             },
             cack_psn: body.cack,
-            spdcid: self.local(),
-            dpdcid: self.remote,
+            spdcid: self.numbers.local(),
+            dpdcid: self.numbers.remote,
             ext: AckExt::Cc(AckCc {
                 mpr: mpr(&shared.config),
                 sack_psn_offset: offset(body.sack_base),

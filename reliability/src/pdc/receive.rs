@@ -6,7 +6,7 @@ use crate::cc::{self, ReceiverCc};
 use crate::config::NOMINAL_OVERHEAD;
 use crate::rx::{Place, Received};
 use crate::shared::Shared;
-use crate::tx::{AckFacts, NackFlags, Verdict, nominal, on_ack};
+use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, nominal, on_ack};
 use crate::types::{Arrival, Delivery, PdcFailure, PdcId, Refusal, RxVerdict};
 use crate::wire::{
     Ack, AckExt, AckRequest, Control, ControlKind, Dest, Nack, NackAction, NackCode, Request,
@@ -53,9 +53,7 @@ impl<D: Copy> Pdc<D> {
         }
         // From here on the packet is believed.
         self.life.on_use(now);
-        if !self.is_connected() {
-            self.remote = pds.spdcid;
-        }
+        self.numbers.connect(pds.spdcid);
         let counters = &mut shared.counters;
         counters.rx_ce += u64::from(arrival.ce);
         let duplicate = place == Place::Duplicate;
@@ -93,8 +91,8 @@ impl<D: Copy> Pdc<D> {
             ask: pds.ack_request,
             prompt: matches!(pds.dest, Dest::Syn { .. }),
         };
-        *pending = Some(Pending { id: self.id, received, arrival: *arrival, demand });
-        RxVerdict::Deliver(Delivery::new(self.id, pds.psn, !self.life.is_initiator()))
+        *pending = Some(Pending { id: self.numbers.id, received, arrival: *arrival, demand });
+        RxVerdict::Deliver(Delivery::new(self.numbers.id, pds.psn, !self.life.is_initiator()))
     }
 
     /// The engine took the packet; `response`, if any, is delivered with certainty.
@@ -131,15 +129,15 @@ impl<D: Copy> Pdc<D> {
         demand: Option<u64>,
         shared: &mut Shared<D>,
     ) {
-        let meta = cc::RxMeta {
+        let meta = cc::ReceivedPacket {
             bytes: nominal(arrival.bytes),
             ecn: arrival.ce,
             trimmed: arrival.trimmed,
             last_hop: arrival.last_hop,
             duplicate,
-            source: shared.host_of(self.peer),
+            source: shared.groups.host_of(self.numbers.peer),
             demand,
-            ..cc::RxMeta::default()
+            ..cc::ReceivedPacket::default()
         };
         shared.receiver.on_rx(now, self.rx.flow_mut(), &meta);
     }
@@ -152,7 +150,8 @@ impl<D: Copy> Pdc<D> {
         shared: &mut Shared<D>,
     ) {
         shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
-        shared.send_control(self.control_out(self.nack(psn, retx, ce, code)));
+        let nack = self.numbers.nack(psn, retx, ce, code, self.rx.window().end());
+        shared.control.send(self.control_out(nack));
     }
 
     /// An ACK arrived; `None` when it was not believed.
@@ -179,12 +178,10 @@ impl<D: Copy> Pdc<D> {
                 return None;
             }
         }
-        if !self.is_connected() {
-            self.remote = ack.spdcid;
-        }
+        self.numbers.connect(ack.spdcid);
         self.life.on_use(now);
         let (tx, timers) = (&mut self.tx, &mut self.timers);
-        let gain = on_ack(tx, now, self.id, &facts, timers, shared);
+        let gain = on_ack(tx, now, self.numbers.id, &facts, timers, shared);
         if gain.packets > 0 {
             let record = shared.flows.at(self.record);
             let headers = NOMINAL_OVERHEAD * u32::from(gain.packets);
@@ -227,14 +224,14 @@ impl<D: Copy> Pdc<D> {
             return Some(Outcome::Closed);
         }
         let outstanding = !nack.psn.is_before(ring.base()) && nack.psn.is_before(ring.next());
-        let untouched = ring.base() == self.start;
+        let untouched = ring.base() == self.numbers.start;
         let mut outcome = Outcome::Alive;
         let believed = outstanding
             && match action {
                 NackAction::Retransmit => {
                     let flags = NackFlags { ce: nack.ce, retx: nack.retx };
-                    let (about, timers) = ((nack.code, flags), &mut self.timers);
-                    self.tx.on_nack(now, nack.psn, about, timers, shared)
+                    let (tx, timers) = (&mut self.tx, &mut self.timers);
+                    LossEvent::new(tx, now, timers, shared).on_nack(nack.psn, (nack.code, flags))
                 }
                 NackAction::Close => {
                     outcome = Outcome::Failed(match nack.code {
@@ -268,7 +265,7 @@ impl<D: Copy> Pdc<D> {
         control: &Control,
         shared: &mut Shared<D>,
     ) -> Option<Outcome> {
-        if !self.is_connected() {
+        if !self.numbers.is_connected() {
             // Nothing but data or an acknowledgement of it introduces a peer.
             shared.counters.rx_mismatch += 1;
             return None;
@@ -317,7 +314,7 @@ impl<D: Copy> Pdc<D> {
                 let drained = self.tx.ring().is_empty();
                 if !initiator && drained && control.psn == self.rx.window().base() {
                     let packet = self.last_ack(now, control.psn, shared);
-                    shared.send_control(self.control_out(packet));
+                    shared.control.send(self.control_out(packet));
                     return Some(Outcome::Closed);
                 }
                 false

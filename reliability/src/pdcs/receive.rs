@@ -1,11 +1,11 @@
 //! The calls that bring packets: which context each is for, and what comes of it.
 
 use super::Pdcs;
+#[cfg(doc)]
+use super::table::Table;
 use crate::base::{Psn, Time};
 use crate::pdc::Outcome;
-use crate::types::{
-    Arrival, ControlOut, ControlPacket, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict,
-};
+use crate::types::{Arrival, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
 impl<D: Copy> Pdcs<D> {
@@ -13,7 +13,7 @@ impl<D: Copy> Pdcs<D> {
     /// with the packet's source before it hands the packet in.
     #[must_use]
     pub fn peer_of(&self, dpdcid: u16) -> Option<PeerKey> {
-        Some(self.table.numbered(dpdcid)?.peer())
+        Some(self.table.numbered(dpdcid)?.numbers().peer)
     }
 
     /// A data packet arrived from `peer` (for a SYN, resolved from its address and epoch; else from
@@ -32,7 +32,7 @@ impl<D: Copy> Pdcs<D> {
             return RxVerdict::Refused(Refusal::Mismatch);
         }
         let found = match pds.dest {
-            Dest::Pdc(dpdcid) => self.known(peer, dpdcid, pds.spdcid),
+            Dest::Pdc(dpdcid) => self.find(peer, dpdcid, Some(pds.spdcid)),
             Dest::Syn { psn_offset, .. } => {
                 let start = pds.psn.minus(u32::from(psn_offset));
                 self.for_syn(now, peer, pds, start, arrival.trimmed)
@@ -81,7 +81,7 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// The engine cannot take the packet of `delivery` now: the peer is told `code`, and sends it again
+    /// The engine cannot take the packet of `delivery` now: the peer gets a NACK with `code`, and sends it again
     /// later.
     pub fn refuse(&mut self, now: Time, delivery: Delivery, code: NackCode) {
         let pending = self.pending.take_if(|pending| pending.is(&delivery));
@@ -107,7 +107,7 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        let Ok(slot) = self.known(peer, ack.dpdcid, ack.spdcid) else { return false };
+        let Ok(slot) = self.find(peer, ack.dpdcid, Some(ack.spdcid)) else { return false };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let outcome = pdc.on_ack(now, ack, response, &mut self.shared);
         self.conclude_believed(now, slot, outcome)
@@ -116,11 +116,8 @@ impl<D: Copy> Pdcs<D> {
     /// A NACK arrived from `peer`. `false` when it was not believed.
     pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &Nack) -> bool {
         // A peer without the context has no number of its own to give.
-        let found = if nack.code.needs_context() || nack.spdcid != 0 {
-            self.known(peer, nack.dpdcid, nack.spdcid)
-        } else {
-            self.theirs(peer, nack.dpdcid)
-        };
+        let numbered = nack.code.needs_context() || nack.spdcid != 0;
+        let found = self.find(peer, nack.dpdcid, numbered.then_some(nack.spdcid));
         let Ok(slot) = found else { return false };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let outcome = pdc.on_nack(now, nack, &mut self.shared);
@@ -134,7 +131,7 @@ impl<D: Copy> Pdcs<D> {
             self.shared.counters.rx_mismatch += 1;
             return false;
         };
-        let Ok(slot) = self.known(peer, dpdcid, control.spdcid) else {
+        let Ok(slot) = self.find(peer, dpdcid, Some(control.spdcid)) else {
             if control.kind == ControlKind::CloseCommand {
                 self.answer_late_close(peer, control);
             }
@@ -154,7 +151,7 @@ impl<D: Copy> Pdcs<D> {
         outcome.is_some()
     }
 
-    /// A Close Command for a context that is gone: our last acknowledgement got lost. Say so, that the
+    /// A Close Command for a context that is gone: our last acknowledgement got lost. Answers, that the
     /// initiator may stop asking.
     fn answer_late_close(&mut self, peer: PeerKey, control: &Control) {
         if !self.table.was_closed(peer, control.spdcid) {
@@ -173,36 +170,21 @@ impl<D: Copy> Pdcs<D> {
             payload: 0,
             ccx: None,
         };
-        self.answer(peer, nack);
+        self.shared.send_stateless_nack(peer, nack);
     }
 
-    /// The context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid` (or not
-    /// yet known). Counts what does not fit.
-    fn known(&mut self, peer: PeerKey, dpdcid: u16, spdcid: u16) -> Result<u16, Refusal> {
-        let slot = self.theirs(peer, dpdcid)?;
-        let remote = self.table.at(slot).map(|pdc| pdc.remote());
-        if remote.is_some_and(|remote| spdcid != 0 && (remote == spdcid || remote == 0)) {
-            Ok(slot)
-        } else {
-            self.shared.counters.rx_mismatch += 1;
-            Err(Refusal::Mismatch)
-        }
-    }
-
-    /// The context with the number `dpdcid`, if it is `peer`'s. Counts what does not fit.
-    fn theirs(&mut self, peer: PeerKey, dpdcid: u16) -> Result<u16, Refusal> {
-        match self.peer_of(dpdcid) {
-            // A number with a context is not zero.
-            Some(owner) if owner == peer => Ok(dpdcid - 1),
-            Some(_) => {
-                self.shared.counters.rx_mismatch += 1;
-                Err(Refusal::Mismatch)
-            }
-            None => {
-                self.shared.counters.rx_unknown_context += 1;
-                Err(Refusal::UnknownContext)
+    /// The place of the context that `peer` means by `dpdcid` ([`Table::find`]). Counts what does not fit.
+    #[inline]
+    fn find(&mut self, peer: PeerKey, dpdcid: u16, spdcid: Option<u16>) -> Result<u16, Refusal> {
+        let found = self.table.find(peer, dpdcid, spdcid);
+        if let Err(refusal) = found {
+            let counters = &mut self.shared.counters;
+            match refusal {
+                Refusal::UnknownContext => counters.rx_unknown_context += 1,
+                _ => counters.rx_mismatch += 1,
             }
         }
+        found
     }
 
     /// The context a SYN packet belongs to, opened if it is new.
@@ -216,7 +198,7 @@ impl<D: Copy> Pdcs<D> {
     ) -> Result<u16, Refusal> {
         let former = self.table.accepted(peer, pds.spdcid);
         if let Some(slot) = former
-            && self.table.at(slot).is_some_and(|pdc| pdc.start() == start)
+            && self.table.at(slot).is_some_and(|pdc| pdc.numbers().start == start)
         {
             return Ok(slot);
         }
@@ -233,7 +215,7 @@ impl<D: Copy> Pdcs<D> {
             // What is left of it need not say what a SYN must, so it opens nothing; but the sender
             // learns that it must send it again.
             self.shared.counters.rx_trimmed += 1;
-            self.answer(peer, stateless(pds, NackCode::Trimmed, true));
+            self.shared.send_stateless_nack(peer, stateless(pds, NackCode::Trimmed, true));
             return Err(Refusal::NoContext);
         }
         if let Some(slot) = former {
@@ -244,18 +226,12 @@ impl<D: Copy> Pdcs<D> {
         }
         let Some(slot) = self.table.vacancy(self.shared.config.max_contexts) else {
             self.shared.counters.rx_no_context += 1;
-            self.answer(peer, stateless(pds, NackCode::NoPdcAvail, false));
+            self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
         self.install(now, slot, peer, pds.spdcid, start);
         self.shared.counters.accepted += 1;
         Ok(slot)
-    }
-
-    fn answer(&mut self, peer: PeerKey, nack: Nack) {
-        self.shared.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
-        let path = self.shared.any_path();
-        self.shared.send_control(ControlOut { peer, path, packet: ControlPacket::Nack(nack) });
     }
 }
 

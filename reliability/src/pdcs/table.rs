@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::{Psn, Rng};
 use crate::pdc::Pdc;
-use crate::types::{PdcId, PeerKey};
+use crate::types::{PdcId, PeerKey, Refusal};
 
 /// Slots of closed contexts that rest before one of them is used again, so that late packets of the
 /// old context do not meet a new one under its number.
@@ -107,6 +107,25 @@ impl<D: Copy> Table<D> {
         self.at(dpdcid.checked_sub(1)?)
     }
 
+    /// The place of the context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid`,
+    /// where one is given, or not yet known.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        peer: PeerKey,
+        dpdcid: u16,
+        spdcid: Option<u16>,
+    ) -> Result<u16, Refusal> {
+        let pdc = self.numbered(dpdcid).ok_or(Refusal::UnknownContext)?;
+        let (owner, remote) = (pdc.numbers().peer, pdc.numbers().remote);
+        let fits = |spdcid: u16| spdcid != 0 && (remote == spdcid || remote == 0);
+        if owner != peer || !spdcid.is_none_or(fits) {
+            return Err(Refusal::Mismatch);
+        }
+        // A number with a context is not zero.
+        Ok(dpdcid - 1)
+    }
+
     /// The living contexts.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Pdc<D>> {
         self.entries.iter().filter_map(|entry| entry.pdc.as_deref())
@@ -141,9 +160,9 @@ impl<D: Copy> Table<D> {
 
     /// Puts a context into its place; one that its peer opened can be found by the peer's number.
     pub(super) fn insert(&mut self, pdc: Pdc<D>) {
-        let slot = pdc.id().slot_number();
+        let slot = pdc.numbers().id.slot_number();
         if !pdc.life().is_initiator() {
-            self.accepted.insert((pdc.peer(), pdc.remote()), slot);
+            self.accepted.insert((pdc.numbers().peer, pdc.numbers().remote), slot);
         }
         self.entries[usize::from(slot)].pdc = Some(Box::new(pdc));
     }
@@ -153,8 +172,11 @@ impl<D: Copy> Table<D> {
         let entry = self.entries.get_mut(usize::from(slot))?;
         let pdc = entry.pdc.take()?;
         if !pdc.life().is_initiator() {
-            self.accepted.remove(&(pdc.peer(), pdc.remote()));
-            self.closed.entry(pdc.peer()).or_default().add(pdc.remote(), pdc.start());
+            self.accepted.remove(&(pdc.numbers().peer, pdc.numbers().remote));
+            self.closed
+                .entry(pdc.numbers().peer)
+                .or_default()
+                .add(pdc.numbers().remote, pdc.numbers().start);
         }
         Some(pdc)
     }

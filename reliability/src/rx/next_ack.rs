@@ -140,7 +140,7 @@ mod tests {
         next.set_subject(Time(3), Psn(7), false, false);
         next.set_subject(Time(4), Psn(8), true, false);
         assert_eq!(next.take_subject(), subject(Some(Psn(8)), true, false, 4));
-        // It is told once.
+        // It is taken once.
         assert_eq!(next.take_subject(), subject(None, false, false, 4));
     }
 

@@ -81,7 +81,7 @@ impl Responses {
     }
 
     /// Clears the bits of their packets in a SACK bitmap that begins at `from`: that such a packet arrived
-    /// is told by the ACK that carries the response, and by nothing else.
+    /// is reported by the ACK that carries the response, and by nothing else.
     #[inline]
     pub(super) fn hide(&self, from: Psn, mut map: u64) -> u64 {
         for stored in self.all() {

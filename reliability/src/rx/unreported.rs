@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(range.next_window(Psn(89)), Psn(100));
         assert_eq!(range.next_window(Psn(89)), Psn(164));
         assert!(!range.is_empty());
-        // The last one reaches back over what was told before.
+        // The last one reaches back over what was reported before.
         assert_eq!(range.next_window(Psn(89)), Psn(167));
         assert!(range.is_empty());
         // One that is narrow reaches back, but not below what is acknowledged.

@@ -1,8 +1,8 @@
-//! What acknowledgements say.
+//! Acknowledgements: what the peer has, and what follows from it.
 
 use super::recovery::{Outstanding, reordering};
 use super::ring::{Cause, Fate, Ring};
-use super::{Slot, Tx, nominal};
+use super::{LossEvent, Slot, Tx, nominal};
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, PathSignal};
 use crate::config::MPR_UNIT;
@@ -118,7 +118,7 @@ pub(crate) struct Gain {
     pub(crate) packets: u16,
     /// A round trip ended with it.
     pub(crate) round_end: bool,
-    /// The path already told to be good.
+    /// The path already reported as good.
     credited: Option<u16>,
 }
 
@@ -154,7 +154,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let (now, ack) = (self.now, self.ack);
         self.shared.counters.rx_acks += 1;
         self.shared.counters.rx_ce_echoes += u64::from(ack.ce);
-        let sent_probe = self.tx.sent_probe().filter(|sent| sent.is_answered_by(ack.probe));
+        let newest = self.tx.rare.as_ref().map(|rare| rare.probe);
+        let sent_probe = newest.filter(|probe| probe.is_answered_by(ack.probe));
         let probed = sent_probe.is_some();
         let trip = match sent_probe {
             Some(probe) => {
@@ -194,7 +195,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         let gained = self.gain.packets > 0;
         if gained || probed {
-            self.tx.on_answer(now, self.timers, self.shared);
+            let config = &self.shared.config;
+            self.tx.loss_timer.on_answer(now, &self.tx.rtt, self.timers, config);
         }
         if gained {
             self.on_progress();
@@ -243,7 +245,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
             && self.overtook(&slot)
         {
             self.tx.rare_mut().arrived = slot.sent_at;
-            self.tx.request_probe(now, self.timers, self.shared);
+            LossEvent::new(self.tx, now, self.timers, self.shared).request_probe();
         }
         if let Some(ooo) = ack.ooo {
             self.recover(ooo);
@@ -412,8 +414,14 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
         if let Some(range) = tx.recovery.sweep(outstanding, window) {
             let once = |slot: &Slot<D>| slot.tries == 0;
-            tx.lose(self.now, range, Cause::OutOfOrder, self.timers, shared, once);
+            LossEvent::new(tx, self.now, self.timers, shared).lose(range, Cause::OutOfOrder, once);
         }
+    }
+
+    /// A round trip without queues.
+    #[inline]
+    fn unloaded(&self) -> Span {
+        self.tx.rtt.unloaded(self.tx.flow.metrics(&self.shared.groups).base_rtt)
     }
 
     /// The oldest packet left more than a round trip before `slot`, which arrived. That queued behind it,
@@ -421,7 +429,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     fn overtook(&self, slot: &Slot<D>) -> bool {
         self.tx.ring.oldest().is_some_and(|oldest| {
             let apart = slot.sent_at.since(oldest.sent_at);
-            oldest.is_in_flight() && apart > self.tx.unloaded(self.shared)
+            oldest.is_in_flight() && apart > self.unloaded()
         })
     }
 
@@ -434,6 +442,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     /// bitmap shows: nothing comes after it, and counted as in flight it would keep all else from being
     /// sent again (STrack section 3.3.2 subtracts what is lost from the bytes in flight).
     fn sweep_probed(&mut self, sent_at: Time) {
+        let unloaded = self.unloaded();
         let (tx, ack) = (&mut *self.tx, self.ack);
         let arrived = tx.ring.iter().filter(|slot| slot.is_acked());
         let known = arrived.clone().count();
@@ -445,7 +454,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let silent = tx.prober.unanswered() > 0;
         let trip = if silent { tx.rtt.mean() } else { tx.rtt.longest() };
         let late = sent_at - trip;
-        let sent_before = late.max(newest - tx.unloaded(self.shared));
+        let sent_before = late.max(newest - unloaded);
         let all = ack.ooo.is_some_and(|ooo| usize::from(ooo) <= known);
         let range = if all {
             (tx.ring.base(), tx.ring.next())
@@ -458,7 +467,11 @@ impl<D: Copy> Acknowledgement<'_, D> {
             tx.recovery.stop();
         }
         let before = |slot: &Slot<D>| slot.sent_at <= sent_before;
-        tx.lose(self.now, range, Cause::Probe, self.timers, self.shared, before);
+        LossEvent::new(self.tx, self.now, self.timers, self.shared).lose(
+            range,
+            Cause::Probe,
+            before,
+        );
     }
 }
 

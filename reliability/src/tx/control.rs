@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 
 impl<D: Copy> Tx<D> {
-    /// Tells the engine, once, that something may be sent. A flow that must wait for room in a shared
+    /// Notifies the engine, once, that something may be sent. A flow that must wait for room in a shared
     /// context gets in line. True when it knows.
     #[inline]
     pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) -> bool {
@@ -150,7 +150,7 @@ impl<D: Copy> Tx<D> {
 
     // Credit.
 
-    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine said
+    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine reported
     /// last, and those to be sent again, counted as whole packets.
     #[inline]
     pub(super) fn backlog(&self, shared: &Shared<D>) -> u64 {
@@ -182,12 +182,6 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// The credit to ask for, in all, if any.
-    #[inline]
-    pub(crate) fn take_credit_request(&mut self) -> Option<u64> {
-        self.rare.as_mut()?.credit.take_request()
-    }
-
     /// Whether a packet without data waits to be sent: a probe or a request for credit.
     #[inline]
     pub(crate) fn is_control_due(&self) -> bool {
@@ -202,24 +196,38 @@ impl<D: Copy> Tx<D> {
         self.rare_mut().clear.on_request(now, psn, rto, timers);
     }
 
-    /// Whether a Clear Command is due, and up to which PSN. While the peer's window is shut it is
-    /// repeated.
+    /// The next packet without data to send, if one is due.
     #[inline]
-    pub(crate) fn take_clear(
+    pub(crate) fn next_control(
         &mut self,
         now: Time,
         timers: &mut Deadlines,
         config: &Config,
-    ) -> Option<Psn> {
-        if !timers.is_due(Timer::Clear, now) {
-            return None;
+    ) -> Option<TxControl> {
+        if timers.is_due(Timer::Clear, now) {
+            timers.stop(Timer::Clear);
+            if self.is_shut_out() {
+                // Repeated while the peer's window is shut.
+                timers.set(Timer::Clear, now + self.loss_timer.rto(&self.rtt, config));
+            }
+            let clear = self.ring.base().minus(1);
+            self.rare_mut().clear.on_sent(clear);
+            return Some(TxControl::Clear(clear));
         }
-        timers.stop(Timer::Clear);
-        if self.is_shut_out() {
-            timers.set(Timer::Clear, now + self.loss_timer.rto(&self.rtt, config));
+        if self.prober.take() && !self.ring.is_empty() {
+            return Some(TxControl::Probe(self.rare_mut().probe.send(now)));
         }
-        let clear = self.ring.base().minus(1);
-        self.rare_mut().clear.on_sent(clear);
-        Some(clear)
+        self.rare.as_mut()?.credit.take_request().map(TxControl::CreditRequest)
     }
+}
+
+/// A packet without data that a sending half sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TxControl {
+    /// Responses up to this PSN arrived.
+    Clear(Psn),
+    /// What arrived? The opaque number of the question.
+    Probe(u16),
+    /// So much credit is wanted in all.
+    CreditRequest(u64),
 }

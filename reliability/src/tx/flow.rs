@@ -255,7 +255,7 @@ mod tests {
         let mut groups = Groups::default();
         let config = cc::SenderConfig::fixed(window);
         let mut flow = |slot| {
-            let context = groups.join(scope, slot, (0, 0), &config, Time::ZERO);
+            let context = groups.join(scope, slot, crate::PeerKey(0), &config, Time::ZERO);
             Flow::new(context, Psn(0))
         };
         let (one, other) = (flow(0), flow(1));

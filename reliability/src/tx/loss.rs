@@ -1,6 +1,5 @@
 //! How losses are found: NACKs, the retransmission timer, silence.
 
-use super::prober::SentProbe;
 use super::ring::Cause;
 use super::{Slot, Tx};
 use crate::base::{Psn, Span, Time};
@@ -17,12 +16,6 @@ pub(crate) struct NackFlags {
 }
 
 impl<D: Copy> Tx<D> {
-    /// A round trip without queues; before the first answer, what the network is said to take.
-    #[inline]
-    pub(super) fn unloaded(&self, shared: &Shared<D>) -> Span {
-        self.rtt.unloaded(self.flow.metrics(&shared.groups).base_rtt)
-    }
-
     /// How long the peer may stay silent before it is probed: three unloaded round trips (STrack section
     /// 3.3.2, uet-htsim `probe_first_trial_time`), two when nothing is left to be sent, for then it is the
     /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`), but one as they are now: a peer that is
@@ -32,7 +25,8 @@ impl<D: Copy> Tx<D> {
         let config = &shared.config;
         let tail = self.ring.newest().is_some_and(|newest| newest.app_limited);
         let trips = if tail { 2 } else { 3 };
-        let first = (self.unloaded(shared) * trips).max(self.rtt.mean()).max(config.probe_min);
+        let unloaded = self.rtt.unloaded(self.flow.metrics(&shared.groups).base_rtt);
+        let first = (unloaded * trips).max(self.rtt.mean()).max(config.probe_min);
         self.prober.interval(first, config.rto_max)
     }
 
@@ -42,15 +36,33 @@ impl<D: Copy> Tx<D> {
         self.flow.remove_in_flight(self.ring.slot(at).nominal(), &mut shared.groups);
         self.ring.enqueue(at, cause);
     }
+}
+
+/// Something that may show losses, while it is acted upon: a refusal, silence, or what an ACK leaves out.
+pub(crate) struct LossEvent<'a, D> {
+    tx: &'a mut Tx<D>,
+    now: Time,
+    timers: &'a mut Deadlines,
+    shared: &'a mut Shared<D>,
+}
+
+impl<'a, D: Copy> LossEvent<'a, D> {
+    /// At `now`, to the sending half `tx` with these `timers`.
+    #[inline]
+    pub(crate) fn new(
+        tx: &'a mut Tx<D>,
+        now: Time,
+        timers: &'a mut Deadlines,
+        shared: &'a mut Shared<D>,
+    ) -> Self {
+        Self { tx, now, timers, shared }
+    }
 
     /// What is in flight in `first..end` and fits `which` is lost.
     pub(super) fn lose(
         &mut self,
-        now: Time,
         (first, end): (Psn, Psn),
         cause: Cause,
-        timers: &mut Deadlines,
-        shared: &mut Shared<D>,
         which: impl Fn(&Slot<D>) -> bool,
     ) {
         let (mut bytes, mut packets, mut blamed) = (0u32, 0u16, None);
@@ -59,61 +71,58 @@ impl<D: Copy> Tx<D> {
             Cause::OutOfOrder => PathSignal::Lost,
             // Lost although a probe came through. Where switches trim, that is not congestion, so the
             // path may be broken.
-            Cause::Probe if !shared.config.trims() => PathSignal::Lost,
+            Cause::Probe if !self.shared.config.trims() => PathSignal::Lost,
             _ => PathSignal::Timeout,
         };
-        let mut path = self.route.path();
-        for at in self.ring.places(first, end) {
-            let slot = *self.ring.slot(at);
+        let mut path = self.tx.route.path();
+        for at in self.tx.ring.places(first, end) {
+            let slot = *self.tx.ring.slot(at);
             if !slot.is_in_flight() || !which(&slot) {
                 continue;
             }
-            self.enqueue(at, cause, shared);
+            self.tx.enqueue(at, cause, self.shared);
             bytes += slot.nominal();
             packets += 1;
             path = slot.path;
             if blamed != Some(path) {
                 blamed = Some(path);
-                let freezes = self.route.on_loss(now, path, signal);
-                shared.counters.path_freezes += u64::from(freezes);
+                let freezes = self.tx.route.on_loss(self.now, path, signal);
+                self.shared.counters.path_freezes += u64::from(freezes);
             }
         }
         if packets > 0 {
             let kind = if cause == Cause::Timeout { cc::Kind::TimedOut } else { cc::Kind::Lost };
-            let feedback =
-                cc::Feedback { now, kind, path, bytes, packets, ..cc::Feedback::default() };
-            self.on_feedback(&feedback, timers, shared);
+            let feedback = cc::Feedback {
+                now: self.now,
+                kind,
+                path,
+                bytes,
+                packets,
+                ..cc::Feedback::default()
+            };
+            self.tx.on_feedback(&feedback, self.timers, self.shared);
         }
     }
 
     /// The peer answers: timeouts in a row are over.
     #[inline]
-    pub(super) fn on_answer(&mut self, now: Time, timers: &mut Deadlines, shared: &Shared<D>) {
-        if self.loss_timer.on_answer() {
-            let timeout = self.loss_timer.timeout(&self.rtt, &shared.config);
-            timers.set(Timer::Retransmit, now + timeout);
-        }
+    fn on_answer(&mut self) {
+        let config = &self.shared.config;
+        self.tx.loss_timer.on_answer(self.now, &self.tx.rtt, self.timers, config);
     }
 
     /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
     /// transmission of it.
-    pub(crate) fn on_nack(
-        &mut self,
-        now: Time,
-        psn: Psn,
-        (code, flags): (NackCode, NackFlags),
-        timers: &mut Deadlines,
-        shared: &mut Shared<D>,
-    ) -> bool {
-        let Some(at) = self.ring.index(psn) else { return false };
-        let slot = *self.ring.slot(at);
+    pub(crate) fn on_nack(&mut self, psn: Psn, (code, flags): (NackCode, NackFlags)) -> bool {
+        let Some(at) = self.tx.ring.index(psn) else { return false };
+        let slot = *self.tx.ring.slot(at);
         if !slot.is_in_flight() || flags.retx != (slot.tries > 0) {
             return false;
         }
         let trimmed = matches!(code, NackCode::Trimmed | NackCode::TrimmedLastHop);
-        if trimmed && !shared.config.loss.trim {
+        if trimmed && !self.shared.config.loss.trim {
             // The peer lives. That the packet is gone is for others to find out.
-            self.on_answer(now, timers, shared);
+            self.on_answer();
             return true;
         }
         let (cause, signal) = match code {
@@ -123,12 +132,17 @@ impl<D: Copy> Tx<D> {
         };
         let not_ready = is_not_ready(code);
         if not_ready {
-            self.rare_mut().pause.begin(now, slot.sent_at, &shared.config, &mut shared.rng);
+            self.tx.rare_mut().pause.begin(
+                self.now,
+                slot.sent_at,
+                &self.shared.config,
+                &mut self.shared.rng,
+            );
         }
-        self.enqueue(at, cause, shared);
-        self.route.on_feedback(now, slot.path, signal);
+        self.tx.enqueue(at, cause, self.shared);
+        self.tx.route.on_feedback(self.now, slot.path, signal);
         let feedback = cc::Feedback {
-            now,
+            now: self.now,
             kind: cc::Kind::Nacked { trimmed, last_hop: code == NackCode::TrimmedLastHop },
             path: slot.path,
             bytes: slot.nominal(),
@@ -138,12 +152,12 @@ impl<D: Copy> Tx<D> {
             retransmitted: slot.tries > 0,
             ..cc::Feedback::default()
         };
-        self.on_feedback(&feedback, timers, shared);
+        self.tx.on_feedback(&feedback, self.timers, self.shared);
         // The peer lives, whatever it refuses.
         if not_ready {
-            self.loss_timer.on_progress(now);
+            self.tx.loss_timer.on_progress(self.now);
         }
-        self.on_answer(now, timers, shared);
+        self.on_answer();
         true
     }
 
@@ -153,98 +167,72 @@ impl<D: Copy> Tx<D> {
     /// Where probes are answered, a timeout means that the peer is silent, not that all is lost: only
     /// the oldest packet is sent again, and the answer tells about the others. A peer that was never
     /// heard of, or is never probed, has lost everything that is late.
-    pub(crate) fn on_retransmit_timer(
-        &mut self,
-        now: Time,
-        connected: bool,
-        timers: &mut Deadlines,
-        shared: &mut Shared<D>,
-    ) {
-        let timeout = self.loss_timer.timeout(&self.rtt, &shared.config);
-        let in_flight = self.ring.iter().filter(|slot| slot.is_in_flight());
+    pub(crate) fn on_retransmit_timer(&mut self, connected: bool) {
+        let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
+        let in_flight = self.tx.ring.iter().filter(|slot| slot.is_in_flight());
         let Some(oldest) = in_flight.map(|slot| slot.sent_at).min() else {
-            timers.stop(Timer::Retransmit);
-            if self.ring.queued() > 0 && self.loss_timer.is_backing_off() {
+            self.timers.stop(Timer::Retransmit);
+            if self.tx.ring.queued() > 0 && self.tx.loss_timer.is_backing_off() {
                 // The one packet that may go was refused, or the engine has not sent it yet.
-                self.loss_timer.allow_resend();
-                timers.set(Timer::Retransmit, now + timeout);
+                self.tx.loss_timer.allow_resend();
+                self.timers.set(Timer::Retransmit, self.now + timeout);
             }
             return;
         };
-        if oldest + timeout > now {
-            timers.set(Timer::Retransmit, oldest + timeout);
+        if oldest + timeout > self.now {
+            self.timers.set(Timer::Retransmit, oldest + timeout);
             return;
         }
-        shared.counters.timeouts += 1;
-        let late = now - timeout;
-        let end = if connected && shared.config.loss.probe {
-            let first = self.ring.iter().position(Slot::is_in_flight);
-            self.ring.psn(first.unwrap_or(0)).plus(1)
+        self.shared.counters.timeouts += 1;
+        let late = self.now - timeout;
+        let end = if connected && self.shared.config.loss.probe {
+            let first = self.tx.ring.iter().position(Slot::is_in_flight);
+            self.tx.ring.psn(first.unwrap_or(0)).plus(1)
         } else {
-            self.ring.next()
+            self.tx.ring.next()
         };
-        let range = (self.ring.base(), end);
+        let range = (self.tx.ring.base(), end);
         let which = |slot: &Slot<D>| slot.sent_at <= late || connected;
-        self.lose(now, range, Cause::Timeout, timers, shared, which);
-        if self.loss_timer.on_expiry(now, connected) {
+        self.lose(range, Cause::Timeout, which);
+        if self.tx.loss_timer.on_expiry(self.now, connected) {
             // Ask at once, on another path, what became of the others.
-            self.prober.start_over();
-            timers.set(Timer::Probe, now);
+            self.tx.prober.start_over();
+            self.timers.set(Timer::Probe, self.now);
         }
-        self.recovery.stop();
-        let timeout = self.loss_timer.timeout(&self.rtt, &shared.config);
-        timers.set(Timer::Retransmit, now + timeout);
+        self.tx.recovery.stop();
+        let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
+        self.timers.set(Timer::Retransmit, self.now + timeout);
     }
 
     /// The peer is silent. One that was never heard of cannot be asked, for only data introduces a sender:
     /// the oldest packet goes again in the place of a probe (compare RFC 8985 section 7). That is no
     /// sign of loss yet, so nobody is told of one.
-    pub(crate) fn on_probe_timer(
-        &mut self,
-        now: Time,
-        connected: bool,
-        timers: &mut Deadlines,
-        shared: &mut Shared<D>,
-    ) {
-        let loss = shared.config.loss;
-        timers.stop(Timer::Probe);
+    pub(crate) fn on_probe_timer(&mut self, connected: bool) {
+        let loss = self.shared.config.loss;
+        self.timers.stop(Timer::Probe);
         // Where the timer is no detector, probes must not give up before the context does.
-        let given_up = loss.rto && self.prober.unanswered() >= shared.config.probe_max;
-        if !loss.probe || self.flow.in_flight() == 0 || given_up {
+        let given_up = loss.rto && self.tx.prober.unanswered() >= self.shared.config.probe_max;
+        if !loss.probe || self.tx.flow.in_flight() == 0 || given_up {
             return;
         }
-        self.prober.on_silence();
+        self.tx.prober.on_silence();
         if connected {
-            self.prober.request();
-        } else if self.ring.oldest().is_some_and(Slot::is_in_flight) {
-            self.enqueue(0, Cause::Probe, shared);
+            self.tx.prober.request();
+        } else if self.tx.ring.oldest().is_some_and(Slot::is_in_flight) {
+            self.tx.enqueue(0, Cause::Probe, self.shared);
         }
-        timers.set(Timer::Probe, now + self.probe_interval(shared));
+        self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
     }
 
     /// Asks what became of the other packets, unless a question is on its way.
-    pub(super) fn request_probe(&mut self, now: Time, timers: &mut Deadlines, shared: &Shared<D>) {
-        let trip = self.rtt.mean();
-        let out = self.sent_probe().is_some_and(|probe| probe.is_out(now, trip));
-        if !out && shared.config.loss.probe {
-            self.prober.request();
-            timers.set(Timer::Probe, now + self.probe_interval(shared));
+    pub(super) fn request_probe(&mut self) {
+        let trip = self.tx.rtt.mean();
+        let rare = self.tx.rare.as_ref();
+        let out = rare.is_some_and(|rare| rare.probe.is_out(self.now, trip));
+        if !out && self.shared.config.loss.probe {
+            self.tx.prober.request();
+            self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
         }
-    }
-
-    /// The probe to send, if one is due: its opaque number.
-    #[inline]
-    pub(crate) fn take_probe(&mut self, now: Time) -> Option<u16> {
-        if !self.prober.take() || self.ring.is_empty() {
-            return None;
-        }
-        Some(self.rare_mut().probe.send(now))
-    }
-
-    /// The newest probe, if one was ever sent.
-    #[inline]
-    pub(super) fn sent_probe(&self) -> Option<SentProbe> {
-        self.rare.as_ref().map(|rare| rare.probe)
     }
 }
 

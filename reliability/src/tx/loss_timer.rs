@@ -3,6 +3,7 @@
 use super::RttEstimator;
 use crate::base::{Span, Time};
 use crate::config::Config;
+use crate::deadlines::{Deadlines, Timer};
 
 /// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
 pub(super) const MAX_BACKOFF: u8 = 16;
@@ -86,16 +87,20 @@ impl LossTimer {
         lately
     }
 
-    /// The peer answers: timeouts in a row are over. Whether there were any, so that the timer must be
-    /// set anew.
+    /// The peer answers: timeouts in a row are over.
     #[inline]
-    pub(super) fn on_answer(&mut self) -> bool {
-        if self.backoff == 0 {
-            return false;
+    pub(super) fn on_answer(
+        &mut self,
+        now: Time,
+        rtt: &RttEstimator,
+        timers: &mut Deadlines,
+        config: &Config,
+    ) {
+        if self.backoff > 0 {
+            self.backoff = 0;
+            self.lone_resend = false;
+            timers.set(Timer::Retransmit, now + self.timeout(rtt, config));
         }
-        self.backoff = 0;
-        self.lone_resend = false;
-        true
     }
 
     /// The peer took something, or it said when it will; or there was nothing to take before.
@@ -140,8 +145,13 @@ mod tests {
             timer.on_expiry(Time::ZERO + Span::secs(1), false);
         }
         assert_eq!(timer.rto(&rtt, &config), config.rto_max);
-        assert!(timer.on_answer() && !timer.on_answer());
+        let mut timers = Deadlines::new();
+        timer.on_answer(Time(7), &rtt, &mut timers, &config);
         assert_eq!(timer.rto(&rtt, &config), config.rto_init);
+        assert_eq!(timers.get(Timer::Retransmit), Time(7) + config.rto_init);
+        // It is not moved by another answer.
+        timer.on_answer(Time(9), &rtt, &mut timers, &config);
+        assert_eq!(timers.get(Timer::Retransmit), Time(7) + config.rto_init);
     }
 
     #[test]
@@ -166,7 +176,7 @@ mod tests {
         assert!(!timer.may_resend() && timer.is_backing_off());
         timer.allow_resend();
         assert!(timer.may_resend());
-        timer.on_answer();
+        timer.on_answer(Time(2), &RttEstimator::default(), &mut Deadlines::new(), &config());
         assert!(!timer.may_resend());
     }
 

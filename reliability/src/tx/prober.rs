@@ -1,4 +1,4 @@
-//! Probes: asking what became of the packets when nothing was heard for a while.
+//! Probes: asking what became of the packets when the peer is silent for a while.
 
 use super::loss_timer::MAX_BACKOFF;
 use crate::base::{Span, Time};

@@ -66,7 +66,7 @@ impl Pause {
 pub(super) struct Clear {
     /// Up to which PSN, while the timer runs.
     upto: Psn,
-    /// What the last Clear Command said, if there was one.
+    /// Up to where the last Clear Command cleared, if there was one.
     sent: Option<Psn>,
 }
 
@@ -85,7 +85,7 @@ impl Clear {
         timers.set_earlier(Timer::Clear, when);
     }
 
-    /// The peer asks for a Clear Command, which would say `psn`. If it was told that before, the command
+    /// The peer asks for a Clear Command, for all up to `psn`. If one was sent before, that
     /// may have got lost; but then the peer's question may also have crossed it, so there is no hurry:
     /// it leaves in `rto`.
     pub(super) fn on_request(&mut self, now: Time, psn: Psn, rto: Span, timers: &mut Deadlines) {
@@ -94,7 +94,7 @@ impl Clear {
         self.send_by(when, psn, timers);
     }
 
-    /// A request leaves that clears up to `psn`, which may be all that a Clear Command would say.
+    /// A request leaves that clears up to `psn`, which may be all that a Clear Command would clear.
     #[inline]
     pub(super) fn on_cleared(&self, psn: Psn, timers: &mut Deadlines) {
         if timers.is_running(Timer::Clear) && !self.upto.is_after(psn) {

@@ -1,11 +1,11 @@
-//! Waking the engine: who wants to send, who was told that it may, and who waits for room.
+//! Waking the engine: who wants to send, who was notified that it may, and who waits for room.
 
-/// What the engine waits for on a context, and whether it was told.
+/// What the engine waits for on a context, and whether it was notified.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness {
     /// Nominal bytes of the packet the engine could not send; zero for none.
     wanted: u32,
-    /// The engine was told, or will be by an event not yet polled, that it may send.
+    /// The engine was notified, or will be by an event not yet polled, that it may send.
     reported: bool,
     /// The flow is in its group's list of those that wait for room.
     in_line: bool,
@@ -18,7 +18,7 @@ impl Readiness {
         self.wanted
     }
 
-    /// The engine asks by itself: whatever it was told is used up.
+    /// The engine asks by itself: whatever it was notified of is used up.
     #[inline]
     pub(super) fn on_ask(&mut self) {
         self.reported = false;
