@@ -128,6 +128,12 @@ impl Delivery {
         Self { id, psn, forward }
     }
 
+    /// Spends it: the context and the packet's number.
+    #[inline]
+    pub(crate) const fn spend(self) -> (PdcId, Psn) {
+        (self.id, self.psn)
+    }
+
     /// The context, also the one to answer on.
     #[must_use]
     #[inline]

@@ -24,10 +24,10 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Whether it is the packet of `delivery`.
+    /// Whether it is packet `psn` of context `id`.
     #[inline]
-    pub(crate) fn is(&self, delivery: &Delivery) -> bool {
-        self.id == delivery.id() && self.received.psn == delivery.psn()
+    pub(crate) fn is(&self, id: PdcId, psn: Psn) -> bool {
+        self.id == id && self.received.psn == psn
     }
 }
 

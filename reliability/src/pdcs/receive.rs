@@ -72,22 +72,24 @@ impl<D: Copy> Pdcs<D> {
     /// The engine took the packet of `delivery`. `response`, if any, is delivered with certainty; without
     /// one, the peer learns the default response.
     pub fn accept(&mut self, now: Time, delivery: Delivery, response: Option<Response>) {
+        let (id, psn) = delivery.spend();
         // Where it lies: to move it costs more than all else here.
-        let pending = self.pending.as_ref().filter(|pending| pending.is(&delivery));
-        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(delivery.id())) {
+        let pending = self.pending.as_ref().filter(|pending| pending.is(id, psn));
+        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.accept(now, pending, response, &mut self.shared);
             self.pending = None;
-            self.conclude(now, delivery.id().slot_number(), Outcome::Alive);
+            self.conclude(now, id.slot_number(), Outcome::Alive);
         }
     }
 
     /// The engine cannot take the packet of `delivery` now: the peer gets a NACK with `code`, and sends it again
     /// later.
     pub fn refuse(&mut self, now: Time, delivery: Delivery, code: NackCode) {
-        let pending = self.pending.take_if(|pending| pending.is(&delivery));
-        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(delivery.id())) {
+        let (id, psn) = delivery.spend();
+        let pending = self.pending.take_if(|pending| pending.is(id, psn));
+        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.refuse(&pending, code, &mut self.shared);
-            self.conclude(now, delivery.id().slot_number(), Outcome::Alive);
+            self.conclude(now, id.slot_number(), Outcome::Alive);
         }
     }
 
@@ -95,7 +97,8 @@ impl<D: Copy> Pdcs<D> {
     /// arrived, and the sender will try again.
     pub fn drop_malformed(&mut self, delivery: Delivery) {
         self.shared.counters.rx_malformed += 1;
-        self.pending.take_if(|pending| pending.is(&delivery));
+        let (id, psn) = delivery.spend();
+        self.pending.take_if(|pending| pending.is(id, psn));
     }
 
     /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not
