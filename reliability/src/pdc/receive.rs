@@ -167,7 +167,7 @@ impl<D: Copy> Pdc<D> {
             return Some(Outcome::Closed);
         }
         let facts = AckFacts::new(ack, response);
-        match facts.judge(self.tx.ring()) {
+        match facts.check(self.tx.ring()) {
             Verdict::Credible => {}
             Verdict::Stale => {
                 shared.counters.rx_stale += 1;

@@ -35,7 +35,7 @@ pub(crate) struct AckFacts<'a> {
     response: Option<&'a Response>,
 }
 
-/// Whether an ACK can be true.
+/// Whether an ACK can be believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Credible,
@@ -76,9 +76,9 @@ impl<'a> AckFacts<'a> {
         }
     }
 
-    /// Checks it against what was sent; nothing changes.
+    /// Whether it fits what was sent; nothing changes.
     #[inline]
-    pub(crate) fn judge<D: Copy>(&self, ring: &Ring<D>) -> Verdict {
+    pub(crate) fn check<D: Copy>(&self, ring: &Ring<D>) -> Verdict {
         let sent = |psn: Psn| psn.is_before(ring.next());
         let newest_sack = match self.sack_map {
             0 => None,
@@ -480,4 +480,48 @@ impl<D: Copy> Acknowledgement<'_, D> {
 #[inline]
 fn without_service(elapsed: Span, service: Span) -> Option<Span> {
     (elapsed > service).then(|| elapsed.saturating_sub(service))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{AckRequest, NextHeader};
+
+    fn ack(cack: Psn, about: i16) -> Ack {
+        Ack {
+            next: NextHeader::None,
+            ce: false,
+            retx: false,
+            probe: false,
+            request: AckRequest::None,
+            ack_psn_offset: about,
+            cack_psn: cack,
+            spdcid: 1,
+            dpdcid: 1,
+            ext: AckExt::None,
+        }
+    }
+
+    #[test]
+    fn an_ack_of_what_was_never_sent_is_impossible_and_a_very_late_one_stale() {
+        let start = Psn(u32::MAX - 1);
+        let mut ring = Ring::new(start, 64);
+        for desc in 0..4u32 {
+            ring.push(Time(1), desc, 100, 0);
+        }
+        let check = |cack: Psn, about| AckFacts::new(&ack(cack, about), None).check(&ring);
+        assert_eq!(check(start.minus(1), 0), Verdict::Credible);
+        assert_eq!(check(start.plus(3), 0), Verdict::Credible);
+        assert_eq!(check(start.plus(4), 0), Verdict::Impossible);
+        assert_eq!(check(start, 3), Verdict::Credible);
+        assert_eq!(check(start, 4), Verdict::Impossible);
+        assert_eq!(check(start.minus(8192), 0), Verdict::Credible);
+        assert_eq!(check(start.minus(8193), 0), Verdict::Stale);
+    }
+
+    #[test]
+    fn a_service_time_longer_than_the_whole_round_trip_makes_no_sample() {
+        assert_eq!(without_service(Span(100), Span(99)), Some(Span(1)));
+        assert_eq!(without_service(Span(100), Span(100)), None);
+    }
 }

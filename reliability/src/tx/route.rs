@@ -97,6 +97,68 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cc::{PathsConfig, SenderConfig};
+
+    /// A route over `paths` paths, and parameters with trains of 3 packets or 5000 bytes.
+    fn route(paths: u16) -> (Route, Config) {
+        let selector = PathsConfig::oblivious(paths).expect("some paths");
+        let config = Config {
+            train_packets: 3,
+            train_bytes: 5000,
+            ..Config::new(4096, SenderConfig::fixed(1), selector.clone(), 1)
+        };
+        (Route::new(&selector, Rng::new(1)), config)
+    }
+
+    fn begin(
+        route: &mut Route,
+        bytes: u32,
+        avoid: Option<u16>,
+        paths: u16,
+        config: &Config,
+    ) -> u16 {
+        assert!(route.is_over(bytes, avoid));
+        route.begin(Time(1), bytes, avoid, 9, paths, config);
+        route.join(bytes)
+    }
+
+    #[test]
+    fn a_train_ends_with_its_packets_or_its_bytes() {
+        let (mut route, config) = route(16);
+        let path = begin(&mut route, 100, None, 16, &config);
+        for _ in 0..2 {
+            assert!(!route.is_over(100, None));
+            assert_eq!(route.join(100), path);
+        }
+        assert!(route.is_over(100, None));
+        begin(&mut route, 4000, None, 16, &config);
+        assert!(!route.is_over(1000, None) && route.is_over(1001, None));
+        // One packet always fits.
+        begin(&mut route, 9000, None, 16, &config);
+        assert!(route.is_over(1, None));
+    }
+
+    #[test]
+    fn a_path_is_avoided_if_there_is_another() {
+        for paths in [1, 2, 16] {
+            let (mut route, config) = route(paths);
+            for _ in 0..100 {
+                let avoid = Some(route.path());
+                let path = begin(&mut route, 100, avoid, paths, &config);
+                assert_eq!(Some(path) == avoid, paths == 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_loss_on_its_path_ends_the_train() {
+        let (mut route, config) = route(16);
+        let path = begin(&mut route, 100, None, 16, &config);
+        route.on_loss(Time(2), (path + 1) % 16, PathSignal::Lost);
+        assert!(!route.is_over(100, None));
+        route.on_loss(Time(2), path, PathSignal::Lost);
+        assert!(route.is_over(100, None));
+    }
 
     #[test]
     fn congestion_control_may_insist_on_a_path() {
