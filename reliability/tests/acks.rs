@@ -388,13 +388,21 @@ fn a_token_means_nothing_to_another_endpoint() {
         receiver.take_all([1], 100);
         let _ = receiver.all();
     }
-    let RxVerdict::Deliver(delivery) = one.pdcs.rx_request(one.now, PEER, &request(2), &meta)
-    else {
-        panic!("not delivered")
+    let deliver = |receiver: &mut Receiver, n| match receiver.pdcs.rx_request(
+        receiver.now,
+        PEER,
+        &request(n),
+        &meta,
+    ) {
+        RxVerdict::Deliver(delivery) => delivery,
+        verdict => panic!("{verdict:?}"),
     };
+    let (foreign, own) = (deliver(one, 2), deliver(other, 3));
     let accepted = other.pdcs.counters().rx_accepted;
-    other.pdcs.accept(other.now, delivery, None);
+    other.pdcs.accept(other.now, foreign, None);
     assert_eq!((other.all(), other.pdcs.counters().rx_accepted), (vec![], accepted));
+    other.pdcs.accept(other.now, own, None);
+    assert_eq!(other.pdcs.counters().rx_accepted, accepted + 1);
 }
 
 #[test]

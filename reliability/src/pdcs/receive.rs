@@ -1,8 +1,6 @@
 //! The calls that bring packets: which context each is for, and what comes of it.
 
 use super::Pdcs;
-#[cfg(doc)]
-use super::table::Table;
 use crate::base::{Psn, Time};
 use crate::pdc::Outcome;
 use crate::types::{Arrival, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
@@ -176,7 +174,8 @@ impl<D: Copy> Pdcs<D> {
         self.shared.send_stateless_nack(peer, nack);
     }
 
-    /// The place of the context that `peer` means by `dpdcid` ([`Table::find`]). Counts what does not fit.
+    /// The place of the context that `peer` means by `dpdcid`, with its own number `spdcid` where one is
+    /// given. Counts what does not fit.
     #[inline]
     fn find(&mut self, peer: PeerKey, dpdcid: u16, spdcid: Option<u16>) -> Result<u16, Refusal> {
         let found = self.table.find(peer, dpdcid, spdcid);

@@ -213,6 +213,16 @@ mod tests {
     #[test]
     fn what_was_borrowed_is_given_back_as_new() {
         let (mut window, mut pool) = (Window::new(Psn(0)), Vec::new());
+        // All holes close before anything was reported.
+        window.insert(Psn(1), true, &mut pool);
+        window.insert(Psn(0), false, &mut pool);
+        assert_eq!(pool.len(), 1);
+        window.insert(Psn(300), false, &mut pool);
+        let range = window.unreported_mut().expect("holes");
+        assert_eq!((range.next_window(Psn(1)), range.is_empty()), (Psn(237), true));
+        window.give_back(&mut pool);
+        // Or nothing may be received any more.
+        let mut window = Window::new(Psn(0));
         window.insert(Psn(7), true, &mut pool);
         window.give_back(&mut pool);
         let mut other = Window::new(Psn(0));
