@@ -360,6 +360,8 @@ mod tests {
         }
     }
 
+    // One thread; the provider's own types say for themselves why they may be shared.
+    #[allow(clippy::arc_with_non_send_sync)]
     fn publish_one(drops: &Arc<AtomicUsize>) -> *mut ffi::fid_mr {
         static FI_OPS: Table<ffi::fi_ops> = Table(fi_ops!(close: no_close));
         unsafe extern "C" fn no_close(_: *mut ffi::fid) -> c_int {

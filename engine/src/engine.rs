@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::ops::Part;
 use crate::outbound::{Outbound, emit_control, push_control};
 use crate::peers::Peers;
-use crate::reliability::{self, Event, PdcId, PdcInfo, Pdcs, PeerKey};
+use crate::reliability::{self, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -207,9 +207,15 @@ impl Engine {
         (&self.report.counters, self.pdcs.counters())
     }
 
-    /// The living contexts, for statistics.
+    /// The contexts that live.
     pub fn contexts(&self) -> impl Iterator<Item = PdcInfo> + '_ {
         self.contexts.iter().filter_map(|c| self.pdcs.info(c.id))
+    }
+
+    /// What is remembered of all contexts, living and past, for statistics: one record a peer and direction.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowRecord> {
+        self.pdcs.flows()
     }
 
     /// Whether nothing is queued, in flight or unacknowledged from this side.

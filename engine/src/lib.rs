@@ -55,6 +55,6 @@ pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
-    LossDetection, NOMINAL_OVERHEAD, PdcInfo, PeerKey,
+    FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PdcInfo, PeerKey,
 };
 pub use wire::ReturnCode;

@@ -4,7 +4,7 @@ use super::{Engine, step};
 use crate::api::{OpError, PeerId};
 use crate::base::Time;
 use crate::contexts::Context;
-use crate::reliability::{Failure, PdcId, PeerKey};
+use crate::reliability::{PdcFailure, PdcId, PeerKey};
 
 impl Engine {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
@@ -23,12 +23,12 @@ impl Engine {
     }
 
     /// A context failed: so does everything that needs its peer.
-    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: Failure) {
+    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: PdcFailure) {
         let error = match why {
-            Failure::Unreachable => OpError::Unreachable,
-            Failure::Silent => OpError::TimedOut,
-            Failure::PeerRestarted => OpError::PeerRestarted,
-            Failure::Forgotten | Failure::Nacked(_) | Failure::Aborted => OpError::Closed,
+            PdcFailure::Unreachable => OpError::Unreachable,
+            PdcFailure::Silent => OpError::TimedOut,
+            PdcFailure::PeerRestarted => OpError::PeerRestarted,
+            PdcFailure::Forgotten | PdcFailure::Nacked(_) | PdcFailure::Aborted => OpError::Closed,
         };
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {

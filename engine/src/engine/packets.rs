@@ -4,12 +4,12 @@ use core::net::SocketAddr;
 
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
-use crate::base::{Psn, Time};
+use crate::base::Time;
 use crate::config::Config;
 use crate::memory::{KeyError, Memory};
 use crate::outbound::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, Introduction, PeerState};
-use crate::reliability::{self, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
 use crate::taken::Taken;
 use crate::target;
 use crate::wire::{self, Dest, Opcode, Packet, ReturnCode, Ses, StdRequest};
@@ -33,14 +33,14 @@ impl Engine {
         marks: PacketMarks,
         bytes: &[u8],
     ) {
-        let meta = reliability::RxMeta {
+        let arrival = reliability::Arrival {
             ce: marks.ce,
             trimmed: marks.trimmed,
             last_hop: false,
             bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         };
-        if meta.trimmed {
-            self.handle_trimmed(now, mem, src, &meta, bytes);
+        if arrival.trimmed {
+            self.handle_trimmed(now, mem, src, &arrival, bytes);
             return;
         }
         let Ok(packet) = wire::parse(bytes) else {
@@ -49,7 +49,7 @@ impl Engine {
         };
         match packet {
             Packet::Request { pds, ses, payload } => {
-                self.handle_request(now, mem, src, &pds, &ses, payload, &meta);
+                self.handle_request(now, mem, src, &pds, &ses, payload, &arrival);
                 return;
             }
             Packet::Ack { pds, ses, .. } => {
@@ -94,7 +94,7 @@ impl Engine {
         now: Time,
         mem: &M,
         src: SocketAddr,
-        meta: &reliability::RxMeta,
+        arrival: &reliability::Arrival,
         bytes: &[u8],
     ) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
@@ -111,7 +111,7 @@ impl Engine {
             }
         };
         let Some(peer) = peer else { return };
-        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, meta);
+        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, arrival);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
             self.note_rx(now, mem, peer);
         }
@@ -148,7 +148,7 @@ impl Engine {
         pds: &wire::Request,
         ses: &Ses,
         payload: &[u8],
-        meta: &reliability::RxMeta,
+        arrival: &reliability::Arrival,
     ) {
         let peer = match pds.dest {
             Dest::Syn { .. } => self.initiator(now, src, ses),
@@ -169,9 +169,9 @@ impl Engine {
             }
             return;
         }
-        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, meta);
-        let (id, psn, forward) = match verdict {
-            RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
+        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, arrival);
+        let delivery = match verdict {
+            RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
                 self.note_rx(now, mem, peer);
                 self.drain_events(now);
@@ -184,6 +184,7 @@ impl Engine {
             }
             RxVerdict::Refused(_) => return,
         };
+        let (id, forward) = (delivery.id(), delivery.is_forward());
         self.note_rx(now, mem, peer);
         if self.contexts.get(id).is_none() {
             self.meet_context(now, id, peer);
@@ -197,7 +198,7 @@ impl Engine {
             }
             _ => Taken::No,
         };
-        self.acknowledge(now, id, psn, taken);
+        self.acknowledge(now, delivery, taken);
         self.drain_events(now);
     }
 
@@ -251,14 +252,17 @@ impl Engine {
     }
 
     #[inline]
-    fn acknowledge(&mut self, now: Time, id: PdcId, psn: Psn, taken: Taken) {
+    fn acknowledge(&mut self, now: Time, delivery: Delivery, taken: Taken) {
         match taken {
-            Taken::Yes(response) => self.pdcs.accept(now, id, psn, response),
+            Taken::Yes(response) => self.pdcs.accept(now, delivery, response),
             Taken::Later(code) => {
                 self.report.counters.rx_held_back += 1;
-                self.pdcs.refuse(now, id, psn, code);
+                self.pdcs.refuse(now, delivery, code);
             }
-            Taken::No => self.report.counters.rx_inconsistent += 1,
+            Taken::No => {
+                self.report.counters.rx_inconsistent += 1;
+                self.pdcs.drop_malformed(delivery);
+            }
         }
     }
 

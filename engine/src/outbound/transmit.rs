@@ -6,7 +6,7 @@ use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
 use crate::contexts::{Context, Contexts, IdSpace};
 use crate::ops::{Part, Work};
-use crate::reliability::{Blocked, CREDIT_HEADER, PdcId, TxGrant, TxPacket};
+use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::MAX_HEADER;
@@ -96,7 +96,7 @@ impl Outbound {
         // `request_length` has 32 bits, a payload 14.
         let part = Part { op: key, offset: op.progress.packed as u32, len: len as u16 };
         let prompt = op.wants_prompt_ack() || context.prompt;
-        let wanted = TxPacket {
+        let wanted = NewPacket {
             desc: part,
             bytes: (headers + len) as u32 + extra,
             last: ends && alone,
