@@ -4,8 +4,9 @@ use core::net::SocketAddr;
 
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
+use crate::config::Config;
 use crate::contexts::{Context, Contexts, IdSpace};
-use crate::ops::{Part, Work};
+use crate::ops::{Part, TxOp, Work};
 use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
@@ -52,7 +53,7 @@ impl Outbound {
                 return Turn::More;
             }
             if let Some((grant, part)) = step.pdcs.poll_retransmit(step.now, id) {
-                self.emit(step, batch, id, &grant, part);
+                self.emit_again(step, batch, id, &grant, part);
                 continue;
             }
             match self.next_new(step, id, batch) {
@@ -78,15 +79,15 @@ impl Outbound {
         id: PdcId,
         batch: &mut Batch,
     ) -> Result<bool, Blocked> {
+        let credits = step.pdcs.config().credits();
+        let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
         let Some(context) = step.contexts.get_mut(id) else { return Ok(false) };
         let Some(&key) = context.queue.front() else { return Ok(false) };
-        let alone = context.queue.len() == 1;
-        let Some(op) = self.ops.get(key) else {
+        let Some(op) = self.ops.get_mut(key) else {
             // It ended while it was queued.
             context.queue.pop_front();
             return Ok(true);
         };
-        let credits = step.pdcs.config().credits();
         let extra = if credits { CREDIT_HEADER } else { 0 };
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(step.config.max_packet - extra, headers);
@@ -99,13 +100,15 @@ impl Outbound {
         let wanted = NewPacket {
             desc: part,
             bytes: (headers + len) as u32 + extra,
-            last: ends && alone,
+            last: ends && context.queue.len() == 1,
             prompt,
-            backlog: if credits { self.backlog(step.contexts, id) - len } else { 0 },
+            backlog: backlog.saturating_sub(len),
         };
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
-        self.book(step, id, part, ends, prompt);
-        self.emit(step, batch, id, &grant, part);
+        step.report.counters.tx_payload_bytes += len;
+        book(context, op, part, ends, prompt);
+        context.update_hold(step.now, step.pdcs);
+        emit(step.config, batch, context.dst, op, &grant, part);
         Ok(true)
     }
 
@@ -116,63 +119,77 @@ impl Outbound {
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
 
-    /// Accounts for a packet of an operation that is about to be built.
-    #[inline]
-    fn book(&mut self, step: &mut Step<'_>, id: PdcId, part: Part, ends: bool, prompt: bool) {
-        let Some(context) = step.contexts.get_mut(id) else { return };
-        let Some(op) = self.ops.get_mut(part.op) else { return };
-        if op.progress.message_id.is_none() {
-            op.progress.message_id = Some(name(context, &mut op.work, part.op));
+    /// Builds a packet that is sent again.
+    fn emit_again(
+        &self,
+        step: &Step<'_>,
+        batch: &mut Batch,
+        id: PdcId,
+        grant: &TxGrant,
+        part: Part,
+    ) {
+        if let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id)) {
+            emit(step.config, batch, context.dst, op, grant, part);
         }
-        op.progress.packed += u64::from(part.len);
-        op.progress.in_flight += 1;
-        step.report.counters.tx_payload_bytes += u64::from(part.len);
-        context.prompt = !ends || prompt;
-        if ends {
-            op.progress.all_packed = true;
-            context.queue.pop_front();
-            if context.queue.is_empty() {
-                context.prompt = false;
-            }
-        }
-        context.set_half_way(!ends);
-        context.update_hold(step.now, step.pdcs);
     }
+}
 
-    /// Builds a packet: headers into the batch, payload by reference.
-    #[inline]
-    fn emit(&self, step: &Step<'_>, batch: &mut Batch, id: PdcId, grant: &TxGrant, part: Part) {
-        let Some(op) = self.ops.get(part.op) else { return };
-        let Some(context) = step.contexts.get(id) else { return };
-        let start = batch.bytes.len();
-        batch.bytes.resize(start + MAX_HEADER, 0);
-        let headers =
-            packet::write_headers(step.config, op, grant, part, &mut batch.bytes[start..]);
-        batch.bytes.truncate(start + headers);
-        let (from, mut len) = (u64::from(part.offset), u64::from(part.len));
-        let payload = batch.slices.len();
-        if let Some(copied) = &op.bytes.copied {
-            let from = part.offset as usize;
-            batch.bytes.extend_from_slice(&copied[from..from + usize::from(part.len)]);
-        } else if op.lends() {
-            op.bytes.buf.for_range(op.bytes.offset + from, len, |piece, _| {
-                batch.slices.push(piece);
-            });
-        } else {
-            len = 0;
-        }
-        let end = batch.bytes.len() as u32;
-        batch.packets.push(Datagram {
-            dst: context.dst,
-            path: grant.path,
-            class: TrafficClass::Data,
-            len: (headers as u64 + len) as u32,
-            header: start as u32..end,
-            payload: payload as u32..batch.slices.len() as u32,
-            trailer: end..end,
-            tag: part.op.to_u64(),
-        });
+/// Accounts for a packet of the operation at the head of a context's queue that is about to be built.
+#[inline]
+fn book(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bool) {
+    if op.progress.message_id.is_none() {
+        op.progress.message_id = Some(name(context, &mut op.work, part.op));
     }
+    op.progress.packed += u64::from(part.len);
+    op.progress.in_flight += 1;
+    context.prompt = !ends || prompt;
+    if ends {
+        op.progress.all_packed = true;
+        context.queue.pop_front();
+        if context.queue.is_empty() {
+            context.prompt = false;
+        }
+    }
+    context.set_half_way(!ends);
+}
+
+/// Builds a packet: headers into the batch, payload by reference.
+#[inline]
+fn emit(
+    config: &Config,
+    batch: &mut Batch,
+    dst: SocketAddr,
+    op: &TxOp,
+    grant: &TxGrant,
+    part: Part,
+) {
+    let start = batch.bytes.len();
+    batch.bytes.resize(start + MAX_HEADER, 0);
+    let headers = packet::write_headers(config, op, grant, part, &mut batch.bytes[start..]);
+    batch.bytes.truncate(start + headers);
+    let (from, mut len) = (u64::from(part.offset), u64::from(part.len));
+    let payload = batch.slices.len();
+    if let Some(copied) = &op.bytes.copied {
+        let from = part.offset as usize;
+        batch.bytes.extend_from_slice(&copied[from..from + usize::from(part.len)]);
+    } else if op.lends() {
+        op.bytes.buf.for_range(op.bytes.offset + from, len, |piece, _| {
+            batch.slices.push(piece);
+        });
+    } else {
+        len = 0;
+    }
+    let end = batch.bytes.len() as u32;
+    batch.packets.push(Datagram {
+        dst,
+        path: grant.path,
+        class: TrafficClass::Data,
+        len: (headers as u64 + len) as u32,
+        header: start as u32..end,
+        payload: payload as u32..batch.slices.len() as u32,
+        trailer: end..end,
+        tag: part.op.to_u64(),
+    });
 }
 
 /// Gives an operation its id: for what is answered on the same context, a slot that no other such
