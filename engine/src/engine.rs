@@ -244,26 +244,36 @@ impl Engine {
     /// Takes what the contexts report.
     #[inline]
     fn drain_events(&mut self, now: Time) {
-        while let Some(event) = self.pdcs.poll_event() {
+        loop {
             let mut step = step!(self, now);
-            match event {
-                Event::Acked { desc, .. } => self.outbound.acked(&mut step, desc),
-                Event::Responded { desc, response, .. } => {
+            match step.pdcs.poll_event() {
+                None => break,
+                Some(Event::Acked { desc, .. }) => self.outbound.acked(&mut step, desc),
+                Some(Event::Responded { desc, response, .. }) => {
                     self.outbound.responded(&mut step, desc, &response);
                 }
-                // The `Failed` that follows ends every operation of the peer.
-                Event::Lost { .. } => {}
-                Event::Failed { id, why, .. } => self.context_failed(now, id, why),
-                Event::Closed { id, .. } => self.context_closed(now, id),
-                Event::OtherMode { id } => {
-                    if let Some(peer) = self.contexts.get(id).map(|c| c.peer) {
-                        self.report.notice(Notice::OtherMode { peer });
-                    }
-                }
-                Event::Ready { id } => self.contexts.activate(id),
+                Some(Event::Ready { id }) => self.contexts.activate(id),
+                Some(event) => self.handle_event(now, event),
             }
         }
         self.exchange(now);
+    }
+
+    /// Takes what contexts report rarely.
+    #[cold]
+    fn handle_event(&mut self, now: Time, event: Event<Part>) {
+        match event {
+            Event::Failed { id, why, .. } => self.context_failed(now, id, why),
+            Event::Closed { id, .. } => self.context_closed(now, id),
+            Event::OtherMode { id } => {
+                if let Some(peer) = self.contexts.get(id).map(|c| c.peer) {
+                    self.report.notice(Notice::OtherMode { peer });
+                }
+            }
+            // The `Failed` that follows ends every operation of the peer.
+            Event::Lost { .. } => {}
+            Event::Acked { .. } | Event::Responded { .. } | Event::Ready { .. } => {}
+        }
     }
 
     /// Carries between the two halves what each asks of the other.

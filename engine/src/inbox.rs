@@ -90,9 +90,9 @@ impl Inbox {
 
     /// Peers of which packets of a message are missing.
     pub(crate) fn owing_peers(&self) -> Vec<PeerId> {
-        let owed = |m: &Message| !m.extent.arrived() && m.broken.is_none();
+        let owed = |m: &Message| !m.head.extent.arrived() && m.broken.is_none();
         let mut peers: Vec<PeerId> =
-            self.messages.iter().filter(|(_, m)| owed(m)).map(|(_, m)| m.peer()).collect();
+            self.messages.iter().filter(|(_, m)| owed(m)).map(|(_, m)| m.head.peer()).collect();
         peers.sort_unstable();
         peers.dedup();
         peers
@@ -101,7 +101,8 @@ impl Inbox {
     /// Asks again for the reads that found no room for a context.
     pub(crate) fn retry_pulls(&mut self) {
         let waits = |m: &Message| {
-            matches!(m.pull, Pull::Offered(_)) && matches!(m.place, Place::User(_) | Place::Discard)
+            matches!(m.head.pull, Pull::Offered(_))
+                && matches!(m.place, Place::User(_) | Place::Discard)
         };
         for (key, message) in self.messages.iter() {
             if waits(message) {

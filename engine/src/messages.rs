@@ -105,9 +105,9 @@ impl Extent {
     }
 }
 
-/// An inbound message.
-#[derive(Debug)]
-pub(crate) struct Message {
+/// What the packets of a message say of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
     /// The context it comes on ...
     pub(crate) context: PdcId,
     /// ... and its number there.
@@ -115,24 +115,17 @@ pub(crate) struct Message {
     pub(crate) envelope: Envelope,
     pub(crate) data: Option<u64>,
     pub(crate) extent: Extent,
-    pub(crate) place: Place,
     pub(crate) pull: Pull,
     /// The sender waits for word, in this slot, that a receive has taken it (DC).
     pub(crate) confirm: Option<u16>,
-    /// Bytes charged against the unexpected budget.
-    pub(crate) charged: u64,
-    /// The user's context that claimed it.
-    pub(crate) claimed: Option<u64>,
-    /// Its sender is gone; whoever matches it gets this error.
-    pub(crate) broken: Option<OpError>,
 }
 
-impl Message {
+impl Head {
     pub(crate) const fn peer(&self) -> PeerId {
         self.envelope.source
     }
 
-    /// What a completion says about it, wherever it is.
+    /// What a completion says about the message, wherever it is.
     #[inline]
     pub(crate) const fn completion(&self) -> Completion {
         Completion {
@@ -149,4 +142,22 @@ impl Message {
             status: Ok(()),
         }
     }
+
+    /// A message that is not finished.
+    pub(crate) const fn message(self, place: Place) -> Message {
+        Message { head: self, place, charged: 0, claimed: None, broken: None }
+    }
+}
+
+/// An inbound message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) head: Head,
+    pub(crate) place: Place,
+    /// Bytes charged against the unexpected budget.
+    pub(crate) charged: u64,
+    /// The user's context that claimed it.
+    pub(crate) claimed: Option<u64>,
+    /// Its sender is gone; whoever matches it gets this error.
+    pub(crate) broken: Option<OpError>,
 }

@@ -10,6 +10,7 @@ use crate::memory::{KeyError, Memory};
 use crate::outbound::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, Introduction, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::report::Report;
 use crate::taken::Taken;
 use crate::target;
 use crate::wire::{self, Dest, Opcode, Packet, ReturnCode, Ses, StdRequest};
@@ -153,7 +154,7 @@ impl Engine {
         let peer = match pds.dest {
             Dest::Syn { .. } => self.initiator(now, src, ses),
             Dest::Pdc(dpdcid) if self.pdcs.peer_of(dpdcid).is_none() => {
-                self.reject(src, pds, ses);
+                self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
                 None
             }
             Dest::Pdc(dpdcid) => self.owner(src, dpdcid),
@@ -165,7 +166,7 @@ impl Engine {
             self.report.counters.rx_foreign += 1;
             if !self.peers.get(peer).is_introduced() {
                 // It has a context to us, it thinks: to one who was here before us.
-                self.reject(src, pds, ses);
+                self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
             }
             return;
         }
@@ -179,7 +180,7 @@ impl Engine {
             }
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
                 // The number names another context here than there: one of us has restarted.
-                self.reject(src, pds, ses);
+                self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
                 return;
             }
             RxVerdict::Refused(_) => return,
@@ -223,7 +224,7 @@ impl Engine {
             Opcode::Write => {
                 return match self.target.write(&mut step, mem, (id, peer), request, payload) {
                     Ok(Ok(())) => Taken::Yes(None),
-                    Ok(Err(error)) => self.refuse_access(error, request),
+                    Ok(Err(error)) => refuse_access(&mut self.report, &self.config, error, request),
                     Err(target::Inconsistent) => Taken::No,
                 };
             }
@@ -242,13 +243,8 @@ impl Engine {
                 self.outbound.answer(&mut step, id, peer, answer);
                 Taken::Yes(None)
             }
-            Err(error) => self.refuse_access(error, request),
+            Err(error) => refuse_access(&mut self.report, &self.config, error, request),
         }
-    }
-
-    fn refuse_access(&mut self, error: KeyError, request: &StdRequest) -> Taken {
-        self.report.counters.rx_access_refused += 1;
-        Taken::refused(self.config.job_id, target::refusal(error), request)
     }
 
     #[inline]
@@ -289,11 +285,6 @@ impl Engine {
         Some(peer)
     }
 
-    /// Answers a packet for a context that is not here.
-    fn reject(&mut self, src: SocketAddr, pds: &wire::Request, ses: &Ses) {
-        self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
-    }
-
     /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
     /// not be finished.
     fn meet_context(&mut self, now: Time, id: PdcId, peer: PeerId) {
@@ -311,4 +302,15 @@ fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
     request.job_id == config.job_id
         && request.pid_on_fep == config.pid_on_fep
         && peer.is_instance(Initiator::from_field(request.initiator))
+}
+
+/// A peer asks for memory that it may not have.
+fn refuse_access(
+    report: &mut Report,
+    config: &Config,
+    error: KeyError,
+    request: &StdRequest,
+) -> Taken {
+    report.counters.rx_access_refused += 1;
+    Taken::refused(config.job_id, target::refusal(error), request)
 }

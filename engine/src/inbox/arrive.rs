@@ -4,7 +4,7 @@ use super::{Ask, Inbox};
 use crate::api::{MatchSpace, PeerId};
 use crate::matching::{Envelope, Waiting};
 use crate::memory::Memory;
-use crate::messages::{Extent, Message, Offer, Place, Pull, Target};
+use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
 use crate::order::Seen;
 use crate::reliability::PdcId;
 use crate::slab::Key;
@@ -70,13 +70,12 @@ impl Inbox {
                 self.continue_message(step, mem, key, (&envelope, total, data), piece)
             }
             Some(Seen::No) => {
-                let message = Message {
+                let head = Head {
                     context,
                     id: request.message_id,
                     envelope,
                     data,
                     extent: Extent { total, eager, received: 0, started: piece.first },
-                    place: Place::None,
                     pull: rendezvous.map_or(Pull::No, |r| {
                         Pull::Offered(Offer {
                             key: r.memory_key,
@@ -88,14 +87,11 @@ impl Inbox {
                     confirm: request
                         .delivery_complete
                         .then_some((request.buffer_offset & 0xffff) as u16),
-                    charged: 0,
-                    claimed: None,
-                    broken: None,
                 };
                 if piece.first && in_turn {
-                    self.begin_in_turn(step, mem, message, piece)
+                    self.begin_in_turn(step, mem, head, piece)
                 } else {
-                    self.begin_early(step, message, piece)
+                    self.begin_early(step, head, piece)
                 }
             }
         }
@@ -107,67 +103,59 @@ impl Inbox {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        mut message: Message,
+        mut head: Head,
         piece: Piece<'_>,
     ) -> Taken {
         let len = piece.bytes.len() as u64;
-        let whole = len == message.extent.eager;
+        let whole = len == head.extent.eager;
         if !whole {
             // The rest may never come.
             step.watch();
         }
-        let (context, id) = (message.context, message.id);
         let target = self
             .posted
-            .find(&message.envelope)
-            .and_then(|slot| self.posted.claim(slot, message.extent.total));
+            .find(&head.envelope)
+            .and_then(|slot| self.posted.claim(slot, head.extent.total));
         let key = if let Some(target) = target {
             step.report.counters.rx_expected += 1;
             step.report.counters.rx_payload_bytes += len;
             target.write(mem, piece.offset, piece.bytes);
-            if whole && message.pull == Pull::No {
-                self.deliver(step, &message, &target);
-                self.pass(step, mem, context, id, Seen::Done);
+            if whole && head.pull == Pull::No {
+                self.deliver(step, &head, &target);
+                self.pass(step, mem, head.context, head.id, Seen::Done);
                 return Taken::Yes(None);
             }
-            message.extent.received = len;
-            message.place = Place::User(target);
-            let key = self.messages.add(message);
+            head.extent.received = len;
+            let key = self.messages.add(head.message(Place::User(target)));
             self.pull(key);
             // A rendezvous for which there is no room has come as far as it will.
             self.finish_if_complete(step, key);
             key
         } else {
-            if !stash(step, &mut message, piece) {
+            let Some(message) = stash(step, head, piece) else {
                 return Taken::Later(NackCode::NoPktBuffer);
-            }
+            };
             step.report.counters.rx_unexpected += 1;
-            let envelope = message.envelope;
             let key = self.messages.add(message);
-            self.unexpected.push(Waiting { envelope, message: key });
+            self.unexpected.push(Waiting { envelope: head.envelope, message: key });
             key
         };
-        self.pass(step, mem, context, id, if whole { Seen::Done } else { Seen::Open(key) });
+        let seen = if whole { Seen::Done } else { Seen::Open(key) };
+        self.pass(step, mem, head.context, head.id, seen);
         Taken::Yes(None)
     }
 
     /// A packet of a message whose turn has not come, or whose first packet has not.
-    fn begin_early(
-        &mut self,
-        step: &mut Step<'_>,
-        mut message: Message,
-        piece: Piece<'_>,
-    ) -> Taken {
+    fn begin_early(&mut self, step: &mut Step<'_>, head: Head, piece: Piece<'_>) -> Taken {
         // Others must come before it.
         step.watch();
-        if !stash(step, &mut message, piece) {
+        let Some(message) = stash(step, head, piece) else {
             return Taken::Later(NackCode::NoPktBuffer);
-        }
-        let (context, id) = (message.context, message.id);
+        };
         let key = self.messages.add(message);
-        if let Some(order) = self.order(context) {
+        if let Some(order) = self.order(head.context) {
             // Even a complete one stays open until it has been matched.
-            order.set(id, Seen::Open(key));
+            order.set(head.id, Seen::Open(key));
         }
         Taken::Yes(None)
     }
@@ -183,8 +171,8 @@ impl Inbox {
     ) -> Taken {
         let len = piece.bytes.len() as u64;
         let Some(message) = self.messages.get_mut(key) else { return Taken::No };
-        let extent = &mut message.extent;
-        let fits = message.envelope == *envelope
+        let extent = &mut message.head.extent;
+        let fits = message.head.envelope == *envelope
             && extent.total == total
             && extent.received + len <= extent.eager
             && !(piece.first && extent.started);
@@ -209,9 +197,9 @@ impl Inbox {
         extent.received += len;
         if piece.first {
             extent.started = true;
-            message.data = data;
+            message.head.data = data;
         }
-        let (context, id, arrived) = (message.context, message.id, extent.arrived());
+        let (context, id, arrived) = (message.head.context, message.head.id, extent.arrived());
         if let Some(order) = self.order(context) {
             if order.next_open() == Some(key) {
                 self.match_in_order(step, mem, context);
@@ -226,8 +214,11 @@ impl Inbox {
     /// Matches messages whose turn has come and whose first packet is here.
     fn match_in_order<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, context: PdcId) {
         while let Some(key) = self.order(context).and_then(|order| order.next_open()) {
-            let Some(message) = self.messages.get(key).filter(|m| m.extent.started) else { return };
-            let (id, envelope, extent) = (message.id, message.envelope, message.extent);
+            let Some(message) = self.messages.get(key).filter(|m| m.head.extent.started) else {
+                return;
+            };
+            let (id, envelope, extent) =
+                (message.head.id, message.head.envelope, message.head.extent);
             if let Some(order) = self.order(context) {
                 order.matched();
                 if extent.arrived() {
@@ -267,46 +258,43 @@ impl Inbox {
 
     /// A message that came whole was matched at once.
     #[inline]
-    fn deliver(&mut self, step: &mut Step<'_>, message: &Message, target: &Target) {
-        let mut completion = message.completion();
-        target.describe(&mut completion, message.extent.total, None);
-        self.confirm(message);
+    fn deliver(&mut self, step: &mut Step<'_>, head: &Head, target: &Target) {
+        let mut completion = head.completion();
+        target.describe(&mut completion, head.extent.total, None);
+        self.confirm(head);
         self.complete_receive(step, completion, target.multi);
     }
 
     /// Tells a sender who waits for it that a receive has taken its message.
     #[inline]
-    pub(super) fn confirm(&mut self, message: &Message) {
-        if let Some(slot) = message.confirm {
-            self.asks.push_back(Ask::Confirm { context: message.context, slot });
+    pub(super) fn confirm(&mut self, head: &Head) {
+        if let Some(slot) = head.confirm {
+            self.asks.push_back(Ask::Confirm { context: head.context, slot });
         }
     }
 }
 
-/// Keeps a packet's bytes for a message without a receive. False when the budget is spent.
-fn stash(step: &mut Step<'_>, message: &mut Message, piece: Piece<'_>) -> bool {
+/// Keeps a packet's bytes for a message without a receive. `None` when the budget is spent.
+fn stash(step: &mut Step<'_>, mut head: Head, piece: Piece<'_>) -> Option<Message> {
     let counters = &mut step.report.counters;
-    let extent = &mut message.extent;
+    let extent = &mut head.extent;
     let cost = extent.eager + HEADER_COST;
     if counters.unexpected_bytes + cost > step.config.unexpected_bytes {
-        return false;
+        return None;
     }
-    message.charged = cost;
     counters.unexpected_bytes += cost;
     counters.unexpected_bytes_peak = counters.unexpected_bytes_peak.max(counters.unexpected_bytes);
     extent.received = piece.bytes.len() as u64;
     counters.rx_payload_bytes += extent.received;
-    if extent.eager == 0 {
-        return true;
-    }
-    let bytes = if extent.received == extent.eager {
-        piece.bytes.to_vec()
+    let place = if extent.eager == 0 {
+        Place::None
+    } else if extent.received == extent.eager {
+        Place::Stash(piece.bytes.to_vec())
     } else {
         let mut bytes = vec![0; extent.eager as usize];
         let from = piece.offset as usize;
         bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
-        bytes
+        Place::Stash(bytes)
     };
-    message.place = Place::Stash(bytes);
-    true
+    Some(Message { charged: cost, ..head.message(place) })
 }

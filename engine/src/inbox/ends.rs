@@ -52,7 +52,7 @@ impl Inbox {
     /// Fetches what a rendezvous offered, as far as the receive has room.
     pub(super) fn pull(&mut self, key: Key) {
         let Some(message) = self.messages.get_mut(key) else { return };
-        let Pull::Offered(offer) = message.pull else { return };
+        let Pull::Offered(offer) = message.head.pull else { return };
         let room = match &message.place {
             Place::User(target) => target.room,
             Place::Discard => 0,
@@ -61,12 +61,12 @@ impl Inbox {
         if message.broken.is_some() {
             return;
         }
-        let extent = message.extent;
+        let extent = message.head.extent;
         if room.min(extent.total) > extent.eager {
             self.asks.push_back(Ask::Pull(key));
         } else {
-            message.pull = Pull::Done;
-            let (peer, total, failed) = (message.peer(), extent.total, false);
+            message.head.pull = Pull::Done;
+            let (peer, total, failed) = (message.head.peer(), extent.total, false);
             self.asks.push_back(Ask::EndPull { peer, offer, total, failed });
         }
     }
@@ -74,14 +74,14 @@ impl Inbox {
     /// The read that [`Ask::Pull`] asks for; `None` when it is not wanted any more.
     pub(crate) fn pull_read(&self, key: Key) -> Option<TxOp> {
         let message = self.messages.get(key).filter(|m| m.broken.is_none())?;
-        let Pull::Offered(offer) = message.pull else { return None };
+        let Pull::Offered(offer) = message.head.pull else { return None };
         let Place::User(target) = &message.place else { return None };
-        let extent = message.extent;
+        let extent = message.head.extent;
         let want = target.room.min(extent.total).saturating_sub(extent.eager);
         let remote = RemoteSeg { address: offer.offset + extent.eager, len: want, key: offer.key };
         let owner = ReadOwner::Message(key);
         let work = Work::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
-        let mut op = TxOp::internal(work, message.peer());
+        let mut op = TxOp::internal(work, message.head.peer());
         op.bytes.buf = target.buf.clone();
         op.bytes.offset = target.at + extent.eager;
         op.label.len = want;
@@ -99,9 +99,9 @@ impl Inbox {
     /// The read of a message is on its way.
     pub(crate) fn pull_started(&mut self, key: Key) {
         if let Some(message) = self.messages.get_mut(key)
-            && let Pull::Offered(offer) = message.pull
+            && let Pull::Offered(offer) = message.head.pull
         {
-            message.pull = Pull::Reading(offer);
+            message.head.pull = Pull::Reading(offer);
         }
     }
 
@@ -109,14 +109,14 @@ impl Inbox {
     pub(crate) fn pull_ended(&mut self, step: &mut Step<'_>, end: PullEnd) {
         let PullEnd { message: key, error } = end;
         let Some(message) = self.messages.get_mut(key) else { return };
-        let Pull::Reading(offer) = message.pull else { return };
-        message.pull = Pull::Done;
+        let Pull::Reading(offer) = message.head.pull else { return };
+        message.head.pull = Pull::Done;
         message.broken = message.broken.or(error);
         let room = match &message.place {
             Place::User(target) => target.room,
             _ => 0,
         };
-        let (peer, total) = (message.peer(), message.extent.total);
+        let (peer, total) = (message.head.peer(), message.head.extent.total);
         // When the peer itself is gone there is nobody to tell, and what it refused it knows.
         let failed = error == Some(OpError::Closed);
         if failed || error.is_none() && room < total {
@@ -129,17 +129,18 @@ impl Inbox {
     pub(super) fn finish_if_complete(&mut self, step: &mut Step<'_>, key: Key) {
         let Some(message) = self.messages.get(key) else { return };
         let complete = message.broken.is_some()
-            || (message.extent.arrived() && matches!(message.pull, Pull::No | Pull::Done));
+            || (message.head.extent.arrived()
+                && matches!(message.head.pull, Pull::No | Pull::Done));
         if !complete || !matches!(message.place, Place::User(_) | Place::Discard) {
             return;
         }
         let Some(message) = self.messages.remove(key) else { return };
         if message.broken.is_none() {
-            self.confirm(&message);
+            self.confirm(&message.head);
         }
-        let mut completion = message.completion();
+        let mut completion = message.head.completion();
         let Place::User(target) = message.place else { return };
-        target.describe(&mut completion, message.extent.total, message.broken);
+        target.describe(&mut completion, message.head.extent.total, message.broken);
         self.complete_receive(step, completion, target.multi);
     }
 
@@ -187,7 +188,7 @@ impl Inbox {
         message.broken = Some(error);
         match message.place {
             Place::User(_) => {
-                if matches!(message.pull, Pull::Reading(_)) {
+                if matches!(message.head.pull, Pull::Reading(_)) {
                     self.asks.push_back(Ask::WithdrawPull(key));
                 }
                 self.finish_if_complete(step, key);

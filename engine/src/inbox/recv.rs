@@ -32,7 +32,8 @@ impl Inbox {
                 let message = self.take_claimed(op.context)?;
                 if let Some(message) = self.messages.get(message) {
                     let (context, visibility) = (op.context, op.visibility);
-                    let completion = Completion { context, visibility, ..message.completion() };
+                    let completion =
+                        Completion { context, visibility, ..message.head.completion() };
                     step.report.complete(completion);
                 }
                 self.discard(step, message);
@@ -64,7 +65,7 @@ impl Inbox {
         while self.posted.takes(slot, &wanted) {
             let Some(number) = self.unexpected.find(&wanted) else { break };
             let Some(waiting) = self.unexpected.take(number) else { break };
-            let total = self.messages.get(waiting.message).map_or(0, |m| m.extent.total);
+            let total = self.messages.get(waiting.message).map_or(0, |m| m.head.extent.total);
             let Some(target) = self.posted.claim(slot, total) else { break };
             self.attach(step, mem, waiting.message, target);
         }
@@ -99,7 +100,7 @@ impl Inbox {
         if op.mode == RecvMode::PeekClaim {
             message.claimed = Some(op.context);
         }
-        step.report.complete(Completion { context, kind, visibility, ..message.completion() });
+        step.report.complete(Completion { context, kind, visibility, ..message.head.completion() });
         if op.mode == RecvMode::PeekDiscard {
             self.discard(step, waiting.message);
         }

@@ -17,12 +17,22 @@ use crate::wire::ReturnCode;
 impl Outbound {
     /// Ends an operation with success or an error. It lives on while a packet of it is in flight, but no
     /// packet reads its memory any more.
+    #[inline]
     pub(super) fn finish(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
         let Some(op) = self.ops.get_mut(key).filter(|op| !op.over) else { return };
-        let (work, peer, owner, label) = (op.work, op.peer, op.owner, op.label);
-        let base = op.bytes.buf.base();
-        let begun = op.progress.message_id.is_some();
-        let context = op.context;
+        if let Owner::User(user) = &op.owner {
+            self.outstanding -= 1;
+            match (user.when, error) {
+                (When::Told, None) => {}
+                (When::Told, Some(error)) => step.report.lose(op.peer, error),
+                _ => {
+                    let base = op.bytes.buf.base();
+                    step.report.complete(user.completion(op.peer, &op.label, base, error));
+                }
+            }
+        }
+        let (work, peer, owner) = (op.work, op.peer, op.owner);
+        let waited_on = op.context.filter(|_| op.progress.message_id.is_some());
         if op.progress.in_flight > 0 {
             // Its data has come before the acknowledgement of the request, which may have to be sent
             // again.
@@ -31,27 +41,11 @@ impl Outbound {
         } else {
             self.ops.remove(key);
         }
-        if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
-            self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
-                matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
-            });
-        }
-        if work.is_answered()
-            && begun
-            && let Some(context) = context.and_then(|id| step.contexts.get_mut(id))
-        {
-            context.answered(work.slot(), key);
-            context.update_hold(step.now, step.pdcs);
+        if work.is_answered() {
+            self.end_answered(step, key, work, waited_on);
         }
         match owner {
-            Owner::User(user) => {
-                self.outstanding -= 1;
-                match (user.when, error) {
-                    (When::Told, None) => {}
-                    (When::Told, Some(error)) => step.report.lose(peer, error),
-                    _ => step.report.complete(user.completion(peer, &label, base, error)),
-                }
-            }
+            Owner::User(_) => {}
             Owner::Group(group) => self.end_part_of_group(step, group, error),
             Owner::Engine => match work {
                 Work::Read { owner: ReadOwner::Message(message), .. } => {
@@ -65,6 +59,26 @@ impl Outbound {
                 }
                 _ => {}
             },
+        }
+    }
+
+    /// An operation that its peer answers has ended: nothing waits for the answer any more, and what it
+    /// offered is not read any more.
+    fn end_answered(
+        &mut self,
+        step: &mut Step<'_>,
+        key: Key,
+        work: Work,
+        waited_on: Option<PdcId>,
+    ) {
+        if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
+            self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
+                matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
+            });
+        }
+        if let Some(context) = waited_on.and_then(|id| step.contexts.get_mut(id)) {
+            context.answered(work.slot(), key);
+            context.update_hold(step.now, step.pdcs);
         }
     }
 
