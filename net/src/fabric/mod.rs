@@ -107,7 +107,8 @@ pub struct FabricPort {
 /// Monotonic time, the clock both sides of the socket share.
 fn clock() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid clock and a valid place to write; it cannot fail on Linux.
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
+    // does not fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
     Time(seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0))
@@ -187,8 +188,9 @@ impl FabricPort {
         // Whoever watches the descriptor would be woken for ever by its end. Another socket takes
         // its place; with the old one the kernel forgets who watched it.
         let (quiet, old) = (self.quiet.0.as_raw_fd(), self.stream.as_raw_fd());
-        // SAFETY: both descriptors are open and ours; the new file is a stream socket, too, so that
-        // `stream` stays what it was.
+        // SAFETY: `quiet` and `stream` own the two descriptors, which are therefore open and nobody else's. `old`
+        // stays open and `stream`'s, with another file behind it, a stream socket as well, so that whatever
+        // `stream` may do with it is still defined; `quiet` keeps its own.
         if unsafe { libc::dup3(quiet, old, libc::O_CLOEXEC) } < 0 {
             log::warn!("dup3: {}", io::Error::last_os_error());
         }

@@ -59,15 +59,15 @@ impl Errors {
         for n in 0..256 {
             let mut name = SockAddr::unspecified();
             let mut control = Control::new();
-            // SAFETY: all fields are integers and pointers, for which zero is a value.
+            // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
             let mut msg: libc::msghdr = unsafe { mem::zeroed() };
             msg.msg_name = (&raw mut name).cast();
             msg.msg_namelen = SockAddr::LEN;
             msg.msg_control = control.as_mut_ptr();
             msg.msg_controllen = Control::LEN as _;
             let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-            // SAFETY: name and control outlive the call and have the lengths given; no iovec: we do
-            // not want the returned packet.
+            // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`, all
+            // local variables; there is no iovec, for we do not want the returned packet.
             if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut msg, flags) } < 0 {
                 return n;
             }
@@ -92,13 +92,15 @@ fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
     if cmsg.data.len() < size {
         return None;
     }
-    // SAFETY: the slice holds a sock_extended_err, which is plain integers; read unaligned.
+    // SAFETY: the slice was just seen to be no shorter than a `sock_extended_err`, which is plain integers, so
+    // that any bytes are a value of it; it is read unaligned.
     let error = unsafe { cmsg.data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() };
     // SO_EE_OFFENDER: a socket address behind it.
     let mut offender = SockAddr::unspecified();
     let rest = &cmsg.data[size..];
     let n = rest.len().min(SockAddr::LEN as usize);
-    // SAFETY: n is within both; the target is plain integers.
+    // SAFETY: `n` is at most the length of `rest` and of the union, a local variable of its own of plain integers,
+    // for which any bytes are a value.
     unsafe { (&raw mut offender).cast::<u8>().copy_from_nonoverlapping(rest.as_ptr(), n) };
     let offender = offender.decode().map(|a| a.ip());
     Some(classify(peer, &error, offender))
