@@ -1,14 +1,15 @@
 //! The fabric: an IP network. Opens domains and event queues.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::domain;
 use crate::eq;
-use crate::errno::{Errno, Result};
+use crate::errno::Errno;
 use crate::ffi;
 use crate::flags::class;
+use crate::info;
 use crate::object::{self, Cell, Object, Table, Users};
 use crate::wait;
 
@@ -20,13 +21,8 @@ pub(crate) struct Fabric {
     name: String,
 }
 
-// SAFETY: the fid is written by the host before the fabric is given to the application and only
-// read afterwards; the rest is immutable or atomic.
-unsafe impl Send for Fabric {}
-// SAFETY: as above.
-unsafe impl Sync for Fabric {}
-
-// SAFETY: repr(C), and fid_fabric is first.
+// SAFETY: `Fabric` is repr(C) and begins with the cell of a `fid_fabric`, which begins with a `fid`; `create`
+// alone makes one, with this class.
 unsafe impl Object for Fabric {
     type Fid = ffi::fid_fabric;
     const CLASS: usize = class::FABRIC;
@@ -60,79 +56,66 @@ impl Fabric {
 
     /// The libfabric API version that the application asked for.
     pub(crate) fn api_version(&self) -> u32 {
-        // SAFETY: the host wrote it before the application got the fabric.
+        // SAFETY: the cell holds an initialised `fid_fabric`. libfabric's fi_fabric() writes this field once,
+        // after our `open` and before the application gets the fabric, without which nobody calls us with
+        // it; after that everyone only reads.
         unsafe { (*self.fid.get()).api_version }
     }
 }
 
-/// `fi_provider::fabric`.
-pub(crate) unsafe extern "C" fn open(
-    attr: *mut ffi::fi_fabric_attr,
-    fabric: *mut *mut ffi::fid_fabric,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if attr.is_null() || fabric.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: libfabric passes a valid attribute with NULL or terminated strings.
-        let (name, version) = unsafe { ((*attr).name, (*attr).api_version) };
-        let name = if name.is_null() {
-            String::new()
-        } else {
-            // SAFETY: as above.
-            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-        };
-        let opened = Arc::new(Fabric {
+impl Fabric {
+    /// Opens a fabric for an application of this API version.
+    fn create(name: String, api_version: u32, context: *mut c_void) -> *mut ffi::fid_fabric {
+        object::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_fabric {
                 fid: object::fid(class::FABRIC, context, &FI_OPS.0),
                 ops: object::table(&OPS),
-                api_version: version,
+                api_version,
             }),
             users: Users::default(),
             name,
-        });
-        // SAFETY: checked for NULL.
-        unsafe { *fabric = object::publish(opened) };
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Fabric, _>(fid).map(drop) })
-}
-
-unsafe extern "C" fn domain_open(
-    fabric: *mut ffi::fid_fabric,
-    info: *mut ffi::fi_info,
-    domain: *mut *mut ffi::fid_domain,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if domain.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: an open fabric and a valid info, as fi_domain(3) says.
-        let opened: Result<_> = unsafe { domain::open(object::share(fabric)?, info, context) };
-        // SAFETY: checked for NULL.
-        unsafe { *domain = opened? };
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn domain2(
-    fabric: *mut ffi::fid_fabric,
-    info: *mut ffi::fi_info,
-    domain: *mut *mut ffi::fid_domain,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    if flags != 0 {
-        return Errno::BADFLAGS.code();
+        }))
     }
-    // SAFETY: the caller's promises are passed on.
-    unsafe { domain_open(fabric, info, domain, context) }
+}
+
+boundary::exports! {
+    /// `fi_provider::fabric`.
+    pub(crate) status open(
+        attr: *mut ffi::fi_fabric_attr,
+        fabric: *mut *mut ffi::fid_fabric,
+        context: *mut c_void,
+    ) -> c_int => {
+        let attr = attr.as_ref().ok_or(Errno::INVAL)?;
+        let name = boundary::text(attr.name).unwrap_or_default();
+        Out::new(fabric)?.put(Fabric::create(name, attr.api_version, context))
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Fabric, _>(fid).map(drop);
+
+    status domain_open(
+        fabric: *mut ffi::fid_fabric,
+        info: *mut ffi::fi_info,
+        domain: *mut *mut ffi::fid_domain,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(domain)?;
+        place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
+    };
+
+    /// `fi_domain2`: flags ask for peer-provider objects, which are not there.
+    status domain2(
+        fabric: *mut ffi::fid_fabric,
+        info: *mut ffi::fi_info,
+        domain: *mut *mut ffi::fid_domain,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let place = Out::new(domain)?;
+        place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
+    };
 }
 
 unsafe extern "C" fn passive_ep(

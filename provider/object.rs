@@ -19,8 +19,9 @@ use crate::flags::class;
 /// What every object type says of itself.
 ///
 /// # Safety
-/// `Self` is `repr(C)` and its first field is an `UnsafeCell<Self::Fid>`, and `Self::Fid` begins with
-/// a `struct fid`.
+/// `Self` is `repr(C)` and its first field is a [`Cell`] of `Self::Fid`, which begins with a `struct fid`;
+/// only [`publish`] hands pointers to it to the application, and nothing else writes `Self::CLASS` into
+/// the `fclass` of a published object.
 pub(crate) unsafe trait Object: Sized {
     /// libfabric's structure.
     type Fid;
@@ -48,8 +49,8 @@ pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Fid {
 /// The object behind a pointer that the application passed.
 ///
 /// # Safety
-/// `ptr` is NULL or an open libfabric object (of any provider's class layout: it begins with a
-/// `struct fid`) that stays open for `'a`.
+/// `ptr` is NULL or an open libfabric object that stays open for `'a`. It may be one of another class (every
+/// object begins with a `struct fid`), but when it is one of `T`'s class, [`publish`] made it.
 ///
 /// # Errors
 /// `FI_EINVAL` for NULL or an object of another class.
@@ -58,7 +59,10 @@ pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
     if ptr.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: every object begins with a struct fid, whose class says what it is.
+    // SAFETY: not NULL, so an open object by this function's contract, which begins with a `struct fid`
+    // whatever its class. When that class is `T`'s, `publish` made the pointer of an `Arc<T>`, of which the
+    // application's reference is counted until `retire`: a `T` is there for 'a. What C writes to
+    // meanwhile, the fid, is inside a `Cell`.
     unsafe {
         if (*ptr.cast::<ffi::fid>()).fclass != T::CLASS {
             return Err(Errno::INVAL);
@@ -75,14 +79,15 @@ pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
 /// # Errors
 /// As [`get`].
 pub(crate) unsafe fn share<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
-    // SAFETY: the caller's promise.
-    let object: &T = unsafe { get(ptr)? };
-    let raw: *const T = object;
-    // SAFETY: `publish` made the pointer with Arc::into_raw, and the application's reference is
-    // still counted.
+    // SAFETY: `ptr` is what `get` asks for, by this function's contract. If it accepts the object, the
+    // pointer is one that `publish` got from `Arc::<T>::into_raw`, and the application's reference is
+    // counted until it closes the object. (The pointer itself, not the reference that `get` made of it:
+    // the counts lie outside of the `T`.)
     unsafe {
-        Arc::increment_strong_count(raw);
-        Ok(Arc::from_raw(raw))
+        get::<T, P>(ptr)?;
+        let published = ptr.cast::<T>();
+        Arc::increment_strong_count(published);
+        Ok(Arc::from_raw(published))
     }
 }
 
@@ -108,17 +113,19 @@ impl Default for Users {
 /// # Errors
 /// `FI_EBUSY` when other objects use this one.
 pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>>> {
-    // SAFETY: the caller's promise.
-    let object: &T = unsafe { get(ptr)? };
-    let users = object.users();
+    // SAFETY: `ptr` is what `get` asks for, by this function's contract; the reference ends before the
+    // object is given up below.
+    let users = unsafe { get::<T, P>(ptr)? }.users();
     if !users.process.is_current() {
         return Ok(None);
     }
     if users.count.load(Ordering::Acquire) != 0 {
         return Err(Errno::BUSY);
     }
-    // SAFETY: made by `publish`; the reference is given up here once.
-    Ok(Some(unsafe { Arc::from_raw(core::ptr::from_ref(object)) }))
+    // SAFETY: `get` accepted the object, so `publish` got the pointer from `Arc::<T>::into_raw`; the
+    // reference that was counted for the application is taken back here, and only here, because the
+    // application may not close an object twice.
+    Ok(Some(unsafe { Arc::from_raw(ptr.cast::<T>()) }))
 }
 
 /// A counted use of another object.
@@ -167,8 +174,9 @@ pub(crate) unsafe fn name_of(address: usize, wanted: usize) -> Option<Option<Str
         return Some(None);
     }
     let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
-    // SAFETY: an open object begins with a struct fid. Its table of operations tells ours from
-    // another provider's object of the same class.
+    // SAFETY: not 0, so an open object by this function's contract; its address was exposed when the hint
+    // was read (`info/hints.rs`), and it begins with a `struct fid`. Its table of operations tells ours,
+    // which `get` may look at, from another provider's object of the same class.
     unsafe {
         if wanted == class::FABRIC && (*ptr).ops == Fabric::ops() {
             get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned()))
@@ -197,8 +205,9 @@ impl Process {
     /// This one.
     pub(crate) fn current() -> Self {
         AT_FORK.call_once(|| {
-            // SAFETY: the handler only adds to an atomic, which is allowed in a forked child; the
-            // object stays mapped (`-z nodelete`).
+            // SAFETY: `in_child` has the signature of a handler, takes nothing that could have gone, and
+            // only adds to an atomic, which is allowed in a forked child; the code stays mapped until the
+            // process ends (`-z nodelete` in build.rs).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Self(FORKS.load(Ordering::Relaxed))
@@ -231,7 +240,8 @@ impl<T: Default + Sync> PerProcess<T> {
     pub(crate) fn get(&self) -> &'static T {
         let process = Process::current();
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: NULL or leaked below, hence valid for ever.
+        // SAFETY: the pointer is NULL or came from `Box::into_raw` below, with `Acquire` seeing all that was
+        // written before; what is stored here is never freed, only replaced in a forked child.
         if let Some((owner, value)) = unsafe { found.as_ref() }
             && *owner == process
         {
@@ -239,10 +249,12 @@ impl<T: Default + Sync> PerProcess<T> {
         }
         let fresh = Box::into_raw(Box::new((process, T::default())));
         match self.0.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just leaked.
+            // SAFETY: `fresh` came from `Box::into_raw` and is now stored, hence never freed, and only
+            // shared references are made of it.
             Ok(_) => unsafe { &(*fresh).1 },
             Err(_) => {
-                // SAFETY: another thread was faster, so nobody else has seen this one.
+                // SAFETY: `fresh` came from `Box::into_raw`, and was not stored: another thread was faster,
+                // so nobody else has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
                 self.get()
             }
@@ -250,8 +262,29 @@ impl<T: Default + Sync> PerProcess<T> {
     }
 }
 
-/// A `fid_*` inside an object. libfabric's core writes to some fields (`api_version`).
-pub(crate) type Cell<T> = UnsafeCell<T>;
+/// A `fid_*` inside an object. It is ours until the object is published, then the C side's: libfabric's
+/// core writes to some fields (`api_version`) and reads the rest.
+#[repr(transparent)]
+pub(crate) struct Cell<T>(UnsafeCell<T>);
+
+impl<T> Cell<T> {
+    pub(crate) const fn new(fid: T) -> Self {
+        Self(UnsafeCell::new(fid))
+    }
+
+    /// For C; and for us as long as the object is not published.
+    pub(crate) const fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+// SAFETY: a `fid_*`, for which alone this type is made, is plain numbers and pointers: to operation tables, which are statics, to the object
+// itself (`mem_desc`), and the application's context, which we never follow. None belongs to a thread.
+unsafe impl<T> Send for Cell<T> {}
+// SAFETY: the one thing to be had of a shared cell is a raw pointer. Who follows it says why nobody writes
+// meanwhile: `mr.rs` before the object is published, `fabric.rs` after libfabric's core has written. What
+// else is inside an object is Sync by itself, or the compiler would not share it.
+unsafe impl<T> Sync for Cell<T> {}
 
 // What an object does not offer: every table is complete, so that no caller meets a null pointer.
 
@@ -278,7 +311,7 @@ pub(crate) unsafe extern "C" fn no_tostr(
     buf: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller gives a buffer of `len` bytes, or NULL.
+    // SAFETY: fi_tostr's caller gives NULL or room for `len` bytes, which nobody else uses meanwhile.
     unsafe { crate::boundary::copy_text("squall", buf, len) };
     0
 }
@@ -320,9 +353,6 @@ macro_rules! or {
 
 pub(crate) use {fi_ops, or};
 
-/// Operation tables hold only function pointers and sizes.
+/// An operation table. It holds function pointers and a size alone, so that it is Sync by itself.
 #[repr(transparent)]
 pub(crate) struct Table<T>(pub(crate) T);
-
-// SAFETY: a table is immutable and made of plain function pointers.
-unsafe impl<T> Sync for Table<T> {}

@@ -114,35 +114,45 @@ impl Bindings {
     }
 }
 
-/// `fi_ep_bind`.
-pub(super) unsafe extern "C" fn bind(
-    fid: *mut ffi::fid,
-    other: *mut ffi::fid,
-    flags: u64,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: open objects.
-        let (ep, class) = unsafe {
-            (object::share::<Endpoint, _>(fid)?, other.as_ref().ok_or(Errno::INVAL)?.fclass)
+boundary::exports! {
+    /// `fi_ep_bind`.
+    pub(super) status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
+        let ep = object::share::<Endpoint, _>(fid)?;
+        let what = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
+            class::CQ => Bound::Cq(object::share(other)?),
+            class::CNTR => Bound::Cntr(object::share(other)?),
+            class::AV => Bound::Av(object::share(other)?),
+            class::EQ => Bound::Eq(object::share(other)?),
+            _ => return Err(Errno::NOSYS),
         };
-        let mut inner = ep.enter()?;
+        ep.bind(what, flags)
+    };
+}
+
+/// What can be bound to an endpoint.
+enum Bound {
+    Cq(Arc<Cq>),
+    Cntr(Arc<Cntr>),
+    Av(Arc<Av>),
+    Eq(Arc<Eq>),
+}
+
+impl Endpoint {
+    fn bind(self: &Arc<Self>, what: Bound, flags: u64) -> Result<()> {
+        let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
-        // SAFETY: the class was read from the object itself.
-        unsafe {
-            match class {
-                class::CQ => queue(bindings, &object::share(other)?, flags)?,
-                class::CNTR => counter(bindings, &object::share(other)?, flags)?,
-                class::AV => bindings.av = Some(Hold::new(object::share(other)?)),
-                class::EQ => bindings.eq = Some(Hold::new(object::share(other)?)),
-                _ => return Err(Errno::NOSYS),
-            }
+        match what {
+            Bound::Cq(cq) => queue(bindings, &cq, flags)?,
+            Bound::Cntr(cntr) => counter(bindings, &cntr, flags)?,
+            Bound::Av(av) => bindings.av = Some(Hold::new(av)),
+            Bound::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
         }
         // Binding after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
         if let Some(core) = core {
-            bindings.attach(&ep, &core.sockets())?;
+            bindings.attach(self, &core.sockets())?;
         }
         Ok(())
-    })
+    }
 }
 
 fn queue(bindings: &mut Bindings, cq: &Arc<Cq>, flags: u64) -> Result<()> {

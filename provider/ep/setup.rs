@@ -37,8 +37,8 @@ const MAX_ACK_TRIGGER: u32 = 32 << 10;
 /// Random bits from the system.
 fn entropy() -> u64 {
     let mut bits = 0u64;
-    // SAFETY: eight bytes to fill. Should the kernel refuse, the clock below still tells instances
-    // apart.
+    // SAFETY: getrandom(2) writes at most the eight bytes of `bits`, a local variable. (Should the kernel
+    // refuse, the clock below still tells instances apart.)
     let got = unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) };
     if got == 8 { bits } else { crate::clock::now().0 ^ u64::from(std::process::id()) << 40 }
 }

@@ -3,8 +3,9 @@
 use core::ffi::c_void;
 use std::net::SocketAddr;
 
-use super::{Answer, Endpoint, text};
+use super::{Answer, Endpoint};
 use crate::addr;
+use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -147,17 +148,23 @@ pub(crate) struct Wishes {
     fabric_name: Option<String>,
 }
 
+/// An address among the hints.
+///
+/// # Safety
+/// `ptr` is NULL or points to `len` bytes, or, when `len` is 0, to a socket address as long as its family says.
+/// Nobody writes to them meanwhile.
 unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<SocketAddr>> {
     if ptr.is_null() {
         return Ok(None);
     }
-    // Some applications leave the length 0; the family then says how much there is.
-    let found = if len == 0 {
-        // SAFETY: the caller says that it is a socket address.
-        unsafe { addr::read(ptr) }
-    } else {
-        // SAFETY: the caller says that `len` bytes are there.
-        addr::decode(unsafe { core::slice::from_raw_parts(ptr.cast::<u8>(), len) })
+    // SAFETY: `ptr` is not NULL, so by this function's contract it is a socket address of its family's length
+    // when `len` is 0 (some applications leave it so), else the beginning of `len` bytes.
+    let found = unsafe {
+        if len == 0 {
+            addr::read(ptr)
+        } else {
+            addr::decode(core::slice::from_raw_parts(ptr.cast::<u8>(), len))
+        }
     };
     if found.is_none() {
         log::info!("hint rejected: {what} is no IPv4 or IPv6 socket address");
@@ -168,12 +175,18 @@ unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Soc
 /// Copies the hints out of the application's memory.
 ///
 /// # Safety
-/// `hints` is NULL or a valid `fi_info`, whose pointers are NULL or valid.
+/// `hints` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
+/// attribute, an address or a name is NULL or points to one; an address has the length beside it, or as
+/// its family says when that is 0, in the formats that are socket addresses; the domain attribute has at
+/// least the layout of 1.17. The objects that it names are open.
 ///
 /// # Errors
 /// `FI_ENODATA` when an address is of a kind that we do not have.
 pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes> {
-    // SAFETY: the caller's promise, here and for every pointer inside.
+    // SAFETY: NULL or a `fi_info` by this function's contract, of one size in every release, as are its
+    // transmit, receive, endpoint and fabric attributes, which `as_ref` looks at when they are not NULL;
+    // `address`, `text` and `domain` ask of the addresses, the name and the domain attribute what the contract
+    // says of them. All is copied: no reference outlives the call.
     unsafe {
         let Some(info) = hints.as_ref() else {
             return Ok(Wishes { api, ..Wishes::default() });
@@ -226,8 +239,10 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes
             rx_ctx_cnt: e.rx_ctx_cnt,
             auth_key_size: e.auth_key_size,
         });
-        let (fabric_object, fabric_name) =
-            info.fabric_attr.as_ref().map_or((0, None), |f| (f.fabric.addr(), text(f.name)));
+        let (fabric_object, fabric_name) = info
+            .fabric_attr
+            .as_ref()
+            .map_or((0, None), |f| (f.fabric.expose_provenance(), text(f.name)));
         Ok(Wishes {
             api,
             caps: info.caps,
@@ -246,14 +261,19 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes
 }
 
 /// Copies the domain hints; nothing beyond the 1.17 layout is read.
+///
+/// # Safety
+/// `d` is NULL or points to a domain attribute of at least the layout of 1.17, with a name that is NULL or
+/// terminated, which nobody writes to during the call.
 unsafe fn domain(d: *const DomainAttr) -> Domain {
     if d.is_null() {
         return Domain::default();
     }
-    // SAFETY: the caller says that a 1.17 fi_domain_attr is there; no reference to the whole is made.
+    // SAFETY: `d` is not NULL, so by this function's contract every field up to `tclass`, the last of 1.17, is
+    // there. They are read one by one: a reference to the whole would reach beyond the shorter layout.
     unsafe {
         Domain {
-            object: (*d).domain.addr(),
+            object: (*d).domain.expose_provenance(),
             name: text((*d).name),
             threading: (*d).threading,
             control_progress: (*d).control_progress,
@@ -451,7 +471,8 @@ impl Wishes {
             }
             fits
         };
-        // SAFETY: hints name open objects or NULL; the class is checked before anything is believed.
+        // SAFETY: the addresses are 0 or those of the objects that the hints name, which are open until
+        // fi_getinfo(3) returns; `read` exposed them, during this very call.
         let opened = unsafe {
             crate::object::name_of(self.domain.object, class::DOMAIN)
                 .zip(crate::object::name_of(self.fabric_object, class::FABRIC))
