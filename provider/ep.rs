@@ -254,7 +254,6 @@ impl Endpoint {
 
     /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
     fn shut(&self) {
-        self.domain.endpoints().lock().retain(|other| !core::ptr::eq(other.as_ptr(), self));
         stats::forget(self);
         attend::detach(self);
         if let Some(progress) = self.domain.progress() {
@@ -267,6 +266,10 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         *core = None;
         bindings.detach(self, &sockets);
+        drop(inner);
+        // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
+        // closes a region had to find it in the list.
+        self.domain.endpoints().lock().retain(|other| !core::ptr::eq(other.as_ptr(), self));
         self.domain.release();
     }
 

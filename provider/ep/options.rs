@@ -105,9 +105,10 @@ impl Endpoint {
         let new = Core::new(opened, Arc::clone(self.domain.regions()));
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
+        // Before a packet can name a region: who closes one asks the endpoints of this list.
+        self.domain.endpoints().lock().push(Arc::downgrade(self));
         *core = Some(Box::new(new));
         drop(inner);
-        self.domain.endpoints().lock().push(Arc::downgrade(self));
         stats::remember(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
