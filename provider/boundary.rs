@@ -211,7 +211,7 @@ mod tests {
         assert!(none.is_ok_and(<[u16]>::is_empty));
         assert_eq!(missing.err(), Some(Errno::INVAL));
         assert_eq!(two, Ok(vec![5, 6]));
-        // SAFETY: NULL, and a literal with its terminator.
+        // SAFETY: NULL, of which nothing is read, and a literal with its terminator.
         let texts = unsafe { (text(core::ptr::null()), text(c"abc".as_ptr())) };
         assert_eq!(texts, (None, Some("abc".to_owned())));
     }
