@@ -50,7 +50,7 @@ def _comment_above(lines: list[str], code: list[str], at: int) -> list[str]:
         if before[-1] in ";{}," and not before.lstrip().startswith("#["):
             return []
         at -= 1
-    comment = []
+    comment: list[str] = []
     while at > 0 and (line := lines[at - 1].strip()).startswith("//"):
         comment.insert(0, line.lstrip("/").strip())
         at -= 1
@@ -95,7 +95,11 @@ def uses(text: str) -> list[Use]:
 def breach(use: Use) -> str | None:
     """What is wrong with a use."""
     if use.reason is None:
-        return "an unsafe function without a section `# Safety`" if use.kind == "fn" else f"an unsafe {use.kind} without a reason"
+        return (
+            "an unsafe function without a section `# Safety`"
+            if use.kind == "fn"
+            else f"an unsafe {use.kind} without a reason"
+        )
     if use.kind == "fn":
         # `As [f].` is a link there, and says it all.
         return None if use.reason else "an empty section `# Safety`"
