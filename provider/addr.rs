@@ -76,7 +76,8 @@ pub(crate) unsafe fn read(ptr: *const c_void) -> Option<SocketAddr> {
     if ptr.is_null() {
         return None;
     }
-    // SAFETY: not NULL, so by this function's contract a socket address, which begins with its family, two bytes.
+    // SAFETY: not NULL, so by this function's contract a socket address, which begins with its family,
+    // two bytes.
     let family = unsafe { ptr.cast::<u16>().read_unaligned() };
     let len = match i32::from(family) {
         libc::AF_INET => V4_LEN,
@@ -171,16 +172,16 @@ fn service_port(name: &str) -> Result<u16> {
     hints.ai_socktype = libc::SOCK_DGRAM;
     hints.ai_family = libc::AF_INET;
     let mut list = core::ptr::null_mut();
-    // SAFETY: `name` is terminated, `hints` initialised, NULL stands for no host; getaddrinfo(3) reads them during
-    // the call and writes one pointer, into a local variable.
+    // SAFETY: `name` is terminated, `hints` initialised, NULL stands for no host; getaddrinfo(3) reads
+    // them during the call and writes one pointer, into a local variable.
     let rc = unsafe {
         libc::getaddrinfo(core::ptr::null(), name.as_ptr(), &raw const hints, &raw mut list)
     };
     if rc != 0 || list.is_null() {
         return Err(Errno::NODATA);
     }
-    // SAFETY: getaddrinfo succeeded and `list` is not NULL: a list entry, whose address is NULL or as long as its
-    // family says. It is freed below.
+    // SAFETY: getaddrinfo succeeded and `list` is not NULL: a list entry, whose address is NULL or as
+    // long as its family says. It is freed below.
     let port = unsafe { read((*list).ai_addr.cast()) }.map(|a| a.port());
     // SAFETY: `list` came from getaddrinfo and is freed here once; the port was copied out of it.
     unsafe { libc::freeaddrinfo(list) };
@@ -197,7 +198,8 @@ mod tests {
             let addr: SocketAddr = text.parse().expect("literal");
             let raw = Raw::new(&addr);
             assert_eq!(decode(raw.as_bytes()), Some(addr));
-            // SAFETY: `as_bytes` gives a whole structure of the address's family, borrowed for this statement.
+            // SAFETY: `as_bytes` gives a whole structure of the address's family, borrowed for this
+            // statement.
             assert_eq!(unsafe { read(raw.as_bytes().as_ptr().cast()) }, Some(addr));
             assert_eq!(decode(&raw.as_bytes()[..7]), None);
             assert_eq!(parse(&uri(&addr)), Ok(addr));

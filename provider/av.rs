@@ -445,9 +445,9 @@ unsafe extern "C" fn straddr(
     len: *mut usize,
 ) -> *const c_char {
     boundary::value(core::ptr::null(), || {
-        // SAFETY: fi_av_straddr(3) passes `addr`, NULL or an address as long as its family says, `len`, NULL or an
-        // initialised size_t, and `buf`, NULL or with room for `*len` bytes, which nobody else uses
-        // before the call returns.
+        // SAFETY: fi_av_straddr(3) passes `addr`, NULL or an address as long as its family says, `len`,
+        // NULL or an initialised size_t, and `buf`, NULL or with room for `*len` bytes, which nobody else
+        // uses before the call returns.
         unsafe {
             let (Some(addr), Some(len)) = (addr::read(addr), len.as_mut()) else {
                 return core::ptr::null();

@@ -234,9 +234,9 @@ impl Eq {
             return Err(Errno::TOOSMALL);
         }
         let take = event.bytes.len();
-        // SAFETY: neither is NULL (`buf` only when `len` and with it `take` is 0): by this function's contract
-        // `buf` has room for `len` bytes, of which `take` is no more, and `number` may be written to. The
-        // event's bytes are in memory of our own.
+        // SAFETY: neither is NULL (`buf` only when `len` and with it `take` is 0): by this function's
+        // contract `buf` has room for `len` bytes, of which `take` is no more, and `number` may be
+        // written to. The event's bytes are in memory of our own.
         unsafe {
             core::ptr::copy_nonoverlapping(event.bytes.as_ptr(), buf.cast(), take);
             *number = event.number;

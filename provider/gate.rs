@@ -140,8 +140,8 @@ impl<T> Deref for Inside<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the value is initialised, and this guard is the gate's only one (`Gate`'s Sync says why), so
-        // that for the borrow of the guard no `&mut T` is made.
+        // SAFETY: the value is initialised, and this guard is the gate's only one (`Gate`'s Sync says
+        // why), so that for the borrow of the guard no `&mut T` is made.
         unsafe { &*self.gate.value.get() }
     }
 }
@@ -149,8 +149,8 @@ impl<T> Deref for Inside<'_, T> {
 impl<T> DerefMut for Inside<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the value is initialised, and this guard, borrowed mutably, is the gate's only one (`Gate`'s
-        // Sync says why), so that for the borrow no other reference to the value is made.
+        // SAFETY: the value is initialised, and this guard, borrowed mutably, is the gate's only one
+        // (`Gate`'s Sync says why), so that for the borrow no other reference to the value is made.
         unsafe { &mut *self.gate.value.get() }
     }
 }
@@ -159,8 +159,8 @@ impl<T> Drop for Inside<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.gate.locked {
-            // SAFETY: `enter` or `try_enter` locked the mutex for this guard, which drops once, in the thread that
-            // locked: it is not Send.
+            // SAFETY: `enter` or `try_enter` locked the mutex for this guard, which drops once, in the
+            // thread that locked: it is not Send.
             unsafe { self.gate.mutex.unlock() };
         } else if self.visitor {
             self.gate.visited.store(false, Ordering::Release);

@@ -83,8 +83,8 @@ impl Source {
 }
 
 fn from_loaded(path: &CStr) -> Option<Host> {
-    // SAFETY: `path` is terminated and lives through the call. RTLD_NOLOAD takes a reference to an object that
-    // is loaded already, or returns NULL: no constructor runs.
+    // SAFETY: `path` is terminated and lives through the call. RTLD_NOLOAD takes a reference to an object
+    // that is loaded already, or returns NULL: no constructor runs.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if handle.is_null() {
         return None;
@@ -105,9 +105,10 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
     if define.is_null() || get.is_null() {
         return None;
     }
-    // SAFETY: an `Option` of a function pointer has the size of a pointer, and NULL is None. What is not NULL is
-    // a function of libfabric's, no other library exporting both `fi_param_define` and `fi_param_get`,
-    // and these have had these signatures from 1.4 to 2.6 (rdma/providers/fi_prov.h, fi_log.h).
+    // SAFETY: an `Option` of a function pointer has the size of a pointer, and NULL is None. What is not
+    // NULL is a function of libfabric's, no other library exporting both `fi_param_define` and
+    // `fi_param_get`, and these have had these signatures from 1.4 to 2.6 (rdma/providers/fi_prov.h,
+    // fi_log.h).
     unsafe {
         Some(Host {
             param_define: transmute::<*mut c_void, Option<Define>>(define),
@@ -127,13 +128,14 @@ fn caller_objects() -> Vec<CString> {
     for frame in frames.iter().take(usize::try_from(n).unwrap_or(0)) {
         // SAFETY: a Dl_info is four pointers, for which zero is a value.
         let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: dladdr(3) looks `frame` up among the loaded objects, whatever it is, without following it, and
-        // writes one Dl_info, into a local variable.
+        // SAFETY: dladdr(3) looks `frame` up among the loaded objects, whatever it is, without following
+        // it, and writes one Dl_info, into a local variable.
         if unsafe { libc::dladdr(*frame, &raw mut info) } == 0 || info.dli_fname.is_null() {
             continue;
         }
-        // SAFETY: dladdr succeeded, so the name, which is not NULL, is terminated and lives while its object is
-        // loaded; that has a frame on our stack, so it stays at least until we return. It is copied.
+        // SAFETY: dladdr succeeded, so the name, which is not NULL, is terminated and lives while its
+        // object is loaded; that has a frame on our stack, so it stays at least until we return. It is
+        // copied.
         let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
         if !paths.contains(&path) {
             paths.push(path);
@@ -149,9 +151,9 @@ fn loaded_objects() -> Vec<CString> {
         _size: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: only dl_iterate_phdr below calls this, in its own thread and for the time of that call: `data`
-        // is the vector that it was given, to which nothing else refers meanwhile, and `info` a record of the
-        // loader's, valid until we return.
+        // SAFETY: only dl_iterate_phdr below calls this, in its own thread and for the time of that call:
+        // `data` is the vector that it was given, to which nothing else refers meanwhile, and `info` a
+        // record of the loader's, valid until we return.
         let (paths, name) = unsafe { (&mut *data.cast::<Vec<CString>>(), (*info).dlpi_name) };
         if !name.is_null() {
             // SAFETY: not NULL, so a name of the loader's: terminated, and there until this callback returns.
@@ -163,9 +165,9 @@ fn loaded_objects() -> Vec<CString> {
         0
     }
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: `visit` has the signature asked for and takes its `data` for a `Vec<CString>`, which `paths` is;
-    // `paths` outlives the call and is not used otherwise before it returns. `visit` may panic only when
-    // memory is short, which aborts.
+    // SAFETY: `visit` has the signature asked for and takes its `data` for a `Vec<CString>`, which
+    // `paths` is; `paths` outlives the call and is not used otherwise before it returns. `visit` may
+    // panic only when memory is short, which aborts.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut paths).cast()) };
     paths
 }

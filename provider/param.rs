@@ -203,9 +203,10 @@ pub(crate) fn define() {
         else {
             continue;
         };
-        // SAFETY: `fi_param_define` of the libfabric that loaded us (`host.rs` found it, and says why the signature
-        // is right). It takes the record that `fi_prov_ini` returned, a static, one of its types, strings with
-        // terminators, of which it keeps copies, and a format whose one `%s` is the one argument after it.
+        // SAFETY: `fi_param_define` of the libfabric that loaded us (`host.rs` found it, and says why the
+        // signature is right). It takes the record that `fi_prov_ini` returned, a static, one of its
+        // types, strings with terminators, of which it keeps copies, and a format whose one `%s` is the
+        // one argument after it.
         unsafe { define(provider(), name.as_ptr(), spec.host_type, c"%s".as_ptr(), help.as_ptr()) };
     }
 }
@@ -218,9 +219,10 @@ fn from_host(spec: &Spec) -> Option<String> {
         ffi::FI_PARAM_STRING => {
             let mut value: *mut c_char = core::ptr::null_mut();
             let out: *mut c_void = (&raw mut value).cast();
-            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini` returned
-            // (the `mut` is for its own lists, it does not write there) and a terminated name; for a parameter
-            // that `define` registered as a string it writes one pointer, which `out` has room for.
+            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini`
+            // returned (the `mut` is for its own lists, it does not write there) and a terminated name;
+            // for a parameter that `define` registered as a string it writes one pointer, which `out` has
+            // room for.
             let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
             if rc != 0 {
                 return None;
@@ -233,9 +235,10 @@ fn from_host(spec: &Spec) -> Option<String> {
         kind => {
             let mut value: c_int = 0;
             let out: *mut c_void = (&raw mut value).cast();
-            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini` returned
-            // (the `mut` is for its own lists, it does not write there) and a terminated name; for a parameter
-            // that `define` registered as an integer or a boolean it writes one int, which `out` has room for.
+            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini`
+            // returned (the `mut` is for its own lists, it does not write there) and a terminated name;
+            // for a parameter that `define` registered as an integer or a boolean it writes one int,
+            // which `out` has room for.
             let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
             match (rc, kind) {
                 (0, ffi::FI_PARAM_BOOL) => Some(if value != 0 { "yes" } else { "no" }.to_owned()),

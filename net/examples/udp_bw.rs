@@ -336,9 +336,9 @@ impl Scatter {
         msg.msg_iovlen = self.pieces.len() as _;
         msg.msg_control = (&raw mut control).cast();
         msg.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`, local variables,
-        // and to the pieces, which were just made of `headers` and `buffer`, both borrowed mutably until after
-        // the call, without overlap.
+        // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`,
+        // local variables, and to the pieces, which were just made of `headers` and `buffer`, both
+        // borrowed mutably until after the call, without overlap.
         let n = unsafe { libc::recvmsg(self.fd, &raw mut msg, libc::MSG_DONTWAIT) };
         let from = SocketAddr::from((
             Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),

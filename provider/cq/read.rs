@@ -44,8 +44,8 @@ impl Cq {
         let n = if buf.is_null() { 0 } else { there.min(count) };
         for i in 0..n {
             let Some(entry) = state.entries.pop_front() else { break };
-            // SAFETY: `i < n`, which is at most `count`, and 0 when `buf` is NULL: by this function's contract
-            // both arrays have an `i`-th element, `source` if it is not NULL.
+            // SAFETY: `i < n`, which is at most `count`, and 0 when `buf` is NULL: by this function's
+            // contract both arrays have an `i`-th element, `source` if it is not NULL.
             unsafe {
                 self.format.write(buf, i, &entry);
                 if !source.is_null() {

@@ -46,8 +46,8 @@ pub(super) unsafe fn gather(iov: *const ffi::iovec, count: usize) -> Result<Buf>
         log::info!("a buffer of {count} pieces at {iov:?}: at most {}", limits::IOV_LIMIT);
         return Err(Errno::INVAL);
     }
-    // SAFETY: `iov` points to `count` iovecs by this function's contract, for the call that the slice does not
-    // outlive.
+    // SAFETY: `iov` points to `count` iovecs by this function's contract, for the call that the slice
+    // does not outlive.
     match unsafe { boundary::slice(iov, count)? } {
         [] => Ok(Buf::Empty),
         [one] => lend(one.iov_base, one.iov_len),

@@ -233,8 +233,8 @@ unsafe fn ranges(
     msg: *const ffi::fi_msg_rma,
     flags: u64,
 ) -> Result<Transmit> {
-    // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not outlive
-    // the call.
+    // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not
+    // outlive the call.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::INVAL)?;
     if msg.rma_iov_count > limits::RMA_IOV_LIMIT || msg.rma_iov.is_null() {
         log::info!(

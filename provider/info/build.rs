@@ -67,8 +67,8 @@ fn address(addr: &SocketAddr) -> (*mut c_void, usize) {
 /// Allocates the entry before `next`; `None` when memory is short.
 pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut ffi::fi_info> {
     let entry: *mut ffi::fi_info = zeroed(size_of::<ffi::fi_info>());
-    // SAFETY: NULL, or as many zeroed bytes as a `fi_info` has, which is a value of it (numbers and pointers).
-    // Nobody else knows of them before this function returns.
+    // SAFETY: NULL, or as many zeroed bytes as a `fi_info` has, which is a value of it (numbers and
+    // pointers). Nobody else knows of them before this function returns.
     let info = unsafe { entry.as_mut() }?;
     info.tx_attr = zeroed(size_of::<ffi::fi_tx_attr>());
     info.rx_attr = zeroed(size_of::<ffi::fi_rx_attr>());
@@ -95,9 +95,9 @@ fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     info.caps = answer.caps;
     info.mode = 0;
     info.addr_format = addr::format_of(&answer.endpoint.source);
-    // SAFETY: each is NULL, or memory of its own that `info`, the one caller, just got from `zeroed`: as large
-    // as the structure (the domain's larger), aligned for it, and all zero, which is a value of these
-    // numbers and pointers. Nobody else knows of it yet.
+    // SAFETY: each is NULL, or memory of its own that `info`, the one caller, just got from `zeroed`: as
+    // large as the structure (the domain's larger), aligned for it, and all zero, which is a value of
+    // these numbers and pointers. Nobody else knows of it yet.
     let (tx, rx, ep, domain, fabric) = unsafe {
         (
             info.tx_attr.as_mut(),

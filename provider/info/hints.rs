@@ -185,8 +185,8 @@ unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Soc
 pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes> {
     // SAFETY: NULL or a `fi_info` by this function's contract, of one size in every release, as are its
     // transmit, receive, endpoint and fabric attributes, which `as_ref` looks at when they are not NULL;
-    // `address`, `text` and `domain` ask of the addresses, the name and the domain attribute what the contract
-    // says of them. All is copied: no reference outlives the call.
+    // `address`, `text` and `domain` ask of the addresses, the name and the domain attribute what the
+    // contract says of them. All is copied: no reference outlives the call.
     unsafe {
         let Some(info) = hints.as_ref() else {
             return Ok(Wishes { api, ..Wishes::default() });
@@ -269,8 +269,9 @@ unsafe fn domain(d: *const DomainAttr) -> Domain {
     if d.is_null() {
         return Domain::default();
     }
-    // SAFETY: `d` is not NULL, so by this function's contract every field up to `tclass`, the last of 1.17, is
-    // there. They are read one by one: a reference to the whole would reach beyond the shorter layout.
+    // SAFETY: `d` is not NULL, so by this function's contract every field up to `tclass`, the last of
+    // 1.17, is there. They are read one by one: a reference to the whole would reach beyond the shorter
+    // layout.
     unsafe {
         Domain {
             object: (*d).domain.expose_provenance(),

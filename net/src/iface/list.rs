@@ -22,8 +22,8 @@ pub fn list() -> io::Result<Vec<Iface>> {
     let mut found = Vec::new();
     let mut at = head;
     while !at.is_null() {
-        // SAFETY: not NULL, so an entry of getifaddrs' list, initialised, which nobody changes before it is freed
-        // below, behind the loop that this reference does not leave.
+        // SAFETY: not NULL, so an entry of getifaddrs' list, initialised, which nobody changes before it
+        // is freed below, behind the loop that this reference does not leave.
         let entry = unsafe { &*at };
         // SAFETY: `entry` is an entry of getifaddrs' list, which is freed behind this loop.
         if let Some(iface) = unsafe { read(entry) } {
@@ -39,8 +39,8 @@ pub fn list() -> io::Result<Vec<Iface>> {
 /// # Safety
 /// `entry` is a live entry of a getifaddrs list.
 unsafe fn read(entry: &libc::ifaddrs) -> Option<Iface> {
-    // SAFETY: an address of a live entry, by this function's contract, is NULL or a socket address as long as its
-    // family says (getifaddrs(3)).
+    // SAFETY: an address of a live entry, by this function's contract, is NULL or a socket address as
+    // long as its family says (getifaddrs(3)).
     let addr = unsafe { ip(entry.ifa_addr) }?;
     // SAFETY: a netmask of a live entry is NULL or in the form of a socket address as long as its family says
     // (getifaddrs(3)).
@@ -50,8 +50,8 @@ unsafe fn read(entry: &libc::ifaddrs) -> Option<Iface> {
         None if addr.is_ipv4() => 32,
         None => 128,
     };
-    // SAFETY: the name of a live entry is a terminated string, freed with the list, which lives longer than this
-    // call by its contract.
+    // SAFETY: the name of a live entry is a terminated string, freed with the list, which lives longer
+    // than this call by its contract.
     let c_name = unsafe { CStr::from_ptr(entry.ifa_name) };
     // SAFETY: if_nametoindex(3) reads up to the terminator, which a `CStr` has.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
@@ -78,8 +78,8 @@ unsafe fn ip(addr: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: not NULL, so by this function's contract a socket address, which begins with its family.
     match i32::from(unsafe { (*addr).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the family is AF_INET, so by this function's contract a whole `sockaddr_in` is there, plain
-            // integers; it is read unaligned.
+            // SAFETY: the family is AF_INET, so by this function's contract a whole `sockaddr_in` is
+            // there, plain integers; it is read unaligned.
             let a = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr))))
         }
@@ -96,21 +96,22 @@ unsafe fn ip(addr: *const libc::sockaddr) -> Option<IpAddr> {
 /// `SIOCGIFMTU`, netdevice(7); sysfs would tell of the namespace it was mounted in.
 fn mtu(name: &CStr) -> Option<u32> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).ok()?;
-    // SAFETY: an `ifreq` is bytes, and a union of bytes, integers and a pointer, for all of which zero is a value.
+    // SAFETY: an `ifreq` is bytes, and a union of bytes, integers and a pointer, for all of which zero is
+    // a value.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // One byte stays zero: the terminator.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
         *to = (*from).cast_signed() as libc::c_char;
     }
-    // SAFETY: SIOCGIFMTU reads the name, which ends with a zero, and writes the MTU, both within `request`, a local
-    // variable.
+    // SAFETY: SIOCGIFMTU reads the name, which ends with a zero, and writes the MTU, both within
+    // `request`, a local variable.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     if rc != 0 {
         return None;
     }
-    // SAFETY: the variant is an integer, of whose bytes all are initialised: zeroed above, and written by the call,
-    // which succeeded.
+    // SAFETY: the variant is an integer, of whose bytes all are initialised: zeroed above, and written by
+    // the call, which succeeded.
     u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 

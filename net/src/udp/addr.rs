@@ -55,15 +55,15 @@ impl SockAddr {
         let family = i32::from(unsafe { self.v4.sin_family });
         match family {
             libc::AF_INET => {
-                // SAFETY: the variant is 16 plain integers' bytes of the union, all initialised (`unspecified`); any
-                // are values of it, whoever wrote them.
+                // SAFETY: the variant is 16 plain integers' bytes of the union, all initialised
+                // (`unspecified`); any are values of it, whoever wrote them.
                 let a = unsafe { self.v4 };
                 let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
                 Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(a.sin_port))))
             }
             libc::AF_INET6 => {
-                // SAFETY: the variant is all 28 bytes of the union, plain integers, initialised (`unspecified`) even
-                // if the kernel wrote fewer; any are values of it.
+                // SAFETY: the variant is all 28 bytes of the union, plain integers, initialised
+                // (`unspecified`) even if the kernel wrote fewer; any are values of it.
                 let a = unsafe { self.v6 };
                 let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
                 // The flow label of a received packet is not part of whom it is from.

@@ -100,8 +100,8 @@ impl<'a> Iterator for Decoder<'a> {
         if self.0.len() < header {
             return None;
         }
-        // SAFETY: the slice was just seen to be no shorter than a `cmsghdr`, which is plain integers, so that any
-        // bytes are a value of it; it is read unaligned.
+        // SAFETY: the slice was just seen to be no shorter than a `cmsghdr`, which is plain integers, so
+        // that any bytes are a value of it; it is read unaligned.
         let cmsg = unsafe { self.0.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         // The field's type differs between C libraries.
         #[allow(clippy::unnecessary_cast)]

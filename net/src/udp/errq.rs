@@ -92,15 +92,15 @@ fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
     if cmsg.data.len() < size {
         return None;
     }
-    // SAFETY: the slice was just seen to be no shorter than a `sock_extended_err`, which is plain integers, so
-    // that any bytes are a value of it; it is read unaligned.
+    // SAFETY: the slice was just seen to be no shorter than a `sock_extended_err`, which is plain
+    // integers, so that any bytes are a value of it; it is read unaligned.
     let error = unsafe { cmsg.data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() };
     // SO_EE_OFFENDER: a socket address behind it.
     let mut offender = SockAddr::unspecified();
     let rest = &cmsg.data[size..];
     let n = rest.len().min(SockAddr::LEN as usize);
-    // SAFETY: `n` is at most the length of `rest` and of the union, a local variable of its own of plain integers,
-    // for which any bytes are a value.
+    // SAFETY: `n` is at most the length of `rest` and of the union, a local variable of its own of plain
+    // integers, for which any bytes are a value.
     unsafe { (&raw mut offender).cast::<u8>().copy_from_nonoverlapping(rest.as_ptr(), n) };
     let offender = offender.decode().map(|a| a.ip());
     Some(classify(peer, &error, offender))

@@ -30,9 +30,9 @@ pub(super) struct Rx {
     streaming: bool,
 }
 
-// SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers inside.
-// Those point into the other arrays of the same value, on the heap, which move along with it; `fetch` sets
-// them anew before the kernel follows them, and has `&mut self` from the one to the other.
+// SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
+// inside. Those point into the other arrays of the same value, on the heap, which move along with it;
+// `fetch` sets them anew before the kernel follows them, and has `&mut self` from the one to the other.
 unsafe impl Send for Rx {}
 
 impl Rx {

@@ -57,10 +57,10 @@ pub(super) struct Tx {
     gso_refused: bool,
 }
 
-// SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers inside.
-// Those point into other arrays of the same value, on the heap, which move along with it, into a batch and to
-// user memory; `fill_and_send` clears both arrays and fills them anew before the kernel follows the
-// pointers, and has `&mut self` and the burst from the one to the other.
+// SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
+// inside. Those point into other arrays of the same value, on the heap, which move along with it, into a
+// batch and to user memory; `fill_and_send` clears both arrays and fills them anew before the kernel
+// follows the pointers, and has `&mut self` and the burst from the one to the other.
 unsafe impl Send for Tx {}
 
 impl Tx {
@@ -347,11 +347,11 @@ impl Tx {
             }
         } else {
             let n = messages.len() as libc::c_uint;
-            // SAFETY: `n` is the length of `messages`, each of which `message` filled in for this very call of
-            // `fill_and_send`: names, control messages and pieces are elements of our own arrays, which did
-            // not grow since, with their lengths; the pieces' bytes are in the burst's batch, or user memory
-            // that is readable as long as the burst lives (`Burst::new`), which `fill_and_send` holds. The
-            // kernel reads them, and writes `msg_len` of each message.
+            // SAFETY: `n` is the length of `messages`, each of which `message` filled in for this very
+            // call of `fill_and_send`: names, control messages and pieces are elements of our own arrays,
+            // which did not grow since, with their lengths; the pieces' bytes are in the burst's batch,
+            // or user memory that is readable as long as the burst lives (`Burst::new`), which
+            // `fill_and_send` holds. The kernel reads them, and writes `msg_len` of each message.
             unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), n, flags as _) }
         };
         usize::try_from(rc)
