@@ -107,11 +107,13 @@ pub(crate) struct Av {
     eq: RwLock<Option<Hold<Eq>>>,
 }
 
-// SAFETY: `Av` is repr(C) and begins with the cell of a `fid_av`, which begins with a `fid`; `create` alone
-// makes one, with this class.
+// SAFETY: `Av` is repr(C) and begins with the cell of a `fid_av`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Av {
     type Fid = ffi::fid_av;
-    const CLASS: usize = class::AV;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }

@@ -89,7 +89,7 @@ macro_rules! exports {
                     // that we published or the record that `fi_prov_ini` gave away, for an application
                     // that keeps to the manual page of the call: what is to be a `fid` is NULL or an
                     // object that nobody closes before the call returns (`object::get` looks at NULL and
-                    // the class); every other pointer is NULL or points, until the call returns, to a
+                    // the table); every other pointer is NULL or points, until the call returns, to a
                     // structure, string or place of its type, or to as many elements or bytes as the
                     // count or length beside it says. The expression passes each argument on as what it
                     // is, and no reference made of one outlives the call.

@@ -32,10 +32,12 @@ pub(crate) struct Cntr {
 }
 
 // SAFETY: `Cntr` is repr(C) and begins with the cell of a `fid_cntr`, which begins with a `fid`; `create`
-// alone makes one, with this class.
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Cntr {
     type Fid = ffi::fid_cntr;
-    const CLASS: usize = class::CNTR;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }

@@ -59,11 +59,13 @@ pub(crate) struct Cq {
     state: Gate<State>,
 }
 
-// SAFETY: `Cq` is repr(C) and begins with the cell of a `fid_cq`, which begins with a `fid`; `create` alone
-// makes one, with this class.
+// SAFETY: `Cq` is repr(C) and begins with the cell of a `fid_cq`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Cq {
     type Fid = ffi::fid_cq;
-    const CLASS: usize = class::CQ;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }

@@ -40,11 +40,13 @@ pub(crate) struct Domain {
     process: Process,
 }
 
-// SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`; `open`
-// alone makes one, with this class.
+// SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`;
+// `open` alone puts `FI_OPS` into one.
 unsafe impl Object for Domain {
     type Fid = ffi::fid_domain;
-    const CLASS: usize = class::DOMAIN;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -114,11 +116,6 @@ pub(crate) fn open(
 }
 
 impl Domain {
-    /// Tells our objects from others'.
-    pub(crate) fn ops() -> *mut ffi::fi_ops {
-        object::table(&FI_OPS)
-    }
-
     /// The interface's name.
     pub(crate) fn name(&self) -> &str {
         &self.nic.name

@@ -74,11 +74,13 @@ pub(crate) struct Endpoint {
     alone: AtomicBool,
 }
 
-// SAFETY: `Endpoint` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`; `create`
-// alone makes one, with this class.
+// SAFETY: `Endpoint` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`;
+// `create` alone puts `FI_OPS` into one.
 unsafe impl Object for Endpoint {
     type Fid = ffi::fid_ep;
-    const CLASS: usize = class::EP;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }

@@ -58,11 +58,13 @@ pub(crate) struct Eq {
     state: Mutex<State>,
 }
 
-// SAFETY: `Eq` is repr(C) and begins with the cell of a `fid_eq`, which begins with a `fid`; `create` alone
-// makes one, with this class.
+// SAFETY: `Eq` is repr(C) and begins with the cell of a `fid_eq`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Eq {
     type Fid = ffi::fid_eq;
-    const CLASS: usize = class::EQ;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }

@@ -21,11 +21,13 @@ pub(crate) struct Fabric {
     name: String,
 }
 
-// SAFETY: `Fabric` is repr(C) and begins with the cell of a `fid_fabric`, which begins with a `fid`; `create`
-// alone makes one, with this class.
+// SAFETY: `Fabric` is repr(C) and begins with the cell of a `fid_fabric`, which begins with a `fid`;
+// `create` alone puts `FI_OPS` into one.
 unsafe impl Object for Fabric {
     type Fid = ffi::fid_fabric;
-    const CLASS: usize = class::FABRIC;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -44,11 +46,6 @@ static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
 });
 
 impl Fabric {
-    /// Tells our objects from others'.
-    pub(crate) fn ops() -> *mut ffi::fi_ops {
-        object::table(&FI_OPS)
-    }
-
     /// The network's name.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -177,11 +177,13 @@ pub(crate) struct Mr {
     remote: Option<(u64, RegionId)>,
 }
 
-// SAFETY: `Mr` is repr(C) and begins with the cell of a `fid_mr`, which begins with a `fid`; `register` alone
-// makes one, with this class.
+// SAFETY: `Mr` is repr(C) and begins with the cell of a `fid_mr`, which begins with a `fid`; `register`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Mr {
     type Fid = ffi::fid_mr;
-    const CLASS: usize = class::MR;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }

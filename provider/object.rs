@@ -20,13 +20,13 @@ use crate::flags::class;
 ///
 /// # Safety
 /// `Self` is `repr(C)` and its first field is a [`Cell`] of `Self::Fid`, which begins with a `struct fid`;
-/// only [`publish`] hands pointers to it to the application, and nothing else writes `Self::CLASS` into
-/// the `fclass` of a published object.
+/// only [`publish`] hands pointers to it to the application, and no other type's `fid` has the table of
+/// [`Object::ops`].
 pub(crate) unsafe trait Object: Sized {
     /// libfabric's structure.
     type Fid;
-    /// `fid::fclass`.
-    const CLASS: usize;
+    /// `fid::ops`, a static of this type alone.
+    fn ops() -> &'static ffi::fi_ops;
     /// How many objects hold this one.
     fn users(&self) -> &Users;
 }
@@ -49,22 +49,22 @@ pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Fid {
 /// The object behind a pointer that the application passed.
 ///
 /// # Safety
-/// `ptr` is NULL or an open libfabric object that stays open for `'a`. It may be one of another class (every
-/// object begins with a `struct fid`), but when it is one of `T`'s class, [`publish`] made it.
+/// `ptr` is NULL or an open libfabric object that stays open for `'a`. It may be one of another class, or of
+/// another provider: every object begins with a `struct fid`.
 ///
 /// # Errors
-/// `FI_EINVAL` for NULL or an object of another class.
+/// `FI_EINVAL` for NULL, an object of another class, or one of another provider.
 #[inline]
 pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
     if ptr.is_null() {
         return Err(Errno::INVAL);
     }
     // SAFETY: not NULL, so an open object by this function's contract, which begins with a `struct fid`
-    // whatever its class. When that class is `T`'s, `publish` made the pointer of an `Arc<T>`, of which the
-    // application's reference is counted until `retire`: a `T` is there for 'a. What C writes to
-    // meanwhile, the fid, is inside a `Cell`.
+    // whatever its class. When that has `T`'s own table of operations, `publish` made the pointer of an
+    // `Arc<T>`, of which the application's reference is counted until `retire`: a `T` is there for 'a.
+    // What C writes to meanwhile, the fid, is inside a `Cell`.
     unsafe {
-        if (*ptr.cast::<ffi::fid>()).fclass != T::CLASS {
+        if !core::ptr::eq((*ptr.cast::<ffi::fid>()).ops, T::ops()) {
             return Err(Errno::INVAL);
         }
         Ok(&*ptr.cast::<T>())
@@ -175,15 +175,12 @@ pub(crate) unsafe fn name_of(address: usize, wanted: usize) -> Option<Option<Str
     }
     let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
     // SAFETY: not 0, so an open object by this function's contract; its address was exposed when the hint
-    // was read (`info/hints.rs`), and it begins with a `struct fid`. Its table of operations tells ours,
-    // which `get` may look at, from another provider's object of the same class.
+    // was read (`info/hints.rs`).
     unsafe {
-        if wanted == class::FABRIC && (*ptr).ops == Fabric::ops() {
-            get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned()))
-        } else if wanted == class::DOMAIN && (*ptr).ops == Domain::ops() {
-            get::<Domain, _>(ptr).ok().map(|d| Some(d.name().to_owned()))
-        } else {
-            None
+        match wanted {
+            class::FABRIC => get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned())),
+            class::DOMAIN => get::<Domain, _>(ptr).ok().map(|d| Some(d.name().to_owned())),
+            _ => None,
         }
     }
 }
