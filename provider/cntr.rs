@@ -14,7 +14,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, Waiter, Wanted};
+use crate::wait::{self, WaitKind, Waiter};
 
 /// `struct fid_cntr` and what is behind it.
 #[repr(C)]
@@ -25,7 +25,7 @@ pub(crate) struct Cntr {
     value: AtomicU64,
     errors: AtomicU64,
     waiter: Option<Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     armed: AtomicBool,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -72,7 +72,7 @@ boundary::exports! {
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
         let cntr = object::get::<Cntr, _>(fid)?;
-        wait::control(cntr.waiter.as_ref(), cntr.wanted, command, arg)
+        wait::control(cntr.waiter.as_ref(), cntr.wait_obj, command, arg)
     };
 
     counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
@@ -137,8 +137,8 @@ impl Cntr {
             domain: Hold::new(domain),
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            waiter: Wanted::from_attr(attr.wait_obj)?.open()?,
-            wanted: attr.wait_obj,
+            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
+            wait_obj: attr.wait_obj,
             armed: AtomicBool::new(false),
             endpoints: Mutex::default(),
         });
@@ -153,8 +153,8 @@ impl Cntr {
         self.changed();
     }
 
-    /// As [`crate::cq::Cq::nudge`].
-    pub(crate) fn nudge(&self) {
+    /// As [`crate::cq::Cq::wake`].
+    pub(crate) fn wake(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.signal();
         }

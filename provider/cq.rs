@@ -24,7 +24,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, Waiter, Wanted};
+use crate::wait::{self, WaitKind, Waiter};
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
 /// What changes.
@@ -53,9 +53,9 @@ pub(crate) struct Cq {
     domain: Hold<Domain>,
     format: Format,
     waiter: Option<Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     /// Applications of 1.20 and later have room for `fi_cq_err_entry::src_addr`.
-    tells_source: bool,
+    names_source: bool,
     state: Gate<State>,
 }
 
@@ -100,7 +100,7 @@ boundary::exports! {
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
         let cq = object::get::<Cq, _>(fid)?;
-        wait::control(cq.waiter.as_ref(), cq.wanted, command, arg)
+        wait::control(cq.waiter.as_ref(), cq.wait_obj, command, arg)
     };
 
     status signal(cq: *mut ffi::fid_cq) -> c_int => object::get::<Cq, _>(cq)?.signal();
@@ -135,9 +135,9 @@ impl Cq {
             }),
             users: Users::default(),
             format: Format::from_attr(attr.format)?,
-            waiter: Wanted::from_attr(attr.wait_obj)?.open()?,
-            wanted: attr.wait_obj,
-            tells_source: domain.api_version() >= crate::compat::version(1, 20),
+            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
+            wait_obj: attr.wait_obj,
+            names_source: domain.api_version() >= crate::compat::version(1, 20),
             state: Gate::new(
                 domain.locks(),
                 State {
@@ -162,7 +162,7 @@ impl Cq {
         let mut state = self.state.enter();
         state.entries.push_back(entry);
         if state.armed {
-            self.wake(&mut state);
+            self.wake_armed(&mut state);
         }
     }
 
@@ -172,18 +172,18 @@ impl Cq {
         failure.position = state.taken + state.entries.len() as u64;
         state.failures.push_back(failure);
         if state.armed {
-            self.wake(&mut state);
+            self.wake_armed(&mut state);
         }
     }
 
     /// The attendant took packets away from a sleeper that watches the sockets: lets it look.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.signal();
         }
     }
 
-    fn wake(&self, state: &mut State) {
+    fn wake_armed(&self, state: &mut State) {
         state.armed = false;
         if let Some(waiter) = &self.waiter {
             waiter.signal();

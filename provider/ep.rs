@@ -71,7 +71,7 @@ pub(crate) struct Endpoint {
     process: Process,
     closed: AtomicBool,
     /// The application made no progress since the attendant looked last.
-    alone: AtomicBool,
+    stalled: AtomicBool,
 }
 
 // SAFETY: `Endpoint` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`;
@@ -172,7 +172,7 @@ impl Endpoint {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             process: domain.process(),
             closed: AtomicBool::new(false),
-            alone: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
             domain: Hold::new(domain),
         });
         Ok(object::publish(opened))
@@ -197,25 +197,25 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.try_enter() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        self.alone.store(false, Ordering::Relaxed);
+        self.stalled.store(false, Ordering::Relaxed);
         core.as_mut().is_some_and(|core| core.turn(self, bindings))
     }
 
     /// Whether the application made no progress since this was asked last.
-    pub(crate) fn alone(&self) -> bool {
-        self.alone.swap(true, Ordering::Relaxed)
+    pub(crate) fn stalled(&self) -> bool {
+        self.stalled.swap(true, Ordering::Relaxed)
     }
 
     /// A turn by the attendant, unless the application came back. Whether packets had arrived.
     pub(crate) fn attend(&self) -> bool {
-        if !self.process.is_current() || !self.alone.load(Ordering::Relaxed) {
+        if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
             return false;
         }
         let Some(mut inner) = self.inner.visit() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        let arrived = core.as_mut().is_some_and(|core| core.stand_in());
+        let arrived = core.as_mut().is_some_and(|core| core.attend());
         if arrived {
-            bindings.nudge();
+            bindings.wake();
         }
         arrived
     }
@@ -283,7 +283,7 @@ impl Endpoint {
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core.as_mut() else { return };
             core.turn(self, bindings);
-            if core.farewell(start) {
+            if core.close_step(start) {
                 return;
             }
             drop(inner);

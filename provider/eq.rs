@@ -13,7 +13,7 @@ use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, Waiter, Wanted};
+use crate::wait::{self, WaitKind, Waiter};
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
 struct Event {
@@ -53,7 +53,7 @@ pub(crate) struct Eq {
     users: Users,
     _fabric: Hold<Fabric>,
     waiter: Option<Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     writable: bool,
     state: Mutex<State>,
 }
@@ -97,7 +97,7 @@ boundary::exports! {
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
         let eq = object::get::<Eq, _>(fid)?;
-        wait::control(eq.waiter.as_ref(), eq.wanted, command, arg)
+        wait::control(eq.waiter.as_ref(), eq.wait_obj, command, arg)
     };
 
     sized read(
@@ -160,7 +160,7 @@ impl Eq {
         attr: Option<&ffi::fi_eq_attr>,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_eq> {
-        let (wanted, flags) = attr.map_or((ffi::FI_WAIT_UNSPEC, 0), |a| (a.wait_obj, a.flags));
+        let (wait_obj, flags) = attr.map_or((ffi::FI_WAIT_UNSPEC, 0), |a| (a.wait_obj, a.flags));
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_eq {
                 fid: object::fid(class::EQ, context, &FI_OPS.0),
@@ -168,8 +168,8 @@ impl Eq {
             }),
             users: Users::default(),
             _fabric: Hold::new(fabric),
-            waiter: Wanted::from_attr(wanted)?.open()?,
-            wanted,
+            waiter: WaitKind::from_attr(wait_obj)?.open()?,
+            wait_obj,
             writable: flags & flags::WRITE != 0,
             state: Mutex::default(),
         });

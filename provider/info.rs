@@ -21,7 +21,7 @@ use crate::flags::{self, addr_format};
 use crate::nic;
 use crate::nic::Nic;
 pub(crate) use build::Answer;
-pub(crate) use hints::{Wishes, buffered, inject_size, limits, queue_size};
+pub(crate) use hints::{Hints, buffered, inject_size, limits, queue_size};
 
 boundary::exports! {
     /// `fi_provider::getinfo`.
@@ -48,7 +48,7 @@ fn answers(
     node: Option<&str>,
     service: Option<&str>,
     flags: u64,
-    hints: &Wishes,
+    hints: &Hints,
 ) -> Result<*mut ffi::fi_info> {
     // Layered providers probe for other endpoint types: answered before looking at interfaces.
     if !hints.acceptable() {
@@ -82,7 +82,7 @@ fn endpoints(
     node: Option<&str>,
     service: Option<&str>,
     flags: u64,
-    hints: &Wishes,
+    hints: &Hints,
 ) -> Result<Vec<Endpoint>> {
     let named = node.is_some() || service.is_some();
     let resolved = if named {

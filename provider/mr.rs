@@ -116,7 +116,7 @@ impl Regions {
     }
 
     /// Nobody knows this number any more.
-    fn forget(&mut self, id: RegionId) {
+    fn free_id(&mut self, id: RegionId) {
         self.free.push(id);
     }
 }
@@ -196,7 +196,7 @@ impl Drop for Mr {
         if let Some((key, id)) = self.remote {
             self.domain.regions().enter().remove(key);
             self.domain.release_region(id);
-            self.domain.regions().enter().forget(id);
+            self.domain.regions().enter().free_id(id);
         }
     }
 }
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(regions.add(None, region(false)), Ok((1, RegionId(3))));
         // A number is used again when nobody knows it any more, and no two living ones are equal.
         regions.remove(0);
-        regions.forget(RegionId(2));
+        regions.free_id(RegionId(2));
         assert_eq!(regions.add(Some(9), region(true)), Ok((9, RegionId(2))));
         assert_eq!(regions.add(Some(10), region(true)), Ok((10, RegionId(4))));
     }

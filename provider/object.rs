@@ -275,8 +275,9 @@ impl<T> Cell<T> {
     }
 }
 
-// SAFETY: a `fid_*`, for which alone this type is made, is plain numbers and pointers: to operation tables, which are statics, to the object
-// itself (`mem_desc`), and the application's context, which we never follow. None belongs to a thread.
+// SAFETY: a `fid_*`, for which alone this type is made, is plain numbers and pointers: to operation tables,
+// which are statics, to the object itself (`mem_desc`), and the application's context, which we never
+// follow. None belongs to a thread.
 unsafe impl<T> Send for Cell<T> {}
 // SAFETY: the one thing to be had of a shared cell is a raw pointer. Who follows it says why nobody writes
 // meanwhile: `mr.rs` before the object is published, `fabric.rs` after libfabric's core has written. What

@@ -23,7 +23,7 @@ use crate::param::params;
 
 /// Which wait object a queue was opened with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum WaitKind {
     /// Nobody waits (FI_WAIT_NONE).
     Nothing,
     /// Blocking reads only (FI_WAIT_UNSPEC, FI_WAIT_YIELD).
@@ -32,7 +32,7 @@ pub(crate) enum Wanted {
     Descriptor,
 }
 
-impl Wanted {
+impl WaitKind {
     /// Reads a `fi_wait_obj`.
     ///
     /// # Errors
@@ -255,7 +255,7 @@ boundary::exports! {
 /// FI_GETWAITOBJ an `enum fi_wait_obj`.
 pub(crate) unsafe fn control(
     waiter: Option<&Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     command: c_int,
     arg: *mut core::ffi::c_void,
 ) -> Result<()> {
@@ -264,15 +264,17 @@ pub(crate) unsafe fn control(
     }
     match u32::try_from(command) {
         Ok(ffi::FI_GETWAIT) => {
-            let fd = waiter.map(Waiter::fd).filter(|_| wanted == ffi::FI_WAIT_FD);
+            let fd = waiter.map(Waiter::fd).filter(|_| wait_obj == ffi::FI_WAIT_FD);
             let fd = fd.ok_or(Errno::NODATA)?;
             // SAFETY: the command is FI_GETWAIT and the object was opened with FI_WAIT_FD, so `arg` is NULL or
             // an int by this function's contract.
             unsafe { Out::new(arg.cast::<c_int>()) }?.put(fd)
         }
-        // SAFETY: the command is FI_GETWAITOBJ, so `arg` is NULL or an `enum fi_wait_obj` by this function's
-        // contract.
-        Ok(ffi::FI_GETWAITOBJ) => unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.put(wanted),
+        Ok(ffi::FI_GETWAITOBJ) => {
+            // SAFETY: the command is FI_GETWAITOBJ, so `arg` is NULL or an `enum fi_wait_obj` by this
+            // function's contract.
+            unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.put(wait_obj)
+        }
         _ => Err(Errno::NOSYS),
     }
 }

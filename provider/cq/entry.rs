@@ -35,7 +35,7 @@ pub(crate) struct ErrorEntry {
     pub(crate) errno: Errno,
     /// The provider's error.
     pub(crate) code: i32,
-    /// The whole story, if there is more than the table tells.
+    /// The text in full, if there is more to it than the table's.
     pub(crate) text: Option<String>,
     /// Completions that come before it.
     pub(crate) position: u64,

@@ -128,9 +128,9 @@ impl Cq {
         let text = failure.text.as_deref().unwrap_or("");
         state.text = CString::new(text).unwrap_or_default();
         state.text_code = failure.code;
-        // SAFETY: every API version's layout has the fields of 1.17; `tells_source` is true when the
+        // SAFETY: every API version's layout has the fields of 1.17; `names_source` is true when the
         // application asked for 1.20 or later, whose layout has the source as well.
-        unsafe { failure.write(out, &state.text, self.tells_source) };
+        unsafe { failure.write(out, &state.text, self.names_source) };
         Ok(1)
     }
 }

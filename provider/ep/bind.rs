@@ -81,12 +81,12 @@ impl Bindings {
     }
 
     /// Wakes whoever sleeps on a queue or counter: its sockets were read by somebody else.
-    pub(super) fn nudge(&self) {
+    pub(super) fn wake(&self) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
-            cq.nudge();
+            cq.wake();
         }
         for cntr in self.counters() {
-            cntr.nudge();
+            cntr.wake();
         }
     }
 
@@ -119,10 +119,10 @@ boundary::exports! {
     pub(super) status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
         let ep = object::share::<Endpoint, _>(fid)?;
         let what = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
-            class::CQ => Bound::Cq(object::share(other)?),
-            class::CNTR => Bound::Cntr(object::share(other)?),
-            class::AV => Bound::Av(object::share(other)?),
-            class::EQ => Bound::Eq(object::share(other)?),
+            class::CQ => Bindable::Cq(object::share(other)?),
+            class::CNTR => Bindable::Cntr(object::share(other)?),
+            class::AV => Bindable::Av(object::share(other)?),
+            class::EQ => Bindable::Eq(object::share(other)?),
             _ => return Err(Errno::NOSYS),
         };
         ep.bind(what, flags)
@@ -130,7 +130,7 @@ boundary::exports! {
 }
 
 /// What can be bound to an endpoint.
-enum Bound {
+enum Bindable {
     Cq(Arc<Cq>),
     Cntr(Arc<Cntr>),
     Av(Arc<Av>),
@@ -138,14 +138,14 @@ enum Bound {
 }
 
 impl Endpoint {
-    fn bind(self: &Arc<Self>, what: Bound, flags: u64) -> Result<()> {
+    fn bind(self: &Arc<Self>, what: Bindable, flags: u64) -> Result<()> {
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
         match what {
-            Bound::Cq(cq) => queue(bindings, &cq, flags)?,
-            Bound::Cntr(cntr) => counter(bindings, &cntr, flags)?,
-            Bound::Av(av) => bindings.av = Some(Hold::new(av)),
-            Bound::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
+            Bindable::Cq(cq) => queue(bindings, &cq, flags)?,
+            Bindable::Cntr(cntr) => counter(bindings, &cntr, flags)?,
+            Bindable::Av(av) => bindings.av = Some(Hold::new(av)),
+            Bindable::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
         }
         // Binding after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
         if let Some(core) = core {

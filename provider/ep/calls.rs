@@ -74,13 +74,13 @@ mod msg {
 
     calls! { receive:
         recv(buf: Out, len: usize, _d: Out, from: u64, cx: Out) =>
-            wanted(Untagged, 0, 0, lend(buf, len)?, from, cx);
+            receive(Untagged, 0, 0, lend(buf, len)?, from, cx);
         recvv(iov: Iov, _d: Descs, n: usize, from: u64, cx: Out) =>
-            wanted(Untagged, 0, 0, gather(iov, n)?, from, cx);
+            receive(Untagged, 0, 0, gather(iov, n)?, from, cx);
         recvmsg(msg: *const ffi::fi_msg, flags: u64) => {
             let msg = msg.as_ref().ok_or(Errno::INVAL)?;
             let buf = gather(msg.msg_iov, msg.iov_count)?;
-            wanted(Untagged, 0, 0, buf, msg.addr, msg.context).given(flags)
+            receive(Untagged, 0, 0, buf, msg.addr, msg.context).given(flags)
         };
     }
 
@@ -124,13 +124,13 @@ mod tagged {
 
     calls! { receive:
         recv(buf: Out, len: usize, _d: Out, from: u64, tag: u64, ignore: u64, cx: Out) =>
-            wanted(Tagged, tag, ignore, lend(buf, len)?, from, cx);
+            receive(Tagged, tag, ignore, lend(buf, len)?, from, cx);
         recvv(iov: Iov, _d: Descs, n: usize, from: u64, tag: u64, ignore: u64, cx: Out) =>
-            wanted(Tagged, tag, ignore, gather(iov, n)?, from, cx);
+            receive(Tagged, tag, ignore, gather(iov, n)?, from, cx);
         recvmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => {
             let msg = msg.as_ref().ok_or(Errno::INVAL)?;
             let buf = gather(msg.msg_iov, msg.iov_count)?;
-            wanted(Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context).given(flags)
+            receive(Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context).given(flags)
         };
     }
 
@@ -196,7 +196,7 @@ fn message(space: MatchSpace, tag: u64, buf: squall_engine::Buf, to: u64) -> Tra
 }
 
 #[inline]
-fn wanted(
+fn receive(
     space: MatchSpace,
     tag: u64,
     ignore: u64,

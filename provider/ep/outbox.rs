@@ -8,15 +8,15 @@ use crate::clock;
 
 /// Batches sent per turn before receiving.
 const TX_BATCHES: usize = 4;
-/// Operations that may wait for company before they are sent.
+/// Operations that may be deferred, to be sent together.
 const MOST_DEFERRED: u32 = 32;
 /// Payload that may wait.
 const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
-/// An operation this soon after the last transmission is one of a burst, and waits for company. The
+/// An operation this soon after the last transmission is one of a burst, and is deferred. The
 /// next call for progress sends it.
 const BURST: Span = Span::micros(3);
 
-/// The packets under way, and the operations that wait for company.
+/// The packets under way, and the operations that are deferred.
 #[derive(Default)]
 pub(super) struct Outbox {
     batch: Batch,

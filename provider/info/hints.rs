@@ -133,7 +133,7 @@ pub(crate) struct Domain {
 
 /// Everything the application asked for; what it left out is zero.
 #[derive(Clone, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Hints {
     api: u32,
     caps: u64,
     mode: u64,
@@ -182,14 +182,14 @@ unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Soc
 ///
 /// # Errors
 /// `FI_ENODATA` when an address is of a kind that we do not have.
-pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes> {
+pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints> {
     // SAFETY: NULL or a `fi_info` by this function's contract, of one size in every release, as are its
     // transmit, receive, endpoint and fabric attributes, which `as_ref` looks at when they are not NULL;
     // `address`, `text` and `domain` ask of the addresses, the name and the domain attribute what the
     // contract says of them. All is copied: no reference outlives the call.
     unsafe {
         let Some(info) = hints.as_ref() else {
-            return Ok(Wishes { api, ..Wishes::default() });
+            return Ok(Hints { api, ..Hints::default() });
         };
         // Opaque addresses of another provider's format are not ours to read.
         let ip = |f| {
@@ -243,7 +243,7 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes
             .fabric_attr
             .as_ref()
             .map_or((0, None), |f| (f.fabric.expose_provenance(), text(f.name)));
-        Ok(Wishes {
+        Ok(Hints {
             api,
             caps: info.caps,
             mode: info.mode,
@@ -325,7 +325,7 @@ fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     found
 }
 
-impl Wishes {
+impl Hints {
     /// Whether any of our endpoints could satisfy them.
     pub(super) fn acceptable(&self) -> bool {
         self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
@@ -532,8 +532,8 @@ pub(crate) fn buffered() -> usize {
 mod tests {
     use super::*;
 
-    fn asking(caps: u64) -> Wishes {
-        Wishes { caps, ..Wishes::default() }
+    fn asking(caps: u64) -> Hints {
+        Hints { caps, ..Hints::default() }
     }
 
     #[test]
@@ -552,18 +552,18 @@ mod tests {
 
     #[test]
     fn sides_are_subsets_of_the_whole() {
-        let wishes = asking(0);
-        let caps = wishes.granted();
-        assert_eq!(wishes.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
-        assert_eq!(wishes.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
-        assert_eq!(wishes.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
+        let hints = asking(0);
+        let caps = hints.granted();
+        assert_eq!(hints.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
+        assert_eq!(hints.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
+        assert_eq!(hints.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
     }
 
     #[test]
     fn old_applications_get_the_modes_they_know() {
         let mode = |api, asked| {
             let domain = Domain { mr_mode: asked, ..Domain::default() };
-            Wishes { api, domain, ..Wishes::default() }.registration()
+            Hints { api, domain, ..Hints::default() }.registration()
         };
         assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
         assert_eq!(mode(version(1, 4), mr_mode::UNSPEC), mr_mode::SCALABLE);
@@ -576,7 +576,7 @@ mod tests {
     fn impossible_hints_are_refused() {
         assert!(asking(0).acceptable());
         assert!(!asking(1 << 4).acceptable(), "atomics");
-        let ep = |kind| Wishes { ep: Ep { kind, ..Ep::default() }, ..Wishes::default() };
+        let ep = |kind| Hints { ep: Ep { kind, ..Ep::default() }, ..Hints::default() };
         assert!(ep(flags::EP_RDM).acceptable() && !ep(1).acceptable());
     }
 }
