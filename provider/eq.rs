@@ -248,9 +248,7 @@ impl Eq {
         }
         Ok(take)
     }
-}
 
-impl Eq {
     /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.
     fn read_error(&self, out: Out<ffi::fi_eq_err_entry>, flags: u64) -> Result<usize> {
         let mut state = self.state.lock();

@@ -58,9 +58,7 @@ impl Fabric {
         // it; after that everyone only reads.
         unsafe { (*self.fid.get()).api_version }
     }
-}
 
-impl Fabric {
     /// Opens a fabric for an application of this API version.
     fn create(name: String, api_version: u32, context: *mut c_void) -> *mut ffi::fid_fabric {
         object::publish(Arc::new(Self {
@@ -130,4 +128,43 @@ unsafe extern "C" fn wait_open(
     _: *mut *mut ffi::fid_wait,
 ) -> c_int {
     Errno::NOSYS.code()
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::{null, null_mut};
+
+    use super::*;
+    use crate::object::Hold;
+
+    #[test]
+    fn a_fabric_is_counted_until_it_closes() {
+        let fid = Fabric::create("10.0.0.0/8".to_owned(), 7, null_mut());
+        // SAFETY: `create` published the fabric, and nobody closed it yet.
+        let shared = unsafe { object::share::<Fabric, _>(fid) }.expect("ours");
+        assert_eq!((shared.name(), shared.api_version()), ("10.0.0.0/8", 7));
+        assert_eq!(Arc::strong_count(&shared), 2);
+        let held = Hold::new(shared);
+        // SAFETY: the fabric is open; it is used again only because this is refused.
+        let refused = unsafe { object::retire::<Fabric, _>(fid) };
+        assert_eq!(refused.err(), Some(Errno::BUSY));
+        drop(held);
+        // SAFETY: the fabric is open, and `fid` is not used afterwards.
+        let last = unsafe { object::retire::<Fabric, _>(fid) }.expect("nobody holds it");
+        assert_eq!(last.as_ref().map(Arc::strong_count), Some(1));
+    }
+
+    #[test]
+    fn an_object_of_another_provider_is_not_ours() {
+        let foreign = ffi::fid { fclass: class::FABRIC, context: null_mut(), ops: null_mut() };
+        // SAFETY: NULL, and a `struct fid` that outlives the call. What is behind it is not looked at, because
+        // its table is not ours.
+        let found = unsafe {
+            (
+                object::get::<Fabric, ffi::fid>(null()).err(),
+                object::get::<Fabric, _>(&raw const foreign).err(),
+            )
+        };
+        assert_eq!(found, (Some(Errno::INVAL), Some(Errno::INVAL)));
+    }
 }
