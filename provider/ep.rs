@@ -34,7 +34,6 @@ use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
-pub(crate) use machine::Turns;
 
 /// What the application chose when it opened the endpoint.
 pub(crate) struct Settings {

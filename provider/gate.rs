@@ -5,10 +5,9 @@
 //! load and two plain stores; otherwise, or with a progress thread of our own, it is a mutex.
 //!
 //! An unlocked gate still admits one kind of stranger, rarely: the attendant (`attend.rs`), which answers
-//! peers while the application stays away. It pays for both: it announces itself, then makes every
-//! thread of the process pass a memory barrier (membarrier(2)), and only then looks whether the owner
-//! is inside. So either the owner sees the announcement, or the attendant sees the owner (the asymmetric
-//! form of Dekker's algorithm).
+//! peers while the application stays away. It pays for both (`gate/doors.rs`).
+
+mod doors;
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -18,34 +17,66 @@ use std::sync::OnceLock;
 
 use parking_lot::lock_api::RawMutex as _;
 
+use doors::{Doors, Fences, Flag};
+
+impl Flag for AtomicBool {
+    fn new(value: bool) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> bool {
+        self.load(order)
+    }
+    #[inline]
+    fn store(&self, value: bool, order: Ordering) {
+        self.store(value, order);
+    }
+    #[inline]
+    fn swap(&self, value: bool, order: Ordering) -> bool {
+        self.swap(value, order)
+    }
+}
+
+/// The processor's flags and the kernel's barrier.
+struct Membarrier;
+
+impl Fences for Membarrier {
+    type Flag = AtomicBool;
+    #[inline]
+    fn owner() {
+        compiler_fence(Ordering::SeqCst);
+    }
+    fn visitor() {
+        barrier();
+    }
+}
+
 /// A value that one thread at a time may use.
 pub(crate) struct Gate<T> {
     locked: bool,
     mutex: parking_lot::RawMutex,
-    /// The owner is inside an unlocked gate. Also turns a broken promise (two threads, or a call from
-    /// inside) into a refusal instead of a data race most of the time.
-    busy: AtomicBool,
-    /// A visitor is inside an unlocked gate, or wants to be.
-    visited: AtomicBool,
+    /// Of an unlocked gate. The owner's also turns a broken promise (two threads, or a call from inside)
+    /// into a refusal instead of a data race most of the time.
+    doors: Doors<Membarrier>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: beside the value, which is not Sync, there are a mutex and two atomics, which are. The value is
-// reached only through an `Inside`, of which there is one at a time. With `locked` the mutex sees to it.
-// Without, FI_THREAD_DOMAIN does among the application's threads: it promised that no two of them are
-// in calls on one domain's objects at once (`busy` notices most breaches; `Domain::locks` says when the
-// promise counts), and hands over between them with an ordering of its own; `visited`, `busy` and the
-// barrier do between it and the attendant. A `T` that is used by one thread after the other is Send.
+// SAFETY: beside the value, which is not Sync, there are a mutex and the doors' two atomics, which are. The
+// value is reached only through an `Inside`, of which there is one at a time. With `locked` the mutex sees
+// to it. Without, FI_THREAD_DOMAIN does among the application's threads: it promised that no two of them
+// are in calls on one domain's objects at once (the assertion in `enter` notices most breaches;
+// `Domain::locks` says when the promise counts), and hands over between them with an ordering of its own;
+// the doors do between it and the attendant. T: Send, because the guard that reaches the value may be in
+// another thread each time.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
 impl<T> Gate<T> {
     /// A gate that locks, or one that relies on the application's promise.
-    pub(crate) const fn new(locked: bool, value: T) -> Self {
+    pub(crate) fn new(locked: bool, value: T) -> Self {
         Self {
             locked,
             mutex: parking_lot::RawMutex::INIT,
-            busy: AtomicBool::new(false),
-            visited: AtomicBool::new(false),
+            doors: Doors::new(),
             value: UnsafeCell::new(value),
         }
     }
@@ -61,11 +92,11 @@ impl<T> Gate<T> {
             return Inside::new(self, false);
         }
         assert!(
-            !self.busy.load(Ordering::Relaxed),
+            !self.doors.is_busy(),
             "two threads use one object, although the application asked for a threading level \
              that forbids it (FI_THREAD_DOMAIN); ask for FI_THREAD_SAFE"
         );
-        while !self.occupy() {
+        while !self.doors.enter() {
             self.await_visitor();
         }
         Inside::new(self, false)
@@ -77,44 +108,26 @@ impl<T> Gate<T> {
         let entered = if self.locked {
             self.mutex.try_lock()
         } else {
-            !self.busy.load(Ordering::Relaxed) && self.occupy()
+            !self.doors.is_busy() && self.doors.enter()
         };
         // Not `then_some`: a guard made in vain would still leave on drop.
         entered.then(|| Inside::new(self, false))
     }
 
-    /// The owner's half: says that it is inside, then looks for a visitor. The processor may do these
-    /// in the other order; the visitor's barrier makes up for that.
-    #[inline]
-    fn occupy(&self) -> bool {
-        self.busy.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if self.visited.load(Ordering::Acquire) {
-            self.busy.store(false, Ordering::Release);
-            return false;
-        }
-        true
-    }
-
     #[cold]
     fn await_visitor(&self) {
-        while self.visited.load(Ordering::Acquire) {
+        while self.doors.is_visited() {
             std::thread::yield_now();
         }
     }
 
-    /// The visitor's half: enters for a short time from a thread that the application knows nothing
-    /// of, unless the owner is inside or the kernel lacks membarrier(2).
+    /// Enters for a short time from a thread that the application knows nothing of, unless the owner is
+    /// inside or the kernel lacks membarrier(2).
     pub(crate) fn visit(&self) -> Option<Inside<'_, T>> {
         if self.locked {
             return self.try_enter();
         }
-        if !barrier_available() || self.visited.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        barrier();
-        if self.busy.load(Ordering::Acquire) {
-            self.visited.store(false, Ordering::Release);
+        if !barrier_available() || !self.doors.visit() {
             return None;
         }
         Some(Inside::new(self, true))
@@ -163,9 +176,9 @@ impl<T> Drop for Inside<'_, T> {
             // thread that locked: it is not Send.
             unsafe { self.gate.mutex.unlock() };
         } else if self.visitor {
-            self.gate.visited.store(false, Ordering::Release);
+            self.gate.doors.depart();
         } else {
-            self.gate.busy.store(false, Ordering::Release);
+            self.gate.doors.leave();
         }
     }
 }

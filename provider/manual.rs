@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::{fault, param};
+use squall_base::Merge;
+
+use crate::{fault, param, stats};
 
 /// `docs/parameters.md`.
 fn parameters() -> String {
@@ -49,6 +51,42 @@ fn errors() -> String {
     text
 }
 
+/// `docs/statistics.md`.
+fn statistics() -> String {
+    let mut text = String::from(
+        "# Statistics\n\n\
+         What `FI_SQUALL_STATS` writes for each endpoint: `text`, or `json` with the flows as a list. Counts \
+         since the endpoint was opened; of two endpoints they add up, but for what is the largest or the \
+         smallest of something. Made from the tables in which they are declared.\n",
+    );
+    let tables = [
+        ("The network's port", squall_net::Counters::ROWS),
+        ("Packet delivery contexts", squall_engine::TransportCounters::ROWS),
+        ("Messages", squall_engine::Counters::ROWS),
+        ("Progress", stats::Turns::ROWS),
+    ];
+    for (title, rows) in tables {
+        let _ = write!(text, "\n## {title}\n\n| name | unit | meaning |\n|---|---|---|\n");
+        for row in rows {
+            let unit = match row.merge {
+                Merge::Sum => row.unit.to_owned(),
+                Merge::Max => format!("{}, largest", row.unit),
+                Merge::Min => format!("{}, smallest", row.unit),
+            };
+            let _ = writeln!(text, "| `{}` | {unit} | {} |", row.name, row.help);
+        }
+    }
+    for (title, rows) in
+        [("What follows from these", stats::DERIVED), ("Of each flow", stats::FLOW)]
+    {
+        let _ = write!(text, "\n## {title}\n\n| name | meaning |\n|---|---|\n");
+        for (name, help) in rows {
+            let _ = writeln!(text, "| `{name}` | {help} |");
+        }
+    }
+    text
+}
+
 /// Compares a page with what is committed, and leaves the right one beside it when they differ.
 fn check(name: &str, made: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
@@ -68,4 +106,9 @@ fn the_page_of_parameters_is_up_to_date() {
 #[test]
 fn the_page_of_errors_is_up_to_date() {
     check("errors.md", &errors());
+}
+
+#[test]
+fn the_page_of_statistics_is_up_to_date() {
+    check("statistics.md", &statistics());
 }

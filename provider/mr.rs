@@ -381,6 +381,35 @@ mod tests {
     }
 
     #[test]
+    fn user_memory_is_copied_where_its_address_says() {
+        let gate = Gate::new(true, Regions::default());
+        let mut bytes = *b"0123456789";
+        let base = bytes.as_mut_ptr().expose_provenance() as u64;
+        let mut memory = UserMemory(&gate);
+        memory.write(UserSlice::lent(base + 2, 3), b"abc");
+        let mut out = [0; 4];
+        memory.read(UserSlice::lent(base + 1, 4), &mut out);
+        assert_eq!(&out, b"1abc");
+        memory.write(UserSlice::lent(base + 10, 0), b"");
+        assert_eq!(&bytes, b"01abc56789");
+        // By key, as a peer asks for it.
+        let all = Region {
+            pieces: Box::new([UserSlice::lent(base, 10)]),
+            access: flags::REMOTE_READ,
+            virtual_address: true,
+        };
+        let (key, id) = gate.enter().add(None, all).expect("a free key");
+        let found = UserMemory(&gate).resolve(key, base + 8, 2, Access::RemoteRead);
+        let found = found.expect("inside");
+        assert_eq!((found.base, found.len, found.region), (base + 8, 2, id));
+        UserMemory(&gate).read(found, &mut out[..2]);
+        assert_eq!(&out[..2], b"89");
+        gate.enter().remove(key);
+        let gone = UserMemory(&gate).resolve(key, base, 1, Access::RemoteRead);
+        assert_eq!(gone, Err(KeyError::BadKey));
+    }
+
+    #[test]
     fn the_whole_address_space_can_be_a_region() {
         let all = Region {
             pieces: Box::new([UserSlice::lent(0, u64::MAX)]),

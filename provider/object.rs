@@ -8,7 +8,9 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+#[cfg(not(miri))]
+use std::sync::Once;
 
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
@@ -187,8 +189,10 @@ pub(crate) unsafe fn name_of(address: usize, wanted: usize) -> Option<Option<Str
 
 /// How often this process is the child of a fork that happened after we were loaded.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+#[cfg(not(miri))]
 static AT_FORK: Once = Once::new();
 
+#[cfg(not(miri))]
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
@@ -201,6 +205,8 @@ pub(crate) struct Process(u32);
 impl Process {
     /// This one.
     pub(crate) fn current() -> Self {
+        // Miri does not know pthread_atfork, nor fork.
+        #[cfg(not(miri))]
         AT_FORK.call_once(|| {
             // SAFETY: `in_child` has the signature of a handler, takes nothing that could have gone, and
             // only adds to an atomic, which is allowed in a forked child; the code stays mapped until the
@@ -354,3 +360,116 @@ pub(crate) use {fi_ops, or};
 /// An operation table. It holds function pointers and a size alone, so that it is Sync by itself.
 #[repr(transparent)]
 pub(crate) struct Table<T>(pub(crate) T);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An object as small as they come.
+    #[repr(C)]
+    struct Thing {
+        fid: Cell<ffi::fid_mr>,
+        users: Users,
+        drops: Arc<AtomicUsize>,
+    }
+
+    static THING_OPS: Table<ffi::fi_ops> = Table(fi_ops!(close: no_close));
+
+    unsafe extern "C" fn no_close(_: *mut ffi::fid) -> c_int {
+        0
+    }
+
+    // SAFETY: `Thing` is repr(C) and begins with the cell of a `fid_mr`, which begins with a `fid`;
+    // `publish_one` alone puts `THING_OPS` into one.
+    unsafe impl Object for Thing {
+        type Fid = ffi::fid_mr;
+        fn ops() -> &'static ffi::fi_ops {
+            &THING_OPS.0
+        }
+        fn users(&self) -> &Users {
+            &self.users
+        }
+    }
+
+    impl Drop for Thing {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn publish_one(drops: &Arc<AtomicUsize>) -> *mut ffi::fid_mr {
+        publish(Arc::new(Thing {
+            fid: Cell::new(ffi::fid_mr {
+                fid: fid(class::MR, core::ptr::null_mut(), &THING_OPS.0),
+                mem_desc: core::ptr::null_mut(),
+                key: 7,
+            }),
+            users: Users::default(),
+            drops: Arc::clone(drops),
+        }))
+    }
+
+    #[test]
+    fn an_object_lives_while_it_is_open_or_held() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let ptr = publish_one(&drops);
+        // As libfabric sees it, and writes to it.
+        let raw: *mut ffi::fid = ptr.cast();
+        // SAFETY: `publish` just made the pointer, of which nobody else knows, so that the fid may be written to
+        // and read through it; the object stays open until `retire` below.
+        unsafe {
+            (*raw).context = core::ptr::without_provenance_mut(5);
+            assert_eq!((*ptr).key, 7);
+            let thing: &Thing = get(ptr).expect("it is one");
+            assert_eq!((*thing.fid.get()).fid.context.addr(), 5);
+        }
+        // SAFETY: the object that `raw` points to is open until `retire` below succeeds.
+        let hold = unsafe { Hold::new(share::<Thing, _>(raw).expect("it is one")) };
+        // SAFETY: the object is open, and stays so, because this is refused.
+        let busy = unsafe { retire::<Thing, _>(ptr) };
+        assert_eq!(busy.err(), Some(Errno::BUSY), "something holds it");
+        let second = hold.clone();
+        drop(hold);
+        second.release();
+        second.release();
+        // SAFETY: the object is open, and neither pointer is used afterwards.
+        let last = unsafe { retire::<Thing, _>(raw) }.expect("nothing holds it");
+        assert_eq!(
+            drops.load(Ordering::Relaxed),
+            0,
+            "a thread of ours may keep it a little longer"
+        );
+        drop((second, last));
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        static OTHER_OPS: Table<ffi::fi_ops> = Table(fi_ops!(close: no_close));
+        let drops = Arc::new(AtomicUsize::new(0));
+        let ptr = publish_one(&drops);
+        let null: *const ffi::fid_mr = core::ptr::null();
+        // SAFETY: NULL, which is refused; and an open object, whose table is changed to another type's and
+        // back by the only one who has its pointer.
+        unsafe {
+            assert_eq!(get::<Thing, _>(null).err(), Some(Errno::INVAL));
+            let ours = core::mem::replace(&mut (*ptr).fid.ops, table(&OTHER_OPS));
+            assert_eq!(get::<Thing, _>(ptr).err(), Some(Errno::INVAL));
+            (*ptr).fid.ops = ours;
+            drop(retire::<Thing, _>(ptr).expect("nothing holds it"));
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_value_of_the_process_is_made_once() {
+        static VALUE: PerProcess<AtomicUsize> = PerProcess::new();
+        let threads: Vec<_> = (0..4)
+            .map(|_| std::thread::spawn(|| VALUE.get().fetch_add(1, Ordering::Relaxed)))
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!(VALUE.get().load(Ordering::Relaxed), 4);
+    }
+}

@@ -10,11 +10,24 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use squall_base::Span;
-use squall_engine::{PdcInfo, TransportConfig, TransportCounters};
+use squall_engine::{FlowRecord, TransportConfig, TransportCounters};
 
-use crate::ep::{Endpoint, Turns};
+use crate::ep::Endpoint;
 use crate::object::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
+
+squall_base::counters! {
+    /// How often an endpoint was served.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Turns {
+        /// Turns by the application, or by a progress thread.
+        all: sum "turns" as "progress_turns",
+        /// Of these, those that found nothing to do.
+        idle: sum "turns" as "progress_idle_turns",
+        /// Turns by the attendant, while the application stayed away.
+        stand_ins: sum "turns" as "progress_stand_ins",
+    }
+}
 
 /// What an endpoint counted.
 pub(crate) struct Statistics<'a> {
@@ -23,130 +36,69 @@ pub(crate) struct Statistics<'a> {
     pub(crate) reliability: &'a TransportCounters,
     pub(crate) transport: &'a TransportConfig,
     pub(crate) net: squall_net::Counters,
-    pub(crate) contexts: Vec<PdcInfo>,
+    pub(crate) flows: Vec<FlowRecord>,
     pub(crate) turns: Turns,
 }
 
 /// A counter's name and value.
 type Field = (&'static str, u64);
 
-macro_rules! fields {
-    ($into:ident, $from:expr, $($name:literal = $field:ident),* $(,)?) => {
-        $($into.push(($name, $from.$field));)*
-    };
-}
+/// What is not counted but follows from what is: name and meaning.
+pub(crate) const DERIVED: &[(&str, &str)] = &[
+    ("retransmissions", "Data packets sent again, for whatever reason."),
+    ("rtt_mean_ns", "Mean of the round-trip times measured."),
+    ("tx_nacks", "NACKs sent; `tx_nack_N` of them had code N."),
+    ("rx_nacks", "NACKs received; `rx_nack_N` of them had code N."),
+    ("flows", "Peers and directions there were contexts of. In JSON this is the list of them."),
+    ("cwnd_min", "Smallest congestion window of any flow, bytes, sampled once a round trip."),
+    ("cwnd_max", "Largest congestion window of any flow, bytes, sampled once a round trip."),
+];
+
+/// What statistics say of a flow, the contexts between an endpoint and a peer in one direction: name, meaning.
+pub(crate) const FLOW: &[(&str, &str)] = &[
+    ("peer", "The peer's number."),
+    (
+        "initiator",
+        "1: contexts opened here; 0: contexts opened by the peer, on which answers travel.",
+    ),
+    ("contexts", "Contexts there were."),
+    ("packets", "Data packets sent."),
+    ("bytes", "Bytes of those."),
+    ("retransmissions", "Of the packets, those that were sent again."),
+    ("acked_packets", "Data packets acknowledged, each once."),
+    ("acked_bytes", "Bytes of those."),
+    ("cwnd", "Congestion window, bytes, the last one known; 0 without one."),
+    ("cwnd_min", "Smallest window, sampled once a round trip and at the end of a context."),
+    ("cwnd_max", "Largest window, likewise."),
+    ("srtt_ns", "Smoothed round-trip time, the last one known."),
+    ("base_rtt_ns", "Smallest round-trip time that congestion control believes in."),
+    ("avg_delay_ns", "Average delay above it, where congestion control keeps one."),
+    ("paths", "Paths that were used, as far as 64 can be told apart."),
+];
 
 impl Statistics<'_> {
     /// Everything, in a fixed order.
     fn fields(&self) -> Vec<Field> {
-        let mut f = Vec::with_capacity(96);
-        let (net, pdc, msg) = (&self.net, self.reliability, self.engine);
-        fields!(
-            f,
-            net,
-            "tx_packets" = tx_packets,
-            "tx_bytes" = tx_bytes,
-            "tx_trains" = tx_trains,
-            "tx_calls" = tx_calls,
-            "tx_blocked" = tx_blocked,
-            "tx_failed" = tx_failed,
-            "rx_packets" = rx_packets,
-            "rx_bytes" = rx_bytes,
-            "rx_trains" = rx_trains,
-            "rx_calls" = rx_calls,
-            "rx_empty" = rx_empty,
-            "rx_overflow" = rx_overflow,
-            "rx_truncated" = rx_truncated,
-            "crc_errors" = crc_errors,
-            "icmp_errors" = errors,
-            "fault_dropped" = fault_dropped,
-            "fault_duplicated" = fault_duplicated,
-            "fault_reordered" = fault_reordered,
-            "fault_corrupted" = fault_corrupted,
-            "fault_delayed" = fault_delayed,
-            "fault_trimmed" = fault_trimmed,
-            "fault_blackholed" = fault_blackholed,
-        );
-        f.push(("retransmissions", pdc.retransmissions()));
-        fields!(
-            f,
-            pdc,
-            "data_packets" = tx_packets,
-            "data_bytes" = tx_bytes,
-            "data_trains" = tx_trains,
-            "retx_trimmed" = retx_trimmed,
-            "retx_nacked" = retx_nacked,
-            "retx_out_of_order" = retx_out_of_order,
-            "retx_probe" = retx_probe,
-            "retx_timeout" = retx_timeout,
-            "timeouts" = timeouts,
-            "tx_acks" = tx_acks,
-            "rx_acks" = rx_acks,
-            "tx_probes" = tx_probes,
-            "rx_probes" = rx_probes,
-            "rx_probe_answers" = rx_probe_answers,
-            "rx_duplicates" = rx_duplicates,
-            "rx_out_of_order" = rx_out_of_order,
-            "rx_ce" = rx_ce,
-            "rx_ce_echoes" = rx_ce_echoes,
-            "rx_trimmed" = rx_trimmed,
-            "rx_out_of_window" = rx_out_of_window,
-            "rx_unknown_context" = rx_unknown_context,
-            "rx_mismatch" = rx_mismatch,
-            "rx_replayed_syn" = rx_replayed_syn,
-            "rx_no_context" = rx_no_context,
-            "rx_stale" = rx_stale,
-            "rx_bad_ack" = rx_bad_ack,
-            "contexts_opened" = opened,
-            "contexts_accepted" = accepted,
-            "contexts_closed" = closed,
-            "contexts_failed" = failed,
-            "path_freezes" = path_freezes,
-            "tx_credits" = tx_credits,
-            "rx_credits" = rx_credits,
-            "tx_credit_requests" = tx_credit_requests,
-            "tx_notifications" = tx_notifications,
-            "tx_unsent" = tx_unsent,
-            "rx_notifications" = rx_notifications,
-            "other_mode" = other_mode,
-            "rtt_samples" = rtt_samples,
-            "rtt_max_ns" = rtt_max_ns,
-        );
-        f.push(("rtt_min_ns", if pdc.rtt_samples == 0 { 0 } else { pdc.rtt_min_ns }));
-        f.push(("rtt_mean_ns", pdc.rtt_sum_ns.checked_div(pdc.rtt_samples).unwrap_or(0)));
-        f.push(("tx_nacks", pdc.tx_nacks.iter().sum()));
-        f.push(("rx_nacks", pdc.rx_nacks.iter().sum()));
-        fields!(
-            f,
-            msg,
-            "tx_inline" = tx_inline,
-            "tx_eager" = tx_eager,
-            "tx_rendezvous" = tx_rendezvous,
-            "tx_writes" = tx_writes,
-            "tx_reads" = tx_reads,
-            "tx_payload_bytes" = tx_payload_bytes,
-            "rx_expected" = rx_expected,
-            "rx_unexpected" = rx_unexpected,
-            "rx_payload_bytes" = rx_payload_bytes,
-            "unexpected_bytes" = unexpected_bytes,
-            "unexpected_bytes_peak" = unexpected_bytes_peak,
-            "rx_held_back" = rx_held_back,
-            "rx_malformed" = rx_malformed,
-            "rx_foreign" = rx_foreign,
-            "rx_inconsistent" = rx_inconsistent,
-            "rx_access_refused" = rx_access_refused,
-            "op_errors" = op_errors,
-            "lost_after_completion" = lost_after_completion,
-            "tx_answers_cut" = tx_answers_cut,
-            "hellos" = hellos,
-        );
-        let cwnds: Vec<u64> = self.contexts.iter().filter_map(|c| c.cwnd).collect();
-        f.push(("contexts", self.contexts.len() as u64));
-        f.push(("cwnd_min", cwnds.iter().copied().min().unwrap_or(0)));
-        f.push(("cwnd_max", cwnds.iter().copied().max().unwrap_or(0)));
-        f.push(("progress_turns", self.turns.all));
-        f.push(("progress_idle_turns", self.turns.idle));
-        f.push(("progress_stand_ins", self.turns.stand_ins));
+        let mut f = Vec::with_capacity(128);
+        let pdc = self.reliability;
+        let tables = self.net.iter().chain(pdc.iter()).chain(self.engine.iter());
+        f.extend(tables.chain(self.turns.iter()).map(|(name, _, value)| (name, value)));
+        let (low, high) = self
+            .flows
+            .iter()
+            .filter_map(|flow| flow.cwnd_range)
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+            .unwrap_or_default();
+        let derived = [
+            pdc.retransmissions(),
+            pdc.rtt_sum_ns.checked_div(pdc.rtt_samples).unwrap_or(0),
+            pdc.tx_nacks.iter().sum(),
+            pdc.rx_nacks.iter().sum(),
+            self.flows.len() as u64,
+            low,
+            high,
+        ];
+        f.extend(DERIVED.iter().map(|(name, _)| *name).zip(derived));
         f
     }
 
@@ -161,17 +113,28 @@ impl Statistics<'_> {
         ]
     }
 
-    /// What a context looks like to congestion control, for those that move something.
-    fn flow(context: &PdcInfo) -> [Field; 6] {
+    /// What is known of a flow, in the order of [`FLOW`].
+    fn flow(flow: &FlowRecord) -> impl Iterator<Item = Field> {
         let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
-        [
-            ("peer", u64::from(context.peer.0)),
-            ("cwnd", context.cwnd.unwrap_or(0)),
-            ("rate_bps", context.rate.map_or(0, |rate| rate.0)),
-            ("srtt_ns", nanos(context.srtt)),
-            ("base_rtt_ns", nanos(context.base_rtt)),
-            ("avg_delay_ns", nanos(context.avg_delay)),
-        ]
+        let (low, high) = flow.cwnd_range.unwrap_or_default();
+        let values = [
+            u64::from(flow.peer.0),
+            u64::from(flow.initiator),
+            flow.contexts,
+            flow.packets,
+            flow.bytes,
+            flow.retransmissions,
+            flow.acked_packets,
+            flow.acked_bytes,
+            flow.cwnd.unwrap_or(0),
+            low,
+            high,
+            nanos(flow.srtt),
+            nanos(flow.base_rtt),
+            nanos(flow.avg_delay),
+            u64::from(flow.paths()),
+        ];
+        FLOW.iter().map(|(name, _)| *name).zip(values)
     }
 
     /// NACK counts by code, where there are any.
@@ -203,6 +166,9 @@ impl Statistics<'_> {
         }
         let named = self.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
         for (name, value) in named.chain(self.nacks()) {
+            if format == StatsFormat::Json && name == "flows" {
+                continue;
+            }
             // Writing to a String cannot fail.
             let _ = match format {
                 StatsFormat::Text => write!(line, " {name}={value}"),
@@ -212,12 +178,12 @@ impl Statistics<'_> {
         if format == StatsFormat::Json {
             // Flows of a JSON line, for those who want figures of each.
             line.push_str(",\"flows\":[");
-            for (i, context) in self.contexts.iter().enumerate() {
+            for (i, flow) in self.flows.iter().enumerate() {
                 if i > 0 {
                     line.push(',');
                 }
                 let mut separator = '{';
-                for (name, value) in Self::flow(context) {
+                for (name, value) in Self::flow(flow) {
                     let _ = write!(line, "{separator}\"{name}\":{value}");
                     separator = ',';
                 }
@@ -326,38 +292,38 @@ mod tests {
             cc::PathsConfig::single(1).expect("a path"),
             1,
         );
-        let flow = PdcInfo {
-            peer: squall_engine::PeerKey(3),
-            initiator: true,
-            outstanding: 0,
-            in_flight: 0,
-            cwnd: Some(77),
-            rate: None,
-            avg_delay: None,
-            other_mode: false,
-            srtt: Some(Span::micros(20)),
-            base_rtt: None,
-        };
+        let mut flow = FlowRecord::new(squall_engine::PeerKey(3), true);
+        (flow.cwnd, flow.cwnd_range) = (Some(77), Some((70, 99)));
+        (flow.srtt, flow.path_bits) = (Some(Span::micros(20)), 0b101);
+        let mut other = flow;
+        other.cwnd_range = Some((60, 80));
         let statistics = Statistics {
             transport: &transport,
             local: "127.0.0.1:4793".parse().expect("literal"),
             engine: &squall_engine::Counters::default(),
             reliability: &pdc,
             net: squall_net::Counters::default(),
-            contexts: vec![flow, flow],
-            turns: Turns { all: 5, idle: 4, stand_ins: 3, ..Turns::default() },
+            flows: vec![flow, other],
+            turns: Turns { all: 5, idle: 4, stand_ins: 3 },
         };
         let text = statistics.line(StatsFormat::Text, 2);
         assert!(text.starts_with("squall pid=") && text.ends_with('\n'));
         assert!(text.contains(" ep=2 ") && text.contains(" rx_nack_3=7"), "{text}");
         let json = statistics.line(StatsFormat::Json, 2);
         assert!(json.starts_with('{') && json.ends_with("}\n"));
-        assert!(json.contains(
-            "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,\"rx_nack_3\":7,"
-        ));
+        assert!(
+            json.contains(
+                "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,"
+            )
+        );
+        assert!(json.contains(",\"cwnd_min\":60,\"cwnd_max\":99,\"rx_nack_3\":7,"), "{json}");
+        assert!(text.contains(" flows=2 cwnd_min=60 cwnd_max=99 "), "{text}");
         assert!(json.contains("\"cc\":\"none\",\"lb\":\"single\",\"loss\":\"trim,ooo,probe,rto\""));
-        let flow = "{\"peer\":3,\"cwnd\":77,\"rate_bps\":0,\"srtt_ns\":20000,\"base_rtt_ns\":0,\"avg_delay_ns\":0}";
-        assert!(json.ends_with(&format!(",\"flows\":[{flow},{flow}]}}\n")), "{json}");
+        let list = json.split_once(",\"flows\":[").expect("a list of flows").1;
+        assert_eq!(list.matches("\"peer\":3,\"initiator\":1,").count(), 2, "{list}");
+        assert!(list.contains("\"cwnd\":77,\"cwnd_min\":70,\"cwnd_max\":99,\"srtt_ns\":20000,"));
+        assert!(list.contains("\"paths\":2},{") && list.ends_with("\"paths\":2}]}\n"), "{list}");
+        assert_eq!(json.matches("\"flows\"").count(), 1, "once in an object");
         assert!(text.contains(" cc=none lb=single loss=trim,ooo,probe,rto scope=flow "), "{text}");
         let names: Vec<&str> = statistics.fields().iter().map(|(name, _)| *name).collect();
         for (i, name) in names.iter().enumerate() {

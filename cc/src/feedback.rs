@@ -87,7 +87,7 @@ pub struct GroupOp {
 ///
 /// The caller, not the algorithm, derives the signals: it takes the host's delay out of `rtt`, turns
 /// cumulative counters into differences, finds the end of rounds. `bytes` are *nominal* bytes (whole
-/// packets as [`crate::RxMeta::bytes`] counts them), so that sender and receiver agree.
+/// packets as [`crate::ReceivedPacket::bytes`] counts them), so that sender and receiver agree.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Feedback<'a> {
     /// When it was learnt.

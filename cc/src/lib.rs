@@ -56,11 +56,11 @@
 //! | Swift | `rtt`, `hops`, `packets` | `window`, `rate` or `not_before` below one packet | PDC |
 //! | DCTCP | `ecn`, `marked` of `packets`, `in_flight` | `window` | PDC |
 //! | BBR | `delivered`, `rtt`, `app_limited`, `in_flight` | `rate`, `window` | PDC |
-//! | HPCC | `int`, `round_end` | `window`, `rate` | PDC echoes [`RxMeta::int`] |
+//! | HPCC | `int`, `round_end` | `window`, `rate` | PDC echoes [`ReceivedPacket::int`] |
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
-//! | EQDS, RCCC, ExpressPass | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`RxMeta::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | EQDS, RCCC, ExpressPass | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
 //! | DASR | `senders`, `receiver_state`, [`Grant::Share`] | `rate`, `window` | `source`, `look_ahead`, [`AckSignals`]`::{senders, state, echo_ecn}` |
 //! | IOFD | nothing | tokens in [`Stamp::word`] | none |
 //! | RCP | [`Grant::Rate`] | `rate` | [`ReceiverAction::Bounce`] |
@@ -133,7 +133,7 @@ pub use path::{
 };
 pub use receiver::{
     AckSignals, CREDIT_UNIT, CreditConfig, CreditReceiver, NotifyReceiver, NsccReceiver, RCVD_UNIT,
-    Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, RxMeta, credit_bytes,
+    ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, credit_bytes,
     credit_units, received_between,
 };
 pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};

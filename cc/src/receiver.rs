@@ -12,7 +12,7 @@ pub use notify::NotifyReceiver;
 
 /// What the receiver learnt about one data packet that arrived.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct RxMeta<'a> {
+pub struct ReceivedPacket<'a> {
     /// Nominal bytes of the packet: UDP length plus 40, the IPv6 header (UE 1.0 section 3.6.13.6,
     /// `nominal_pktsize`); for a trimmed packet, what is left of it.
     pub bytes: u32,
@@ -161,7 +161,7 @@ pub enum ReceiverAction {
 /// The receiver of one host or endpoint.
 pub trait ReceiverCc {
     /// A data packet arrived on `flow`.
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>);
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>);
 
     /// The sender of `flow` asks for credit, `target` bytes in all since the flow opened. It wants an
     /// answer even if there is nothing new to say.
@@ -260,7 +260,7 @@ macro_rules! each {
 }
 
 impl ReceiverCc for Receiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
         each!(self, receiver => receiver.on_rx(now, flow, meta));
     }
 
@@ -307,7 +307,7 @@ impl NsccReceiver {
 }
 
 impl ReceiverCc for NsccReceiver {
-    fn on_rx(&mut self, _now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+    fn on_rx(&mut self, _now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
         // "rcvd_bytes += nominal_pktsize for each new, untrimmed, non-duplicate data packet"
         if !meta.trimmed && !meta.duplicate {
             flow.count(meta.bytes);
@@ -330,10 +330,10 @@ mod tests {
         let mut receiver = Receiver::default();
         let mut flow = RxFlow::default();
         for meta in [
-            RxMeta { bytes: 4200, ..RxMeta::default() },
-            RxMeta { bytes: 4200, duplicate: true, ..RxMeta::default() },
-            RxMeta { bytes: 150, trimmed: true, ..RxMeta::default() },
-            RxMeta { bytes: 100, ..RxMeta::default() },
+            ReceivedPacket { bytes: 4200, ..ReceivedPacket::default() },
+            ReceivedPacket { bytes: 4200, duplicate: true, ..ReceivedPacket::default() },
+            ReceivedPacket { bytes: 150, trimmed: true, ..ReceivedPacket::default() },
+            ReceivedPacket { bytes: 100, ..ReceivedPacket::default() },
         ] {
             receiver.on_rx(Time::ZERO, &mut flow, &meta);
         }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
     AckSignals, Feedback, FlowEvent, Grant, Kind, Metrics, Network, PathSelector, PathSignal,
-    Paths, PathsConfig, Receiver, ReceiverCc, RxFlow, RxMeta, Sender, SenderCc, SenderConfig,
-    Sending,
+    Paths, PathsConfig, ReceivedPacket, Receiver, ReceiverCc, RxFlow, Sender, SenderCc,
+    SenderConfig, Sending,
 };
 
 const MTU: u32 = 4096;
@@ -306,7 +306,7 @@ proptest! {
             for &(after, bytes, trimmed, duplicate, ecn, demand) in &packets {
                 now += Span(after);
                 let demand = Some(demand);
-                let meta = RxMeta { bytes, ecn, trimmed, duplicate, demand, ..RxMeta::default() };
+                let meta = ReceivedPacket { bytes, ecn, trimmed, duplicate, demand, ..ReceivedPacket::default() };
                 receiver.on_rx(now, &mut flow, &meta);
                 sum += if trimmed || duplicate { 0 } else { u64::from(bytes) };
                 let mut signals = AckSignals::default();

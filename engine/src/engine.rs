@@ -4,39 +4,39 @@ mod ends;
 mod packets;
 
 use core::net::SocketAddr;
-use std::collections::VecDeque;
 
 pub use packets::PacketMarks;
 
 use crate::api::{Completion, Notice, Operation, PeerId, RecvOp, Refused, Trouble};
 use crate::base::{Batch, Datagram, RegionId, Rng, Time};
 use crate::config::Config;
+use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::inbox::{Ask, Inbox};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::Part;
-use crate::outbound::{Outbound, push_control};
+use crate::outbound::{Outbound, emit_control, push_control};
 use crate::peers::Peers;
-use crate::reliability::{self, ControlOut, ControlPacket, Event, PdcId, PdcInfo, Pdcs, PeerKey};
+use crate::reliability::{self, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey};
 use crate::report::Report;
 use crate::slab::Key;
+use crate::strays::Strays;
 use crate::target::Target;
-use crate::wire::Nack;
 
 /// One endpoint's messages: see the crate's documentation for the contract.
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
     pdcs: Pdcs<Part>,
+    contexts: Contexts,
     peers: Peers,
     outbound: Outbound,
     inbox: Inbox,
     target: Target,
     report: Report,
     liveness: Liveness,
-    /// NACKs for packets of contexts that are not here.
-    strays: VecDeque<(SocketAddr, Nack)>,
+    strays: Strays,
 }
 
 /// What [`crate::step::Step`] lends of an engine.
@@ -47,6 +47,7 @@ macro_rules! step {
             config: &$engine.config,
             peers: &$engine.peers,
             pdcs: &mut $engine.pdcs,
+            contexts: &mut $engine.contexts,
             report: &mut $engine.report,
             liveness: &mut $engine.liveness,
         }
@@ -62,13 +63,14 @@ impl Engine {
         let (posted, unexpected) = (rng.next_u64(), rng.next_u64());
         Self {
             pdcs: Pdcs::new(pdc),
+            contexts: Contexts::default(),
             peers: Peers::default(),
             outbound: Outbound::new(rng),
             inbox: Inbox::new(posted, unexpected),
             target: Target::default(),
             report: Report::default(),
             liveness: Liveness::new(config.keepalive),
-            strays: VecDeque::new(),
+            strays: Strays::default(),
             config,
         }
     }
@@ -106,7 +108,8 @@ impl Engine {
         self.outbound.submit(&mut step!(self, now), mem, op)
     }
 
-    /// Takes a receiving call: posts a buffer, or looks for what waits.
+    /// Takes a receiving call: posts a buffer, or looks for what waits. Whether it only waits now, so that
+    /// there is nothing to send or to report.
     ///
     /// # Errors
     /// [`Refused::NotClaimed`]. Receives are bounded by memory alone.
@@ -116,10 +119,10 @@ impl Engine {
         now: Time,
         mem: &mut M,
         op: RecvOp,
-    ) -> Result<(), Refused> {
-        self.inbox.receive(&mut step!(self, now), mem, op)?;
+    ) -> Result<bool, Refused> {
+        let waits = self.inbox.receive(&mut step!(self, now), mem, op)?;
         self.exchange(now);
-        Ok(())
+        Ok(waits)
     }
 
     /// Cancels the oldest posted receive with this context that has not matched. Its completion says
@@ -175,30 +178,19 @@ impl Engine {
     /// more to ask for.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
-        while let Some((dst, nack)) = self.strays.pop_front() {
+        while let Some((dst, nack)) = self.strays.next() {
             push_control(batch, dst, 0, |out| nack.emit(out));
         }
         while let Some(control) = self.pdcs.poll_control(now) {
-            self.push_control_out(batch, &control);
+            let dst = self.peers.get(PeerId(control.peer.0)).addr();
+            push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
         }
         while batch.packets.len() < limit
             && self.outbound.transmit(&mut step!(self, now), batch, limit)
         {
             self.drain_events(now);
         }
-        self.outbound.has_more()
-    }
-
-    fn push_control_out(&self, batch: &mut Batch, control: &ControlOut) {
-        let dst = self.peers.get(PeerId(control.peer.0)).addr();
-        push_control(batch, dst, control.path, |out| match &control.packet {
-            ControlPacket::Ack { pds, response } => {
-                let n = pds.emit(out);
-                n + response.as_ref().map_or(0, |r| r.emit(&mut out[n..]))
-            }
-            ControlPacket::Nack(nack) => nack.emit(out),
-            ControlPacket::Control(control_packet) => control_packet.emit(out),
-        });
+        !self.contexts.is_idle()
     }
 
     /// Whether a packet of an earlier batch may still be sent: the memory it names, if any, has not been
@@ -215,22 +207,21 @@ impl Engine {
         (&self.report.counters, self.pdcs.counters())
     }
 
-    /// The living contexts, for statistics.
+    /// The contexts that live.
     pub fn contexts(&self) -> impl Iterator<Item = PdcInfo> + '_ {
-        self.outbound.contexts().filter_map(|c| self.pdcs.info(c.id))
+        self.contexts.iter().filter_map(|c| self.pdcs.info(c.id))
+    }
+
+    /// What is remembered of all contexts, living and past, for statistics: one record a peer and direction.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowRecord> {
+        self.pdcs.flows()
     }
 
     /// Whether nothing is queued, in flight or unacknowledged from this side.
     #[must_use]
     pub fn idle(&self) -> bool {
-        self.outbound.is_idle()
-    }
-
-    /// Receives posted and not matched, multi-receive buffers included.
-    #[must_use]
-    #[inline]
-    pub fn posted_receives(&self) -> usize {
-        self.inbox.posted_receives()
+        self.outbound.len() == 0 && self.contexts.is_idle()
     }
 
     /// Messages that wait for a receive.
@@ -240,20 +231,14 @@ impl Engine {
     }
 
     /// Starts an orderly end: contexts close once what was sent is acknowledged. Keep calling
-    /// `handle_*` and `poll_*` until [`Self::closed`], or for as long as seems right.
+    /// `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for as long as seems right.
     pub fn close(&mut self, now: Time) {
-        let idle = self.outbound.contexts().filter(|c| c.initiator && c.queue.is_empty());
+        let idle = self.contexts.iter().filter(|c| c.initiator && c.queue.is_empty());
         let ids: Vec<PdcId> = idle.map(|c| c.id).collect();
         for id in ids {
             self.pdcs.close(now, id);
         }
         self.drain_events(now);
-    }
-
-    /// Whether every context that this side opened is gone.
-    #[must_use]
-    pub fn closed(&self) -> bool {
-        self.outbound.contexts().all(|c| !c.initiator)
     }
 
     /// Takes what the contexts report.
@@ -271,11 +256,11 @@ impl Engine {
                 Event::Failed { id, why, .. } => self.context_failed(now, id, why),
                 Event::Closed { id, .. } => self.context_closed(now, id),
                 Event::OtherMode { id } => {
-                    if let Some(peer) = self.outbound.context(id).map(|c| c.peer) {
+                    if let Some(peer) = self.contexts.get(id).map(|c| c.peer) {
                         self.report.notice(Notice::OtherMode { peer });
                     }
                 }
-                Event::Ready { id } => self.outbound.activate(id),
+                Event::Ready { id } => self.contexts.activate(id),
             }
         }
         self.exchange(now);
@@ -313,7 +298,7 @@ impl Engine {
                 self.outbound.start_internal(&mut step, read);
             }
             Ask::WithdrawPull(message) => self.outbound.withdraw_pull(message),
-            Ask::Confirm { context, slot } => self.outbound.confirm(context, slot),
+            Ask::Confirm { context, slot } => self.outbound.confirm(&mut step, context, slot),
         }
     }
 }

@@ -78,11 +78,6 @@ impl Inbox {
         self.asks.pop_front()
     }
 
-    /// Receives posted and not matched, multi-receive buffers included.
-    pub(crate) fn posted_receives(&self) -> usize {
-        self.posted.len()
-    }
-
     /// Messages that wait for a receive.
     pub(crate) const fn unexpected_messages(&self) -> usize {
         self.unexpected.len()

@@ -37,6 +37,7 @@ mod policy;
 mod report;
 mod slab;
 mod step;
+mod strays;
 mod taken;
 mod target;
 
@@ -54,6 +55,6 @@ pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
-    LossDetection, NOMINAL_OVERHEAD, PdcInfo, PeerKey,
+    FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PdcInfo, PeerKey,
 };
 pub use wire::ReturnCode;

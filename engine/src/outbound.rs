@@ -12,14 +12,14 @@ use crate::api::{
     Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
 };
 use crate::base::{RegionId, Rng};
-use crate::contexts::{Context, Contexts};
 use crate::memory::{Buf, Memory};
 use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
-use crate::reliability::{PdcId, PeerKey};
+use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
+pub(crate) use packet::emit_control;
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
@@ -50,7 +50,6 @@ pub(crate) struct Answer {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    contexts: Contexts,
     ops: Ops,
     /// Reads for messages that ended, for whoever receives them.
     pull_ends: VecDeque<PullEnd>,
@@ -62,13 +61,7 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     pub(crate) fn new(nonces: Rng) -> Self {
-        Self {
-            contexts: Contexts::default(),
-            ops: Ops::default(),
-            pull_ends: VecDeque::new(),
-            outstanding: 0,
-            nonces,
-        }
+        Self { ops: Ops::default(), pull_ends: VecDeque::new(), outstanding: 0, nonces }
     }
 
     /// Takes an operation of the user.
@@ -112,7 +105,7 @@ impl Outbound {
         if self.outstanding >= step.config.max_outstanding {
             return Err(Refused::Again);
         }
-        let id = self.context_to(step, op.peer).ok_or(Refused::Again)?;
+        let id = step.context_to(op.peer).ok_or(Refused::Again)?;
         match op.action {
             Action::Message { space, tag } => {
                 let work = match plan.protocol {
@@ -237,7 +230,7 @@ impl Outbound {
             }
         }
         let key = self.ops.add(op);
-        self.contexts.enqueue(id, key);
+        step.contexts.enqueue(id, key);
         if work.is_answered() {
             step.watch();
         }
@@ -246,21 +239,21 @@ impl Outbound {
     /// Queues an operation of the engine itself on the context to its peer. False when no context can be
     /// had; nothing has happened then.
     pub(crate) fn start_internal(&mut self, step: &mut Step<'_>, op: TxOp) -> bool {
-        let Some(id) = self.context_to(step, op.peer) else { return false };
-        self.start_on(id, op);
+        let Some(id) = step.context_to(op.peer) else { return false };
+        self.start_on(step, id, op);
         true
     }
 
     /// Queues an operation of the engine itself on a context.
-    fn start_on(&mut self, id: PdcId, mut op: TxOp) -> Key {
+    fn start_on(&mut self, step: &mut Step<'_>, id: PdcId, mut op: TxOp) -> Key {
         op.context = Some(id);
         let key = self.ops.add(op);
-        self.contexts.enqueue(id, key);
+        step.contexts.enqueue(id, key);
         key
     }
 
     /// Queues the answer to a READ on the context it came on.
-    pub(crate) fn answer(&mut self, id: PdcId, peer: PeerId, answer: Answer) {
+    pub(crate) fn answer(&mut self, step: &mut Step<'_>, id: PdcId, peer: PeerId, answer: Answer) {
         let Answer { read_id, bytes, len, region, offered } = answer;
         let mut op = TxOp::internal(Work::Response { read_id, offered, region, cut: None }, peer);
         op.bytes = Bytes { buf: bytes, offset: 0, copied: None };
@@ -270,78 +263,31 @@ impl Outbound {
         {
             *answers += 1;
         }
-        self.start_on(id, op);
+        self.start_on(step, id, op);
     }
 
     /// Tells a sender, on the context its message came on, that a receive has taken it: an answer without
     /// payload.
-    pub(crate) fn confirm(&mut self, id: PdcId, read_id: u16) {
-        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
+    pub(crate) fn confirm(&mut self, step: &mut Step<'_>, id: PdcId, read_id: u16) {
+        let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
         let (region, offered) = (RegionId::LENT, None);
         let answer = Answer { read_id, bytes: Buf::Empty, len: 0, region, offered };
-        self.answer(id, peer, answer);
+        self.answer(step, id, peer, answer);
     }
 
     /// Asks a context's peer whether it is there and still has the context.
     pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: PdcId) {
-        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
-        if self.contexts.set_asked(peer, true) {
+        let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
+        if step.contexts.set_asked(peer, true) {
             return;
         }
-        self.start_on(id, TxOp::internal(Work::Hello, peer));
+        self.start_on(step, id, TxOp::internal(Work::Hello, peer));
         step.report.counters.hellos += 1;
-    }
-
-    /// The context we opened to a peer, opened now if there is none.
-    #[inline]
-    pub(crate) fn context_to(&mut self, step: &mut Step<'_>, peer: PeerId) -> Option<PdcId> {
-        if let Some(id) = self.contexts.to(peer) {
-            return Some(id);
-        }
-        let id = step.pdcs.open(step.now, PeerKey(peer.0))?;
-        self.contexts.add(id, peer, step.peers.get(peer).addr(), true);
-        Some(id)
-    }
-
-    /// A peer opened a context to us. The one it had before, if any.
-    pub(crate) fn accept_context(
-        &mut self,
-        step: &Step<'_>,
-        id: PdcId,
-        peer: PeerId,
-    ) -> Option<PdcId> {
-        self.contexts.add(id, peer, step.peers.get(peer).addr(), false)
-    }
-
-    /// A context may have something to send.
-    pub(crate) fn activate(&mut self, id: PdcId) {
-        self.contexts.activate(id);
-    }
-
-    /// What is kept beside a context.
-    #[inline]
-    pub(crate) fn context(&self, id: PdcId) -> Option<&Context> {
-        self.contexts.get(id)
-    }
-
-    /// All contexts.
-    pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
-        self.contexts.iter()
     }
 
     /// Operations, of whomever.
     pub(crate) fn len(&self) -> usize {
         self.ops.len()
-    }
-
-    /// Whether nothing is queued, in flight or unacknowledged.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.ops.len() == 0 && self.contexts.is_idle()
-    }
-
-    /// Whether a context has something to send.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.contexts.is_idle()
     }
 
     /// The next read for a message that ended.

@@ -3,10 +3,11 @@
 use crate::api::PeerId;
 use crate::base::Time;
 use crate::config::Config;
+use crate::contexts::Contexts;
 use crate::liveness::Liveness;
 use crate::ops::Part;
 use crate::peers::Peers;
-use crate::reliability::Pdcs;
+use crate::reliability::{PdcId, Pdcs, PeerKey};
 use crate::report::Report;
 
 /// The parts that every other part needs, lent for one call.
@@ -15,6 +16,7 @@ pub(crate) struct Step<'a> {
     pub(crate) config: &'a Config,
     pub(crate) peers: &'a Peers,
     pub(crate) pdcs: &'a mut Pdcs<Part>,
+    pub(crate) contexts: &'a mut Contexts,
     pub(crate) report: &'a mut Report,
     pub(crate) liveness: &'a mut Liveness,
 }
@@ -24,6 +26,17 @@ impl Step<'_> {
     #[inline]
     pub(crate) fn watch(&mut self) {
         self.liveness.watch(self.now);
+    }
+
+    /// The context we opened to a peer, opened now if there is none.
+    #[inline]
+    pub(crate) fn context_to(&mut self, peer: PeerId) -> Option<PdcId> {
+        if let Some(id) = self.contexts.to(peer) {
+            return Some(id);
+        }
+        let id = self.pdcs.open(self.now, PeerKey(peer.0))?;
+        self.contexts.add(id, peer, self.peers.get(peer).addr(), true);
+        Some(id)
     }
 
     /// Whether a peer has ever answered.

@@ -1,6 +1,6 @@
 //! What the message layer makes of a packet.
 
-use crate::reliability::wire::{NackCode, Response};
+use crate::reliability::wire::{List, NackCode, Response, ResponseOpcode, ReturnCode, StdRequest};
 
 /// What the message layer makes of a packet.
 #[derive(Clone, Copy)]
@@ -11,4 +11,19 @@ pub(crate) enum Taken {
     Later(NackCode),
     /// Never: it contradicts itself or what came before.
     No,
+}
+
+impl Taken {
+    /// It is refused, and its sender told why.
+    pub(crate) const fn refused(job_id: u32, code: ReturnCode, request: &StdRequest) -> Self {
+        Self::Yes(Some(Response {
+            list: List::Expected,
+            opcode: ResponseOpcode::Response,
+            return_code: code,
+            message_id: request.message_id,
+            ri_generation: 0,
+            job_id,
+            modified_length: 0,
+        }))
+    }
 }

@@ -151,56 +151,58 @@ impl fmt::Display for NetError {
     }
 }
 
-/// Totals since the port was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Packets handed to the kernel.
-    pub tx_packets: u64,
-    /// UDP payload bytes of those.
-    pub tx_bytes: u64,
-    /// Messages they went in (a GSO train is one).
-    pub tx_trains: u64,
-    /// System calls that sent.
-    pub tx_calls: u64,
-    /// Times the socket was full.
-    pub tx_blocked: u64,
-    /// Packets the kernel refused for good.
-    pub tx_failed: u64,
-    /// Packets received.
-    pub rx_packets: u64,
-    /// UDP payload bytes of those.
-    pub rx_bytes: u64,
-    /// Messages they came in (a GRO train is one).
-    pub rx_trains: u64,
-    /// System calls that received something.
-    pub rx_calls: u64,
-    /// System calls that found nothing.
-    pub rx_empty: u64,
-    /// Datagrams the socket dropped for want of buffer.
-    pub rx_overflow: u64,
-    /// Messages the kernel had to cut (longer than any UDP datagram: never, unless it is broken).
-    pub rx_truncated: u64,
-    /// Packets that came with CE.
-    pub rx_ce: u64,
-    /// Packets whose CRC was wrong or missing.
-    pub crc_errors: u64,
-    /// ICMP and local errors read.
-    pub errors: u64,
-    /// Injected faults: packets dropped on purpose.
-    pub fault_dropped: u64,
-    /// Injected faults: packets delivered twice.
-    pub fault_duplicated: u64,
-    /// Injected faults: packets held back behind later ones.
-    pub fault_reordered: u64,
-    /// Injected faults: packets with flipped bits.
-    pub fault_corrupted: u64,
-    /// Injected faults: packets delayed.
-    pub fault_delayed: u64,
-    /// Injected faults: packets cut to their header.
-    pub fault_trimmed: u64,
-    /// Injected faults: packets sent into a black hole.
-    pub fault_blackholed: u64,
+crate::base::counters! {
+    /// Totals since the port was opened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Counters {
+        /// Packets handed to the kernel.
+        tx_packets: sum "packets",
+        /// UDP payload bytes of those.
+        tx_bytes: sum "bytes",
+        /// Messages they went in (a GSO train is one).
+        tx_trains: sum "trains",
+        /// System calls that sent.
+        tx_calls: sum "calls",
+        /// Times the socket was full.
+        tx_blocked: sum "times",
+        /// Packets the kernel refused for good.
+        tx_failed: sum "packets",
+        /// Packets received.
+        rx_packets: sum "packets",
+        /// UDP payload bytes of those.
+        rx_bytes: sum "bytes",
+        /// Messages they came in (a GRO train is one).
+        rx_trains: sum "trains",
+        /// System calls that received something.
+        rx_calls: sum "calls",
+        /// System calls that found nothing.
+        rx_empty: sum "calls",
+        /// Datagrams the socket dropped for want of buffer.
+        rx_overflow: sum "packets",
+        /// Messages the kernel had to cut (longer than any UDP datagram: never, unless it is broken).
+        rx_truncated: sum "packets",
+        /// Packets that came with CE.
+        rx_ce: sum "packets" as "rx_ce_marks",
+        /// Packets whose CRC was wrong or missing.
+        crc_errors: sum "packets",
+        /// ICMP and local errors read.
+        errors: sum "errors" as "icmp_errors",
+        /// Injected faults: packets dropped on purpose.
+        fault_dropped: sum "packets",
+        /// Injected faults: packets delivered twice.
+        fault_duplicated: sum "packets",
+        /// Injected faults: packets held back behind later ones.
+        fault_reordered: sum "packets",
+        /// Injected faults: packets with flipped bits.
+        fault_corrupted: sum "packets",
+        /// Injected faults: packets delayed.
+        fault_delayed: sum "packets",
+        /// Injected faults: packets cut to their header.
+        fault_trimmed: sum "packets",
+        /// Injected faults: packets sent into a black hole.
+        fault_blackholed: sum "packets",
+    }
 }
 
 /// Datagrams in and out. One thread at a time.

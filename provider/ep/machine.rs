@@ -20,7 +20,7 @@ use crate::fault;
 use crate::flags::ADDR_UNSPEC;
 use crate::gate::Gate;
 use crate::mr::{Regions, UserMemory};
-use crate::stats::Statistics;
+use crate::stats::{Statistics, Turns};
 
 /// Packets received per turn before transmitting, so that acknowledgements keep flowing.
 const RX_BUDGET: usize = 64;
@@ -48,19 +48,9 @@ pub(super) struct Core {
     last_arrival: Time,
     closing_since: Option<Time>,
     turns: Turns,
+    /// Turns in a row that found nothing to do.
+    idle_streak: u64,
     warned: Warned,
-}
-
-/// How often the endpoint was served.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Turns {
-    /// By the application, or a progress thread.
-    pub(crate) all: u64,
-    /// Of these, those that found nothing to do.
-    pub(crate) idle: u64,
-    /// By the attendant.
-    pub(crate) stand_ins: u64,
-    pub(crate) idle_streak: u64,
 }
 
 /// What was logged already.
@@ -107,6 +97,7 @@ impl Core {
             last_arrival: Time::ZERO,
             closing_since: None,
             turns: Turns::default(),
+            idle_streak: 0,
             warned: Warned::default(),
         }
     }
@@ -144,14 +135,14 @@ impl Core {
         busy |= self.flush(now);
         busy |= self.complete(ep, bindings);
         if busy {
-            self.turns.idle_streak = 0;
+            self.idle_streak = 0;
             while let Some(notice) = self.engine.poll_notice() {
                 self.log(now, notice);
             }
         } else {
             self.turns.idle += 1;
-            self.turns.idle_streak += 1;
-            if self.turns.idle_streak.is_multiple_of(YIELD_AFTER) {
+            self.idle_streak += 1;
+            if self.idle_streak.is_multiple_of(YIELD_AFTER) {
                 std::thread::yield_now();
             }
         }
@@ -363,7 +354,7 @@ impl Core {
             reliability,
             transport: self.engine.transport(),
             net: self.port.counters(),
-            contexts: self.engine.contexts().collect(),
+            flows: self.engine.flows(),
             turns: self.turns,
         }
     }

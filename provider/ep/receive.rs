@@ -109,9 +109,7 @@ impl Endpoint {
             core.turn(self, bindings);
         }
         let now = clock::now();
-        let before = core.engine.posted_receives();
-        core.engine.receive(now, &mut UserMemory(&core.regions), op)?;
-        if mode != RecvMode::Post || core.engine.posted_receives() == before {
+        if !core.engine.receive(now, &mut UserMemory(&core.regions), op)? {
             // A message was waiting: it is there now, or its rendezvous wants a read sent.
             core.flush(now);
             core.complete(self, bindings);

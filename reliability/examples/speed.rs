@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use squall_reliability::base::{Rate, Span, Time};
 use squall_reliability::{
-    Config, ControlPacket, Event, PdcId, Pdcs, PeerKey, RxMeta, RxVerdict, TxPacket, cc,
+    Arrival, Config, ControlPacket, Event, NewPacket, PdcId, Pdcs, PeerKey, RxVerdict, cc,
 };
 
 const PEER: PeerKey = PeerKey(0);
@@ -29,14 +29,12 @@ fn run(count: u32, bytes: u32, batch: u32) -> f64 {
         now += Span::micros(10);
         for at in 0..batch.min(count - next) {
             let packet =
-                TxPacket { desc: next, bytes, last: at + 1 == batch, prompt: false, backlog: 0 };
+                NewPacket { desc: next, bytes, last: at + 1 == batch, prompt: false, backlog: 0 };
             let Ok(grant) = left.next_packet(now, id, &packet) else { break };
             next += 1;
-            let meta = RxMeta { bytes, ..RxMeta::default() };
-            if let RxVerdict::Deliver { id, psn, .. } =
-                right.rx_request(now, PEER, &grant.pds, &meta)
-            {
-                right.accept(now, id, psn, None);
+            let meta = Arrival { bytes, ..Arrival::default() };
+            if let RxVerdict::Deliver(delivery) = right.rx_request(now, PEER, &grant.pds, &meta) {
+                right.accept(now, delivery, None);
             }
         }
         if right.poll_timeout().is_some_and(|when| when <= now) {

@@ -8,12 +8,12 @@ const WORDS: usize = 64;
 /// A ring of bits by PSN: a power of two of them, so that the PSN's low bits are the index and its
 /// wrap at 2^32 is none here.
 #[derive(Debug)]
-pub(crate) struct Bitmap(Box<[u64; WORDS]>);
+pub(crate) struct Bitmap([u64; WORDS]);
 
 impl Bitmap {
     /// All clear.
-    pub(crate) fn new() -> Self {
-        Self(Box::new([0; WORDS]))
+    pub(crate) const fn new() -> Self {
+        Self([0; WORDS])
     }
 
     const fn locate(psn: Psn) -> (usize, u64) {

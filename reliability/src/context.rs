@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::Time;
 use crate::cc::{self, Scope, SenderCc};
+use crate::types::PeerKey;
 
 /// A congestion-control context, and the pacer that its rate drives.
 #[derive(Debug)]
@@ -102,22 +103,40 @@ pub(crate) struct Groups {
     list: Vec<Group>,
     by_key: BTreeMap<u32, u16>,
     free: Vec<u16>,
+    /// The host of each peer, as far as known.
+    hosts: Vec<u32>,
 }
 
 impl Groups {
-    /// The context of a new flow in `slot` to endpoint `peer` on host `host`.
+    /// The host on which `peer` lives.
+    #[inline]
+    pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
+        self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
+    }
+
+    /// `peer` lives on `host`; until then each peer is a host of its own.
+    pub(crate) fn set_host(&mut self, peer: PeerKey, host: u32) {
+        let at = peer.0 as usize;
+        for unknown in self.hosts.len()..=at {
+            // Not above `peer`, which has 32 bits.
+            self.hosts.push(unknown as u32);
+        }
+        self.hosts[at] = host;
+    }
+
+    /// The context of a new flow in `slot` to endpoint `peer`.
     pub(crate) fn join(
         &mut self,
         scope: Scope,
         slot: u16,
-        (peer, host): (u32, u32),
+        peer: PeerKey,
         config: &cc::SenderConfig,
         now: Time,
     ) -> Context {
         let key = match scope {
             Scope::PerFlow => return Context::Own(Governor::new(config, now)),
-            Scope::PerPair => peer,
-            Scope::PerDestination => host,
+            Scope::PerPair => peer.0,
+            Scope::PerDestination => self.host_of(peer),
             // An endpoint is all there is of its host, as far as it can see.
             Scope::PerHost | Scope::PerGroup => 0,
         };

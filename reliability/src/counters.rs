@@ -1,4 +1,4 @@
-//! What an endpoint counts. Always on; plain fields, read at any time.
+//! What an endpoint counts, one row a counter. Always on; plain fields, read at any time.
 
 use core::ops::{Deref, DerefMut};
 
@@ -18,164 +18,127 @@ impl Deref for NackCounts {
     }
 }
 
+impl NackCounts {
+    /// Adds `other` to this.
+    pub fn merge(&mut self, other: &Self) {
+        if let Some(theirs) = &other.0 {
+            for (mine, more) in self.iter_mut().zip(theirs.iter()) {
+                *mine = mine.saturating_add(*more);
+            }
+        }
+    }
+}
+
 impl DerefMut for NackCounts {
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.0.get_or_insert_with(|| Box::new([0; NACK_CODES]))
     }
 }
 
-/// Counts since the endpoint opened. "Packets" are UDP datagrams, bytes are UDP payload bytes.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Data packets granted, first transmissions and retransmissions.
-    pub tx_packets: u64,
-    /// Bytes of those.
-    pub tx_bytes: u64,
-    /// Trains: runs of data packets that share one path.
-    pub tx_trains: u64,
-    /// Data packets that arrived whole on a known or new context, duplicates included.
-    pub rx_packets: u64,
-    /// Bytes of those.
-    pub rx_bytes: u64,
-    /// Data packets the engine accepted.
-    pub rx_accepted: u64,
-    /// Acknowledgements sent.
-    pub tx_acks: u64,
-    /// Acknowledgements received and believed.
-    pub rx_acks: u64,
-    /// Packets sent again because a trimmed packet was reported.
-    pub retx_trimmed: u64,
-    /// ... because the peer refused the packet for another reason.
-    pub retx_nacked: u64,
-    /// ... because the out-of-order count told of a loss.
-    pub retx_out_of_order: u64,
-    /// ... because the answer to a probe did not show them.
-    pub retx_probe: u64,
-    /// ... because the retransmission timer fired.
-    pub retx_timeout: u64,
-    /// Retransmission timer expiries, each of which may cover many packets.
-    pub timeouts: u64,
-    /// Probes sent.
-    pub tx_probes: u64,
-    /// Probes received.
-    pub rx_probes: u64,
-    /// Probe answers received and believed.
-    pub rx_probe_answers: u64,
-    /// Data packets received again.
-    pub rx_duplicates: u64,
-    /// Data packets that arrived ahead of a missing one.
-    pub rx_out_of_order: u64,
-    /// Data packets that arrived marked Congestion Experienced.
-    pub rx_ce: u64,
-    /// ACKs that echoed Congestion Experienced.
-    pub rx_ce_echoes: u64,
-    /// Trimmed data packets that arrived.
-    pub rx_trimmed: u64,
-    /// NACKs sent, by code.
-    pub tx_nacks: NackCounts,
-    /// NACKs received and believed, by code.
-    pub rx_nacks: NackCounts,
-    /// Data packets outside the receive window, dropped or refused.
-    pub rx_out_of_window: u64,
-    /// Packets for a context that does not exist.
-    pub rx_unknown_context: u64,
-    /// Packets whose peer, context numbers or mode do not fit the context they name.
-    pub rx_mismatch: u64,
-    /// SYN packets of a context that was already closed (late or replayed), dropped.
-    pub rx_replayed_syn: u64,
-    /// SYN packets refused because there was no room for another context.
-    pub rx_no_context: u64,
-    /// ACKs, NACKs and control packets about PSNs that are not outstanding: late, or forged.
-    pub rx_stale: u64,
-    /// ACKs that acknowledge what was never sent: forged, or broken.
-    pub rx_bad_ack: u64,
-    /// Credit updates sent on their own (not in ACKs).
-    pub tx_credits: u64,
-    /// Credit updates received on their own and believed.
-    pub rx_credits: u64,
-    /// Requests for credit sent.
-    pub tx_credit_requests: u64,
-    /// Congestion notification packets sent.
-    pub tx_notifications: u64,
-    /// Credit updates and congestion notifications not sent, because their context was gone or its peer
-    /// not yet heard of.
-    pub tx_unsent: u64,
-    /// Congestion notification packets received and believed.
-    pub rx_notifications: u64,
-    /// Contexts whose peer's receiver works in another mode.
-    pub other_mode: u64,
-    /// Contexts opened as initiator.
-    pub opened: u64,
-    /// Contexts accepted as target.
-    pub accepted: u64,
-    /// Contexts closed in an orderly way, at either end.
-    pub closed: u64,
-    /// Contexts that failed.
-    pub failed: u64,
-    /// Times a path selector froze its choice after a timeout.
-    pub path_freezes: u64,
-    /// Valid round-trip samples.
-    pub rtt_samples: u64,
-    /// Sum of those, nanoseconds.
-    pub rtt_sum_ns: u64,
-    /// Smallest of those, nanoseconds; `u64::MAX` before the first.
-    pub rtt_min_ns: u64,
-    /// Largest of those, nanoseconds.
-    pub rtt_max_ns: u64,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            tx_packets: 0,
-            tx_bytes: 0,
-            tx_trains: 0,
-            rx_packets: 0,
-            rx_bytes: 0,
-            rx_accepted: 0,
-            tx_acks: 0,
-            rx_acks: 0,
-            retx_trimmed: 0,
-            retx_nacked: 0,
-            retx_out_of_order: 0,
-            retx_probe: 0,
-            retx_timeout: 0,
-            timeouts: 0,
-            tx_probes: 0,
-            rx_probes: 0,
-            rx_probe_answers: 0,
-            rx_duplicates: 0,
-            rx_out_of_order: 0,
-            rx_ce: 0,
-            rx_ce_echoes: 0,
-            rx_trimmed: 0,
-            tx_nacks: NackCounts::default(),
-            rx_nacks: NackCounts::default(),
-            rx_out_of_window: 0,
-            rx_unknown_context: 0,
-            rx_mismatch: 0,
-            rx_replayed_syn: 0,
-            rx_no_context: 0,
-            rx_stale: 0,
-            rx_bad_ack: 0,
-            tx_credits: 0,
-            rx_credits: 0,
-            tx_credit_requests: 0,
-            tx_notifications: 0,
-            tx_unsent: 0,
-            rx_notifications: 0,
-            other_mode: 0,
-            opened: 0,
-            accepted: 0,
-            closed: 0,
-            failed: 0,
-            path_freezes: 0,
-            rtt_samples: 0,
-            rtt_sum_ns: 0,
-            rtt_min_ns: u64::MAX,
-            rtt_max_ns: 0,
-        }
+crate::base::counters! {
+    /// Counts since the endpoint opened. "Packets" are UDP datagrams, bytes are UDP payload bytes.
+    #[derive(Clone, Debug)]
+    #[non_exhaustive]
+    pub struct Counters {
+        /// Data packets granted, first transmissions and retransmissions.
+        tx_packets: sum "packets" as "data_packets",
+        /// UDP payload bytes of the data packets granted.
+        tx_bytes: sum "bytes" as "data_bytes",
+        /// Trains: runs of data packets that share one path.
+        tx_trains: sum "trains" as "data_trains",
+        /// Data packets that arrived whole on a known or new context, duplicates included.
+        rx_packets: sum "packets" as "rx_data_packets",
+        /// UDP payload bytes of the data packets that arrived whole.
+        rx_bytes: sum "bytes" as "rx_data_bytes",
+        /// Data packets the engine accepted.
+        rx_accepted: sum "packets",
+        /// Data packets that the engine dropped as malformed; their senders try again.
+        rx_malformed: sum "packets" as "rx_data_malformed",
+        /// Acknowledgements sent.
+        tx_acks: sum "packets",
+        /// Acknowledgements received and believed.
+        rx_acks: sum "packets",
+        /// Packets sent again because a trimmed packet was reported.
+        retx_trimmed: sum "packets",
+        /// Packets sent again because the peer refused them for another reason.
+        retx_nacked: sum "packets",
+        /// Packets sent again because the out-of-order count told of a loss.
+        retx_out_of_order: sum "packets",
+        /// Packets sent again because the answer to a probe did not show them.
+        retx_probe: sum "packets",
+        /// Packets sent again because the retransmission timer fired.
+        retx_timeout: sum "packets",
+        /// Retransmission timer expiries, each of which may cover many packets.
+        timeouts: sum "expiries",
+        /// Probes sent.
+        tx_probes: sum "packets",
+        /// Probes received.
+        rx_probes: sum "packets",
+        /// Probe answers received and believed.
+        rx_probe_answers: sum "packets",
+        /// Data packets received again.
+        rx_duplicates: sum "packets",
+        /// Data packets that arrived ahead of a missing one.
+        rx_out_of_order: sum "packets",
+        /// Data packets that arrived marked Congestion Experienced.
+        rx_ce: sum "packets",
+        /// ACKs that echoed Congestion Experienced.
+        rx_ce_echoes: sum "packets",
+        /// Trimmed data packets that arrived.
+        rx_trimmed: sum "packets",
+        /// Data packets outside the receive window, dropped or refused.
+        rx_out_of_window: sum "packets",
+        /// Packets for a context that does not exist.
+        rx_unknown_context: sum "packets",
+        /// Packets whose peer, context numbers or mode do not fit the context they name.
+        rx_mismatch: sum "packets",
+        /// SYN packets of a context that was already closed (late or replayed), dropped.
+        rx_replayed_syn: sum "packets",
+        /// SYN packets refused because there was no room for another context.
+        rx_no_context: sum "packets",
+        /// ACKs, NACKs and control packets about PSNs that are not outstanding: late, or forged.
+        rx_stale: sum "packets",
+        /// ACKs that acknowledge what was never sent: forged, or broken.
+        rx_bad_ack: sum "packets",
+        /// Credit updates sent on their own (not in ACKs).
+        tx_credits: sum "packets",
+        /// Credit updates received on their own and believed.
+        rx_credits: sum "packets",
+        /// Requests for credit sent.
+        tx_credit_requests: sum "packets",
+        /// Congestion notification packets sent.
+        tx_notifications: sum "packets",
+        /// Credit updates and congestion notifications not sent, because their context was gone or its peer
+        /// not yet heard of.
+        tx_unsent: sum "packets",
+        /// Congestion notification packets received and believed.
+        rx_notifications: sum "packets",
+        /// Contexts whose peer's receiver works in another mode.
+        other_mode: sum "contexts",
+        /// Contexts opened as initiator.
+        opened: sum "contexts" as "contexts_opened",
+        /// Contexts accepted as target.
+        accepted: sum "contexts" as "contexts_accepted",
+        /// Contexts closed in an orderly way, at either end.
+        closed: sum "contexts" as "contexts_closed",
+        /// Contexts that failed.
+        failed: sum "contexts" as "contexts_failed",
+        /// Times a path selector froze its choice after a timeout.
+        path_freezes: sum "freezes",
+        /// Valid round-trip samples.
+        rtt_samples: sum "samples",
+        /// Sum of the round-trip samples.
+        rtt_sum_ns: sum "ns",
+        /// Smallest round-trip sample; `u64::MAX` before the first, which statistics show as 0.
+        rtt_min_ns: min "ns",
+        /// Largest round-trip sample.
+        rtt_max_ns: max "ns",
+    }
+    also {
+        /// NACKs sent, by code.
+        tx_nacks: NackCounts,
+        /// NACKs received and believed, by code.
+        rx_nacks: NackCounts,
     }
 }
 
@@ -195,5 +158,39 @@ impl Counters {
         self.rtt_sum_ns = self.rtt_sum_ns.saturating_add(ns);
         self.rtt_min_ns = self.rtt_min_ns.min(ns);
         self.rtt_max_ns = self.rtt_max_ns.max(ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_names_of_their_own_and_a_line_of_help() {
+        for (i, row) in Counters::ROWS.iter().enumerate() {
+            assert!(
+                !Counters::ROWS[..i].iter().any(|other| other.name == row.name),
+                "{}",
+                row.name
+            );
+            assert!(row.help.ends_with('.') && !row.unit.is_empty(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn counts_of_two_endpoints_become_one() {
+        let (mut one, mut other) = (Counters::default(), Counters::default());
+        one.rtt(500);
+        other.rtt(300);
+        other.rtt(900);
+        other.rx_nacks[3] = 7;
+        one.rx_nacks[3] = 1;
+        one.merge(&other);
+        assert_eq!((one.rtt_samples, one.rtt_sum_ns), (3, 1700));
+        assert_eq!((one.rtt_min_ns, one.rtt_max_ns, one.rx_nacks[3]), (300, 900, 8));
+        let value = |name| one.iter().find(|(shown, ..)| *shown == name);
+        assert_eq!(value("rtt_min_ns"), Some(("rtt_min_ns", "ns", 300)));
+        let empty = Counters::default();
+        assert_eq!(empty.iter().map(|(_, _, value)| value).sum::<u64>(), 0);
     }
 }

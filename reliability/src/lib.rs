@@ -10,13 +10,20 @@
 //!
 //! - Commands: [`Pdcs::set_host`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
 //!   [`Pdcs::set_busy`], [`Pdcs::peer_restarted`].
-//! - What happened: [`Pdcs::rx_request`] (then [`Pdcs::accept`] or [`Pdcs::refuse`] at once),
-//!   [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`], [`Pdcs::handle_timeout`].
+//! - What happened: [`Pdcs::rx_request`], [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`],
+//!   [`Pdcs::handle_timeout`].
 //! - What to do next, after any number of the above: [`Pdcs::poll_event`] until `None`;
 //!   [`Pdcs::poll_retransmit`] and then [`Pdcs::next_packet`] for contexts that were
 //!   [`Event::Ready`] or got new work; [`Pdcs::poll_control`] until `None` (one round of this per batch
 //!   of received packets is what coalesces acknowledgements); [`Pdcs::poll_timeout`] says when to call
 //!   [`Pdcs::handle_timeout`] if nothing else happens.
+//!
+//! Where one call must be followed by another, the first gives a token that cannot be copied: a new data
+//! packet comes with a [`Delivery`], which [`Pdcs::accept`], [`Pdcs::refuse`] or [`Pdcs::drop_malformed`]
+//! takes before the next packet is handed in, and a packet that counts as sent is a [`TxGrant`].
+//!
+//! Statistics come from [`Pdcs::counters`], [`Pdcs::info`] (a living context) and [`Pdcs::flows`] (what is
+//! remembered of all contexts, also of those that closed).
 //!
 //! # One context, two directions
 //!
@@ -24,6 +31,13 @@
 //! travels in the return direction, with the same headers and a PSN space of its own that starts at
 //! the same number. Each end therefore has one sending half and one receiving half, and both ends run
 //! the same code.
+//!
+//! # Parts
+//!
+//! [`Pdcs`] finds the context a call is about in its table and looks after what all share. A context
+//! (`Pdc`) has a sending half (`Tx`: ring, flow, round-trip estimator, loss timer, recovery, prober, route,
+//! readiness), a receiving half (`Rx`: window, next ACK, responses), a life, a path of control packets and
+//! one table of timers (`deadlines`), which is all it can wait for.
 //!
 //! # Choices
 //!
@@ -42,7 +56,7 @@
 //! | Probes | Three silent round trips, or the congestion control's wish, and never two at a time. The answer reports losses where `probe` is among the detectors. Without `rto` they go on for as long as the context lives. |
 //! | Scope | Flows share a congestion-control context by peer, host or endpoint; the bytes in flight add up. Those that find no room stand in line; the longest waiting is woken first, as many as there is room for. |
 //! | Credit | Requests carry the demand (RUD_CC_REQ), also when the payload was trimmed; grants travel in ACKs (cc_type 1) or alone; who is blocked asks by Credit Request. |
-//! | Peers of another mode | Told by the type of their ACKs, or by credit that never comes: reported once a context, and a plain window or a timer without service times does instead. |
+//! | Peers of another mode | Known by the type of their ACKs, or by credit that never comes: reported once a context, and a plain window or a timer without service times does instead. |
 //! | Timeout | One packet, the oldest, until the peer answers; a peer that is not running then costs one packet a timeout and loses no window. Losses are found by NACKs, `ooo_count` and probes. |
 //! | Receiver not ready | The NACK codes that mean a lack (04 to 0B) pause the sending half for 20 us, doubling to 10 ms, and count as a sign of life. |
 //! | Close Request | Takes no PSN: it may be repeated and nothing follows it. Close Command takes one, like a packet. |
@@ -58,20 +72,23 @@ mod bitmap;
 mod config;
 mod context;
 mod counters;
+mod deadlines;
 mod detection;
+mod flows;
 mod pdc;
 mod pdcs;
 mod rx;
+mod schedule;
 mod shared;
-mod timers;
 mod tx;
 mod types;
 
 pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
+pub use flows::FlowRecord;
 pub use pdcs::Pdcs;
 pub use types::{
-    Blocked, ControlOut, ControlPacket, Event, Failure, PdcId, PdcInfo, PeerKey, Refusal, RxMeta,
-    RxVerdict, TxGrant, TxPacket,
+    Arrival, Blocked, ControlOut, ControlPacket, Delivery, Event, NewPacket, PdcFailure, PdcId,
+    PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,
 };

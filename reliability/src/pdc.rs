@@ -1,74 +1,39 @@
-//! One context at one end: its two halves, its life, and what it has to say.
+//! One context at one end: a coordinator over its two halves, its life, its timers and the path of its
+//! control packets.
+
+mod control_path;
+mod lifecycle;
+mod numbers;
+mod packets;
+mod receive;
 
 use crate::base::{Psn, Span, Time};
-use crate::bitmap::Bitmap;
 use crate::cc::{self, ReceiverCc};
 use crate::config::{Config, MPR_UNIT};
-use crate::rx::{AckBody, Rx};
+use crate::context::Groups;
+use crate::deadlines::{Deadlines, Timer, each_timer};
+use crate::flows::FlowRecord;
+use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::{Departure, Tx};
-use crate::types::{ControlPacket, Failure, PdcId, PeerKey, TxGrant};
-use crate::wire::{
-    Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
-    NextHeader, NsccState, Request,
-};
-
-/// A target asks for the close of an idle context after this many times the initiator's patience.
-const TARGET_PATIENCE: u64 = 4;
-
-/// How often a Close Command is sent to a target that never sent data. Everything was acknowledged before,
-/// so giving up costs nothing but the peer's memory, which its own patience frees.
-const CLOSE_TRIES: u8 = 6;
-
-/// Where a context is in its life. Whether the peer's context number is known is another matter
-/// ([`Pdc::connected`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    Open,
-    /// An initiator waits for its last acknowledgements. A target asks to be closed.
-    Draining,
-    /// An initiator sent, or is about to send, its Close Command. Its PSN is the one after the last
-    /// packet's.
-    Closing,
-}
-
-/// What a call did to a context.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
-    Alive,
-    Closed,
-    Failed(Failure),
-}
+use crate::tx::{LossEvent, Tx, TxControl};
+use crate::types::{ControlOut, ControlPacket, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant};
+use crate::wire::{Control, ControlKind};
+use control_path::ControlPath;
+pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
+use numbers::Numbers;
+pub(crate) use receive::Pending;
 
 /// One context.
 #[derive(Debug)]
 pub(crate) struct Pdc<D> {
-    pub(crate) id: PdcId,
-    pub(crate) peer: PeerKey,
-    pub(crate) initiator: bool,
-    /// This end's number on the wire.
-    pub(crate) local: u16,
-    /// The peer's number; zero until it is known.
-    pub(crate) remote: u16,
-    pub(crate) start: Psn,
-    pub(crate) phase: Phase,
-    busy: bool,
-    /// It is in [`Shared::talkative`].
-    pub(crate) talking: bool,
-    /// The path of control packets; another one once there is a sign that it loses them.
-    control_path: u16,
-    /// The path on which an acknowledgement last came through for certain, if it was not left since for
-    /// losing one.
-    proven_path: Option<u16>,
-    /// The first packet that can only have been acknowledged on `control_path`.
-    since_turn: Psn,
-    /// The last sign of the peer's life, or of ours.
-    used_at: Time,
-    /// When to send the Close Command or Close Request (again), and how often it was.
-    ask_at: Time,
-    asked: u8,
-    pub(crate) tx: Tx<D>,
-    pub(crate) rx: Rx,
+    numbers: Numbers,
+    /// Its place in [`Shared::flows`].
+    record: u32,
+    control_path: ControlPath,
+    life: Lifecycle,
+    timers: Deadlines,
+    tx: Tx<D>,
+    rx: Rx,
 }
 
 impl<D: Copy> Pdc<D> {
@@ -76,431 +41,323 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn new(
         now: Time,
         id: PdcId,
-        local: u16,
         peer: PeerKey,
         remote: u16,
         start: Psn,
         shared: &mut Shared<D>,
     ) -> Self {
         let config = &shared.config;
-        let place = (peer.0, shared.host_of(peer));
-        let context = shared.groups.join(config.scope, id.slot_number(), place, &config.cc, now);
+        let context = shared.groups.join(config.scope, id.slot_number(), peer, &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
-        tx.event(now, cc::FlowEvent::Opened { bytes: None }, shared);
+        let mut timers = Deadlines::new();
+        tx.on_event(now, cc::FlowEvent::Opened { bytes: None }, &mut timers, shared);
         Self {
-            id,
-            peer,
-            initiator: remote == 0,
-            local,
-            remote,
-            start,
-            phase: Phase::Open,
-            busy: false,
-            talking: false,
-            control_path: shared.any_path(),
-            proven_path: None,
-            since_turn: start,
-            used_at: now,
-            ask_at: Time::NEVER,
-            asked: 0,
+            numbers: Numbers { id, peer, remote, start },
+            record: shared.flows.open(peer, remote == 0),
+            control_path: ControlPath::new(shared.any_path(), start),
+            life: Lifecycle::new(now, remote == 0),
+            timers,
             tx,
             rx: Rx::new(start, id),
         }
     }
 
-    /// The peer's context number is known: it was heard of.
-    pub(crate) const fn connected(&self) -> bool {
-        self.remote != 0
+    /// Who it is.
+    #[inline]
+    pub(crate) const fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
-    pub(crate) fn used(&mut self, now: Time) {
-        self.used_at = now;
+    #[inline]
+    pub(crate) const fn life(&self) -> &Lifecycle {
+        &self.life
     }
 
-    pub(crate) const fn last_used(&self) -> Time {
-        self.used_at
+    #[inline]
+    pub(crate) const fn tx(&self) -> &Tx<D> {
+        &self.tx
     }
 
-    pub(crate) fn set_busy(&mut self, now: Time, busy: bool) {
-        self.busy = busy;
-        self.used_at = now;
+    #[inline]
+    pub(crate) fn tx_mut(&mut self) -> &mut Tx<D> {
+        &mut self.tx
     }
 
-    /// Whether new packets are refused. A target that asked to be closed still answers.
-    pub(crate) fn refuses(&self) -> bool {
-        self.initiator && self.phase != Phase::Open
-    }
-
-    /// Reads a little of everything that packets need.
-    pub(crate) fn glance(&self) -> u64 {
-        self.used_at.0 ^ u64::from(self.local) ^ self.tx.glance() ^ self.rx.glance()
-    }
-
-    /// The header of a departing packet.
-    pub(crate) fn grant(&self, departure: &Departure) -> TxGrant {
-        let psn = departure.psn;
-        let dest = if self.connected() {
-            Dest::Pdc(self.remote)
-        } else {
-            // Unconnected, the window starts at `start`, and is at most 4095 packets.
-            let psn_offset = psn.distance(self.start).clamp(0, 4095) as u16;
-            Dest::Syn { use_rsv_pdc: false, psn_offset }
-        };
-        TxGrant {
-            psn,
-            path: departure.path,
-            pds: Request {
-                mode: Mode::Rud,
-                next: NextHeader::None,
-                retx: departure.retx,
-                ack_request: departure.ask,
-                clear_psn_offset: departure.clear_psn_offset,
-                psn,
-                spdcid: self.local,
-                dest,
-                ccc: departure
-                    .demand
-                    .map(|target| Ccc { ccc_id: 0, credit_target: cc::credit_units(target) }),
-            },
-        }
-    }
-
-    /// A NACK for the packet `psn`.
-    pub(crate) fn nack(&self, psn: Psn, retx: bool, ce: bool, code: NackCode) -> ControlPacket {
-        ControlPacket::Nack(Nack {
-            ce,
-            retx,
-            rudi: false,
-            code,
-            vendor_code: 0,
-            psn,
-            spdcid: self.local,
-            dpdcid: self.remote,
-            payload: self.rx.end().0,
-            ccx: None,
-        })
-    }
-
-    pub(crate) const fn control_path(&self) -> u16 {
-        self.control_path
-    }
-
-    /// Control packets seem to get lost: send them another way. Every other time that is the path on
-    /// which they came through last, for the sign may have been a false one, or another loss's.
-    pub(crate) fn turn(&mut self, shared: &mut Shared<D>) {
-        self.control_path = match self.proven_path {
-            Some(path) if path != self.control_path => path,
-            _ => shared.any_path(),
-        };
-        self.since_turn = self.rx.base();
-    }
-
-    /// The peer asks although `base` was acknowledged: the path loses what is sent on it.
-    pub(crate) fn turn_away(&mut self, base: Psn, shared: &mut Shared<D>) {
-        let unheard = base.is_before(self.rx.base());
-        if unheard && self.proven_path == Some(self.control_path) {
-            self.proven_path = None;
-        }
-        self.turn(shared);
-    }
-
-    /// The peer knows that everything up to `psn` arrived.
-    pub(crate) fn confirmed(&mut self, psn: Psn) {
-        if !psn.is_before(self.since_turn) {
-            self.proven_path = Some(self.control_path);
-        }
-    }
-
-    /// The target wants to close. A busy context goes on: a message that is half sent must not be
-    /// continued on another one. The target will ask again.
-    pub(crate) fn asked_to_close(&mut self, now: Time) {
-        if !self.busy {
-            self.drain(now);
-        }
-    }
+    // Commands.
 
     /// Starts closing, if it has not.
-    pub(crate) fn drain(&mut self, now: Time) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Draining;
-            self.used_at = now;
-            if !self.initiator {
-                self.ask_at = now;
-            }
-        }
+    pub(crate) fn drain(&mut self, now: Time) -> Outcome {
+        self.life.drain(now, &mut self.timers);
+        self.step(now)
+    }
+
+    pub(crate) fn set_busy(&mut self, now: Time, busy: bool) -> Outcome {
+        self.life.set_busy(now, busy);
+        self.step(now)
     }
 
     /// Goes on to the Close Command when everything is acknowledged.
-    pub(crate) fn step(&mut self, now: Time) -> Life {
-        let drained = self.tx.is_empty() && !self.busy;
-        if self.phase != Phase::Draining || !self.initiator || !drained {
-            return Life::Alive;
-        }
-        if !self.connected() {
-            // The peer never heard of it.
-            return Life::Closed;
-        }
-        self.phase = Phase::Closing;
-        self.ask_at = now;
-        Life::Alive
+    #[inline]
+    fn step(&mut self, now: Time) -> Outcome {
+        let (drained, connected) = (self.tx.ring().is_empty(), self.numbers.is_connected());
+        self.life.step(now, drained, connected, &mut self.timers)
     }
 
-    /// Whether [`Pdc::say`] has something to say.
-    pub(crate) fn has_words(&self, now: Time) -> bool {
-        self.rx.ack_due()
-            || self.tx.probe_due()
-            || self.tx.request_due()
-            || self.connected() && self.tx.clear_due(now)
-            || self.ask_at <= now
+    /// Whether an initiator should open another context instead, because its target may have forgotten
+    /// this one.
+    #[inline]
+    pub(crate) fn is_stale(&self, now: Time, config: &Config) -> bool {
+        self.life.is_stale(now, config) && self.numbers.is_connected() && self.tx.ring().is_empty()
     }
 
-    /// The next packet without data to send.
-    pub(crate) fn say(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlPacket> {
-        if !self.connected() {
+    /// Sends a packet for the first time, if that may be now. If not, and `true` with it, something must
+    /// be sent again first.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        now: Time,
+        packet: &NewPacket<D>,
+        shared: &mut Shared<D>,
+    ) -> Result<TxGrant, bool> {
+        let (tx, timers) = (&mut self.tx, &mut self.timers);
+        if !tx.admit(now, packet.bytes, timers, shared) {
+            let first = tx.may_retransmit(now, shared);
+            tx.line_up(self.numbers.id, shared);
+            let behind = packet.backlog + u64::from(packet.bytes);
+            tx.on_blocked(now, Some(behind), timers, shared);
+            return Err(first);
+        }
+        let departure = tx.send(now, packet, timers, shared);
+        self.life.on_use(now);
+        shared.flows.at(self.record).on_sent(packet.bytes, departure.path, false);
+        Ok(self.numbers.grant(&departure))
+    }
+
+    /// Sends a packet again, if one waits and may go now.
+    #[inline]
+    pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
+        let (departure, desc) = self.tx.resend(now, &mut self.timers, shared)?;
+        shared.flows.at(self.record).on_sent(departure.bytes, departure.path, true);
+        Some((self.numbers.grant(&departure), desc))
+    }
+
+    /// The engine may not send again what waits: where credit is missing, the congestion control learns it.
+    #[inline]
+    pub(crate) fn on_blocked(&mut self, now: Time, shared: &mut Shared<D>) {
+        self.tx.on_blocked(now, None, &mut self.timers, shared);
+    }
+
+    // Packets without data.
+
+    /// Puts it on the list of contexts that have a packet without data to send, if it has.
+    #[inline]
+    pub(crate) fn list_control(&mut self, now: Time, shared: &mut Shared<D>) {
+        if self.control_path.is_listed() || !self.numbers.is_connected() {
+            return;
+        }
+        let due = self.rx.is_ack_due()
+            || self.tx.is_control_due()
+            || self.timers.is_due(Timer::Clear, now)
+            || self.timers.is_due(Timer::Close, now);
+        if due {
+            self.control_path.set_listed(true);
+            shared.control.slots.push_back(self.numbers.id.slot_number());
+        }
+    }
+
+    /// The path of its control packets, and whether some wait.
+    #[inline]
+    pub(crate) const fn control_path(&self) -> &ControlPath {
+        &self.control_path
+    }
+
+    /// The next packet without data to send; without one it leaves the list.
+    #[inline]
+    pub(crate) fn next_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlOut> {
+        let packet = self.poll_control(now, shared);
+        self.control_path.set_listed(packet.is_some());
+        Some(self.control_out(packet?))
+    }
+
+    fn poll_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlPacket> {
+        if !self.numbers.is_connected() {
             return None;
         }
-        if let Some(body) = self.rx.next_ack(now, &shared.config) {
+        if let Some(body) = self.rx.next_ack(now, &mut self.timers, &shared.config) {
             shared.counters.tx_acks += 1;
             return Some(self.ack(now, &body, shared));
         }
-        if let Some(clear) = self.tx.take_clear(now, &shared.config) {
-            let command = self.control(ControlKind::ClearCommand, Psn(0), clear.0);
-            return Some(ControlPacket::Control(command));
-        }
-        if let Some(opaque) = self.tx.take_probe(now) {
-            shared.counters.tx_probes += 1;
-            self.turn(shared);
-            let newest = self.tx.next().minus(1);
-            let probe = self.control(ControlKind::Probe, newest, self.tx.base().0);
-            let probe = Control { probe_opaque: opaque, ack_request: true, ..probe };
-            return Some(ControlPacket::Control(probe));
-        }
-        if let Some(target) = self.tx.take_request() {
-            shared.counters.tx_credit_requests += 1;
-            let newest = self.tx.next().minus(1);
-            let units = cc::credit_units(target);
-            return Some(ControlPacket::Control(self.control(
-                ControlKind::CreditRequest,
-                newest,
-                units,
-            )));
-        }
-        self.ask(now, shared).map(ControlPacket::Control)
-    }
-
-    /// Tells the peer that it may have sent `cumulative` bytes in all.
-    pub(crate) fn credit(&self, cumulative: u64) -> ControlPacket {
-        let units = cc::credit_units(cumulative);
-        ControlPacket::Control(self.control(ControlKind::Credit, self.tx.next().minus(1), units))
-    }
-
-    /// A congestion notification packet: an ACK that is marked and carries no congestion-control state.
-    pub(crate) fn notification(&self) -> ControlPacket {
-        ControlPacket::Ack {
-            pds: Ack {
-                next: NextHeader::None,
-                ce: true,
-                retx: false,
-                probe: false,
-                request: AckRequest::None,
-                ack_psn_offset: 0,
-                cack_psn: self.rx.cack(),
-                spdcid: self.local,
-                dpdcid: self.remote,
-                ext: AckExt::None,
-            },
-            response: None,
-        }
+        let newest = self.tx.ring().next().minus(1);
+        let packet = match self.tx.next_control(now, &mut self.timers, &shared.config) {
+            Some(TxControl::Clear(psn)) => {
+                self.numbers.control(ControlKind::ClearCommand, Psn(0), psn.0)
+            }
+            Some(TxControl::Probe(opaque)) => {
+                shared.counters.tx_probes += 1;
+                self.turn(shared);
+                let base = self.tx.ring().base();
+                let probe = self.numbers.control(ControlKind::Probe, newest, base.0);
+                Control { probe_opaque: opaque, ack_request: true, ..probe }
+            }
+            Some(TxControl::CreditRequest(target)) => {
+                shared.counters.tx_credit_requests += 1;
+                let units = cc::credit_units(target);
+                self.numbers.control(ControlKind::CreditRequest, newest, units)
+            }
+            None => return self.next_close(now, shared).map(ControlPacket::Control),
+        };
+        Some(ControlPacket::Control(packet))
     }
 
     /// The Close Command or Close Request, when it is time to send it (again). The request does not
     /// take a PSN: it may be repeated, and nothing waits for it in order.
-    fn ask(&mut self, now: Time, shared: &mut Shared<D>) -> Option<Control> {
-        if self.ask_at > now {
+    fn next_close(&mut self, now: Time, shared: &mut Shared<D>) -> Option<Control> {
+        if !self.timers.is_due(Timer::Close, now) {
             return None;
         }
-        let kind = if self.phase == Phase::Closing {
+        let kind = if self.life.phase() == Phase::Closing {
             ControlKind::CloseCommand
         } else {
             ControlKind::CloseRequest
         };
-        let wait = self.patience(&shared.config) * (1 << self.asked.min(16));
-        let retx = self.asked > 0;
-        self.ask_at = now + wait.min(shared.config.rto_max);
-        self.asked = self.asked.saturating_add(1);
+        // Before a control packet is first repeated.
+        let config = &shared.config;
+        let measured = self.tx.rtt().srtt().map_or(config.rto_init, |srtt| srtt * 4);
+        let patience: Span = measured.max(config.rto_min).min(config.rto_max);
+        let retx = self.life.ask(now, patience, config.rto_max, &mut self.timers);
         if retx {
             self.turn(shared);
         }
-        Some(Control { retx, ack_request: true, ..self.control(kind, self.tx.next(), 0) })
+        let next = self.tx.ring().next();
+        Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
     }
 
-    /// Before a control packet is first repeated.
-    fn patience(&self, config: &Config) -> Span {
-        let measured = self.tx.srtt().map_or(config.rto_init, |srtt| srtt * 4);
-        measured.max(config.rto_min).min(config.rto_max)
+    /// A packet without data, on its way to the peer.
+    #[inline]
+    pub(crate) const fn control_out(&self, packet: ControlPacket) -> ControlOut {
+        ControlOut { peer: self.numbers.peer, path: self.control_path.path(), packet }
     }
 
-    const fn control(&self, kind: ControlKind, psn: Psn, payload: u32) -> Control {
-        Control {
-            kind,
-            isrod: false,
-            retx: false,
-            ack_request: false,
-            probe_opaque: 0,
-            psn,
-            spdcid: self.local,
-            dest: Dest::Pdc(self.remote),
-            payload,
+    /// Control packets seem to get lost: they take another path.
+    fn turn(&mut self, shared: &mut Shared<D>) {
+        self.control_path.turn(self.rx.window().base(), || shared.any_path());
+    }
+
+    // Timers.
+
+    /// When a timer is due: what was set, or what follows from the parts.
+    #[inline(always)]
+    fn deadline(&self, timer: Timer, now: Time, shared: &Shared<D>) -> Time {
+        let config = &shared.config;
+        match timer {
+            Timer::Ack if self.rx.is_ack_requested() => Time::NEVER,
+            Timer::Retransmit | Timer::Probe if self.tx.ring().is_empty() => Time::NEVER,
+            Timer::Ack | Timer::Retransmit | Timer::Probe | Timer::Clear | Timer::Close => {
+                self.timers.get(timer)
+            }
+            Timer::Congestion => self.tx.flow().next_timer(&shared.groups),
+            Timer::Progress => self.tx.progress_deadline(self.numbers.is_connected(), config),
+            Timer::Orphan => self.life.orphaned_at(config),
+            Timer::Idle if !self.tx.ring().is_empty() => Time::NEVER,
+            // Anything received was not yet acknowledged. A response that was not yet cleared does not
+            // count: whoever does not clear it has forgotten it, or has nothing to send until it closes.
+            Timer::Idle if self.timers.is_running(Timer::Ack) => Time::NEVER,
+            Timer::Idle => self.life.idle_at(config),
+            Timer::Departure => self.tx.departure_at(now, shared),
         }
     }
 
-    fn ack(&mut self, now: Time, body: &AckBody, shared: &mut Shared<D>) -> ControlPacket {
-        let mut signals =
-            cc::AckSignals { ooo: Some(self.rx.ahead()), ..cc::AckSignals::default() };
-        shared.receiver.fill_ack(now, &mut self.rx.flow, &mut signals);
-        // Offsets reach at most two windows.
-        let offset = |psn: Psn| i16::try_from(psn.distance(body.cack)).unwrap_or(0);
-        let request = match self.phase {
-            Phase::Draining if !self.initiator => AckRequest::Close,
-            // The initiator clears of its own accord when it gets a response.
-            _ if self.rx.wants_clear() && body.response.is_none() => AckRequest::Clear,
-            _ => AckRequest::None,
-        };
-        let ooo_count = signals.ooo.unwrap_or(u16::MAX);
-        let state = match signals.credit {
-            Some(credit) => CcState::Credit { credit: cc::credit_units(credit), ooo_count },
-            None => CcState::Nscc(NsccState {
-                service_time: body.service_time,
-                restore_cwnd: signals.restore_cwnd,
-                rcv_cwnd_pend: signals.penalty,
-                rcvd_bytes: signals.received_units(),
-                ooo_count,
-            }),
-        };
-        let pds = Ack {
-            next: if body.response.is_some() { NextHeader::Response } else { NextHeader::None },
-            ce: signals.echo_ecn.unwrap_or(body.ce),
-            retx: body.retx,
-            probe: body.probe.is_some(),
-            request: if self.initiator { AckRequest::None } else { request },
-            ack_psn_offset: match body.probe {
-                Some(opaque) => opaque.cast_signed(),
-                None => offset(body.ack_psn),
-            },
-            cack_psn: body.cack,
-            spdcid: self.local,
-            dpdcid: self.remote,
-            ext: AckExt::Cc(AckCc {
-                mpr: mpr(&shared.config),
-                sack_psn_offset: offset(body.sack_base),
-                sack_bitmap: body.bitmap,
-                state,
-            }),
-        };
-        ControlPacket::Ack { pds, response: body.response }
+    /// When [`Pdc::on_timer`] wants to be called, not counting what waits to be polled.
+    #[inline]
+    pub(crate) fn next_deadline(&self, now: Time, shared: &Shared<D>) -> Time {
+        let mut next = Time::NEVER;
+        each_timer!(timer => {
+            let when = self.deadline(timer, now, shared);
+            if !timer.is_polled() || when > now {
+                next = next.min(when);
+            }
+        });
+        next
     }
 
-    /// The acknowledgement of a Close Command, with which the context ends.
-    pub(crate) fn last_ack(
-        &mut self,
-        now: Time,
-        psn: Psn,
-        shared: &mut Shared<D>,
-    ) -> ControlPacket {
-        let body = AckBody {
-            cack: psn,
-            ack_psn: psn,
-            probe: None,
-            sack_base: psn.plus(1),
-            bitmap: 0,
-            service_time: 1,
-            ce: false,
-            retx: false,
-            response: None,
-        };
-        shared.counters.tx_acks += 1;
-        self.ack(now, &body, shared)
+    /// What a packet that left may have changed about [`Pdc::next_deadline`].
+    #[inline]
+    pub(crate) fn deadline_after_send(&self, now: Time, shared: &Shared<D>) -> Time {
+        if self.tx.ring().len() < 2 {
+            return self.next_deadline(now, shared);
+        }
+        let congestion = self.tx.flow().next_timer(&shared.groups);
+        self.timers.get(Timer::Retransmit).min(self.timers.get(Timer::Probe)).min(congestion)
     }
 
     /// Time passed.
-    pub(crate) fn on_timer(&mut self, now: Time, shared: &mut Shared<D>) -> Life {
-        self.rx.on_timer(now);
-        let connected = self.connected();
-        if let Err(failure) = self.tx.on_timer(now, connected, shared) {
-            return Life::Failed(failure);
-        }
-        if self.phase == Phase::Closing
-            && self.ask_at <= now
-            && self.asked_enough(now, &shared.config)
-        {
-            return Life::Closed;
-        }
-        if self.unheard_at(&shared.config) <= now {
-            let lost = !self.tx.is_empty();
-            return if lost { Life::Failed(Failure::Silent) } else { Life::Closed };
-        }
-        if self.idle_at(&shared.config) <= now {
-            self.drain(now);
-        }
+    pub(crate) fn on_timer(&mut self, now: Time, shared: &mut Shared<D>) -> Outcome {
+        each_timer!(timer => {
+            if self.deadline(timer, now, shared) <= now {
+                let outcome = self.fire(timer, now, shared);
+                if outcome != Outcome::Alive {
+                    return outcome;
+                }
+            }
+        });
         self.step(now)
     }
 
-    /// Whether an initiator gives up on its Close Command. A target that sent data refuses it until all of
-    /// that is acknowledged; if we were gone it would never learn that it arrived, and fail what the data
-    /// was for. So it is given the time that it gives us.
-    fn asked_enough(&self, now: Time, config: &Config) -> bool {
-        let silent = self.used_at + config.progress_deadline <= now;
-        self.asked >= CLOSE_TRIES && (self.rx.flow.received() == 0 || silent)
-    }
-
-    /// When a target that asks to be closed gives up on its initiator. One that is still alive, but not
-    /// ready to close, acknowledges the request.
-    fn unheard_at(&self, config: &Config) -> Time {
-        if self.initiator || self.phase != Phase::Draining {
-            return Time::NEVER;
+    /// What happens when a timer is due.
+    #[inline(always)]
+    fn fire(&mut self, timer: Timer, now: Time, shared: &mut Shared<D>) -> Outcome {
+        let connected = self.numbers.is_connected();
+        let (tx, timers) = (&mut self.tx, &mut self.timers);
+        match timer {
+            Timer::Ack => self.rx.request_ack(),
+            Timer::Congestion => tx.on_congestion_timer(now, timers, shared),
+            Timer::Progress if connected => return Outcome::Failed(PdcFailure::Silent),
+            Timer::Progress => return Outcome::Failed(PdcFailure::Unreachable),
+            Timer::Retransmit => {
+                LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
+            }
+            Timer::Probe => LossEvent::new(tx, now, timers, shared).on_probe_timer(connected),
+            Timer::Close if self.life.gives_up(now, self.rx.has_received(), &shared.config) => {
+                return Outcome::Closed;
+            }
+            Timer::Orphan if tx.ring().is_empty() => return Outcome::Closed,
+            Timer::Orphan => return Outcome::Failed(PdcFailure::Silent),
+            Timer::Idle => self.life.drain(now, timers),
+            // Polled.
+            Timer::Clear | Timer::Close | Timer::Departure => {}
         }
-        self.used_at + config.progress_deadline
+        Outcome::Alive
     }
 
-    /// Whether an initiator should not use the context again, because its target may have forgotten it:
-    /// it has been idle for so long that it should have been closed, had the process been running.
-    pub(crate) fn stale(&self, now: Time, config: &Config) -> bool {
-        self.initiator
-            && self.phase == Phase::Open
-            && !self.busy
-            && self.connected()
-            && self.tx.is_empty()
-            && self.used_at + config.idle_close <= now
+    // Statistics.
+
+    /// Brings the record of its peer up to date, which is one of these.
+    pub(crate) fn sample(&self, records: &mut [FlowRecord], groups: &Groups) {
+        let metrics = self.tx.flow().metrics(groups);
+        records[self.record as usize].sample(&metrics, self.tx.rtt().srtt());
     }
 
-    /// When it is closed for having nothing to do.
-    fn idle_at(&self, config: &Config) -> Time {
-        let idle =
-            self.phase == Phase::Open && !self.busy && self.tx.is_empty() && !self.rx.unsettled();
-        if !idle {
-            return Time::NEVER;
-        }
-        let patience = if self.initiator { 1 } else { TARGET_PATIENCE };
-        self.used_at + config.idle_close * patience
-    }
-
-    /// When [`Pdc::on_timer`] wants to be called, not counting what waits to be said.
-    pub(crate) fn timer(&self, now: Time, shared: &Shared<D>) -> Time {
-        let config = &shared.config;
-        let mut when = self.rx.timer().min(self.tx.timer(now, self.connected(), shared));
-        if self.ask_at > now {
-            when = when.min(self.ask_at);
-        }
-        when.min(self.idle_at(config)).min(self.unheard_at(config))
-    }
+    // The end.
 
     /// Gives back what it borrowed.
     pub(crate) fn dismantle(&mut self, shared: &mut Shared<D>) {
-        self.tx.abandon(self.id, shared);
+        self.sample(shared.flows.list_mut(), &shared.groups);
+        self.tx.abandon(self.numbers.id, shared);
         let now = shared.now;
-        shared.receiver.on_close(now, &mut self.rx.flow);
-        self.rx.give_back(&mut shared.bitmaps);
-        shared.trim_pools();
+        shared.receiver.on_close(now, self.rx.flow_mut());
+        self.rx.give_back(&mut shared.pools.holes);
+        shared.pools.trim();
+        self.tx.on_event(now, cc::FlowEvent::Closed, &mut self.timers, shared);
+    }
+
+    /// The target wants another start PSN.
+    fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
+        self.numbers.start = start;
+        self.tx.restart(start, shared);
+        if self.rx.is_untouched() {
+            self.rx = Rx::new(start, self.numbers.id);
+            self.timers.stop(Timer::Ack);
+        }
     }
 }
 
@@ -513,13 +370,4 @@ fn mpr(config: &Config) -> u8 {
 /// The receive window in packets: what MPR can say.
 pub(crate) fn recv_window(config: &Config) -> u16 {
     (config.recv_window_packets / MPR_UNIT).clamp(1, 31) * MPR_UNIT
-}
-
-impl Rx {
-    fn give_back(&mut self, pool: &mut Vec<Bitmap>) {
-        if let Some(mut bits) = self.take_bits() {
-            bits.clear();
-            pool.push(bits);
-        }
-    }
 }

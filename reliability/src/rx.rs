@@ -1,11 +1,19 @@
-//! The receiving half of a context: what arrived, and what to say about it.
+//! The receiving half of a context: what arrived, and what is acknowledged of it.
+
+mod next_ack;
+mod responses;
+mod unreported;
+mod window;
 
 use crate::base::{Psn, Span, Time};
-use crate::bitmap::Bitmap;
 use crate::cc;
 use crate::config::Config;
+use crate::deadlines::{Deadlines, Timer};
 use crate::types::PdcId;
 use crate::wire::Response;
+use next_ack::NextAck;
+use responses::Responses;
+pub(crate) use window::{Holes, Window};
 
 /// How many PSNs below the window a late packet may lie and still be told from nonsense.
 const PREVIOUS: i32 = 2 * 4096;
@@ -28,7 +36,7 @@ pub(crate) enum Place {
 
 /// What is known of a data packet when the engine took it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct Received {
     pub(crate) psn: Psn,
     pub(crate) bytes: u32,
     pub(crate) ce: bool,
@@ -37,15 +45,6 @@ pub(crate) struct Arrival {
     pub(crate) ask: bool,
     /// Acknowledge at once, but do not wait for a hole to close: SYN, CE.
     pub(crate) prompt: bool,
-}
-
-/// A response that the initiator must not miss (guaranteed delivery).
-#[derive(Clone, Copy, Debug)]
-struct Stored {
-    psn: Psn,
-    response: Response,
-    /// To be sent, for the first time or again.
-    due: bool,
 }
 
 /// The parts of one ACK that this half knows.
@@ -65,255 +64,172 @@ pub(crate) struct AckBody {
     pub(crate) response: Option<Response>,
 }
 
-/// The receiving half.
+/// The receiving half. When an ACK is due that nothing else causes is [`Timer::Ack`], which runs while
+/// anything received was not yet acknowledged.
 #[derive(Debug)]
 pub(crate) struct Rx {
-    /// The oldest PSN not received.
-    base: Psn,
-    /// One past the newest PSN received, never before `base`.
-    end: Psn,
-    /// Packets received at or after `base` (`ooo_count`).
-    ahead: u16,
-    /// Which; absent while `ahead` is zero.
-    bits: Option<Bitmap>,
+    window: Window,
     /// Congestion control's part.
-    pub(crate) flow: cc::RxFlow,
-    /// Bytes received since the last ACK, small packets rounded up.
-    gathered: u32,
-    /// An ACK shall leave in this round.
-    due: bool,
-    /// The newest packet was not yet the subject of an ACK.
-    fresh: bool,
-    /// ... and this is what is said about it.
-    newest: Psn,
-    newest_at: Time,
-    newest_retx: bool,
-    ce: bool,
-    /// When an ACK is due if nothing else makes it so.
-    ack_at: Time,
-    /// Packets received out of order whose SACK bits were not yet sent lie in here, both ends included.
-    dirty: Option<(Psn, Psn)>,
-    /// The newest packet with AR that has a hole before it.
-    asked_behind: Option<Psn>,
-    /// The probe to be answered.
-    probe: Option<u16>,
-    /// Responses not yet cleared, by PSN; rare.
-    #[allow(clippy::box_collection)]
-    // a third of the size, for something that is hardly ever there
-    stored: Option<Box<Vec<Stored>>>,
+    flow: cc::RxFlow,
+    next_ack: NextAck,
+    responses: Responses,
 }
 
 impl Rx {
     /// A half whose flow the receiver knows as `id`.
     pub(crate) fn new(start: Psn, id: PdcId) -> Self {
         Self {
-            base: start,
-            end: start,
-            ahead: 0,
-            bits: None,
+            window: Window::new(start),
             flow: cc::RxFlow::new(id.to_u32()),
-            gathered: 0,
-            due: false,
-            fresh: false,
-            newest: start,
-            newest_at: Time::ZERO,
-            newest_retx: false,
-            ce: false,
-            ack_at: Time::NEVER,
-            dirty: None,
-            asked_behind: None,
-            probe: None,
-            stored: None,
+            next_ack: NextAck::new(start),
+            responses: Responses::default(),
         }
     }
 
-    /// Reads a little of everything that packets need.
-    pub(crate) fn glance(&self) -> u64 {
-        let ahead = self.bits.as_ref().map_or(0, |bits| bits.window(self.base));
-        ahead ^ self.flow.received() ^ self.ack_at.0
+    /// What arrived.
+    #[inline]
+    pub(crate) const fn window(&self) -> &Window {
+        &self.window
     }
 
-    /// The oldest PSN not received.
-    pub(crate) const fn base(&self) -> Psn {
-        self.base
+    /// What the receiver's congestion control knows of the flow.
+    #[inline]
+    pub(crate) fn flow_mut(&mut self) -> &mut cc::RxFlow {
+        &mut self.flow
     }
 
     /// The newest PSN up to which everything is received, and its response received or the default
     /// one. It does not pass a response that waits to be cleared.
+    #[inline]
     pub(crate) fn cack(&self) -> Psn {
-        let end = match self.stored().first() {
+        let end = match self.responses.oldest() {
             // A response may lie beyond a hole.
-            Some(stored) if stored.psn.is_before(self.base) => stored.psn,
-            _ => self.base,
+            Some(psn) if psn.is_before(self.window.base()) => psn,
+            _ => self.window.base(),
         };
         end.minus(1)
     }
 
     /// Where `psn` lies when the window is `window` packets.
+    #[inline]
     pub(crate) fn place(&self, psn: Psn, window: u16) -> Place {
-        let distance = psn.distance(self.base);
+        let distance = psn.distance(self.window.base());
         if distance < 0 {
             return if distance >= -PREVIOUS { Place::Duplicate } else { Place::Nonsense };
         }
         if psn.distance(self.cack()) > i32::from(window) {
             return if distance < PREVIOUS { Place::Ahead } else { Place::Nonsense };
         }
-        match &self.bits {
-            Some(bits) if self.ahead > 0 && bits.get(psn) => Place::Duplicate,
-            _ => Place::New,
-        }
+        if self.window.has(psn) { Place::Duplicate } else { Place::New }
     }
 
+    /// Nothing was ever received.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.window.base() == self.next_ack.newest()
+            && self.window.ahead() == 0
+            && !self.has_received()
+    }
+
+    /// Whether data were ever received.
+    pub(crate) fn has_received(&self) -> bool {
+        self.flow.received() != 0
+    }
+
+    // What arrives.
+
     /// The engine took a packet whose place was [`Place::New`]; `response` is kept until cleared.
+    #[inline]
     pub(crate) fn record(
         &mut self,
         now: Time,
-        arrival: &Arrival,
+        received: &Received,
         response: Option<Response>,
         config: &Config,
-        pool: &mut Vec<Bitmap>,
+        timers: &mut Deadlines,
+        pool: &mut Vec<Holes>,
     ) {
-        let psn = arrival.psn;
-        if psn == self.base {
-            self.base = psn.plus(1);
-            self.advance(pool);
-        } else {
-            let bits = self.bits.get_or_insert_with(|| pool.pop().unwrap_or_else(Bitmap::new));
-            bits.set(psn);
-            if self.ahead == 0 {
-                self.due = true; // a hole opened
-            }
-            self.ahead += 1;
-            self.touch(psn, psn);
-            if arrival.ask && self.asked_behind.is_none_or(|asked| psn.is_after(asked)) {
-                self.asked_behind = Some(psn);
-            }
+        let psn = received.psn;
+        let prompt = self.window.insert(psn, received.ask, pool);
+        self.next_ack.gather(received.bytes.max(config.ack_min_pkt), config.ack_after());
+        if prompt || received.ask || received.prompt || received.ce {
+            self.next_ack.request();
         }
-        if !self.end.is_after(psn) {
-            self.end = psn.plus(1);
+        match response {
+            Some(response) => self.responses.add(psn, response),
+            None => self.next_ack.set_subject(now, psn, received.retx, received.ce),
         }
-        if let Some(asked) = self.asked_behind
-            && self.base.is_after(asked)
-        {
-            self.asked_behind = None;
-            self.due = true; // the hole before it closed
-        }
-        self.gathered = self.gathered.saturating_add(arrival.bytes.max(config.ack_min_pkt));
-        if arrival.ask || arrival.prompt || arrival.ce || self.gathered >= config.ack_after() {
-            self.due = true;
-        }
-        if let Some(response) = response {
-            let all = self.stored.get_or_insert_default();
-            let at = all.partition_point(|stored| stored.psn.is_before(psn));
-            all.insert(at, Stored { psn, response, due: true });
-        } else {
-            self.subject(now, psn, arrival.retx, arrival.ce);
-        }
-        self.ack_at = self.ack_at.min(now + config.ack_delay);
+        timers.set_earlier(Timer::Ack, now + config.ack_delay);
     }
 
-    /// A packet whose place was [`Place::Duplicate`] arrived: say again what is known.
-    pub(crate) fn again(&mut self, now: Time, psn: Psn, retx: bool) {
-        let all = self.stored.as_deref_mut().map_or(&mut [][..], Vec::as_mut_slice);
-        if let Ok(at) = all.binary_search_by(|stored| stored.psn.distance(psn).cmp(&0)) {
-            all[at].due = true;
-        } else {
-            self.subject(now, psn, retx, false);
-            if !psn.is_before(self.base) {
-                self.touch(psn, psn);
+    /// A packet whose place was [`Place::Duplicate`] arrived: acknowledge again what is known.
+    #[inline]
+    pub(crate) fn on_duplicate(&mut self, now: Time, psn: Psn, retx: bool) {
+        if !self.responses.send_again(psn) {
+            self.next_ack.set_subject(now, psn, retx, false);
+            if !psn.is_before(self.window.base())
+                && let Some(unreported) = self.window.unreported_mut()
+            {
+                unreported.add(psn, psn);
             }
         }
-        self.due = true;
+        self.next_ack.request();
     }
 
-    /// A probe arrived: say all that is known at or after `from`.
-    pub(crate) fn probed(&mut self, now: Time, opaque: u16, from: Psn) {
-        self.probe = Some(opaque);
-        self.newest_at = now;
-        self.due = true;
-        if self.ahead > 0 {
-            let last = self.end.minus(1);
-            let first =
-                if from.is_after(self.base) && !from.is_after(last) { from } else { self.base };
-            self.touch(first, last);
+    /// A probe arrived: report all that is known at or after `from`.
+    pub(crate) fn on_probe(&mut self, now: Time, opaque: u16, from: Psn) {
+        self.next_ack.answer(now, opaque);
+        let (base, last) = (self.window.base(), self.window.end().minus(1));
+        if let Some(unreported) = self.window.unreported_mut() {
+            let first = if from.is_after(base) && !from.is_after(last) { from } else { base };
+            unreported.add(first, last);
         }
     }
 
     /// The peer has every response up to `psn`.
-    pub(crate) fn cleared(&mut self, psn: Psn) {
-        if let Some(all) = &mut self.stored {
-            all.retain(|stored| stored.psn.is_after(psn));
-            if all.is_empty() {
-                self.stored = None;
-            }
-        }
+    #[inline]
+    pub(crate) fn on_cleared(&mut self, psn: Psn) {
+        self.responses.clear(psn);
     }
 
-    fn stored(&self) -> &[Stored] {
-        self.stored.as_deref().map_or(&[], Vec::as_slice)
+    /// An acknowledgement is wanted although nothing arrived, or because its time has come.
+    pub(crate) fn request_ack(&mut self) {
+        self.next_ack.request();
     }
 
-    /// An acknowledgement is wanted although nothing arrived.
-    pub(crate) fn say_so(&mut self) {
-        self.due = true;
+    // What is acknowledged.
+
+    /// An ACK leaves in this round, so that nobody waits for its time.
+    #[inline]
+    pub(crate) const fn is_ack_requested(&self) -> bool {
+        self.next_ack.is_due()
     }
 
-    /// Nothing was ever received.
-    pub(crate) fn untouched(&self) -> bool {
-        self.base == self.newest && self.ahead == 0 && self.flow.received() == 0
-    }
-
-    /// Time passed.
-    pub(crate) fn on_timer(&mut self, now: Time) {
-        if self.ack_at <= now {
-            self.due = true;
-        }
-    }
-
-    /// When [`Rx::on_timer`] has something to do.
-    pub(crate) const fn timer(&self) -> Time {
-        if self.due { Time::NEVER } else { self.ack_at }
-    }
-
-    /// Whether [`Rx::next_ack`] has something to say.
-    pub(crate) fn ack_due(&self) -> bool {
-        self.due || self.stored().iter().any(|stored| stored.due)
-    }
-
-    /// Whether anything received was not yet acknowledged. A response that was not yet cleared does not
-    /// count: whoever does not clear it has forgotten it, or has nothing to say until it closes.
-    pub(crate) fn unsettled(&self) -> bool {
-        self.ack_at != Time::NEVER
+    /// Whether [`Rx::next_ack`] has one.
+    #[inline]
+    pub(crate) fn is_ack_due(&self) -> bool {
+        self.next_ack.is_due() || self.responses.is_due()
     }
 
     /// Whether the initiator should be asked to clear responses.
+    #[inline]
     pub(crate) const fn wants_clear(&self) -> bool {
-        self.stored.is_some()
-    }
-
-    /// One past the newest PSN received.
-    pub(crate) const fn end(&self) -> Psn {
-        self.end
-    }
-
-    /// The bitmap, if there is one; nothing may be received any more.
-    pub(crate) fn take_bits(&mut self) -> Option<Bitmap> {
-        self.bits.take()
-    }
-
-    /// Packets received out of order.
-    pub(crate) const fn ahead(&self) -> u16 {
-        self.ahead
+        !self.responses.is_empty()
     }
 
     /// The next ACK of this round, if any: those with a response first, then one that describes the
     /// newest packet and the newest holes, then as many as it takes to describe a wide window.
-    pub(crate) fn next_ack(&mut self, now: Time, config: &Config) -> Option<AckBody> {
-        if let Some(stored) = self.next_response() {
-            let Stored { psn, response, .. } = stored;
-            let sack_base = self.cack().plus(1);
+    #[inline]
+    pub(crate) fn next_ack(
+        &mut self,
+        now: Time,
+        timers: &mut Deadlines,
+        config: &Config,
+    ) -> Option<AckBody> {
+        if let Some((psn, response)) = self.responses.take_due() {
+            let cack = self.cack();
+            let sack_base = cack.plus(1);
             return Some(AckBody {
-                cack: self.cack(),
+                cack,
                 ack_psn: psn,
                 probe: None,
                 sack_base,
@@ -324,146 +240,52 @@ impl Rx {
                 response: Some(response),
             });
         }
-        if !self.due {
-            self.settle_if_silent();
+        if !self.next_ack.is_due() {
+            if !self.next_ack.is_fresh() && self.window.is_reported() {
+                // Only responses were to be sent, and they were.
+                self.next_ack.on_complete();
+                timers.stop(Timer::Ack);
+            }
             return None;
         }
-        let cack = self.cack();
-        // A probe is answered whole: its sender lost count.
-        let sack_base = if config.acks.lowest_segment && self.probe.is_none() {
-            self.lowest_segment(cack)
-        } else {
-            self.next_window(cack)
+        let (cack, probe) = (self.cack(), self.next_ack.probe());
+        let sack_base = match self.window.unreported_mut() {
+            None => cack.plus(1),
+            // A probe is answered whole: its sender lost count.
+            Some(unreported) if config.acks.lowest_segment && probe.is_none() => {
+                unreported.lowest_segment(cack)
+            }
+            Some(unreported) => unreported.next_window(cack),
         };
-        let fresh = core::mem::replace(&mut self.fresh, false);
-        let sampled = fresh || self.probe.is_some();
+        let subject = self.next_ack.take_subject();
+        let sampled = subject.psn.is_some() || probe.is_some();
         let ack = AckBody {
             cack,
-            ack_psn: if fresh { self.newest } else { cack },
-            probe: self.probe,
+            ack_psn: subject.psn.unwrap_or(cack),
+            probe,
             sack_base,
             bitmap: self.sack(sack_base),
-            service_time: if sampled { service_time(now.since(self.newest_at)) } else { 0 },
-            ce: core::mem::replace(&mut self.ce, false),
-            retx: fresh && self.newest_retx,
+            service_time: if sampled { service_time(now.since(subject.at)) } else { 0 },
+            ce: subject.ce,
+            retx: subject.retx,
             response: None,
         };
-        if self.dirty.is_none() {
-            self.due = false;
-            self.probe = None;
-            self.gathered = 0;
-            self.ack_at = Time::NEVER;
+        if self.window.is_reported() {
+            self.next_ack.on_complete();
+            timers.stop(Timer::Ack);
         }
         Some(ack)
     }
 
-    /// The next response to send.
-    fn next_response(&mut self) -> Option<Stored> {
-        let stored = self.stored.as_deref_mut()?.iter_mut().find(|stored| stored.due)?;
-        stored.due = false;
-        Some(*stored)
-    }
-
-    /// Only responses were to be said, and they were.
-    fn settle_if_silent(&mut self) {
-        if !self.fresh && self.dirty.is_none() {
-            self.gathered = 0;
-            self.ack_at = Time::NEVER;
-        }
-    }
-
-    /// Where the next SACK window begins; takes what it describes off the dirty range. A window that
-    /// holds the whole range reaches as far back as it can, so that a lost ACK is made good.
-    fn next_window(&mut self, cack: Psn) -> Psn {
-        let floor = cack.plus(1);
-        let Some((low, high)) = self.dirty.take() else { return floor };
-        if high.is_before(floor) {
-            return floor;
-        }
-        let low = if low.is_before(floor) { floor } else { low };
-        if high.distance(low) < 64 {
-            let back = high.minus(63);
-            return if back.is_before(floor) { floor } else { back };
-        }
-        self.dirty = Some((low.plus(64), high));
-        low
-    }
-
-    /// STrack section 3.3.1: the bitmap from the expected PSN on is cut into segments of what a SACK
-    /// holds, and the one is shown in which the lowest packet lies that arrived since the last SACK: the
-    /// sender's timer runs from the lowest packet not acknowledged. One SACK at a time; segments follow
-    /// each other as packets come.
-    fn lowest_segment(&mut self, cack: Psn) -> Psn {
-        let expected = cack.plus(1);
-        let Some((lowest, _)) = self.dirty.take() else { return expected };
-        match u32::try_from(lowest.distance(expected)) {
-            Ok(ahead) => expected.plus(ahead / 64 * 64),
-            Err(_) => expected,
-        }
-    }
-
-    /// What arrived of the 64 packets from `from` on; bits beyond the window are clear. A packet whose response is not cleared is not
-    /// shown: its arrival is told by the ACK that carries the response, and by nothing else.
+    /// What arrived of the 64 packets from `from` on and may be shown.
+    #[inline]
     fn sack(&self, from: Psn) -> u64 {
-        let below = self.base.distance(from);
-        let mut map = ones(below);
-        if let (Some(bits), 1..) = (&self.bits, self.ahead)
-            && below < 64
-        {
-            map |= if below > 0 { bits.window(self.base) << below } else { bits.window(from) };
-        }
-        for stored in self.stored() {
-            let at = stored.psn.distance(from);
-            if (0..64).contains(&at) {
-                map &= !(1 << at);
-            }
-        }
-        map
+        self.responses.hide(from, self.window.map(from))
     }
 
-    /// `base` moved by one; go on over what arrived earlier.
-    fn advance(&mut self, pool: &mut Vec<Bitmap>) {
-        if let Some(bits) = &mut self.bits {
-            while self.ahead > 0 && bits.take(self.base) {
-                self.ahead -= 1;
-                self.base = self.base.plus(1);
-            }
-            if self.ahead == 0 {
-                pool.extend(self.bits.take());
-                self.dirty = None;
-            }
-        }
-    }
-
-    /// The ACK to come is about `psn`; of several, about the newest, or the newest marked.
-    fn subject(&mut self, now: Time, psn: Psn, retx: bool, ce: bool) {
-        if self.fresh && self.ce && !ce {
-            return;
-        }
-        self.fresh = true;
-        self.ce |= ce;
-        self.newest = psn;
-        self.newest_at = now;
-        self.newest_retx = retx;
-    }
-
-    fn touch(&mut self, first: Psn, last: Psn) {
-        self.dirty = Some(match self.dirty {
-            None => (first, last),
-            Some((low, high)) => (
-                if first.is_before(low) { first } else { low },
-                if last.is_after(high) { last } else { high },
-            ),
-        });
-    }
-}
-
-/// The lowest `n` of 64 bits.
-const fn ones(n: i32) -> u64 {
-    match n {
-        ..=0 => 0,
-        1..64 => (1 << n) - 1,
-        _ => u64::MAX,
+    /// Gives back what it borrowed; nothing may be received any more.
+    pub(crate) fn give_back(&mut self, pool: &mut Vec<Holes>) {
+        self.window.give_back(pool);
     }
 }
 

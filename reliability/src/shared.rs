@@ -1,15 +1,17 @@
-//! What all contexts of an endpoint share.
+//! What all contexts of an endpoint share, and what they give back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::{Rng, Time};
-use crate::bitmap::Bitmap;
 use crate::cc;
 use crate::context::Groups;
-use crate::timers::Timers;
+use crate::flows::FlowRecords;
+use crate::rx::Holes;
+use crate::schedule::Schedule;
 use crate::tx::Slot;
-use crate::{Config, ControlOut, Counters, Event, PeerKey};
+use crate::wire::Nack;
+use crate::{Config, ControlOut, ControlPacket, Counters, Event, PeerKey};
 
 /// Rings kept for the next active context; more are given back to the allocator.
 const POOL: usize = 1024;
@@ -23,25 +25,68 @@ const OUT: usize = 4096;
 pub(crate) struct Shared<D> {
     pub(crate) config: Arc<Config>,
     pub(crate) counters: Counters,
+    pub(crate) flows: FlowRecords,
     pub(crate) events: VecDeque<Event<D>>,
     pub(crate) receiver: cc::Receiver,
     pub(crate) groups: Groups,
-    /// The host of each peer, as far as known.
-    pub(crate) hosts: Vec<u32>,
-    /// The latest time heard of.
+    /// The latest time known.
     pub(crate) now: Time,
-    /// Empty rings for sending halves.
-    pub(crate) rings: Vec<VecDeque<Slot<D>>>,
-    /// Clear bitmaps for receiving halves.
-    pub(crate) bitmaps: Vec<Bitmap>,
-    /// Packets that no living context makes.
-    pub(crate) out: VecDeque<ControlOut>,
-    /// Slots whose contexts have something to say.
-    pub(crate) talkative: VecDeque<u16>,
-    pub(crate) timers: Timers,
+    pub(crate) pools: Pools<D>,
+    pub(crate) control: ControlQueue,
+    pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
     /// Number of paths.
     pub(crate) paths: u16,
+}
+
+/// Memory that contexts borrow while they are active, so that an idle one is small and an active one
+/// allocates nothing a packet.
+#[derive(Debug)]
+pub(crate) struct Pools<D> {
+    /// Empty rings for sending halves.
+    pub(crate) rings: Vec<VecDeque<Slot<D>>>,
+    /// For receiving halves.
+    pub(crate) holes: Vec<Holes>,
+}
+
+/// Packets without data that wait to be sent, and the contexts that have some when asked.
+#[derive(Debug)]
+pub(crate) struct ControlQueue {
+    /// Packets that no living context makes.
+    out: VecDeque<ControlOut>,
+    /// Slots whose contexts have a packet without data to send.
+    pub(crate) slots: VecDeque<u16>,
+}
+
+impl ControlQueue {
+    /// Sends a packet without data that no context makes when asked.
+    pub(crate) fn send(&mut self, packet: ControlOut) {
+        if self.out.len() < OUT {
+            self.out.push_back(packet);
+        }
+    }
+
+    /// The next packet that no context makes.
+    #[inline]
+    pub(crate) fn next_out(&mut self) -> Option<ControlOut> {
+        self.out.pop_front()
+    }
+}
+
+impl<D> Pools<D> {
+    /// Takes back an empty ring.
+    #[inline]
+    pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
+        debug_assert!(ring.is_empty());
+        if self.rings.len() < POOL && ring.capacity() > 0 {
+            self.rings.push(ring);
+        }
+    }
+
+    /// Keeps the pool of holes bounded.
+    pub(crate) fn trim(&mut self) {
+        self.holes.truncate(POOL);
+    }
 }
 
 impl<D> Shared<D> {
@@ -49,25 +94,18 @@ impl<D> Shared<D> {
         let paths = config.paths.paths();
         Self {
             counters: Counters::default(),
+            flows: FlowRecords::default(),
             events: VecDeque::new(),
             receiver: cc::Receiver::new(&config.receiver),
             groups: Groups::default(),
-            hosts: Vec::new(),
             now: Time::ZERO,
-            rings: Vec::new(),
-            bitmaps: Vec::new(),
-            out: VecDeque::new(),
-            talkative: VecDeque::new(),
-            timers: Timers::default(),
+            pools: Pools { rings: Vec::new(), holes: Vec::new() },
+            control: ControlQueue { out: VecDeque::new(), slots: VecDeque::new() },
+            schedule: Schedule::default(),
             rng: Rng::new(seed),
             paths: paths.max(1),
             config,
         }
-    }
-
-    /// The host on which `peer` lives.
-    pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
-        self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
     }
 
     /// A random path.
@@ -76,22 +114,10 @@ impl<D> Shared<D> {
         self.rng.below(u32::from(self.paths)) as u16
     }
 
-    pub(crate) fn say(&mut self, packet: ControlOut) {
-        if self.out.len() < OUT {
-            self.out.push_back(packet);
-        }
-    }
-
-    /// Takes back an empty ring.
-    pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
-        debug_assert!(ring.is_empty());
-        if self.rings.len() < POOL && ring.capacity() > 0 {
-            self.rings.push(ring);
-        }
-    }
-
-    /// Keeps the pool of bitmaps bounded.
-    pub(crate) fn trim_pools(&mut self) {
-        self.bitmaps.truncate(POOL);
+    /// Sends a NACK from an end that has no context to `peer` for it.
+    pub(crate) fn send_stateless_nack(&mut self, peer: PeerKey, nack: Nack) {
+        self.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
+        let path = self.any_path();
+        self.control.send(ControlOut { peer, path, packet: ControlPacket::Nack(nack) });
     }
 }

@@ -1,73 +1,40 @@
-//! The sending half of a context: what is outstanding, what may be sent, and what was lost.
+//! The sending half of a context: a coordinator over its parts. What is outstanding is the [`Ring`]'s,
+//! what the congestion control allows the [`Flow`]'s; losses are found by the acknowledgements, the
+//! refusals and the timers of the other files.
 
 mod ack;
 mod control;
+mod flow;
 mod loss;
+mod loss_timer;
+mod prober;
 mod rare;
+mod readiness;
+mod recovery;
+mod ring;
+mod route;
+mod rtt;
 
-use std::collections::VecDeque;
-
-use crate::base::{Psn, Rng, Span, Time};
-use crate::cc::{self, PathSelector, SenderCc};
+use crate::base::{Psn, Rng, Time};
+use crate::cc;
 use crate::config::{Config, NOMINAL_OVERHEAD};
-use crate::context::{Context, Groups};
+use crate::context::Context;
+use crate::deadlines::{Deadlines, Timer};
 use crate::shared::Shared;
-use crate::types::{Event, PdcId, TxPacket};
+use crate::types::{Event, NewPacket, PdcId};
 
-pub(crate) use ack::{AckIn, Verdict};
-pub(crate) use loss::Marks;
-use rare::Rare;
-
-/// Why a packet is sent again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cause {
-    Trimmed,
-    Nacked,
-    OutOfOrder,
-    Probe,
-    Timeout,
-}
-
-/// Where an outstanding packet is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    /// In the network, as far as one knows.
-    InFlight,
-    /// Waiting to be sent again.
-    Queued(Cause),
-    /// The peer has it; packets before it are missing.
-    Acked,
-}
-
-/// One outstanding packet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot<D> {
-    desc: D,
-    /// When it was last sent.
-    sent_at: Time,
-    /// UDP payload length.
-    bytes: u32,
-    /// What the context had delivered when it was last sent; wraps.
-    delivered: u32,
-    /// The path it was last sent on.
-    path: u16,
-    /// Times it was sent again, saturating.
-    tries: u8,
-    fate: Fate,
-    /// Nothing waited behind it, and there was room for more.
-    app_limited: bool,
-}
-
-impl<D> Slot<D> {
-    const fn nominal(&self) -> u32 {
-        nominal(self.bytes)
-    }
-}
-
-/// The path of a packet for which one of `paths` was chosen: congestion control may insist on another.
-fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
-    stamp.path.map_or(chosen, |path| path % paths)
-}
+pub(crate) use ack::{AckFacts, Verdict, on_ack};
+pub(crate) use control::TxControl;
+pub(crate) use flow::Flow;
+pub(crate) use loss::{LossEvent, NackFlags};
+use loss_timer::LossTimer;
+use prober::Prober;
+pub(crate) use rare::Rare;
+pub(crate) use readiness::Readiness;
+use recovery::Recovery;
+pub(crate) use ring::{Cause, Ring, Slot};
+use route::{Route, insisted};
+pub(crate) use rtt::RttEstimator;
 
 /// Bytes the congestion control counts for a packet of `bytes`.
 pub(crate) const fn nominal(bytes: u32) -> u32 {
@@ -79,6 +46,8 @@ pub(crate) const fn nominal(bytes: u32) -> u32 {
 pub(crate) struct Departure {
     pub(crate) psn: Psn,
     pub(crate) path: u16,
+    /// UDP payload length.
+    pub(crate) bytes: u32,
     /// Ask for a prompt acknowledgement.
     pub(crate) ask: bool,
     pub(crate) retx: bool,
@@ -87,76 +56,19 @@ pub(crate) struct Departure {
     pub(crate) demand: Option<u64>,
 }
 
-/// What became of a departure.
-struct Left {
-    path: u16,
-    /// Credit wanted in all.
-    demand: Option<u64>,
-    /// After it not another packet fits.
-    cramped: bool,
-}
-
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Tx<D> {
-    /// The oldest outstanding PSN; `ring[0]`.
-    base: Psn,
-    /// The PSN of the next new packet.
-    next: Psn,
-    /// One past the newest PSN acknowledged.
-    top: Psn,
-    ring: VecDeque<Slot<D>>,
-    /// Nominal bytes of the packets in flight; at most 4095 packets of 64 KiB.
-    in_flight: u32,
-    /// Nominal bytes acknowledged; wraps.
-    delivered: u32,
-    /// Packets waiting to be sent again.
-    queued: u16,
-    /// No packet before this one waits.
-    cursor: Psn,
-    /// The newest PSN the peer's MPR allows.
-    limit: Psn,
-    /// Everything before this PSN was sent at least one round trip ago.
-    round: Psn,
-    // Round-trip time and retransmission timer (RFC 6298 with the peer's service time taken out).
-    /// In nanoseconds; zero before the first sample. A round trip of more than 4 s counts as 4 s.
-    srtt_ns: u32,
-    rttvar_ns: u32,
-    backoff: u8,
-    /// The one packet that may be sent after a timeout was not yet.
-    lifeline: bool,
-    /// When to look for packets in flight for too long; `NEVER` when none are.
-    rto_at: Time,
-    /// Since when the peer took nothing although something is outstanding.
-    stalled_since: Time,
-    // Loss detection.
-    /// While `recovering`, SLEEK recovers up to this PSN.
-    recovery: Psn,
-    recovering: bool,
-    /// SLEEK already dealt with what comes before.
-    swept: Psn,
-    probe_at: Time,
-    probe_sent: Time,
-    probe_opaque: u16,
-    /// Probes unanswered in a row.
-    probes: u8,
-    probe_due: bool,
+    ring: Ring<D>,
+    flow: Flow,
+    rtt: RttEstimator,
+    loss_timer: LossTimer,
+    recovery: Recovery,
+    prober: Prober,
+    route: Route,
+    ready: Readiness,
     /// What most contexts never need.
     rare: Option<Box<Rare>>,
-    /// The peer's other receiver mode was reported.
-    odd_peer: bool,
-    // Trains.
-    train_path: u16,
-    train_packets: u16,
-    train_bytes: u32,
-    // Wake-up of the engine.
-    /// Nominal bytes of the packet the engine could not send; zero for none.
-    wanted: u32,
-    ready_said: bool,
-    /// It is in its group's list of flows that wait for room.
-    waiting: bool,
-    pub(crate) context: Context,
-    paths: cc::Paths,
 }
 
 impl<D: Copy> Tx<D> {
@@ -169,371 +81,227 @@ impl<D: Copy> Tx<D> {
         rng: &mut Rng,
     ) -> Self {
         Self {
-            base: start,
-            next: start,
-            top: start,
-            ring: VecDeque::new(),
-            in_flight: 0,
-            delivered: 0,
-            queued: 0,
-            cursor: start,
-            limit: start.plus(u32::from(config.max_window_packets)).minus(1),
-            round: start,
-            srtt_ns: 0,
-            rttvar_ns: 0,
-            backoff: 0,
-            lifeline: false,
-            rto_at: Time::NEVER,
-            stalled_since: now,
-            recovery: start,
-            recovering: false,
-            swept: start,
-            probe_at: Time::NEVER,
-            probe_sent: Time::NEVER,
-            probe_opaque: 0,
-            probes: 0,
-            probe_due: false,
+            ring: Ring::new(start, config.max_window_packets),
+            flow: Flow::new(context, start),
+            rtt: RttEstimator::default(),
+            loss_timer: LossTimer::new(now),
+            recovery: Recovery::new(start),
+            prober: Prober::default(),
+            route: Route::new(&config.paths, Rng::new(rng.next_u64())),
+            ready: Readiness::default(),
             rare: None,
-            odd_peer: false,
-            train_path: 0,
-            train_packets: 0,
-            train_bytes: 0,
-            wanted: 0,
-            ready_said: false,
-            waiting: false,
-            context,
-            paths: cc::Paths::new(&config.paths, Rng::new(rng.next_u64())),
         }
     }
 
-    /// Reads a little of everything that packets need.
-    pub(crate) fn glance(&self) -> u64 {
-        let oldest = self.ring.front().map_or(0, |slot| slot.sent_at.0);
-        let own = match &self.context {
-            Context::Own(governor) => governor.pace_at.0,
-            Context::Shared(at) => u64::from(*at),
-        };
-        oldest ^ own ^ self.rto_at.0 ^ self.probe_at.0 ^ u64::from(self.base.0)
+    /// What is outstanding.
+    #[inline]
+    pub(crate) const fn ring(&self) -> &Ring<D> {
+        &self.ring
     }
 
-    /// The oldest outstanding PSN.
-    pub(crate) const fn base(&self) -> Psn {
-        self.base
+    /// Its congestion-control context and what it has there.
+    #[inline]
+    pub(crate) const fn flow(&self) -> &Flow {
+        &self.flow
     }
 
-    /// The PSN of the next new packet.
-    pub(crate) const fn next(&self) -> Psn {
-        self.next
+    #[inline]
+    pub(crate) const fn rtt(&self) -> &RttEstimator {
+        &self.rtt
     }
 
-    /// Nothing is outstanding.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+    #[inline]
+    pub(crate) fn ready_mut(&mut self) -> &mut Readiness {
+        &mut self.ready
     }
 
-    pub(crate) fn outstanding(&self) -> usize {
-        self.ring.len()
-    }
-
-    pub(crate) const fn in_flight(&self) -> u32 {
-        self.in_flight
-    }
-
-    pub(crate) const fn srtt(&self) -> Option<Span> {
-        if self.srtt_ns == 0 { None } else { Some(Span(self.srtt_ns as u64)) }
-    }
-
-    pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
-        self.context.get(groups).cc.metrics()
-    }
-
-    fn rare(&mut self) -> &mut Rare {
+    #[inline]
+    pub(crate) fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
 
-    fn clear_at(&self) -> Time {
-        self.rare.as_ref().map_or(Time::NEVER, |rare| rare.clear_at)
-    }
-
-    fn rnr_until(&self) -> Time {
-        self.rare.as_ref().map_or(Time::ZERO, |rare| rare.rnr_until)
-    }
-
-    /// Whether the peer's receiver works in another mode.
-    pub(crate) const fn is_odd(&self) -> bool {
-        self.odd_peer
-    }
-
-    /// What congestion control allows now.
-    fn budget(&self, now: Time, shared: &Shared<D>) -> cc::Budget {
-        self.context.get(&shared.groups).cc.budget(now)
-    }
-
-    /// Nominal bytes in flight in the context that this flow is part of.
-    pub(crate) fn context_in_flight(&self, shared: &Shared<D>) -> u64 {
-        self.context.in_flight(self.in_flight, &shared.groups)
-    }
-
-    /// `bytes` take off.
-    fn takes_off(&mut self, bytes: u32, shared: &mut Shared<D>) {
-        self.in_flight += bytes;
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.in_flight += u64::from(bytes);
-        }
-    }
-
-    /// `bytes` are not in flight any more.
-    fn lands(&mut self, bytes: u32, shared: &mut Shared<D>) {
-        self.in_flight -= bytes;
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.in_flight -= u64::from(bytes);
-        }
-    }
-
-    /// Whether retransmissions wait.
-    pub(crate) const fn must_retransmit(&self) -> bool {
-        self.queued > 0
-    }
+    // Sending.
 
     /// Whether a new packet of `nominal` bytes may go. What was refused goes first, so new packets
     /// wait with it until the receiver is ready.
+    #[inline]
     fn may_send(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
-        self.queued == 0
-            && self.ring.len() < usize::from(shared.config.max_window_packets)
-            && !self.next.is_after(self.limit)
-            && self.budget_allows(now, nominal, shared)
+        self.ring.queued() == 0
+            && !self.ring.is_full(shared.config.max_window_packets)
+            && self.flow.allows(now, nominal, shared.config.train_bytes, &shared.groups)
     }
 
     /// Whether a packet that was sent before may go again. While losses are being recovered it may
-    /// exceed the window (uet-htsim main path `:1130`). After a timeout a single packet may, and no
-    /// other before the peer answers: a silent peer gets one packet a timeout, not a window.
+    /// exceed the window. After a timeout a single packet may, and no other before the peer answers: a
+    /// silent peer gets one packet a timeout, not a window.
+    #[inline]
     fn may_resend(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
-        if now < self.rnr_until() {
+        if self.rare.as_ref().is_some_and(|rare| now < rare.pause.until()) {
             return false;
         }
-        if self.backoff > 0 {
-            return self.lifeline;
+        if self.loss_timer.is_backing_off() {
+            return self.loss_timer.may_resend();
         }
-        if self.recovering {
-            let credit = self.budget(now, shared).credit;
+        if self.recovery.is_active() {
+            let credit = self.flow.budget(now, &shared.groups).credit;
             return credit.is_none_or(|credit| credit >= u64::from(nominal));
         }
-        self.budget_allows(now, nominal, shared)
+        self.flow.allows(now, nominal, shared.config.train_bytes, &shared.groups)
     }
 
     /// Whether [`Tx::resend`] would find something.
+    #[inline]
     pub(crate) fn may_retransmit(&self, now: Time, shared: &Shared<D>) -> bool {
-        self.queued > 0 && self.may_resend(now, self.wants(), shared)
+        self.ring.queued() > 0 && self.may_resend(now, self.wants(), shared)
     }
 
-    /// Window, credit and pacing. One packet may always be in flight: a window smaller than it would
-    /// otherwise stop the flow for good.
-    fn budget_allows(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
-        let governor = self.context.get(&shared.groups);
-        let budget = governor.cc.budget(now);
-        if let Some(rate) = budget.rate {
-            let lead = rate.transmit_time(u64::from(budget.burst.min(shared.config.train_bytes)));
-            if governor.pace_at > now + lead {
-                return false;
-            }
-        }
-        let in_flight = self.context_in_flight(shared);
-        if in_flight == 0 {
-            let credit = budget.credit.is_none_or(|credit| credit >= u64::from(nominal));
-            return credit && now >= budget.not_before;
-        }
-        budget.allows(now, in_flight, nominal)
-    }
-
-    /// Whether the packet may go now; if not, remembers to say so when it may.
-    pub(crate) fn admit(&mut self, now: Time, bytes: u32, shared: &Shared<D>) -> bool {
-        self.ready_said = false;
+    /// Whether the packet may go now; if not, remembers to report it when it may.
+    #[inline]
+    pub(crate) fn admit(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        timers: &mut Deadlines,
+        shared: &Shared<D>,
+    ) -> bool {
+        self.ready.on_ask();
         let nominal = nominal(bytes);
         if self.may_send(now, nominal, shared) {
-            self.wanted = 0;
+            self.ready.set_wanted(0);
             return true;
         }
-        self.wanted = nominal;
-        if self.shut_out() && self.clear_at() == Time::NEVER {
-            self.clear_by(now + self.rto(&shared.config), self.base.minus(1));
+        self.ready.set_wanted(nominal);
+        if self.is_shut_out() && !timers.is_running(Timer::Clear) {
+            let rto = self.loss_timer.rto(&self.rtt, &shared.config);
+            let psn = self.ring.base().minus(1);
+            self.rare_mut().clear.send_by(now + rto, psn, timers);
         }
         false
     }
 
-    /// What a packet that left may have changed about [`Tx::timer`], unless it is the only one.
-    pub(crate) fn timer_after_send(&self, shared: &Shared<D>) -> Option<Time> {
-        if self.ring.len() < 2 {
-            return None;
-        }
-        let cc = self.context.get(&shared.groups).cc.next_timer().unwrap_or(Time::NEVER);
-        Some(self.rto_at.min(self.probe_at).min(cc))
-    }
-
     /// Nothing is outstanding, and still the peer's window is closed: it waits for a Clear Command,
     /// or its ACK that opened the window got lost. Nobody but us can break the silence.
-    fn shut_out(&self) -> bool {
-        self.wanted > 0 && self.ring.is_empty() && self.next.is_after(self.limit)
+    fn is_shut_out(&self) -> bool {
+        self.ready.wanted() > 0 && self.ring.is_empty() && self.ring.is_shut()
     }
 
     /// Sends an admitted packet.
+    #[inline]
     pub(crate) fn send(
         &mut self,
         now: Time,
-        packet: &TxPacket<D>,
+        packet: &NewPacket<D>,
+        timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) -> Departure {
         if self.ring.is_empty() {
-            if self.ring.capacity() == 0
-                && let Some(ring) = shared.rings.pop()
-            {
-                self.ring = ring;
+            self.ring.borrow(&mut shared.pools.rings);
+            self.loss_timer.on_progress(now);
+            self.flow.begin_round(self.ring.next());
+            if self.flow.resume(&mut shared.groups) {
+                self.on_event(now, cc::FlowEvent::Resumed, timers, shared);
             }
-            self.stalled_since = now;
-            self.round = self.next;
-            self.resume(now, shared);
         }
         if shared.config.credits() {
-            self.rare().backlog = packet.backlog;
+            self.rare_mut().credit.set_backlog(packet.backlog);
         }
-        let psn = self.next;
-        self.next = psn.plus(1);
         let path = self.choose_path(now, packet.bytes, None, shared);
-        self.ring.push_back(Slot {
-            desc: packet.desc,
-            sent_at: now,
-            bytes: packet.bytes,
-            delivered: 0,
-            path,
-            tries: 0,
-            fate: Fate::InFlight,
-            app_limited: false,
-        });
-        let Left { path, demand, cramped } = self.depart(now, psn, packet.last, shared, path);
+        let (psn, at) = self.ring.push(now, packet.desc, packet.bytes, path);
+        let (mut departure, full) = self.depart(now, at, packet.last, timers, shared);
         // Not limited by its budget, then.
-        if packet.last
-            && !cramped
-            && let Some(slot) = self.ring.back_mut()
-        {
-            slot.app_limited = true;
+        if packet.last && !full {
+            self.ring.limit_newest();
         }
-        Departure {
-            psn,
-            path,
-            ask: packet.last && packet.prompt || cramped,
-            retx: false,
-            clear_psn_offset: self.clear_with(psn),
-            demand,
-        }
+        departure.ask = packet.last && packet.prompt || full;
+        debug_assert_eq!(psn, departure.psn);
+        departure
     }
 
     /// The next packet to send again, if it may go.
-    pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(Departure, D)> {
-        self.ready_said = false;
-        if self.queued == 0 {
-            return None;
-        }
-        let from = self.index(self.cursor).unwrap_or(0);
-        let (at, cause) = (from..self.ring.len()).find_map(|at| match self.ring[at].fate {
-            Fate::Queued(cause) => Some((at, cause)),
-            _ => None,
-        })?;
-        // `at` is below the ring's length, at most 4095.
-        let psn = self.base.plus(at as u32);
-        self.cursor = psn;
-        let Slot { bytes, path: old_path, desc, .. } = self.ring[at];
+    #[inline]
+    pub(crate) fn resend(
+        &mut self,
+        now: Time,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) -> Option<(Departure, D)> {
+        self.ready.on_ask();
+        let (at, cause) = self.ring.next_queued()?;
+        let Slot { bytes, path: old_path, desc, .. } = *self.ring.slot(at);
         if !self.may_resend(now, nominal(bytes), shared) {
             return None;
         }
         let counters = &mut shared.counters;
-        let avoid = match cause {
-            Cause::Trimmed => {
-                counters.retx_trimmed += 1;
-                None
-            }
-            Cause::Nacked => {
-                counters.retx_nacked += 1;
-                None
-            }
-            Cause::OutOfOrder => {
-                counters.retx_out_of_order += 1;
-                Some(old_path)
-            }
-            Cause::Probe => {
-                counters.retx_probe += 1;
-                Some(old_path)
-            }
-            Cause::Timeout => {
-                counters.retx_timeout += 1;
-                Some(old_path)
-            }
+        let (counter, avoid) = match cause {
+            Cause::Trimmed => (&mut counters.retx_trimmed, None),
+            Cause::Nacked => (&mut counters.retx_nacked, None),
+            Cause::OutOfOrder => (&mut counters.retx_out_of_order, Some(old_path)),
+            Cause::Probe => (&mut counters.retx_probe, Some(old_path)),
+            Cause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
         };
-        self.queued -= 1;
-        self.lifeline = false;
+        *counter += 1;
+        self.loss_timer.on_resend();
         let path = self.choose_path(now, bytes, avoid, shared);
-        let slot = &mut self.ring[at];
-        slot.sent_at = now;
-        slot.fate = Fate::InFlight;
-        slot.tries = slot.tries.saturating_add(1);
-        slot.path = path;
-        let Left { path, demand, .. } = self.depart(now, psn, false, shared, path);
-        let clear_psn_offset = self.clear_with(psn);
-        let departure = Departure { psn, path, ask: true, retx: true, clear_psn_offset, demand };
-        Some((departure, desc))
+        self.ring.send_again(at, now, path);
+        let (departure, _) = self.depart(now, at, false, timers, shared);
+        Some((Departure { ask: true, retx: true, ..departure }, desc))
     }
 
-    /// Books a departure; the slot is already in flight on `path`. Congestion control may insist on
-    /// another path, which is then the slot's.
+    /// The packet at `at` leaves; its slot says so already. Congestion control may insist on another
+    /// path, which is then the slot's. Also whether not another packet fits after this one: then its
+    /// acknowledgement is what the flow waits for (UE 1.0 section 3.6.12: `cwnd - inflight < MTU`).
+    #[inline]
     fn depart(
         &mut self,
         now: Time,
-        psn: Psn,
+        at: usize,
         last: bool,
+        timers: &mut Deadlines,
         shared: &mut Shared<D>,
-        path: u16,
-    ) -> Left {
-        let Some(at) = self.index(psn) else { return Left { path, demand: None, cramped: false } };
-        let backlog = self.backlog(shared);
-        let delivered = self.context.delivered(self.delivered, &shared.groups);
-        let slot = &mut self.ring[at];
-        let nominal = slot.nominal();
+    ) -> (Departure, bool) {
+        let slot = self.ring.slot(at);
+        let (bytes, chosen) = (slot.bytes, slot.path);
         let sending = cc::Sending {
-            bytes: nominal,
+            bytes: slot.nominal(),
             retransmitted: slot.tries > 0,
             app_limited: last,
-            backlog,
+            backlog: self.backlog(shared),
         };
-        let governor = self.context.get_mut(&mut shared.groups);
-        let stamp = governor.cc.on_send(now, &sending);
-        let budget = governor.cc.budget(now);
-        if let Some(rate) = budget.rate {
-            governor.pace_at = governor.pace_at.max(now) + rate.transmit_time(u64::from(nominal));
-        }
-        let path = insisted(&stamp, path, shared.paths);
-        slot.path = path;
-        slot.delivered = delivered;
+        let delivered = self.flow.total_delivered(&shared.groups);
+        let (stamp, budget) = self.flow.send(now, &sending, &mut shared.groups);
+        let path = insisted(&stamp, chosen, shared.paths);
+        self.ring.stamp(at, path, delivered);
         shared.counters.tx_packets += 1;
-        shared.counters.tx_bytes += u64::from(slot.bytes);
-        self.takes_off(nominal, shared);
-        if self.rto_at == Time::NEVER {
-            self.rto_at = now + self.loss_timeout(&shared.config);
-        }
-        if self.probes == 0 || self.probe_at == Time::NEVER {
-            self.probe_at = now + self.probe_interval(shared);
-        }
-        Left { path, demand: stamp.demand, cramped: self.cramped(&budget, shared) }
-    }
-
-    /// After this packet not another one fits: the acknowledgement is what the flow waits for (UE 1.0
-    /// section 3.6.12: `cwnd - inflight < MTU`).
-    fn cramped(&self, budget: &cc::Budget, shared: &Shared<D>) -> bool {
+        shared.counters.tx_bytes += u64::from(bytes);
         let config = &shared.config;
-        let room = budget.room(self.context_in_flight(shared));
-        room < u64::from(nominal(config.mtu))
-            || self.ring.len() >= usize::from(config.max_window_packets)
-            || self.next.is_after(self.limit)
+        if !timers.is_running(Timer::Retransmit) {
+            timers.set(Timer::Retransmit, now + self.loss_timer.timeout(&self.rtt, config));
+        }
+        if self.prober.unanswered() == 0 || !timers.is_running(Timer::Probe) {
+            timers.set(Timer::Probe, now + self.probe_interval(shared));
+        }
+        let room = budget.room(self.flow.total_in_flight(&shared.groups));
+        let full =
+            room < u64::from(nominal(config.mtu)) || self.ring.is_full(config.max_window_packets);
+        // Everything before the oldest outstanding packet was answered, and the answers arrived.
+        let (psn, clear) = (self.ring.psn(at), self.ring.base().minus(1));
+        if let Some(rare) = &self.rare {
+            rare.clear.on_cleared(clear, timers);
+        }
+        let departure = Departure {
+            psn,
+            path,
+            bytes,
+            ask: false,
+            retx: false,
+            clear_psn_offset: i16::try_from(clear.distance(psn)).unwrap_or(0),
+            demand: stamp.demand,
+        };
+        (departure, full)
     }
 
     /// The path of the train, or of a new one; never `avoid` if there is another.
+    #[inline]
     fn choose_path(
         &mut self,
         now: Time,
@@ -541,142 +309,59 @@ impl<D: Copy> Tx<D> {
         avoid: Option<u16>,
         shared: &mut Shared<D>,
     ) -> u16 {
-        let over = self.train_packets == 0 || self.train_bytes < bytes;
-        if over || self.in_flight == 0 || avoid == Some(self.train_path) {
-            let window = self.window_packets(now, shared);
-            let mut path = self.paths.pick(now, window);
-            if avoid == Some(path) {
-                path = self.paths.pick(now, window);
-            }
-            if avoid == Some(path) && shared.paths > 1 {
-                path = (path + 1) % shared.paths;
-            }
-            self.train_path = path;
-            self.train_packets = shared.config.train_packets.max(1);
-            self.train_bytes = shared.config.train_bytes.max(bytes);
+        if self.route.is_over(bytes, avoid) || self.flow.in_flight() == 0 {
+            let config = &shared.config;
+            let (size, most) = (nominal(config.mtu), config.max_window_packets);
+            let window = self.flow.window_packets(now, size, most, &shared.groups);
+            self.route.begin(now, bytes, avoid, window, shared.paths, config);
             shared.counters.tx_trains += 1;
         }
-        self.train_packets -= 1;
-        self.train_bytes -= bytes;
-        self.train_path
+        self.route.join(bytes)
     }
 
-    /// The congestion window in packets of full size, at least one.
-    fn window_packets(&self, now: Time, shared: &Shared<D>) -> u32 {
-        self.window_in(nominal(shared.config.mtu), now, shared)
-    }
+    // The end.
 
-    /// The congestion window in packets of `size` nominal bytes, at least one.
-    fn window_in(&self, size: u32, now: Time, shared: &Shared<D>) -> u32 {
-        let most = u32::from(shared.config.max_window_packets);
-        let window = self.budget(now, shared).window.unwrap_or(u64::MAX);
-        let packets = window / u64::from(size.max(1));
-        u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, most)
-    }
-
-    /// `clear_psn_offset` of packet `psn`: everything before the oldest outstanding packet was
-    /// answered, and the answers arrived.
-    fn clear_with(&mut self, psn: Psn) -> i16 {
-        let clear = self.base.minus(1);
-        if let Some(rare) = &mut self.rare
-            && rare.clear_at != Time::NEVER
-            && !rare.clear_for.is_after(clear)
-        {
-            rare.clear_at = Time::NEVER;
-        }
-        i16::try_from(clear.distance(psn)).unwrap_or(0)
-    }
-
-    /// Whether a Clear Command is due, and up to which PSN.
-    pub(crate) fn take_clear(&mut self, now: Time, config: &Config) -> Option<Psn> {
-        if !self.clear_due(now) {
-            return None;
-        }
-        let next = if self.shut_out() { now + self.rto(config) } else { Time::NEVER };
-        let clear = self.base.minus(1);
-        let rare = self.rare();
-        rare.clear_at = next;
-        rare.clear_told = Some(clear);
-        Some(clear)
-    }
-
-    /// The peer asks for a Clear Command. If it was told all there is to tell, that may have got lost;
-    /// but then the peer's question may also have crossed it, so there is no hurry.
-    pub(crate) fn clear_asked(&mut self, now: Time, config: &Config) {
-        let clear = self.base.minus(1);
-        let told = self.rare().clear_told;
-        let news = told.is_none_or(|told| clear.is_after(told));
-        let when = if news { now } else { now + self.rto(config) };
-        self.clear_by(when, clear);
-    }
-
-    /// A Clear Command for `psn` shall leave at `when`.
-    fn clear_by(&mut self, when: Time, psn: Psn) {
-        let rare = self.rare();
-        if rare.clear_at == Time::NEVER || psn.is_after(rare.clear_for) {
-            rare.clear_for = psn;
-        }
-        rare.clear_at = rare.clear_at.min(when);
-    }
-
-    pub(crate) fn clear_due(&self, now: Time) -> bool {
-        self.clear_at() <= now
-    }
-
-    /// Where in the ring an outstanding packet is.
-    fn index(&self, psn: Psn) -> Option<usize> {
-        let at = usize::try_from(psn.distance(self.base)).ok()?;
-        (at < self.ring.len()).then_some(at)
-    }
-
-    /// Nothing is outstanding any more: no timer runs, and the ring is somebody else's.
-    fn rest(&mut self, now: Time, shared: &mut Shared<D>) {
-        self.rto_at = Time::NEVER;
-        self.probe_at = Time::NEVER;
-        self.probe_due = false;
-        self.probes = 0;
-        self.backoff = 0;
-        self.recovering = false;
-        let all = self.pause(shared);
-        if self.wanted == 0 {
-            self.paths.on_idle(now);
+    /// Nothing is outstanding any more: no timer runs, and the ring's memory is somebody else's.
+    fn on_idle(&mut self, now: Time, timers: &mut Deadlines, shared: &mut Shared<D>) {
+        timers.stop(Timer::Retransmit);
+        timers.stop(Timer::Probe);
+        self.prober.on_progress();
+        self.loss_timer.on_idle();
+        self.recovery.stop();
+        let all = self.flow.pause(&mut shared.groups);
+        if self.ready.wanted() == 0 {
+            self.route.on_idle(now);
             if all {
-                self.event(now, cc::FlowEvent::Idle, shared);
+                self.on_event(now, cc::FlowEvent::Idle, timers, shared);
             }
         }
-        shared.recycle(core::mem::take(&mut self.ring));
-    }
-
-    /// Nothing of this flow is outstanding any more; whether that is so of its whole context.
-    fn pause(&mut self, shared: &mut Shared<D>) -> bool {
-        let Some(group) = self.context.group(&mut shared.groups) else { return true };
-        group.active -= 1;
-        group.active == 0 && group.waiting.is_empty()
+        shared.pools.recycle(self.ring.release());
     }
 
     /// Gives up on everything: one [`Event::Lost`] for each packet the peer may not have.
     pub(crate) fn abandon(&mut self, id: PdcId, shared: &mut Shared<D>) {
         if !self.ring.is_empty() {
-            self.pause(shared);
+            self.flow.pause(&mut shared.groups);
         }
-        self.lands(self.in_flight, shared);
-        for slot in self.ring.drain(..) {
-            if slot.fate != Fate::Acked {
+        self.flow.remove_in_flight(self.flow.in_flight(), &mut shared.groups);
+        for slot in self.ring.drain() {
+            if !slot.is_acked() {
                 shared.events.push_back(Event::Lost { id, desc: slot.desc });
             }
         }
-        self.queued = 0;
-        shared.recycle(core::mem::take(&mut self.ring));
+        shared.pools.recycle(self.ring.release());
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn congestion_control_may_insist_on_a_path() {
-        let on = |path| insisted(&cc::Stamp { path, ..cc::Stamp::default() }, 3, 16);
-        assert_eq!([on(None), on(Some(0)), on(Some(15)), on(Some(21))], [3, 0, 15, 5]);
+    /// Starts again at `start`, with the same packets (NEW_START_PSN). Only before anything was
+    /// acknowledged.
+    pub(crate) fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
+        for at in 0..self.ring.len() {
+            if self.ring.slot(at).is_in_flight() {
+                self.enqueue(at, Cause::Nacked, shared);
+            }
+        }
+        self.ring.restart(start, shared.config.max_window_packets);
+        self.flow.begin_round(start);
+        self.recovery.restart(start);
     }
 }

@@ -48,7 +48,7 @@ pub struct PeerKey(pub u32);
 
 /// A packet that wants to be sent for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TxPacket<D> {
+pub struct NewPacket<D> {
     /// What the engine needs to build the packet again; it comes back with the outcome.
     pub desc: D,
     /// UDP payload length, bytes.
@@ -62,8 +62,10 @@ pub struct TxPacket<D> {
     pub backlog: u64,
 }
 
-/// Permission to send one packet, now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Permission to send one packet, now. The packet counts as sent from here on, so whoever holds the grant
+/// must send it, once: it cannot be copied.
+#[must_use = "the packet counts as sent"]
+#[derive(PartialEq, Eq, Debug)]
 pub struct TxGrant {
     /// Its number; also in `pds`.
     pub psn: Psn,
@@ -89,7 +91,7 @@ pub enum Blocked {
 
 /// What the network said about a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RxMeta {
+pub struct Arrival {
     /// Marked Congestion Experienced.
     pub ce: bool,
     /// A switch cut its payload off.
@@ -100,21 +102,66 @@ pub struct RxMeta {
     pub bytes: u32,
 }
 
+/// A new data packet that the engine has to process, and then to answer for, once: by
+/// [`crate::Pdcs::accept`], [`crate::Pdcs::refuse`] or [`crate::Pdcs::drop_malformed`], before any other
+/// packet is handed in. It cannot be copied or made, so it can be spent neither twice nor on another
+/// packet:
+///
+/// ```compile_fail,E0382
+/// # use squall_reliability::{Delivery, Pdcs, base::Time, wire::NackCode};
+/// fn twice(pdcs: &mut Pdcs<u32>, now: Time, delivery: Delivery) {
+///     pdcs.accept(now, delivery, None);
+///     pdcs.refuse(now, delivery, NackCode::NoResource);
+/// }
+/// ```
+#[must_use = "the packet is to be accepted, refused or dropped"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct Delivery {
+    id: PdcId,
+    psn: Psn,
+    forward: bool,
+}
+
+impl Delivery {
+    #[inline]
+    pub(crate) const fn new(id: PdcId, psn: Psn, forward: bool) -> Self {
+        Self { id, psn, forward }
+    }
+
+    /// Spends it: the context and the packet's number.
+    #[inline]
+    pub(crate) const fn spend(self) -> (PdcId, Psn) {
+        (self.id, self.psn)
+    }
+
+    /// The context, also the one to answer on.
+    #[must_use]
+    #[inline]
+    pub const fn id(&self) -> PdcId {
+        self.id
+    }
+
+    /// The packet's number.
+    #[must_use]
+    #[inline]
+    pub const fn psn(&self) -> Psn {
+        self.psn
+    }
+
+    /// It came from the context's initiator (a request); otherwise from its target (response data).
+    #[must_use]
+    #[inline]
+    pub const fn is_forward(&self) -> bool {
+        self.forward
+    }
+}
+
 /// What to do with a data packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a packet to deliver is to be processed and answered for"]
+#[derive(PartialEq, Eq, Debug)]
 pub enum RxVerdict {
-    /// It is new. Process it, then call exactly one of [`crate::Pdcs::accept`] and
-    /// [`crate::Pdcs::refuse`] before any other packet is handed in; neither, if it turns out
-    /// malformed, in which case nothing has happened and the sender will try again.
-    Deliver {
-        /// The context, also the one to answer on.
-        id: PdcId,
-        /// The packet's number.
-        psn: Psn,
-        /// It came from the context's initiator (a request); otherwise from its target (response
-        /// data).
-        forward: bool,
-    },
+    /// It is new. Process it, then spend the token.
+    Deliver(Delivery),
     /// It came before, and is acknowledged again. Drop it.
     Duplicate,
     /// Its payload is gone; the sender is asked for it again. Drop it.
@@ -199,7 +246,7 @@ pub enum Event<D> {
         /// Its peer.
         peer: PeerKey,
         /// Why.
-        why: Failure,
+        why: PdcFailure,
     },
     /// The context is gone in an orderly way: everything sent on it was acknowledged before.
     Closed {
@@ -223,7 +270,7 @@ pub enum Event<D> {
 
 /// Why a context failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Failure {
+pub enum PdcFailure {
     /// The peer was never heard of, for [`crate::Config::contact_deadline`].
     Unreachable,
     /// The peer was not heard of, or took nothing, for [`crate::Config::progress_deadline`].

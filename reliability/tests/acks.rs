@@ -8,7 +8,7 @@ use squall_reliability::wire::{
     Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackCode, NextHeader, NsccState,
     Request, Response,
 };
-use squall_reliability::{ControlPacket, Pdcs, RxMeta, RxVerdict};
+use squall_reliability::{Arrival, ControlPacket, PdcId, Pdcs, RxVerdict};
 
 const START: u32 = 5000;
 
@@ -57,33 +57,35 @@ impl Receiver {
     fn new() -> Self {
         let mut receiver = Self { pdcs: Pdcs::new(fixed(1 << 20, 1)), now: Time(1_000_000) };
         let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
-        receiver.take(&Request { dest: syn, ..request(0) }, 100, false);
+        receiver.take(&Request { dest: syn, ..request(0) }, 100, false).unwrap();
         // SYN is acknowledged at once: the initiator waits for our number.
         assert_eq!(receiver.acks().len(), 1);
         receiver
     }
 
-    fn take(&mut self, pds: &Request, bytes: u32, ce: bool) -> RxVerdict {
-        let meta = RxMeta { bytes, ce, ..RxMeta::default() };
-        let verdict = self.pdcs.rx_request(self.now, PEER, pds, &meta);
-        if let RxVerdict::Deliver { id, psn, .. } = verdict {
-            self.pdcs.accept(self.now, id, psn, None);
+    /// Accepts a packet, or says why it was not delivered; the context it came on.
+    fn take(&mut self, pds: &Request, bytes: u32, ce: bool) -> Result<PdcId, RxVerdict> {
+        let meta = Arrival { bytes, ce, ..Arrival::default() };
+        match self.pdcs.rx_request(self.now, PEER, pds, &meta) {
+            RxVerdict::Deliver(delivery) => {
+                let id = delivery.id();
+                self.pdcs.accept(self.now, delivery, None);
+                Ok(id)
+            }
+            other => Err(other),
         }
-        verdict
     }
 
     fn take_all(&mut self, numbers: impl IntoIterator<Item = u32>, bytes: u32) {
         for n in numbers {
-            assert!(matches!(self.take(&request(n), bytes, false), RxVerdict::Deliver { .. }));
+            assert!(self.take(&request(n), bytes, false).is_ok());
         }
     }
 
     fn answer(&mut self, n: u32, response: Response) {
-        let meta = RxMeta { bytes: 100, ..RxMeta::default() };
+        let meta = Arrival { bytes: 100, ..Arrival::default() };
         match self.pdcs.rx_request(self.now, PEER, &request(n), &meta) {
-            RxVerdict::Deliver { id, psn, .. } => {
-                self.pdcs.accept(self.now, id, psn, Some(response));
-            }
+            RxVerdict::Deliver(delivery) => self.pdcs.accept(self.now, delivery, Some(response)),
             other => panic!("{other:?}"),
         }
     }
@@ -178,12 +180,12 @@ fn what_nothing_else_acknowledges_the_timer_does() {
 #[test]
 fn a_request_for_an_acknowledgement_is_heeded() {
     let mut receiver = Receiver::new();
-    receiver.take(&Request { ack_request: true, ..request(1) }, 100, false);
+    receiver.take(&Request { ack_request: true, ..request(1) }, 100, false).unwrap();
     assert_eq!(receiver.acks().len(), 1);
     // Behind a hole: at once, and again when the hole closes.
     receiver.take_all([3], 100);
     receiver.acks();
-    receiver.take(&Request { ack_request: true, ..request(4) }, 100, false);
+    receiver.take(&Request { ack_request: true, ..request(4) }, 100, false).unwrap();
     let acks = receiver.acks();
     assert_eq!((acks.len(), cack(&acks[0]), shown(&acks[0])), (1, 1, vec![3, 4]));
     receiver.take_all([2], 100);
@@ -195,7 +197,7 @@ fn a_request_for_an_acknowledgement_is_heeded() {
 fn congestion_is_echoed_at_once_for_the_packet_that_met_it() {
     let mut receiver = Receiver::new();
     receiver.take_all([1], 100);
-    receiver.take(&request(2), 100, true);
+    receiver.take(&request(2), 100, true).unwrap();
     receiver.take_all([3], 100);
     let acks = receiver.acks();
     assert_eq!(acks.len(), 1);
@@ -225,7 +227,7 @@ fn duplicates_are_acknowledged_again_and_not_delivered() {
     receiver.acks();
     let retx = |n| Request { retx: true, ..request(n) };
     for n in [0, 1, 3] {
-        assert_eq!(receiver.take(&retx(n), 100, false), RxVerdict::Duplicate);
+        assert_eq!(receiver.take(&retx(n), 100, false), Err(RxVerdict::Duplicate));
         let acks = receiver.acks();
         assert_eq!((acks.len(), cack(&acks[0]), shown(&acks[0])), (1, 1, vec![3]), "{n}");
         assert_eq!(acks[0].ack_psn(), Some(Psn(START + n)));
@@ -234,7 +236,7 @@ fn duplicates_are_acknowledged_again_and_not_delivered() {
     assert_eq!(receiver.pdcs.counters().rx_duplicates, 3);
     // They do not count as received bytes: three of 148.
     receiver.wait(Span::millis(1));
-    receiver.take(&Request { ack_request: true, ..request(2) }, 100, false);
+    receiver.take(&Request { ack_request: true, ..request(2) }, 100, false).unwrap();
     assert_eq!(nscc(&receiver.acks()[0]).rcvd_bytes, (4u32 * 148).div_ceil(256));
 }
 
@@ -277,7 +279,7 @@ fn a_probe_is_answered_with_everything_known() {
     let config = squall_reliability::Config { acks: style, ..fixed(1 << 20, 1) };
     let mut receiver = Receiver { pdcs: Pdcs::new(config), now: Time(1_000_000) };
     let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
-    receiver.take(&Request { dest: syn, ..request(0) }, 100, false);
+    receiver.take(&Request { dest: syn, ..request(0) }, 100, false).unwrap();
     receiver.take_all([1, 2, 5, 100, 150], 100);
     receiver.acks();
     assert!(receiver.control(ControlKind::Probe, START + 160, 779, START + 3));
@@ -296,7 +298,7 @@ fn a_probe_is_answered_with_everything_known() {
 fn a_trimmed_packet_is_asked_for_again() {
     let mut receiver = Receiver::new();
     for (last_hop, code) in [(false, NackCode::Trimmed), (true, NackCode::TrimmedLastHop)] {
-        let meta = RxMeta { ce: true, trimmed: true, last_hop, bytes: 56 };
+        let meta = Arrival { ce: true, trimmed: true, last_hop, bytes: 56 };
         let verdict = receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta);
         assert_eq!(verdict, RxVerdict::Trimmed);
         match receiver.all()[..] {
@@ -310,7 +312,7 @@ fn a_trimmed_packet_is_asked_for_again() {
     receiver.take_all([1], 100);
     receiver.acks();
     // What is held already is acknowledged instead.
-    let meta = RxMeta { trimmed: true, bytes: 56, ..RxMeta::default() };
+    let meta = Arrival { trimmed: true, bytes: 56, ..Arrival::default() };
     let verdict = receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta);
     assert_eq!(verdict, RxVerdict::Trimmed);
     assert_eq!(receiver.acks().len(), 1);
@@ -325,7 +327,7 @@ fn the_window_is_enforced() {
     let verdict = receiver.take(&request(2049), 100, false);
     assert_eq!(
         verdict,
-        RxVerdict::Refused(squall_reliability::Refusal::OutOfWindow),
+        Err(RxVerdict::Refused(squall_reliability::Refusal::OutOfWindow)),
         "2048 packets after the cumulative one"
     );
     let packets = receiver.all();
@@ -335,7 +337,7 @@ fn the_window_is_enforced() {
     assert_eq!(nacks.count(), 1);
     for nonsense in [100_000, u32::MAX / 2, 0u32.wrapping_sub(20_000)] {
         let pds = Request { psn: Psn(START.wrapping_add(nonsense)), ..request(0) };
-        assert!(matches!(receiver.take(&pds, 100, false), RxVerdict::Refused(_)));
+        assert!(matches!(receiver.take(&pds, 100, false), Err(RxVerdict::Refused(_))));
         assert_eq!(receiver.all(), []);
     }
     assert_eq!(receiver.pdcs.counters().rx_out_of_window, 4);
@@ -344,22 +346,63 @@ fn the_window_is_enforced() {
 #[test]
 fn a_refused_packet_may_come_again() {
     let mut receiver = Receiver::new();
-    let meta = RxMeta { bytes: 100, ..RxMeta::default() };
-    let RxVerdict::Deliver { id, psn, .. } =
+    let meta = Arrival { bytes: 100, ..Arrival::default() };
+    let RxVerdict::Deliver(delivery) =
         receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta)
     else {
         panic!("not delivered")
     };
-    receiver.pdcs.refuse(receiver.now, id, psn, NackCode::NoSesMsgAvail);
+    let psn = delivery.psn();
+    receiver.pdcs.refuse(receiver.now, delivery, NackCode::NoSesMsgAvail);
     assert!(matches!(
         receiver.all()[..],
         [ControlPacket::Nack(nack)] if nack.code == NackCode::NoSesMsgAvail && nack.psn == psn
     ));
-    // What is not pending can be neither accepted nor refused.
-    receiver.pdcs.accept(receiver.now, id, psn, None);
-    receiver.pdcs.refuse(receiver.now, id, psn, NackCode::NoResource);
-    assert_eq!(receiver.all(), []);
     receiver.take_all([1], 100);
+}
+
+#[test]
+fn a_packet_that_was_dropped_as_malformed_may_come_again() {
+    let mut receiver = Receiver::new();
+    let meta = Arrival { bytes: 100, ..Arrival::default() };
+    let RxVerdict::Deliver(delivery) =
+        receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta)
+    else {
+        panic!("not delivered")
+    };
+    let accepted = receiver.pdcs.counters().rx_accepted;
+    receiver.pdcs.drop_malformed(delivery);
+    assert_eq!(receiver.all(), []);
+    let counters = receiver.pdcs.counters();
+    assert_eq!((counters.rx_malformed, counters.rx_accepted), (1, accepted));
+    receiver.take_all([1], 100);
+    assert_eq!(receiver.pdcs.counters().rx_accepted, accepted + 1);
+}
+
+#[test]
+fn a_token_means_nothing_to_another_endpoint() {
+    let mut receivers = [Receiver::new(), Receiver::new()];
+    let [one, other] = &mut receivers;
+    let meta = Arrival { bytes: 100, ..Arrival::default() };
+    for receiver in [&mut *one, &mut *other] {
+        receiver.take_all([1], 100);
+        let _ = receiver.all();
+    }
+    let deliver = |receiver: &mut Receiver, n| match receiver.pdcs.rx_request(
+        receiver.now,
+        PEER,
+        &request(n),
+        &meta,
+    ) {
+        RxVerdict::Deliver(delivery) => delivery,
+        verdict => panic!("{verdict:?}"),
+    };
+    let (foreign, own) = (deliver(one, 2), deliver(other, 3));
+    let accepted = other.pdcs.counters().rx_accepted;
+    other.pdcs.accept(other.now, foreign, None);
+    assert_eq!((other.all(), other.pdcs.counters().rx_accepted), (vec![], accepted));
+    other.pdcs.accept(other.now, own, None);
+    assert_eq!(other.pdcs.counters().rx_accepted, accepted + 1);
 }
 
 #[test]
@@ -382,15 +425,17 @@ fn a_response_is_repeated_until_it_is_cleared() {
     assert_eq!(carried(receiver.all()), [(1, 0, 1, AckRequest::None)]);
     // The acknowledgement stays before it, and does not show it, but asks for a clear.
     receiver.take_all([2], 100);
-    receiver.take(&Request { ack_request: true, ..request(3) }, 100, false);
+    receiver.take(&Request { ack_request: true, ..request(3) }, 100, false).unwrap();
     let acks = receiver.acks();
     assert_eq!((cack(&acks[0]), acks[0].request), (0, AckRequest::Clear));
     assert!(!shown(&acks[0]).contains(&1));
     // A duplicate gets the response again.
-    assert_eq!(receiver.take(&request(1), 100, false), RxVerdict::Duplicate);
+    assert_eq!(receiver.take(&request(1), 100, false), Err(RxVerdict::Duplicate));
     assert_eq!(carried(receiver.all()), [(1, 0, 1, AckRequest::None)]);
     // A request clears it ...
-    receiver.take(&Request { ack_request: true, clear_psn_offset: -3, ..request(4) }, 100, false);
+    receiver
+        .take(&Request { ack_request: true, clear_psn_offset: -3, ..request(4) }, 100, false)
+        .unwrap();
     let acks = receiver.acks();
     assert_eq!((cack(&acks[0]), acks[0].request), (4, AckRequest::None));
     // ... or a Clear Command does; but not one that clears what never came.
@@ -405,11 +450,9 @@ fn a_response_is_repeated_until_it_is_cleared() {
 #[test]
 fn a_target_with_unacknowledged_data_does_not_let_go() {
     let mut receiver = Receiver::new();
-    let RxVerdict::Deliver { id, .. } = receiver.take(&request(1), 100, false) else {
-        panic!("not delivered")
-    };
+    let id = receiver.take(&request(1), 100, false).unwrap();
     let packet =
-        squall_reliability::TxPacket { desc: 1, bytes: 100, last: true, prompt: true, backlog: 0 };
+        squall_reliability::NewPacket { desc: 1, bytes: 100, last: true, prompt: true, backlog: 0 };
     let grant = receiver.pdcs.next_packet(receiver.now, id, &packet).unwrap();
     assert_eq!((grant.psn, grant.pds.dest), (Psn(START), Dest::Pdc(40)));
     assert!(!receiver.control(ControlKind::CloseCommand, START + 2, 0, 0));
@@ -453,7 +496,7 @@ fn a_sack_shows_the_segment_of_the_lowest_packet_since_the_last_one() {
     let config = squall_reliability::Config { acks: style, ..fixed(1 << 20, 1) };
     let mut receiver = Receiver { pdcs: Pdcs::new(config), now: Time(1_000_000) };
     let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
-    receiver.take(&Request { dest: syn, ..request(0) }, 100, false);
+    receiver.take(&Request { dest: syn, ..request(0) }, 100, false).unwrap();
     receiver.all();
     // 140 lies in 129..193, 70 and 100 in 65..129, 2 in 1..65: the lowest decides, and says which base.
     for (arrivals, asks, base, bits) in [
@@ -465,14 +508,14 @@ fn a_sack_shows_the_segment_of_the_lowest_packet_since_the_last_one() {
     ] {
         receiver.take_all(arrivals.iter().copied(), 10);
         // Acknowledgements that were due for other reasons start the account again, so none may be.
-        receiver.take(&Request { ack_request: true, ..request(asks) }, 10, false);
+        receiver.take(&Request { ack_request: true, ..request(asks) }, 10, false).unwrap();
         let acks = receiver.acks();
         let ack = acks.last().unwrap();
         assert_eq!(ack.sack().unwrap().0, Psn(START + base), "{asks}");
         assert_eq!(shown(ack), bits, "{asks}");
     }
     // Packet 1 closes the first hole; the base moves to 3, the expected PSN.
-    receiver.take(&Request { ack_request: true, ..request(1) }, 10, false);
+    receiver.take(&Request { ack_request: true, ..request(1) }, 10, false).unwrap();
     let ack = receiver.acks()[0];
     assert_eq!((cack(&ack), ack.sack().unwrap().0), (2, Psn(START + 3)));
 }

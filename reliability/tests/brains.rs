@@ -7,7 +7,7 @@ use link::{Fate, Faults, Wire, World, named};
 use squall_reliability::base::{Span, Time};
 use squall_reliability::wire::{AckExt, CcState, ControlKind};
 use squall_reliability::{
-    Blocked, Config, Conflict, ControlPacket, LossDetection, Pdcs, PeerKey, TxPacket, cc,
+    Blocked, Config, Conflict, ControlPacket, LossDetection, NewPacket, Pdcs, PeerKey, cc,
 };
 
 /// Sends `packets` from one end to the other, which answers each tenth; everything must arrive.
@@ -188,7 +188,7 @@ fn departures(config: Config, packets: u32) -> Vec<Time> {
     let mut left = Vec::new();
     while left.len() < packets as usize {
         let desc = left.len() as u32;
-        let packet = TxPacket { desc, bytes: 4096, last: false, prompt: false, backlog: 0 };
+        let packet = NewPacket { desc, bytes: 4096, last: false, prompt: false, backlog: 0 };
         match pdcs.next_packet(now, id, &packet) {
             Ok(_) => left.push(now),
             Err(Blocked::Wait) => {
@@ -236,15 +236,15 @@ fn a_window_below_a_packet_spaces_packets() {
     let mut left = Vec::new();
     while left.len() < 400 {
         let desc = left.len() as u32;
-        let packet = TxPacket { desc, bytes: 4096, last: false, prompt: false, backlog: 0 };
+        let packet = NewPacket { desc, bytes: 4096, last: false, prompt: false, backlog: 0 };
         if let Ok(grant) = pdcs.next_packet(now, id, &packet) {
             left.push(now);
             // It arrives at once, and is acknowledged at once.
-            let meta = squall_reliability::RxMeta { bytes: 4096, ce: true, ..Default::default() };
-            if let squall_reliability::RxVerdict::Deliver { id, psn, .. } =
+            let meta = squall_reliability::Arrival { bytes: 4096, ce: true, ..Default::default() };
+            if let squall_reliability::RxVerdict::Deliver(delivery) =
                 peer.rx_request(now, PeerKey(0), &grant.pds, &meta)
             {
-                peer.accept(now, id, psn, None);
+                peer.accept(now, delivery, None);
             }
             while let Some(out) = peer.poll_control(now) {
                 if let ControlPacket::Ack { pds, response } = out.packet {

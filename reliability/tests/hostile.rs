@@ -9,7 +9,7 @@ use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
 };
-use squall_reliability::{Config, PdcInfo, PeerKey, RxMeta, RxVerdict, cc};
+use squall_reliability::{Arrival, Config, PdcInfo, PeerKey, RxVerdict, cc};
 
 /// A world with a connected context: some packets acknowledged, twenty on their way, cut off.
 fn world() -> World {
@@ -220,7 +220,7 @@ fn data_of_the_wrong_peer_number_or_mode_is_refused() {
     let (now, pds) = (world.now, outstanding(&world)[0]);
     let target = world.hosts[1].last_from.unwrap();
     let before = world.hosts[1].pdcs.info(target);
-    let meta = RxMeta { bytes: 1000, ..RxMeta::default() };
+    let meta = Arrival { bytes: 1000, ..Arrival::default() };
     let host = &mut world.hosts[1];
     for (peer, forged) in [
         (PeerKey(5), pds),
@@ -235,12 +235,12 @@ fn data_of_the_wrong_peer_number_or_mode_is_refused() {
         assert_eq!(host.pdcs.info(target), before);
         assert_eq!(host.pdcs.poll_control(now), None);
     }
-    assert!(matches!(host.pdcs.rx_request(now, PEER, &pds, &meta), RxVerdict::Deliver { .. }));
+    assert!(matches!(host.pdcs.rx_request(now, PEER, &pds, &meta), RxVerdict::Deliver(_)));
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Any {
-    Request(Request, RxMeta, u8),
+    Request(Request, Arrival, u8),
     Ack(Ack, bool),
     Nack(Nack),
     Control(Control),
@@ -278,7 +278,7 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn any_packet() -> impl Strategy<Value = Any> {
-    let meta = (any::<bool>(), 0u32..10).prop_map(|(ce, trimmed)| RxMeta {
+    let meta = (any::<bool>(), 0u32..10).prop_map(|(ce, trimmed)| Arrival {
         ce,
         trimmed: trimmed == 0,
         last_hop: false,
@@ -402,14 +402,14 @@ proptest! {
                 Any::Request(pds, meta, n) => {
                     let pds = Request { psn: shift(pds.psn), ..pds };
                     let pdcs = &mut world.hosts[host].pdcs;
-                    if let RxVerdict::Deliver { id, psn, .. } =
+                    if let RxVerdict::Deliver(delivery) =
                         pdcs.rx_request(now, PEER, &pds, &meta)
                     {
                         match n % 4 {
-                            0 => pdcs.refuse(now, id, psn, NackCode::NoResource),
-                            1 => pdcs.accept(now, id, psn, Some(response(7))),
-                            2 => pdcs.accept(now, id, psn, None),
-                            _ => {}
+                            0 => pdcs.refuse(now, delivery, NackCode::NoResource),
+                            1 => pdcs.accept(now, delivery, Some(response(7))),
+                            2 => pdcs.accept(now, delivery, None),
+                            _ => pdcs.drop_malformed(delivery),
                         }
                     }
                 }
@@ -457,6 +457,6 @@ fn seed_start(seed: u64) -> Psn {
     let mut pdcs = squall_reliability::Pdcs::new(fixed(1 << 18, seed));
     let id = pdcs.open(squall_reliability::base::Time(0), PEER).unwrap();
     let packet =
-        squall_reliability::TxPacket { desc: 0, bytes: 1, last: false, prompt: false, backlog: 0 };
+        squall_reliability::NewPacket { desc: 0, bytes: 1, last: false, prompt: false, backlog: 0 };
     pdcs.next_packet(squall_reliability::base::Time(0), id, &packet).unwrap().psn
 }

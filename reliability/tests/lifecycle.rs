@@ -6,15 +6,16 @@ use link::{Fate, Faults, PEER, Wire, World, fixed, nscc};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{ControlKind, Dest, NackCode};
 use squall_reliability::{
-    Blocked, ControlPacket, Event, Failure, Pdcs, PeerKey, Refusal, RxMeta, RxVerdict, TxPacket,
+    Arrival, Blocked, ControlPacket, Event, NewPacket, PdcFailure, Pdcs, PeerKey, Refusal,
+    RxVerdict,
 };
 
 fn world() -> World {
     World::new(fixed(1 << 20, 1), fixed(1 << 20, 2), Faults::default(), 3)
 }
 
-fn packet(desc: u32) -> TxPacket<u32> {
-    TxPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 }
+fn packet(desc: u32) -> NewPacket<u32> {
+    NewPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 }
 }
 
 /// The requests a host sent, from its trace.
@@ -131,7 +132,7 @@ fn an_unreachable_peer_ends_in_an_error_at_the_deadline() {
     assert_eq!(world.hosts[0].failures, []);
     world.run(start + Span::millis(10_001));
     let host = &world.hosts[0];
-    assert_eq!(host.failures, [Failure::Unreachable]);
+    assert_eq!(host.failures, [PdcFailure::Unreachable]);
     assert!((0..50).all(|n| host.fates.get(&n) == Some(&Fate::Lost)), "{:?}", host.fates);
     assert!(host.pdcs.is_empty());
     // 50 packets once, then one a timeout of 5, 10, .. 1000 ms.
@@ -151,7 +152,7 @@ fn a_peer_that_falls_silent_ends_in_an_error_at_the_deadline() {
     world.run(cut + Span::millis(9_999));
     assert_eq!(world.hosts[0].failures, []);
     world.run(cut + Span::millis(10_001));
-    assert_eq!(world.hosts[0].failures, [Failure::Silent]);
+    assert_eq!(world.hosts[0].failures, [PdcFailure::Silent]);
     assert!((10..20).all(|n| world.hosts[0].fates[&n] == Fate::Lost));
     assert!((0..10).all(|n| world.hosts[0].fates[&n] == Fate::Acked));
 }
@@ -181,7 +182,7 @@ fn a_target_that_forgot_the_context_makes_it_fail() {
     world.send(0, 10..12, 1000);
     world.run(world.now + Span::millis(1));
     let host = &world.hosts[0];
-    assert_eq!(host.failures, [Failure::PeerRestarted]);
+    assert_eq!(host.failures, [PdcFailure::PeerRestarted]);
     assert_eq!((host.fates[&10], host.fates[&11]), (Fate::Lost, Fate::Lost));
     let unknown = world.hosts[1].pdcs.counters();
     assert_eq!(unknown.rx_unknown_context, 2);
@@ -198,11 +199,11 @@ fn a_restarted_peer_takes_all_its_contexts_with_it() {
     let now = Time(5);
     let [a, b] = [PeerKey(1), PeerKey(2)].map(|peer| pdcs.open(now, peer).unwrap());
     for id in [a, b] {
-        pdcs.next_packet(now, id, &packet(id.index() as u32)).unwrap();
+        let _ = pdcs.next_packet(now, id, &packet(id.index() as u32)).unwrap();
     }
     pdcs.peer_restarted(PeerKey(1));
     assert_eq!(pdcs.poll_event(), Some(Event::Lost { id: a, desc: 0 }));
-    let why = Failure::PeerRestarted;
+    let why = PdcFailure::PeerRestarted;
     assert_eq!(pdcs.poll_event(), Some(Event::Failed { id: a, peer: PeerKey(1), why }));
     assert_eq!(pdcs.poll_event(), None);
     assert_eq!(pdcs.next_packet(now, a, &packet(9)), Err(Blocked::Gone));
@@ -347,7 +348,7 @@ fn a_replayed_syn_opens_nothing() {
     assert!(world.hosts[1].pdcs.is_empty());
     let replayed = requests(&world, 0);
     for pds in &replayed {
-        let meta = RxMeta { bytes: 1000, ..RxMeta::default() };
+        let meta = Arrival { bytes: 1000, ..Arrival::default() };
         let verdict = world.hosts[1].pdcs.rx_request(world.now, PEER, pds, &meta);
         assert_eq!(verdict, RxVerdict::Refused(Refusal::Replayed));
     }
@@ -572,7 +573,7 @@ fn it_waits_no_longer_than_the_target_does() {
     let mut world = unacknowledged_answers();
     world.run(world.now + Span::secs(12));
     assert_eq!((world.hosts[0].closed, &world.hosts[0].failures), (1, &vec![]));
-    assert_eq!(world.hosts[1].failures, [Failure::Silent]);
+    assert_eq!(world.hosts[1].failures, [PdcFailure::Silent]);
     assert!(world.hosts.iter().all(|host| host.pdcs.is_empty()));
 }
 
@@ -586,7 +587,7 @@ fn a_target_that_gave_up_says_so() {
     world.send(0, 10..12, 1000);
     world.run(world.now + Span::millis(1));
     // Not restarted: it remembers the context.
-    assert_eq!(world.hosts[0].failures, [Failure::Nacked(NackCode::ClosingInErr)]);
+    assert_eq!(world.hosts[0].failures, [PdcFailure::Nacked(NackCode::ClosingInErr)]);
     let counters = world.hosts[1].pdcs.counters();
     assert_eq!(counters.tx_nacks[usize::from(NackCode::ClosingInErr.to_u8())], 2);
     // A new instance of the peer would not have been known under that number.
@@ -618,6 +619,6 @@ fn an_initiator_that_gave_up_and_goes_on_has_not_restarted() {
     world.hosts[1].echo = None;
     world.send(0, 10..13, 1000);
     assert!(world.settle(Span::millis(5)));
-    assert_eq!(world.hosts[1].failures, [Failure::Forgotten]);
+    assert_eq!(world.hosts[1].failures, [PdcFailure::Forgotten]);
     assert!((10..13).all(|n| world.hosts[1].got[&n] == 1));
 }

@@ -9,7 +9,7 @@ use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Nack, NackCode, NextHeader, NsccState, Request,
 };
-use squall_reliability::{Blocked, Config, ControlPacket, Event, PdcId, Pdcs, TxPacket};
+use squall_reliability::{Blocked, Config, ControlPacket, Event, NewPacket, PdcId, Pdcs};
 
 /// A connected sender whose peer is the test.
 struct Sender {
@@ -64,7 +64,7 @@ impl Sender {
     }
 
     fn try_send(&mut self, bytes: u32) -> Result<Request, Blocked> {
-        let packet = TxPacket { desc: self.sent, bytes, last: false, prompt: false, backlog: 0 };
+        let packet = NewPacket { desc: self.sent, bytes, last: false, prompt: false, backlog: 0 };
         let grant = self.pdcs.next_packet(self.now, self.id, &packet)?;
         self.sent += 1;
         Ok(grant.pds)
@@ -208,7 +208,7 @@ fn one_packet_may_always_go() {
 fn prompt_and_last_together_ask_for_an_acknowledgement() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     for (last, prompt) in [(false, false), (false, true), (true, false), (true, true)] {
-        let packet = TxPacket { desc: sender.sent, bytes: 100, last, prompt, backlog: 0 };
+        let packet = NewPacket { desc: sender.sent, bytes: 100, last, prompt, backlog: 0 };
         let grant = sender.pdcs.next_packet(sender.now, sender.id, &packet).unwrap();
         assert_eq!(grant.pds.ack_request, last && prompt);
     }
@@ -404,7 +404,7 @@ fn a_lost_tail_is_found_by_a_probe() {
 fn what_was_lost_on_a_path_goes_on_another_one() {
     for seed in 0..50 {
         let mut sender = Sender::new(fixed(1 << 20, seed));
-        let packet = |desc| TxPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 };
+        let packet = |desc| NewPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 };
         let first = sender.pdcs.next_packet(sender.now, sender.id, &packet(1)).unwrap();
         sender.wait(Span::micros(200));
         let opaque = sender.probe().expect("a probe");
@@ -693,7 +693,7 @@ fn a_train_shares_a_path() {
         (0..40)
             .map(|_| {
                 let packet =
-                    TxPacket { desc: sender.sent, bytes, last: false, prompt: false, backlog: 0 };
+                    NewPacket { desc: sender.sent, bytes, last: false, prompt: false, backlog: 0 };
                 sender.sent += 1;
                 sender.pdcs.next_packet(sender.now, sender.id, &packet).unwrap().path
             })

@@ -2,7 +2,7 @@
 
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{Ack, AckCc, AckExt, AckRequest, CcState, NextHeader, NsccState};
-use squall_reliability::{Blocked, Config, Event, PdcId, Pdcs, PeerKey, TxPacket, cc};
+use squall_reliability::{Blocked, Config, Event, NewPacket, PdcId, Pdcs, PeerKey, cc};
 
 const NOMINAL: u64 = 4096 + 48;
 
@@ -27,7 +27,7 @@ impl Flows {
         for (flow, peer) in [0, 0, 1, 2].into_iter().enumerate() {
             let peer = PeerKey(peer);
             let id = all.pdcs.open(now, peer).unwrap();
-            let packet = TxPacket { desc: 0, bytes: 4096, last: false, prompt: false, backlog: 0 };
+            let packet = NewPacket { desc: 0, bytes: 4096, last: false, prompt: false, backlog: 0 };
             let grant = all.pdcs.next_packet(now, id, &packet).unwrap();
             all.flows.push((id, peer, grant.psn));
             all.ack(flow, 0);
@@ -40,7 +40,7 @@ impl Flows {
         let (id, ..) = self.flows[flow];
         for sent in 0.. {
             let packet =
-                TxPacket { desc: sent, bytes: 4096, last: false, prompt: false, backlog: 0 };
+                NewPacket { desc: sent, bytes: 4096, last: false, prompt: false, backlog: 0 };
             match self.pdcs.next_packet(self.now, id, &packet) {
                 Ok(_) => {}
                 Err(Blocked::Wait) => return sent,

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use squall_base::{Rate, Span, Time};
 
-use super::{AckSignals, ReceiverAction, ReceiverCc, RxFlow, RxMeta};
+use super::{AckSignals, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow};
 use crate::error::{ConfigError, within};
 use crate::network::Network;
 
@@ -242,7 +242,7 @@ impl CreditReceiver {
 }
 
 impl ReceiverCc for CreditReceiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
         if !meta.trimmed && !meta.duplicate {
             flow.count(meta.bytes);
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use squall_base::{Span, Time};
 
-use super::{AckSignals, NsccReceiver, ReceiverAction, ReceiverCc, RxFlow, RxMeta};
+use super::{AckSignals, NsccReceiver, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow};
 
 /// What is known of a flow that was notified less than an interval ago.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ impl NotifyReceiver {
 }
 
 impl ReceiverCc for NotifyReceiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &RxMeta<'_>) {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
         self.counts.on_rx(now, flow, meta);
         if meta.ecn {
             self.expire(now);
@@ -148,7 +148,11 @@ mod tests {
 
     fn arrive(receiver: &mut Receiver, at: u64, flow: &mut RxFlow, ecn: bool) {
         let now = Time::ZERO + Span::micros(at);
-        receiver.on_rx(now, flow, &RxMeta { bytes: 4096, ecn, ..RxMeta::default() });
+        receiver.on_rx(
+            now,
+            flow,
+            &ReceivedPacket { bytes: 4096, ecn, ..ReceivedPacket::default() },
+        );
     }
 
     /// The flows notified when it is polled at `at` microseconds.

@@ -7,8 +7,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, Receiver, ReceiverAction,
-    ReceiverCc, RxFlow, RxMeta, Sender, SenderCc, SenderConfig, Sending,
+    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, ReceivedPacket, Receiver,
+    ReceiverAction, ReceiverCc, RxFlow, Sender, SenderCc, SenderConfig, Sending,
 };
 
 /// Nominal bytes of every packet.
@@ -440,7 +440,8 @@ impl Run<'_> {
         let bytes = if trimmed { HEADER } else { MTU };
         let source = u32::try_from(packet.flow).expect("few flows");
         let demand = packet.demand;
-        let meta = RxMeta { bytes, ecn, trimmed, demand, source, ..RxMeta::default() };
+        let meta =
+            ReceivedPacket { bytes, ecn, trimmed, demand, source, ..ReceivedPacket::default() };
         self.receiver.on_rx(now, rx, &meta);
         let mut signals = AckSignals::default();
         if !trimmed {

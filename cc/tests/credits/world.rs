@@ -6,8 +6,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, Receiver, ReceiverAction,
-    ReceiverCc, ReceiverConfig, RxFlow, RxMeta, Sender, SenderCc, SenderConfig, Sending,
+    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, ReceivedPacket, Receiver,
+    ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Sender, SenderCc, SenderConfig, Sending,
     credit_bytes, credit_units,
 };
 
@@ -363,12 +363,12 @@ impl World<'_> {
         let it = &mut self.flows[flow];
         it.demanded = it.demanded.max(credit_bytes(it.demanded, demand));
         let duplicate = it.received[seq as usize];
-        let meta = RxMeta {
+        let meta = ReceivedPacket {
             bytes: if trimmed { 150 } else { MTU },
             trimmed,
             duplicate,
             demand: Some(it.demanded),
-            ..RxMeta::default()
+            ..ReceivedPacket::default()
         };
         self.receiver.on_rx(now, &mut it.rx, &meta);
         if trimmed && !duplicate {

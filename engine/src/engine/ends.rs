@@ -4,12 +4,12 @@ use super::{Engine, step};
 use crate::api::{OpError, PeerId};
 use crate::base::Time;
 use crate::contexts::Context;
-use crate::reliability::{Failure, PdcId, PeerKey};
+use crate::reliability::{PdcFailure, PdcId, PeerKey};
 
 impl Engine {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
     fn remove_context(&mut self, now: Time, id: PdcId, error: OpError) -> Option<Box<Context>> {
-        let context = self.outbound.remove_context(id)?;
+        let context = self.contexts.remove(id)?;
         self.target.close(id);
         self.inbox.close(&mut step!(self, now), id, error);
         Some(context)
@@ -23,12 +23,12 @@ impl Engine {
     }
 
     /// A context failed: so does everything that needs its peer.
-    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: Failure) {
+    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: PdcFailure) {
         let error = match why {
-            Failure::Unreachable => OpError::Unreachable,
-            Failure::Silent => OpError::TimedOut,
-            Failure::PeerRestarted => OpError::PeerRestarted,
-            Failure::Forgotten | Failure::Nacked(_) | Failure::Aborted => OpError::Closed,
+            PdcFailure::Unreachable => OpError::Unreachable,
+            PdcFailure::Silent => OpError::TimedOut,
+            PdcFailure::PeerRestarted => OpError::PeerRestarted,
+            PdcFailure::Forgotten | PdcFailure::Nacked(_) | PdcFailure::Aborted => OpError::Closed,
         };
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
@@ -38,7 +38,7 @@ impl Engine {
         } else if error == OpError::Closed {
             // The peer lives, and so do its contexts to us: if they ended as well, and with them what
             // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
-            self.outbound.fail_context(&mut step!(self, now), id, error);
+            self.outbound.fail(&mut step!(self, now), error, |op| op.context == Some(id));
         } else {
             self.fail_peer(now, context.peer, error);
         }
@@ -46,13 +46,14 @@ impl Engine {
 
     /// Ends every operation, every half-received message and every context of a peer.
     fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
-        let of_peer = self.outbound.contexts().filter(|c| c.peer == peer);
+        let of_peer = self.contexts.iter().filter(|c| c.peer == peer);
         let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
         for id in ids {
             self.remove_context(now, id, error);
             self.pdcs.abort(id);
         }
-        self.outbound.fail_peer(&mut step!(self, now), peer, error);
+        self.contexts.set_asked(peer, false);
+        self.outbound.fail(&mut step!(self, now), error, |op| op.peer == peer);
     }
 
     /// The peer's address has come back as another instance.
@@ -72,7 +73,7 @@ impl Engine {
         if self.outbound.len() + self.inbox.len() > 0 {
             self.liveness.watch(now);
         }
-        for id in self.outbound.owing_contexts() {
+        for id in self.outbound.owing_contexts(&self.contexts) {
             if self.pdcs.last_used(id).is_some_and(|used| self.liveness.is_silent(now, used)) {
                 self.outbound.ask(&mut step!(self, now), id);
             }
@@ -80,7 +81,7 @@ impl Engine {
         for peer in self.inbox.owing_peers() {
             if self.liveness.is_silent(now, self.peers.get(peer).last_rx()) {
                 let mut step = step!(self, now);
-                if let Some(id) = self.outbound.context_to(&mut step, peer) {
+                if let Some(id) = step.context_to(peer) {
                     self.outbound.ask(&mut step, id);
                 }
             }

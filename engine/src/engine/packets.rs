@@ -4,17 +4,15 @@ use core::net::SocketAddr;
 
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
-use crate::base::{Psn, Time};
+use crate::base::Time;
+use crate::config::Config;
 use crate::memory::{KeyError, Memory};
 use crate::outbound::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
-use crate::peers::{Initiator, Introduction};
-use crate::reliability::{self, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::peers::{Initiator, Introduction, PeerState};
+use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
 use crate::taken::Taken;
 use crate::target;
-use crate::wire::{self, Dest, Opcode, Packet, Response, ReturnCode, Ses, StdRequest};
-
-/// Bounded, so that a flood of forged packets costs no memory.
-const MAX_STRAYS: usize = 64;
+use crate::wire::{self, Dest, Opcode, Packet, ReturnCode, Ses, StdRequest};
 
 /// What the network said about a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,14 +33,14 @@ impl Engine {
         marks: PacketMarks,
         bytes: &[u8],
     ) {
-        let meta = reliability::RxMeta {
+        let arrival = reliability::Arrival {
             ce: marks.ce,
             trimmed: marks.trimmed,
             last_hop: false,
             bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         };
-        if meta.trimmed {
-            self.handle_trimmed(now, mem, src, &meta, bytes);
+        if arrival.trimmed {
+            self.handle_trimmed(now, mem, src, &arrival, bytes);
             return;
         }
         let Ok(packet) = wire::parse(bytes) else {
@@ -51,7 +49,7 @@ impl Engine {
         };
         match packet {
             Packet::Request { pds, ses, payload } => {
-                self.handle_request(now, mem, src, &pds, &ses, payload, &meta);
+                self.handle_request(now, mem, src, &pds, &ses, payload, &arrival);
                 return;
             }
             Packet::Ack { pds, ses, .. } => {
@@ -96,7 +94,7 @@ impl Engine {
         now: Time,
         mem: &M,
         src: SocketAddr,
-        meta: &reliability::RxMeta,
+        arrival: &reliability::Arrival,
         bytes: &[u8],
     ) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
@@ -113,7 +111,7 @@ impl Engine {
             }
         };
         let Some(peer) = peer else { return };
-        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, meta);
+        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, arrival);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
             self.note_rx(now, mem, peer);
         }
@@ -150,7 +148,7 @@ impl Engine {
         pds: &wire::Request,
         ses: &Ses,
         payload: &[u8],
-        meta: &reliability::RxMeta,
+        arrival: &reliability::Arrival,
     ) {
         let peer = match pds.dest {
             Dest::Syn { .. } => self.initiator(now, src, ses),
@@ -162,7 +160,7 @@ impl Engine {
         };
         let Some(peer) = peer else { return };
         if let Ses::Std(request) = ses
-            && !self.is_ours(peer, request)
+            && !is_ours(&self.config, self.peers.get(peer), request)
         {
             self.report.counters.rx_foreign += 1;
             if !self.peers.get(peer).is_introduced() {
@@ -171,9 +169,9 @@ impl Engine {
             }
             return;
         }
-        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, meta);
-        let (id, psn, forward) = match verdict {
-            RxVerdict::Deliver { id, psn, forward } => (id, psn, forward),
+        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, arrival);
+        let delivery = match verdict {
+            RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
                 self.note_rx(now, mem, peer);
                 self.drain_events(now);
@@ -186,8 +184,9 @@ impl Engine {
             }
             RxVerdict::Refused(_) => return,
         };
+        let (id, forward) = (delivery.id(), delivery.is_forward());
         self.note_rx(now, mem, peer);
-        if self.outbound.context(id).is_none() {
+        if self.contexts.get(id).is_none() {
             self.meet_context(now, id, peer);
         }
         let taken = match ses {
@@ -199,7 +198,7 @@ impl Engine {
             }
             _ => Taken::No,
         };
-        self.acknowledge(now, id, psn, taken);
+        self.acknowledge(now, delivery, taken);
         self.drain_events(now);
     }
 
@@ -233,12 +232,14 @@ impl Engine {
             Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {
                 self.outbound.read_offer(&mut step, peer, request)
             }
-            Opcode::Read => return self.refuse(ReturnCode::BadIndex, request),
-            _ => return self.refuse(ReturnCode::UnsupportedOp, request),
+            Opcode::Read => {
+                return Taken::refused(self.config.job_id, ReturnCode::BadIndex, request);
+            }
+            _ => return Taken::refused(self.config.job_id, ReturnCode::UnsupportedOp, request),
         };
         match answer {
             Ok(answer) => {
-                self.outbound.answer(id, peer, answer);
+                self.outbound.answer(&mut step, id, peer, answer);
                 Taken::Yes(None)
             }
             Err(error) => self.refuse_access(error, request),
@@ -247,31 +248,21 @@ impl Engine {
 
     fn refuse_access(&mut self, error: KeyError, request: &StdRequest) -> Taken {
         self.report.counters.rx_access_refused += 1;
-        self.refuse(target::refusal(error), request)
-    }
-
-    /// A response that is not the default one.
-    fn refuse(&self, code: ReturnCode, request: &StdRequest) -> Taken {
-        Taken::Yes(Some(Response {
-            list: wire::List::Expected,
-            opcode: wire::ResponseOpcode::Response,
-            return_code: code,
-            message_id: request.message_id,
-            ri_generation: 0,
-            job_id: self.config.job_id,
-            modified_length: 0,
-        }))
+        Taken::refused(self.config.job_id, target::refusal(error), request)
     }
 
     #[inline]
-    fn acknowledge(&mut self, now: Time, id: PdcId, psn: Psn, taken: Taken) {
+    fn acknowledge(&mut self, now: Time, delivery: Delivery, taken: Taken) {
         match taken {
-            Taken::Yes(response) => self.pdcs.accept(now, id, psn, response),
+            Taken::Yes(response) => self.pdcs.accept(now, delivery, response),
             Taken::Later(code) => {
                 self.report.counters.rx_held_back += 1;
-                self.pdcs.refuse(now, id, psn, code);
+                self.pdcs.refuse(now, delivery, code);
             }
-            Taken::No => self.report.counters.rx_inconsistent += 1,
+            Taken::No => {
+                self.report.counters.rx_inconsistent += 1;
+                self.pdcs.drop_malformed(delivery);
+            }
         }
     }
 
@@ -298,35 +289,26 @@ impl Engine {
         Some(peer)
     }
 
-    /// Whether a request is meant for this endpoint and comes from the instance that owns the
-    /// context.
-    #[inline]
-    fn is_ours(&self, peer: PeerId, request: &StdRequest) -> bool {
-        request.job_id == self.config.job_id
-            && request.pid_on_fep == self.config.pid_on_fep
-            && self.peers.get(peer).is_instance(Initiator::from_field(request.initiator))
-    }
-
-    /// Tells the sender of a packet for a context that is not here, if it said where it listens.
+    /// Answers a packet for a context that is not here.
     fn reject(&mut self, src: SocketAddr, pds: &wire::Request, ses: &Ses) {
-        let Ses::Std(request) = ses else { return };
-        let port = Initiator::from_field(request.initiator).port;
-        let listens = SocketAddr::new(src.ip(), port);
-        let key = self.peers.find(listens).map(|peer| PeerKey(peer.0));
-        let Some(nack) = self.pdcs.reject(key, pds) else { return };
-        if port != 0 && request.job_id == self.config.job_id && self.strays.len() < MAX_STRAYS {
-            self.strays.push_back((listens, nack));
-        }
+        self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
     }
 
     /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
     /// not be finished.
     fn meet_context(&mut self, now: Time, id: PdcId, peer: PeerId) {
-        let mut step = step!(self, now);
-        let former = self.outbound.accept_context(&step, id, peer);
+        let former = self.contexts.add(id, peer, self.peers.get(peer).addr(), false);
         self.inbox.open(id);
         if let Some(former) = former {
-            self.inbox.abandon(&mut step, former, OpError::Closed);
+            self.inbox.abandon(&mut step!(self, now), former, OpError::Closed);
         }
     }
+}
+
+/// Whether a request is meant for this endpoint and comes from the instance that owns the context.
+#[inline]
+fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
+    request.job_id == config.job_id
+        && request.pid_on_fep == config.pid_on_fep
+        && peer.is_instance(Initiator::from_field(request.initiator))
 }

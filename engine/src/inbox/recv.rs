@@ -9,7 +9,7 @@ use crate::slab::Key;
 use crate::step::Step;
 
 impl Inbox {
-    /// Takes a receiving call.
+    /// Takes a receiving call. Whether it only waits now.
     ///
     /// # Errors
     /// [`Refused::NotClaimed`].
@@ -19,9 +19,9 @@ impl Inbox {
         step: &mut Step<'_>,
         mem: &mut M,
         op: RecvOp,
-    ) -> Result<(), Refused> {
+    ) -> Result<bool, Refused> {
         match op.mode {
-            RecvMode::Post => self.post(step, mem, op),
+            RecvMode::Post => return Ok(self.post(step, mem, op)),
             RecvMode::Multi { least } => self.post_multi(step, mem, op, least),
             RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard => self.peek(step, &op),
             RecvMode::Claim => {
@@ -38,17 +38,22 @@ impl Inbox {
                 self.discard(step, message);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
+    /// Posts a buffer. Whether it waits there.
     #[inline]
-    fn post<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp) {
+    fn post<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp) -> bool {
         let wanted = wanted(&op);
         let waiting = self.unexpected.find(&wanted).and_then(|number| self.unexpected.take(number));
         match waiting {
-            Some(waiting) => self.attach(step, mem, waiting.message, target(op)),
+            Some(waiting) => {
+                self.attach(step, mem, waiting.message, target(op));
+                false
+            }
             None => {
                 self.posted.post(posted(wanted, op, None));
+                true
             }
         }
     }

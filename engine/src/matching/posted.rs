@@ -325,6 +325,7 @@ impl Posted {
     }
 
     /// Receives that wait or hold a multi-receive buffer.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

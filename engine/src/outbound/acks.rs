@@ -4,6 +4,7 @@ use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
+use crate::contexts::Contexts;
 use crate::memory::{Buf, KeyError, Memory};
 use crate::ops::{Offered, Owner, Part, ReadOwner, TxOp, When, Work};
 use crate::reliability::PdcId;
@@ -39,7 +40,7 @@ impl Outbound {
             // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
             Work::Rendezvous { .. } => {}
             Work::Hello => {
-                self.contexts.set_asked(op.peer, false);
+                step.contexts.set_asked(op.peer, false);
                 self.ops.remove(part.op);
             }
             Work::Response { offered, cut, .. } => {
@@ -71,7 +72,7 @@ impl Outbound {
     /// No more packets of an operation are built; it was half-way, but its context is not any more.
     fn unqueue(&mut self, step: &mut Step<'_>, key: Key) {
         let id = self.ops.get(key).and_then(|op| op.context);
-        if let Some(context) = id.and_then(|id| self.contexts.get_mut(id)) {
+        if let Some(context) = id.and_then(|id| step.contexts.get_mut(id)) {
             context.queue.retain(|&queued| queued != key);
             context.set_half_way(false);
             context.update_hold(step.now, step.pdcs);
@@ -136,7 +137,7 @@ impl Outbound {
         payload: &[u8],
     ) -> Taken {
         let slot = header.read_request_message_id;
-        let waiting = self.contexts.get(id).and_then(|context| context.slots.get(slot));
+        let waiting = step.contexts.get(id).and_then(|context| context.slots.get(slot));
         let Some(key) = waiting else { return Taken::No };
         let Some(op) = self.ops.get_mut(key) else { return Taken::No };
         let total = op.label.len;
@@ -220,7 +221,7 @@ impl Outbound {
 
     /// Contexts on which a peer owes something that only it can give: the reads of a rendezvous, the data
     /// of a read, a confirmation.
-    pub(crate) fn owing_contexts(&self) -> Vec<PdcId> {
+    pub(crate) fn owing_contexts(&self, contexts: &Contexts) -> Vec<PdcId> {
         let owed = self.ops.select(|op| {
             op.work.is_answered()
                 && op.progress.all_packed
@@ -229,7 +230,7 @@ impl Outbound {
         });
         let mut ids: Vec<PdcId> =
             owed.into_iter().filter_map(|key| self.ops.get(key)?.context).collect();
-        ids.retain(|id| self.contexts.get(*id).is_some());
+        ids.retain(|id| contexts.get(*id).is_some());
         ids.dedup();
         ids
     }

@@ -38,7 +38,7 @@ impl Outbound {
         }
         if work.is_answered()
             && begun
-            && let Some(context) = context.and_then(|id| self.contexts.get_mut(id))
+            && let Some(context) = context.and_then(|id| step.contexts.get_mut(id))
         {
             context.answered(work.slot(), key);
             context.update_hold(step.now, step.pdcs);
@@ -117,7 +117,7 @@ impl Outbound {
 
     /// The context to a peer takes no more packets: what has not begun goes on another one.
     pub(super) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
-        if let Some((peer, queue)) = self.contexts.retire(id) {
+        if let Some((peer, queue)) = step.contexts.retire(id) {
             self.move_queue(step, peer, queue);
         }
     }
@@ -126,23 +126,18 @@ impl Outbound {
         if queue.is_empty() {
             return;
         }
-        let fresh = self.context_to(step, peer);
+        let fresh = step.context_to(peer);
         for key in queue {
             match fresh {
                 Some(id) => {
                     if let Some(op) = self.ops.get_mut(key) {
                         op.context = Some(id);
-                        self.contexts.enqueue(id, key);
+                        step.contexts.enqueue(id, key);
                     }
                 }
                 None => self.finish(step, key, Some(OpError::Closed)),
             }
         }
-    }
-
-    /// A context is gone. What was kept beside it.
-    pub(crate) fn remove_context(&mut self, id: PdcId) -> Option<Box<Context>> {
-        self.contexts.remove(id)
     }
 
     /// A context ended in good order. What was queued on it meanwhile moves to a new one; answers to a peer
@@ -175,25 +170,21 @@ impl Outbound {
         }
     }
 
-    /// Ends the operations of a context that is gone: their packets will not be sent again.
-    pub(crate) fn fail_context(&mut self, step: &mut Step<'_>, id: PdcId, error: OpError) {
-        self.fail(step, error, |op| op.context == Some(id));
-    }
-
-    /// Ends the operations to and for a peer whose contexts are gone.
-    pub(crate) fn fail_peer(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
-        self.contexts.set_asked(peer, false);
-        self.fail(step, error, |op| op.peer == peer);
-    }
-
-    fn fail(&mut self, step: &mut Step<'_>, error: OpError, lost: impl Fn(&TxOp) -> bool) {
+    /// Ends the operations that are `lost`, because their context or their peer is gone: their packets will
+    /// not be sent again.
+    pub(crate) fn fail(
+        &mut self,
+        step: &mut Step<'_>,
+        error: OpError,
+        lost: impl Fn(&TxOp) -> bool,
+    ) {
         // Groups end with their parts.
         let lost = |op: &TxOp| !matches!(op.work, Work::Group { .. }) && lost(op);
         for key in self.ops.select(lost) {
             let Some(op) = self.ops.get_mut(key) else { continue };
             op.progress.in_flight = 0;
             if matches!(op.work, Work::Hello) {
-                self.contexts.set_asked(op.peer, false);
+                step.contexts.set_asked(op.peer, false);
             }
             if op.over || matches!(op.work, Work::Hello | Work::Response { .. }) {
                 self.ops.remove(key);

@@ -13,7 +13,7 @@ use crate::api::MatchSpace;
 use crate::config::Config;
 use crate::ops::{Part, ReadOwner, TxOp, Work};
 use crate::peers::Initiator;
-use crate::reliability::TxGrant;
+use crate::reliability::{ControlPacket, TxGrant};
 use crate::wire::{
     self, Extension, NextHeader, Opcode, Rendezvous, ResponseData, ReturnCode, StdBody, StdRequest,
 };
@@ -148,5 +148,17 @@ fn response_header(
         payload_length: if cut.is_some() { 0 } else { part.len },
         modified_length: if cut.is_some() { stands_for } else { op.label.len as u32 },
         message_offset: part.offset,
+    }
+}
+
+/// Writes a packet that carries no data; how many bytes.
+pub(crate) fn emit_control(packet: &ControlPacket, out: &mut [u8]) -> usize {
+    match packet {
+        ControlPacket::Ack { pds, response } => {
+            let n = pds.emit(out);
+            n + response.as_ref().map_or(0, |r| r.emit(&mut out[n..]))
+        }
+        ControlPacket::Nack(nack) => nack.emit(out),
+        ControlPacket::Control(control) => control.emit(out),
     }
 }

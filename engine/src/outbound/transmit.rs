@@ -4,9 +4,9 @@ use core::net::SocketAddr;
 
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
-use crate::contexts::{Context, IdSpace};
+use crate::contexts::{Context, Contexts, IdSpace};
 use crate::ops::{Part, Work};
-use crate::reliability::{Blocked, CREDIT_HEADER, PdcId, TxGrant, TxPacket};
+use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::MAX_HEADER;
@@ -34,9 +34,9 @@ impl Outbound {
         batch: &mut Batch,
         limit: usize,
     ) -> bool {
-        let Some(id) = self.contexts.next_turn() else { return false };
+        let Some(id) = step.contexts.next_turn() else { return false };
         let turn = self.take_turn(step, id, batch, limit);
-        self.contexts.end_turn(id, turn == Turn::More);
+        step.contexts.end_turn(id, turn == Turn::More);
         true
     }
 
@@ -78,7 +78,7 @@ impl Outbound {
         id: PdcId,
         batch: &mut Batch,
     ) -> Result<bool, Blocked> {
-        let Some(context) = self.contexts.get_mut(id) else { return Ok(false) };
+        let Some(context) = step.contexts.get_mut(id) else { return Ok(false) };
         let Some(&key) = context.queue.front() else { return Ok(false) };
         let alone = context.queue.len() == 1;
         let Some(op) = self.ops.get(key) else {
@@ -96,12 +96,12 @@ impl Outbound {
         // `request_length` has 32 bits, a payload 14.
         let part = Part { op: key, offset: op.progress.packed as u32, len: len as u16 };
         let prompt = op.wants_prompt_ack() || context.prompt;
-        let wanted = TxPacket {
+        let wanted = NewPacket {
             desc: part,
             bytes: (headers + len) as u32 + extra,
             last: ends && alone,
             prompt,
-            backlog: if credits { self.backlog(id) - len } else { 0 },
+            backlog: if credits { self.backlog(step.contexts, id) - len } else { 0 },
         };
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
         self.book(step, id, part, ends, prompt);
@@ -110,8 +110,8 @@ impl Outbound {
     }
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
-    fn backlog(&self, id: PdcId) -> u64 {
-        let queue = self.contexts.get(id).into_iter().flat_map(|context| &context.queue);
+    fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
+        let queue = contexts.get(id).into_iter().flat_map(|context| &context.queue);
         let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.ops.get(key));
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
@@ -119,7 +119,7 @@ impl Outbound {
     /// Accounts for a packet of an operation that is about to be built.
     #[inline]
     fn book(&mut self, step: &mut Step<'_>, id: PdcId, part: Part, ends: bool, prompt: bool) {
-        let Some(context) = self.contexts.get_mut(id) else { return };
+        let Some(context) = step.contexts.get_mut(id) else { return };
         let Some(op) = self.ops.get_mut(part.op) else { return };
         if op.progress.message_id.is_none() {
             op.progress.message_id = Some(name(context, &mut op.work, part.op));
@@ -143,7 +143,7 @@ impl Outbound {
     #[inline]
     fn emit(&self, step: &Step<'_>, batch: &mut Batch, id: PdcId, grant: &TxGrant, part: Part) {
         let Some(op) = self.ops.get(part.op) else { return };
-        let Some(context) = self.contexts.get(id) else { return };
+        let Some(context) = step.contexts.get(id) else { return };
         let start = batch.bytes.len();
         batch.bytes.resize(start + MAX_HEADER, 0);
         let headers =

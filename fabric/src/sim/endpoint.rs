@@ -11,10 +11,9 @@ use crate::Picos;
 use crate::base::Time;
 use crate::model::Head;
 use crate::reliability::{
-    Config, ControlPacket, Event, NOMINAL_OVERHEAD, PdcId, Pdcs, PeerKey, RxMeta, RxVerdict,
-    TxPacket,
+    Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
+    RxVerdict,
 };
-use crate::wire::Dest;
 
 /// What comes back with a packet's fate.
 #[derive(Clone, Copy, Debug)]
@@ -96,10 +95,10 @@ impl Adapter for Endpoint {
                 let bytes =
                     if head.trimmed { head.bytes.saturating_sub(NOMINAL_OVERHEAD) } else { bytes };
                 let meta =
-                    RxMeta { ce: head.ce, trimmed: head.trimmed, last_hop: head.last_hop, bytes };
+                    Arrival { ce: head.ce, trimmed: head.trimmed, last_hop: head.last_hop, bytes };
                 let verdict = self.pdcs.rx_request(time, peer, pds, &meta);
-                if let RxVerdict::Deliver { id, psn, .. } = verdict {
-                    self.pdcs.accept(time, id, psn, None);
+                if let RxVerdict::Deliver(delivery) = verdict {
+                    self.pdcs.accept(time, delivery, None);
                     work.arrived(flow, payload);
                 }
             }
@@ -169,7 +168,7 @@ impl Adapter for Endpoint {
                 // At most a packet's payload.
                 let payload = running.unsent.min(sizes.payload().into()) as u32;
                 let rest = running.unsent - u64::from(payload);
-                let packet = TxPacket {
+                let packet = NewPacket {
                     desc: Desc { flow, payload },
                     bytes: bytes_of(payload),
                     last: rest == 0 && context.flows.len() == 1,
@@ -215,23 +214,14 @@ impl Adapter for Endpoint {
     }
 
     fn glance_at(&self, body: &Body, flows: &[Running]) -> u64 {
-        let number = match body {
-            Body::Data { pds, flow, .. } => {
-                let received = flows[*flow as usize].received;
-                return match pds.dest {
-                    Dest::Pdc(number) => self.pdcs.glance(usize::from(number).wrapping_sub(1)),
-                    Dest::Syn { .. } => 0,
-                } ^ received;
-            }
-            Body::Control(ControlPacket::Ack { pds, .. }) => pds.dpdcid,
-            Body::Control(_) | Body::Roce(_) => return 0,
-        };
-        self.pdcs.glance(usize::from(number).wrapping_sub(1))
+        match body {
+            Body::Data { flow, .. } => flows[*flow as usize].received,
+            Body::Control(_) | Body::Roce(_) => 0,
+        }
     }
 
     fn glance_from(&self, context: u32, flows: &[Running]) -> u64 {
         let context = &self.contexts[context as usize];
-        let unsent = context.flows.front().map_or(0, |&flow| flows[flow as usize].unsent);
-        self.pdcs.glance(context.id.index()) ^ unsent
+        context.flows.front().map_or(0, |&flow| flows[flow as usize].unsent)
     }
 }

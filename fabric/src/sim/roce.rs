@@ -17,8 +17,8 @@ use super::packet::Body;
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
 use crate::cc::{
-    Feedback, Kind, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, RxMeta, SenderCc,
-    SenderConfig,
+    Feedback, Kind, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
+    SenderCc, SenderConfig,
 };
 use crate::model::Head;
 use qp::Qp;
@@ -160,8 +160,13 @@ impl Roce {
         let place = self.rx_place(source, packet);
         let rx = &mut self.rx[place as usize];
         let duplicate = packet.psn < rx.expected;
-        let meta =
-            RxMeta { bytes: head.bytes, ecn: head.ce, duplicate, source, ..RxMeta::default() };
+        let meta = ReceivedPacket {
+            bytes: head.bytes,
+            ecn: head.ce,
+            duplicate,
+            source,
+            ..ReceivedPacket::default()
+        };
         self.receiver.on_rx(work.now.time(), &mut rx.state, &meta);
         let mut answer = None;
         if packet.psn == rx.expected {

@@ -183,3 +183,44 @@ pub(super) const fn may_be_stale(errno: i32) -> bool {
             | libc::EMSGSIZE
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cmsg::Encoder;
+    use super::*;
+
+    /// What the kernel puts behind an ICMP error: a `sock_extended_err`, then who sent it, a `sockaddr_in`.
+    fn extended() -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&libc::ECONNREFUSED.to_ne_bytes());
+        bytes[4..7].copy_from_slice(&[libc::SO_EE_ORIGIN_ICMP, 3, 3]);
+        bytes[16..18].copy_from_slice(&(libc::AF_INET as libc::sa_family_t).to_ne_bytes());
+        bytes[20..24].copy_from_slice(&[10, 0, 0, 1]);
+        bytes
+    }
+
+    #[test]
+    fn an_error_is_read_whole_or_not_at_all() {
+        let peer: SocketAddr = "10.0.0.9:4793".parse().expect("literal");
+        let (name, _) = SockAddr::encode(&peer);
+        let mut control = Control::new();
+        let mut encoder = Encoder::new(&mut control);
+        encoder.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 3u32.to_ne_bytes());
+        encoder.push(libc::IPPROTO_IP, libc::IP_RECVERR, extended());
+        let len = encoder.len();
+        let offender = Some(IpAddr::from([10, 0, 0, 1]));
+        let whole = NetError::Unreachable { peer, kind: Unreachable::Port, offender };
+        assert_eq!(parse(&name, &control, len), Some(whole));
+        // Cut anywhere: never what was not there.
+        for cut in 0..len {
+            match parse(&name, &control, cut) {
+                None => {}
+                Some(NetError::Unreachable { peer: who, kind: Unreachable::Port, .. }) => {
+                    assert_eq!(who, peer);
+                }
+                Some(other) => panic!("{other:?} from {cut} of {len} bytes"),
+            }
+        }
+        assert_eq!(parse(&SockAddr::unspecified(), &control, len), None, "about nobody");
+    }
+}

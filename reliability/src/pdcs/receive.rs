@@ -1,61 +1,17 @@
-//! The calls that bring packets.
+//! The calls that bring packets: which context each is for, and what comes of it.
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
-use crate::cc::{self, ReceiverCc};
-use crate::pdc::{Life, Pdc, Phase};
-use crate::rx::{Arrival, Place};
-use crate::tx::{AckIn, Marks, Verdict, nominal};
-use crate::types::{ControlOut, Failure, PdcId, PeerKey, Refusal, RxMeta, RxVerdict};
-use crate::wire::{
-    Ack, AckExt, AckRequest, Control, ControlKind, Dest, Mode, Nack, NackAction, NackCode, Request,
-    Response,
-};
-
-/// A packet that was handed to the engine, until it is accepted or refused.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    id: PdcId,
-    arrival: Arrival,
-    meta: RxMeta,
-    /// Credit the peer wants in all.
-    demand: Option<u64>,
-}
-
-impl Pending {
-    fn is(&self, id: PdcId, psn: Psn) -> bool {
-        self.id == id && self.arrival.psn == psn
-    }
-}
-
-/// The contexts a peer had here last, so that their packets do not open them again.
-#[derive(Debug, Default)]
-pub(super) struct Graves {
-    last: [(u16, Psn); Graves::DEPTH],
-    next: usize,
-}
-
-impl Graves {
-    const DEPTH: usize = 8;
-
-    pub(super) fn bury(&mut self, number: u16, start: Psn) {
-        self.last[self.next] = (number, start);
-        self.next = (self.next + 1) % Self::DEPTH;
-    }
-
-    /// Number 0 is nobody's, so unused places match nothing.
-    fn holds(&self, number: u16, start: Psn) -> bool {
-        self.last.contains(&(number, start))
-    }
-}
+use crate::pdc::Outcome;
+use crate::types::{Arrival, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
+use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
 impl<D: Copy> Pdcs<D> {
     /// Whose context a packet without SYN names with `dpdcid`. The engine compares the peer's address
     /// with the packet's source before it hands the packet in.
     #[must_use]
     pub fn peer_of(&self, dpdcid: u16) -> Option<PeerKey> {
-        let entry = self.entries.get(usize::from(dpdcid.checked_sub(1)?))?;
-        entry.pdc.as_ref().map(|pdc| pdc.peer)
+        Some(self.table.numbered(dpdcid)?.numbers().peer)
     }
 
     /// A data packet arrived from `peer` (for a SYN, resolved from its address and epoch; else from
@@ -65,88 +21,33 @@ impl<D: Copy> Pdcs<D> {
         now: Time,
         peer: PeerKey,
         pds: &Request,
-        meta: &RxMeta,
+        arrival: &Arrival,
     ) -> RxVerdict {
+        debug_assert!(self.pending.is_none(), "the token of the packet before was not spent");
         self.pending = None;
         if pds.mode != Mode::Rud {
             self.shared.counters.rx_mismatch += 1;
             return RxVerdict::Refused(Refusal::Mismatch);
         }
         let found = match pds.dest {
-            Dest::Pdc(dpdcid) => self.known(peer, dpdcid, pds.spdcid),
+            Dest::Pdc(dpdcid) => self.find(peer, dpdcid, Some(pds.spdcid)),
             Dest::Syn { psn_offset, .. } => {
                 let start = pds.psn.minus(u32::from(psn_offset));
-                self.for_syn(now, peer, pds, start, meta.trimmed)
+                self.for_syn(now, peer, pds, start, arrival.trimmed)
             }
         };
         let slot = match found {
             Ok(slot) => slot,
             Err(refusal) => return RxVerdict::Refused(refusal),
         };
-        let Some(pdc) = self.entries[usize::from(slot)].pdc.as_deref_mut() else {
+        let Some(pdc) = self.table.at_mut(slot) else {
             return RxVerdict::Refused(Refusal::UnknownContext);
         };
-        let shared = &mut self.shared;
-        let place = pdc.rx.place(pds.psn, shared.config.recv_window_packets);
-        if matches!(place, Place::Nonsense | Place::Ahead) {
-            shared.counters.rx_out_of_window += 1;
-            if place == Place::Ahead {
-                nack(pdc, pds, meta, NackCode::PsnOorWindow, shared);
-            }
-            return RxVerdict::Refused(Refusal::OutOfWindow);
+        let verdict = pdc.on_request(now, pds, arrival, &mut self.pending, &mut self.shared);
+        if matches!(verdict, RxVerdict::Duplicate | RxVerdict::Trimmed) {
+            self.conclude(now, slot, Outcome::Alive);
         }
-        // From here on the packet is believed.
-        pdc.used(now);
-        if !pdc.connected() {
-            pdc.remote = pds.spdcid;
-        }
-        let counters = &mut shared.counters;
-        counters.rx_ce += u64::from(meta.ce);
-        let duplicate = place == Place::Duplicate;
-        if meta.trimmed {
-            counters.rx_trimmed += 1;
-        } else {
-            counters.rx_packets += 1;
-            counters.rx_bytes += u64::from(meta.bytes);
-            counters.rx_duplicates += u64::from(duplicate);
-        }
-        if pds.clear_psn_offset <= 0 {
-            let clear = pds.psn.offset(pds.clear_psn_offset);
-            pdc.rx.cleared(clear);
-            pdc.confirmed(clear);
-        }
-        if duplicate || meta.trimmed {
-            let demand = pds.ccc.map(|ccc| pdc.tx.demand(ccc.credit_target));
-            let source = shared.host_of(pdc.peer);
-            let seen = rx_meta(meta, source, duplicate, demand);
-            shared.receiver.on_rx(now, &mut pdc.rx.flow, &seen);
-            if duplicate {
-                pdc.rx.again(now, pds.psn, pds.retx);
-                // Our acknowledgement may have got lost.
-                pdc.turn(shared);
-            } else {
-                let code = if meta.last_hop { NackCode::TrimmedLastHop } else { NackCode::Trimmed };
-                nack(pdc, pds, meta, code, shared);
-            }
-            self.settle(now, slot, Life::Alive);
-            return if meta.trimmed { RxVerdict::Trimmed } else { RxVerdict::Duplicate };
-        }
-        let (id, forward) = (pdc.id, !pdc.initiator);
-        let syn = matches!(pds.dest, Dest::Syn { .. });
-        self.pending = Some(Pending {
-            id,
-            arrival: Arrival {
-                psn: pds.psn,
-                bytes: meta.bytes,
-                ce: meta.ce,
-                retx: pds.retx,
-                ask: pds.ack_request,
-                prompt: syn,
-            },
-            meta: *meta,
-            demand: pds.ccc.map(|ccc| pdc.tx.demand(ccc.credit_target)),
-        });
-        RxVerdict::Deliver { id, psn: pds.psn, forward }
+        verdict
     }
 
     /// What to answer to a data packet for a context that does not exist here ([`Pdcs::peer_of`] said
@@ -155,8 +56,8 @@ impl<D: Copy> Pdcs<D> {
     /// gave up on, which is gone, from one that we never had, whose sender must take us for restarted.
     pub fn reject(&mut self, peer: Option<PeerKey>, pds: &Request) -> Option<Nack> {
         let Dest::Pdc(dpdcid) = pds.dest else { return None };
-        let graves = peer.and_then(|peer| self.graves.get(&peer));
-        let nack = if graves.is_some_and(|graves| graves.knows(pds.spdcid)) {
+        let closed = peer.is_some_and(|peer| self.table.was_closed(peer, pds.spdcid));
+        let nack = if closed {
             Nack { spdcid: dpdcid, ..stateless(pds, NackCode::ClosingInErr, false) }
         } else {
             stateless(pds, NackCode::InvDpdcid, false)
@@ -166,42 +67,36 @@ impl<D: Copy> Pdcs<D> {
         Some(nack)
     }
 
-    /// The engine took the packet that was delivered last. `response`, if any, is delivered with
-    /// certainty; without one, the peer learns the default response.
-    pub fn accept(&mut self, now: Time, id: PdcId, psn: Psn, response: Option<Response>) {
+    /// The engine took the packet of `delivery`. `response`, if any, is delivered with certainty; without
+    /// one, the peer learns the default response.
+    pub fn accept(&mut self, now: Time, delivery: Delivery, response: Option<Response>) {
+        let (id, psn) = delivery.spend();
         // Where it lies: to move it costs more than all else here.
-        let Some(pending) = self.pending.as_ref().filter(|pending| pending.is(id, psn)) else {
-            return;
-        };
-        let Some(pdc) = self.entries[id.slot()].pdc.as_deref_mut() else { return };
-        let shared = &mut self.shared;
-        shared.counters.rx_accepted += 1;
-        if psn != pdc.rx.base() {
-            shared.counters.rx_out_of_order += 1;
+        let pending = self.pending.as_ref().filter(|pending| pending.is(id, psn));
+        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
+            pdc.accept(now, pending, response, &mut self.shared);
+            self.pending = None;
+            self.conclude(now, id.slot_number(), Outcome::Alive);
         }
-        let source = shared.host_of(pdc.peer);
-        let seen = rx_meta(&pending.meta, source, false, pending.demand);
-        shared.receiver.on_rx(now, &mut pdc.rx.flow, &seen);
-        pdc.rx.record(now, &pending.arrival, response, &shared.config, &mut shared.bitmaps);
-        self.pending = None;
-        self.settle(now, id.slot_number(), Life::Alive);
     }
 
-    /// The engine cannot take the packet that was delivered last: the peer is told `code`, and sends
-    /// it again later.
-    pub fn refuse(&mut self, now: Time, id: PdcId, psn: Psn, code: NackCode) {
-        let Some(pending) = self.take_pending(id, psn) else { return };
-        let Some(pdc) = self.entries[id.slot()].pdc.as_deref_mut() else { return };
-        let Pending { arrival, meta, .. } = pending;
-        let shared = &mut self.shared;
-        shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
-        let packet = pdc.nack(psn, arrival.retx, meta.ce, code);
-        shared.say(ControlOut { peer: pdc.peer, path: pdc.control_path(), packet });
-        self.settle(now, id.slot_number(), Life::Alive);
+    /// The engine cannot take the packet of `delivery` now: the peer gets a NACK with `code`, and sends it again
+    /// later.
+    pub fn refuse(&mut self, now: Time, delivery: Delivery, code: NackCode) {
+        let (id, psn) = delivery.spend();
+        let pending = self.pending.take_if(|pending| pending.is(id, psn));
+        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
+            pdc.refuse(&pending, code, &mut self.shared);
+            self.conclude(now, id.slot_number(), Outcome::Alive);
+        }
     }
 
-    fn take_pending(&mut self, id: PdcId, psn: Psn) -> Option<Pending> {
-        self.pending.take_if(|pending| pending.is(id, psn))
+    /// The packet of `delivery` contradicts itself or what came before: it is dropped as if it had not
+    /// arrived, and the sender will try again.
+    pub fn drop_malformed(&mut self, delivery: Delivery) {
+        self.shared.counters.rx_malformed += 1;
+        let (id, psn) = delivery.spend();
+        self.pending.take_if(|pending| pending.is(id, psn));
     }
 
     /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not
@@ -213,100 +108,21 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        let Ok(slot) = self.known(peer, ack.dpdcid, ack.spdcid) else { return false };
-        let Some(pdc) = self.entries[usize::from(slot)].pdc.as_deref_mut() else { return false };
-        if pdc.phase == Phase::Closing && ack.cack_psn == pdc.tx.next() {
-            self.end(slot, Life::Closed);
-            return true;
-        }
-        let said = AckIn::new(ack, response);
-        let shared = &mut self.shared;
-        match pdc.tx.judge(&said) {
-            Verdict::Credible => {}
-            Verdict::Stale => {
-                shared.counters.rx_stale += 1;
-                return false;
-            }
-            Verdict::Impossible => {
-                shared.counters.rx_bad_ack += 1;
-                return false;
-            }
-        }
-        if !pdc.connected() {
-            pdc.remote = ack.spdcid;
-        }
-        pdc.used(now);
-        pdc.tx.on_ack(now, pdc.id, &said, shared);
-        if ack.ce && ack.ext == AckExt::None {
-            shared.counters.rx_notifications += 1;
-            pdc.tx.notified(now, shared);
-        }
-        match ack.request {
-            AckRequest::None => {}
-            AckRequest::Clear => pdc.tx.clear_asked(now, &shared.config),
-            AckRequest::Close if pdc.initiator => pdc.asked_to_close(now),
-            AckRequest::Close => {}
-        }
-        let life = pdc.step(now);
-        self.settle(now, slot, life);
-        true
+        let Ok(slot) = self.find(peer, ack.dpdcid, Some(ack.spdcid)) else { return false };
+        let Some(pdc) = self.table.at_mut(slot) else { return false };
+        let outcome = pdc.on_ack(now, ack, response, &mut self.shared);
+        self.conclude_believed(now, slot, outcome)
     }
 
     /// A NACK arrived from `peer`. `false` when it was not believed.
     pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &Nack) -> bool {
         // A peer without the context has no number of its own to give.
-        let number =
-            if nack.code.needs_context() || nack.spdcid != 0 { Some(nack.spdcid) } else { None };
-        let found = match number {
-            Some(spdcid) => self.known(peer, nack.dpdcid, spdcid),
-            None => self.theirs(peer, nack.dpdcid),
-        };
+        let numbered = nack.code.needs_context() || nack.spdcid != 0;
+        let found = self.find(peer, nack.dpdcid, numbered.then_some(nack.spdcid));
         let Ok(slot) = found else { return false };
-        let Some(pdc) = self.entries[usize::from(slot)].pdc.as_deref_mut() else { return false };
-        let shared = &mut self.shared;
-        let code = usize::from(nack.code.to_u8());
-        if pdc.phase == Phase::Closing
-            && nack.psn == pdc.tx.next()
-            && nack.code.action() == NackAction::Close
-        {
-            // The peer has already forgotten it.
-            shared.counters.rx_nacks[code] += 1;
-            self.end(slot, Life::Closed);
-            return true;
-        }
-        let outstanding = !nack.psn.is_before(pdc.tx.base()) && nack.psn.is_before(pdc.tx.next());
-        let mut life = Life::Alive;
-        let believed = outstanding
-            && match nack.code.action() {
-                NackAction::Retransmit => {
-                    let marks = Marks { ce: nack.ce, retx: nack.retx };
-                    pdc.tx.on_nack(now, nack.psn, nack.code, marks, shared)
-                }
-                NackAction::Close => {
-                    life = Life::Failed(match nack.code {
-                        NackCode::InvDpdcid => Failure::PeerRestarted,
-                        code => Failure::Nacked(code),
-                    });
-                    true
-                }
-                NackAction::Restart => {
-                    let fresh = pdc.initiator && pdc.tx.base() == pdc.start;
-                    if fresh {
-                        let start = Psn(nack.payload);
-                        pdc.restart(start, shared);
-                    }
-                    fresh
-                }
-                NackAction::Ignore => true,
-            };
-        if !believed {
-            shared.counters.rx_stale += 1;
-            return false;
-        }
-        shared.counters.rx_nacks[code] += 1;
-        pdc.used(now);
-        self.settle(now, slot, life);
-        true
+        let Some(pdc) = self.table.at_mut(slot) else { return false };
+        let outcome = pdc.on_nack(now, nack, &mut self.shared);
+        self.conclude_believed(now, slot, outcome)
     }
 
     /// A control packet arrived from `peer`. `false` when it was not believed.
@@ -316,106 +132,30 @@ impl<D: Copy> Pdcs<D> {
             self.shared.counters.rx_mismatch += 1;
             return false;
         };
-        let Ok(slot) = self.known(peer, dpdcid, control.spdcid) else {
+        let Ok(slot) = self.find(peer, dpdcid, Some(control.spdcid)) else {
             if control.kind == ControlKind::CloseCommand {
                 self.answer_late_close(peer, control);
             }
             return false;
         };
-        let Some(pdc) = self.entries[usize::from(slot)].pdc.as_deref_mut() else { return false };
-        if !pdc.connected() {
-            // Nothing but data or an acknowledgement of it introduces a peer.
-            self.shared.counters.rx_mismatch += 1;
-            return false;
-        }
-        let shared = &mut self.shared;
-        let window = shared.config.recv_window_packets;
-        let payload = Psn(control.payload);
-        let believed = match control.kind {
-            ControlKind::Probe => {
-                let near = pdc.rx.place(control.psn, window) != Place::Nonsense;
-                if near {
-                    shared.counters.rx_probes += 1;
-                    pdc.rx.probed(now, control.probe_opaque, payload);
-                    // It would not ask if it had our acknowledgements.
-                    pdc.turn_away(payload, shared);
-                }
-                near
-            }
-            ControlKind::AckRequest => match pdc.rx.place(control.psn, window) {
-                Place::Duplicate => {
-                    pdc.rx.again(now, control.psn, control.retx);
-                    true
-                }
-                Place::New => {
-                    let code = NackCode::PktNotRcvd;
-                    shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
-                    let packet = pdc.nack(control.psn, control.retx, false, code);
-                    shared.say(ControlOut { peer, path: pdc.control_path(), packet });
-                    true
-                }
-                Place::Ahead | Place::Nonsense => false,
-            },
-            ControlKind::ClearCommand => {
-                let received = payload.is_before(pdc.rx.end());
-                if received {
-                    pdc.rx.cleared(payload);
-                    // The window may have moved.
-                    pdc.rx.say_so();
-                }
-                received
-            }
-            ControlKind::ClearRequest => {
-                pdc.tx.clear_asked(now, &shared.config);
-                true
-            }
-            ControlKind::CloseCommand => {
-                let last = !pdc.initiator && pdc.tx.is_empty() && control.psn == pdc.rx.base();
-                if last {
-                    let packet = pdc.last_ack(now, control.psn, shared);
-                    shared.say(ControlOut { peer, path: pdc.control_path(), packet });
-                    self.end(slot, Life::Closed);
-                    return true;
-                }
-                false
-            }
-            ControlKind::CloseRequest if pdc.initiator => {
-                pdc.asked_to_close(now);
-                // A sign of life, for the close may have to wait.
-                pdc.rx.say_so();
-                true
-            }
-            ControlKind::CloseRequest => false,
-            ControlKind::Credit => {
-                // Where nobody lives on credit it means nothing.
-                if shared.config.credits() {
-                    shared.counters.rx_credits += 1;
-                    pdc.tx.granted(now, control.payload, shared);
-                }
-                true
-            }
-            ControlKind::CreditRequest => {
-                let target = pdc.tx.demand(control.payload);
-                shared.receiver.on_request(now, &mut pdc.rx.flow, target);
-                true
-            }
-            ControlKind::Noop | ControlKind::Negotiation => true,
-        };
-        if !believed {
-            shared.counters.rx_stale += 1;
-            return false;
-        }
-        pdc.used(now);
-        let life = pdc.step(now);
-        self.settle(now, slot, life);
-        true
+        let Some(pdc) = self.table.at_mut(slot) else { return false };
+        let outcome = pdc.on_control(now, control, &mut self.shared);
+        self.conclude_believed(now, slot, outcome)
     }
 
-    /// A Close Command for a context that is gone: our last acknowledgement got lost. Say so, that the
+    /// [`Pdcs::conclude`], if the packet was believed; whether it was.
+    #[inline]
+    fn conclude_believed(&mut self, now: Time, slot: u16, outcome: Option<Outcome>) -> bool {
+        if let Some(outcome) = outcome {
+            self.conclude(now, slot, outcome);
+        }
+        outcome.is_some()
+    }
+
+    /// A Close Command for a context that is gone: our last acknowledgement got lost. Answers, that the
     /// initiator may stop asking.
     fn answer_late_close(&mut self, peer: PeerKey, control: &Control) {
-        let gone = self.graves.get(&peer).is_some_and(|graves| graves.knows(control.spdcid));
-        if !gone {
+        if !self.table.was_closed(peer, control.spdcid) {
             return;
         }
         let code = NackCode::InvDpdcid;
@@ -431,36 +171,22 @@ impl<D: Copy> Pdcs<D> {
             payload: 0,
             ccx: None,
         };
-        self.answer(peer, nack);
+        self.shared.send_stateless_nack(peer, nack);
     }
 
-    /// The context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid` (or not
-    /// yet known). Counts what does not fit.
-    fn known(&mut self, peer: PeerKey, dpdcid: u16, spdcid: u16) -> Result<u16, Refusal> {
-        let slot = self.theirs(peer, dpdcid)?;
-        let pdc = self.entries[usize::from(slot)].pdc.as_deref();
-        if pdc.is_some_and(|pdc| spdcid != 0 && (pdc.remote == spdcid || pdc.remote == 0)) {
-            Ok(slot)
-        } else {
-            self.shared.counters.rx_mismatch += 1;
-            Err(Refusal::Mismatch)
-        }
-    }
-
-    /// The context with the number `dpdcid`, if it is `peer`'s. Counts what does not fit.
-    fn theirs(&mut self, peer: PeerKey, dpdcid: u16) -> Result<u16, Refusal> {
-        match self.peer_of(dpdcid) {
-            // A number with a context is not zero.
-            Some(owner) if owner == peer => Ok(dpdcid - 1),
-            Some(_) => {
-                self.shared.counters.rx_mismatch += 1;
-                Err(Refusal::Mismatch)
-            }
-            None => {
-                self.shared.counters.rx_unknown_context += 1;
-                Err(Refusal::UnknownContext)
+    /// The place of the context that `peer` means by `dpdcid`, with its own number `spdcid` where one is
+    /// given. Counts what does not fit.
+    #[inline]
+    fn find(&mut self, peer: PeerKey, dpdcid: u16, spdcid: Option<u16>) -> Result<u16, Refusal> {
+        let found = self.table.find(peer, dpdcid, spdcid);
+        if let Err(refusal) = found {
+            let counters = &mut self.shared.counters;
+            match refusal {
+                Refusal::UnknownContext => counters.rx_unknown_context += 1,
+                _ => counters.rx_mismatch += 1,
             }
         }
+        found
     }
 
     /// The context a SYN packet belongs to, opened if it is new.
@@ -472,15 +198,13 @@ impl<D: Copy> Pdcs<D> {
         start: Psn,
         trimmed: bool,
     ) -> Result<u16, Refusal> {
-        let key = (peer, pds.spdcid);
-        if let Some(&slot) = self.accepted.get(&key) {
-            let same =
-                self.entries[usize::from(slot)].pdc.as_ref().is_some_and(|p| p.start == start);
-            if same {
-                return Ok(slot);
-            }
+        let former = self.table.accepted(peer, pds.spdcid);
+        if let Some(slot) = former
+            && self.table.at(slot).is_some_and(|pdc| pdc.numbers().start == start)
+        {
+            return Ok(slot);
         }
-        if self.graves.get(&peer).is_some_and(|graves| graves.holds(pds.spdcid, start)) {
+        if self.table.is_replay(peer, pds.spdcid, start) {
             self.shared.counters.rx_replayed_syn += 1;
             return Err(Refusal::Replayed);
         }
@@ -493,62 +217,24 @@ impl<D: Copy> Pdcs<D> {
             // What is left of it need not say what a SYN must, so it opens nothing; but the sender
             // learns that it must send it again.
             self.shared.counters.rx_trimmed += 1;
-            self.answer(peer, stateless(pds, NackCode::Trimmed, true));
+            self.shared.send_stateless_nack(peer, stateless(pds, NackCode::Trimmed, true));
             return Err(Refusal::NoContext);
         }
-        if let Some(slot) = self.accepted.remove(&key) {
+        if let Some(slot) = former {
             // The peer uses the number again, so it has forgotten the context that had it.
-            let pdc = self.entries[usize::from(slot)].pdc.as_ref();
-            let unanswered = pdc.is_some_and(|pdc| !pdc.tx.is_empty());
-            let life = if unanswered { Life::Failed(Failure::Forgotten) } else { Life::Closed };
-            self.end(slot, life);
+            let unanswered = self.table.at(slot).is_some_and(|pdc| !pdc.tx().ring().is_empty());
+            let forgotten = Outcome::Failed(PdcFailure::Forgotten);
+            self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
         }
-        let Some(slot) = self.vacancy() else {
+        let Some(slot) = self.table.vacancy(self.shared.config.max_contexts) else {
             self.shared.counters.rx_no_context += 1;
-            self.answer(peer, stateless(pds, NackCode::NoPdcAvail, false));
+            self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
         self.install(now, slot, peer, pds.spdcid, start);
-        self.accepted.insert(key, slot);
         self.shared.counters.accepted += 1;
         Ok(slot)
     }
-
-    fn answer(&mut self, peer: PeerKey, nack: Nack) {
-        self.shared.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
-        let path = self.shared.any_path();
-        self.shared.say(ControlOut { peer, path, packet: crate::ControlPacket::Nack(nack) });
-    }
-}
-
-impl Graves {
-    /// Whether a context of this number lies here.
-    fn knows(&self, number: u16) -> bool {
-        self.last.iter().any(|&(buried, _)| buried == number)
-    }
-}
-
-impl<D: Copy> Pdc<D> {
-    /// The target wants another start PSN.
-    fn restart(&mut self, start: Psn, shared: &mut crate::shared::Shared<D>) {
-        self.start = start;
-        self.tx.restart(start, shared);
-        if self.rx.untouched() {
-            self.rx = crate::rx::Rx::new(start, self.id);
-        }
-    }
-}
-
-fn nack<D: Copy>(
-    pdc: &Pdc<D>,
-    pds: &Request,
-    meta: &RxMeta,
-    code: NackCode,
-    shared: &mut crate::shared::Shared<D>,
-) {
-    shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
-    let packet = pdc.nack(pds.psn, pds.retx, meta.ce, code);
-    shared.say(ControlOut { peer: pdc.peer, path: pdc.control_path(), packet });
 }
 
 /// A NACK from an end that has no context to speak for it.
@@ -564,23 +250,5 @@ const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
         dpdcid: pds.spdcid,
         payload: 0,
         ccx: None,
-    }
-}
-
-fn rx_meta(
-    meta: &RxMeta,
-    source: u32,
-    duplicate: bool,
-    demand: Option<u64>,
-) -> cc::RxMeta<'static> {
-    cc::RxMeta {
-        bytes: nominal(meta.bytes),
-        ecn: meta.ce,
-        trimmed: meta.trimmed,
-        last_hop: meta.last_hop,
-        duplicate,
-        source,
-        demand,
-        ..cc::RxMeta::default()
     }
 }

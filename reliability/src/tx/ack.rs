@@ -1,9 +1,12 @@
-//! What acknowledgements say.
+//! Acknowledgements: what the peer has, and what follows from it.
 
-use super::{Cause, Fate, Slot, Tx};
+use super::recovery::{Outstanding, reordering};
+use super::ring::{Cause, Fate, Ring};
+use super::{LossEvent, Slot, Tx, nominal};
 use crate::base::{Psn, Span, Time};
-use crate::cc::{self, PathSelector, PathSignal};
-use crate::config::{Config, MPR_UNIT};
+use crate::cc::{self, PathSignal};
+use crate::config::MPR_UNIT;
+use crate::deadlines::{Deadlines, Timer};
 use crate::rx::service_span;
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
@@ -14,25 +17,36 @@ const LATE: i32 = 2 * 4096;
 
 /// An ACK, taken apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AckIn<'a> {
-    pub(crate) cack: Psn,
+pub(crate) struct AckFacts<'a> {
+    cack: Psn,
     /// The packet it is about; absent in the answer to a probe.
-    pub(crate) ack_psn: Option<Psn>,
-    pub(crate) probe: Option<u16>,
-    pub(crate) sack_base: Psn,
-    pub(crate) sack_map: u64,
-    pub(crate) mpr: u8,
-    pub(crate) state: Option<NsccState>,
+    ack_psn: Option<Psn>,
+    probe: Option<u16>,
+    sack_base: Psn,
+    sack_map: u64,
+    mpr: u8,
+    state: Option<NsccState>,
     /// Packets out of order, if the peer counts them.
     ooo: Option<u16>,
     /// The low bits of the credit granted in all.
     credit: Option<u32>,
-    pub(crate) ce: bool,
-    pub(crate) retx: bool,
-    pub(crate) response: Option<&'a Response>,
+    ce: bool,
+    retx: bool,
+    response: Option<&'a Response>,
 }
 
-impl<'a> AckIn<'a> {
+/// Whether an ACK can be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Credible,
+    /// Too old to mean anything.
+    Stale,
+    /// Acknowledges what was never sent.
+    Impossible,
+}
+
+impl<'a> AckFacts<'a> {
+    #[inline]
     pub(crate) fn new(ack: &Ack, response: Option<&'a Response>) -> Self {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
         let (mpr, state, ooo, credit) = match ack.ext {
@@ -61,387 +75,361 @@ impl<'a> AckIn<'a> {
             response,
         }
     }
-}
 
-impl AckIn<'_> {
+    /// Whether it fits what was sent; nothing changes.
+    #[inline]
+    pub(crate) fn check<D: Copy>(&self, ring: &Ring<D>) -> Verdict {
+        let sent = |psn: Psn| psn.is_before(ring.next());
+        let newest_sack = match self.sack_map {
+            0 => None,
+            map => Some(self.sack_base.plus(63 - map.leading_zeros())),
+        };
+        if !sent(self.cack) || !self.ack_psn.is_none_or(sent) || !newest_sack.is_none_or(sent) {
+            return Verdict::Impossible;
+        }
+        if self.cack.distance(ring.base()) < -LATE { Verdict::Stale } else { Verdict::Credible }
+    }
+
     /// The round trip from `sent_at` to `now` without the peer's service time and with it. The former is
     /// what congestion control can use; an ACK without NSCC's state has but the latter, good enough for
     /// a timer. `None` when the service time makes no sense.
-    fn times(&self, sent_at: Time, now: Time) -> Option<(Option<Span>, Span)> {
+    #[inline]
+    fn round_trip(&self, sent_at: Time, now: Time) -> Option<RoundTrip> {
         let whole = now.since(sent_at);
-        let Some(state) = self.state else { return Some((None, whole)) };
-        let rtt = round_trip(whole, service_span(state.service_time)?)?;
-        Some((Some(rtt), whole))
+        let Some(state) = self.state else { return Some(RoundTrip { net: None, whole }) };
+        let net = without_service(whole, service_span(state.service_time)?)?;
+        Some(RoundTrip { net: Some(net), whole })
     }
 }
 
-/// Whether an ACK can be true.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    Credible,
-    /// Too old to mean anything.
-    Stale,
-    /// Acknowledges what was never sent.
-    Impossible,
+/// A round trip.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    /// Without the peer's service time, if that is known.
+    net: Option<Span>,
+    whole: Span,
 }
 
 /// What one ACK newly acknowledged.
-#[derive(Default)]
-struct Gain {
-    bytes: u32,
-    packets: u16,
-    /// The path already told to be good.
+#[derive(Debug, Default)]
+pub(crate) struct Gain {
+    /// Nominal bytes.
+    pub(crate) bytes: u32,
+    pub(crate) packets: u16,
+    /// A round trip ended with it.
+    pub(crate) round_end: bool,
+    /// The path already reported as good.
     credited: Option<u16>,
 }
 
-impl<D: Copy> Tx<D> {
-    /// Checks an ACK against what was sent; nothing changes.
-    pub(crate) fn judge(&self, ack: &AckIn<'_>) -> Verdict {
-        let sent = |psn: Psn| psn.is_before(self.next);
-        let newest_sack = match ack.sack_map {
-            0 => None,
-            map => Some(ack.sack_base.plus(63 - map.leading_zeros())),
-        };
-        if !sent(ack.cack) || !ack.ack_psn.is_none_or(sent) || !newest_sack.is_none_or(sent) {
-            return Verdict::Impossible;
-        }
-        if ack.cack.distance(self.base) < -LATE { Verdict::Stale } else { Verdict::Credible }
-    }
+/// Acts on a credible ACK of the sending half `tx` of context `id`; what it acknowledged.
+#[inline]
+pub(crate) fn on_ack<D: Copy>(
+    tx: &mut Tx<D>,
+    now: Time,
+    id: PdcId,
+    ack: &AckFacts<'_>,
+    timers: &mut Deadlines,
+    shared: &mut Shared<D>,
+) -> Gain {
+    let mut one = Acknowledgement { tx, now, id, ack, timers, shared, gain: Gain::default() };
+    one.run();
+    one.gain
+}
 
-    /// Acts on a credible ACK.
-    pub(crate) fn on_ack(&mut self, now: Time, id: PdcId, ack: &AckIn<'_>, shared: &mut Shared<D>) {
-        shared.counters.rx_acks += 1;
-        shared.counters.rx_ce_echoes += u64::from(ack.ce);
-        let probed = self.probe_answered(ack);
-        let rtt = if probed {
-            shared.counters.rx_probe_answers += 1;
-            self.probe_sample(now, ack)
-        } else {
-            self.sample(now, ack)
+/// One ACK while it is acted upon.
+struct Acknowledgement<'a, D> {
+    tx: &'a mut Tx<D>,
+    now: Time,
+    id: PdcId,
+    ack: &'a AckFacts<'a>,
+    timers: &'a mut Deadlines,
+    shared: &'a mut Shared<D>,
+    gain: Gain,
+}
+
+impl<D: Copy> Acknowledgement<'_, D> {
+    #[inline]
+    fn run(&mut self) {
+        let (now, ack) = (self.now, self.ack);
+        self.shared.counters.rx_acks += 1;
+        self.shared.counters.rx_ce_echoes += u64::from(ack.ce);
+        let newest = self.tx.rare.as_ref().map(|rare| rare.probe);
+        let sent_probe = newest.filter(|probe| probe.is_answered_by(ack.probe));
+        let probed = sent_probe.is_some();
+        let trip = match sent_probe {
+            Some(probe) => {
+                self.shared.counters.rx_probe_answers += 1;
+                ack.round_trip(probe.sent_at(), now)
+            }
+            None => self.sample(),
         };
-        let (rtt, whole) = rtt.unzip();
-        let rtt = rtt.flatten();
-        let subject = ack.ack_psn.and_then(|psn| self.index(psn));
+        let rtt = trip.and_then(|trip| trip.net);
+        let subject = ack.ack_psn.and_then(|psn| self.tx.ring.index(psn));
         let live = subject.is_some();
-        let about = subject.map(|at| self.ring[at]);
-        let path = about.map_or(self.train_path, |slot| slot.path);
+        let about = subject.map(|at| *self.tx.ring.slot(at));
+        let path = about.map_or(self.tx.route.path(), |slot| slot.path);
 
-        let mut gain = Gain::default();
         if let (Some(response), Some(at)) = (ack.response, subject) {
-            self.answer(now, id, at, response, &mut gain, shared);
+            self.take_response(at, response);
         }
-        self.take_cumulative(now, id, ack, &mut gain, shared);
-        self.take_sack(now, id, ack, &mut gain, shared);
-        self.advance();
-        self.open_window(ack);
+        self.take_cumulative();
+        self.take_sack();
+        self.tx.ring.advance();
+        self.tx.recovery.advance(self.tx.ring.base());
+        if ack.mpr > 0 {
+            let window = u32::from(ack.mpr) * u32::from(MPR_UNIT);
+            self.tx.ring.open_window(ack.cack.plus(window));
+        }
 
         // A probe overtakes what waits in queues, so it says nothing about how long data take.
-        if let Some(whole) = whole
-            && (!probed || self.srtt_ns == 0)
+        if let Some(trip) = trip
+            && (!probed || !self.tx.rtt.is_measured())
         {
-            self.measured(rtt.unwrap_or(whole), shared);
+            let rtt = rtt.unwrap_or(trip.whole);
+            self.shared.counters.rtt(rtt.0);
+            self.tx.rtt.sample(rtt);
         }
         if ack.ce && live {
-            self.paths.on_feedback(now, path, PathSignal::Ecn);
+            self.tx.route.on_feedback(now, path, PathSignal::Ecn);
         }
-        if gain.packets > 0 || probed {
-            self.heard(now, &shared.config);
+        let gained = self.gain.packets > 0;
+        if gained || probed {
+            let config = &self.shared.config;
+            self.tx.loss_timer.on_answer(now, &self.tx.rtt, self.timers, config);
         }
-        if gain.packets > 0 {
-            self.progressed(now, shared);
+        if gained {
+            self.on_progress();
         }
-        let grant = ack.credit.map(|units| self.credit(units));
-        if gain.packets > 0 || probed || rtt.is_some() || grant.is_some() {
-            let round_end = self.round_ends(about.as_ref(), shared);
-            let delivered = about
-                .filter(|slot| slot.tries == 0)
-                .map(|slot| u64::from(self.delivered_since(&slot, shared)));
+        let grant = ack.credit.map(|units| self.tx.rare_mut().credit.on_grant(units));
+        if gained || probed || rtt.is_some() || grant.is_some() {
+            self.gain.round_end = self.round_ends(about.as_ref());
             let feedback = cc::Feedback {
                 now,
                 kind: if probed { cc::Kind::ProbeAnswered } else { cc::Kind::Acked },
                 path,
-                bytes: gain.bytes,
-                packets: gain.packets,
+                bytes: self.gain.bytes,
+                packets: self.gain.packets,
                 ecn: ack.ce,
                 // A mark makes the peer acknowledge at once, so that every marked packet is the
                 // subject of an ACK, unless several came in one batch.
-                marked: u16::from(ack.ce && live).min(gain.packets),
+                marked: u16::from(ack.ce && live).min(self.gain.packets),
                 rtt,
-                delivered,
+                delivered: about
+                    .filter(|slot| slot.tries == 0)
+                    .map(|slot| u64::from(self.delivered_since(&slot))),
                 ooo: ack.ooo,
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
                 grant,
-                round_end,
+                round_end: self.gain.round_end,
                 app_limited: about.is_some_and(|slot| slot.app_limited),
                 retransmitted: about.is_some_and(|slot| slot.tries > 0),
                 ..cc::Feedback::default()
             };
-            self.tell(&feedback, shared);
+            self.tx.on_feedback(&feedback, self.timers, self.shared);
         }
-        self.compare_modes(id, ack, shared);
-        if self.ring.is_empty() {
-            if gain.packets > 0 {
-                self.rest(now, shared);
+        self.compare_modes();
+        if self.tx.ring.is_empty() {
+            if gained {
+                self.tx.on_idle(now, self.timers, self.shared);
             }
             return;
         }
-        if probed && shared.config.loss.probe {
-            self.sweep_probed(now, ack, shared);
-        } else if let (Some(slot), true) = (about, whole.is_some())
-            && slot.tries > 0
-            && self.overtook(&slot, shared)
+        if let Some(probe) = sent_probe
+            && self.shared.config.loss.probe
         {
-            self.rare().arrived = slot.sent_at;
-            self.ask(now, shared);
+            self.sweep_probed(probe.sent_at());
+        } else if let (Some(slot), true) = (about, trip.is_some())
+            && slot.tries > 0
+            && self.overtook(&slot)
+        {
+            self.tx.rare_mut().arrived = slot.sent_at;
+            LossEvent::new(self.tx, now, self.timers, self.shared).request_probe();
         }
         if let Some(ooo) = ack.ooo {
-            self.sleek(now, ooo, shared);
+            self.recover(ooo);
         }
+    }
+
+    /// The round-trip time of the packet the ACK is about. Karn's rule: a packet sent twice only counts if
+    /// the ACK echoes RETX and there was one retransmission (UE 1.0 section 3.6.13.1).
+    #[inline]
+    fn sample(&self) -> Option<RoundTrip> {
+        let ring = &self.tx.ring;
+        let slot = ring.slot(ring.index(self.ack.ack_psn?)?);
+        let unambiguous = match slot.tries {
+            0 => !self.ack.retx,
+            1 => self.ack.retx,
+            _ => false,
+        };
+        if !unambiguous || !slot.is_in_flight() {
+            return None;
+        }
+        self.ack.round_trip(slot.sent_at, self.now)
+    }
+
+    // What the peer has.
+
+    /// One packet got its non-default response.
+    fn take_response(&mut self, at: usize, response: &Response) {
+        if self.tx.ring.slot(at).is_acked() {
+            return;
+        }
+        let psn = self.tx.ring.psn(at);
+        let desc = self.take(at, false);
+        let event = Event::Responded { id: self.id, desc, response: *response };
+        self.shared.events.push_back(event);
+        let when = self.now + self.shared.config.ack_delay;
+        self.tx.rare_mut().clear.send_by(when, psn, self.timers);
+    }
+
+    /// Everything up to the cumulative acknowledgement.
+    #[inline]
+    fn take_cumulative(&mut self) {
+        while !self.tx.ring.is_empty() && !self.tx.ring.base().is_after(self.ack.cack) {
+            self.take_default(0);
+            self.tx.ring.pop_oldest();
+        }
+    }
+
+    /// Packets the peer has although earlier ones are missing: the SACK bitmap, and the packet the
+    /// ACK is about.
+    #[inline]
+    fn take_sack(&mut self) {
+        let mut map = self.ack.sack_map;
+        while map != 0 {
+            let psn = self.ack.sack_base.plus(map.trailing_zeros());
+            map &= map - 1;
+            if let Some(at) = self.tx.ring.index(psn) {
+                self.take_default(at);
+            }
+        }
+        if let (Some(psn), None) = (self.ack.ack_psn, self.ack.response)
+            && let Some(at) = self.tx.ring.index(psn)
+        {
+            self.take_default(at);
+        }
+    }
+
+    /// The peer has the packet at `at` and answered it with the default response.
+    #[inline]
+    fn take_default(&mut self, at: usize) {
+        if !self.tx.ring.slot(at).is_acked() {
+            let desc = self.take(at, self.ack.ce);
+            self.shared.events.push_back(Event::Acked { id: self.id, desc });
+        }
+    }
+
+    /// The peer has the packet at `at`, which it had not before. `marked` says that its path, or another
+    /// one the ACK covers, is congested: then no path is called good.
+    #[inline]
+    fn take(&mut self, at: usize, marked: bool) -> D {
+        let (tx, groups) = (&mut *self.tx, &mut self.shared.groups);
+        let slot = tx.ring.slot(at);
+        let (nominal, path, desc) = (slot.nominal(), slot.path, slot.desc);
+        if tx.ring.acknowledge(at) == Fate::InFlight {
+            tx.flow.remove_in_flight(nominal, groups);
+        }
+        tx.flow.add_delivered(nominal, groups);
+        self.gain.bytes += nominal;
+        self.gain.packets += 1;
+        if !marked && self.gain.credited != Some(path) {
+            self.gain.credited = Some(path);
+            tx.route.on_feedback(self.now, path, PathSignal::Good);
+        }
+        desc
+    }
+
+    // What follows from it.
+
+    /// The peer took something: all clocks that count its silence start again.
+    #[inline]
+    fn on_progress(&mut self) {
+        let tx = &mut *self.tx;
+        tx.loss_timer.on_progress(self.now);
+        if let Some(rare) = &mut tx.rare {
+            rare.pause.on_progress();
+        }
+        tx.prober.on_progress();
+        self.timers.set(Timer::Probe, self.now + tx.probe_interval(self.shared));
+    }
+
+    /// Whether a round ends with this ACK, which is about a packet that was as `about`.
+    #[inline]
+    fn round_ends(&mut self, about: Option<&Slot<D>>) -> bool {
+        let (base, next) = (self.tx.ring.base(), self.tx.ring.next());
+        let delivered = about.map(|slot| slot.delivered);
+        self.tx.flow.round_ends(base, next, delivered, &mut self.shared.groups)
+    }
+
+    /// Nominal bytes the context delivered since `slot` was last sent.
+    #[inline]
+    fn delivered_since(&self, slot: &Slot<D>) -> u32 {
+        self.tx.flow.total_delivered(&self.shared.groups).wrapping_sub(slot.delivered)
     }
 
     /// Reports, once, that the peer's receiver works in another mode than the congestion control here
     /// lives on. What is missing is made up for: credit by a plain window (the algorithm's doing), the
     /// service time by doing without round-trip samples.
-    fn compare_modes(&mut self, id: PdcId, ack: &AckIn<'_>, shared: &mut Shared<D>) {
-        let odd = if shared.config.credits() {
-            self.metrics(&shared.groups).ungranted
+    #[inline]
+    fn compare_modes(&mut self) {
+        let other = if self.shared.config.credits() {
+            self.tx.flow.metrics(&self.shared.groups).ungranted
         } else {
             // Marked and without state it is a congestion notification.
-            ack.state.is_none() && !ack.ce
+            self.ack.state.is_none() && !self.ack.ce
         };
-        if odd && !self.odd_peer {
-            self.odd_peer = true;
-            shared.counters.other_mode += 1;
-            shared.events.push_back(Event::OtherMode { id });
+        if other && self.tx.flow.set_other_mode() {
+            self.shared.counters.other_mode += 1;
+            self.shared.events.push_back(Event::OtherMode { id: self.id });
         }
     }
 
-    /// Whether everything that was sent before the previous round's end is acknowledged. Flows that
-    /// share a context share its rounds: one ends when a packet is acknowledged that was sent after the
-    /// previous one's end.
-    fn round_ends(&mut self, about: Option<&Slot<D>>, shared: &mut Shared<D>) -> bool {
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            let ends =
-                about.is_some_and(|slot| slot.delivered.wrapping_sub(group.round) < u32::MAX / 2);
-            if ends {
-                group.round = group.delivered;
-            }
-            return ends;
-        }
-        let ends = !self.base.is_before(self.round);
-        if ends {
-            self.round = self.next;
-        }
-        ends
-    }
+    // What is lost.
 
-    /// Nominal bytes the context delivered since `slot` was last sent.
-    fn delivered_since(&self, slot: &Slot<D>, shared: &Shared<D>) -> u32 {
-        self.context.delivered(self.delivered, &shared.groups).wrapping_sub(slot.delivered)
-    }
-
-    /// Whether the ACK answers the probe that is out.
-    fn probe_answered(&self, ack: &AckIn<'_>) -> bool {
-        ack.probe == Some(self.probe_opaque) && self.probe_sent != Time::NEVER
-    }
-
-    /// The round-trip time of the packet the ACK is about, without the peer's service time, if that is
-    /// known, and with it. Karn's rule: a packet sent twice only counts if the ACK echoes RETX and there
-    /// was one retransmission (UE 1.0 section 3.6.13.1).
-    fn sample(&self, now: Time, ack: &AckIn<'_>) -> Option<(Option<Span>, Span)> {
-        let slot = &self.ring[self.index(ack.ack_psn?)?];
-        let unambiguous = match slot.tries {
-            0 => !ack.retx,
-            1 => ack.retx,
-            _ => false,
-        };
-        if unambiguous && slot.fate == Fate::InFlight { ack.times(slot.sent_at, now) } else { None }
-    }
-
-    fn probe_sample(&self, now: Time, ack: &AckIn<'_>) -> Option<(Option<Span>, Span)> {
-        ack.times(self.probe_sent, now)
-    }
-
-    /// RFC 6298, section 2.
-    fn measured(&mut self, rtt: Span, shared: &mut Shared<D>) {
-        shared.counters.rtt(rtt.0);
-        let rtt = u32::try_from(rtt.0).unwrap_or(u32::MAX);
-        if self.srtt_ns == 0 {
-            self.srtt_ns = rtt;
-            self.rttvar_ns = rtt / 2;
+    /// With more packets out of order than spraying explains, the oldest window's worth of what is missing
+    /// is lost.
+    #[inline]
+    fn recover(&mut self, ooo: u16) {
+        let (tx, shared) = (&mut *self.tx, &mut *self.shared);
+        if !shared.config.loss.out_of_order {
             return;
         }
-        let (srtt, rttvar, rtt) =
-            (u64::from(self.srtt_ns), u64::from(self.rttvar_ns), u64::from(rtt));
-        // Means of 32-bit numbers have 32 bits.
-        self.rttvar_ns = ((rttvar * 3 + srtt.abs_diff(rtt)) / 4) as u32;
-        self.srtt_ns = (((srtt * 7 + rtt) / 8) as u32).max(1);
-    }
-
-    /// One packet got its non-default response.
-    fn answer(
-        &mut self,
-        now: Time,
-        id: PdcId,
-        at: usize,
-        response: &Response,
-        gain: &mut Gain,
-        shared: &mut Shared<D>,
-    ) {
-        if self.ring[at].fate == Fate::Acked {
-            return;
-        }
-        let psn = self.base.plus(at as u32); // an index below 4096
-        let desc = self.book(now, at, false, gain, shared);
-        shared.events.push_back(Event::Responded { id, desc, response: *response });
-        self.clear_by(now + shared.config.ack_delay, psn);
-    }
-
-    /// Packets the peer has although earlier ones are missing: the SACK bitmap, and the packet the
-    /// ACK is about.
-    fn take_sack(
-        &mut self,
-        now: Time,
-        id: PdcId,
-        ack: &AckIn<'_>,
-        gain: &mut Gain,
-        shared: &mut Shared<D>,
-    ) {
-        let mut map = ack.sack_map;
-        while map != 0 {
-            let psn = ack.sack_base.plus(map.trailing_zeros());
-            map &= map - 1;
-            self.take_one(now, id, psn, ack.ce, gain, shared);
-        }
-        if let (Some(psn), None) = (ack.ack_psn, ack.response) {
-            self.take_one(now, id, psn, ack.ce, gain, shared);
-        }
-    }
-
-    fn take_one(
-        &mut self,
-        now: Time,
-        id: PdcId,
-        psn: Psn,
-        ce: bool,
-        gain: &mut Gain,
-        shared: &mut Shared<D>,
-    ) {
-        let Some(at) = self.index(psn) else { return };
-        if self.ring[at].fate != Fate::Acked {
-            let desc = self.book(now, at, ce, gain, shared);
-            shared.events.push_back(Event::Acked { id, desc });
-        }
-    }
-
-    /// Everything up to the cumulative acknowledgement.
-    fn take_cumulative(
-        &mut self,
-        now: Time,
-        id: PdcId,
-        ack: &AckIn<'_>,
-        gain: &mut Gain,
-        shared: &mut Shared<D>,
-    ) {
-        while !self.ring.is_empty() && !self.base.is_after(ack.cack) {
-            if self.ring[0].fate != Fate::Acked {
-                let desc = self.book(now, 0, ack.ce, gain, shared);
-                shared.events.push_back(Event::Acked { id, desc });
+        let ring = &tx.ring;
+        let outstanding = Outstanding { base: ring.base(), top: ring.top(), next: ring.next() };
+        // Windows are bytes; what is missing says how long packets are now.
+        let size = ring.oldest().map_or(nominal(shared.config.mtu), Slot::nominal);
+        let most = shared.config.max_window_packets;
+        if !tx.recovery.goes_on(outstanding.base) {
+            let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
+            let max_cwnd = tx.flow.metrics(&shared.groups).max_cwnd;
+            let most = max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
+            let explained = reordering(window, most, shared.paths, &shared.config);
+            if u32::from(ooo) < explained || tx.ring.queued() > 0 {
+                return;
             }
-            self.drop_oldest();
+            tx.recovery.begin(outstanding);
+        }
+        let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
+        if let Some(range) = tx.recovery.sweep(outstanding, window) {
+            let once = |slot: &Slot<D>| slot.tries == 0;
+            LossEvent::new(tx, self.now, self.timers, shared).lose(range, Cause::OutOfOrder, once);
         }
     }
 
-    /// The oldest outstanding packet is one that was not acknowledged.
-    fn advance(&mut self) {
-        while self.ring.front().is_some_and(|slot| slot.fate == Fate::Acked) {
-            self.drop_oldest();
-        }
-        for psn in [&mut self.cursor, &mut self.swept, &mut self.top] {
-            if psn.is_before(self.base) {
-                *psn = self.base;
-            }
-        }
-    }
-
-    fn drop_oldest(&mut self) {
-        self.ring.pop_front();
-        self.base = self.base.plus(1);
-    }
-
-    /// Takes one packet out of the flight. `marked` says that its path, or another one the ACK covers,
-    /// is congested: then no path is called good.
-    fn book(
-        &mut self,
-        now: Time,
-        at: usize,
-        marked: bool,
-        gain: &mut Gain,
-        shared: &mut Shared<D>,
-    ) -> D {
-        let nominal = self.ring[at].nominal();
-        match self.ring[at].fate {
-            Fate::InFlight => self.lands(nominal, shared),
-            Fate::Queued(_) => self.queued -= 1,
-            Fate::Acked => {}
-        }
-        self.delivered = self.delivered.wrapping_add(nominal);
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.delivered = group.delivered.wrapping_add(nominal);
-        }
-        let slot = &mut self.ring[at];
-        slot.fate = Fate::Acked;
-        gain.bytes += nominal;
-        gain.packets += 1;
-        if !marked && gain.credited != Some(slot.path) {
-            gain.credited = Some(slot.path);
-            self.paths.on_feedback(now, slot.path, PathSignal::Good);
-        }
-        let desc = slot.desc;
-        let end = self.base.plus(at as u32 + 1); // an index below 4096
-        if end.is_after(self.top) {
-            self.top = end;
-        }
-        desc
-    }
-
-    /// The peer's window.
-    fn open_window(&mut self, ack: &AckIn<'_>) {
-        if ack.mpr > 0 {
-            let limit = ack.cack.plus(u32::from(ack.mpr) * u32::from(MPR_UNIT));
-            if limit.is_after(self.limit) {
-                self.limit = limit;
-            }
-        }
-    }
-
-    /// The peer answers: timeouts in a row are over.
-    pub(super) fn heard(&mut self, now: Time, config: &Config) {
-        if self.backoff > 0 {
-            self.backoff = 0;
-            self.lifeline = false;
-            self.rto_at = now + self.loss_timeout(config);
-        }
-    }
-
-    /// The peer took something: all clocks that count its silence start again.
-    fn progressed(&mut self, now: Time, shared: &Shared<D>) {
-        self.stalled_since = now;
-        if let Some(rare) = &mut self.rare {
-            rare.rnr_doublings = 0;
-        }
-        self.probes = 0;
-        self.probe_due = false;
-        self.probe_at = now + self.probe_interval(shared);
+    /// A round trip without queues.
+    #[inline]
+    fn unloaded(&self) -> Span {
+        self.tx.rtt.unloaded(self.tx.flow.metrics(&self.shared.groups).base_rtt)
     }
 
     /// The oldest packet left more than a round trip before `slot`, which arrived. That queued behind it,
     /// so it is probably lost, and others with it.
-    fn overtook(&self, slot: &Slot<D>, shared: &Shared<D>) -> bool {
-        self.ring.front().is_some_and(|oldest| {
+    fn overtook(&self, slot: &Slot<D>) -> bool {
+        self.tx.ring.oldest().is_some_and(|oldest| {
             let apart = slot.sent_at.since(oldest.sent_at);
-            oldest.fate == Fate::InFlight && apart > self.unloaded(shared)
+            oldest.is_in_flight() && apart > self.unloaded()
         })
     }
 
@@ -453,32 +441,87 @@ impl<D: Copy> Tx<D> {
     /// as many are acknowledged as the peer has received out of order. Everywhere includes the tail, which no
     /// bitmap shows: nothing comes after it, and counted as in flight it would keep all else from being
     /// sent again (STrack section 3.3.2 subtracts what is lost from the bytes in flight).
-    fn sweep_probed(&mut self, now: Time, ack: &AckIn<'_>, shared: &mut Shared<D>) {
-        let arrived = self.ring.iter().filter(|slot| slot.fate == Fate::Acked);
+    fn sweep_probed(&mut self, sent_at: Time) {
+        let unloaded = self.unloaded();
+        let (tx, ack) = (&mut *self.tx, self.ack);
+        let arrived = tx.ring.iter().filter(|slot| slot.is_acked());
         let known = arrived.clone().count();
         // Of a packet sent twice one does not know which of them arrived.
         let newest = arrived.filter(|slot| slot.tries == 0).map(|slot| slot.sent_at).max();
-        let newest = newest.max(self.rare.as_ref().map(|rare| rare.arrived)).unwrap_or(Time::ZERO);
-        // Nothing else was heard since the timer asked (STrack algorithm 1 line 13): the queues are not full
+        let newest = newest.max(tx.rare.as_ref().map(|rare| rare.arrived)).unwrap_or(Time::ZERO);
+        // Nothing else arrived since the timer asked (STrack algorithm 1 line 13): the queues are not full
         // of this flow's packets.
-        let silent = self.probes > 0;
-        let trip = if silent { Span(u64::from(self.srtt_ns)) } else { self.longest_trip() };
-        let late = self.probe_sent - trip;
-        let sent_before = late.max(newest - self.unloaded(shared));
+        let silent = tx.prober.unanswered() > 0;
+        let trip = if silent { tx.rtt.mean() } else { tx.rtt.longest() };
+        let late = sent_at - trip;
+        let sent_before = late.max(newest - unloaded);
         let all = ack.ooo.is_some_and(|ooo| usize::from(ooo) <= known);
-        let (first, end) =
-            if all { (self.base, self.next) } else { (ack.sack_base, ack.sack_base.plus(64)) };
+        let range = if all {
+            (tx.ring.base(), tx.ring.next())
+        } else {
+            (ack.sack_base, ack.sack_base.plus(64))
+        };
         if all {
-            self.probe_sent = Time::NEVER;
+            tx.rare_mut().probe.retire();
             // More than a window may have been lost, so what is sent again has to keep to the window.
-            self.recovering = false;
+            tx.recovery.stop();
         }
-        self.lose(now, first, end, Cause::Probe, shared, |slot| slot.sent_at <= sent_before);
+        let before = |slot: &Slot<D>| slot.sent_at <= sent_before;
+        LossEvent::new(self.tx, self.now, self.timers, self.shared).lose(
+            range,
+            Cause::Probe,
+            before,
+        );
     }
 }
 
 /// A sample, unless the peer claims to have taken longer than it all took: its clock stood still while
 /// the packet waited, or it lies. A round trip of nothing would make every other one seem congested.
-fn round_trip(elapsed: Span, service: Span) -> Option<Span> {
+#[inline]
+fn without_service(elapsed: Span, service: Span) -> Option<Span> {
     (elapsed > service).then(|| elapsed.saturating_sub(service))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{AckRequest, NextHeader};
+
+    fn ack(cack: Psn, about: i16) -> Ack {
+        Ack {
+            next: NextHeader::None,
+            ce: false,
+            retx: false,
+            probe: false,
+            request: AckRequest::None,
+            ack_psn_offset: about,
+            cack_psn: cack,
+            spdcid: 1,
+            dpdcid: 1,
+            ext: AckExt::None,
+        }
+    }
+
+    #[test]
+    fn an_ack_of_what_was_never_sent_is_impossible_and_a_very_late_one_stale() {
+        let start = Psn(u32::MAX - 1);
+        let mut ring = Ring::new(start, 64);
+        for desc in 0..4u32 {
+            ring.push(Time(1), desc, 100, 0);
+        }
+        let check = |cack: Psn, about| AckFacts::new(&ack(cack, about), None).check(&ring);
+        assert_eq!(check(start.minus(1), 0), Verdict::Credible);
+        assert_eq!(check(start.plus(3), 0), Verdict::Credible);
+        assert_eq!(check(start.plus(4), 0), Verdict::Impossible);
+        assert_eq!(check(start, 3), Verdict::Credible);
+        assert_eq!(check(start, 4), Verdict::Impossible);
+        assert_eq!(check(start.minus(8192), 0), Verdict::Credible);
+        assert_eq!(check(start.minus(8193), 0), Verdict::Stale);
+    }
+
+    #[test]
+    fn a_service_time_longer_than_the_whole_round_trip_makes_no_sample() {
+        assert_eq!(without_service(Span(100), Span(99)), Some(Span(1)));
+        assert_eq!(without_service(Span(100), Span(100)), None);
+    }
 }

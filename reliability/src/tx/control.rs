@@ -1,175 +1,233 @@
-//! Between a sending half and its congestion-control context: whom to wake, what it wants done, credit.
+//! Between a sending half and those around it: whom to wake, what the congestion control learns and wants
+//! done, credit, Clear Commands.
 
-use super::{Slot, Tx, nominal};
-use crate::base::Time;
-use crate::cc::{self, SenderCc};
+use super::{Tx, nominal};
+use crate::base::{Psn, Time};
+use crate::cc;
+use crate::config::Config;
+use crate::deadlines::{Deadlines, Timer};
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 
 impl<D: Copy> Tx<D> {
-    /// Tells the engine, once, that something may be sent. A flow that must wait for room in a shared
+    /// Notifies the engine, once, that something may be sent. A flow that must wait for room in a shared
     /// context gets in line. True when it knows.
+    #[inline]
     pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) -> bool {
-        if self.ready_said {
+        if self.ready.is_reported() {
             return true;
         }
+        let wanted = self.ready.wanted();
         let resend = self.may_retransmit(now, shared);
-        let send = self.wanted > 0 && self.may_send(now, self.wanted, shared);
+        let send = wanted > 0 && self.may_send(now, wanted, shared);
         if resend || send {
-            self.ready_said = true;
+            self.ready.report();
             shared.events.push_back(Event::Ready { id });
         } else {
             self.line_up(id, shared);
         }
-        self.ready_said
+        self.ready.is_reported()
     }
 
     /// Gets in line for room in the shared context, if that is where the flow is and it wants to send.
+    #[inline]
     pub(crate) fn line_up(&mut self, id: PdcId, shared: &mut Shared<D>) {
-        if self.waiting || self.wanted == 0 && self.queued == 0 {
+        if self.ready.is_in_line() || self.wants() == 0 {
             return;
         }
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.waiting.push_back(id.slot_number());
-            self.waiting = true;
+        if self.flow.wait(id.slot_number(), &mut shared.groups) {
+            self.ready.join_line();
         }
     }
 
     /// Nominal bytes of the packet it would send; zero for none.
+    #[inline]
     pub(crate) fn wants(&self) -> u32 {
-        if self.queued == 0 {
-            return self.wanted;
+        if self.ring.queued() == 0 { self.ready.wanted() } else { self.ring.queued_nominal() }
+    }
+
+    /// When something may be sent that must wait now; [`Timer::Departure`].
+    #[inline]
+    pub(crate) fn departure_at(&self, now: Time, shared: &Shared<D>) -> Time {
+        if self.ready.is_reported() || self.ring.queued() == 0 && self.ready.wanted() == 0 {
+            return Time::NEVER;
         }
-        let at = self.index(self.cursor).unwrap_or(0);
-        self.ring.get(at).map_or(0, Slot::nominal)
+        let budget = self.flow.budget(now, &shared.groups);
+        let pause = self.rare.as_ref().map_or(Time::ZERO, |rare| rare.pause.until());
+        let pace = self.flow.pace_end(&budget, shared.config.train_bytes, &shared.groups);
+        let after = |when: Time| if when > now { when } else { Time::NEVER };
+        after(pause).min(after(pace)).min(after(budget.not_before))
     }
 
-    /// It is no longer in line.
-    pub(crate) fn left_line(&mut self) {
-        self.waiting = false;
+    /// When a peer that takes nothing is given up; [`Timer::Progress`].
+    #[inline]
+    pub(crate) fn progress_deadline(&self, connected: bool, config: &Config) -> Time {
+        if self.ring.is_empty() {
+            return Time::NEVER;
+        }
+        self.loss_timer.deadline(connected, config)
     }
 
-    /// The engine learnt it.
-    pub(crate) fn woken(&mut self) {
-        self.ready_said = false;
+    // Congestion control.
+
+    /// The congestion control learns something, and gets done what it wants.
+    #[inline]
+    pub(super) fn on_feedback(
+        &mut self,
+        feedback: &cc::Feedback<'_>,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) {
+        self.flow.on_feedback(feedback, &mut shared.groups);
+        self.run_actions(feedback.now, timers, shared);
     }
 
-    /// Tells the congestion control what was learnt, and does what it wants done.
-    pub(super) fn tell(&mut self, feedback: &cc::Feedback<'_>, shared: &mut Shared<D>) {
-        let in_flight = self.context_in_flight(shared);
-        let cc = &mut self.context.get_mut(&mut shared.groups).cc;
-        cc.on_feedback(&cc::Feedback { in_flight, ..*feedback });
-        self.act(feedback.now, shared);
+    /// The congestion control learns what happened to the traffic.
+    pub(crate) fn on_event(
+        &mut self,
+        now: Time,
+        event: cc::FlowEvent,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) {
+        self.flow.on_event(now, event, &mut shared.groups);
+        self.run_actions(now, timers, shared);
+    }
+
+    /// The congestion control's time has come; [`Timer::Congestion`].
+    pub(crate) fn on_congestion_timer(
+        &mut self,
+        now: Time,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) {
+        self.flow.on_timer(now, &mut shared.groups);
+        self.run_actions(now, timers, shared);
     }
 
     /// What the congestion control wants done besides.
-    pub(super) fn act(&mut self, now: Time, shared: &mut Shared<D>) {
-        while let Some(action) = self.context.get_mut(&mut shared.groups).cc.poll(now) {
+    #[inline]
+    fn run_actions(&mut self, now: Time, timers: &mut Deadlines, shared: &mut Shared<D>) {
+        while let Some(action) = self.flow.poll_action(now, &mut shared.groups) {
             match action {
                 // Never two: one that is out already answers the question.
                 cc::Action::Probe if self.ring.is_empty() => {}
                 cc::Action::Probe => {
-                    self.probe_due = true;
-                    if self.probe_at != Time::NEVER {
-                        self.probe_at = self.probe_at.max(now + self.probe_interval(shared));
+                    self.prober.request();
+                    if timers.is_running(Timer::Probe) {
+                        let next = now + self.probe_interval(shared);
+                        timers.set(Timer::Probe, timers.get(Timer::Probe).max(next));
                     }
                 }
-                cc::Action::RequestCredit { target } => self.rare().request = Some(target),
+                cc::Action::RequestCredit { target } => self.rare_mut().credit.request(target),
                 // Nothing that is configurable asks for these.
                 cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
             }
         }
     }
 
-    /// Something is outstanding again.
-    pub(super) fn resume(&mut self, now: Time, shared: &mut Shared<D>) {
-        if let Some(group) = self.context.group(&mut shared.groups) {
-            group.active += 1;
-            if group.active > 1 {
-                return;
-            }
-        }
-        self.event(now, cc::FlowEvent::Resumed, shared);
+    /// A control packet says something to the congestion control: a grant, or (`Kind::Notified`) that a
+    /// packet of this flow was marked.
+    pub(crate) fn on_control(
+        &mut self,
+        now: Time,
+        kind: cc::Kind,
+        grant: Option<u32>,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) {
+        let grant = grant.map(|units| self.rare_mut().credit.on_grant(units));
+        let feedback = cc::Feedback {
+            now,
+            kind,
+            path: self.route.path(),
+            ecn: kind == cc::Kind::Notified,
+            grant,
+            ..cc::Feedback::default()
+        };
+        self.on_feedback(&feedback, timers, shared);
     }
 
-    /// Tells the congestion control what happened to the traffic.
-    pub(crate) fn event(&mut self, now: Time, event: cc::FlowEvent, shared: &mut Shared<D>) {
-        self.context.get_mut(&mut shared.groups).cc.on_event(now, event);
-        self.act(now, shared);
-    }
+    // Credit.
 
-    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine said
+    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine reported
     /// last, and those to be sent again, counted as whole packets.
+    #[inline]
     pub(super) fn backlog(&self, shared: &Shared<D>) -> u64 {
         let Some(rare) = self.rare.as_ref().filter(|_| shared.config.credits()) else { return 0 };
-        rare.backlog + u64::from(self.queued) * u64::from(nominal(shared.config.mtu))
+        let again = u64::from(self.ring.queued()) * u64::from(nominal(shared.config.mtu));
+        rare.credit.backlog() + again
     }
 
-    /// The engine wants to send `bytes` with `behind` more behind them, or again what is queued, and
-    /// may not. If credit is what is missing, says so.
-    pub(crate) fn blocked(&mut self, now: Time, waiting: Option<u64>, shared: &mut Shared<D>) {
+    /// The engine wants to send a packet and what is behind it, `waiting` bytes, or again what is queued,
+    /// and may not. If credit is what is missing, the congestion control learns it.
+    #[inline]
+    pub(crate) fn on_blocked(
+        &mut self,
+        now: Time,
+        waiting: Option<u64>,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) {
         if !shared.config.credits() {
             return;
         }
         if let Some(waiting) = waiting {
-            self.rare().backlog = waiting;
+            self.rare_mut().credit.set_backlog(waiting);
         }
-        let credit = self.budget(now, shared).credit;
+        let credit = self.flow.budget(now, &shared.groups).credit;
         if credit.is_some_and(|credit| credit < u64::from(self.wants())) {
             let backlog = self.backlog(shared);
-            self.event(now, cc::FlowEvent::Blocked { backlog }, shared);
+            self.on_event(now, cc::FlowEvent::Blocked { backlog }, timers, shared);
         }
     }
 
-    /// The peer granted credit: `units` are the low bits of the sum.
-    pub(crate) fn granted(&mut self, now: Time, units: u32, shared: &mut Shared<D>) {
-        let grant = self.credit(units);
-        let feedback = cc::Feedback {
-            now,
-            kind: cc::Kind::Control,
-            path: self.train_path,
-            grant: Some(grant),
-            ..cc::Feedback::default()
-        };
-        self.tell(&feedback, shared);
+    /// Whether a packet without data waits to be sent: a probe or a request for credit.
+    #[inline]
+    pub(crate) fn is_control_due(&self) -> bool {
+        self.prober.is_due() || self.rare.as_ref().is_some_and(|rare| rare.credit.is_requested())
     }
 
-    /// The grant that `units` on the wire stand for.
-    pub(super) fn credit(&mut self, units: u32) -> cc::Grant {
-        let rare = self.rare();
-        let cumulative = cc::credit_bytes(rare.granted, units);
-        rare.granted = rare.granted.max(cumulative);
-        cc::Grant::Credit(cumulative)
+    // Guaranteed delivery.
+
+    /// The peer asks for a Clear Command.
+    pub(crate) fn on_clear_request(&mut self, now: Time, timers: &mut Deadlines, config: &Config) {
+        let (psn, rto) = (self.ring.base().minus(1), self.loss_timer.rto(&self.rtt, config));
+        self.rare_mut().clear.on_request(now, psn, rto, timers);
     }
 
-    /// The credit that `units` of the wire ask for in all, for the peer's packets. Kept here because this
-    /// half has a place for what is rare.
-    pub(crate) fn demand(&mut self, units: u32) -> u64 {
-        let rare = self.rare();
-        let wanted = cc::credit_bytes(rare.wanted, units);
-        rare.wanted = rare.wanted.max(wanted);
-        wanted
+    /// The next packet without data to send, if one is due.
+    #[inline]
+    pub(crate) fn next_control(
+        &mut self,
+        now: Time,
+        timers: &mut Deadlines,
+        config: &Config,
+    ) -> Option<TxControl> {
+        if timers.is_due(Timer::Clear, now) {
+            timers.stop(Timer::Clear);
+            if self.is_shut_out() {
+                // Repeated while the peer's window is shut.
+                timers.set(Timer::Clear, now + self.loss_timer.rto(&self.rtt, config));
+            }
+            let clear = self.ring.base().minus(1);
+            self.rare_mut().clear.on_sent(clear);
+            return Some(TxControl::Clear(clear));
+        }
+        if self.prober.take() && !self.ring.is_empty() {
+            return Some(TxControl::Probe(self.rare_mut().probe.send(now)));
+        }
+        self.rare.as_mut()?.credit.take_request().map(TxControl::CreditRequest)
     }
+}
 
-    /// A congestion notification packet arrived.
-    pub(crate) fn notified(&mut self, now: Time, shared: &mut Shared<D>) {
-        let feedback = cc::Feedback {
-            now,
-            kind: cc::Kind::Notified,
-            path: self.train_path,
-            ecn: true,
-            ..cc::Feedback::default()
-        };
-        self.tell(&feedback, shared);
-    }
-
-    /// Whether a request for credit waits.
-    pub(crate) fn request_due(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.request.is_some())
-    }
-
-    /// The credit to ask for, in all.
-    pub(crate) fn take_request(&mut self) -> Option<u64> {
-        self.rare.as_mut()?.request.take()
-    }
+/// A packet without data that a sending half sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TxControl {
+    /// Responses up to this PSN arrived.
+    Clear(Psn),
+    /// What arrived? The opaque number of the question.
+    Probe(u16),
+    /// So much credit is wanted in all.
+    CreditRequest(u64),
 }

@@ -1,50 +1,228 @@
-//! What a sending half seldom needs.
+//! What a sending half seldom needs: made when it is first needed.
 
-use crate::base::{Psn, Time};
+use crate::base::{Psn, Rng, Span, Time};
+use crate::cc;
+use crate::config::Config;
+use crate::deadlines::{Deadlines, Timer};
+use crate::tx::loss_timer::MAX_BACKOFF;
+use crate::tx::prober::SentProbe;
 
-/// State of a sending half that most contexts never need: made when it is first needed.
-#[derive(Debug)]
-pub(super) struct Rare {
-    // Receiver not ready.
-    pub(super) rnr_doublings: u8,
-    /// When the pause began; packets sent no later were under way when it did.
-    pub(super) rnr_since: Time,
-    pub(super) rnr_until: Time,
-    // Loss detection.
+/// The parts of a sending half that most contexts never need.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    pub(super) pause: Pause,
+    pub(super) probe: SentProbe,
+    pub(super) clear: Clear,
+    pub(crate) credit: Credit,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
-    // Guaranteed delivery.
-    /// When to send a Clear Command, if no request says the same before.
-    pub(super) clear_at: Time,
-    /// Up to which PSN that is meant, while `clear_at` is set.
-    pub(super) clear_for: Psn,
-    /// What the last Clear Command said, if there was one.
-    pub(super) clear_told: Option<Psn>,
-    // Credit.
-    /// Credit granted in all, as far as heard, in nominal bytes.
-    pub(super) granted: u64,
-    /// Credit the peer wants in all, as far as heard.
-    pub(super) wanted: u64,
-    /// Nominal bytes known to wait for their first transmission.
-    pub(super) backlog: u64,
-    /// Credit to ask for.
-    pub(super) request: Option<u64>,
 }
 
-impl Default for Rare {
+/// The pause of a sender whose receiver is not ready.
+#[derive(Debug)]
+pub(super) struct Pause {
+    doublings: u8,
+    /// When it began; packets sent no later were under way when it did.
+    since: Time,
+    until: Time,
+}
+
+impl Default for Pause {
     fn default() -> Self {
-        Self {
-            rnr_doublings: 0,
-            rnr_since: Time::NEVER,
-            rnr_until: Time::ZERO,
-            arrived: Time::ZERO,
-            clear_at: Time::NEVER,
-            clear_for: Psn(0),
-            clear_told: None,
-            granted: 0,
-            wanted: 0,
-            backlog: 0,
-            request: None,
+        Self { doublings: 0, since: Time::NEVER, until: Time::ZERO }
+    }
+}
+
+impl Pause {
+    /// When it ends, or ended.
+    #[inline]
+    pub(super) const fn until(&self) -> Time {
+        self.until
+    }
+
+    /// A packet sent at `sent_at` found no room at the receiver: pause, twice as long each time, but once
+    /// for all packets that were already under way. A quarter of it is random, so that senders do not
+    /// return in step.
+    pub(super) fn begin(&mut self, now: Time, sent_at: Time, config: &Config, rng: &mut Rng) {
+        if self.since != Time::NEVER && sent_at <= self.since {
+            return;
         }
+        let pause = (config.rnr_min * (1 << self.doublings.min(MAX_BACKOFF))).min(config.rnr_max);
+        let jitter = u32::try_from(pause.0 / 4).unwrap_or(u32::MAX);
+        self.since = now;
+        self.until = now + pause + Span(u64::from(rng.below(jitter)));
+        self.doublings = self.doublings.saturating_add(1).min(MAX_BACKOFF);
+    }
+
+    /// The receiver took something: the next pause is a short one.
+    pub(super) fn on_progress(&mut self) {
+        self.doublings = 0;
+    }
+}
+
+/// Guaranteed delivery: telling the peer which of its responses arrived. When a Clear Command leaves is
+/// [`Timer::Clear`].
+#[derive(Debug)]
+pub(super) struct Clear {
+    /// Up to which PSN, while the timer runs.
+    upto: Psn,
+    /// Up to where the last Clear Command cleared, if there was one.
+    sent: Option<Psn>,
+}
+
+impl Default for Clear {
+    fn default() -> Self {
+        Self { upto: Psn(0), sent: None }
+    }
+}
+
+impl Clear {
+    /// A Clear Command for `psn` shall leave at `when`.
+    pub(super) fn send_by(&mut self, when: Time, psn: Psn, timers: &mut Deadlines) {
+        if !timers.is_running(Timer::Clear) || psn.is_after(self.upto) {
+            self.upto = psn;
+        }
+        timers.set_earlier(Timer::Clear, when);
+    }
+
+    /// The peer asks for a Clear Command, for all up to `psn`. If one was sent before, that
+    /// may have got lost; but then the peer's question may also have crossed it, so there is no hurry:
+    /// it leaves in `rto`.
+    pub(super) fn on_request(&mut self, now: Time, psn: Psn, rto: Span, timers: &mut Deadlines) {
+        let news = self.sent.is_none_or(|sent| psn.is_after(sent));
+        let when = if news { now } else { now + rto };
+        self.send_by(when, psn, timers);
+    }
+
+    /// A request leaves that clears up to `psn`, which may be all that a Clear Command would clear.
+    #[inline]
+    pub(super) fn on_cleared(&self, psn: Psn, timers: &mut Deadlines) {
+        if timers.is_running(Timer::Clear) && !self.upto.is_after(psn) {
+            timers.stop(Timer::Clear);
+        }
+    }
+
+    /// A Clear Command for `psn` leaves.
+    pub(super) fn on_sent(&mut self, psn: Psn) {
+        self.sent = Some(psn);
+    }
+}
+
+/// Credit, where congestion control lives on it; both what the peer grants and what it asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Credit {
+    /// Granted in all, as far as known, in nominal bytes.
+    granted: u64,
+    /// What the peer wants in all, as far as known.
+    demanded: u64,
+    /// Nominal bytes known to wait for their first transmission.
+    backlog: u64,
+    /// To be asked for.
+    request: Option<u64>,
+}
+
+impl Credit {
+    /// The grant that `units` on the wire, the low bits of the sum, stand for.
+    pub(super) fn on_grant(&mut self, units: u32) -> cc::Grant {
+        let cumulative = cc::credit_bytes(self.granted, units);
+        self.granted = self.granted.max(cumulative);
+        cc::Grant::Credit(cumulative)
+    }
+
+    /// The credit that `units` of the wire ask for in all, for the peer's packets. Kept here because the
+    /// sending half has a place for what is rare.
+    pub(crate) fn on_demand(&mut self, units: u32) -> u64 {
+        let demanded = cc::credit_bytes(self.demanded, units);
+        self.demanded = self.demanded.max(demanded);
+        demanded
+    }
+
+    /// Bytes that wait for their first transmission.
+    pub(super) const fn backlog(&self) -> u64 {
+        self.backlog
+    }
+
+    pub(super) fn set_backlog(&mut self, bytes: u64) {
+        self.backlog = bytes;
+    }
+
+    /// `target` bytes in all shall be asked for.
+    pub(super) fn request(&mut self, target: u64) {
+        self.request = Some(target);
+    }
+
+    /// Whether there is something to ask for.
+    pub(crate) const fn is_requested(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// The credit to ask for, in all.
+    pub(crate) fn take_request(&mut self) -> Option<u64> {
+        self.request.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::{PathsConfig, SenderConfig};
+
+    #[test]
+    fn pauses_double_once_for_what_was_under_way_and_start_short_after_progress() {
+        let paths = PathsConfig::single(1).expect("one path");
+        let config = Config::new(4096, SenderConfig::fixed(1), paths, 1);
+        let mut rng = Rng::new(1);
+        let (mut pause, mut now) = (Pause::default(), Time::ZERO + Span::millis(1));
+        let mut long = config.rnr_min;
+        let jittered = |pause: &Pause, now: Time, long: Span| {
+            let lasts = pause.until().since(now);
+            lasts >= long && lasts.0 < long.0 + long.0 / 4
+        };
+        for _ in 0..12 {
+            pause.begin(now, now, &config, &mut rng);
+            assert!(jittered(&pause, now, long));
+            // Sent before: nothing new.
+            let until = pause.until();
+            pause.begin(now + Span(5), now, &config, &mut rng);
+            assert_eq!(pause.until(), until);
+            now = until + Span(1);
+            long = (long * 2).min(config.rnr_max);
+        }
+        assert_eq!(long, config.rnr_max);
+        pause.on_progress();
+        pause.begin(now, now, &config, &mut rng);
+        assert!(jittered(&pause, now, config.rnr_min));
+    }
+
+    #[test]
+    fn a_clear_command_leaves_at_once_when_it_has_news() {
+        let (mut clear, mut timers) = (Clear::default(), Deadlines::new());
+        clear.on_request(Time(5), Psn(9), Span(100), &mut timers);
+        assert_eq!(timers.get(Timer::Clear), Time(5));
+        clear.on_sent(Psn(9));
+        timers.stop(Timer::Clear);
+        clear.on_request(Time(6), Psn(9), Span(100), &mut timers);
+        assert_eq!(timers.get(Timer::Clear), Time(106));
+        clear.on_request(Time(7), Psn(10), Span(100), &mut timers);
+        assert_eq!(timers.get(Timer::Clear), Time(7));
+        // A request that says less does not take its place, one that says as much does.
+        clear.on_cleared(Psn(9), &mut timers);
+        assert!(timers.is_running(Timer::Clear));
+        clear.on_cleared(Psn(10), &mut timers);
+        assert!(!timers.is_running(Timer::Clear));
+    }
+
+    #[test]
+    fn credit_is_counted_in_all() {
+        let mut credit = Credit::default();
+        let units = cc::credit_units(1 << 20);
+        assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
+        // An old one is no loss.
+        let _ = credit.on_grant(cc::credit_units(1 << 19));
+        assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
+        assert_eq!(credit.on_demand(units), 1 << 20);
+        credit.request(77);
+        assert!(credit.is_requested());
+        assert_eq!((credit.take_request(), credit.take_request()), (Some(77), None));
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use squall_reliability::base::{Psn, Rate, Rng, Span, Time};
 use squall_reliability::{
-    Blocked, Config, ControlOut, ControlPacket, Event, Failure, PdcId, Pdcs, PeerKey, RxMeta,
-    RxVerdict, TxGrant, TxPacket, cc, wire,
+    Arrival, Blocked, Config, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, Pdcs,
+    PeerKey, RxVerdict, TxGrant, cc, wire,
 };
 
 /// Paths of the test endpoints.
@@ -85,7 +85,7 @@ impl Default for Faults {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wire {
-    Data { pds: wire::Request, number: u32, meta: RxMeta },
+    Data { pds: wire::Request, number: u32, meta: Arrival },
     Control(ControlPacket),
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Host {
     pub(crate) got: BTreeMap<u32, u32>,
     /// How each number sent from here ended.
     pub(crate) fates: BTreeMap<u32, Fate>,
-    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures: Vec<PdcFailure>,
     pub(crate) closed: u32,
     /// Answer each forward packet with one of this length on the same context.
     pub(crate) echo: Option<u32>,
@@ -268,18 +268,17 @@ impl World {
                     }
                     return;
                 }
-                if let RxVerdict::Deliver { id, psn, forward } =
-                    host.pdcs.rx_request(now, PEER, &pds, &meta)
-                {
+                if let RxVerdict::Deliver(delivery) = host.pdcs.rx_request(now, PEER, &pds, &meta) {
+                    let (id, forward) = (delivery.id(), delivery.is_forward());
                     if rng.chance(self.faults.refuse) {
-                        host.pdcs.refuse(now, id, psn, wire::NackCode::NoSesMsgAvail);
+                        host.pdcs.refuse(now, delivery, wire::NackCode::NoSesMsgAvail);
                         return;
                     }
                     let response = host
                         .respond_each
                         .filter(|each| number.is_multiple_of(*each))
                         .map(|_| response(number));
-                    host.pdcs.accept(now, id, psn, response);
+                    host.pdcs.accept(now, delivery, response);
                     *host.got.entry(number).or_default() += 1;
                     if forward {
                         host.last_from = Some(id);
@@ -322,7 +321,7 @@ impl World {
                     None if number >= ECHO => break,
                     None => *host.id.insert(host.pdcs.open(now, PEER).unwrap()),
                 };
-                let packet = TxPacket {
+                let packet = NewPacket {
                     desc: number,
                     bytes,
                     last: host.backlog.len() == 1,
@@ -360,7 +359,7 @@ impl World {
 
     fn launch_data(&mut self, from: usize, grant: &TxGrant, number: u32, bytes: u32) {
         assert_eq!(grant.psn, grant.pds.psn);
-        let meta = RxMeta {
+        let meta = Arrival {
             ce: self.rng.chance(self.faults.mark),
             trimmed: self.rng.chance(self.faults.trim),
             last_hop: false,

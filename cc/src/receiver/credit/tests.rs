@@ -19,7 +19,7 @@ fn config() -> CreditConfig {
 }
 
 fn wants(pacer: &mut CreditReceiver, now: u64, flow: &mut RxFlow, demand: u64) {
-    let meta = RxMeta { bytes: 5120, demand: Some(demand), ..RxMeta::default() };
+    let meta = ReceivedPacket { bytes: 5120, demand: Some(demand), ..ReceivedPacket::default() };
     pacer.on_rx(Time(now), flow, &meta);
 }
 
@@ -78,19 +78,24 @@ fn flows_take_turns() {
 fn a_trimmed_packet_is_paid_for_again_once() {
     let mut pacer = CreditReceiver::new(config());
     let mut flow = RxFlow::new(1);
-    let trimmed = RxMeta { bytes: 150, trimmed: true, demand: Some(5_120), ..RxMeta::default() };
+    let trimmed = ReceivedPacket {
+        bytes: 150,
+        trimmed: true,
+        demand: Some(5_120),
+        ..ReceivedPacket::default()
+    };
     pacer.on_rx(Time(0), &mut flow, &trimmed);
     // Its own demand and one packet more.
     assert_eq!(pulls(&mut pacer), [(0, 1, 10_240)]);
     // The retransmission says the same, absolutely: nothing more.
     wants(&mut pacer, 50_000, &mut flow, 10_240);
     // Nor for the remains of a packet that is here already.
-    pacer.on_rx(Time(60_000), &mut flow, &RxMeta { duplicate: true, ..trimmed });
+    pacer.on_rx(Time(60_000), &mut flow, &ReceivedPacket { duplicate: true, ..trimmed });
     assert_eq!(pacer.next_timer(), None);
     assert_eq!(flow.received(), 5_120);
     // Demand unknown, the flow is not this object's business.
     let mut other = RxFlow::new(2);
-    pacer.on_rx(Time(60_000), &mut other, &RxMeta { demand: None, ..trimmed });
+    pacer.on_rx(Time(60_000), &mut other, &ReceivedPacket { demand: None, ..trimmed });
     assert_eq!(pacer.next_timer(), None);
 }
 

@@ -8,13 +8,13 @@ const NOWHERE: u32 = u32::MAX;
 
 /// A min-heap of `(when, slot)`, one entry a slot.
 #[derive(Debug, Default)]
-pub(crate) struct Timers {
+pub(crate) struct Schedule {
     heap: Vec<(Time, u16)>,
     /// Position in `heap`, by slot.
     place: Vec<u32>,
 }
 
-impl Timers {
+impl Schedule {
     /// The earliest time, if any.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|&(when, _)| when)
@@ -50,7 +50,7 @@ impl Timers {
         }
     }
 
-    /// Forgets `slot`.
+    /// Takes `slot` out.
     pub(crate) fn remove(&mut self, slot: u16) {
         let Some(place) = self.place.get_mut(usize::from(slot)) else { return };
         let at = core::mem::replace(place, NOWHERE) as usize;
@@ -59,14 +59,14 @@ impl Timers {
         }
         self.heap.swap_remove(at);
         if at < self.heap.len() {
-            self.settle(at);
+            self.place_at(at);
             self.down(at);
             self.up(at);
         }
     }
 
     /// Records that the entry at `at` is there. A heap of 65535 slots fits 32 bits.
-    fn settle(&mut self, at: usize) {
+    fn place_at(&mut self, at: usize) {
         let slot = self.heap[at].1;
         self.place[usize::from(slot)] = at as u32;
     }
@@ -78,10 +78,10 @@ impl Timers {
                 break;
             }
             self.heap.swap(parent, at);
-            self.settle(at);
+            self.place_at(at);
             at = parent;
         }
-        self.settle(at);
+        self.place_at(at);
     }
 
     fn down(&mut self, mut at: usize) {
@@ -100,10 +100,10 @@ impl Timers {
                 break;
             }
             self.heap.swap(at, child);
-            self.settle(at);
+            self.place_at(at);
             at = child;
         }
-        self.settle(at);
+        self.place_at(at);
     }
 }
 
@@ -115,20 +115,20 @@ mod tests {
     #[test]
     fn agrees_with_a_sorted_list() {
         let mut rng = Rng::new(11);
-        let mut timers = Timers::default();
+        let mut schedule = Schedule::default();
         let mut model = vec![Time::NEVER; 100];
         for step in 0..20_000u64 {
             let slot = u16::try_from(rng.below(100)).unwrap();
             let index = usize::from(slot);
             match rng.below(4) {
                 0 => {
-                    timers.remove(slot);
+                    schedule.remove(slot);
                     model[index] = Time::NEVER;
                 }
                 1 => {
                     let now = Time(step / 2);
                     let earliest = *model.iter().min().unwrap();
-                    match timers.pop(now) {
+                    match schedule.pop(now) {
                         Some(slot) => {
                             assert_eq!(model[usize::from(slot)], earliest);
                             assert!(earliest <= now);
@@ -139,12 +139,12 @@ mod tests {
                 }
                 _ => {
                     let when = Time(step / 2 + u64::from(rng.below(1000)));
-                    timers.at_latest(slot, when);
+                    schedule.at_latest(slot, when);
                     model[index] = model[index].min(when);
                 }
             }
             let earliest = *model.iter().min().unwrap();
-            assert_eq!(timers.next().unwrap_or(Time::NEVER), earliest);
+            assert_eq!(schedule.next().unwrap_or(Time::NEVER), earliest);
         }
     }
 }

@@ -1,0 +1,183 @@
+//! What statistics need to know of flows, also after their contexts closed.
+
+use std::collections::BTreeMap;
+
+use crate::base::Span;
+use crate::cc;
+use crate::types::PeerKey;
+
+/// All contexts of one direction with one peer, living and past, taken together. Bytes are UDP payload
+/// bytes of data packets.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct FlowRecord {
+    /// The peer.
+    pub peer: PeerKey,
+    /// Of contexts opened here; otherwise of those that the peer opened.
+    pub initiator: bool,
+    /// Contexts there were.
+    pub contexts: u64,
+    /// Data packets sent, first transmissions and retransmissions.
+    pub packets: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Of the packets, those that were sent again.
+    pub retransmissions: u64,
+    /// Data packets acknowledged, each once.
+    pub acked_packets: u64,
+    /// Bytes of those.
+    pub acked_bytes: u64,
+    /// Congestion window in nominal bytes, the last one known; `None` without one.
+    pub cwnd: Option<u64>,
+    /// Smallest and largest window at the end of a round trip and of a context.
+    pub cwnd_range: Option<(u64, u64)>,
+    /// Smoothed round-trip time, the last one known.
+    pub srtt: Option<Span>,
+    /// Smallest round-trip time the congestion control believes in, the last one known.
+    pub base_rtt: Option<Span>,
+    /// Average delay above it, if the congestion control keeps one, the last one known.
+    pub avg_delay: Option<Span>,
+    /// Paths that were used, a bit each; of more than 64, bit `n` stands for all paths `n` modulo 64.
+    pub path_bits: u64,
+}
+
+impl FlowRecord {
+    /// Of contexts in one direction, before the first of them.
+    #[must_use]
+    pub const fn new(peer: PeerKey, initiator: bool) -> Self {
+        Self {
+            peer,
+            initiator,
+            contexts: 0,
+            packets: 0,
+            bytes: 0,
+            retransmissions: 0,
+            acked_packets: 0,
+            acked_bytes: 0,
+            cwnd: None,
+            cwnd_range: None,
+            srtt: None,
+            base_rtt: None,
+            avg_delay: None,
+            path_bits: 0,
+        }
+    }
+
+    /// Paths that were used, as far as 64 can be told apart.
+    #[must_use]
+    pub const fn paths(&self) -> u32 {
+        self.path_bits.count_ones()
+    }
+
+    /// The congestion window is `cwnd`.
+    #[inline]
+    pub(crate) fn sample_window(&mut self, cwnd: Option<u64>) {
+        let Some(cwnd) = cwnd else { return };
+        self.cwnd = Some(cwnd);
+        let (low, high) = self.cwnd_range.unwrap_or((cwnd, cwnd));
+        self.cwnd_range = Some((low.min(cwnd), high.max(cwnd)));
+    }
+
+    /// What the congestion control and the round-trip estimator know at last. Where nothing was ever sent
+    /// they know nothing.
+    pub(crate) fn sample(&mut self, metrics: &cc::Metrics, srtt: Option<Span>) {
+        if self.packets == 0 {
+            return;
+        }
+        self.sample_window(metrics.cwnd);
+        self.srtt = srtt.or(self.srtt);
+        self.base_rtt = metrics.base_rtt.or(self.base_rtt);
+        self.avg_delay = metrics.avg_delay.or(self.avg_delay);
+    }
+
+    /// A data packet of `bytes` left on `path`.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, bytes: u32, path: u16, again: bool) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.retransmissions += u64::from(again);
+        self.path_bits |= 1 << (path & 63);
+    }
+
+    /// Packets of `bytes` were acknowledged.
+    #[inline]
+    pub(crate) fn on_acked(&mut self, packets: u16, bytes: u32) {
+        self.acked_packets += u64::from(packets);
+        self.acked_bytes += u64::from(bytes);
+    }
+}
+
+/// The records of an endpoint: at most two a peer, in the order of first contact.
+#[derive(Debug, Default)]
+pub(crate) struct FlowRecords {
+    list: Vec<FlowRecord>,
+    by_key: BTreeMap<(PeerKey, bool), u32>,
+}
+
+impl FlowRecords {
+    /// A context opens; the place of its record.
+    pub(crate) fn open(&mut self, peer: PeerKey, initiator: bool) -> u32 {
+        let place = *self.by_key.entry((peer, initiator)).or_insert_with(|| {
+            self.list.push(FlowRecord::new(peer, initiator));
+            // Two for each of 2^31 peers would not fit any memory.
+            self.list.len() as u32 - 1
+        });
+        self.list[place as usize].contexts += 1;
+        place
+    }
+
+    /// The record in a place that [`FlowRecords::open`] gave.
+    #[inline]
+    pub(crate) fn at(&mut self, place: u32) -> &mut FlowRecord {
+        &mut self.list[place as usize]
+    }
+
+    pub(crate) fn list_mut(&mut self) -> &mut [FlowRecord] {
+        &mut self.list
+    }
+
+    pub(crate) fn list(&self) -> &[FlowRecord] {
+        &self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_a_record_for_each_direction_however_many_contexts() {
+        let mut records = FlowRecords::default();
+        for _ in 0..1000 {
+            let (ours, theirs) = (records.open(PeerKey(7), true), records.open(PeerKey(7), false));
+            records.at(ours).on_sent(100, 3, false);
+            records.at(theirs).on_sent(50, 68, true);
+            records.at(ours).on_acked(1, 100);
+        }
+        assert_eq!(records.open(PeerKey(1), true), 2);
+        let [ours, theirs, _] = records.list() else { panic!("{records:?}") };
+        assert_eq!((ours.contexts, ours.packets, ours.bytes), (1000, 1000, 100_000));
+        assert_eq!((ours.acked_packets, ours.acked_bytes), (1000, 100_000));
+        assert_eq!((ours.retransmissions, theirs.retransmissions), (0, 1000));
+        assert_eq!((ours.path_bits, theirs.path_bits, theirs.paths()), (1 << 3, 1 << 4, 1));
+    }
+
+    #[test]
+    fn the_last_window_and_the_extremes_are_kept() {
+        let mut record = FlowRecord::new(PeerKey(0), true);
+        record.sample_window(None);
+        assert_eq!((record.cwnd, record.cwnd_range), (None, None));
+        for cwnd in [500, 100, 900, 300] {
+            record.sample_window(Some(cwnd));
+        }
+        assert_eq!((record.cwnd, record.cwnd_range), (Some(300), Some((100, 900))));
+        record.on_sent(1, 0, false);
+        let metrics = cc::Metrics { base_rtt: Some(Span(9)), ..cc::Metrics::default() };
+        record.sample(&metrics, Some(Span(20)));
+        record.sample(&cc::Metrics::default(), None);
+        assert_eq!(
+            (record.srtt, record.base_rtt, record.cwnd),
+            (Some(Span(20)), Some(Span(9)), Some(300))
+        );
+    }
+}

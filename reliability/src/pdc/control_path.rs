@@ -1,0 +1,110 @@
+//! The path of packets without data: another one once there is a sign that it loses them.
+
+use crate::base::Psn;
+
+/// Where a context's control packets go, and whether some wait.
+#[derive(Debug)]
+pub(crate) struct ControlPath {
+    path: u16,
+    /// The path on which an acknowledgement last came through for certain, if it was not left since for
+    /// losing one.
+    proven: Option<u16>,
+    /// The first packet that can only have been acknowledged on `path`.
+    since: Psn,
+    /// Some wait: the context is in [`crate::shared::ControlQueue`].
+    listed: bool,
+}
+
+impl ControlPath {
+    /// `path`, with packets received from `start` on.
+    pub(super) const fn new(path: u16, start: Psn) -> Self {
+        Self { path, proven: None, since: start, listed: false }
+    }
+
+    #[inline]
+    pub(crate) const fn path(&self) -> u16 {
+        self.path
+    }
+
+    /// Whether the endpoint knows that some wait.
+    #[inline]
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    #[inline]
+    pub(super) fn set_listed(&mut self, listed: bool) {
+        self.listed = listed;
+    }
+
+    /// Control packets seem to get lost: send them another way. Every other time that is the path on
+    /// which they came through last, for the sign may have been a false one, or another loss's; else what
+    /// `any` draws. `received` is the oldest packet not received.
+    pub(super) fn turn(&mut self, received: Psn, any: impl FnOnce() -> u16) {
+        self.path = match self.proven {
+            Some(path) if path != self.path => path,
+            _ => any(),
+        };
+        self.since = received;
+    }
+
+    /// The peer asks although `acknowledged` was: the path loses what is sent on it.
+    pub(super) fn turn_away(
+        &mut self,
+        acknowledged: Psn,
+        received: Psn,
+        any: impl FnOnce() -> u16,
+    ) {
+        let unheard = acknowledged.is_before(received);
+        if unheard && self.proven == Some(self.path) {
+            self.proven = None;
+        }
+        self.turn(received, any);
+    }
+
+    /// The peer knows that everything up to `psn` arrived.
+    #[inline]
+    pub(super) fn confirm(&mut self, psn: Psn) {
+        if !psn.is_before(self.since) {
+            self.proven = Some(self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+
+    /// Of twenty times that another path than `good` is left, how often that is for `good`.
+    fn returns(control: &mut ControlPath, good: u16, received: Psn, rng: &mut Rng) -> u32 {
+        let (mut returns, mut turns) = (0, 0);
+        while turns < 20 {
+            let other = control.path() != good;
+            control.turn(received, || u16::try_from(rng.below(16)).expect("small"));
+            turns += u32::from(other);
+            returns += u32::from(other && control.path() == good);
+        }
+        returns
+    }
+
+    #[test]
+    fn a_proven_path_of_acknowledgements_is_returned_to_until_it_loses_one() {
+        let (mut rng, start) = (Rng::new(1), Psn(500));
+        let mut any = rng.clone();
+        let mut any = || u16::try_from(any.below(16)).expect("small");
+        let mut control = ControlPath::new(3, start);
+        // That the peer knows what was acknowledged before says nothing about this path.
+        control.confirm(start.minus(1));
+        assert!(returns(&mut control, 3, start, &mut rng) < 10);
+        let good = control.path();
+        control.confirm(start);
+        assert_eq!(returns(&mut control, good, start, &mut rng), 20);
+        // The peer asks, but for what did not arrive; then for what this path should have told.
+        assert_eq!(control.path(), good);
+        control.turn_away(start, start, &mut any);
+        assert_eq!(returns(&mut control, good, start, &mut rng), 20);
+        control.turn_away(start.minus(1), start, &mut any);
+        assert!(returns(&mut control, good, start, &mut rng) < 10);
+    }
+}

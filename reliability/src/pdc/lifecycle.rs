@@ -1,0 +1,247 @@
+//! A context's life: open, draining, closing, and the patience of both ends.
+
+use crate::base::{Span, Time};
+use crate::config::Config;
+use crate::deadlines::{Deadlines, Timer};
+use crate::types::PdcFailure;
+
+/// A target asks for the close of an idle context after this many times the initiator's patience.
+const TARGET_PATIENCE: u64 = 4;
+
+/// How often a Close Command is sent to a target that never sent data. Everything was acknowledged before,
+/// so giving up costs nothing but the peer's memory, which its own patience frees.
+const CLOSE_TRIES: u8 = 6;
+
+/// Where a context is in its life. Whether the peer's context number is known is another matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Open,
+    /// An initiator waits for its last acknowledgements. A target asks to be closed.
+    Draining,
+    /// An initiator sent, or is about to send, its Close Command. Its PSN is the one after the last
+    /// packet's.
+    Closing,
+}
+
+/// What a call did to a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Alive,
+    Closed,
+    Failed(PdcFailure),
+}
+
+/// The life of a context. When the Close Command or Close Request leaves (again) is [`Timer::Close`].
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    /// Opened here.
+    initiator: bool,
+    phase: Phase,
+    /// The engine expects something on it that only it knows of.
+    busy: bool,
+    /// How often a Close Command or Close Request was sent.
+    asked: u8,
+    /// The last sign of the peer's life, or of ours.
+    used_at: Time,
+}
+
+impl Lifecycle {
+    pub(super) const fn new(now: Time, initiator: bool) -> Self {
+        Self { initiator, phase: Phase::Open, busy: false, asked: 0, used_at: now }
+    }
+
+    #[inline]
+    pub(crate) const fn is_initiator(&self) -> bool {
+        self.initiator
+    }
+
+    #[inline]
+    pub(crate) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    #[inline]
+    pub(crate) const fn last_used(&self) -> Time {
+        self.used_at
+    }
+
+    /// Something was sent, or believed.
+    #[inline]
+    pub(crate) fn on_use(&mut self, now: Time) {
+        self.used_at = now;
+    }
+
+    pub(super) fn set_busy(&mut self, now: Time, busy: bool) {
+        self.busy = busy;
+        self.used_at = now;
+    }
+
+    /// Whether new packets are refused. A target that asked to be closed still answers.
+    #[inline]
+    pub(crate) fn refuses(&self) -> bool {
+        self.initiator && self.phase != Phase::Open
+    }
+
+    /// The target wants to close. A busy context goes on: a message that is half sent must not be
+    /// continued on another one. The target will ask again.
+    pub(super) fn on_close_request(&mut self, now: Time, timers: &mut Deadlines) {
+        if !self.busy {
+            self.drain(now, timers);
+        }
+    }
+
+    /// Starts closing, if it has not.
+    pub(super) fn drain(&mut self, now: Time, timers: &mut Deadlines) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining;
+            self.used_at = now;
+            if !self.initiator {
+                timers.set(Timer::Close, now);
+            }
+        }
+    }
+
+    /// Goes on to the Close Command when everything is acknowledged (`drained`).
+    #[inline]
+    pub(super) fn step(
+        &mut self,
+        now: Time,
+        drained: bool,
+        connected: bool,
+        timers: &mut Deadlines,
+    ) -> Outcome {
+        if self.phase != Phase::Draining || !self.initiator || !drained || self.busy {
+            return Outcome::Alive;
+        }
+        if !connected {
+            // The peer never heard of it.
+            return Outcome::Closed;
+        }
+        self.phase = Phase::Closing;
+        timers.set(Timer::Close, now);
+        Outcome::Alive
+    }
+
+    /// Counts a Close Command or Close Request that leaves; the next one does after `first`, doubled each
+    /// time, at most `most`. Whether it was sent before.
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        first: Span,
+        most: Span,
+        timers: &mut Deadlines,
+    ) -> bool {
+        let wait = first * (1 << self.asked.min(16));
+        timers.set(Timer::Close, now + wait.min(most));
+        let again = self.asked > 0;
+        self.asked = self.asked.saturating_add(1);
+        again
+    }
+
+    /// Whether an initiator gives up on its Close Command, when that is due again. A target that sent data
+    /// (`received`) refuses it until all of that is acknowledged; if we were gone it would never learn that
+    /// it arrived, and fail what the data was for. So it is given the time that it gives us.
+    pub(super) fn gives_up(&self, now: Time, received: bool, config: &Config) -> bool {
+        let silent = self.used_at + config.progress_deadline <= now;
+        self.phase == Phase::Closing && self.asked >= CLOSE_TRIES && (!received || silent)
+    }
+
+    /// When a target that asks to be closed gives up on its initiator. One that is still alive, but not
+    /// ready to close, acknowledges the request.
+    #[inline]
+    pub(super) fn orphaned_at(&self, config: &Config) -> Time {
+        if self.initiator || self.phase != Phase::Draining {
+            return Time::NEVER;
+        }
+        self.used_at + config.progress_deadline
+    }
+
+    /// Whether an initiator should not use the context again, because its target may have forgotten it:
+    /// it has been idle for so long that it should have been closed, had the process been running.
+    #[inline]
+    pub(super) fn is_stale(&self, now: Time, config: &Config) -> bool {
+        self.initiator
+            && self.phase == Phase::Open
+            && !self.busy
+            && self.used_at + config.idle_close <= now
+    }
+
+    /// When it is closed for having nothing to do, if that is so.
+    #[inline]
+    pub(super) fn idle_at(&self, config: &Config) -> Time {
+        if self.phase != Phase::Open || self.busy {
+            return Time::NEVER;
+        }
+        let patience = if self.initiator { 1 } else { TARGET_PATIENCE };
+        self.used_at + config.idle_close * patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::{PathsConfig, SenderConfig};
+
+    fn config() -> Config {
+        Config::new(4096, SenderConfig::fixed(1), PathsConfig::single(1).expect("one path"), 1)
+    }
+
+    #[test]
+    fn an_initiator_commands_when_all_is_acknowledged_and_nothing_is_to_come() {
+        let (mut life, mut timers) = (Lifecycle::new(Time(1), true), Deadlines::new());
+        life.set_busy(Time(1), true);
+        life.on_close_request(Time(2), &mut timers);
+        assert_eq!(life.phase(), Phase::Open);
+        life.drain(Time(3), &mut timers);
+        assert!(life.refuses() && !timers.is_running(Timer::Close));
+        assert_eq!(life.step(Time(4), true, true, &mut timers), Outcome::Alive);
+        assert_eq!(life.phase(), Phase::Draining);
+        life.set_busy(Time(5), false);
+        assert_eq!(life.step(Time(5), false, true, &mut timers), Outcome::Alive);
+        assert_eq!(life.step(Time(6), true, false, &mut timers), Outcome::Closed);
+        assert_eq!(life.step(Time(7), true, true, &mut timers), Outcome::Alive);
+        assert_eq!((life.phase(), timers.get(Timer::Close)), (Phase::Closing, Time(7)));
+    }
+
+    #[test]
+    fn a_target_asks_at_once_and_gives_up_in_the_end() {
+        let (config, mut timers) = (config(), Deadlines::new());
+        let mut life = Lifecycle::new(Time(1), false);
+        assert_eq!(life.orphaned_at(&config), Time::NEVER);
+        life.drain(Time(9), &mut timers);
+        assert!(!life.refuses());
+        assert_eq!(timers.get(Timer::Close), Time(9));
+        assert_eq!(life.orphaned_at(&config), Time(9) + config.progress_deadline);
+        assert_eq!(life.step(Time(9), true, true, &mut timers), Outcome::Alive);
+    }
+
+    #[test]
+    fn the_command_is_repeated_and_given_up() {
+        let (config, mut timers) = (config(), Deadlines::new());
+        let mut life = Lifecycle::new(Time(1), true);
+        life.drain(Time(1), &mut timers);
+        let _ = life.step(Time(1), true, true, &mut timers);
+        for tries in 0..CLOSE_TRIES {
+            assert!(!life.gives_up(Time(9), false, &config));
+            let again = life.ask(Time(9), Span(100), Span(1000), &mut timers);
+            assert_eq!(again, tries > 0);
+            let wait = (100u64 << tries).min(1000);
+            assert_eq!(timers.get(Timer::Close), Time(9 + wait));
+        }
+        assert!(life.gives_up(Time(9), false, &config));
+        // A target that sent data is given more time.
+        assert!(!life.gives_up(Time(9), true, &config));
+        assert!(life.gives_up(Time(9) + config.progress_deadline, true, &config));
+    }
+
+    #[test]
+    fn a_target_is_more_patient_than_its_initiator() {
+        let config = config();
+        let idle = |initiator| Lifecycle::new(Time(0), initiator).idle_at(&config);
+        assert_eq!(idle(true), Time(0) + config.idle_close);
+        assert_eq!(idle(false), Time(0) + config.idle_close * 4);
+        let life = Lifecycle::new(Time(0), true);
+        assert!(life.is_stale(Time(0) + config.idle_close, &config));
+        assert!(!Lifecycle::new(Time(0), false).is_stale(Time(0) + config.idle_close, &config));
+    }
+}

@@ -1,0 +1,108 @@
+//! Who a context is, and the headers that say so.
+
+use crate::base::Psn;
+use crate::cc;
+use crate::tx::Departure;
+use crate::types::{ControlPacket, PdcId, PeerKey, TxGrant};
+use crate::wire::{Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode, NextHeader, Request};
+
+/// What names a context, here and on the wire.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    pub(crate) id: PdcId,
+    pub(crate) peer: PeerKey,
+    /// The peer's number; zero until it is known.
+    pub(crate) remote: u16,
+    /// The first PSN in either direction.
+    pub(crate) start: Psn,
+}
+
+impl Numbers {
+    /// This end's number on the wire. Slots are below 65535; 0 names no context.
+    #[inline]
+    pub(super) const fn local(&self) -> u16 {
+        self.id.slot_number() + 1
+    }
+
+    /// The peer's context number is known: it was heard of.
+    #[inline]
+    pub(crate) const fn is_connected(&self) -> bool {
+        self.remote != 0
+    }
+
+    /// The peer gave its number.
+    #[inline]
+    pub(super) fn connect(&mut self, remote: u16) {
+        if !self.is_connected() {
+            self.remote = remote;
+        }
+    }
+
+    /// The header of a departing packet.
+    #[inline]
+    pub(super) fn grant(&self, departure: &Departure) -> TxGrant {
+        let psn = departure.psn;
+        let dest = if self.is_connected() {
+            Dest::Pdc(self.remote)
+        } else {
+            // Unconnected, the window starts at `start`, and is at most 4095 packets.
+            let psn_offset = psn.distance(self.start).clamp(0, 4095) as u16;
+            Dest::Syn { use_rsv_pdc: false, psn_offset }
+        };
+        TxGrant {
+            psn,
+            path: departure.path,
+            pds: Request {
+                mode: Mode::Rud,
+                next: NextHeader::None,
+                retx: departure.retx,
+                ack_request: departure.ask,
+                clear_psn_offset: departure.clear_psn_offset,
+                psn,
+                spdcid: self.local(),
+                dest,
+                ccc: departure
+                    .demand
+                    .map(|target| Ccc { ccc_id: 0, credit_target: cc::credit_units(target) }),
+            },
+        }
+    }
+
+    /// A NACK for the packet `psn`; `end` is one past the newest packet received.
+    pub(super) fn nack(
+        &self,
+        psn: Psn,
+        retx: bool,
+        ce: bool,
+        code: NackCode,
+        end: Psn,
+    ) -> ControlPacket {
+        ControlPacket::Nack(Nack {
+            ce,
+            retx,
+            rudi: false,
+            code,
+            vendor_code: 0,
+            psn,
+            spdcid: self.local(),
+            dpdcid: self.remote,
+            payload: end.0,
+            ccx: None,
+        })
+    }
+
+    /// A control packet about `psn`.
+    pub(super) const fn control(&self, kind: ControlKind, psn: Psn, payload: u32) -> Control {
+        Control {
+            kind,
+            isrod: false,
+            retx: false,
+            ack_request: false,
+            probe_opaque: 0,
+            psn,
+            spdcid: self.local(),
+            dest: Dest::Pdc(self.remote),
+            payload,
+        }
+    }
+}

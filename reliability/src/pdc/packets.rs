@@ -1,0 +1,114 @@
+//! The acknowledgements a context sends, and what its receiver's congestion control sends.
+
+use super::{Pdc, Phase, mpr};
+use crate::base::{Psn, Time};
+use crate::cc::{self, ReceiverCc};
+use crate::rx::AckBody;
+use crate::shared::Shared;
+use crate::types::ControlPacket;
+use crate::wire::{Ack, AckCc, AckExt, AckRequest, CcState, ControlKind, NextHeader, NsccState};
+
+impl<D: Copy> Pdc<D> {
+    /// Grants the peer credit for `cumulative` bytes in all.
+    pub(crate) fn credit(&self, cumulative: u64) -> ControlPacket {
+        let units = cc::credit_units(cumulative);
+        ControlPacket::Control(self.numbers.control(
+            ControlKind::Credit,
+            self.tx.ring().next().minus(1),
+            units,
+        ))
+    }
+
+    /// A congestion notification packet: an ACK that is marked and carries no congestion-control state.
+    pub(crate) fn notification(&self) -> ControlPacket {
+        ControlPacket::Ack {
+            pds: Ack {
+                next: NextHeader::None,
+                ce: true,
+                retx: false,
+                probe: false,
+                request: AckRequest::None,
+                ack_psn_offset: 0,
+                cack_psn: self.rx.cack(),
+                spdcid: self.numbers.local(),
+                dpdcid: self.numbers.remote,
+                ext: AckExt::None,
+            },
+            response: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn ack(
+        &mut self,
+        now: Time,
+        body: &AckBody,
+        shared: &mut Shared<D>,
+    ) -> ControlPacket {
+        let mut signals =
+            cc::AckSignals { ooo: Some(self.rx.window().ahead()), ..cc::AckSignals::default() };
+        shared.receiver.fill_ack(now, self.rx.flow_mut(), &mut signals);
+        // Offsets reach at most two windows.
+        let offset = |psn: Psn| i16::try_from(psn.distance(body.cack)).unwrap_or(0);
+        let request = match self.life.phase() {
+            Phase::Draining if !self.life.is_initiator() => AckRequest::Close,
+            // The initiator clears of its own accord when it gets a response.
+            _ if self.rx.wants_clear() && body.response.is_none() => AckRequest::Clear,
+            _ => AckRequest::None,
+        };
+        let ooo_count = signals.ooo.unwrap_or(u16::MAX);
+        let state = match signals.credit {
+            Some(credit) => CcState::Credit { credit: cc::credit_units(credit), ooo_count },
+            None => CcState::Nscc(NsccState {
+                service_time: body.service_time,
+                restore_cwnd: signals.restore_cwnd,
+                rcv_cwnd_pend: signals.penalty,
+                rcvd_bytes: signals.received_units(),
+                ooo_count,
+            }),
+        };
+        let pds = Ack {
+            next: if body.response.is_some() { NextHeader::Response } else { NextHeader::None },
+            ce: signals.echo_ecn.unwrap_or(body.ce),
+            retx: body.retx,
+            probe: body.probe.is_some(),
+            request: if self.life.is_initiator() { AckRequest::None } else { request },
+            ack_psn_offset: match body.probe {
+                Some(opaque) => opaque.cast_signed(),
+                None => offset(body.ack_psn),
+            },
+            cack_psn: body.cack,
+            spdcid: self.numbers.local(),
+            dpdcid: self.numbers.remote,
+            ext: AckExt::Cc(AckCc {
+                mpr: mpr(&shared.config),
+                sack_psn_offset: offset(body.sack_base),
+                sack_bitmap: body.bitmap,
+                state,
+            }),
+        };
+        ControlPacket::Ack { pds, response: body.response }
+    }
+
+    /// The acknowledgement of a Close Command, with which the context ends.
+    pub(super) fn last_ack(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        shared: &mut Shared<D>,
+    ) -> ControlPacket {
+        let body = AckBody {
+            cack: psn,
+            ack_psn: psn,
+            probe: None,
+            sack_base: psn.plus(1),
+            bitmap: 0,
+            service_time: 1,
+            ce: false,
+            retx: false,
+            response: None,
+        };
+        shared.counters.tx_acks += 1;
+        self.ack(now, &body, shared)
+    }
+}

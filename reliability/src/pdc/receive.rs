@@ -1,0 +1,352 @@
+//! What a context makes of packets that arrive.
+
+use super::{Outcome, Pdc, Phase};
+use crate::base::{Psn, Time};
+use crate::cc::{self, ReceiverCc};
+use crate::config::NOMINAL_OVERHEAD;
+use crate::rx::{Place, Received};
+use crate::shared::Shared;
+use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, nominal, on_ack};
+use crate::types::{Arrival, Delivery, PdcFailure, PdcId, Refusal, RxVerdict};
+use crate::wire::{
+    Ack, AckExt, AckRequest, Control, ControlKind, Dest, Nack, NackAction, NackCode, Request,
+    Response,
+};
+
+/// A packet that was handed to the engine, until its [`Delivery`] is spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    id: PdcId,
+    received: Received,
+    arrival: Arrival,
+    /// Credit the peer wants in all.
+    demand: Option<u64>,
+}
+
+impl Pending {
+    /// Whether it is packet `psn` of context `id`.
+    #[inline]
+    pub(crate) fn is(&self, id: PdcId, psn: Psn) -> bool {
+        self.id == id && self.received.psn == psn
+    }
+}
+
+impl<D: Copy> Pdc<D> {
+    /// A data packet arrived, from this context's peer. What the engine is to process is put into
+    /// `pending`.
+    #[inline]
+    pub(crate) fn on_request(
+        &mut self,
+        now: Time,
+        pds: &Request,
+        arrival: &Arrival,
+        pending: &mut Option<Pending>,
+        shared: &mut Shared<D>,
+    ) -> RxVerdict {
+        let place = self.rx.place(pds.psn, shared.config.recv_window_packets);
+        if matches!(place, Place::Nonsense | Place::Ahead) {
+            shared.counters.rx_out_of_window += 1;
+            if place == Place::Ahead {
+                self.send_nack(pds.psn, (pds.retx, arrival.ce), NackCode::PsnOorWindow, shared);
+            }
+            return RxVerdict::Refused(Refusal::OutOfWindow);
+        }
+        // From here on the packet is believed.
+        self.life.on_use(now);
+        self.numbers.connect(pds.spdcid);
+        let counters = &mut shared.counters;
+        counters.rx_ce += u64::from(arrival.ce);
+        let duplicate = place == Place::Duplicate;
+        if arrival.trimmed {
+            counters.rx_trimmed += 1;
+        } else {
+            counters.rx_packets += 1;
+            counters.rx_bytes += u64::from(arrival.bytes);
+            counters.rx_duplicates += u64::from(duplicate);
+        }
+        if pds.clear_psn_offset <= 0 {
+            let clear = pds.psn.offset(pds.clear_psn_offset);
+            self.rx.on_cleared(clear);
+            self.control_path.confirm(clear);
+        }
+        let demand = pds.ccc.map(|ccc| self.tx.rare_mut().credit.on_demand(ccc.credit_target));
+        if duplicate || arrival.trimmed {
+            self.count_arrival(now, arrival, duplicate, demand, shared);
+            if duplicate {
+                self.rx.on_duplicate(now, pds.psn, pds.retx);
+                // Our acknowledgement may have got lost.
+                self.turn(shared);
+            } else {
+                let trimmed =
+                    if arrival.last_hop { NackCode::TrimmedLastHop } else { NackCode::Trimmed };
+                self.send_nack(pds.psn, (pds.retx, arrival.ce), trimmed, shared);
+            }
+            return if arrival.trimmed { RxVerdict::Trimmed } else { RxVerdict::Duplicate };
+        }
+        let received = Received {
+            psn: pds.psn,
+            bytes: arrival.bytes,
+            ce: arrival.ce,
+            retx: pds.retx,
+            ask: pds.ack_request,
+            prompt: matches!(pds.dest, Dest::Syn { .. }),
+        };
+        *pending = Some(Pending { id: self.numbers.id, received, arrival: *arrival, demand });
+        RxVerdict::Deliver(Delivery::new(self.numbers.id, pds.psn, !self.life.is_initiator()))
+    }
+
+    /// The engine took the packet; `response`, if any, is delivered with certainty.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        now: Time,
+        pending: &Pending,
+        response: Option<Response>,
+        shared: &mut Shared<D>,
+    ) {
+        shared.counters.rx_accepted += 1;
+        if pending.received.psn != self.rx.window().base() {
+            shared.counters.rx_out_of_order += 1;
+        }
+        self.count_arrival(now, &pending.arrival, false, pending.demand, shared);
+        let (config, pool) = (&shared.config, &mut shared.pools.holes);
+        self.rx.record(now, &pending.received, response, config, &mut self.timers, pool);
+    }
+
+    /// The engine cannot take the packet; the peer learns `code`.
+    pub(crate) fn refuse(&mut self, pending: &Pending, code: NackCode, shared: &mut Shared<D>) {
+        let Received { psn, retx, .. } = pending.received;
+        self.send_nack(psn, (retx, pending.arrival.ce), code, shared);
+    }
+
+    /// The receiver's congestion control learns of a data packet.
+    #[inline]
+    fn count_arrival(
+        &mut self,
+        now: Time,
+        arrival: &Arrival,
+        duplicate: bool,
+        demand: Option<u64>,
+        shared: &mut Shared<D>,
+    ) {
+        let meta = cc::ReceivedPacket {
+            bytes: nominal(arrival.bytes),
+            ecn: arrival.ce,
+            trimmed: arrival.trimmed,
+            last_hop: arrival.last_hop,
+            duplicate,
+            source: shared.groups.host_of(self.numbers.peer),
+            demand,
+            ..cc::ReceivedPacket::default()
+        };
+        shared.receiver.on_rx(now, self.rx.flow_mut(), &meta);
+    }
+
+    fn send_nack(
+        &self,
+        psn: Psn,
+        (retx, ce): (bool, bool),
+        code: NackCode,
+        shared: &mut Shared<D>,
+    ) {
+        shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
+        let nack = self.numbers.nack(psn, retx, ce, code, self.rx.window().end());
+        shared.control.send(self.control_out(nack));
+    }
+
+    /// An ACK arrived; `None` when it was not believed.
+    #[inline]
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack,
+        response: Option<&Response>,
+        shared: &mut Shared<D>,
+    ) -> Option<Outcome> {
+        if self.life.phase() == Phase::Closing && ack.cack_psn == self.tx.ring().next() {
+            return Some(Outcome::Closed);
+        }
+        let facts = AckFacts::new(ack, response);
+        match facts.check(self.tx.ring()) {
+            Verdict::Credible => {}
+            Verdict::Stale => {
+                shared.counters.rx_stale += 1;
+                return None;
+            }
+            Verdict::Impossible => {
+                shared.counters.rx_bad_ack += 1;
+                return None;
+            }
+        }
+        self.numbers.connect(ack.spdcid);
+        self.life.on_use(now);
+        let (tx, timers) = (&mut self.tx, &mut self.timers);
+        let gain = on_ack(tx, now, self.numbers.id, &facts, timers, shared);
+        if gain.packets > 0 {
+            let record = shared.flows.at(self.record);
+            let headers = NOMINAL_OVERHEAD * u32::from(gain.packets);
+            record.on_acked(gain.packets, gain.bytes - headers);
+            if gain.round_end {
+                record.sample_window(tx.flow().metrics(&shared.groups).cwnd);
+            }
+        }
+        if ack.ce && ack.ext == AckExt::None {
+            shared.counters.rx_notifications += 1;
+            tx.on_control(now, cc::Kind::Notified, None, timers, shared);
+        }
+        match ack.request {
+            AckRequest::None => {}
+            AckRequest::Clear => tx.on_clear_request(now, timers, &shared.config),
+            AckRequest::Close if self.life.is_initiator() => {
+                self.life.on_close_request(now, timers);
+            }
+            AckRequest::Close => {}
+        }
+        Some(self.step(now))
+    }
+
+    /// A NACK arrived; `None` when it was not believed.
+    pub(crate) fn on_nack(
+        &mut self,
+        now: Time,
+        nack: &Nack,
+        shared: &mut Shared<D>,
+    ) -> Option<Outcome> {
+        let ring = self.tx.ring();
+        let action = nack.code.action();
+        let code = usize::from(nack.code.to_u8());
+        if self.life.phase() == Phase::Closing
+            && nack.psn == ring.next()
+            && action == NackAction::Close
+        {
+            // The peer has already forgotten it.
+            shared.counters.rx_nacks[code] += 1;
+            return Some(Outcome::Closed);
+        }
+        let outstanding = !nack.psn.is_before(ring.base()) && nack.psn.is_before(ring.next());
+        let untouched = ring.base() == self.numbers.start;
+        let mut outcome = Outcome::Alive;
+        let believed = outstanding
+            && match action {
+                NackAction::Retransmit => {
+                    let flags = NackFlags { ce: nack.ce, retx: nack.retx };
+                    let (tx, timers) = (&mut self.tx, &mut self.timers);
+                    LossEvent::new(tx, now, timers, shared).on_nack(nack.psn, (nack.code, flags))
+                }
+                NackAction::Close => {
+                    outcome = Outcome::Failed(match nack.code {
+                        NackCode::InvDpdcid => PdcFailure::PeerRestarted,
+                        code => PdcFailure::Nacked(code),
+                    });
+                    true
+                }
+                NackAction::Restart => {
+                    let fresh = self.life.is_initiator() && untouched;
+                    if fresh {
+                        self.restart(Psn(nack.payload), shared);
+                    }
+                    fresh
+                }
+                NackAction::Ignore => true,
+            };
+        if !believed {
+            shared.counters.rx_stale += 1;
+            return None;
+        }
+        shared.counters.rx_nacks[code] += 1;
+        self.life.on_use(now);
+        Some(outcome)
+    }
+
+    /// A control packet arrived; `None` when it was not believed.
+    pub(crate) fn on_control(
+        &mut self,
+        now: Time,
+        control: &Control,
+        shared: &mut Shared<D>,
+    ) -> Option<Outcome> {
+        if !self.numbers.is_connected() {
+            // Nothing but data or an acknowledgement of it introduces a peer.
+            shared.counters.rx_mismatch += 1;
+            return None;
+        }
+        let window = shared.config.recv_window_packets;
+        let payload = Psn(control.payload);
+        let initiator = self.life.is_initiator();
+        let believed = match control.kind {
+            ControlKind::Probe => {
+                let near = self.rx.place(control.psn, window) != Place::Nonsense;
+                if near {
+                    shared.counters.rx_probes += 1;
+                    self.rx.on_probe(now, control.probe_opaque, payload);
+                    // It would not ask if it had our acknowledgements.
+                    let received = self.rx.window().base();
+                    self.control_path.turn_away(payload, received, || shared.any_path());
+                }
+                near
+            }
+            ControlKind::AckRequest => match self.rx.place(control.psn, window) {
+                Place::Duplicate => {
+                    self.rx.on_duplicate(now, control.psn, control.retx);
+                    true
+                }
+                Place::New => {
+                    let code = NackCode::PktNotRcvd;
+                    self.send_nack(control.psn, (control.retx, false), code, shared);
+                    true
+                }
+                Place::Ahead | Place::Nonsense => false,
+            },
+            ControlKind::ClearCommand => {
+                let received = payload.is_before(self.rx.window().end());
+                if received {
+                    self.rx.on_cleared(payload);
+                    // The window may have moved.
+                    self.rx.request_ack();
+                }
+                received
+            }
+            ControlKind::ClearRequest => {
+                self.tx.on_clear_request(now, &mut self.timers, &shared.config);
+                true
+            }
+            ControlKind::CloseCommand => {
+                let drained = self.tx.ring().is_empty();
+                if !initiator && drained && control.psn == self.rx.window().base() {
+                    let packet = self.last_ack(now, control.psn, shared);
+                    shared.control.send(self.control_out(packet));
+                    return Some(Outcome::Closed);
+                }
+                false
+            }
+            ControlKind::CloseRequest if initiator => {
+                self.life.on_close_request(now, &mut self.timers);
+                // A sign of life, for the close may have to wait.
+                self.rx.request_ack();
+                true
+            }
+            ControlKind::CloseRequest => false,
+            ControlKind::Credit => {
+                // Where nobody lives on credit it means nothing.
+                if shared.config.credits() {
+                    shared.counters.rx_credits += 1;
+                    let (kind, grant) = (cc::Kind::Control, Some(control.payload));
+                    self.tx.on_control(now, kind, grant, &mut self.timers, shared);
+                }
+                true
+            }
+            ControlKind::CreditRequest => {
+                let target = self.tx.rare_mut().credit.on_demand(control.payload);
+                shared.receiver.on_request(now, self.rx.flow_mut(), target);
+                true
+            }
+            ControlKind::Noop | ControlKind::Negotiation => true,
+        };
+        if !believed {
+            shared.counters.rx_stale += 1;
+            return None;
+        }
+        self.life.on_use(now);
+        Some(self.step(now))
+    }
+}

@@ -1,0 +1,272 @@
+//! The table of contexts: places by number, and what is remembered of contexts that are gone.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::base::{Psn, Rng};
+use crate::pdc::Pdc;
+use crate::types::{PdcId, PeerKey, Refusal};
+
+/// Slots of closed contexts that rest before one of them is used again, so that late packets of the
+/// old context do not meet a new one under its number.
+const RESTING: usize = 64;
+
+/// A start PSN keeps at least this distance from the last PSN used under the same number (UE 1.0
+/// section 3.5.8.2).
+const START_DISTANCE: u32 = 1 << 16;
+
+/// A place for a context.
+#[derive(Debug)]
+pub(super) struct Entry<D> {
+    /// How often the place was used.
+    generation: u16,
+    /// The last PSN sent from here.
+    last: Psn,
+    pdc: Option<Box<Pdc<D>>>,
+}
+
+/// The contexts a peer had here last, so that their packets do not open them again.
+#[derive(Debug, Default)]
+struct ClosedContexts {
+    last: [(u16, Psn); Self::DEPTH],
+    next: usize,
+}
+
+impl ClosedContexts {
+    const DEPTH: usize = 8;
+
+    fn add(&mut self, number: u16, start: Psn) {
+        self.last[self.next] = (number, start);
+        self.next = (self.next + 1) % Self::DEPTH;
+    }
+}
+
+/// All contexts of an endpoint.
+#[derive(Debug)]
+pub(super) struct Table<D> {
+    entries: Vec<Entry<D>>,
+    /// Free entries, the longest free first.
+    free: VecDeque<u16>,
+    /// Accepted contexts by peer and the peer's number.
+    accepted: BTreeMap<(PeerKey, u16), u16>,
+    /// What was closed lately, by peer.
+    closed: BTreeMap<PeerKey, ClosedContexts>,
+}
+
+impl<D: Copy> Table<D> {
+    pub(super) const fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: VecDeque::new(),
+            accepted: BTreeMap::new(),
+            closed: BTreeMap::new(),
+        }
+    }
+
+    /// Contexts that exist.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Places, taken or not: slots are below.
+    pub(super) fn places(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The context with this name; `None` when it is gone.
+    #[inline]
+    pub(super) fn get(&self, id: PdcId) -> Option<&Pdc<D>> {
+        let entry = self.entries.get(id.slot())?;
+        entry.pdc.as_deref().filter(|_| entry.generation == id.generation())
+    }
+
+    /// The context with this name; `None` when it is gone.
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: PdcId) -> Option<&mut Pdc<D>> {
+        let entry = self.entries.get_mut(id.slot())?;
+        if entry.generation != id.generation() {
+            return None;
+        }
+        entry.pdc.as_deref_mut()
+    }
+
+    /// The context in a place.
+    #[inline]
+    pub(super) fn at(&self, slot: u16) -> Option<&Pdc<D>> {
+        self.entries.get(usize::from(slot))?.pdc.as_deref()
+    }
+
+    /// The context in a place.
+    #[inline]
+    pub(super) fn at_mut(&mut self, slot: u16) -> Option<&mut Pdc<D>> {
+        self.entries.get_mut(usize::from(slot))?.pdc.as_deref_mut()
+    }
+
+    /// The context with this number on the wire, which is one more than its place.
+    #[inline]
+    pub(super) fn numbered(&self, dpdcid: u16) -> Option<&Pdc<D>> {
+        self.at(dpdcid.checked_sub(1)?)
+    }
+
+    /// The place of the context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid`,
+    /// where one is given, or not yet known.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        peer: PeerKey,
+        dpdcid: u16,
+        spdcid: Option<u16>,
+    ) -> Result<u16, Refusal> {
+        let pdc = self.numbered(dpdcid).ok_or(Refusal::UnknownContext)?;
+        let (owner, remote) = (pdc.numbers().peer, pdc.numbers().remote);
+        let fits = |spdcid: u16| spdcid != 0 && (remote == spdcid || remote == 0);
+        if owner != peer || !spdcid.is_none_or(fits) {
+            return Err(Refusal::Mismatch);
+        }
+        // A number with a context is not zero.
+        Ok(dpdcid - 1)
+    }
+
+    /// The living contexts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pdc<D>> {
+        self.entries.iter().filter_map(|entry| entry.pdc.as_deref())
+    }
+
+    /// A free place, of at most `most`; a fresh one while few have been used.
+    pub(super) fn vacancy(&mut self, most: u16) -> Option<u16> {
+        let full = self.entries.len() >= usize::from(most);
+        if self.free.len() > RESTING || full {
+            return self.free.pop_front();
+        }
+        let slot = u16::try_from(self.entries.len()).ok()?;
+        self.entries.push(Entry { generation: 0, last: Psn(0), pdc: None });
+        Some(slot)
+    }
+
+    /// The name of the next context in a place.
+    pub(super) fn id(&self, slot: u16) -> PdcId {
+        PdcId::new(slot, self.entries[usize::from(slot)].generation)
+    }
+
+    /// A random start PSN for the next context in a place.
+    pub(super) fn start_psn(&self, slot: u16, rng: &mut Rng) -> Psn {
+        let last = self.entries[usize::from(slot)].last;
+        loop {
+            let start = Psn(rng.next_u32());
+            if start.distance(last).unsigned_abs() >= START_DISTANCE {
+                return start;
+            }
+        }
+    }
+
+    /// Puts a context into its place; one that its peer opened can be found by the peer's number.
+    pub(super) fn insert(&mut self, pdc: Pdc<D>) {
+        let slot = pdc.numbers().id.slot_number();
+        if !pdc.life().is_initiator() {
+            self.accepted.insert((pdc.numbers().peer, pdc.numbers().remote), slot);
+        }
+        self.entries[usize::from(slot)].pdc = Some(Box::new(pdc));
+    }
+
+    /// Takes a context out of its place, which stays taken until [`Table::release`].
+    pub(super) fn remove(&mut self, slot: u16) -> Option<Box<Pdc<D>>> {
+        let entry = self.entries.get_mut(usize::from(slot))?;
+        let pdc = entry.pdc.take()?;
+        if !pdc.life().is_initiator() {
+            self.accepted.remove(&(pdc.numbers().peer, pdc.numbers().remote));
+            self.closed
+                .entry(pdc.numbers().peer)
+                .or_default()
+                .add(pdc.numbers().remote, pdc.numbers().start);
+        }
+        Some(pdc)
+    }
+
+    /// The place is free again; the context that was there sent PSNs before `last`.
+    pub(super) fn release(&mut self, slot: u16, last: Psn) {
+        let entry = &mut self.entries[usize::from(slot)];
+        entry.last = last;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push_back(slot);
+    }
+
+    /// The place of the context that `peer` opened as `number`.
+    pub(super) fn accepted(&self, peer: PeerKey, number: u16) -> Option<u16> {
+        self.accepted.get(&(peer, number)).copied()
+    }
+
+    /// Whether `peer` lately had a context of this number here that is closed, whatever its start PSN.
+    pub(super) fn was_closed(&self, peer: PeerKey, number: u16) -> bool {
+        self.remembers(peer, |&(closed, _)| closed == number)
+    }
+
+    /// Whether it had one that began with `start`. Number 0 is nobody's, so unused places match nothing.
+    pub(super) fn is_replay(&self, peer: PeerKey, number: u16, start: Psn) -> bool {
+        self.remembers(peer, |closed| *closed == (number, start))
+    }
+
+    fn remembers(&self, peer: PeerKey, which: impl Fn(&(u16, Psn)) -> bool) -> bool {
+        self.closed.get(&peer).is_some_and(|closed| closed.last.iter().any(which))
+    }
+
+    /// Forgets which contexts `peer` had.
+    pub(super) fn forget(&mut self, peer: PeerKey) {
+        self.closed.remove(&peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_psn_near_the_last_one_is_not_taken() {
+        let mut table: Table<u32> = Table::new();
+        let slot = table.vacancy(9).expect("room");
+        for offset in [0, 1, START_DISTANCE - 1] {
+            for last in [|psn: Psn, n| psn.plus(n), |psn: Psn, n| psn.minus(n)] {
+                let mut rng = Rng::new(1);
+                let (near, next) = {
+                    let mut rng = rng.clone();
+                    (Psn(rng.next_u32()), Psn(rng.next_u32()))
+                };
+                table.entries[0].last = last(near, offset);
+                assert_eq!(table.start_psn(slot, &mut rng), next);
+            }
+        }
+    }
+
+    #[test]
+    fn places_rest_before_they_are_used_again_under_another_name() {
+        let mut table: Table<u32> = Table::new();
+        let first = table.vacancy(200).expect("room");
+        let id = table.id(first);
+        table.release(first, Psn(9));
+        for _ in 0..RESTING {
+            let slot = table.vacancy(200).expect("room");
+            assert_ne!(slot, first);
+            table.release(slot, Psn(9));
+        }
+        assert_eq!(table.vacancy(200), Some(first));
+        assert_ne!(table.id(first), id);
+        assert_eq!((table.len(), table.places()), (1, RESTING + 1));
+        // Where there is no room for more they need not rest.
+        assert_eq!(table.vacancy(RESTING as u16 + 1), Some(1));
+    }
+
+    #[test]
+    fn the_last_contexts_a_peer_closed_are_remembered() {
+        let mut closed = ClosedContexts::default();
+        for number in 1..=9 {
+            closed.add(number, Psn(u32::from(number) * 10));
+        }
+        let mut table: Table<u32> = Table::new();
+        table.closed.insert(PeerKey(3), closed);
+        assert!(!table.was_closed(PeerKey(3), 1) && table.was_closed(PeerKey(3), 2));
+        assert!(
+            table.is_replay(PeerKey(3), 9, Psn(90)) && !table.is_replay(PeerKey(3), 9, Psn(80))
+        );
+        assert!(!table.was_closed(PeerKey(2), 2));
+        table.forget(PeerKey(3));
+        assert!(!table.was_closed(PeerKey(3), 2));
+    }
+}

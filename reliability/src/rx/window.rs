@@ -1,0 +1,235 @@
+//! Which packets arrived: the oldest missing one, and what is ahead of it.
+
+use super::unreported::Unreported;
+use crate::base::Psn;
+use crate::bitmap::Bitmap;
+
+/// The PSNs received.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// The oldest PSN not received.
+    base: Psn,
+    /// One past the newest PSN received, never before `base`.
+    end: Psn,
+    /// There is something to know only while packets are missing before others.
+    holes: Option<Holes>,
+}
+
+/// What is known of packets received ahead of a missing one. Kept apart, and lent by a pool, because most
+/// contexts have no holes most of the time.
+#[derive(Debug)]
+pub(crate) struct Holes(Box<Ahead>);
+
+#[derive(Debug)]
+struct Ahead {
+    /// Packets received at or after the window's base (`ooo_count`); not zero while lent.
+    count: u16,
+    /// Which.
+    bits: Bitmap,
+    /// Those whose SACK bits were not yet sent.
+    unreported: Unreported,
+    /// The newest packet with AR that has a hole before it.
+    asked_behind: Option<Psn>,
+}
+
+impl Holes {
+    fn new() -> Self {
+        let unreported = Unreported::default();
+        Self(Box::new(Ahead { count: 0, bits: Bitmap::new(), unreported, asked_behind: None }))
+    }
+
+    /// As if it had never been lent; its bits are clear already when all holes closed.
+    fn reset(&mut self) {
+        self.0.count = 0;
+        self.0.unreported = Unreported::default();
+        self.0.asked_behind = None;
+    }
+}
+
+impl Window {
+    pub(super) const fn new(start: Psn) -> Self {
+        Self { base: start, end: start, holes: None }
+    }
+
+    /// The oldest PSN not received.
+    #[inline]
+    pub(crate) const fn base(&self) -> Psn {
+        self.base
+    }
+
+    /// One past the newest PSN received.
+    #[inline]
+    pub(crate) const fn end(&self) -> Psn {
+        self.end
+    }
+
+    /// Packets received out of order.
+    #[inline]
+    pub(crate) fn ahead(&self) -> u16 {
+        self.holes.as_ref().map_or(0, |holes| holes.0.count)
+    }
+
+    /// Whether `psn`, not before `base`, was received.
+    #[inline]
+    pub(super) fn has(&self, psn: Psn) -> bool {
+        self.holes.as_ref().is_some_and(|holes| holes.0.bits.get(psn))
+    }
+
+    /// Takes in `psn`, which was not yet received; `ask` when its sender wants to know at once. Whether the
+    /// sender should know at once of a hole: one opened, or closed before a packet that asked.
+    #[inline]
+    pub(super) fn insert(&mut self, psn: Psn, ask: bool, pool: &mut Vec<Holes>) -> bool {
+        let prompt = if psn == self.base {
+            self.base = psn.plus(1);
+            self.advance(pool)
+        } else {
+            self.insert_ahead(psn, ask, pool)
+        };
+        if !self.end.is_after(psn) {
+            self.end = psn.plus(1);
+        }
+        prompt
+    }
+
+    fn insert_ahead(&mut self, psn: Psn, ask: bool, pool: &mut Vec<Holes>) -> bool {
+        let lend = || pool.pop().unwrap_or_else(Holes::new);
+        let ahead = &mut *self.holes.get_or_insert_with(lend).0;
+        ahead.bits.set(psn);
+        ahead.count += 1;
+        ahead.unreported.add(psn, psn);
+        if ask && ahead.asked_behind.is_none_or(|asked| psn.is_after(asked)) {
+            ahead.asked_behind = Some(psn);
+        }
+        ahead.count == 1
+    }
+
+    /// `base` moved by one; go on over what arrived earlier.
+    #[inline]
+    fn advance(&mut self, pool: &mut Vec<Holes>) -> bool {
+        let Some(holes) = &mut self.holes else { return false };
+        let ahead = &mut *holes.0;
+        while ahead.count > 0 && ahead.bits.take(self.base) {
+            ahead.count -= 1;
+            self.base = self.base.plus(1);
+        }
+        let answered = ahead.asked_behind.is_some_and(|asked| self.base.is_after(asked));
+        if answered {
+            ahead.asked_behind = None;
+        }
+        if ahead.count == 0 {
+            holes.reset();
+            pool.extend(self.holes.take());
+        }
+        answered
+    }
+
+    /// What arrived of the 64 packets from `from` on; bits beyond the window are clear.
+    #[inline]
+    pub(super) fn map(&self, from: Psn) -> u64 {
+        let below = self.base.distance(from);
+        let mut map = ones(below);
+        if let Some(holes) = &self.holes
+            && below < 64
+        {
+            let bits = &holes.0.bits;
+            map |= if below > 0 { bits.window(self.base) << below } else { bits.window(from) };
+        }
+        map
+    }
+
+    /// What is still to be reported of packets received out of order; nothing where there are none.
+    #[inline]
+    pub(super) fn unreported_mut(&mut self) -> Option<&mut Unreported> {
+        self.holes.as_mut().map(|holes| &mut holes.0.unreported)
+    }
+
+    /// Whether nothing received out of order is still to be reported.
+    #[inline]
+    pub(super) fn is_reported(&self) -> bool {
+        self.holes.as_ref().is_none_or(|holes| holes.0.unreported.is_empty())
+    }
+
+    /// Gives back what it borrowed; nothing may be received any more.
+    pub(super) fn give_back(&mut self, pool: &mut Vec<Holes>) {
+        if let Some(mut holes) = self.holes.take() {
+            holes.0.bits.clear();
+            holes.reset();
+            pool.push(holes);
+        }
+    }
+}
+
+/// The lowest `n` of 64 bits.
+const fn ones(n: i32) -> u64 {
+    match n {
+        ..=0 => 0,
+        1..64 => (1 << n) - 1,
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u32) -> Psn {
+        Psn(u32::MAX - 1).plus(n)
+    }
+
+    #[test]
+    fn holes_open_and_close() {
+        let (mut window, mut pool) = (Window::new(at(0)), Vec::new());
+        assert!(!window.insert(at(0), false, &mut pool));
+        assert!(window.insert(at(3), false, &mut pool), "a hole opened");
+        assert!(!window.insert(at(5), false, &mut pool));
+        assert_eq!((window.base(), window.end(), window.ahead()), (at(1), at(6), 2));
+        assert!(window.has(at(3)) && !window.has(at(4)));
+        assert_eq!(window.map(at(0)), 0b10_1001);
+        assert_eq!(window.map(at(2)), 0b1010);
+        assert!(!window.insert(at(1), false, &mut pool));
+        assert!(!window.insert(at(2), false, &mut pool));
+        assert_eq!((window.base(), window.ahead()), (at(4), 1));
+        assert!(!window.insert(at(4), false, &mut pool));
+        assert_eq!((window.base(), window.ahead(), pool.len()), (at(6), 0, 1));
+        assert_eq!(window.map(at(0)), 0b11_1111);
+        // What lies far below is all there.
+        assert_eq!(window.map(at(0).minus(100)), u64::MAX);
+    }
+
+    #[test]
+    fn who_asked_behind_a_hole_knows_when_it_closes() {
+        let (mut window, mut pool) = (Window::new(at(0)), Vec::new());
+        for (n, ask, prompt) in
+            [(4, true, true), (6, false, false), (1, true, false), (0, false, false)]
+        {
+            assert_eq!(window.insert(at(n), ask, &mut pool), prompt, "{n}");
+        }
+        assert!(!window.insert(at(2), false, &mut pool));
+        assert!(window.insert(at(3), false, &mut pool), "the hole before 4 closed");
+        assert!(!window.insert(at(5), false, &mut pool));
+        assert_eq!((window.base(), pool.len()), (at(7), 1));
+    }
+
+    #[test]
+    fn what_was_borrowed_is_given_back_as_new() {
+        let (mut window, mut pool) = (Window::new(Psn(0)), Vec::new());
+        // All holes close before anything was reported.
+        window.insert(Psn(1), true, &mut pool);
+        window.insert(Psn(0), false, &mut pool);
+        assert_eq!(pool.len(), 1);
+        window.insert(Psn(300), false, &mut pool);
+        let range = window.unreported_mut().expect("holes");
+        assert_eq!((range.next_window(Psn(1)), range.is_empty()), (Psn(237), true));
+        window.give_back(&mut pool);
+        // Or nothing may be received any more.
+        let mut window = Window::new(Psn(0));
+        window.insert(Psn(7), true, &mut pool);
+        window.give_back(&mut pool);
+        let mut other = Window::new(Psn(0));
+        assert!(other.insert(Psn(9), false, &mut pool) && pool.is_empty());
+        assert_eq!((other.map(Psn(0)), other.ahead()), (1 << 9, 1));
+        let next = other.unreported_mut().map(|range| range.next_window(Psn(200)));
+        assert_eq!((next, other.is_reported()), (Some(Psn(201)), true));
+        assert!(!other.insert(Psn(8), false, &mut pool), "nobody asked");
+    }
+}

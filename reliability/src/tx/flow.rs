@@ -1,0 +1,319 @@
+//! A sending half's place in its congestion-control context: what it has in flight there and what was
+//! delivered, the budget, the pacer.
+
+use crate::base::{Psn, Time};
+use crate::cc::{self, SenderCc};
+use crate::context::{Context, Groups};
+
+/// A flow and its congestion-control context. In a shared one, the sums over its flows move with this
+/// flow's own numbers.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    context: Context,
+    /// Nominal bytes of the packets in flight; at most 4095 packets of 64 KiB.
+    in_flight: u32,
+    /// Nominal bytes acknowledged; wraps.
+    delivered: u32,
+    /// Everything before this PSN was sent at least one round trip ago.
+    round: Psn,
+    /// The peer's receiver works in another mode than the congestion control lives on; it was reported.
+    other_mode: bool,
+}
+
+impl Flow {
+    /// Nothing in flight; the first packet gets `start`.
+    pub(super) const fn new(context: Context, start: Psn) -> Self {
+        Self { context, in_flight: 0, delivered: 0, round: start, other_mode: false }
+    }
+
+    #[inline]
+    pub(crate) const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Nominal bytes of this flow in flight.
+    #[inline]
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Nominal bytes in flight in the context.
+    #[inline]
+    pub(super) fn total_in_flight(&self, groups: &Groups) -> u64 {
+        self.context.in_flight(self.in_flight, groups)
+    }
+
+    /// Nominal bytes delivered in the context; wraps.
+    #[inline]
+    pub(super) fn total_delivered(&self, groups: &Groups) -> u32 {
+        self.context.delivered(self.delivered, groups)
+    }
+
+    /// Whether the peer's receiver works in another mode.
+    #[inline]
+    pub(crate) const fn is_other_mode(&self) -> bool {
+        self.other_mode
+    }
+
+    /// The peer's receiver works in another mode; whether that is news.
+    #[inline]
+    pub(super) fn set_other_mode(&mut self) -> bool {
+        !core::mem::replace(&mut self.other_mode, true)
+    }
+
+    /// What the congestion control allows now.
+    #[inline]
+    pub(super) fn budget(&self, now: Time, groups: &Groups) -> cc::Budget {
+        self.context.get(groups).cc.budget(now)
+    }
+
+    #[inline]
+    pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
+        self.context.get(groups).cc.metrics()
+    }
+
+    /// Whether window, credit and pacing let a packet of `nominal` bytes leave, in trains of `train`
+    /// bytes. One packet may always be in flight: a window smaller than it would otherwise stop the flow
+    /// for good.
+    #[inline]
+    pub(super) fn allows(&self, now: Time, nominal: u32, train: u32, groups: &Groups) -> bool {
+        let governor = self.context.get(groups);
+        let budget = governor.cc.budget(now);
+        if let Some(rate) = budget.rate {
+            let lead = rate.transmit_time(u64::from(budget.burst.min(train)));
+            if governor.pace_at > now + lead {
+                return false;
+            }
+        }
+        let in_flight = self.total_in_flight(groups);
+        if in_flight == 0 {
+            let credit = budget.credit.is_none_or(|credit| credit >= u64::from(nominal));
+            return credit && now >= budget.not_before;
+        }
+        budget.allows(now, in_flight, nominal)
+    }
+
+    /// When the pacer lets the next packet go, in trains of `train` bytes.
+    #[inline]
+    pub(super) fn pace_end(&self, budget: &cc::Budget, train: u32, groups: &Groups) -> Time {
+        let Some(rate) = budget.rate else { return Time::ZERO };
+        let lead = rate.transmit_time(u64::from(budget.burst.min(train)));
+        self.context.get(groups).pace_at - lead
+    }
+
+    /// The congestion window in packets of `size` nominal bytes, at least one and at most `most`.
+    #[inline]
+    pub(super) fn window_packets(&self, now: Time, size: u32, most: u16, groups: &Groups) -> u32 {
+        let window = self.budget(now, groups).window.unwrap_or(u64::MAX);
+        let packets = window / u64::from(size.max(1));
+        u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, u32::from(most))
+    }
+
+    // What happens to packets.
+
+    /// A packet leaves: it is in flight, and the pacer counts it. What the congestion control wants to
+    /// ride on it, and what it allows from now on.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        sending: &cc::Sending,
+        groups: &mut Groups,
+    ) -> (cc::Stamp, cc::Budget) {
+        let governor = self.context.get_mut(groups);
+        let stamp = governor.cc.on_send(now, sending);
+        let budget = governor.cc.budget(now);
+        if let Some(rate) = budget.rate {
+            let sent = rate.transmit_time(u64::from(sending.bytes));
+            governor.pace_at = governor.pace_at.max(now) + sent;
+        }
+        self.in_flight += sending.bytes;
+        if let Some(group) = self.context.group(groups) {
+            group.in_flight += u64::from(sending.bytes);
+        }
+        (stamp, budget)
+    }
+
+    /// `bytes` are not in flight any more.
+    #[inline]
+    pub(super) fn remove_in_flight(&mut self, bytes: u32, groups: &mut Groups) {
+        self.in_flight -= bytes;
+        if let Some(group) = self.context.group(groups) {
+            group.in_flight -= u64::from(bytes);
+        }
+    }
+
+    /// The peer has `bytes` more.
+    #[inline]
+    pub(super) fn add_delivered(&mut self, bytes: u32, groups: &mut Groups) {
+        self.delivered = self.delivered.wrapping_add(bytes);
+        if let Some(group) = self.context.group(groups) {
+            group.delivered = group.delivered.wrapping_add(bytes);
+        }
+    }
+
+    // Rounds.
+
+    /// A round begins with the packet `next`.
+    #[inline]
+    pub(super) fn begin_round(&mut self, next: Psn) {
+        self.round = next;
+    }
+
+    /// Whether everything that was sent before the previous round's end is acknowledged, when `base` is
+    /// the oldest outstanding packet; the next round then ends with the packet before `next`. Flows that
+    /// share a context share its rounds: one ends when a packet is acknowledged that was sent after the
+    /// previous one's end, which is told by what was delivered when it left.
+    #[inline]
+    pub(super) fn round_ends(
+        &mut self,
+        base: Psn,
+        next: Psn,
+        delivered: Option<u32>,
+        groups: &mut Groups,
+    ) -> bool {
+        if let Some(group) = self.context.group(groups) {
+            let ends = delivered.is_some_and(|at| at.wrapping_sub(group.round) < u32::MAX / 2);
+            if ends {
+                group.round = group.delivered;
+            }
+            return ends;
+        }
+        let ends = !base.is_before(self.round);
+        if ends {
+            self.round = next;
+        }
+        ends
+    }
+
+    // What the congestion control learns.
+
+    /// Something was learnt about packets; the bytes in flight are filled in here.
+    #[inline]
+    pub(super) fn on_feedback(&mut self, feedback: &cc::Feedback<'_>, groups: &mut Groups) {
+        let in_flight = self.total_in_flight(groups);
+        let cc = &mut self.context.get_mut(groups).cc;
+        cc.on_feedback(&cc::Feedback { in_flight, ..*feedback });
+    }
+
+    /// Something happened to the traffic.
+    #[inline]
+    pub(super) fn on_event(&mut self, now: Time, event: cc::FlowEvent, groups: &mut Groups) {
+        self.context.get_mut(groups).cc.on_event(now, event);
+    }
+
+    /// What the congestion control wants done besides.
+    #[inline]
+    pub(super) fn poll_action(&mut self, now: Time, groups: &mut Groups) -> Option<cc::Action> {
+        self.context.get_mut(groups).cc.poll(now)
+    }
+
+    /// When the congestion control wants to be called.
+    #[inline]
+    pub(crate) fn next_timer(&self, groups: &Groups) -> Time {
+        self.context.get(groups).cc.next_timer().unwrap_or(Time::NEVER)
+    }
+
+    /// The congestion control's time has come.
+    pub(super) fn on_timer(&mut self, now: Time, groups: &mut Groups) {
+        self.context.get_mut(groups).cc.on_timer(now);
+    }
+
+    // Other flows in the context.
+
+    /// Something is outstanding again; whether the whole context was idle.
+    #[inline]
+    pub(super) fn resume(&self, groups: &mut Groups) -> bool {
+        let Some(group) = self.context.group(groups) else { return true };
+        group.active += 1;
+        group.active == 1
+    }
+
+    /// Nothing of this flow is outstanding any more; whether that is so of its whole context.
+    #[inline]
+    pub(super) fn pause(&self, groups: &mut Groups) -> bool {
+        let Some(group) = self.context.group(groups) else { return true };
+        group.active -= 1;
+        group.active == 0 && group.waiting.is_empty()
+    }
+
+    /// The flow in `slot` joins those that wait for room in the shared context; `false` if there is none.
+    #[inline]
+    pub(super) fn wait(&self, slot: u16, groups: &mut Groups) -> bool {
+        let Some(group) = self.context.group(groups) else { return false };
+        group.waiting.push_back(slot);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::Scope;
+
+    fn pair(scope: Scope, window: u64) -> (Groups, Flow, Flow) {
+        let mut groups = Groups::default();
+        let config = cc::SenderConfig::fixed(window);
+        let mut flow = |slot| {
+            let context = groups.join(scope, slot, crate::PeerKey(0), &config, Time::ZERO);
+            Flow::new(context, Psn(0))
+        };
+        let (one, other) = (flow(0), flow(1));
+        (groups, one, other)
+    }
+
+    fn sending(bytes: u32) -> cc::Sending {
+        cc::Sending { bytes, ..cc::Sending::default() }
+    }
+
+    #[test]
+    fn flows_of_one_context_share_its_window_and_others_do_not() {
+        for (scope, shared) in [(Scope::PerPair, true), (Scope::PerFlow, false)] {
+            let (mut groups, mut one, other) = pair(scope, 10_000);
+            one.send(Time(1), &sending(6000), &mut groups);
+            assert_eq!(other.allows(Time(1), 6000, 65_000, &groups), !shared);
+            assert_eq!(other.total_in_flight(&groups), if shared { 6000 } else { 0 });
+            assert_eq!((one.in_flight(), other.in_flight()), (6000, 0));
+            one.remove_in_flight(6000, &mut groups);
+            one.add_delivered(6000, &mut groups);
+            assert!(other.allows(Time(1), 6000, 65_000, &groups));
+            assert_eq!(other.total_delivered(&groups), if shared { 6000 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn one_packet_may_always_be_in_flight() {
+        let (mut groups, mut flow, _) = pair(Scope::PerFlow, 100);
+        assert!(flow.allows(Time(1), 4000, 65_000, &groups));
+        flow.send(Time(1), &sending(4000), &mut groups);
+        assert!(!flow.allows(Time(1), 1, 65_000, &groups));
+    }
+
+    #[test]
+    fn a_context_is_idle_when_its_last_flow_is() {
+        let (mut groups, one, other) = pair(Scope::PerPair, 10_000);
+        assert!(one.resume(&mut groups));
+        assert!(!other.resume(&mut groups));
+        assert!(!one.pause(&mut groups));
+        assert!(other.wait(1, &mut groups));
+        // Who waits for room is not idle.
+        assert!(!other.pause(&mut groups));
+    }
+
+    #[test]
+    fn a_round_ends_when_all_that_was_sent_before_it_is_acknowledged() {
+        let (mut groups, mut flow, _) = pair(Scope::PerFlow, 10_000);
+        flow.begin_round(Psn(10));
+        assert!(!flow.round_ends(Psn(9), Psn(20), None, &mut groups));
+        assert!(flow.round_ends(Psn(10), Psn(20), None, &mut groups));
+        assert!(!flow.round_ends(Psn(19), Psn(25), None, &mut groups));
+        // Shared: by what was delivered when the packet left.
+        let (mut groups, mut one, mut other) = pair(Scope::PerPair, 10_000);
+        assert!(!one.round_ends(Psn(5), Psn(9), None, &mut groups));
+        assert!(one.round_ends(Psn(0), Psn(9), Some(0), &mut groups));
+        one.add_delivered(500, &mut groups);
+        assert!(other.round_ends(Psn(0), Psn(9), Some(0), &mut groups));
+        assert!(!one.round_ends(Psn(0), Psn(9), Some(499), &mut groups));
+        assert!(one.round_ends(Psn(0), Psn(9), Some(500), &mut groups));
+    }
+}

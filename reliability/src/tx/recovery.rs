@@ -1,0 +1,143 @@
+//! The out-of-order detector: SLEEK (STrack section 3.3.2; uet-htsim `UecSrc::runSleek`).
+
+use crate::base::Psn;
+use crate::config::Config;
+
+/// Which losses the receiver's out-of-order count told of, and up to where they are being recovered.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    /// While recovering, up to this PSN.
+    end: Psn,
+    recovering: bool,
+    /// What comes before was already dealt with.
+    swept: Psn,
+}
+
+/// The outstanding packets as far as recovery looks at them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outstanding {
+    /// The oldest one.
+    pub(super) base: Psn,
+    /// One past the newest one acknowledged.
+    pub(super) top: Psn,
+    /// One past the newest one.
+    pub(super) next: Psn,
+}
+
+impl Recovery {
+    pub(super) const fn new(start: Psn) -> Self {
+        Self { end: start, recovering: false, swept: start }
+    }
+
+    /// Losses are being recovered: packets sent again may exceed the window (uet-htsim main path
+    /// `:1130`).
+    #[inline]
+    pub(super) const fn is_active(&self) -> bool {
+        self.recovering
+    }
+
+    /// Recovery ends: something else deals with what was lost.
+    #[inline]
+    pub(super) fn stop(&mut self) {
+        self.recovering = false;
+    }
+
+    /// The oldest outstanding packet is `base`.
+    #[inline]
+    pub(super) fn advance(&mut self, base: Psn) {
+        if self.swept.is_before(base) {
+            self.swept = base;
+        }
+    }
+
+    /// Whether losses are still being recovered when `base` is the oldest outstanding packet.
+    #[inline]
+    pub(super) fn goes_on(&mut self, base: Psn) -> bool {
+        if !base.is_before(self.end) {
+            self.recovering = false;
+        }
+        self.recovering
+    }
+
+    /// All packets got other numbers, from `start` on.
+    pub(super) fn restart(&mut self, start: Psn) {
+        self.swept = start;
+    }
+
+    /// More packets are out of order than spraying explains: everything sent so far is to be recovered.
+    pub(super) fn begin(&mut self, outstanding: Outstanding) {
+        self.recovering = true;
+        self.end = outstanding.next;
+        self.swept = outstanding.base;
+    }
+
+    /// The packets to take for lost now, with a congestion window of `window` packets: the oldest window's
+    /// worth of what is missing, each once. Only what a later packet overtook can be lost.
+    pub(super) fn sweep(&mut self, outstanding: Outstanding, window: u32) -> Option<(Psn, Psn)> {
+        let mut end = outstanding.base.plus(window);
+        for bound in [self.end, outstanding.top] {
+            if bound.is_before(end) {
+                end = bound;
+            }
+        }
+        if !end.is_after(self.swept) {
+            return None;
+        }
+        Some((core::mem::replace(&mut self.swept, end), end))
+    }
+}
+
+/// Packets out of order that spraying may explain: one and a half windows (SLEEK), a few packets at least,
+/// and, when there are `paths` to choose from, a whole train on another path besides. The congestion
+/// window is `window` packets and may become `most`.
+pub(super) fn reordering(window: u32, most: u64, paths: u16, config: &Config) -> u32 {
+    let share = (f64::from(window) * f64::from(config.sleek_factor)).min(most as f64);
+    let train = if paths > 1 {
+        u32::from(config.train_packets).min(config.train_bytes / config.mtu.max(1))
+    } else {
+        0
+    };
+    let least = u32::from(config.sleek_min_packets) + train;
+    // A window beyond the PSN window can never be overtaken; a quarter of it is late enough.
+    let cap = u32::from(config.max_window_packets) / 4;
+    // The share is at most 1.5 times 4095.
+    (share as u32).max(least).min(cap.max(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::{PathsConfig, SenderConfig};
+
+    #[test]
+    fn a_packet_is_swept_once_and_only_if_overtaken() {
+        let mut recovery = Recovery::new(Psn(100));
+        let mut seen = Outstanding { base: Psn(100), top: Psn(110), next: Psn(140) };
+        recovery.begin(seen);
+        assert!(recovery.is_active());
+        // A window's worth, then no more of the same.
+        assert_eq!(recovery.sweep(seen, 8), Some((Psn(100), Psn(108))));
+        assert_eq!(recovery.sweep(seen, 8), None);
+        // As far as packets were overtaken.
+        assert_eq!(recovery.sweep(seen, 20), Some((Psn(108), Psn(110))));
+        // As far as packets were sent when it began.
+        seen = Outstanding { base: Psn(130), top: Psn(180), next: Psn(200) };
+        recovery.advance(seen.base);
+        assert_eq!(recovery.sweep(seen, 64), Some((Psn(130), Psn(140))));
+        assert!(recovery.goes_on(Psn(139)));
+        assert!(!recovery.goes_on(Psn(140)) && !recovery.is_active());
+    }
+
+    #[test]
+    fn spraying_explains_a_window_and_a_half_and_a_train() {
+        let paths = PathsConfig::single(1).expect("one path");
+        let mut config = Config::new(4096, SenderConfig::fixed(1), paths, 1);
+        assert_eq!(reordering(100, 1000, 1, &config), 150);
+        // Not more than the window may grow to, a few packets at least.
+        assert_eq!(reordering(100, 120, 1, &config), 120);
+        assert_eq!(reordering(1, 120, 1, &config), 5);
+        assert_eq!(reordering(1, 120, 2, &config), 5 + 65_000 / 4096);
+        config.max_window_packets = 64;
+        assert_eq!(reordering(100, 1000, 1, &config), 16);
+    }
+}

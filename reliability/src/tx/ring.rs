@@ -1,0 +1,446 @@
+//! What is outstanding: the PSN window, and what is known of each packet in it.
+
+use std::collections::VecDeque;
+use std::collections::vec_deque::{Drain, Iter};
+
+use super::nominal;
+use crate::base::{Psn, Time};
+
+/// Why a packet is sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    Trimmed,
+    Nacked,
+    OutOfOrder,
+    Probe,
+    Timeout,
+}
+
+/// Where an outstanding packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// In the network, as far as one knows.
+    InFlight,
+    /// Waiting to be sent again.
+    Queued(Cause),
+    /// The peer has it; packets before it are missing.
+    Acked,
+}
+
+/// One outstanding packet. Read anywhere in the sending half, changed by its ring alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<D> {
+    pub(super) desc: D,
+    /// When it was last sent.
+    pub(super) sent_at: Time,
+    /// UDP payload length.
+    pub(super) bytes: u32,
+    /// What the context had delivered when it was last sent; wraps.
+    pub(super) delivered: u32,
+    /// The path it was last sent on.
+    pub(super) path: u16,
+    /// Times it was sent again, saturating.
+    pub(super) tries: u8,
+    pub(super) fate: Fate,
+    /// Nothing waited behind it, and there was room for more.
+    pub(super) app_limited: bool,
+}
+
+impl<D> Slot<D> {
+    /// Bytes the congestion control counts for it.
+    #[inline]
+    pub(super) const fn nominal(&self) -> u32 {
+        nominal(self.bytes)
+    }
+
+    #[inline]
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.fate == Fate::InFlight
+    }
+
+    #[inline]
+    pub(super) fn is_acked(&self) -> bool {
+        self.fate == Fate::Acked
+    }
+}
+
+/// The outstanding packets of a sending half, by PSN. Places in it are indexes below 4096, the oldest
+/// packet's is 0.
+#[derive(Debug)]
+pub(crate) struct Ring<D> {
+    /// The oldest outstanding PSN; `slots[0]`.
+    base: Psn,
+    /// The PSN of the next new packet.
+    next: Psn,
+    /// One past the newest PSN acknowledged.
+    top: Psn,
+    slots: VecDeque<Slot<D>>,
+    /// Packets waiting to be sent again.
+    queued: u16,
+    /// No packet before this one waits.
+    cursor: Psn,
+    /// The newest PSN the peer's MPR allows.
+    limit: Psn,
+}
+
+impl<D: Copy> Ring<D> {
+    /// Nothing outstanding; the first packet gets `start`, and `window` of them may be sent before the
+    /// peer has said what it takes.
+    pub(super) fn new(start: Psn, window: u16) -> Self {
+        Self {
+            base: start,
+            next: start,
+            top: start,
+            slots: VecDeque::new(),
+            queued: 0,
+            cursor: start,
+            limit: start.plus(u32::from(window)).minus(1),
+        }
+    }
+
+    /// The oldest outstanding PSN.
+    #[inline]
+    pub(crate) const fn base(&self) -> Psn {
+        self.base
+    }
+
+    /// The PSN of the next new packet.
+    #[inline]
+    pub(crate) const fn next(&self) -> Psn {
+        self.next
+    }
+
+    /// One past the newest PSN acknowledged.
+    #[inline]
+    pub(super) const fn top(&self) -> Psn {
+        self.top
+    }
+
+    /// Packets outstanding.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Nothing is outstanding.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The peer's window takes no new packet.
+    #[inline]
+    pub(super) fn is_shut(&self) -> bool {
+        self.next.is_after(self.limit)
+    }
+
+    /// No new packet may join: `window` packets are outstanding, or the peer's window is shut.
+    #[inline]
+    pub(super) fn is_full(&self, window: u16) -> bool {
+        self.slots.len() >= usize::from(window) || self.is_shut()
+    }
+
+    /// Where an outstanding packet is.
+    #[inline]
+    pub(super) fn index(&self, psn: Psn) -> Option<usize> {
+        let at = usize::try_from(psn.distance(self.base)).ok()?;
+        (at < self.slots.len()).then_some(at)
+    }
+
+    /// The places of what is outstanding of `first..end`.
+    pub(super) fn places(&self, first: Psn, end: Psn) -> core::ops::Range<usize> {
+        let place = |psn: Psn| usize::try_from(psn.distance(self.base)).unwrap_or(0);
+        place(first)..place(end).min(self.slots.len())
+    }
+
+    /// The PSN of the packet at a place.
+    #[inline]
+    pub(super) const fn psn(&self, at: usize) -> Psn {
+        self.base.plus(at as u32) // a place is below 4096
+    }
+
+    /// The packet at a place that [`Ring::index`] gave, or below [`Ring::len`].
+    #[inline]
+    pub(super) fn slot(&self, at: usize) -> &Slot<D> {
+        &self.slots[at]
+    }
+
+    #[inline]
+    pub(super) fn oldest(&self) -> Option<&Slot<D>> {
+        self.slots.front()
+    }
+
+    #[inline]
+    pub(super) fn newest(&self) -> Option<&Slot<D>> {
+        self.slots.back()
+    }
+
+    /// From the oldest to the newest.
+    pub(super) fn iter(&self) -> Iter<'_, Slot<D>> {
+        self.slots.iter()
+    }
+
+    // Transmissions.
+
+    /// Adds a packet that leaves now for the first time; its PSN and place.
+    #[inline]
+    pub(super) fn push(&mut self, now: Time, desc: D, bytes: u32, path: u16) -> (Psn, usize) {
+        let (psn, at) = (self.next, self.slots.len());
+        self.next = psn.plus(1);
+        self.slots.push_back(Slot {
+            desc,
+            sent_at: now,
+            bytes,
+            delivered: 0,
+            path,
+            tries: 0,
+            fate: Fate::InFlight,
+            app_limited: false,
+        });
+        (psn, at)
+    }
+
+    /// The packet at `at`, which waited, leaves again on `path`.
+    #[inline]
+    pub(super) fn send_again(&mut self, at: usize, now: Time, path: u16) {
+        self.queued -= 1;
+        let slot = &mut self.slots[at];
+        slot.sent_at = now;
+        slot.fate = Fate::InFlight;
+        slot.tries = slot.tries.saturating_add(1);
+        slot.path = path;
+    }
+
+    /// What is only known when the packet at `at` has left: its path at last, and what its context had
+    /// delivered.
+    #[inline]
+    pub(super) fn stamp(&mut self, at: usize, path: u16, delivered: u32) {
+        let slot = &mut self.slots[at];
+        slot.path = path;
+        slot.delivered = delivered;
+    }
+
+    /// Nothing waits behind the newest packet, though there is room for more.
+    #[inline]
+    pub(super) fn limit_newest(&mut self) {
+        if let Some(slot) = self.slots.back_mut() {
+            slot.app_limited = true;
+        }
+    }
+
+    // Retransmissions.
+
+    /// Packets that wait to be sent again.
+    #[inline]
+    pub(crate) const fn queued(&self) -> u16 {
+        self.queued
+    }
+
+    /// The packet at `at`, which is in flight, is to be sent again.
+    pub(super) fn enqueue(&mut self, at: usize, cause: Cause) {
+        debug_assert!(self.slots[at].is_in_flight());
+        self.slots[at].fate = Fate::Queued(cause);
+        self.queued += 1;
+        let psn = self.psn(at);
+        if self.queued == 1 || psn.is_before(self.cursor) {
+            self.cursor = psn;
+        }
+    }
+
+    /// The oldest packet that waits to be sent again.
+    #[inline]
+    pub(super) fn next_queued(&mut self) -> Option<(usize, Cause)> {
+        if self.queued == 0 {
+            return None;
+        }
+        let from = self.index(self.cursor).unwrap_or(0);
+        let found = (from..self.slots.len()).find_map(|at| match self.slots[at].fate {
+            Fate::Queued(cause) => Some((at, cause)),
+            _ => None,
+        })?;
+        self.cursor = self.psn(found.0);
+        Some(found)
+    }
+
+    /// Nominal bytes of a packet at or before the one that waits longest to be sent again.
+    #[inline]
+    pub(super) fn queued_nominal(&self) -> u32 {
+        let at = self.index(self.cursor).unwrap_or(0);
+        self.slots.get(at).map_or(0, Slot::nominal)
+    }
+
+    // Acknowledgements.
+
+    /// The packet at `at` was acknowledged; what it was until now.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, at: usize) -> Fate {
+        let was = core::mem::replace(&mut self.slots[at].fate, Fate::Acked);
+        if let Fate::Queued(_) = was {
+            self.queued -= 1;
+        }
+        let end = self.psn(at).plus(1);
+        if end.is_after(self.top) {
+            self.top = end;
+        }
+        was
+    }
+
+    /// Forgets the oldest packet.
+    #[inline]
+    pub(super) fn pop_oldest(&mut self) {
+        self.slots.pop_front();
+        self.base = self.base.plus(1);
+    }
+
+    /// Forgets the oldest packets as far as they are acknowledged.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        while self.slots.front().is_some_and(Slot::is_acked) {
+            self.pop_oldest();
+        }
+        for psn in [&mut self.cursor, &mut self.top] {
+            if psn.is_before(self.base) {
+                *psn = self.base;
+            }
+        }
+    }
+
+    /// The peer takes packets up to `limit`.
+    #[inline]
+    pub(super) fn open_window(&mut self, limit: Psn) {
+        if limit.is_after(self.limit) {
+            self.limit = limit;
+        }
+    }
+
+    // The whole.
+
+    /// Starts again at `start`, with the same packets, none of them sent before; all must be queued.
+    pub(super) fn restart(&mut self, start: Psn, window: u16) {
+        for slot in &mut self.slots {
+            slot.tries = 0;
+        }
+        (self.base, self.top, self.cursor) = (start, start, start);
+        self.next = start.plus(self.slots.len() as u32); // at most 4095
+        self.limit = start.plus(u32::from(window)).minus(1);
+    }
+
+    /// Takes memory for its packets, if it has none.
+    #[inline]
+    pub(super) fn borrow(&mut self, pool: &mut Vec<VecDeque<Slot<D>>>) {
+        if self.slots.capacity() == 0
+            && let Some(slots) = pool.pop()
+        {
+            self.slots = slots;
+        }
+    }
+
+    /// Gives the memory away; only when empty.
+    #[inline]
+    pub(super) fn release(&mut self) -> VecDeque<Slot<D>> {
+        debug_assert!(self.slots.is_empty());
+        core::mem::take(&mut self.slots)
+    }
+
+    /// Takes everything out, the oldest first.
+    pub(super) fn drain(&mut self) -> Drain<'_, Slot<D>> {
+        self.queued = 0;
+        self.slots.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+
+    fn push(ring: &mut Ring<u32>, desc: u32) {
+        let (psn, at) = ring.push(Time(u64::from(desc)), desc, 1000, 0);
+        assert_eq!((ring.index(psn), ring.psn(at), ring.slot(at).desc), (Some(at), psn, desc));
+    }
+
+    /// Random histories against a plain list of fates, over the wrap of the PSNs.
+    #[test]
+    fn agrees_with_a_list_of_fates() {
+        let mut rng = Rng::new(3);
+        let mut ring = Ring::new(Psn(u32::MAX - 5000), 64);
+        let mut model: VecDeque<(u32, Fate)> = VecDeque::new();
+        let mut sent = 0;
+        for _ in 0..50_000 {
+            match rng.below(4) {
+                0 | 1 if !ring.is_full(64) => {
+                    push(&mut ring, sent);
+                    model.push_back((sent, Fate::InFlight));
+                    sent += 1;
+                }
+                2 if !model.is_empty() => {
+                    let at = rng.below(model.len() as u32) as usize;
+                    if model[at].1 == Fate::InFlight {
+                        ring.enqueue(at, Cause::Timeout);
+                        model[at].1 = Fate::Queued(Cause::Timeout);
+                    } else if rng.chance(0.5)
+                        && let Some((at, cause)) = ring.next_queued()
+                    {
+                        assert_eq!(model[at].1, Fate::Queued(cause));
+                        assert!(model.range(..at).all(|(_, f)| !matches!(f, Fate::Queued(_))));
+                        ring.send_again(at, Time(9), 1);
+                        model[at].1 = Fate::InFlight;
+                    }
+                }
+                _ if !model.is_empty() => {
+                    let at = rng.below(model.len().min(8) as u32) as usize;
+                    if model[at].1 != Fate::Acked {
+                        assert_eq!(ring.acknowledge(at), model[at].1);
+                        model[at].1 = Fate::Acked;
+                        assert!(ring.top().is_after(ring.psn(at)));
+                    }
+                    ring.advance();
+                    while model.front().is_some_and(|(_, fate)| *fate == Fate::Acked) {
+                        model.pop_front();
+                    }
+                    ring.open_window(ring.base().plus(63));
+                }
+                _ => {}
+            }
+            assert!(ring.iter().map(|slot| (slot.desc, slot.fate)).eq(model.iter().copied()));
+            let queued = model.iter().filter(|(_, fate)| matches!(fate, Fate::Queued(_))).count();
+            assert_eq!(usize::from(ring.queued()), queued);
+            assert_eq!(ring.next(), ring.base().plus(model.len() as u32));
+        }
+        assert!(ring.base().0 < 100_000, "the wrap was crossed");
+    }
+
+    #[test]
+    fn the_peers_window_shuts_and_opens() {
+        let mut ring = Ring::new(Psn(7), 2);
+        push(&mut ring, 0);
+        assert!(!ring.is_shut() && ring.is_full(1));
+        push(&mut ring, 1);
+        assert!(ring.is_shut() && ring.is_full(64));
+        ring.open_window(Psn(9));
+        assert!(!ring.is_full(64));
+        // It does not shrink.
+        ring.open_window(Psn(8));
+        push(&mut ring, 2);
+        assert!(ring.is_shut());
+    }
+
+    #[test]
+    fn a_restarted_ring_has_the_same_packets_under_other_numbers() {
+        let mut ring = Ring::new(Psn(7), 64);
+        for desc in 0..3 {
+            push(&mut ring, desc);
+            ring.enqueue(desc as usize, Cause::Nacked);
+        }
+        ring.send_again(0, Time(1), 4);
+        ring.enqueue(0, Cause::Nacked);
+        ring.restart(Psn(1000), 64);
+        assert_eq!((ring.base(), ring.next(), ring.queued()), (Psn(1000), Psn(1003), 3));
+        for at in 0..3 {
+            assert_eq!(ring.next_queued(), Some((at, Cause::Nacked)));
+            assert_eq!(ring.slot(at).tries, 0);
+            ring.send_again(at, Time(2), 0);
+        }
+        assert_eq!(ring.drain().map(|slot| slot.desc).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}

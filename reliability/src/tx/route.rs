@@ -1,0 +1,168 @@
+//! Which way packets go: the path selector, and trains, runs of packets that share one path.
+
+use crate::base::{Rng, Time};
+use crate::cc::{self, PathSelector, PathSignal};
+use crate::config::Config;
+
+/// The path selector of a sending half and the train that is being filled.
+#[derive(Debug)]
+pub(super) struct Route {
+    path: u16,
+    /// Packets and bytes that still fit the train.
+    packets: u16,
+    bytes: u32,
+    selector: cc::Paths,
+}
+
+/// The path of a packet for which one of `paths` was chosen: congestion control may insist on another.
+#[inline]
+pub(super) fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
+    stamp.path.map_or(chosen, |path| path % paths)
+}
+
+impl Route {
+    /// No train yet.
+    pub(super) fn new(config: &cc::PathsConfig, rng: Rng) -> Self {
+        Self { path: 0, packets: 0, bytes: 0, selector: cc::Paths::new(config, rng) }
+    }
+
+    /// The path of the newest train.
+    #[inline]
+    pub(super) const fn path(&self) -> u16 {
+        self.path
+    }
+
+    /// Whether a packet of `bytes` needs another train, because the newest is full or goes by `avoid`.
+    #[inline]
+    pub(super) fn is_over(&self, bytes: u32, avoid: Option<u16>) -> bool {
+        self.packets == 0 || self.bytes < bytes || avoid == Some(self.path)
+    }
+
+    /// A train for a packet of `bytes` and more, on one of `paths` paths; never `avoid` if there is
+    /// another. The congestion window is `window` packets.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        avoid: Option<u16>,
+        window: u32,
+        paths: u16,
+        config: &Config,
+    ) {
+        let mut path = self.selector.pick(now, window);
+        if avoid == Some(path) {
+            path = self.selector.pick(now, window);
+        }
+        if avoid == Some(path) && paths > 1 {
+            path = (path + 1) % paths;
+        }
+        self.path = path;
+        self.packets = config.train_packets.max(1);
+        self.bytes = config.train_bytes.max(bytes);
+    }
+
+    /// A packet of `bytes` joins the train; its path.
+    #[inline]
+    pub(super) fn join(&mut self, bytes: u32) -> u16 {
+        self.packets -= 1;
+        self.bytes -= bytes;
+        self.path
+    }
+
+    /// What became of a packet on `path`.
+    #[inline]
+    pub(super) fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
+        self.selector.on_feedback(now, path, signal);
+    }
+
+    /// A packet on `path` was lost; how often that made the selector freeze its choice.
+    pub(super) fn on_loss(&mut self, now: Time, path: u16, signal: PathSignal) -> u32 {
+        if path == self.path {
+            // The rest of the train goes another way.
+            self.packets = 0;
+        }
+        let before = self.selector.metrics().freezes;
+        self.selector.on_feedback(now, path, signal);
+        self.selector.metrics().freezes.saturating_sub(before)
+    }
+
+    /// Nothing is in flight and nothing waits.
+    #[inline]
+    pub(super) fn on_idle(&mut self, now: Time) {
+        self.selector.on_idle(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::{PathsConfig, SenderConfig};
+
+    /// A route over `paths` paths, and parameters with trains of 3 packets or 5000 bytes.
+    fn route(paths: u16) -> (Route, Config) {
+        let selector = PathsConfig::oblivious(paths).expect("some paths");
+        let config = Config {
+            train_packets: 3,
+            train_bytes: 5000,
+            ..Config::new(4096, SenderConfig::fixed(1), selector.clone(), 1)
+        };
+        (Route::new(&selector, Rng::new(1)), config)
+    }
+
+    fn begin(
+        route: &mut Route,
+        bytes: u32,
+        avoid: Option<u16>,
+        paths: u16,
+        config: &Config,
+    ) -> u16 {
+        assert!(route.is_over(bytes, avoid));
+        route.begin(Time(1), bytes, avoid, 9, paths, config);
+        route.join(bytes)
+    }
+
+    #[test]
+    fn a_train_ends_with_its_packets_or_its_bytes() {
+        let (mut route, config) = route(16);
+        let path = begin(&mut route, 100, None, 16, &config);
+        for _ in 0..2 {
+            assert!(!route.is_over(100, None));
+            assert_eq!(route.join(100), path);
+        }
+        assert!(route.is_over(100, None));
+        begin(&mut route, 4000, None, 16, &config);
+        assert!(!route.is_over(1000, None) && route.is_over(1001, None));
+        // One packet always fits.
+        begin(&mut route, 9000, None, 16, &config);
+        assert!(route.is_over(1, None));
+    }
+
+    #[test]
+    fn a_path_is_avoided_if_there_is_another() {
+        for paths in [1, 2, 16] {
+            let (mut route, config) = route(paths);
+            for _ in 0..100 {
+                let avoid = Some(route.path());
+                let path = begin(&mut route, 100, avoid, paths, &config);
+                assert_eq!(Some(path) == avoid, paths == 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_loss_on_its_path_ends_the_train() {
+        let (mut route, config) = route(16);
+        let path = begin(&mut route, 100, None, 16, &config);
+        route.on_loss(Time(2), (path + 1) % 16, PathSignal::Lost);
+        assert!(!route.is_over(100, None));
+        route.on_loss(Time(2), path, PathSignal::Lost);
+        assert!(route.is_over(100, None));
+    }
+
+    #[test]
+    fn congestion_control_may_insist_on_a_path() {
+        let on = |path| insisted(&cc::Stamp { path, ..cc::Stamp::default() }, 3, 16);
+        assert_eq!([on(None), on(Some(0)), on(Some(15)), on(Some(21))], [3, 0, 15, 5]);
+    }
+}
