@@ -70,19 +70,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
 /// Reads a `sockaddr` whose length follows from its family.
 ///
 /// # Safety
-/// `ptr` is NULL or points to a `sockaddr_in` or `sockaddr_in6` that is as long as its family says.
+/// `ptr` is NULL or points to a socket address, of at least two bytes, and as long as its family says when that
+/// is AF_INET or AF_INET6. Nobody writes to it meanwhile.
 pub(crate) unsafe fn read(ptr: *const c_void) -> Option<SocketAddr> {
     if ptr.is_null() {
         return None;
     }
-    // SAFETY: every sockaddr begins with its family.
+    // SAFETY: not NULL, so by this function's contract a socket address, which begins with its family,
+    // two bytes.
     let family = unsafe { ptr.cast::<u16>().read_unaligned() };
     let len = match i32::from(family) {
         libc::AF_INET => V4_LEN,
         libc::AF_INET6 => V6_LEN,
         _ => return None,
     };
-    // SAFETY: the caller says that the structure is as long as its family's.
+    // SAFETY: by this function's contract the structure is as long as its family says, which is `len`; the
+    // slice does not outlive this call.
     decode(unsafe { core::slice::from_raw_parts(ptr.cast::<u8>(), len) })
 }
 
@@ -164,21 +167,23 @@ pub(crate) fn resolve(
 /// The port of a UDP service by name (`/etc/services`).
 fn service_port(name: &str) -> Result<u16> {
     let name = std::ffi::CString::new(name).map_err(|_| Errno::NODATA)?;
-    // SAFETY: all-zero is a valid addrinfo.
+    // SAFETY: an `addrinfo` is integers and pointers, for which zero is a value.
     let mut hints: libc::addrinfo = unsafe { core::mem::zeroed() };
     hints.ai_socktype = libc::SOCK_DGRAM;
     hints.ai_family = libc::AF_INET;
     let mut list = core::ptr::null_mut();
-    // SAFETY: terminated name, valid hints and result pointer.
+    // SAFETY: `name` is terminated, `hints` initialised, NULL stands for no host; getaddrinfo(3) reads
+    // them during the call and writes one pointer, into a local variable.
     let rc = unsafe {
         libc::getaddrinfo(core::ptr::null(), name.as_ptr(), &raw const hints, &raw mut list)
     };
     if rc != 0 || list.is_null() {
         return Err(Errno::NODATA);
     }
-    // SAFETY: getaddrinfo returned a list whose addresses are as long as their family says.
+    // SAFETY: getaddrinfo succeeded and `list` is not NULL: a list entry, whose address is NULL or as
+    // long as its family says. It is freed below.
     let port = unsafe { read((*list).ai_addr.cast()) }.map(|a| a.port());
-    // SAFETY: the list came from getaddrinfo and is freed once.
+    // SAFETY: `list` came from getaddrinfo and is freed here once; the port was copied out of it.
     unsafe { libc::freeaddrinfo(list) };
     port.ok_or(Errno::NODATA)
 }
@@ -193,7 +198,8 @@ mod tests {
             let addr: SocketAddr = text.parse().expect("literal");
             let raw = Raw::new(&addr);
             assert_eq!(decode(raw.as_bytes()), Some(addr));
-            // SAFETY: the bytes are a whole structure.
+            // SAFETY: `as_bytes` gives a whole structure of the address's family, borrowed for this
+            // statement.
             assert_eq!(unsafe { read(raw.as_bytes().as_ptr().cast()) }, Some(addr));
             assert_eq!(decode(&raw.as_bytes()[..7]), None);
             assert_eq!(parse(&uri(&addr)), Ok(addr));

@@ -41,14 +41,14 @@ struct Shared {
 
 static SHARED: PerProcess<Shared> = PerProcess::new();
 
-/// How long an endpoint may be left alone; `None` when nobody attends.
-fn patience() -> Option<Span> {
+/// How long an endpoint may make no progress; `None` when nobody attends.
+fn interval() -> Option<Span> {
     params().attend.filter(|span| *span > Span::ZERO)
 }
 
 /// Attends to an endpoint from now on.
 pub(crate) fn attach(ep: &Arc<Endpoint>) {
-    let Some(patience) = patience() else { return };
+    let Some(interval) = interval() else { return };
     if !gate::barrier_available() {
         log::info!(
             "membarrier(2) is not available: peers get no answer while the application makes no \
@@ -61,7 +61,7 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
     state.endpoints.push(Arc::downgrade(ep));
     if state.thread.is_none() {
         shared.stop.store(false, Ordering::Release);
-        let body = move || crate::boundary::value((), || shared.run(patience));
+        let body = move || crate::boundary::value((), || shared.run(interval));
         match progress::spawn("squall-attend", body) {
             Ok(thread) => state.thread = Some(thread),
             Err(error) => log::warn!("no attendant thread: {error}"),
@@ -98,7 +98,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, patience: Span) {
+    fn run(&self, interval: Span) {
         let mut endpoints = Vec::new();
         loop {
             {
@@ -110,16 +110,17 @@ impl Shared {
                 if state.endpoints.is_empty() {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 } else {
-                    let pause = Duration::from_nanos(patience.0);
+                    let pause = Duration::from_nanos(interval.0);
                     let woken = self.changed.wait_timeout(state, pause);
                     state = woken.unwrap_or_else(PoisonError::into_inner).0;
                 }
                 endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
             }
-            // Who made no progress since the last round is alone; it stays so until it does.
-            let mut alone: Vec<&Arc<Endpoint>> = endpoints.iter().filter(|ep| ep.alone()).collect();
-            while !alone.is_empty() && !self.stop.load(Ordering::Acquire) {
-                alone.retain(|ep| (0..TURNS).all(|_| ep.attend()));
+            // Whose application made no progress since the last round is stalled, until it does.
+            let mut stalled: Vec<&Arc<Endpoint>> =
+                endpoints.iter().filter(|ep| ep.stalled()).collect();
+            while !stalled.is_empty() && !self.stop.load(Ordering::Acquire) {
+                stalled.retain(|ep| (0..TURNS).all(|_| ep.attend()));
             }
         }
     }

@@ -5,7 +5,7 @@
 //! each endpoint and thrown away when the generation changes.
 
 use core::cmp::Reverse;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::addr::{self, Raw};
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::compat::OpsAv;
 use crate::domain::Domain;
 use crate::eq::{Eq, Failure};
@@ -107,15 +107,13 @@ pub(crate) struct Av {
     eq: RwLock<Option<Hold<Eq>>>,
 }
 
-// SAFETY: the fid is only read after the vector was published; the rest is guarded.
-unsafe impl Send for Av {}
-// SAFETY: as above.
-unsafe impl Sync for Av {}
-
-// SAFETY: repr(C), and fid_av is first.
+// SAFETY: `Av` is repr(C) and begins with the cell of a `fid_av`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Av {
     type Fid = ffi::fid_av;
-    const CLASS: usize = class::AV;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -137,19 +135,114 @@ static OPS: Table<OpsAv> = Table(OpsAv {
     set_user_id,
 });
 
-/// `fi_av_open`.
-pub(crate) unsafe extern "C" fn open(
-    domain: *mut ffi::fid_domain,
-    attr: *mut ffi::fi_av_attr,
-    av: *mut *mut ffi::fid_av,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if av.is_null() {
+boundary::exports! {
+    /// `fi_av_open`.
+    pub(crate) status open(
+        domain: *mut ffi::fid_domain,
+        attr: *mut ffi::fi_av_attr,
+        av: *mut *mut ffi::fid_av,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(av)?;
+        place.put(Av::create(object::share(domain)?, attr.as_mut(), context)?)
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Av, _>(fid).map(drop);
+
+    /// Only an event queue can be bound.
+    status bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int => {
+        let (av, eq) = (object::get::<Av, _>(fid)?, object::share::<Eq, _>(other)?);
+        *av.eq.write() = Some(Hold::new(eq));
+        Ok(())
+    };
+
+    count insert(
+        av: *mut ffi::fid_av,
+        addr: *const c_void,
+        count: usize,
+        fi_addr: *mut u64,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        let av = object::get::<Av, _>(av)?;
+        if flags & !(flags::MORE | flags::SYNC_ERR | flags::AV_USER_ID) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        // Addresses of one vector have one length: the domain's.
+        let len = if av.domain.ip().is_ipv4() { addr::V4_LEN } else { addr::V6_LEN };
+        let total = count.checked_mul(len).ok_or(Errno::INVAL)?;
+        let bytes = boundary::slice(addr.cast::<u8>(), total)?;
+        let each = bytes.chunks_exact(len).map(addr::decode);
+        av.add(each, &Insertion { fi_addr, flags, context })
+    };
+
+    count insertsvc(
+        av: *mut ffi::fid_av,
+        node: *const c_char,
+        service: *const c_char,
+        fi_addr: *mut u64,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        let av = object::get::<Av, _>(av)?;
+        let (node, service) = (boundary::text(node), boundary::text(service));
+        if node.is_none() && service.is_none() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: an open domain; NULL or a valid attribute.
-        let (domain, attr) = unsafe { (object::share::<Domain, _>(domain)?, attr.as_mut()) };
+        let addr = av.resolve(node.as_deref(), service.as_deref());
+        av.add(core::iter::once(addr), &Insertion { fi_addr, flags, context })
+    };
+
+    count insertsym(
+        av: *mut ffi::fid_av,
+        node: *const c_char,
+        nodecnt: usize,
+        service: *const c_char,
+        svccnt: usize,
+        fi_addr: *mut u64,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        let av = object::get::<Av, _>(av)?;
+        let (node, service) = (boundary::text(node), boundary::text(service));
+        let (Some(node), Some(service)) = (node, service) else { return Err(Errno::INVAL) };
+        if nodecnt == 0 || svccnt == 0 {
+            return Err(Errno::INVAL);
+        }
+        let each = (0..nodecnt).flat_map(|n| (0..svccnt).map(move |s| (n, s))).map(|(n, s)| {
+            let (node, service) = (step(&node, n)?, step(&service, s)?);
+            av.resolve(Some(&node), Some(&service))
+        });
+        av.add(each, &Insertion { fi_addr, flags, context })
+    };
+
+    status remove(av: *mut ffi::fid_av, fi_addr: *mut u64, count: usize, flags: u64) -> c_int => {
+        let av = object::get::<Av, _>(av)?;
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        av.remove(boundary::slice(fi_addr.cast_const(), count)?)
+    };
+
+    /// Of the `*addrlen` bytes at `addr`, as many as fit are written.
+    status lookup(
+        av: *mut ffi::fid_av,
+        fi_addr: u64,
+        addr: *mut c_void,
+        addrlen: *mut usize,
+    ) -> c_int => {
+        let found = object::get::<Av, _>(av)?.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
+        give(&found, addr, addrlen).map(drop)
+    };
+}
+
+impl Av {
+    /// Opens a vector. Its type, if the application leaves it open, is written into `attr`.
+    fn create(
+        domain: Arc<Domain>,
+        attr: Option<&mut ffi::fi_av_attr>,
+        context: *mut c_void,
+    ) -> Result<*mut ffi::fid_av> {
         let mut count = 64;
         let mut events = false;
         if let Some(attr) = attr {
@@ -181,7 +274,7 @@ pub(crate) unsafe extern "C" fn open(
             by_addr: HashMap::with_capacity(count),
             free: BinaryHeap::new(),
         };
-        let opened = Arc::new(Av {
+        let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_av {
                 fid: object::fid(class::AV, context, &FI_OPS.0),
                 ops: object::table(&OPS),
@@ -193,13 +286,9 @@ pub(crate) unsafe extern "C" fn open(
             events,
             eq: RwLock::new(None),
         });
-        // SAFETY: checked for NULL.
-        unsafe { *av = object::publish(opened) };
-        Ok(())
-    })
-}
+        Ok(object::publish(opened))
+    }
 
-impl Av {
     /// Changes with every removal.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -218,6 +307,10 @@ impl Av {
     }
 
     /// Inserts a sequence of addresses the way every insertion call reports them.
+    ///
+    /// # Safety
+    /// `call.fi_addr` is NULL or has a place for each of the addresses; with FI_SYNC_ERR `call.context` is
+    /// NULL or points to an int for each. Both are aligned, and nobody else uses them meanwhile.
     unsafe fn add(
         &self,
         addrs: impl Iterator<Item = Option<SocketAddr>>,
@@ -251,8 +344,9 @@ impl Av {
                     ADDR_UNSPEC
                 }
             };
-            // SAFETY: the caller of fi_av_insert gives as many places as addresses, or NULL; with
-            // FI_SYNC_ERR the context is an array of as many ints.
+            // SAFETY: `i` counts the addresses, so by this function's contract there is an `i`-th place at
+            // `fi_addr` when it is not NULL, and an `i`-th int at `context` when `sync` says that the call
+            // has FI_SYNC_ERR (NULL was refused above).
             unsafe {
                 if !call.fi_addr.is_null() {
                     *call.fi_addr.add(i) = index;
@@ -279,58 +373,6 @@ struct Insertion {
     context: *mut c_void,
 }
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Av, _>(fid).map(drop) })
-}
-
-unsafe extern "C" fn bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int {
-    boundary::status(|| {
-        // SAFETY: open objects; only an event queue can be bound.
-        let (av, eq) = unsafe { (object::get::<Av, _>(fid)?, object::share::<Eq, _>(other)?) };
-        *av.eq.write() = Some(Hold::new(eq));
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn insert(
-    av: *mut ffi::fid_av,
-    addr: *const c_void,
-    count: usize,
-    fi_addr: *mut u64,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    boundary::count(|| {
-        // SAFETY: an open vector.
-        let av: &Av = unsafe { object::get(av)? };
-        if flags & !(flags::MORE | flags::SYNC_ERR | flags::AV_USER_ID) != 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        if addr.is_null() && count > 0 {
-            return Err(Errno::INVAL);
-        }
-        // Addresses of one vector have one length: the domain's.
-        let len = if av.domain.ip().is_ipv4() { addr::V4_LEN } else { addr::V6_LEN };
-        let each = (0..count).map(|i| {
-            // SAFETY: the caller gives `count` addresses of the domain's format.
-            addr::decode(unsafe {
-                core::slice::from_raw_parts(addr.cast::<u8>().add(i * len), len)
-            })
-        });
-        // SAFETY: the caller's places, as many as addresses.
-        unsafe { av.add(each, &Insertion { fi_addr, flags, context }) }
-    })
-}
-
-unsafe fn string(ptr: *const c_char) -> Option<String> {
-    if ptr.is_null() {
-        return None;
-    }
-    // SAFETY: the caller says that it is terminated.
-    Some(unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned())
-}
-
 impl Av {
     fn resolve(&self, node: Option<&str>, service: Option<&str>) -> Option<SocketAddr> {
         let format = match self.domain.ip() {
@@ -339,27 +381,20 @@ impl Av {
         };
         addr::resolve(node, service, false, Some(format)).ok()
     }
-}
 
-unsafe extern "C" fn insertsvc(
-    av: *mut ffi::fid_av,
-    node: *const c_char,
-    service: *const c_char,
-    fi_addr: *mut u64,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    boundary::count(|| {
-        // SAFETY: an open vector, and NULL or terminated strings.
-        let (av, node, service) =
-            unsafe { (object::get::<Av, _>(av)?, string(node), string(service)) };
-        if node.is_none() && service.is_none() {
-            return Err(Errno::INVAL);
+    /// Takes one insertion of each index back. What cannot be removed does not keep the rest from it.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when one of them is none.
+    fn remove(&self, indices: &[u64]) -> Result<()> {
+        let mut addresses = self.addresses.write();
+        let mut result = Ok(());
+        for index in indices {
+            result = result.and(addresses.remove(*index));
         }
-        let addr = av.resolve(node.as_deref(), service.as_deref());
-        // SAFETY: one place for one address.
-        unsafe { av.add(core::iter::once(addr), &Insertion { fi_addr, flags, context }) }
-    })
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        result
+    }
 }
 
 /// The name `steps` further on: a numeric tail counts up (`node7` -> `node8`), an IPv4 address by its
@@ -378,78 +413,11 @@ fn step(name: &str, steps: usize) -> Option<String> {
     Some(format!("{stem}{next:0width$}", width = number.len()))
 }
 
-unsafe extern "C" fn insertsym(
-    av: *mut ffi::fid_av,
-    node: *const c_char,
-    nodecnt: usize,
-    service: *const c_char,
-    svccnt: usize,
-    fi_addr: *mut u64,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    boundary::count(|| {
-        // SAFETY: an open vector, and NULL or terminated strings.
-        let (av, node, service) =
-            unsafe { (object::get::<Av, _>(av)?, string(node), string(service)) };
-        let (Some(node), Some(service)) = (node, service) else { return Err(Errno::INVAL) };
-        if nodecnt == 0 || svccnt == 0 {
-            return Err(Errno::INVAL);
-        }
-        let each = (0..nodecnt).flat_map(|n| (0..svccnt).map(move |s| (n, s))).map(|(n, s)| {
-            let (node, service) = (step(&node, n)?, step(&service, s)?);
-            av.resolve(Some(&node), Some(&service))
-        });
-        // SAFETY: the caller gives a place for every pair.
-        unsafe { av.add(each, &Insertion { fi_addr, flags, context }) }
-    })
-}
-
-unsafe extern "C" fn remove(
-    av: *mut ffi::fid_av,
-    fi_addr: *mut u64,
-    count: usize,
-    flags: u64,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open vector.
-        let av: &Av = unsafe { object::get(av)? };
-        if flags != 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        if fi_addr.is_null() && count > 0 {
-            return Err(Errno::INVAL);
-        }
-        let mut addresses = av.addresses.write();
-        let mut result = Ok(());
-        for i in 0..count {
-            // SAFETY: the caller gives `count` indices.
-            result = result.and(addresses.remove(unsafe { *fi_addr.add(i) }));
-        }
-        av.generation.fetch_add(1, Ordering::AcqRel);
-        result
-    })
-}
-
-unsafe extern "C" fn lookup(
-    av: *mut ffi::fid_av,
-    fi_addr: u64,
-    addr: *mut c_void,
-    addrlen: *mut usize,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open vector.
-        let av: &Av = unsafe { object::get(av)? };
-        let found = av.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
-        // SAFETY: the caller gives `*addrlen` bytes at `addr`, of which as many as fit are written.
-        unsafe { give(&found, addr, addrlen).map(drop) }
-    })
-}
-
 /// Writes an address as far as it fits, and its full length. Whether all of it fitted.
 ///
 /// # Safety
-/// `addrlen` is NULL or valid, and `addr` has room for `*addrlen` bytes or is NULL.
+/// `addrlen` is NULL or an initialised size_t, and `addr` is NULL or has room for `*addrlen` bytes. Nobody else
+/// uses them meanwhile.
 ///
 /// # Errors
 /// `FI_EINVAL` without a length.
@@ -460,7 +428,9 @@ pub(crate) unsafe fn give(
 ) -> Result<bool> {
     let raw = Raw::new(found);
     let bytes = raw.as_bytes();
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract `addrlen` is NULL, which is refused, or may be read and written,
+    // and `addr`, unless it is NULL (nothing is copied then), has room for `*room` bytes, of which `take` is
+    // no more; `bytes` is a local variable of ours.
     unsafe {
         let room = addrlen.as_mut().ok_or(Errno::INVAL)?;
         let take = if addr.is_null() { 0 } else { bytes.len().min(*room) };
@@ -477,7 +447,9 @@ unsafe extern "C" fn straddr(
     len: *mut usize,
 ) -> *const c_char {
     boundary::value(core::ptr::null(), || {
-        // SAFETY: the caller gives an address, a length and a buffer of that length.
+        // SAFETY: fi_av_straddr(3) passes `addr`, NULL or an address as long as its family says, `len`,
+        // NULL or an initialised size_t, and `buf`, NULL or with room for `*len` bytes, which nobody else
+        // uses before the call returns.
         unsafe {
             let (Some(addr), Some(len)) = (addr::read(addr), len.as_mut()) else {
                 return core::ptr::null();

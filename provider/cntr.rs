@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::domain::Domain;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, Waiter, Wanted};
+use crate::wait::{self, WaitKind, Waiter};
 
 /// `struct fid_cntr` and what is behind it.
 #[repr(C)]
@@ -25,21 +25,19 @@ pub(crate) struct Cntr {
     value: AtomicU64,
     errors: AtomicU64,
     waiter: Option<Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     armed: AtomicBool,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
 }
 
-// SAFETY: the fid is only read after the counter was published; the rest is atomic or guarded.
-unsafe impl Send for Cntr {}
-// SAFETY: as above.
-unsafe impl Sync for Cntr {}
-
-// SAFETY: repr(C), and fid_cntr is first.
+// SAFETY: `Cntr` is repr(C) and begins with the cell of a `fid_cntr`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Cntr {
     type Fid = ffi::fid_cntr;
-    const CLASS: usize = class::CNTR;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -58,25 +56,79 @@ static OPS: Table<ffi::fi_ops_cntr> = Table(ffi::fi_ops_cntr {
     seterr: Some(seterr),
 });
 
-/// `fi_cntr_open`.
-pub(crate) unsafe extern "C" fn open(
-    domain: *mut ffi::fid_domain,
-    attr: *mut ffi::fi_cntr_attr,
-    cntr: *mut *mut ffi::fid_cntr,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if cntr.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: an open domain; NULL or a valid attribute.
-        let (domain, attr) =
-            unsafe { (object::share::<Domain, _>(domain)?, attr.as_ref().ok_or(Errno::INVAL)?) };
+boundary::exports! {
+    /// `fi_cntr_open`.
+    pub(crate) status open(
+        domain: *mut ffi::fid_domain,
+        attr: *mut ffi::fi_cntr_attr,
+        cntr: *mut *mut ffi::fid_cntr,
+        context: *mut c_void,
+    ) -> c_int => {
+        let (place, attr) = (Out::new(cntr)?, attr.as_ref().ok_or(Errno::INVAL)?);
+        place.put(Cntr::create(object::share(domain)?, attr, context)?)
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Cntr, _>(fid).map(drop);
+
+    status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
+        let cntr = object::get::<Cntr, _>(fid)?;
+        wait::control(cntr.waiter.as_ref(), cntr.wait_obj, command, arg)
+    };
+
+    counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
+        let cntr = object::get::<Cntr, _>(cntr)?;
+        Ok(cntr.read(&cntr.value))
+    };
+
+    counter readerr(cntr: *mut ffi::fid_cntr) -> u64 => {
+        let cntr = object::get::<Cntr, _>(cntr)?;
+        Ok(cntr.read(&cntr.errors))
+    };
+
+    status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
+        let cntr = object::get::<Cntr, _>(cntr)?;
+        cntr.value.fetch_add(value, Ordering::AcqRel);
+        cntr.changed();
+        Ok(())
+    };
+
+    status set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
+        let cntr = object::get::<Cntr, _>(cntr)?;
+        cntr.value.store(value, Ordering::Release);
+        cntr.changed();
+        Ok(())
+    };
+
+    status adderr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
+        let cntr = object::get::<Cntr, _>(cntr)?;
+        cntr.errors.fetch_add(value, Ordering::AcqRel);
+        cntr.changed();
+        Ok(())
+    };
+
+    status seterr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
+        let cntr = object::get::<Cntr, _>(cntr)?;
+        cntr.errors.store(value, Ordering::Release);
+        cntr.changed();
+        Ok(())
+    };
+
+    status wait(cntr: *mut ffi::fid_cntr, threshold: u64, timeout: c_int) -> c_int =>
+        object::get::<Cntr, _>(cntr)?.wait(threshold, timeout);
+}
+
+impl Cntr {
+    /// Opens a counter.
+    fn create(
+        domain: Arc<Domain>,
+        attr: &ffi::fi_cntr_attr,
+        context: *mut c_void,
+    ) -> Result<*mut ffi::fid_cntr> {
         if attr.events != ffi::FI_CNTR_EVENTS_COMP {
             log::info!("counter events {} are not there, only completions", attr.events);
             return Err(Errno::NOSYS);
         }
-        let opened = Arc::new(Cntr {
+        let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_cntr {
                 fid: object::fid(class::CNTR, context, &FI_OPS.0),
                 ops: object::table(&OPS),
@@ -85,18 +137,14 @@ pub(crate) unsafe extern "C" fn open(
             domain: Hold::new(domain),
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            waiter: Wanted::from_attr(attr.wait_obj)?.open()?,
-            wanted: attr.wait_obj,
+            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
+            wait_obj: attr.wait_obj,
             armed: AtomicBool::new(false),
             endpoints: Mutex::default(),
         });
-        // SAFETY: checked for NULL.
-        unsafe { *cntr = object::publish(opened) };
-        Ok(())
-    })
-}
+        Ok(object::publish(opened))
+    }
 
-impl Cntr {
     /// An operation ended.
     #[inline]
     pub(crate) fn count(&self, success: bool) {
@@ -105,8 +153,8 @@ impl Cntr {
         self.changed();
     }
 
-    /// As [`crate::cq::Cq::nudge`].
-    pub(crate) fn nudge(&self) {
+    /// As [`crate::cq::Cq::wake`].
+    pub(crate) fn wake(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.signal();
         }
@@ -175,99 +223,32 @@ impl Cntr {
     fn snapshot(&self) -> (u64, u64) {
         (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire))
     }
-}
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Cntr, _>(fid).map(drop) })
-}
+    /// One of the two numbers, after a turn of progress.
+    fn read(&self, number: &AtomicU64) -> u64 {
+        self.progress();
+        number.load(Ordering::Acquire)
+    }
 
-unsafe extern "C" fn control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: an open counter, and an argument of the command's type.
-    boundary::status(|| unsafe {
-        let cntr: &Cntr = object::get(fid)?;
-        wait::control(cntr.waiter.as_ref(), cntr.wanted, command, arg)
-    })
-}
-
-unsafe extern "C" fn read(cntr: *mut ffi::fid_cntr) -> u64 {
-    boundary::value(0, || {
-        // SAFETY: an open counter.
-        let Ok(cntr) = (unsafe { object::get::<Cntr, _>(cntr) }) else { return 0 };
-        cntr.progress();
-        cntr.value.load(Ordering::Acquire)
-    })
-}
-
-unsafe extern "C" fn readerr(cntr: *mut ffi::fid_cntr) -> u64 {
-    boundary::value(0, || {
-        // SAFETY: an open counter.
-        let Ok(cntr) = (unsafe { object::get::<Cntr, _>(cntr) }) else { return 0 };
-        cntr.progress();
-        cntr.errors.load(Ordering::Acquire)
-    })
-}
-
-unsafe extern "C" fn add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open counter.
-        let cntr: &Cntr = unsafe { object::get(cntr)? };
-        cntr.value.fetch_add(value, Ordering::AcqRel);
-        cntr.changed();
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open counter.
-        let cntr: &Cntr = unsafe { object::get(cntr)? };
-        cntr.value.store(value, Ordering::Release);
-        cntr.changed();
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn adderr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open counter.
-        let cntr: &Cntr = unsafe { object::get(cntr)? };
-        cntr.errors.fetch_add(value, Ordering::AcqRel);
-        cntr.changed();
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn seterr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open counter.
-        let cntr: &Cntr = unsafe { object::get(cntr)? };
-        cntr.errors.store(value, Ordering::Release);
-        cntr.changed();
-        Ok(())
-    })
-}
-
-/// Waits until the value reaches the threshold (0), an error is counted (-FI_EAVAIL), or time is up
-/// (-FI_ETIMEDOUT).
-unsafe extern "C" fn wait(cntr: *mut ffi::fid_cntr, threshold: u64, timeout: c_int) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open counter.
-        let cntr: &Cntr = unsafe { object::get(cntr)? };
-        let errors = cntr.errors.load(Ordering::Acquire);
+    /// Waits until the value reaches the threshold.
+    ///
+    /// # Errors
+    /// `FI_EAVAIL` when an error is counted, `FI_ETIMEDOUT` when time is up.
+    fn wait(&self, threshold: u64, timeout: c_int) -> Result<()> {
+        let errors = self.errors.load(Ordering::Acquire);
         let check = || {
-            cntr.progress();
-            if cntr.value.load(Ordering::Acquire) >= threshold {
+            self.progress();
+            if self.value.load(Ordering::Acquire) >= threshold {
                 return Some(Ok(()));
             }
-            (cntr.errors.load(Ordering::Acquire) != errors).then_some(Err(Errno::AVAIL))
+            (self.errors.load(Ordering::Acquire) != errors).then_some(Err(Errno::AVAIL))
         };
-        match wait::until(wait::deadline(timeout), cntr.waiter.as_ref(), check, || {
-            cntr.try_wait().is_ok()
+        match wait::until(wait::deadline(timeout), self.waiter.as_ref(), check, || {
+            self.try_wait().is_ok()
         }) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
             Err(other) => Err(other),
         }
-    })
+    }
 }

@@ -116,7 +116,7 @@ pub(crate) struct OpsAv {
 /// `struct fi_mr_attr`, 2.0 layout; only the 1.17 part (up to `device`) is read.
 #[repr(C)]
 pub(crate) struct MrAttr {
-    pub(crate) mr_iov: *const libc::iovec,
+    pub(crate) mr_iov: *const ffi::iovec,
     pub(crate) iov_count: usize,
     pub(crate) access: u64,
     pub(crate) offset: u64,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use squall_base::Time;
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::domain::Domain;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
@@ -24,7 +24,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, Waiter, Wanted};
+use crate::wait::{self, WaitKind, Waiter};
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
 /// What changes.
@@ -53,22 +53,19 @@ pub(crate) struct Cq {
     domain: Hold<Domain>,
     format: Format,
     waiter: Option<Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     /// Applications of 1.20 and later have room for `fi_cq_err_entry::src_addr`.
-    tells_source: bool,
+    names_source: bool,
     state: Gate<State>,
 }
 
-// SAFETY: the fid is only read after the queue was published; contexts inside entries are the
-// application's and never followed; the state is behind its gate.
-unsafe impl Send for Cq {}
-// SAFETY: as above.
-unsafe impl Sync for Cq {}
-
-// SAFETY: repr(C), and fid_cq is first.
+// SAFETY: `Cq` is repr(C) and begins with the cell of a `fid_cq`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Cq {
     type Fid = ffi::fid_cq;
-    const CLASS: usize = class::CQ;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -87,35 +84,60 @@ static OPS: Table<ffi::fi_ops_cq> = Table(ffi::fi_ops_cq {
     strerror: Some(strerror),
 });
 
-/// `fi_cq_open`.
-pub(crate) unsafe extern "C" fn open(
-    domain: *mut ffi::fid_domain,
-    attr: *mut ffi::fi_cq_attr,
-    cq: *mut *mut ffi::fid_cq,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open domain; NULL or a valid attribute.
-        let (domain, attr) =
-            unsafe { (object::share::<Domain, _>(domain)?, attr.as_ref().ok_or(Errno::INVAL)?) };
-        if cq.is_null() {
-            return Err(Errno::INVAL);
-        }
+boundary::exports! {
+    /// `fi_cq_open`.
+    pub(crate) status open(
+        domain: *mut ffi::fid_domain,
+        attr: *mut ffi::fi_cq_attr,
+        cq: *mut *mut ffi::fid_cq,
+        context: *mut c_void,
+    ) -> c_int => {
+        let (place, attr) = (Out::new(cq)?, attr.as_ref().ok_or(Errno::INVAL)?);
+        place.put(Cq::create(object::share(domain)?, attr, context)?)
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Cq, _>(fid).map(drop);
+
+    status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
+        let cq = object::get::<Cq, _>(fid)?;
+        wait::control(cq.waiter.as_ref(), cq.wait_obj, command, arg)
+    };
+
+    status signal(cq: *mut ffi::fid_cq) -> c_int => object::get::<Cq, _>(cq)?.signal();
+
+    /// The sentence behind a `prov_errno`. `err_data` is never followed: applications pass what happened
+    /// to be in their entry.
+    string strerror(
+        cq: *mut ffi::fid_cq,
+        prov_errno: c_int,
+        _err_data: *const c_void,
+        buf: *mut c_char,
+        len: usize,
+    ) -> *const c_char => Ok(object::get::<Cq, _>(cq)?.strerror(prov_errno, buf, len));
+}
+
+impl Cq {
+    /// Opens a queue.
+    fn create(
+        domain: Arc<Domain>,
+        attr: &ffi::fi_cq_attr,
+        context: *mut c_void,
+    ) -> Result<*mut ffi::fid_cq> {
         if attr.wait_cond != ffi::FI_CQ_COND_NONE && attr.wait_obj == ffi::FI_WAIT_NONE {
             log::info!("a wait condition without a wait object");
             return Err(Errno::INVAL);
         }
         let capacity = attr.size.clamp(256, 65_536);
-        let opened = Arc::new(Cq {
+        let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_cq {
                 fid: object::fid(class::CQ, context, &FI_OPS.0),
                 ops: object::table(&OPS),
             }),
             users: Users::default(),
             format: Format::from_attr(attr.format)?,
-            waiter: Wanted::from_attr(attr.wait_obj)?.open()?,
-            wanted: attr.wait_obj,
-            tells_source: domain.api_version() >= crate::compat::version(1, 20),
+            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
+            wait_obj: attr.wait_obj,
+            names_source: domain.api_version() >= crate::compat::version(1, 20),
             state: Gate::new(
                 domain.locks(),
                 State {
@@ -131,20 +153,16 @@ pub(crate) unsafe extern "C" fn open(
             ),
             domain: Hold::new(domain),
         });
-        // SAFETY: checked for NULL.
-        unsafe { *cq = object::publish(opened) };
-        Ok(())
-    })
-}
+        Ok(object::publish(opened))
+    }
 
-impl Cq {
     /// Adds a completion.
     #[inline]
     pub(crate) fn push(&self, entry: Entry) {
         let mut state = self.state.enter();
         state.entries.push_back(entry);
         if state.armed {
-            self.wake(&mut state);
+            self.wake_armed(&mut state);
         }
     }
 
@@ -154,18 +172,18 @@ impl Cq {
         failure.position = state.taken + state.entries.len() as u64;
         state.failures.push_back(failure);
         if state.armed {
-            self.wake(&mut state);
+            self.wake_armed(&mut state);
         }
     }
 
     /// The attendant took packets away from a sleeper that watches the sockets: lets it look.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.signal();
         }
     }
 
-    fn wake(&self, state: &mut State) {
+    fn wake_armed(&self, state: &mut State) {
         state.armed = false;
         if let Some(waiter) = &self.waiter {
             waiter.signal();
@@ -242,45 +260,24 @@ impl Cq {
     }
 }
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Cq, _>(fid).map(drop) })
-}
-
-unsafe extern "C" fn control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: an open queue, and an argument of the command's type.
-    boundary::status(|| unsafe {
-        let cq: &Cq = object::get(fid)?;
-        wait::control(cq.waiter.as_ref(), cq.wanted, command, arg)
-    })
-}
-
-unsafe extern "C" fn signal(cq: *mut ffi::fid_cq) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open queue.
-        let cq: &Cq = unsafe { object::get(cq)? };
-        let waiter = cq.waiter.as_ref().ok_or(Errno::NOSYS)?;
-        let mut state = cq.state.enter();
+impl Cq {
+    /// Wakes whoever waits for a completion, without one.
+    fn signal(&self) -> Result<()> {
+        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
+        let mut state = self.state.enter();
         state.signaled = true;
         state.armed = false;
         waiter.signal();
         Ok(())
-    })
-}
+    }
 
-/// The sentence behind a `prov_errno`: with peer and cause if it is the failure read last, else the
-/// table's. `err_data` is never followed: applications pass what happened to be in their entry.
-unsafe extern "C" fn strerror(
-    cq: *mut ffi::fid_cq,
-    prov_errno: c_int,
-    _err_data: *const c_void,
-    buf: *mut c_char,
-    len: usize,
-) -> *const c_char {
-    boundary::value(c"".as_ptr(), || {
-        // SAFETY: an open queue.
-        let Ok(cq) = (unsafe { object::get::<Cq, _>(cq) }) else { return c"".as_ptr() };
-        let mut state = cq.state.enter();
+    /// The sentence behind a `prov_errno`: with peer and cause if it is the failure read last, else the
+    /// table's. In `buf`, or without one in the queue, where it stays until the next is asked for.
+    ///
+    /// # Safety
+    /// `buf` is NULL or has room for `len` bytes.
+    unsafe fn strerror(&self, prov_errno: c_int, buf: *mut c_char, len: usize) -> *const c_char {
+        let mut state = self.state.enter();
         if state.text_code != prov_errno || state.text.is_empty() {
             let text = fault::row(prov_errno).map_or_else(
                 || std::io::Error::from_raw_os_error(prov_errno).to_string(),
@@ -292,8 +289,8 @@ unsafe extern "C" fn strerror(
         if buf.is_null() || len == 0 {
             return state.text.as_ptr();
         }
-        // SAFETY: the caller gives `len` bytes.
+        // SAFETY: `buf` is not NULL, so it has room for `len` bytes by this function's contract.
         unsafe { boundary::copy_text(&state.text.to_string_lossy(), buf, len) };
         buf.cast_const()
-    })
+    }
 }

@@ -17,7 +17,7 @@ use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{class, mr_mode, progress, threading};
 use crate::gate::Gate;
-use crate::info;
+use crate::info::Chosen;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
@@ -40,15 +40,13 @@ pub(crate) struct Domain {
     process: Process,
 }
 
-// SAFETY: the fid is only read after the domain was published; the rest is immutable or guarded.
-unsafe impl Send for Domain {}
-// SAFETY: as above.
-unsafe impl Sync for Domain {}
-
-// SAFETY: repr(C), and fid_domain is first.
+// SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`;
+// `open` alone puts `FI_OPS` into one.
 unsafe impl Object for Domain {
     type Fid = ffi::fid_domain;
-    const CLASS: usize = class::DOMAIN;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -73,18 +71,13 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
 
 /// Opens a domain on the interface that the info names.
 ///
-/// # Safety
-/// `info` is NULL or valid.
-///
 /// # Errors
 /// `FI_ENODATA` when that interface is gone.
-pub(crate) unsafe fn open(
+pub(crate) fn open(
     fabric: Arc<Fabric>,
-    info: *const ffi::fi_info,
+    chosen: &Chosen,
     context: *mut c_void,
 ) -> Result<*mut ffi::fid_domain> {
-    // SAFETY: the caller's promise.
-    let chosen = unsafe { info::chosen(info)? };
     let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
     let nic = nic::find(chosen.domain_name.as_deref(), ip).ok_or_else(|| {
         log::warn!("no interface {:?} with address {ip:?}", chosen.domain_name);
@@ -123,11 +116,6 @@ pub(crate) unsafe fn open(
 }
 
 impl Domain {
-    /// Tells our objects from others'.
-    pub(crate) fn ops() -> *mut ffi::fi_ops {
-        object::table(&FI_OPS)
-    }
-
     /// The interface's name.
     pub(crate) fn name(&self) -> &str {
         &self.nic.name
@@ -193,21 +181,24 @@ impl Domain {
     pub(crate) fn ip(&self) -> IpAddr {
         self.nic.ip
     }
+
+    /// The application closed it.
+    fn end(&self) {
+        if let Some(progress) = &self.progress {
+            progress.stop();
+        }
+        // A thread of ours may keep a closed endpoint, hence the domain, a little longer.
+        self.fabric.release();
+    }
 }
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    boundary::status(|| {
-        // SAFETY: libfabric passes the object being closed.
-        let domain: Option<Arc<Domain>> = unsafe { object::retire(fid)? };
-        if let Some(domain) = domain {
-            if let Some(progress) = domain.progress() {
-                progress.stop();
-            }
-            // A thread of ours may keep a closed endpoint, hence the domain, a little longer.
-            domain.fabric.release();
+boundary::exports! {
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(domain) = object::retire::<Domain, _>(fid)? {
+            domain.end();
         }
         Ok(())
-    })
+    };
 }
 
 unsafe extern "C" fn scalable_ep(

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use squall_base::{RegionId, Time};
 
 use crate::attend;
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::gate::{Gate, Inside};
-use crate::info;
+use crate::info::{self, Chosen};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::stats;
 use bind::Bindings;
@@ -70,19 +70,16 @@ pub(crate) struct Endpoint {
     process: Process,
     closed: AtomicBool,
     /// The application made no progress since the attendant looked last.
-    alone: AtomicBool,
+    stalled: AtomicBool,
 }
 
-// SAFETY: the fid is only read after the endpoint was published; the rest is behind the gate or
-// atomic.
-unsafe impl Send for Endpoint {}
-// SAFETY: as above.
-unsafe impl Sync for Endpoint {}
-
-// SAFETY: repr(C), and fid_ep is first.
+// SAFETY: `Endpoint` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`;
+// `create` alone puts `FI_OPS` into one.
 unsafe impl Object for Endpoint {
     type Fid = ffi::fid_ep;
-    const CLASS: usize = class::EP;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -105,24 +102,52 @@ static OPS: Table<ffi::fi_ops_ep> = Table(ffi::fi_ops_ep {
 /// How many endpoints this process opened.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// `fi_endpoint`.
-pub(crate) unsafe extern "C" fn open(
-    domain: *mut ffi::fid_domain,
-    info: *mut ffi::fi_info,
-    ep: *mut *mut ffi::fid_ep,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if ep.is_null() {
-            return Err(Errno::INVAL);
+boundary::exports! {
+    /// `fi_endpoint`.
+    pub(crate) status open(
+        domain: *mut ffi::fid_domain,
+        info: *mut ffi::fi_info,
+        ep: *mut *mut ffi::fid_ep,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(ep)?;
+        place.put(Endpoint::create(object::share(domain)?, &info::chosen(info)?, context)?)
+    };
+
+    /// `fi_endpoint2`: flags ask for peer-provider objects, which are not there.
+    pub(crate) status open2(
+        domain: *mut ffi::fid_domain,
+        info: *mut ffi::fi_info,
+        ep: *mut *mut ffi::fid_ep,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
         }
-        // SAFETY: an open domain and a valid info.
-        let (domain, chosen) =
-            unsafe { (object::share::<Domain, _>(domain)?, info::chosen(info)?) };
+        let place = Out::new(ep)?;
+        place.put(Endpoint::create(object::share(domain)?, &info::chosen(info)?, context)?)
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(ep) = object::retire::<Endpoint, _>(fid)? {
+            ep.shut();
+        }
+        Ok(())
+    };
+}
+
+impl Endpoint {
+    /// Opens an endpoint, which does nothing before it is enabled.
+    fn create(
+        domain: Arc<Domain>,
+        chosen: &Chosen,
+        context: *mut c_void,
+    ) -> Result<*mut ffi::fid_ep> {
         domain.process().check()?;
         let source = chosen.source.unwrap_or_else(|| SocketAddr::new(domain.ip(), 0));
         let caps = if chosen.caps == 0 { info::limits::CAPS } else { chosen.caps };
-        let opened = Arc::new(Endpoint {
+        let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_ep {
                 fid: object::fid(class::EP, context, &FI_OPS.0),
                 ops: object::table(&OPS),
@@ -146,42 +171,12 @@ pub(crate) unsafe extern "C" fn open(
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             process: domain.process(),
             closed: AtomicBool::new(false),
-            alone: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
             domain: Hold::new(domain),
         });
-        // SAFETY: checked for NULL.
-        unsafe { *ep = object::publish(opened) };
-        Ok(())
-    })
-}
-
-/// `fi_endpoint2`: flags ask for peer-provider objects, which are not there.
-pub(crate) unsafe extern "C" fn open2(
-    domain: *mut ffi::fid_domain,
-    info: *mut ffi::fi_info,
-    ep: *mut *mut ffi::fid_ep,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    if flags != 0 {
-        return Errno::BADFLAGS.code();
+        Ok(object::publish(opened))
     }
-    // SAFETY: the caller's promises are passed on.
-    unsafe { open(domain, info, ep, context) }
-}
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    boundary::status(|| {
-        // SAFETY: libfabric passes the object being closed.
-        let ep: Option<Arc<Endpoint>> = unsafe { object::retire(fid)? };
-        if let Some(ep) = ep {
-            ep.shut();
-        }
-        Ok(())
-    })
-}
-
-impl Endpoint {
     /// Enters the gate of an enabled endpoint.
     ///
     /// # Errors
@@ -201,25 +196,25 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.try_enter() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        self.alone.store(false, Ordering::Relaxed);
+        self.stalled.store(false, Ordering::Relaxed);
         core.as_mut().is_some_and(|core| core.turn(self, bindings))
     }
 
     /// Whether the application made no progress since this was asked last.
-    pub(crate) fn alone(&self) -> bool {
-        self.alone.swap(true, Ordering::Relaxed)
+    pub(crate) fn stalled(&self) -> bool {
+        self.stalled.swap(true, Ordering::Relaxed)
     }
 
     /// A turn by the attendant, unless the application came back. Whether packets had arrived.
     pub(crate) fn attend(&self) -> bool {
-        if !self.process.is_current() || !self.alone.load(Ordering::Relaxed) {
+        if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
             return false;
         }
         let Some(mut inner) = self.inner.visit() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        let arrived = core.as_mut().is_some_and(|core| core.stand_in());
+        let arrived = core.as_mut().is_some_and(|core| core.attend());
         if arrived {
-            bindings.nudge();
+            bindings.wake();
         }
         arrived
     }
@@ -260,7 +255,6 @@ impl Endpoint {
 
     /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
     fn shut(&self) {
-        self.domain.endpoints().lock().retain(|other| !core::ptr::eq(other.as_ptr(), self));
         stats::forget(self);
         attend::detach(self);
         if let Some(progress) = self.domain.progress() {
@@ -273,6 +267,10 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         *core = None;
         bindings.detach(self, &sockets);
+        drop(inner);
+        // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
+        // closes a region had to find it in the list.
+        self.domain.endpoints().lock().retain(|other| !core::ptr::eq(other.as_ptr(), self));
         self.domain.release();
     }
 
@@ -284,23 +282,11 @@ impl Endpoint {
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core.as_mut() else { return };
             core.turn(self, bindings);
-            if core.farewell(start) {
+            if core.close_step(start) {
                 return;
             }
             drop(inner);
             std::thread::yield_now();
         }
     }
-}
-
-/// The iovecs of a call.
-///
-/// # Safety
-/// `iov` points to `count` iovecs, or `count` is 0.
-pub(crate) unsafe fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
-    if count == 0 || iov.is_null() {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(iov, count) }
 }

@@ -2,17 +2,18 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, Waiter, Wanted};
+use crate::wait::{self, WaitKind, Waiter};
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
 struct Event {
@@ -32,11 +33,17 @@ pub(crate) struct Failure {
     pub(crate) errno: Errno,
 }
 
+// SAFETY: the two pointers are handles of the application's, the object and the context of its call. We hand
+// them back in `fi_eq_readerr` and never follow them, so they may be kept by one thread and read by another.
+unsafe impl Send for Failure {}
+
 #[derive(Default)]
 struct State {
     events: VecDeque<Event>,
     failures: VecDeque<Failure>,
     armed: bool,
+    /// The text asked for last, for whoever brought no buffer.
+    text: CString,
 }
 
 /// `struct fid_eq` and what is behind it.
@@ -46,21 +53,18 @@ pub(crate) struct Eq {
     users: Users,
     _fabric: Hold<Fabric>,
     waiter: Option<Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     writable: bool,
     state: Mutex<State>,
 }
 
-// SAFETY: the fid is only read after the queue was published; the pointers inside events are the
-// application's and never followed here.
-unsafe impl Send for Eq {}
-// SAFETY: as above; the state is behind a mutex.
-unsafe impl Sync for Eq {}
-
-// SAFETY: repr(C), and fid_eq is first.
+// SAFETY: `Eq` is repr(C) and begins with the cell of a `fid_eq`, which begins with a `fid`; `create`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Eq {
     type Fid = ffi::fid_eq;
-    const CLASS: usize = class::EQ;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -77,50 +81,108 @@ static OPS: Table<ffi::fi_ops_eq> = Table(ffi::fi_ops_eq {
     strerror: Some(strerror),
 });
 
-/// `fi_eq_open`.
-pub(crate) unsafe extern "C" fn open(
-    fabric: *mut ffi::fid_fabric,
-    attr: *mut ffi::fi_eq_attr,
-    eq: *mut *mut ffi::fid_eq,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if eq.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: an open fabric; NULL or a valid attribute.
-        let (fabric, wanted, flags) = unsafe {
-            let fabric: Arc<Fabric> = object::share(fabric)?;
-            let attr = attr.as_ref();
-            (fabric, attr.map_or(ffi::FI_WAIT_UNSPEC, |a| a.wait_obj), attr.map_or(0, |a| a.flags))
+boundary::exports! {
+    /// `fi_eq_open`.
+    pub(crate) status open(
+        fabric: *mut ffi::fid_fabric,
+        attr: *mut ffi::fi_eq_attr,
+        eq: *mut *mut ffi::fid_eq,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(eq)?;
+        place.put(Eq::create(object::share(fabric)?, attr.as_ref(), context)?)
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Eq, _>(fid).map(drop);
+
+    status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
+        let eq = object::get::<Eq, _>(fid)?;
+        wait::control(eq.waiter.as_ref(), eq.wait_obj, command, arg)
+    };
+
+    sized read(
+        eq: *mut ffi::fid_eq,
+        event: *mut u32,
+        buf: *mut c_void,
+        len: usize,
+        flags: u64,
+    ) -> isize => object::get::<Eq, _>(eq)?.next(event, buf, len, flags & flags::PEEK != 0);
+
+    sized readerr(eq: *mut ffi::fid_eq, buf: *mut ffi::fi_eq_err_entry, flags: u64) -> isize =>
+        object::get::<Eq, _>(eq)?.read_error(Out::new(buf)?, flags);
+
+    sized write(
+        eq: *mut ffi::fid_eq,
+        event: u32,
+        buf: *const c_void,
+        len: usize,
+        _flags: u64,
+    ) -> isize => {
+        let eq = object::get::<Eq, _>(eq)?;
+        eq.write(event, boundary::slice(buf.cast::<u8>(), len)?)
+    };
+
+    sized sread(
+        eq: *mut ffi::fid_eq,
+        event: *mut u32,
+        buf: *mut c_void,
+        len: usize,
+        timeout: c_int,
+        flags: u64,
+    ) -> isize => {
+        let eq = object::get::<Eq, _>(eq)?;
+        let waiter = eq.waiter.as_ref().ok_or(Errno::NOSYS)?;
+        let check = || match eq.next(event, buf, len, flags & flags::PEEK != 0) {
+            Err(Errno::AGAIN) => None,
+            answer => Some(answer),
         };
-        let opened = Arc::new(Eq {
+        wait::until(wait::deadline(timeout), Some(waiter), check, || eq.try_wait().is_ok())?
+    };
+
+    string strerror(
+        eq: *mut ffi::fid_eq,
+        prov_errno: c_int,
+        _err_data: *const c_void,
+        buf: *mut c_char,
+        len: usize,
+    ) -> *const c_char => {
+        let eq = object::get::<Eq, _>(eq)?;
+        let text = std::io::Error::from_raw_os_error(prov_errno).to_string();
+        boundary::copy_text(&text, buf, len);
+        Ok(if buf.is_null() || len == 0 { eq.keep(&text) } else { buf.cast_const() })
+    };
+}
+
+impl Eq {
+    /// Opens a queue.
+    fn create(
+        fabric: Arc<Fabric>,
+        attr: Option<&ffi::fi_eq_attr>,
+        context: *mut c_void,
+    ) -> Result<*mut ffi::fid_eq> {
+        let (wait_obj, flags) = attr.map_or((ffi::FI_WAIT_UNSPEC, 0), |a| (a.wait_obj, a.flags));
+        let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_eq {
                 fid: object::fid(class::EQ, context, &FI_OPS.0),
                 ops: object::table(&OPS),
             }),
             users: Users::default(),
             _fabric: Hold::new(fabric),
-            waiter: Wanted::from_attr(wanted)?.open()?,
-            wanted,
+            waiter: WaitKind::from_attr(wait_obj)?.open()?,
+            wait_obj,
             writable: flags & flags::WRITE != 0,
             state: Mutex::default(),
         });
-        // SAFETY: checked for NULL.
-        unsafe { *eq = object::publish(opened) };
-        Ok(())
-    })
-}
+        Ok(object::publish(opened))
+    }
 
-impl Eq {
-    /// Adds an event about `fid`.
+    /// Adds an event about `fid`: a `fi_eq_entry`, which has no padding.
     pub(crate) fn report(&self, number: u32, fid: *mut ffi::fid, context: *mut c_void, data: u64) {
-        let entry = ffi::fi_eq_entry { fid, context, data };
-        // SAFETY: a plain structure of pointers and integers without padding.
-        let bytes = unsafe {
-            core::slice::from_raw_parts((&raw const entry).cast::<u8>(), size_of_val(&entry))
-        };
-        self.push(|state| state.events.push_back(Event { number, bytes: bytes.to_vec() }));
+        let mut bytes = Vec::with_capacity(size_of::<ffi::fi_eq_entry>());
+        bytes.extend_from_slice(&fid.expose_provenance().to_ne_bytes());
+        bytes.extend_from_slice(&context.expose_provenance().to_ne_bytes());
+        bytes.extend_from_slice(&data.to_ne_bytes());
+        self.push(|state| state.events.push_back(Event { number, bytes }));
     }
 
     /// Adds a failure.
@@ -151,6 +213,10 @@ impl Eq {
     }
 
     /// Takes (or with `peek` copies) the next event into `buf`.
+    ///
+    /// # Safety
+    /// `number` is NULL or may be written to, `buf` is NULL or has room for `len` bytes, and nobody else uses
+    /// them meanwhile.
     unsafe fn next(
         &self,
         number: *mut u32,
@@ -170,7 +236,9 @@ impl Eq {
             return Err(Errno::TOOSMALL);
         }
         let take = event.bytes.len();
-        // SAFETY: the caller gives `len` bytes at `buf`, and a place for the event number.
+        // SAFETY: neither is NULL (`buf` only when `len` and with it `take` is 0): by this function's
+        // contract `buf` has room for `len` bytes, of which `take` is no more, and `number` may be
+        // written to. The event's bytes are in memory of our own.
         unsafe {
             core::ptr::copy_nonoverlapping(event.bytes.as_ptr(), buf.cast(), take);
             *number = event.number;
@@ -180,134 +248,40 @@ impl Eq {
         }
         Ok(take)
     }
-}
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Eq, _>(fid).map(drop) })
-}
-
-unsafe extern "C" fn control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: an open queue, and an argument of the command's type.
-    boundary::status(|| unsafe {
-        let eq: &Eq = object::get(fid)?;
-        wait::control(eq.waiter.as_ref(), eq.wanted, command, arg)
-    })
-}
-
-unsafe extern "C" fn read(
-    eq: *mut ffi::fid_eq,
-    event: *mut u32,
-    buf: *mut c_void,
-    len: usize,
-    flags: u64,
-) -> isize {
-    // SAFETY: an open queue and a buffer of `len` bytes.
-    boundary::sized(|| unsafe {
-        object::get::<Eq, _>(eq)?.next(event, buf, len, flags & flags::PEEK != 0)
-    })
-}
-
-unsafe extern "C" fn readerr(
-    eq: *mut ffi::fid_eq,
-    buf: *mut ffi::fi_eq_err_entry,
-    flags: u64,
-) -> isize {
-    boundary::sized(|| {
-        // SAFETY: an open queue.
-        let eq: &Eq = unsafe { object::get(eq)? };
-        if buf.is_null() {
-            return Err(Errno::INVAL);
-        }
-        let mut state = eq.state.lock();
+    /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.
+    fn read_error(&self, out: Out<ffi::fi_eq_err_entry>, flags: u64) -> Result<usize> {
+        let mut state = self.state.lock();
         let failure = state.failures.front().ok_or(Errno::AGAIN)?;
-        // SAFETY: the caller gives a whole entry.
-        unsafe {
-            *buf = ffi::fi_eq_err_entry {
-                fid: failure.fid,
-                context: failure.context,
-                data: failure.data,
-                err: failure.errno.0,
-                prov_errno: failure.errno.0,
-                err_data: core::ptr::null_mut(),
-                err_data_size: 0,
-            };
-        }
+        out.put(ffi::fi_eq_err_entry {
+            fid: failure.fid,
+            context: failure.context,
+            data: failure.data,
+            err: failure.errno.0,
+            prov_errno: failure.errno.0,
+            err_data: core::ptr::null_mut(),
+            err_data_size: 0,
+        })?;
         if flags & flags::PEEK == 0 {
             state.failures.pop_front();
         }
         Ok(size_of::<ffi::fi_eq_err_entry>())
-    })
-}
+    }
 
-unsafe extern "C" fn write(
-    eq: *mut ffi::fid_eq,
-    event: u32,
-    buf: *const c_void,
-    len: usize,
-    _flags: u64,
-) -> isize {
-    boundary::sized(|| {
-        // SAFETY: an open queue.
-        let eq: &Eq = unsafe { object::get(eq)? };
-        if !eq.writable {
+    /// Adds what the application says; its length.
+    fn write(&self, number: u32, bytes: &[u8]) -> Result<usize> {
+        if !self.writable {
             log::info!("fi_eq_write on a queue opened without FI_WRITE");
             return Err(Errno::INVAL);
         }
-        if buf.is_null() && len > 0 {
-            return Err(Errno::INVAL);
-        }
-        let bytes = if len == 0 {
-            Vec::new()
-        } else {
-            // SAFETY: the caller gives `len` bytes.
-            unsafe { core::slice::from_raw_parts(buf.cast::<u8>(), len) }.to_vec()
-        };
-        eq.push(|state| state.events.push_back(Event { number: event, bytes }));
-        Ok(len)
-    })
-}
+        self.push(|state| state.events.push_back(Event { number, bytes: bytes.to_vec() }));
+        Ok(bytes.len())
+    }
 
-unsafe extern "C" fn sread(
-    eq: *mut ffi::fid_eq,
-    event: *mut u32,
-    buf: *mut c_void,
-    len: usize,
-    timeout: c_int,
-    flags: u64,
-) -> isize {
-    boundary::sized(|| {
-        // SAFETY: an open queue.
-        let eq: &Eq = unsafe { object::get(eq)? };
-        let Some(waiter) = &eq.waiter else { return Err(Errno::NOSYS) };
-        let check = || {
-            // SAFETY: a buffer of `len` bytes, as in fi_eq_read.
-            match unsafe { eq.next(event, buf, len, flags & flags::PEEK != 0) } {
-                Err(Errno::AGAIN) => None,
-                answer => Some(answer),
-            }
-        };
-        wait::until(wait::deadline(timeout), Some(waiter), check, || eq.try_wait().is_ok())?
-    })
-}
-
-unsafe extern "C" fn strerror(
-    _eq: *mut ffi::fid_eq,
-    prov_errno: c_int,
-    _err_data: *const c_void,
-    buf: *mut c_char,
-    len: usize,
-) -> *const c_char {
-    boundary::value(c"".as_ptr(), || {
-        // SAFETY: strerror returns a terminated string that stays at least until the next call.
-        let text = unsafe { libc::strerror(prov_errno) };
-        if buf.is_null() || len == 0 {
-            return text;
-        }
-        // SAFETY: terminated, and a buffer of `len` bytes.
-        unsafe {
-            boundary::copy_text(&core::ffi::CStr::from_ptr(text).to_string_lossy(), buf, len);
-        }
-        buf
-    })
+    /// Keeps a text until the next one is asked for.
+    fn keep(&self, text: &str) -> *const c_char {
+        let mut state = self.state.lock();
+        state.text = CString::new(text).unwrap_or_default();
+        state.text.as_ptr()
+    }
 }

@@ -1,14 +1,15 @@
 //! The fabric: an IP network. Opens domains and event queues.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::domain;
 use crate::eq;
-use crate::errno::{Errno, Result};
+use crate::errno::Errno;
 use crate::ffi;
 use crate::flags::class;
+use crate::info;
 use crate::object::{self, Cell, Object, Table, Users};
 use crate::wait;
 
@@ -20,16 +21,13 @@ pub(crate) struct Fabric {
     name: String,
 }
 
-// SAFETY: the fid is written by the host before the fabric is given to the application and only
-// read afterwards; the rest is immutable or atomic.
-unsafe impl Send for Fabric {}
-// SAFETY: as above.
-unsafe impl Sync for Fabric {}
-
-// SAFETY: repr(C), and fid_fabric is first.
+// SAFETY: `Fabric` is repr(C) and begins with the cell of a `fid_fabric`, which begins with a `fid`;
+// `create` alone puts `FI_OPS` into one.
 unsafe impl Object for Fabric {
     type Fid = ffi::fid_fabric;
-    const CLASS: usize = class::FABRIC;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -48,11 +46,6 @@ static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
 });
 
 impl Fabric {
-    /// Tells our objects from others'.
-    pub(crate) fn ops() -> *mut ffi::fi_ops {
-        object::table(&FI_OPS)
-    }
-
     /// The network's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -60,79 +53,64 @@ impl Fabric {
 
     /// The libfabric API version that the application asked for.
     pub(crate) fn api_version(&self) -> u32 {
-        // SAFETY: the host wrote it before the application got the fabric.
+        // SAFETY: the cell holds an initialised `fid_fabric`. libfabric's fi_fabric() writes this field once,
+        // after our `open` and before the application gets the fabric, without which nobody calls us with
+        // it; after that everyone only reads.
         unsafe { (*self.fid.get()).api_version }
     }
-}
 
-/// `fi_provider::fabric`.
-pub(crate) unsafe extern "C" fn open(
-    attr: *mut ffi::fi_fabric_attr,
-    fabric: *mut *mut ffi::fid_fabric,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if attr.is_null() || fabric.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: libfabric passes a valid attribute with NULL or terminated strings.
-        let (name, version) = unsafe { ((*attr).name, (*attr).api_version) };
-        let name = if name.is_null() {
-            String::new()
-        } else {
-            // SAFETY: as above.
-            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-        };
-        let opened = Arc::new(Fabric {
+    /// Opens a fabric for an application of this API version.
+    fn create(name: String, api_version: u32, context: *mut c_void) -> *mut ffi::fid_fabric {
+        object::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_fabric {
                 fid: object::fid(class::FABRIC, context, &FI_OPS.0),
                 ops: object::table(&OPS),
-                api_version: version,
+                api_version,
             }),
             users: Users::default(),
             name,
-        });
-        // SAFETY: checked for NULL.
-        unsafe { *fabric = object::publish(opened) };
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Fabric, _>(fid).map(drop) })
-}
-
-unsafe extern "C" fn domain_open(
-    fabric: *mut ffi::fid_fabric,
-    info: *mut ffi::fi_info,
-    domain: *mut *mut ffi::fid_domain,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if domain.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: an open fabric and a valid info, as fi_domain(3) says.
-        let opened: Result<_> = unsafe { domain::open(object::share(fabric)?, info, context) };
-        // SAFETY: checked for NULL.
-        unsafe { *domain = opened? };
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn domain2(
-    fabric: *mut ffi::fid_fabric,
-    info: *mut ffi::fi_info,
-    domain: *mut *mut ffi::fid_domain,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    if flags != 0 {
-        return Errno::BADFLAGS.code();
+        }))
     }
-    // SAFETY: the caller's promises are passed on.
-    unsafe { domain_open(fabric, info, domain, context) }
+}
+
+boundary::exports! {
+    /// `fi_provider::fabric`.
+    pub(crate) status open(
+        attr: *mut ffi::fi_fabric_attr,
+        fabric: *mut *mut ffi::fid_fabric,
+        context: *mut c_void,
+    ) -> c_int => {
+        let attr = attr.as_ref().ok_or(Errno::INVAL)?;
+        let name = boundary::text(attr.name).unwrap_or_default();
+        Out::new(fabric)?.put(Fabric::create(name, attr.api_version, context))
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Fabric, _>(fid).map(drop);
+
+    status domain_open(
+        fabric: *mut ffi::fid_fabric,
+        info: *mut ffi::fi_info,
+        domain: *mut *mut ffi::fid_domain,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(domain)?;
+        place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
+    };
+
+    /// `fi_domain2`: flags ask for peer-provider objects, which are not there.
+    status domain2(
+        fabric: *mut ffi::fid_fabric,
+        info: *mut ffi::fi_info,
+        domain: *mut *mut ffi::fid_domain,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let place = Out::new(domain)?;
+        place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
+    };
 }
 
 unsafe extern "C" fn passive_ep(
@@ -150,4 +128,43 @@ unsafe extern "C" fn wait_open(
     _: *mut *mut ffi::fid_wait,
 ) -> c_int {
     Errno::NOSYS.code()
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::{null, null_mut};
+
+    use super::*;
+    use crate::object::Hold;
+
+    #[test]
+    fn a_fabric_is_counted_until_it_closes() {
+        let fid = Fabric::create("10.0.0.0/8".to_owned(), 7, null_mut());
+        // SAFETY: `create` published the fabric, and nobody closed it yet.
+        let shared = unsafe { object::share::<Fabric, _>(fid) }.expect("ours");
+        assert_eq!((shared.name(), shared.api_version()), ("10.0.0.0/8", 7));
+        assert_eq!(Arc::strong_count(&shared), 2);
+        let held = Hold::new(shared);
+        // SAFETY: the fabric is open; it is used again only because this is refused.
+        let refused = unsafe { object::retire::<Fabric, _>(fid) };
+        assert_eq!(refused.err(), Some(Errno::BUSY));
+        drop(held);
+        // SAFETY: the fabric is open, and `fid` is not used afterwards.
+        let last = unsafe { object::retire::<Fabric, _>(fid) }.expect("nobody holds it");
+        assert_eq!(last.as_ref().map(Arc::strong_count), Some(1));
+    }
+
+    #[test]
+    fn an_object_of_another_provider_is_not_ours() {
+        let foreign = ffi::fid { fclass: class::FABRIC, context: null_mut(), ops: null_mut() };
+        // SAFETY: NULL, and a `struct fid` that outlives the call. What is behind it is not looked at, because
+        // its table is not ours.
+        let found = unsafe {
+            (
+                object::get::<Fabric, ffi::fid>(null()).err(),
+                object::get::<Fabric, _>(&raw const foreign).err(),
+            )
+        };
+        assert_eq!(found, (Some(Errno::INVAL), Some(Errno::INVAL)));
+    }
 }

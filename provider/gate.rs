@@ -10,6 +10,7 @@
 mod doors;
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::OnceLock;
@@ -60,9 +61,13 @@ pub(crate) struct Gate<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard; with `locked` the mutex makes guards exclusive,
-// without it the application's threading promise does (libfabric's FI_THREAD_DOMAIN), and between it and a
-// visitor the doors. T: Send, because the guard that reaches it may be in another thread each time.
+// SAFETY: beside the value, which is not Sync, there are a mutex and the doors' two atomics, which are. The
+// value is reached only through an `Inside`, of which there is one at a time. With `locked` the mutex sees
+// to it. Without, FI_THREAD_DOMAIN does among the application's threads: it promised that no two of them
+// are in calls on one domain's objects at once (the assertion in `enter` notices most breaches;
+// `Domain::locks` says when the promise counts), and hands over between them with an ordering of its own;
+// the doors do between it and the attendant. T: Send, because the guard that reaches the value may be in
+// another thread each time.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
 impl<T> Gate<T> {
@@ -84,7 +89,7 @@ impl<T> Gate<T> {
     pub(crate) fn enter(&self) -> Inside<'_, T> {
         if self.locked {
             self.mutex.lock();
-            return Inside { gate: self, visitor: false };
+            return Inside::new(self, false);
         }
         assert!(
             !self.doors.is_busy(),
@@ -94,7 +99,7 @@ impl<T> Gate<T> {
         while !self.doors.enter() {
             self.await_visitor();
         }
-        Inside { gate: self, visitor: false }
+        Inside::new(self, false)
     }
 
     /// Enters unless somebody is inside.
@@ -106,7 +111,7 @@ impl<T> Gate<T> {
             !self.doors.is_busy() && self.doors.enter()
         };
         // Not `then_some`: a guard made in vain would still leave on drop.
-        entered.then(|| Inside { gate: self, visitor: false })
+        entered.then(|| Inside::new(self, false))
     }
 
     #[cold]
@@ -125,7 +130,7 @@ impl<T> Gate<T> {
         if !barrier_available() || !self.doors.visit() {
             return None;
         }
-        Some(Inside { gate: self, visitor: true })
+        Some(Inside::new(self, true))
     }
 }
 
@@ -133,13 +138,23 @@ impl<T> Gate<T> {
 pub(crate) struct Inside<'a, T> {
     gate: &'a Gate<T>,
     visitor: bool,
+    /// Not Send: a mutex is unlocked by the thread that locked it.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl<'a, T> Inside<'a, T> {
+    #[inline]
+    const fn new(gate: &'a Gate<T>, visitor: bool) -> Self {
+        Self { gate, visitor, of_thread: PhantomData }
+    }
 }
 
 impl<T> Deref for Inside<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (see `Gate`'s Sync).
+        // SAFETY: the value is initialised, and this guard is the gate's only one (`Gate`'s Sync says
+        // why), so that for the borrow of the guard no `&mut T` is made.
         unsafe { &*self.gate.value.get() }
     }
 }
@@ -147,7 +162,8 @@ impl<T> Deref for Inside<'_, T> {
 impl<T> DerefMut for Inside<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
+        // SAFETY: the value is initialised, and this guard, borrowed mutably, is the gate's only one
+        // (`Gate`'s Sync says why), so that for the borrow no other reference to the value is made.
         unsafe { &mut *self.gate.value.get() }
     }
 }
@@ -156,7 +172,8 @@ impl<T> Drop for Inside<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.gate.locked {
-            // SAFETY: this guard's construction locked the mutex.
+            // SAFETY: `enter` or `try_enter` locked the mutex for this guard, which drops once, in the
+            // thread that locked: it is not Send.
             unsafe { self.gate.mutex.unlock() };
         } else if self.visitor {
             self.gate.doors.depart();
@@ -171,7 +188,8 @@ const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: takes three integers and touches no memory of ours.
+    // SAFETY: membarrier(2) takes three integers, of which the last two mean nothing for these commands, and
+    // touches no memory of ours. An unknown command is refused.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 

@@ -83,26 +83,32 @@ impl Source {
 }
 
 fn from_loaded(path: &CStr) -> Option<Host> {
-    // SAFETY: a terminated string; RTLD_NOLOAD runs no code of the object.
+    // SAFETY: `path` is terminated and lives through the call. RTLD_NOLOAD takes a reference to an object
+    // that is loaded already, or returns NULL: no constructor runs.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if handle.is_null() {
         return None;
     }
     let found = from_handle(handle);
-    // SAFETY: the handle is the one just opened; the host keeps its own reference, it loaded us.
+    // SAFETY: the handle is the one that dlopen returned above, closed once. The functions found in it stay
+    // loaded: the object was in memory before, and is the libfabric that loaded us or one that the
+    // program holds for as long as it uses us.
     unsafe { libc::dlclose(handle) };
     found
 }
 
 fn from_handle(handle: *mut c_void) -> Option<Host> {
-    // SAFETY: a valid handle and terminated names.
+    // SAFETY: `handle` is RTLD_DEFAULT, or open until `from_loaded` closes it after this; the names are
+    // literals with a terminator.
     let symbol = |name: &CStr| unsafe { libc::dlsym(handle, name.as_ptr()) };
     let (define, get) = (symbol(c"fi_param_define"), symbol(c"fi_param_get"));
     if define.is_null() || get.is_null() {
         return None;
     }
-    // SAFETY: libfabric's exported functions of these names have these signatures (rdma/providers/
-    // fi_prov.h, fi_log.h, rdma/fabric.h, unchanged from 1.4 to 2.6); a null becomes None.
+    // SAFETY: an `Option` of a function pointer has the size of a pointer, and NULL is None. What is not
+    // NULL is a function of libfabric's, no other library exporting both `fi_param_define` and
+    // `fi_param_get`, and these have had these signatures from 1.4 to 2.6 (rdma/providers/fi_prov.h,
+    // fi_log.h).
     unsafe {
         Some(Host {
             param_define: transmute::<*mut c_void, Option<Define>>(define),
@@ -116,17 +122,20 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
 /// Paths of the objects that own the frames of the current call stack.
 fn caller_objects() -> Vec<CString> {
     let mut frames = [null_mut::<c_void>(); 32];
-    // SAFETY: room for 32 addresses.
+    // SAFETY: backtrace(3) writes at most the 32 addresses that `frames`, a local array, has room for.
     let n = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) };
     let mut paths: Vec<CString> = Vec::new();
     for frame in frames.iter().take(usize::try_from(n).unwrap_or(0)) {
-        // SAFETY: all-zero is a valid Dl_info.
+        // SAFETY: a Dl_info is four pointers, for which zero is a value.
         let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: dladdr takes any address and fills `info` when it returns non-zero.
+        // SAFETY: dladdr(3) looks `frame` up among the loaded objects, whatever it is, without following
+        // it, and writes one Dl_info, into a local variable.
         if unsafe { libc::dladdr(*frame, &raw mut info) } == 0 || info.dli_fname.is_null() {
             continue;
         }
-        // SAFETY: dladdr's names are terminated and live while the object is loaded.
+        // SAFETY: dladdr succeeded, so the name, which is not NULL, is terminated and lives while its
+        // object is loaded; that has a frame on our stack, so it stays at least until we return. It is
+        // copied.
         let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
         if !paths.contains(&path) {
             paths.push(path);
@@ -142,10 +151,12 @@ fn loaded_objects() -> Vec<CString> {
         _size: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: `data` is the vector passed below; the loader passes a valid record.
+        // SAFETY: only dl_iterate_phdr below calls this, in its own thread and for the time of that call:
+        // `data` is the vector that it was given, to which nothing else refers meanwhile, and `info` a
+        // record of the loader's, valid until we return.
         let (paths, name) = unsafe { (&mut *data.cast::<Vec<CString>>(), (*info).dlpi_name) };
         if !name.is_null() {
-            // SAFETY: the loader's names are terminated.
+            // SAFETY: not NULL, so a name of the loader's: terminated, and there until this callback returns.
             let name = unsafe { CStr::from_ptr(name) };
             if name.to_bytes().windows(6).any(|w| w == b"fabric") {
                 paths.push(name.to_owned());
@@ -154,7 +165,9 @@ fn loaded_objects() -> Vec<CString> {
         0
     }
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: the callback matches, and `paths` outlives the call.
+    // SAFETY: `visit` has the signature asked for and takes its `data` for a `Vec<CString>`, which
+    // `paths` is; `paths` outlives the call and is not used otherwise before it returns. `visit` may
+    // panic only when memory is short, which aborts.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut paths).cast()) };
     paths
 }

@@ -9,11 +9,11 @@ mod build;
 mod hints;
 mod route;
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 
 use crate::addr;
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::compat::DomainAttr;
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -21,56 +21,52 @@ use crate::flags::{self, addr_format};
 use crate::nic;
 use crate::nic::Nic;
 pub(crate) use build::Answer;
-pub(crate) use hints::{Wishes, buffered, inject_size, limits, queue_size};
+pub(crate) use hints::{Hints, buffered, inject_size, limits, queue_size};
 
-/// `fi_provider::getinfo`.
-pub(crate) unsafe extern "C" fn getinfo(
-    version: u32,
-    node: *const c_char,
-    service: *const c_char,
-    flags: u64,
-    hints: *const ffi::fi_info,
-    info: *mut *mut ffi::fi_info,
-) -> c_int {
-    boundary::status(|| {
-        if info.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: libfabric passes NULL or terminated strings, and NULL or a valid fi_info.
-        let (node, service, hints) =
-            unsafe { (text(node), text(service), hints::read(version, hints)?) };
-        // Layered providers probe for other endpoint types: answered before looking at interfaces.
-        if !hints.acceptable() {
-            return Err(Errno::NODATA);
-        }
-        let endpoints = endpoints(node.as_deref(), service.as_deref(), flags, &hints)?;
-        let mut list: *mut ffi::fi_info = core::ptr::null_mut();
-        for endpoint in endpoints.iter().rev() {
-            let Some(answer) = hints.answer(endpoint) else { continue };
-            match build::info(&answer, list) {
-                Some(next) => list = next,
-                None => {
-                    build::free_list(list);
-                    return Err(Errno::NOMEM);
-                }
-            }
-        }
-        if list.is_null() {
-            return Err(Errno::NODATA);
-        }
-        // SAFETY: checked for NULL above; the caller lends it for the result.
-        unsafe { *info = list };
-        Ok(())
-    })
+boundary::exports! {
+    /// `fi_provider::getinfo`.
+    pub(crate) status getinfo(
+        version: u32,
+        node: *const c_char,
+        service: *const c_char,
+        flags: u64,
+        hints: *const ffi::fi_info,
+        info: *mut *mut ffi::fi_info,
+    ) -> c_int => {
+        let place = Out::new(info)?;
+        let (node, service) = (boundary::text(node), boundary::text(service));
+        let hints = hints::read(version, hints)?;
+        place.put(answers(node.as_deref(), service.as_deref(), flags, &hints)?)
+    };
 }
 
-/// A C string, if there is one; bytes that are no UTF-8 cannot name anything of ours.
-unsafe fn text(ptr: *const c_char) -> Option<String> {
-    if ptr.is_null() {
-        return None;
+/// The list that answers hints.
+///
+/// # Errors
+/// `FI_ENODATA` when nothing fits, `FI_ENOMEM` when memory is short.
+fn answers(
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: u64,
+    hints: &Hints,
+) -> Result<*mut ffi::fi_info> {
+    // Layered providers probe for other endpoint types: answered before looking at interfaces.
+    if !hints.acceptable() {
+        return Err(Errno::NODATA);
     }
-    // SAFETY: the caller says that it is terminated.
-    Some(unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned())
+    let endpoints = endpoints(node, service, flags, hints)?;
+    let mut list: *mut ffi::fi_info = core::ptr::null_mut();
+    for endpoint in endpoints.iter().rev() {
+        let Some(answer) = hints.answer(endpoint) else { continue };
+        match build::info(&answer, list) {
+            Some(next) => list = next,
+            None => {
+                build::free_list(list);
+                return Err(Errno::NOMEM);
+            }
+        }
+    }
+    if list.is_null() { Err(Errno::NODATA) } else { Ok(list) }
 }
 
 /// Where an endpoint could be: an interface, its source address, and a destination if one is known.
@@ -86,7 +82,7 @@ fn endpoints(
     node: Option<&str>,
     service: Option<&str>,
     flags: u64,
-    hints: &Wishes,
+    hints: &Hints,
 ) -> Result<Vec<Endpoint>> {
     let named = node.is_some() || service.is_some();
     let resolved = if named {
@@ -147,26 +143,23 @@ pub(crate) struct Chosen {
 /// zeroes `mr_key_size`), so nothing is validated that we do not need.
 ///
 /// # Safety
-/// `info` is a valid `fi_info` whose attribute pointers are NULL or valid.
+/// `info` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
+/// attribute, an address or a name is NULL or points to one; an address is as long as its family says.
 pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
-    if info.is_null() {
-        return Err(Errno::INVAL);
-    }
-    // SAFETY: the caller's promise; `fi_info` has one size in every release.
-    let info = unsafe { &*info };
-    let domain = info.domain_attr.cast::<DomainAttr>();
-    // SAFETY: NULL or valid, and only fields of the 1.17 layout are touched.
-    let (threading, data_progress, mr_mode, domain_name) = unsafe {
-        if domain.is_null() {
+    // SAFETY: NULL, which is refused, or a `fi_info` by this function's contract, which has one size in every
+    // release. So have its transmit and receive attributes. The domain's has grown: no reference to the
+    // whole is made, and only fields of the 1.17 layout, which all have, are read. The name is NULL or
+    // terminated, the source address NULL or as long as its family says.
+    let (info, tx, rx, source, (threading, data_progress, mr_mode, domain_name)) = unsafe {
+        let info = info.as_ref().ok_or(Errno::INVAL)?;
+        let d = info.domain_attr.cast::<DomainAttr>();
+        let domain = if d.is_null() {
             (0, 0, 0, None)
         } else {
-            ((*domain).threading, (*domain).data_progress, (*domain).mr_mode, text((*domain).name))
-        }
+            ((*d).threading, (*d).data_progress, (*d).mr_mode, boundary::text((*d).name))
+        };
+        (info, info.tx_attr.as_ref(), info.rx_attr.as_ref(), addr::read(info.src_addr), domain)
     };
-    // SAFETY: NULL or valid.
-    let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
-    // SAFETY: a source address is as long as `src_addrlen`, and at least as its family says.
-    let source = unsafe { addr::read(info.src_addr) };
     Ok(Chosen {
         caps: info.caps,
         source,

@@ -56,7 +56,9 @@ const FI_VERSION: u32 = compat::version(2, 9);
 /// The provider record. The host writes its own data into `context`.
 struct Record(UnsafeCell<ffi::fi_provider>);
 
-// SAFETY: only the host writes to it, under its own lock; we read what never changes.
+// SAFETY: the pointers inside are to functions, and to a literal (`name`); `context` is the host's own. We do
+// not read the record, only give its address away: once to the host, which writes to it while it
+// registers providers, one at a time under its own lock, and then to its functions as our name tag.
 unsafe impl Sync for Record {}
 
 static PROVIDER: Record = Record(UnsafeCell::new(ffi::fi_provider {

@@ -27,7 +27,9 @@ pub(crate) fn install() {
 }
 
 fn enabled(level: ffi::fi_log_level, subsystem: ffi::fi_log_subsys) -> bool {
-    // SAFETY: the host's function, with the provider it knows us by.
+    // SAFETY: `fi_log_enabled` of the libfabric that loaded us (`host.rs` found it, and says why the
+    // signature is right); it takes the record that `fi_prov_ini` returned, a static, and two numbers of
+    // its enums.
     host().log_enabled.is_some_and(|f| unsafe { f(provider(), level, subsystem) } != 0)
 }
 
@@ -68,7 +70,10 @@ impl Log for ToHost {
         let place = record.module_path().unwrap_or("squall");
         let (Ok(text), Ok(place)) = (CString::new(text), CString::new(place)) else { return };
         let line = i32::try_from(record.line().unwrap_or(0)).unwrap_or(0);
-        // SAFETY: terminated strings, and a format that takes exactly one of them.
+        // SAFETY: `fi_log` of the libfabric that loaded us (`host.rs` found it, and says why the
+        // signature is right). It takes the record that `fi_prov_ini` returned, a static, two numbers of
+        // its enums, strings with terminators that outlive the call, and a format whose one `%s` is the
+        // one argument after it.
         unsafe {
             log(
                 provider(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use squall_base::{RegionId, UserSlice};
 use squall_engine::{Access, KeyError, Memory};
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::compat::MrAttr;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
@@ -116,7 +116,7 @@ impl Regions {
     }
 
     /// Nobody knows this number any more.
-    fn forget(&mut self, id: RegionId) {
+    fn free_id(&mut self, id: RegionId) {
         self.free.push(id);
     }
 }
@@ -128,19 +128,24 @@ impl Memory for UserMemory<'_> {
     fn write(&mut self, to: UserSlice, data: &[u8]) {
         debug_assert!(data.len() as u64 <= to.len);
         let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(to.base));
-        // SAFETY: the engine writes only inside buffers that the application posted for receiving
-        // or reading, whose addresses `ep/buffer.rs` exposed and which are the engine's until the
-        // completion, or inside a registered region that `resolve` found during this very packet, which
-        // `close` of the region waits for. `copy` because an application may send from memory that
-        // overlaps what it receives into.
+        // SAFETY: `to` has `data.len()` bytes or more, and the engine has it from one of two places. From an
+        // operation, `receive` or a read, that has not completed: `ep/buffer.rs` exposed the address, and the
+        // contract of `Endpoint::receive` and `transmit` lets us write there until the completion. Or
+        // from `resolve` below, during the packet that is being handled: `register` exposed the address, and
+        // who closes the region waits for the endpoint's gate, which we are inside of, before the
+        // application may unmap it (`Mr::drop`). No reference to user memory is made, for the application
+        // and other threads may look at it meanwhile; `data` may lie in it as well (an application may send
+        // from memory that overlaps what it receives into), hence `copy`.
         unsafe { core::ptr::copy(data.as_ptr(), to, data.len()) };
     }
 
     fn read(&self, from: UserSlice, out: &mut [u8]) {
         debug_assert!(out.len() as u64 <= from.len);
         let from: *const u8 = core::ptr::with_exposed_provenance(pointer(from.base));
-        // SAFETY: the engine reads only buffers that the application gave to a call that is still running
-        // (injected ones), or to an operation that has not completed; `out` is the engine's own memory.
+        // SAFETY: `from` has `out.len()` bytes or more. The engine reads, by this function, what is to be
+        // injected, during the call that injects it: `ep/buffer.rs` exposed the address, and the contract of
+        // `Endpoint::transmit` keeps it mapped until the call returns. No reference to user memory is made;
+        // `out` is the engine's own.
         unsafe { core::ptr::copy(from, out.as_mut_ptr(), out.len()) };
     }
 
@@ -172,15 +177,13 @@ pub(crate) struct Mr {
     remote: Option<(u64, RegionId)>,
 }
 
-// SAFETY: the fid is only read after the region was published.
-unsafe impl Send for Mr {}
-// SAFETY: as above; nothing else changes.
-unsafe impl Sync for Mr {}
-
-// SAFETY: repr(C), and fid_mr is first.
+// SAFETY: `Mr` is repr(C) and begins with the cell of a `fid_mr`, which begins with a `fid`; `register`
+// alone puts `FI_OPS` into one.
 unsafe impl Object for Mr {
     type Fid = ffi::fid_mr;
-    const CLASS: usize = class::MR;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
     fn users(&self) -> &Users {
         &self.users
     }
@@ -193,7 +196,7 @@ impl Drop for Mr {
         if let Some((key, id)) = self.remote {
             self.domain.regions().enter().remove(key);
             self.domain.release_region(id);
-            self.domain.regions().enter().forget(id);
+            self.domain.regions().enter().free_id(id);
         }
     }
 }
@@ -207,7 +210,9 @@ pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
     reg: Some(reg),
     regv: Some(regv),
     // The header's attribute has grown since 1.17; ours is its common part.
-    // SAFETY: both types are pointers to structures of which only the common part is read.
+    // SAFETY: the two function types differ in what one pointer points to, so they are called alike. What
+    // comes is a `fi_mr_attr` of 1.17 or later, which begins with all that `MrAttr` has (compat.rs tests the
+    // offsets), so that it may be read as one.
     regattr: Some(unsafe {
         core::mem::transmute::<
             unsafe extern "C" fn(*mut ffi::fid, *const MrAttr, u64, *mut *mut ffi::fid_mr) -> c_int,
@@ -223,17 +228,16 @@ pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
 
 /// What to register.
 struct Request<'a> {
-    pieces: &'a [libc::iovec],
+    pieces: &'a [ffi::iovec],
     access: u64,
     key: u64,
     flags: u64,
     context: *mut c_void,
 }
 
-/// Registers.
-unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi::fid_mr> {
-    // SAFETY: the caller passes an open domain.
-    let domain: Arc<Domain> = unsafe { object::share(fid)? };
+/// Registers. The memory is only noted here: whoever touches it later, for a peer with the key, relies on
+/// fi_mr(3), by which it stays mapped until the region is closed.
+fn register(domain: Arc<Domain>, request: &Request<'_>) -> Result<*mut ffi::fid_mr> {
     if request.pieces.len() > limits::MR_IOV_LIMIT {
         log::info!(
             "memory region of {} pieces: at most {}",
@@ -247,7 +251,7 @@ unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi
         return Err(Errno::BADFLAGS);
     }
     let piece =
-        |v: &libc::iovec| UserSlice::lent(v.iov_base.expose_provenance() as u64, v.iov_len as u64);
+        |v: &ffi::iovec| UserSlice::lent(v.iov_base.expose_provenance() as u64, v.iov_len as u64);
     let region = Region {
         pieces: request.pieces.iter().map(piece).collect(),
         access: request.access,
@@ -268,120 +272,84 @@ unsafe fn register(fid: *mut ffi::fid, request: &Request<'_>) -> Result<*mut ffi
         domain: Hold::new(domain),
         remote,
     });
-    // SAFETY: not shared yet.
+    // SAFETY: the cell holds an initialised `fid_mr`, and `mr` is the only way to it: it is published below.
     unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
     Ok(object::publish(mr))
 }
 
-unsafe extern "C" fn reg(
-    fid: *mut ffi::fid,
-    buf: *const c_void,
-    len: usize,
-    access: u64,
-    _offset: u64,
-    key: u64,
-    flags: u64,
-    mr: *mut *mut ffi::fid_mr,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if mr.is_null() {
-            return Err(Errno::INVAL);
-        }
-        let piece = libc::iovec { iov_base: buf.cast_mut(), iov_len: len };
-        // SAFETY: an open domain; the result's place was checked.
-        unsafe {
-            *mr = register(fid, &Request { pieces: &[piece], access, key, flags, context })?;
-        }
-        Ok(())
-    })
-}
+boundary::exports! {
+    status reg(
+        fid: *mut ffi::fid,
+        buf: *const c_void,
+        len: usize,
+        access: u64,
+        _offset: u64,
+        key: u64,
+        flags: u64,
+        mr: *mut *mut ffi::fid_mr,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(mr)?;
+        let pieces = &[ffi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
+        place.put(register(object::share(fid)?, &Request { pieces, access, key, flags, context })?)
+    };
 
-unsafe extern "C" fn regv(
-    fid: *mut ffi::fid,
-    iov: *const ffi::iovec,
-    count: usize,
-    access: u64,
-    _offset: u64,
-    key: u64,
-    flags: u64,
-    mr: *mut *mut ffi::fid_mr,
-    context: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        if mr.is_null() || (iov.is_null() && count > 0) {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: the caller gives `count` iovecs.
-        let pieces = unsafe { crate::ep::iovecs(iov.cast(), count) };
-        // SAFETY: an open domain; the result's place was checked.
-        unsafe { *mr = register(fid, &Request { pieces, access, key, flags, context })? };
-        Ok(())
-    })
-}
+    status regv(
+        fid: *mut ffi::fid,
+        iov: *const ffi::iovec,
+        count: usize,
+        access: u64,
+        _offset: u64,
+        key: u64,
+        flags: u64,
+        mr: *mut *mut ffi::fid_mr,
+        context: *mut c_void,
+    ) -> c_int => {
+        let (place, pieces) = (Out::new(mr)?, boundary::slice(iov, count)?);
+        place.put(register(object::share(fid)?, &Request { pieces, access, key, flags, context })?)
+    };
 
-unsafe extern "C" fn regattr(
-    fid: *mut ffi::fid,
-    attr: *const MrAttr,
-    flags: u64,
-    mr: *mut *mut ffi::fid_mr,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: NULL or a valid attribute; our MrAttr is the part every release has.
-        let attr = unsafe { attr.as_ref() }.ok_or(Errno::INVAL)?;
-        if mr.is_null() || (attr.mr_iov.is_null() && attr.iov_count > 0) {
-            return Err(Errno::INVAL);
-        }
-        if attr.iface != ffi::FI_HMEM_SYSTEM {
-            log::info!("memory region in device memory (iface {}): only system memory", attr.iface);
-            return Err(Errno::NOSYS);
-        }
-        // SAFETY: the attribute names `iov_count` iovecs.
-        let pieces = unsafe { crate::ep::iovecs(attr.mr_iov, attr.iov_count) };
+    status regattr(
+        fid: *mut ffi::fid,
+        attr: *const MrAttr,
+        flags: u64,
+        mr: *mut *mut ffi::fid_mr,
+    ) -> c_int => {
+        let (place, attr) = (Out::new(mr)?, attr.as_ref().ok_or(Errno::INVAL)?);
         let request = Request {
-            pieces,
+            pieces: boundary::slice(attr.mr_iov, attr.iov_count)?,
             access: attr.access,
             key: attr.requested_key,
             flags,
             context: attr.context,
         };
-        // SAFETY: an open domain; the result's place was checked.
-        unsafe { *mr = register(fid, &request)? };
-        Ok(())
-    })
-}
+        if attr.iface != ffi::FI_HMEM_SYSTEM {
+            log::info!("memory region in device memory (iface {}): only system memory", attr.iface);
+            return Err(Errno::NOSYS);
+        }
+        place.put(register(object::share(fid)?, &request)?)
+    };
 
-unsafe extern "C" fn close(fid: *mut ffi::fid) -> c_int {
-    // SAFETY: libfabric passes the object being closed.
-    boundary::status(|| unsafe { object::retire::<Mr, _>(fid).map(drop) })
-}
+    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Mr, _>(fid).map(drop);
 
-/// Regions belong to the domain, so binding one to an endpoint changes nothing; counting remote
-/// writes (FI_RMA_EVENT) is not offered.
-unsafe extern "C" fn bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int {
-    boundary::status(|| {
-        // SAFETY: open objects.
-        let class = unsafe {
-            object::get::<Mr, _>(fid)?;
-            other.as_ref().map(|o| o.fclass)
-        };
-        match class {
+    /// Regions belong to the domain, so binding one to an endpoint changes nothing; counting remote
+    /// writes (FI_RMA_EVENT) is not offered.
+    status bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int => {
+        object::get::<Mr, _>(fid)?;
+        match other.as_ref().map(|other| other.fclass) {
             Some(class::EP) => Ok(()),
             Some(_) => Err(Errno::NOSYS),
             None => Err(Errno::INVAL),
         }
-    })
-}
+    };
 
-unsafe extern "C" fn control(fid: *mut ffi::fid, command: c_int, _arg: *mut c_void) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open region.
-        unsafe { object::get::<Mr, _>(fid)? };
+    status control(fid: *mut ffi::fid, command: c_int, _arg: *mut c_void) -> c_int => {
+        object::get::<Mr, _>(fid)?;
         match u32::try_from(command) {
             Ok(ffi::FI_ENABLE | ffi::FI_REFRESH) => Ok(()),
             _ => Err(Errno::NOSYS),
         }
-    })
+    };
 }
 
 #[cfg(test)]
@@ -461,7 +429,7 @@ mod tests {
         assert_eq!(regions.add(None, region(false)), Ok((1, RegionId(3))));
         // A number is used again when nobody knows it any more, and no two living ones are equal.
         regions.remove(0);
-        regions.forget(RegionId(2));
+        regions.free_id(RegionId(2));
         assert_eq!(regions.add(Some(9), region(true)), Ok((9, RegionId(2))));
         assert_eq!(regions.add(Some(10), region(true)), Ok((10, RegionId(4))));
     }

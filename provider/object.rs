@@ -21,13 +21,14 @@ use crate::flags::class;
 /// What every object type says of itself.
 ///
 /// # Safety
-/// `Self` is `repr(C)` and its first field is an `UnsafeCell<Self::Fid>`, and `Self::Fid` begins with
-/// a `struct fid`.
+/// `Self` is `repr(C)` and its first field is a [`Cell`] of `Self::Fid`, which begins with a `struct fid`;
+/// only [`publish`] hands pointers to it to the application, and no other type's `fid` has the table of
+/// [`Object::ops`].
 pub(crate) unsafe trait Object: Sized {
     /// libfabric's structure.
     type Fid;
-    /// `fid::fclass`.
-    const CLASS: usize;
+    /// `fid::ops`, a static of this type alone.
+    fn ops() -> &'static ffi::fi_ops;
     /// How many objects hold this one.
     fn users(&self) -> &Users;
 }
@@ -50,19 +51,22 @@ pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Fid {
 /// The object behind a pointer that the application passed.
 ///
 /// # Safety
-/// `ptr` is NULL or an open libfabric object (of any provider's class layout: it begins with a
-/// `struct fid`) that stays open for `'a`.
+/// `ptr` is NULL or an open libfabric object that stays open for `'a`. It may be one of another class, or of
+/// another provider: every object begins with a `struct fid`.
 ///
 /// # Errors
-/// `FI_EINVAL` for NULL or an object of another class.
+/// `FI_EINVAL` for NULL, an object of another class, or one of another provider.
 #[inline]
 pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
     if ptr.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: every object begins with a struct fid, whose class says what it is.
+    // SAFETY: not NULL, so an open object by this function's contract, which begins with a `struct fid`
+    // whatever its class. When that has `T`'s own table of operations, `publish` made the pointer of an
+    // `Arc<T>`, of which the application's reference is counted until `retire`: a `T` is there for 'a.
+    // What C writes to meanwhile, the fid, is inside a `Cell`.
     unsafe {
-        if (*ptr.cast::<ffi::fid>()).fclass != T::CLASS {
+        if !core::ptr::eq((*ptr.cast::<ffi::fid>()).ops, T::ops()) {
             return Err(Errno::INVAL);
         }
         Ok(&*ptr.cast::<T>())
@@ -77,14 +81,15 @@ pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
 /// # Errors
 /// As [`get`].
 pub(crate) unsafe fn share<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
-    // SAFETY: the caller's promise.
-    let object: &T = unsafe { get(ptr)? };
-    let raw: *const T = object;
-    // SAFETY: `publish` made the pointer with Arc::into_raw, and the application's reference is
-    // still counted.
+    // SAFETY: `ptr` is what `get` asks for, by this function's contract. If it accepts the object, the
+    // pointer is one that `publish` got from `Arc::<T>::into_raw`, and the application's reference is
+    // counted until it closes the object. (The pointer itself, not the reference that `get` made of it:
+    // the counts lie outside of the `T`.)
     unsafe {
-        Arc::increment_strong_count(raw);
-        Ok(Arc::from_raw(raw))
+        get::<T, P>(ptr)?;
+        let published = ptr.cast::<T>();
+        Arc::increment_strong_count(published);
+        Ok(Arc::from_raw(published))
     }
 }
 
@@ -110,17 +115,19 @@ impl Default for Users {
 /// # Errors
 /// `FI_EBUSY` when other objects use this one.
 pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>>> {
-    // SAFETY: the caller's promise.
-    let object: &T = unsafe { get(ptr)? };
-    let users = object.users();
+    // SAFETY: `ptr` is what `get` asks for, by this function's contract; the reference ends before the
+    // object is given up below.
+    let users = unsafe { get::<T, P>(ptr)? }.users();
     if !users.process.is_current() {
         return Ok(None);
     }
     if users.count.load(Ordering::Acquire) != 0 {
         return Err(Errno::BUSY);
     }
-    // SAFETY: made by `publish`; the reference is given up here once.
-    Ok(Some(unsafe { Arc::from_raw(core::ptr::from_ref(object)) }))
+    // SAFETY: `get` accepted the object, so `publish` got the pointer from `Arc::<T>::into_raw`; the
+    // reference that was counted for the application is taken back here, and only here, because the
+    // application may not close an object twice.
+    Ok(Some(unsafe { Arc::from_raw(ptr.cast::<T>()) }))
 }
 
 /// A counted use of another object.
@@ -169,15 +176,13 @@ pub(crate) unsafe fn name_of(address: usize, wanted: usize) -> Option<Option<Str
         return Some(None);
     }
     let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
-    // SAFETY: an open object begins with a struct fid. Its table of operations tells ours from
-    // another provider's object of the same class.
+    // SAFETY: not 0, so an open object by this function's contract; its address was exposed when the hint
+    // was read (`info/hints.rs`).
     unsafe {
-        if wanted == class::FABRIC && (*ptr).ops == Fabric::ops() {
-            get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned()))
-        } else if wanted == class::DOMAIN && (*ptr).ops == Domain::ops() {
-            get::<Domain, _>(ptr).ok().map(|d| Some(d.name().to_owned()))
-        } else {
-            None
+        match wanted {
+            class::FABRIC => get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned())),
+            class::DOMAIN => get::<Domain, _>(ptr).ok().map(|d| Some(d.name().to_owned())),
+            _ => None,
         }
     }
 }
@@ -203,8 +208,9 @@ impl Process {
         // Miri does not know pthread_atfork, nor fork.
         #[cfg(not(miri))]
         AT_FORK.call_once(|| {
-            // SAFETY: the handler only adds to an atomic, which is allowed in a forked child; the
-            // object stays mapped (`-z nodelete`).
+            // SAFETY: `in_child` has the signature of a handler, takes nothing that could have gone, and
+            // only adds to an atomic, which is allowed in a forked child; the code stays mapped until the
+            // process ends (`-z nodelete` in build.rs).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Self(FORKS.load(Ordering::Relaxed))
@@ -237,7 +243,8 @@ impl<T: Default + Sync> PerProcess<T> {
     pub(crate) fn get(&self) -> &'static T {
         let process = Process::current();
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: NULL or leaked below, hence valid for ever.
+        // SAFETY: the pointer is NULL or came from `Box::into_raw` below, with `Acquire` seeing all that was
+        // written before; what is stored here is never freed, only replaced in a forked child.
         if let Some((owner, value)) = unsafe { found.as_ref() }
             && *owner == process
         {
@@ -245,10 +252,12 @@ impl<T: Default + Sync> PerProcess<T> {
         }
         let fresh = Box::into_raw(Box::new((process, T::default())));
         match self.0.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just leaked.
+            // SAFETY: `fresh` came from `Box::into_raw` and is now stored, hence never freed, and only
+            // shared references are made of it.
             Ok(_) => unsafe { &(*fresh).1 },
             Err(_) => {
-                // SAFETY: another thread was faster, so nobody else has seen this one.
+                // SAFETY: `fresh` came from `Box::into_raw`, and was not stored: another thread was faster,
+                // so nobody else has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
                 self.get()
             }
@@ -256,8 +265,30 @@ impl<T: Default + Sync> PerProcess<T> {
     }
 }
 
-/// A `fid_*` inside an object. libfabric's core writes to some fields (`api_version`).
-pub(crate) type Cell<T> = UnsafeCell<T>;
+/// A `fid_*` inside an object. It is ours until the object is published, then the C side's: libfabric's
+/// core writes to some fields (`api_version`) and reads the rest.
+#[repr(transparent)]
+pub(crate) struct Cell<T>(UnsafeCell<T>);
+
+impl<T> Cell<T> {
+    pub(crate) const fn new(fid: T) -> Self {
+        Self(UnsafeCell::new(fid))
+    }
+
+    /// For C; and for us as long as the object is not published.
+    pub(crate) const fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+// SAFETY: a `fid_*`, for which alone this type is made, is plain numbers and pointers: to operation tables,
+// which are statics, to the object itself (`mem_desc`), and the application's context, which we never
+// follow. None belongs to a thread.
+unsafe impl<T> Send for Cell<T> {}
+// SAFETY: the one thing to be had of a shared cell is a raw pointer. Who follows it says why nobody writes
+// meanwhile: `mr.rs` before the object is published, `fabric.rs` after libfabric's core has written. What
+// else is inside an object is Sync by itself, or the compiler would not share it.
+unsafe impl<T> Sync for Cell<T> {}
 
 // What an object does not offer: every table is complete, so that no caller meets a null pointer.
 
@@ -284,7 +315,7 @@ pub(crate) unsafe extern "C" fn no_tostr(
     buf: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller gives a buffer of `len` bytes, or NULL.
+    // SAFETY: fi_tostr's caller gives NULL or room for `len` bytes, which nobody else uses meanwhile.
     unsafe { crate::boundary::copy_text("squall", buf, len) };
     0
 }
@@ -326,12 +357,9 @@ macro_rules! or {
 
 pub(crate) use {fi_ops, or};
 
-/// Operation tables hold only function pointers and sizes.
+/// An operation table. It holds function pointers and a size alone, so that it is Sync by itself.
 #[repr(transparent)]
 pub(crate) struct Table<T>(pub(crate) T);
-
-// SAFETY: a table is immutable and made of plain function pointers.
-unsafe impl<T> Sync for Table<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -345,10 +373,19 @@ mod tests {
         drops: Arc<AtomicUsize>,
     }
 
-    // SAFETY: repr(C), and fid_mr, which begins with a struct fid, is first.
+    static THING_OPS: Table<ffi::fi_ops> = Table(fi_ops!(close: no_close));
+
+    unsafe extern "C" fn no_close(_: *mut ffi::fid) -> c_int {
+        0
+    }
+
+    // SAFETY: `Thing` is repr(C) and begins with the cell of a `fid_mr`, which begins with a `fid`;
+    // `publish_one` alone puts `THING_OPS` into one.
     unsafe impl Object for Thing {
         type Fid = ffi::fid_mr;
-        const CLASS: usize = class::MR;
+        fn ops() -> &'static ffi::fi_ops {
+            &THING_OPS.0
+        }
         fn users(&self) -> &Users {
             &self.users
         }
@@ -360,16 +397,10 @@ mod tests {
         }
     }
 
-    // One thread; the provider's own types say for themselves why they may be shared.
-    #[allow(clippy::arc_with_non_send_sync)]
     fn publish_one(drops: &Arc<AtomicUsize>) -> *mut ffi::fid_mr {
-        static FI_OPS: Table<ffi::fi_ops> = Table(fi_ops!(close: no_close));
-        unsafe extern "C" fn no_close(_: *mut ffi::fid) -> c_int {
-            0
-        }
         publish(Arc::new(Thing {
             fid: Cell::new(ffi::fid_mr {
-                fid: fid(class::MR, core::ptr::null_mut(), &FI_OPS.0),
+                fid: fid(class::MR, core::ptr::null_mut(), &THING_OPS.0),
                 mem_desc: core::ptr::null_mut(),
                 key: 7,
             }),
@@ -384,23 +415,24 @@ mod tests {
         let ptr = publish_one(&drops);
         // As libfabric sees it, and writes to it.
         let raw: *mut ffi::fid = ptr.cast();
-        // SAFETY: `publish` just made the pointer; nobody else has it.
+        // SAFETY: `publish` just made the pointer, of which nobody else knows, so that the fid may be written to
+        // and read through it; the object stays open until `retire` below.
         unsafe {
             (*raw).context = core::ptr::without_provenance_mut(5);
             assert_eq!((*ptr).key, 7);
             let thing: &Thing = get(ptr).expect("it is one");
             assert_eq!((*thing.fid.get()).fid.context.addr(), 5);
         }
-        // SAFETY: as above; the object is open until `retire` below succeeds.
+        // SAFETY: the object that `raw` points to is open until `retire` below succeeds.
         let hold = unsafe { Hold::new(share::<Thing, _>(raw).expect("it is one")) };
-        // SAFETY: as above.
+        // SAFETY: the object is open, and stays so, because this is refused.
         let busy = unsafe { retire::<Thing, _>(ptr) };
         assert_eq!(busy.err(), Some(Errno::BUSY), "something holds it");
         let second = hold.clone();
         drop(hold);
         second.release();
         second.release();
-        // SAFETY: as above.
+        // SAFETY: the object is open, and neither pointer is used afterwards.
         let last = unsafe { retire::<Thing, _>(raw) }.expect("nothing holds it");
         assert_eq!(
             drops.load(Ordering::Relaxed),
@@ -413,16 +445,17 @@ mod tests {
 
     #[test]
     fn what_is_none_is_refused() {
+        static OTHER_OPS: Table<ffi::fi_ops> = Table(fi_ops!(close: no_close));
         let drops = Arc::new(AtomicUsize::new(0));
         let ptr = publish_one(&drops);
         let null: *const ffi::fid_mr = core::ptr::null();
-        // SAFETY: NULL, which is refused; and an open object, whose class is changed and changed back by
-        // the only one who has its pointer.
+        // SAFETY: NULL, which is refused; and an open object, whose table is changed to another type's and
+        // back by the only one who has its pointer.
         unsafe {
             assert_eq!(get::<Thing, _>(null).err(), Some(Errno::INVAL));
-            (*ptr).fid.fclass = class::CQ;
+            let ours = core::mem::replace(&mut (*ptr).fid.ops, table(&OTHER_OPS));
             assert_eq!(get::<Thing, _>(ptr).err(), Some(Errno::INVAL));
-            (*ptr).fid.fclass = class::MR;
+            (*ptr).fid.ops = ours;
             drop(retire::<Thing, _>(ptr).expect("nothing holds it"));
         }
         assert_eq!(drops.load(Ordering::Relaxed), 1);

@@ -7,13 +7,14 @@
 mod kinds;
 
 use core::ffi::{c_char, c_int, c_void};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use squall_base::{Rate, Span};
 use squall_cc::{PathsConfig, SenderConfig};
 
+use crate::boundary::text;
 use crate::ffi;
 use crate::host::host;
 use crate::provider;
@@ -202,7 +203,10 @@ pub(crate) fn define() {
         else {
             continue;
         };
-        // SAFETY: terminated strings; the format takes exactly one of them.
+        // SAFETY: `fi_param_define` of the libfabric that loaded us (`host.rs` found it, and says why the
+        // signature is right). It takes the record that `fi_prov_ini` returned, a static, one of its
+        // types, strings with terminators, of which it keeps copies, and a format whose one `%s` is the
+        // one argument after it.
         unsafe { define(provider(), name.as_ptr(), spec.host_type, c"%s".as_ptr(), help.as_ptr()) };
     }
 }
@@ -215,18 +219,26 @@ fn from_host(spec: &Spec) -> Option<String> {
         ffi::FI_PARAM_STRING => {
             let mut value: *mut c_char = core::ptr::null_mut();
             let out: *mut c_void = (&raw mut value).cast();
-            // SAFETY: a string parameter writes one pointer to a terminated string of its own.
+            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini`
+            // returned (the `mut` is for its own lists, it does not write there) and a terminated name;
+            // for a parameter that `define` registered as a string it writes one pointer, which `out` has
+            // room for.
             let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
-            if rc != 0 || value.is_null() {
+            if rc != 0 {
                 return None;
             }
-            // SAFETY: as above.
-            Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+            // SAFETY: the call succeeded, so `value` is NULL or a terminated string, in the environment or in
+            // libfabric's configuration; it is copied before anything else of this thread runs, and POSIX
+            // forbids programs to change the environment while other threads read it.
+            unsafe { text(value) }
         }
         kind => {
             let mut value: c_int = 0;
             let out: *mut c_void = (&raw mut value).cast();
-            // SAFETY: integer and boolean parameters write one int.
+            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini`
+            // returned (the `mut` is for its own lists, it does not write there) and a terminated name;
+            // for a parameter that `define` registered as an integer or a boolean it writes one int,
+            // which `out` has room for.
             let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
             match (rc, kind) {
                 (0, ffi::FI_PARAM_BOOL) => Some(if value != 0 { "yes" } else { "no" }.to_owned()),

@@ -111,7 +111,9 @@ pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    // SAFETY: all-zero is a valid set, filled here; the calling thread's mask is put back below.
+    // SAFETY: a `sigset_t` is an array of integers, for which zero is a value; the calls write one set
+    // each, into local variables, and `SIG_SETMASK` with a full set is allowed in any thread (the signals
+    // that cannot be blocked are left out). The mask that was in effect is put back below.
     let before = unsafe {
         let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -119,7 +121,8 @@ pub(crate) fn spawn(
         before
     };
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-    // SAFETY: the mask that was in effect.
+    // SAFETY: `before` is the mask that pthread_sigmask wrote above, read during the call; NULL asks for
+    // no old one.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
     }
@@ -136,7 +139,9 @@ fn pin() {
         log::warn!("FI_SQUALL_PROGRESS_CPU={text}: expected a processor's number");
         return;
     };
-    // SAFETY: all-zero is the empty set; CPU_SET checks its bound.
+    // SAFETY: a `cpu_set_t` is an array of integers, for which zero is a value: the empty set. CPU_SET
+    // indexes it as a Rust array, with the bound checked, and sched_setaffinity(2) reads as many bytes as
+    // it has.
     let rc = unsafe {
         let mut set: libc::cpu_set_t = core::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use squall_base::Time;
 
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::clock;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -23,7 +23,7 @@ use crate::param::params;
 
 /// Which wait object a queue was opened with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum WaitKind {
     /// Nobody waits (FI_WAIT_NONE).
     Nothing,
     /// Blocking reads only (FI_WAIT_UNSPEC, FI_WAIT_YIELD).
@@ -32,7 +32,7 @@ pub(crate) enum Wanted {
     Descriptor,
 }
 
-impl Wanted {
+impl WaitKind {
     /// Reads a `fi_wait_obj`.
     ///
     /// # Errors
@@ -61,11 +61,15 @@ impl Wanted {
     }
 }
 
-fn owned(fd: c_int) -> io::Result<OwnedFd> {
+/// Takes a descriptor that a system call returned.
+///
+/// # Safety
+/// `fd` is negative, or a descriptor that is open and that nobody else owns.
+unsafe fn owned(fd: c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just returned by the kernel, and owned by nobody else.
+    // SAFETY: not negative, so open and without another owner by this function's contract.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -78,7 +82,8 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: plain system calls without pointers.
+        // SAFETY: the three system calls take numbers alone, and return a negative number or a new
+        // descriptor, which goes nowhere but to `owned`.
         let (set, event, timer) = unsafe {
             (
                 owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
@@ -103,7 +108,8 @@ impl Waiter {
     /// Wakes up when `fd` is readable, too. Adding one twice is no error.
     pub(crate) fn add(&self, fd: RawFd) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: valid descriptors and event.
+        // SAFETY: epoll_ctl(2) reads `event`, a local variable, and touches no other memory; a `fd` that is not
+        // open is refused.
         let rc = unsafe {
             libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
         };
@@ -119,21 +125,23 @@ impl Waiter {
     /// No longer watches `fd`.
     pub(crate) fn remove(&self, fd: RawFd) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: valid set and event; a descriptor that is not in it is refused by the kernel.
+        // SAFETY: epoll_ctl(2) reads at most `event`, a local variable, and touches no other memory; a `fd` that
+        // is not in the set is refused.
         unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event) };
     }
 
     /// Wakes whoever waits.
     pub(crate) fn signal(&self) {
         let one = 1u64;
-        // SAFETY: an eventfd takes eight bytes; a full counter is as good as one more.
+        // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (When the counter is full it fails,
+        // which is as good as one more.)
         unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Takes back earlier signals.
     pub(crate) fn clear(&self) {
         let mut count = 0u64;
-        // SAFETY: an eventfd gives eight bytes, or would block.
+        // SAFETY: read(2) writes at most the eight bytes of `count`, a local variable.
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
@@ -148,7 +156,8 @@ impl Waiter {
                 tv_nsec: i64::try_from(at % 1_000_000_000).unwrap_or(0),
             },
         };
-        // SAFETY: valid descriptor and specification; no old value is asked for.
+        // SAFETY: timerfd_settime(2) reads `spec`, a local variable, and writes nothing, because it gets NULL
+        // as the place for the old setting.
         unsafe {
             libc::timerfd_settime(
                 self.timer.as_raw_fd(),
@@ -172,7 +181,7 @@ impl Waiter {
             }
         };
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one event.
+        // SAFETY: epoll_wait(2) writes at most the one event that it is told of, into a local variable.
         let rc = unsafe { libc::epoll_wait(self.set.as_raw_fd(), &raw mut event, 1, timeout) };
         if rc < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
             return Err(Errno::INTR);
@@ -219,40 +228,34 @@ pub(crate) fn until<T>(
     }
 }
 
-/// `fi_trywait`: whether the application may block on these objects' descriptors.
-pub(crate) unsafe extern "C" fn trywait(
-    _fabric: *mut ffi::fid_fabric,
-    fids: *mut *mut ffi::fid,
-    count: c_int,
-) -> c_int {
-    boundary::status(|| {
+boundary::exports! {
+    /// `fi_trywait`: whether the application may block on these objects' descriptors.
+    pub(crate) status trywait(
+        _fabric: *mut ffi::fid_fabric,
+        fids: *mut *mut ffi::fid,
+        count: c_int,
+    ) -> c_int => {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-        for i in 0..count {
-            // SAFETY: the caller gives `count` open objects.
-            unsafe {
-                let fid = *fids.add(i);
-                if fid.is_null() {
-                    return Err(Errno::INVAL);
-                }
-                match (*fid).fclass {
-                    class::CQ => object::get::<Cq, _>(fid)?.try_wait()?,
-                    class::CNTR => object::get::<Cntr, _>(fid)?.try_wait()?,
-                    class::EQ => object::get::<Eq, _>(fid)?.try_wait()?,
-                    _ => return Err(Errno::NOSYS),
-                }
+        for &fid in boundary::slice(fids.cast_const(), count)? {
+            match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
+                class::CQ => object::get::<Cq, _>(fid)?.try_wait()?,
+                class::CNTR => object::get::<Cntr, _>(fid)?.try_wait()?,
+                class::EQ => object::get::<Eq, _>(fid)?.try_wait()?,
+                _ => return Err(Errno::NOSYS),
             }
         }
         Ok(())
-    })
+    };
 }
 
 /// `fi_control(FI_GETWAIT)` and `FI_GETWAITOBJ` for an object with this waiter.
 ///
 /// # Safety
-/// `arg` has room for an int, as the commands say.
+/// `arg` is NULL or, for FI_GETWAIT on an object opened with FI_WAIT_FD, an int that may be written to, for
+/// FI_GETWAITOBJ an `enum fi_wait_obj`.
 pub(crate) unsafe fn control(
     waiter: Option<&Waiter>,
-    wanted: ffi::fi_wait_obj,
+    wait_obj: ffi::fi_wait_obj,
     command: c_int,
     arg: *mut core::ffi::c_void,
 ) -> Result<()> {
@@ -261,15 +264,16 @@ pub(crate) unsafe fn control(
     }
     match u32::try_from(command) {
         Ok(ffi::FI_GETWAIT) => {
-            let fd = waiter.map(Waiter::fd).filter(|_| wanted == ffi::FI_WAIT_FD);
-            // SAFETY: the caller's promise.
-            unsafe { *arg.cast::<c_int>() = fd.ok_or(Errno::NODATA)? };
-            Ok(())
+            let fd = waiter.map(Waiter::fd).filter(|_| wait_obj == ffi::FI_WAIT_FD);
+            let fd = fd.ok_or(Errno::NODATA)?;
+            // SAFETY: the command is FI_GETWAIT and the object was opened with FI_WAIT_FD, so `arg` is NULL or
+            // an int by this function's contract.
+            unsafe { Out::new(arg.cast::<c_int>()) }?.put(fd)
         }
         Ok(ffi::FI_GETWAITOBJ) => {
-            // SAFETY: the caller's promise.
-            unsafe { *arg.cast::<ffi::fi_wait_obj>() = wanted };
-            Ok(())
+            // SAFETY: the command is FI_GETWAITOBJ, so `arg` is NULL or an `enum fi_wait_obj` by this
+            // function's contract.
+            unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.put(wait_obj)
         }
         _ => Err(Errno::NOSYS),
     }

@@ -39,6 +39,20 @@ def tokens(text: str) -> list[str]:
     return found
 
 
+def blanked(text: str) -> str:
+    """The text with blanks in the place of comments and literals, so that what is left is code, where it was."""
+    parts = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        assert match
+        end = _comment_end(text, match.end()) if match["comment"] else match.end()
+        part = text[at:end]
+        parts.append(part if match["token"] else re.sub(r"[^\n]", " ", part))
+        at = end
+    return "".join(parts)
+
+
 def _comment_end(text: str, at: int) -> int:
     """Behind a block comment, which may hold others; `at` is inside."""
     depth = 1

@@ -62,7 +62,7 @@ fn send_one(port: &mut UdpPort, dst: SocketAddr, bytes: &[u8]) {
 /// Processor time this thread has used.
 fn cpu() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec that outlives the call.
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -203,7 +203,8 @@ fn bandwidth(payload: usize, how: &str, train: usize) {
                 packets.clear();
                 pieces[next..next + n].iter().for_each(|p| push(&mut packets, to, &header, p));
                 let before = cpu();
-                // SAFETY: the batch names parts of `message`, which lives as long as this function.
+                // SAFETY: the batch names parts of `message`, whose addresses were exposed when they were cut
+                // and which lives as long as this function.
                 let done = port.send(Time::ZERO, unsafe { Burst::new(&packets, 0..n) }).sent;
                 tx_cpu += cpu() - before;
                 moved += done as u64 * size;
@@ -324,10 +325,10 @@ impl Scatter {
                 });
             }
         }
-        // SAFETY: integers and pointers, for which zero is a value.
+        // SAFETY: a `sockaddr_in` is plain integers, for which zero is a value.
         let mut name: libc::sockaddr_in = unsafe { std::mem::zeroed() };
         let mut control = [0_u64; 16];
-        // SAFETY: as above.
+        // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
         let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
         msg.msg_name = (&raw mut name).cast();
         msg.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
@@ -335,7 +336,9 @@ impl Scatter {
         msg.msg_iovlen = self.pieces.len() as _;
         msg.msg_control = (&raw mut control).cast();
         msg.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: everything `msg` points to outlives the call, with the lengths given.
+        // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`,
+        // local variables, and to the pieces, which were just made of `headers` and `buffer`, both
+        // borrowed mutably until after the call, without overlap.
         let n = unsafe { libc::recvmsg(self.fd, &raw mut msg, libc::MSG_DONTWAIT) };
         let from = SocketAddr::from((
             Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),

@@ -80,8 +80,11 @@ impl<'a> Burst<'a> {
         for piece in self.payload(packet) {
             let len = usize::try_from(piece.len).unwrap_or(0);
             out.reserve(len);
-            // SAFETY: `Burst::new`'s caller promised that the piece is readable for 'a; `reserve` made room
-            // for `len` bytes behind those that `out` has, in an allocation of its own.
+            // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and
+            // `of_copies` has none. `reserve` made room for as many behind those that `out` has, in an
+            // allocation that a piece cannot overlap; they are initialised when `set_len` counts them. That
+            // the application may write to the piece meanwhile makes the copy a mixture; no reference to it
+            // is made.
             unsafe {
                 ptr::copy_nonoverlapping(address(piece), out.as_mut_ptr().add(out.len()), len);
                 out.set_len(out.len() + len);
@@ -134,7 +137,7 @@ pub(crate) mod tests {
             let payload = s.payload.iter().map(|piece| lend(piece));
             batch.push((s.dst, s.path, s.class), s.header, payload, s.trailer);
         }
-        // SAFETY: the samples borrow all that the batch names, and outlive the call.
+        // SAFETY: `lend` exposed the addresses of what the samples borrow, and they outlive the call.
         port.send(now, unsafe { Burst::new(&batch, 0..samples.len()) })
     }
 
@@ -144,7 +147,7 @@ pub(crate) mod tests {
         let mut batch = Batch::default();
         let to = (SocketAddr::from(([127, 0, 0, 1], 1)), 0, TrafficClass::Data);
         batch.push(to, b"<", [lend(&a), lend(&b)], b">");
-        // SAFETY: both arrays live to the end of the test.
+        // SAFETY: `lend` exposed the addresses of the two arrays, which live to the end of the test.
         let burst = unsafe { Burst::new(&batch, 0..1) };
         let mut out = b"# ".to_vec();
         burst.copy(&burst.packets()[0], &mut out);

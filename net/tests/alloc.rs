@@ -13,17 +13,19 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: everything is passed on to the system's allocator unchanged; the count is a thread-local
-// integer without a destructor, so touching it allocates nothing.
+// SAFETY: both methods pass their arguments on to the system's allocator, which keeps the trait's
+// contract, and return what it returns; the other methods are made of these two. The count is a
+// thread-local integer without a destructor, so that touching it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's contract is the system allocator's.
+        // SAFETY: by the trait's contract `layout` has a size, which is all that the system's allocator asks.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above.
+        // SAFETY: by the trait's contract `ptr` is a block that `alloc` returned for this `layout`, hence
+        // one of the system's allocator, and is given up here.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -46,7 +48,8 @@ fn turns(tx: &mut dyn Port, rx: &mut dyn Port, turns: u64, batch: &Batch) -> u64
     let count = batch.packets.len();
     let mut got = 0;
     for now in 0..turns {
-        // SAFETY: the batch names the test's `body`, which lives to the end of it.
+        // SAFETY: the batch names the test's `body`, whose address `batch` exposed and which lives to the
+        // test's end.
         let burst = unsafe { Burst::new(batch, 0..count) };
         assert_eq!(tx.send(Time(now), burst).sent, count);
         let mut here = 0;

@@ -35,7 +35,7 @@ pub(crate) struct ErrorEntry {
     pub(crate) errno: Errno,
     /// The provider's error.
     pub(crate) code: i32,
-    /// The whole story, if there is more than the table tells.
+    /// The text in full, if there is more to it than the table's.
     pub(crate) text: Option<String>,
     /// Completions that come before it.
     pub(crate) position: u64,
@@ -77,13 +77,14 @@ impl Format {
     /// Writes `entry` as the `i`-th of the array at `buf`.
     ///
     /// # Safety
-    /// The array has room for it.
+    /// `buf` points to an array of this format's entries, aligned for them, and its `i`-th may be written to.
     #[inline]
     pub(super) unsafe fn write(self, buf: *mut c_void, i: usize, entry: &Entry) {
         let op_context = pointer(entry.context);
         let (flags, data, tag) = (entry.flags, entry.data, entry.tag);
         let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
-        // SAFETY: the caller's promise; libfabric's arrays are aligned for their type.
+        // SAFETY: by this function's contract the array is one of the type that `buf` is cast to for each
+        // format, and has an `i`-th entry; `write` does not look at what was there.
         unsafe {
             match self {
                 Self::Context => {
@@ -123,7 +124,8 @@ impl ErrorEntry {
     /// Writes the failure into the application's `fi_cq_err_entry`, `source` only where it has room.
     ///
     /// # Safety
-    /// `out` points to an entry of the 1.17 layout, of the 1.20 layout when `source` is true.
+    /// `out` points to an entry, aligned and open to writing, of the 1.17 layout, or, when `source` is true, of
+    /// the 1.20 layout.
     pub(super) unsafe fn write(
         &self,
         out: *mut crate::compat::CqErrEntry,
@@ -131,7 +133,9 @@ impl ErrorEntry {
         source: bool,
     ) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        // SAFETY: the caller's promise; fields are written one by one, none beyond the layout.
+        // SAFETY: by this function's contract all fields of the 1.17 layout are there, up to `err_data_size`,
+        // and `src_addr` when `source` is true. They are written one by one: a reference to the whole,
+        // or a copy of it, would reach beyond the shorter layout.
         unsafe {
             (*out).op_context = pointer(self.entry.context);
             (*out).flags = self.entry.flags;

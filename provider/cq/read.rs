@@ -1,6 +1,7 @@
 //! Reading a completion queue.
 
 use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
 use std::ffi::CString;
 
 use super::{Cq, State};
@@ -25,8 +26,8 @@ impl Cq {
     /// Takes up to `count` completions that are there already.
     ///
     /// # Safety
-    /// `buf` has room for `count` entries of the queue's format, `source` for `count` addresses, or
-    /// they are NULL.
+    /// `buf` is NULL or points to an array of `count` entries of the queue's format, `source` is NULL or points
+    /// to `count` addresses; both are aligned and open to writing, and nobody else uses them meanwhile.
     ///
     /// # Errors
     /// `FI_EAVAIL` when a failure is next, `FI_EAGAIN` when nothing is there.
@@ -43,7 +44,8 @@ impl Cq {
         let n = if buf.is_null() { 0 } else { there.min(count) };
         for i in 0..n {
             let Some(entry) = state.entries.pop_front() else { break };
-            // SAFETY: i < count.
+            // SAFETY: `i < n`, which is at most `count`, and 0 when `buf` is NULL: by this function's
+            // contract both arrays have an `i`-th element, `source` if it is not NULL.
             unsafe {
                 self.format.write(buf, i, &entry);
                 if !source.is_null() {
@@ -61,7 +63,8 @@ impl Cq {
     /// As [`Cq::take`].
     #[inline]
     unsafe fn read(&self, buf: *mut c_void, count: usize, source: *mut u64) -> Result<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `take` asks of `buf` and `source` what this function does, and leaves nothing of them
+        // behind, so that it may be called twice.
         unsafe {
             match self.take(buf, count, source) {
                 Err(Errno::AGAIN) => {}
@@ -93,7 +96,7 @@ impl Cq {
             return Err(Errno::NOSYS);
         };
         let check = || {
-            // SAFETY: the caller's promise.
+            // SAFETY: `read` asks of `buf` and `source` what this function does; `check` does not outlive it.
             match unsafe { self.read(buf, count, source) } {
                 Err(Errno::AGAIN) => {}
                 done => return Some(done),
@@ -105,63 +108,14 @@ impl Cq {
     }
 }
 
-pub(super) unsafe extern "C" fn read(
-    cq: *mut ffi::fid_cq,
-    buf: *mut c_void,
-    count: usize,
-) -> isize {
-    // SAFETY: an open queue, and room for `count` entries.
-    boundary::sized(|| unsafe { object::get::<Cq, _>(cq)?.read(buf, count, core::ptr::null_mut()) })
-}
-
-pub(super) unsafe extern "C" fn readfrom(
-    cq: *mut ffi::fid_cq,
-    buf: *mut c_void,
-    count: usize,
-    source: *mut u64,
-) -> isize {
-    // SAFETY: an open queue, and room for `count` entries and addresses.
-    boundary::sized(|| unsafe { object::get::<Cq, _>(cq)?.read(buf, count, source) })
-}
-
-pub(super) unsafe extern "C" fn sread(
-    cq: *mut ffi::fid_cq,
-    buf: *mut c_void,
-    count: usize,
-    _cond: *const c_void,
-    timeout: c_int,
-) -> isize {
-    // SAFETY: an open queue, and room for `count` entries. The threshold of FI_CQ_COND_THRESHOLD is a
-    // hint by definition (fi_cq(3)).
-    boundary::sized(|| unsafe {
-        object::get::<Cq, _>(cq)?.sleep_read(buf, count, core::ptr::null_mut(), timeout)
-    })
-}
-
-pub(super) unsafe extern "C" fn sreadfrom(
-    cq: *mut ffi::fid_cq,
-    buf: *mut c_void,
-    count: usize,
-    source: *mut u64,
-    _cond: *const c_void,
-    timeout: c_int,
-) -> isize {
-    // SAFETY: an open queue, and room for `count` entries and addresses.
-    boundary::sized(|| unsafe { object::get::<Cq, _>(cq)?.sleep_read(buf, count, source, timeout) })
-}
-
-pub(super) unsafe extern "C" fn readerr(
-    cq: *mut ffi::fid_cq,
-    buf: *mut ffi::fi_cq_err_entry,
-    flags: u64,
-) -> isize {
-    boundary::sized(|| {
-        // SAFETY: an open queue.
-        let cq: &Cq = unsafe { object::get(cq)? };
-        if buf.is_null() {
-            return Err(Errno::INVAL);
-        }
-        let mut state = cq.state.enter();
+impl Cq {
+    /// Takes the failure that is next, or with FI_PEEK copies it.
+    ///
+    /// # Safety
+    /// `out` points to an entry, aligned and open to writing, of the layout of the API version that the
+    /// application opened the fabric with.
+    unsafe fn read_error(&self, out: *mut CqErrEntry, flags: u64) -> Result<usize> {
+        let mut state = self.state.enter();
         if state.before_failure() != 0 {
             return Err(Errno::AGAIN);
         }
@@ -174,9 +128,51 @@ pub(super) unsafe extern "C" fn readerr(
         let text = failure.text.as_deref().unwrap_or("");
         state.text = CString::new(text).unwrap_or_default();
         state.text_code = failure.code;
-        // SAFETY: the caller gives an entry of the layout of the API version it opened the fabric
-        // with; our layout is the largest, and its tail is written only for those who have it.
-        unsafe { failure.write(buf.cast::<CqErrEntry>(), &state.text, cq.tells_source) };
+        // SAFETY: every API version's layout has the fields of 1.17; `names_source` is true when the
+        // application asked for 1.20 or later, whose layout has the source as well.
+        unsafe { failure.write(out, &state.text, self.names_source) };
         Ok(1)
-    })
+    }
+}
+
+boundary::exports! {
+    pub(super) sized read(cq: *mut ffi::fid_cq, buf: *mut c_void, count: usize) -> isize =>
+        object::get::<Cq, _>(cq)?.read(buf, count, null_mut());
+
+    pub(super) sized readfrom(
+        cq: *mut ffi::fid_cq,
+        buf: *mut c_void,
+        count: usize,
+        source: *mut u64,
+    ) -> isize => object::get::<Cq, _>(cq)?.read(buf, count, source);
+
+    /// The threshold of FI_CQ_COND_THRESHOLD is a hint by definition (fi_cq(3)).
+    pub(super) sized sread(
+        cq: *mut ffi::fid_cq,
+        buf: *mut c_void,
+        count: usize,
+        _cond: *const c_void,
+        timeout: c_int,
+    ) -> isize => object::get::<Cq, _>(cq)?.sleep_read(buf, count, null_mut(), timeout);
+
+    pub(super) sized sreadfrom(
+        cq: *mut ffi::fid_cq,
+        buf: *mut c_void,
+        count: usize,
+        source: *mut u64,
+        _cond: *const c_void,
+        timeout: c_int,
+    ) -> isize => object::get::<Cq, _>(cq)?.sleep_read(buf, count, source, timeout);
+
+    pub(super) sized readerr(
+        cq: *mut ffi::fid_cq,
+        buf: *mut ffi::fi_cq_err_entry,
+        flags: u64,
+    ) -> isize => {
+        let cq = object::get::<Cq, _>(cq)?;
+        if buf.is_null() {
+            return Err(Errno::INVAL);
+        }
+        cq.read_error(buf.cast::<CqErrEntry>(), flags)
+    };
 }

@@ -46,7 +46,7 @@ unsupported! {
 
 /// No operation on any type is valid.
 unsafe extern "C" fn valid(_: *mut fid_ep, _: fi_datatype, _: fi_op, count: *mut usize) -> c_int {
-    // SAFETY: NULL or a valid place for the count.
+    // SAFETY: fi_atomicvalid(3) and its kin lend NULL or an initialised size_t for the time of the call.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = 0;
     }

@@ -81,12 +81,12 @@ impl Bindings {
     }
 
     /// Wakes whoever sleeps on a queue or counter: its sockets were read by somebody else.
-    pub(super) fn nudge(&self) {
+    pub(super) fn wake(&self) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
-            cq.nudge();
+            cq.wake();
         }
         for cntr in self.counters() {
-            cntr.nudge();
+            cntr.wake();
         }
     }
 
@@ -114,35 +114,45 @@ impl Bindings {
     }
 }
 
-/// `fi_ep_bind`.
-pub(super) unsafe extern "C" fn bind(
-    fid: *mut ffi::fid,
-    other: *mut ffi::fid,
-    flags: u64,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: open objects.
-        let (ep, class) = unsafe {
-            (object::share::<Endpoint, _>(fid)?, other.as_ref().ok_or(Errno::INVAL)?.fclass)
+boundary::exports! {
+    /// `fi_ep_bind`.
+    pub(super) status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
+        let ep = object::share::<Endpoint, _>(fid)?;
+        let what = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
+            class::CQ => Bindable::Cq(object::share(other)?),
+            class::CNTR => Bindable::Cntr(object::share(other)?),
+            class::AV => Bindable::Av(object::share(other)?),
+            class::EQ => Bindable::Eq(object::share(other)?),
+            _ => return Err(Errno::NOSYS),
         };
-        let mut inner = ep.enter()?;
+        ep.bind(what, flags)
+    };
+}
+
+/// What can be bound to an endpoint.
+enum Bindable {
+    Cq(Arc<Cq>),
+    Cntr(Arc<Cntr>),
+    Av(Arc<Av>),
+    Eq(Arc<Eq>),
+}
+
+impl Endpoint {
+    fn bind(self: &Arc<Self>, what: Bindable, flags: u64) -> Result<()> {
+        let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
-        // SAFETY: the class was read from the object itself.
-        unsafe {
-            match class {
-                class::CQ => queue(bindings, &object::share(other)?, flags)?,
-                class::CNTR => counter(bindings, &object::share(other)?, flags)?,
-                class::AV => bindings.av = Some(Hold::new(object::share(other)?)),
-                class::EQ => bindings.eq = Some(Hold::new(object::share(other)?)),
-                _ => return Err(Errno::NOSYS),
-            }
+        match what {
+            Bindable::Cq(cq) => queue(bindings, &cq, flags)?,
+            Bindable::Cntr(cntr) => counter(bindings, &cntr, flags)?,
+            Bindable::Av(av) => bindings.av = Some(Hold::new(av)),
+            Bindable::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
         }
         // Binding after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
         if let Some(core) = core {
-            bindings.attach(&ep, &core.sockets())?;
+            bindings.attach(self, &core.sockets())?;
         }
         Ok(())
-    })
+    }
 }
 
 fn queue(bindings: &mut Bindings, cq: &Arc<Cq>, flags: u64) -> Result<()> {

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use squall_base::UserSlice;
 use squall_engine::Buf;
 
-use super::iovecs;
+use crate::boundary;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::info::limits;
@@ -35,7 +35,8 @@ pub(super) fn lend(base: *const c_void, len: usize) -> Result<Buf> {
 /// A buffer in several pieces; a single one needs no allocation.
 ///
 /// # Safety
-/// `iov` is NULL or points to `count` iovecs.
+/// `iov` is NULL or points to `count` iovecs that nobody writes to during the call. What they name is only
+/// noted here, not looked at.
 ///
 /// # Errors
 /// `FI_EINVAL` for more pieces than the limit we report, for pieces at NULL, and as [`piece`].
@@ -45,8 +46,9 @@ pub(super) unsafe fn gather(iov: *const ffi::iovec, count: usize) -> Result<Buf>
         log::info!("a buffer of {count} pieces at {iov:?}: at most {}", limits::IOV_LIMIT);
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's promise, for a count that was bounded and not at NULL.
-    match unsafe { iovecs(iov.cast(), count) } {
+    // SAFETY: `iov` points to `count` iovecs by this function's contract, for the call that the slice
+    // does not outlive.
+    match unsafe { boundary::slice(iov, count)? } {
         [] => Ok(Buf::Empty),
         [one] => lend(one.iov_base, one.iov_len),
         many => {

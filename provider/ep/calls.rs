@@ -31,9 +31,13 @@ macro_rules! calls {
         $(
             unsafe extern "C" fn $name(ep: *mut fid_ep, $($argument: $type),*) -> isize {
                 boundary::transfer(|| {
-                    // SAFETY: libfabric calls this through the table of an open endpoint of ours, with
-                    // arguments as the manual page of the call wants them: buffers that stay valid until
-                    // the completion, counts that are those of the arrays, messages that are NULL or valid.
+                    // SAFETY: only libfabric's inline functions call this, through the table of an
+                    // endpoint that we published, for an application that keeps to the manual page of the
+                    // call: `ep` stays open until the call returns; an array of iovecs has as many as the
+                    // count beside it says, and a message is NULL or a structure of its type, neither
+                    // written to before the call returns (`gather` and `ranges` copy what they say); the
+                    // bytes that they or `buf` name stay mapped until the operation completes, or, when it
+                    // is injected, until the call returns, which is what `transmit` and `receive` rely on.
                     unsafe {
                         let ep: &Endpoint = object::get(ep)?;
                         ep.$method($call)
@@ -70,13 +74,13 @@ mod msg {
 
     calls! { receive:
         recv(buf: Out, len: usize, _d: Out, from: u64, cx: Out) =>
-            wanted(Untagged, 0, 0, lend(buf, len)?, from, cx);
+            receive(Untagged, 0, 0, lend(buf, len)?, from, cx);
         recvv(iov: Iov, _d: Descs, n: usize, from: u64, cx: Out) =>
-            wanted(Untagged, 0, 0, gather(iov, n)?, from, cx);
+            receive(Untagged, 0, 0, gather(iov, n)?, from, cx);
         recvmsg(msg: *const ffi::fi_msg, flags: u64) => {
             let msg = msg.as_ref().ok_or(Errno::INVAL)?;
             let buf = gather(msg.msg_iov, msg.iov_count)?;
-            wanted(Untagged, 0, 0, buf, msg.addr, msg.context).given(flags)
+            receive(Untagged, 0, 0, buf, msg.addr, msg.context).given(flags)
         };
     }
 
@@ -120,13 +124,13 @@ mod tagged {
 
     calls! { receive:
         recv(buf: Out, len: usize, _d: Out, from: u64, tag: u64, ignore: u64, cx: Out) =>
-            wanted(Tagged, tag, ignore, lend(buf, len)?, from, cx);
+            receive(Tagged, tag, ignore, lend(buf, len)?, from, cx);
         recvv(iov: Iov, _d: Descs, n: usize, from: u64, tag: u64, ignore: u64, cx: Out) =>
-            wanted(Tagged, tag, ignore, gather(iov, n)?, from, cx);
+            receive(Tagged, tag, ignore, gather(iov, n)?, from, cx);
         recvmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => {
             let msg = msg.as_ref().ok_or(Errno::INVAL)?;
             let buf = gather(msg.msg_iov, msg.iov_count)?;
-            wanted(Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context).given(flags)
+            receive(Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context).given(flags)
         };
     }
 
@@ -192,7 +196,7 @@ fn message(space: MatchSpace, tag: u64, buf: squall_engine::Buf, to: u64) -> Tra
 }
 
 #[inline]
-fn wanted(
+fn receive(
     space: MatchSpace,
     tag: u64,
     ignore: u64,
@@ -219,7 +223,8 @@ fn access(
 /// A one-sided operation on several remote ranges.
 ///
 /// # Safety
-/// `msg` is NULL or a valid message as fi_rma(3) wants it.
+/// `msg` is NULL or points to a message that nobody writes to during the call, whose `msg_iov` and `rma_iov`
+/// are NULL or point to as many elements as their counts say.
 ///
 /// # Errors
 /// `FI_EINVAL` for NULL, and for more ranges than the limit we report.
@@ -228,7 +233,8 @@ unsafe fn ranges(
     msg: *const ffi::fi_msg_rma,
     flags: u64,
 ) -> Result<Transmit> {
-    // SAFETY: NULL is refused, else a valid message by the caller's promise.
+    // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not
+    // outlive the call.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::INVAL)?;
     if msg.rma_iov_count > limits::RMA_IOV_LIMIT || msg.rma_iov.is_null() {
         log::info!(
@@ -238,14 +244,14 @@ unsafe fn ranges(
         );
         return Err(Errno::INVAL);
     }
-    // SAFETY: a valid message names `rma_iov_count` ranges, here at most a handful and not at NULL.
-    let ranges = unsafe { core::slice::from_raw_parts(msg.rma_iov, msg.rma_iov_count) };
+    // SAFETY: `rma_iov` points to `rma_iov_count` ranges by this function's contract; they are copied below.
+    let ranges = unsafe { boundary::slice(msg.rma_iov, msg.rma_iov_count)? };
     let seg = |r: &ffi::fi_rma_iov| RemoteSeg { address: r.addr, len: r.len as u64, key: r.key };
     let remote = match ranges {
         [one] => RemoteIov::One(seg(one)),
         many => RemoteIov::Many(many.iter().map(seg).collect()),
     };
-    // SAFETY: a valid message names `iov_count` local pieces.
+    // SAFETY: `msg_iov` is NULL or points to `iov_count` iovecs by this function's contract.
     let buf = unsafe { gather(msg.msg_iov, msg.iov_count)? };
     Ok(Transmit::new(action(remote), buf, msg.addr).context(msg.context).given(flags, msg.data))
 }

@@ -10,7 +10,7 @@ use crate::errno::{Errno, Result};
 use crate::param::Params;
 
 /// What was chosen.
-pub(super) struct Chosen {
+pub(super) struct Algorithms {
     pub(super) sender: SenderConfig,
     pub(super) paths: PathsConfig,
     pub(super) loss: LossDetection,
@@ -21,7 +21,7 @@ pub(super) struct Chosen {
 const HELP: &str = "help";
 
 /// Reads the choices. A problem is logged, and refuses the endpoint.
-pub(super) fn choose(params: &Params, network: &Network) -> Result<Chosen> {
+pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
     let paths = u16::try_from(params.paths).unwrap_or(u16::MAX);
     let control = |text: &str| SenderConfig::by_name(text, network);
     let selector = |text: &str| PathsConfig::by_name(text, paths);
@@ -41,7 +41,7 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Chosen> {
         }
         return Err(Errno::INVAL);
     }
-    Ok(Chosen {
+    Ok(Algorithms {
         sender: allowed("CC", &params.cc, control(&params.cc))?,
         paths: allowed("LB", &params.lb, selector(&params.lb))?,
         loss: allowed("LOSS", &params.loss, params.loss.parse())?,

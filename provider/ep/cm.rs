@@ -1,11 +1,12 @@
 //! `fi_getname` and the connection calls that an RDM endpoint does not have.
 
 use core::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 
 use super::Endpoint;
 use crate::av;
 use crate::boundary;
-use crate::errno::Errno;
+use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::object::{self, Table};
 
@@ -22,20 +23,23 @@ pub(super) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
     join: Some(join),
 });
 
-/// The endpoint's address; -FI_ETOOSMALL with the length needed when the buffer is too short.
-unsafe extern "C" fn getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open endpoint.
-        let ep: &Endpoint = unsafe { object::get(fid)? };
-        let inner = ep.enter()?;
-        let core = inner.core.as_ref().ok_or(Errno::OPBADSTATE)?;
-        // SAFETY: the caller gives `*addrlen` bytes at `addr`.
-        if unsafe { av::give(&core.local(), addr, addrlen)? } {
-            Ok(())
-        } else {
-            Err(Errno::TOOSMALL)
-        }
-    })
+boundary::exports! {
+    /// The endpoint's address; -FI_ETOOSMALL with the length needed when the buffer is too short.
+    status getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int => {
+        let local = object::get::<Endpoint, _>(fid)?.local()?;
+        if av::give(&local, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
+    };
+}
+
+impl Endpoint {
+    /// The address it is bound to.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` before it is enabled.
+    fn local(&self) -> Result<SocketAddr> {
+        let inner = self.enter()?;
+        Ok(inner.core.as_ref().ok_or(Errno::OPBADSTATE)?.local())
+    }
 }
 
 unsafe extern "C" fn setname(_: ffi::fid_t, _: *mut c_void, _: usize) -> c_int {

@@ -40,16 +40,16 @@ pub(super) fn entry_of(done: &Completion, source: u64) -> Entry {
     }
 }
 
-/// The entry of a failure, with its story if there is more to tell than the table does.
+/// The entry of a failure, with its text in full if there is more to it than the table's.
 #[cold]
 pub(super) fn error_entry_of(
     done: &Completion,
     error: OpError,
     source: u64,
-    story: Option<String>,
+    detail: Option<String>,
 ) -> ErrorEntry {
     let row = Fault::of(error).row();
-    if let Some(text) = &story {
+    if let Some(text) = &detail {
         log::warn!("{text}");
     }
     let excess = if let OpError::Truncated { excess } = error { excess } else { 0 };
@@ -58,7 +58,7 @@ pub(super) fn error_entry_of(
         excess,
         errno: row.errno,
         code: row.code,
-        text: story,
+        text: detail,
         position: 0,
     }
 }

@@ -26,14 +26,14 @@ use crate::stats::{Statistics, Turns};
 const RX_BUDGET: usize = 64;
 /// Turns in a row that find nothing before the processor is offered to others: with more processes
 /// than processors, the one that is polled for may be waiting for it.
-const PATIENCE: u64 = 64;
+const YIELD_AFTER: u64 = 64;
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
 /// How long a closing endpoint waits for acknowledgements of what it sent.
-const FAREWELL: Span = Span::secs(1);
+const CLOSE_DEADLINE: Span = Span::secs(1);
 /// How long no packet must come before it goes although contexts are open: a peer that missed our last
 /// acknowledgement asks again within this time.
-const QUIET: Span = Span::millis(20);
+const TIME_WAIT: Span = Span::millis(20);
 
 /// Engine, port, and what travels between them.
 pub(super) struct Core {
@@ -142,7 +142,7 @@ impl Core {
         } else {
             self.turns.idle += 1;
             self.idle_streak += 1;
-            if self.idle_streak.is_multiple_of(PATIENCE) {
+            if self.idle_streak.is_multiple_of(YIELD_AFTER) {
                 std::thread::yield_now();
             }
         }
@@ -159,8 +159,8 @@ impl Core {
                 if self.warned.lost.is_none_or(|last| now.since(last) >= WARN_EVERY) {
                     let n = core::mem::take(&mut self.warned.lost_since);
                     self.warned.lost = Some(now);
-                    let story = self.describe(error, Some(peer));
-                    log::warn!("{n} operations that were complete when copied are lost: {story}");
+                    let detail = self.describe(error, Some(peer));
+                    log::warn!("{n} operations that were complete when copied are lost: {detail}");
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Core {
 
     /// A turn without the application: completions stay in the engine until it comes back. Whether
     /// packets had arrived.
-    pub(super) fn stand_in(&mut self) -> bool {
+    pub(super) fn attend(&mut self) -> bool {
         self.turns.stand_ins += 1;
         let Received { now, busy: arrived, .. } = self.receive();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -215,15 +215,15 @@ impl Core {
         let report = port.recv(now, RX_BUDGET, &mut sink);
         self.port.take_errors(&mut self.errors);
         if !self.errors.is_empty() {
-            self.learn();
+            self.report_errors();
         }
         self.last_arrival = arrived.unwrap_or(self.last_arrival);
         Received { now: arrived.unwrap_or(now), busy: report.packets > 0, drained: report.empty }
     }
 
-    /// Tells the engine what the network said about peers.
+    /// Hands the engine the errors that the network reported.
     #[cold]
-    fn learn(&mut self) {
+    fn report_errors(&mut self) {
         for error in self.errors.drain(..) {
             let errno = match error {
                 NetError::Unreachable { kind, .. } => match kind {
@@ -243,7 +243,7 @@ impl Core {
         }
     }
 
-    /// An operation of `bytes` was posted: sends it now, or lets it wait for company.
+    /// An operation of `bytes` was posted: sends it now, or defers it, to go with others.
     #[inline]
     pub(super) fn posted(&mut self, now: Time, bytes: u64, more: bool) {
         if self.outbox.defer(now, bytes, more) {
@@ -309,13 +309,13 @@ impl Core {
         let queue = bindings.queue(done.kind).filter(|_| visibility != Visibility::CountOnly);
         match queue {
             Some(cq) => {
-                // What applications provoke themselves needs no story.
+                // What applications provoke themselves needs no detail.
                 let expected = matches!(
                     error,
                     OpError::Cancelled | OpError::NoMessage | OpError::Truncated { .. }
                 );
-                let story = (!expected).then(|| self.describe(error, done.peer));
-                cq.fail(error_entry_of(done, error, source, story));
+                let detail = (!expected).then(|| self.describe(error, done.peer));
+                cq.fail(error_entry_of(done, error, source, detail));
             }
             None => log::warn!(
                 "an operation that no completion queue shows failed: {}",
@@ -325,11 +325,11 @@ impl Core {
     }
 
     /// A step of closing. Whether there is nothing more to wait for.
-    pub(super) fn farewell(&mut self, start: Time) -> bool {
+    pub(super) fn close_step(&mut self, start: Time) -> bool {
         let now = clock::now();
         match self.closing_since {
             None => {
-                if self.engine.idle() || now.since(start) >= FAREWELL {
+                if self.engine.idle() || now.since(start) >= CLOSE_DEADLINE {
                     self.engine.close(now);
                     self.flush(now);
                     self.closing_since = Some(now);
@@ -339,8 +339,8 @@ impl Core {
             // Peers' contexts count as well: whoever opened one may still wait for our answer.
             Some(since) => {
                 self.engine.contexts().next().is_none()
-                    || now.since(since.max(self.last_arrival)) >= QUIET
-                    || now.since(start) >= FAREWELL + QUIET
+                    || now.since(since.max(self.last_arrival)) >= TIME_WAIT
+                    || now.since(start) >= CLOSE_DEADLINE + TIME_WAIT
             }
         }
     }

@@ -30,45 +30,59 @@ const INJECT_MSG_SIZE: c_int = 16;
 const INJECT_TAGGED_SIZE: c_int = 17;
 const INJECT_RMA_SIZE: c_int = 18;
 
-/// `fi_control`: FI_ENABLE and the default operation flags.
-pub(super) unsafe extern "C" fn control(
-    fid: *mut ffi::fid,
-    command: c_int,
-    arg: *mut c_void,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open endpoint.
-        let ep: Arc<Endpoint> = unsafe { object::share(fid)? };
+boundary::exports! {
+    /// `fi_control`: FI_ENABLE and the default operation flags, in a uint64 that says which side is meant.
+    pub(super) status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
+        let ep = object::share::<Endpoint, _>(fid)?;
         match u32::try_from(command) {
             Ok(ffi::FI_ENABLE) => ep.enable(),
             Ok(ffi::FI_GETOPSFLAG) => {
-                // SAFETY: the command's argument is a uint64 that says which side.
-                let which = unsafe { arg.cast::<u64>().as_mut() }.ok_or(Errno::INVAL)?;
-                *which = match *which & (flags::TRANSMIT | flags::RECV) {
-                    flags::TRANSMIT => ep.tx_flags(),
-                    flags::RECV => ep.rx_flags(),
-                    _ => return Err(Errno::INVAL),
-                };
+                let which = arg.cast::<u64>().as_mut().ok_or(Errno::INVAL)?;
+                *which = ep.op_flags(*which)?;
                 Ok(())
             }
             Ok(ffi::FI_SETOPSFLAG) => {
-                // SAFETY: as above.
-                let value = unsafe { arg.cast::<u64>().as_ref() }.ok_or(Errno::INVAL)?;
-                let (slot, known) = match *value & (flags::TRANSMIT | flags::RECV) {
-                    flags::TRANSMIT => (&ep.settings.tx_flags, info::limits::TX_OP_FLAGS),
-                    flags::RECV => (&ep.settings.rx_flags, info::limits::RX_OP_FLAGS),
-                    _ => return Err(Errno::INVAL),
-                };
-                let given = *value & !(flags::TRANSMIT | flags::RECV);
-                if given & !known != 0 {
-                    return Err(Errno::BADFLAGS);
-                }
-                slot.store(given, Ordering::Relaxed);
-                Ok(())
+                ep.set_op_flags(*arg.cast::<u64>().as_ref().ok_or(Errno::INVAL)?)
             }
             _ => Err(Errno::NOSYS),
         }
-    })
+    };
+
+    /// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
+    pub(super) transfer cancel(fid: ffi::fid_t, context: *mut c_void) -> isize =>
+        object::get::<Endpoint, _>(fid)?.cancel(context_of(context));
+
+    pub(super) status getopt(
+        fid: ffi::fid_t,
+        level: c_int,
+        option: c_int,
+        value: *mut c_void,
+        len: *mut usize,
+    ) -> c_int => {
+        let (ep, len) = (object::get::<Endpoint, _>(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
+        let found = ep.option(level, option)?;
+        let room = core::mem::replace(len, size_of::<usize>());
+        if room < size_of::<usize>() || value.is_null() {
+            return Err(Errno::TOOSMALL);
+        }
+        value.cast::<usize>().write_unaligned(found);
+        Ok(())
+    };
+
+    pub(super) status setopt(
+        fid: ffi::fid_t,
+        level: c_int,
+        option: c_int,
+        value: *const c_void,
+        len: usize,
+    ) -> c_int => {
+        let ep = object::get::<Endpoint, _>(fid)?;
+        let size = !value.is_null() && len == size_of::<usize>();
+        ep.set_option(level, option, size.then(|| value.cast::<usize>().read_unaligned()))
+    };
+
+    pub(super) sized size_left(ep: *mut ffi::fid_ep) -> isize =>
+        object::get::<Endpoint, _>(ep)?.size_left();
 }
 
 impl Endpoint {
@@ -91,9 +105,10 @@ impl Endpoint {
         let new = Core::new(opened, Arc::clone(self.domain.regions()));
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
+        // Before a packet can name a region: who closes one asks the endpoints of this list.
+        self.domain.endpoints().lock().push(Arc::downgrade(self));
         *core = Some(Box::new(new));
         drop(inner);
-        self.domain.endpoints().lock().push(Arc::downgrade(self));
         stats::remember(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
@@ -103,22 +118,6 @@ impl Endpoint {
             }
         }
     }
-}
-
-/// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
-pub(super) unsafe extern "C" fn cancel(fid: ffi::fid_t, context: *mut c_void) -> isize {
-    boundary::transfer(|| {
-        // SAFETY: an open endpoint.
-        let ep: &Endpoint = unsafe { object::get(fid)? };
-        let mut inner = ep.enter()?;
-        let Inner { bindings, core } = &mut *inner;
-        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
-        if !core.engine.cancel(crate::clock::now(), context_of(context)) {
-            return Err(Errno::NOENT);
-        }
-        core.complete(ep, bindings);
-        Ok(())
-    })
 }
 
 fn size(n: u64) -> usize {
@@ -135,57 +134,62 @@ fn limit(option: c_int) -> Option<usize> {
     }
 }
 
-pub(super) unsafe extern "C" fn getopt(
-    fid: ffi::fid_t,
-    level: c_int,
-    option: c_int,
-    value: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open endpoint, and NULL or a valid length.
-        let (ep, len) =
-            unsafe { (object::get::<Endpoint, _>(fid)?, len.as_mut().ok_or(Errno::INVAL)?) };
-        if level != 0 {
-            return Err(Errno::NOPROTOOPT);
+impl Endpoint {
+    /// The default operation flags of a side, FI_TRANSMIT or FI_RECV.
+    fn op_flags(&self, which: u64) -> Result<u64> {
+        match which & (flags::TRANSMIT | flags::RECV) {
+            flags::TRANSMIT => Ok(self.tx_flags()),
+            flags::RECV => Ok(self.rx_flags()),
+            _ => Err(Errno::INVAL),
         }
-        let found = match option {
-            MIN_MULTI_RECV => size(ep.settings.min_multi_recv.load(Ordering::Relaxed)),
-            _ => limit(option).ok_or(Errno::NOPROTOOPT)?,
-        };
-        let room = core::mem::replace(len, size_of::<usize>());
-        if room < size_of::<usize>() || value.is_null() {
-            return Err(Errno::TOOSMALL);
-        }
-        // SAFETY: room for a size_t was just checked.
-        unsafe { value.cast::<usize>().write_unaligned(found) };
-        Ok(())
-    })
-}
+    }
 
-pub(super) unsafe extern "C" fn setopt(
-    fid: ffi::fid_t,
-    level: c_int,
-    option: c_int,
-    value: *const c_void,
-    len: usize,
-) -> c_int {
-    boundary::status(|| {
-        // SAFETY: an open endpoint.
-        let ep: &Endpoint = unsafe { object::get(fid)? };
+    /// Sets the default operation flags of the side that is among them.
+    fn set_op_flags(&self, value: u64) -> Result<()> {
+        let (slot, known) = match value & (flags::TRANSMIT | flags::RECV) {
+            flags::TRANSMIT => (&self.settings.tx_flags, info::limits::TX_OP_FLAGS),
+            flags::RECV => (&self.settings.rx_flags, info::limits::RX_OP_FLAGS),
+            _ => return Err(Errno::INVAL),
+        };
+        let given = value & !(flags::TRANSMIT | flags::RECV);
+        if given & !known != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        slot.store(given, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn cancel(&self, context: u64) -> Result<()> {
+        let mut inner = self.enter()?;
+        let Inner { bindings, core } = &mut *inner;
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        if !core.engine.cancel(crate::clock::now(), context) {
+            return Err(Errno::NOENT);
+        }
+        core.complete(self, bindings);
+        Ok(())
+    }
+
+    /// The value of an option; all are sizes.
+    fn option(&self, level: c_int, option: c_int) -> Result<usize> {
         if level != 0 {
             return Err(Errno::NOPROTOOPT);
         }
-        let number = || {
-            if value.is_null() || len != size_of::<usize>() {
-                return Err(Errno::INVAL);
-            }
-            // SAFETY: the option is a size_t of the length given.
-            Ok(unsafe { value.cast::<usize>().read_unaligned() })
-        };
+        match option {
+            MIN_MULTI_RECV => Ok(size(self.settings.min_multi_recv.load(Ordering::Relaxed))),
+            _ => limit(option).ok_or(Errno::NOPROTOOPT),
+        }
+    }
+
+    /// Sets an option to `value`; `None` is what is no size.
+    fn set_option(&self, level: c_int, option: c_int, value: Option<usize>) -> Result<()> {
+        if level != 0 {
+            return Err(Errno::NOPROTOOPT);
+        }
         match option {
             MIN_MULTI_RECV => {
-                ep.settings.min_multi_recv.store(number()? as u64, Ordering::Relaxed);
+                let value = value.ok_or(Errno::INVAL)?;
+                self.settings.min_multi_recv.store(value as u64, Ordering::Relaxed);
                 Ok(())
             }
             // There is no device memory and no shared memory here, so these permissions change
@@ -193,23 +197,19 @@ pub(super) unsafe extern "C" fn setopt(
             SHARED_MEMORY_PERMITTED => Ok(()),
             FI_HMEM_P2P | CUDA_API_PERMITTED => Err(Errno::OPNOTSUPP),
             _ => match limit(option) {
-                Some(have) if number()? <= have => Ok(()),
+                Some(have) if value.ok_or(Errno::INVAL)? <= have => Ok(()),
                 Some(_) => Err(Errno::INVAL),
                 None => Err(Errno::NOPROTOOPT),
             },
         }
-    })
-}
+    }
 
-pub(super) unsafe extern "C" fn size_left(ep: *mut ffi::fid_ep) -> isize {
-    boundary::sized(|| {
-        // SAFETY: an open endpoint.
-        let ep: &Endpoint = unsafe { object::get(ep)? };
-        if ep.enter()?.core.is_none() {
+    fn size_left(&self) -> Result<usize> {
+        if self.enter()?.core.is_none() {
             return Err(Errno::OPBADSTATE);
         }
         Ok(info::queue_size())
-    })
+    }
 }
 
 pub(super) unsafe extern "C" fn tx_ctx(

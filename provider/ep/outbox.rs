@@ -8,15 +8,15 @@ use crate::clock;
 
 /// Batches sent per turn before receiving.
 const TX_BATCHES: usize = 4;
-/// Operations that may wait for company before they are sent.
+/// Operations that may be deferred, to be sent together.
 const MOST_DEFERRED: u32 = 32;
 /// Payload that may wait.
 const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
-/// An operation this soon after the last transmission is one of a burst, and waits for company. The
+/// An operation this soon after the last transmission is one of a burst, and is deferred. The
 /// next call for progress sends it.
 const BURST: Span = Span::micros(3);
 
-/// The packets under way, and the operations that wait for company.
+/// The packets under way, and the operations that are deferred.
 #[derive(Default)]
 pub(super) struct Outbox {
     batch: Batch,
@@ -86,10 +86,12 @@ impl Outbox {
     /// Offers the rest of the batch to the port. Whether all of it was taken.
     fn send(&mut self, now: Time, port: &mut dyn Port) -> bool {
         let all = self.batch.packets.len();
-        // SAFETY: the batch is what the engine filled in during this call of `flush`, or left-overs that it
-        // just said yes to, and no call to the engine came in between: every piece is part of a buffer
-        // whose operation has not completed, or of a region that is not closed, whose addresses
-        // `ep/buffer.rs` and `mr.rs` exposed.
+        // SAFETY: the batch is what `poll_transmit` filled in during this call of `flush`, or left-overs that
+        // `may_send` just agreed to, and no call to the engine came in between, nor can one before this
+        // returns (`engine` is behind the endpoint's gate, which we are inside of): every piece is part of
+        // a buffer whose operation has not completed (`transmit`'s contract keeps it mapped until then), or
+        // of a region that is not closed (closing it waits for the gate, `Endpoint::release_region`).
+        // `ep/buffer.rs` and `mr.rs` exposed the addresses.
         let burst = unsafe { Burst::new(&self.batch, self.sent..all) };
         self.sent += port.send(now, burst).sent;
         self.sent == all

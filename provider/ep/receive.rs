@@ -75,8 +75,8 @@ impl Endpoint {
     /// Takes a receive.
     ///
     /// # Safety
-    /// The buffer may be written to until the completion, that of several messages until the completion
-    /// that releases it.
+    /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
+    /// to write until the completion, those of several messages until the completion that releases them.
     ///
     /// # Errors
     /// As the call's manual page says; nothing has happened then.

@@ -12,7 +12,7 @@ use squall_net::{
     UdpPort,
 };
 
-use super::choice::{Chosen, choose};
+use super::choice::{Algorithms, choose};
 use super::machine::Opened;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
@@ -37,8 +37,8 @@ const MAX_ACK_TRIGGER: u32 = 32 << 10;
 /// Random bits from the system.
 fn entropy() -> u64 {
     let mut bits = 0u64;
-    // SAFETY: eight bytes to fill. Should the kernel refuse, the clock below still tells instances
-    // apart.
+    // SAFETY: getrandom(2) writes at most the eight bytes of `bits`, a local variable. (Should the kernel
+    // refuse, the clock below still tells instances apart.)
     let got = unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) };
     if got == 8 { bits } else { crate::clock::now().0 ^ u64::from(std::process::id()) << 40 }
 }
@@ -235,7 +235,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
         min_window: Some(params.min_window.unwrap_or(1 << 20)),
         ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
     };
-    let Chosen { sender, paths, loss, scope } = choose(params, &network)?;
+    let Algorithms { sender, paths, loss, scope } = choose(params, &network)?;
     let defaults = TransportConfig::new(max_packet, sender, paths, seed);
     let deadline = params.deadline.unwrap_or(defaults.contact_deadline);
     let rto_min = params.rto_min.unwrap_or(Span::millis(5));

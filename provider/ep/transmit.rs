@@ -138,7 +138,9 @@ impl Endpoint {
     /// Takes an operation.
     ///
     /// # Safety
-    /// The buffer is valid until the completion, or, when injected, until this returns.
+    /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
+    /// until the completion, or, when it is injected, until this returns: it reads them, or, when it is a
+    /// read of remote memory, writes to them.
     ///
     /// # Errors
     /// As the call's manual page says; nothing has happened then.

@@ -147,7 +147,8 @@ mod model {
     // SAFETY: loom runs one thread at a time and itself checks every access to `value`, which is what the
     // model is for; the flags are Sync.
     unsafe impl<F: Fences> Sync for Room<F> {}
-    // SAFETY: nothing in it belongs to a thread.
+    // SAFETY: the fields are loom's flags and a cell with a number, of which none belongs to a thread; `F` is a
+    // type without a value.
     unsafe impl<F: Fences> Send for Room<F> {}
 
     impl<F: Fences> Room<F> {

@@ -38,14 +38,15 @@ pub(crate) struct Answer<'a> {
 
 /// Zeroed libc memory.
 fn zeroed<T>(bytes: usize) -> *mut T {
-    // SAFETY: calloc takes any size; NULL is checked by the callers.
+    // SAFETY: calloc takes any size, and what it returns is not touched here. It is NULL or as aligned as any
+    // of C's types.
     unsafe { libc::calloc(1, bytes) }.cast()
 }
 
 /// A libc copy of a string; NULL when memory is short.
 fn string(text: &str) -> *mut c_char {
     let Ok(text) = CString::new(text) else { return null_mut() };
-    // SAFETY: terminated.
+    // SAFETY: strdup reads up to the terminator, which a `CString` has, and `text` lives through the call.
     unsafe { libc::strdup(text.as_ptr()) }
 }
 
@@ -57,54 +58,70 @@ fn address(addr: &SocketAddr) -> (*mut c_void, usize) {
     if copy.is_null() {
         return (null_mut(), 0);
     }
-    // SAFETY: freshly allocated with exactly this length.
+    // SAFETY: `copy` is not NULL, so `zeroed` got `bytes.len()` bytes for it, new memory that `raw` cannot
+    // overlap.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len()) };
     (copy.cast(), bytes.len())
 }
 
 /// Allocates the entry before `next`; `None` when memory is short.
 pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut ffi::fi_info> {
-    let info: *mut ffi::fi_info = zeroed(size_of::<ffi::fi_info>());
-    if info.is_null() {
-        return None;
+    let entry: *mut ffi::fi_info = zeroed(size_of::<ffi::fi_info>());
+    // SAFETY: NULL, or as many zeroed bytes as a `fi_info` has, which is a value of it (numbers and
+    // pointers). Nobody else knows of them before this function returns.
+    let info = unsafe { entry.as_mut() }?;
+    info.tx_attr = zeroed(size_of::<ffi::fi_tx_attr>());
+    info.rx_attr = zeroed(size_of::<ffi::fi_rx_attr>());
+    info.ep_attr = zeroed(size_of::<ffi::fi_ep_attr>());
+    info.domain_attr = zeroed(DOMAIN_ATTR_ALLOC);
+    info.fabric_attr = zeroed(size_of::<ffi::fi_fabric_attr>());
+    (info.src_addr, info.src_addrlen) = address(&answer.endpoint.source);
+    let mut complete = !info.src_addr.is_null();
+    if let Some(destination) = &answer.endpoint.destination {
+        (info.dest_addr, info.dest_addrlen) = address(destination);
+        complete &= !info.dest_addr.is_null();
     }
-    // SAFETY: freshly allocated and zeroed, and all-zero is valid for every structure here; the
-    // domain attribute is accessed by field within its 512 bytes.
-    let complete = unsafe {
-        (*info).tx_attr = zeroed(size_of::<ffi::fi_tx_attr>());
-        (*info).rx_attr = zeroed(size_of::<ffi::fi_rx_attr>());
-        (*info).ep_attr = zeroed(size_of::<ffi::fi_ep_attr>());
-        (*info).domain_attr = zeroed(DOMAIN_ATTR_ALLOC);
-        (*info).fabric_attr = zeroed(size_of::<ffi::fi_fabric_attr>());
-        ((*info).src_addr, (*info).src_addrlen) = address(&answer.endpoint.source);
-        let mut complete = !(*info).src_addr.is_null();
-        if let Some(destination) = &answer.endpoint.destination {
-            ((*info).dest_addr, (*info).dest_addrlen) = address(destination);
-            complete &= !(*info).dest_addr.is_null();
-        }
-        complete
-            && fill_endpoint(answer, &mut *info)
-            && fill_domain(answer, (*info).domain_attr.cast())
-            && fill_fabric(answer, (*info).fabric_attr)
-    };
+    let complete = complete && fill(answer, info);
     if !complete {
-        free_list(info);
+        free_list(entry);
         return None;
     }
-    // SAFETY: as above.
-    unsafe { (*info).next = next };
-    Some(info)
+    info.next = next;
+    Some(entry)
 }
 
-/// Fills the entry itself and its transmit, receive and endpoint attributes.
-fn fill_endpoint(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
+/// Fills the entry itself and its attributes, as [`info`] allocated them. Whether memory was there for all.
+fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     info.caps = answer.caps;
     info.mode = 0;
     info.addr_format = addr::format_of(&answer.endpoint.source);
-    // SAFETY: NULL or freshly allocated, zeroed and ours alone.
-    let (tx, rx, ep) =
-        unsafe { (info.tx_attr.as_mut(), info.rx_attr.as_mut(), info.ep_attr.as_mut()) };
-    let (Some(tx), Some(rx), Some(ep)) = (tx, rx, ep) else { return false };
+    // SAFETY: each is NULL, or memory of its own that `info`, the one caller, just got from `zeroed`: as
+    // large as the structure (the domain's larger), aligned for it, and all zero, which is a value of
+    // these numbers and pointers. Nobody else knows of it yet.
+    let (tx, rx, ep, domain, fabric) = unsafe {
+        (
+            info.tx_attr.as_mut(),
+            info.rx_attr.as_mut(),
+            info.ep_attr.as_mut(),
+            info.domain_attr.cast::<DomainAttr>().as_mut(),
+            info.fabric_attr.as_mut(),
+        )
+    };
+    let (Some(tx), Some(rx), Some(ep), Some(domain), Some(fabric)) = (tx, rx, ep, domain, fabric)
+    else {
+        return false;
+    };
+    fill_endpoint(answer, tx, rx, ep);
+    fill_domain(answer, domain) && fill_fabric(answer, fabric)
+}
+
+/// Fills the transmit, receive and endpoint attributes.
+fn fill_endpoint(
+    answer: &Answer<'_>,
+    tx: &mut ffi::fi_tx_attr,
+    rx: &mut ffi::fi_rx_attr,
+    ep: &mut ffi::fi_ep_attr,
+) {
     tx.caps = answer.tx_caps;
     tx.op_flags = answer.tx_op_flags;
     tx.msg_order = limits::MSG_ORDER;
@@ -127,16 +144,10 @@ fn fill_endpoint(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     ep.mem_tag_format = u64::MAX;
     ep.tx_ctx_cnt = 1;
     ep.rx_ctx_cnt = 1;
-    true
 }
 
-/// Fills the domain attribute.
-///
-/// # Safety
-/// `d` is NULL or points to `DOMAIN_ATTR_ALLOC` zeroed bytes.
-unsafe fn fill_domain(answer: &Answer<'_>, d: *mut DomainAttr) -> bool {
-    // SAFETY: 512 bytes hold the whole structure.
-    let Some(d) = (unsafe { d.as_mut() }) else { return false };
+/// Fills the domain attribute. Whether memory was there for its name.
+fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     d.domain = core::ptr::with_exposed_provenance_mut(answer.domain_object);
     d.name = string(&answer.endpoint.nic.name);
     d.threading = answer.threading;
@@ -165,13 +176,8 @@ unsafe fn fill_domain(answer: &Answer<'_>, d: *mut DomainAttr) -> bool {
 }
 
 /// Fills the fabric attribute. `prov_name` stays NULL: the core sets it, and would take a name from
-/// us for one of a layered provider.
-///
-/// # Safety
-/// `f` is NULL or points to a zeroed `fi_fabric_attr`.
-unsafe fn fill_fabric(answer: &Answer<'_>, f: *mut ffi::fi_fabric_attr) -> bool {
-    // SAFETY: the caller's promise.
-    let Some(f) = (unsafe { f.as_mut() }) else { return false };
+/// us for one of a layered provider. Whether memory was there for its name.
+fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
     f.fabric = core::ptr::with_exposed_provenance_mut(answer.fabric_object);
     f.name = string(&answer.endpoint.nic.network);
     f.prov_version = VERSION;
@@ -181,7 +187,9 @@ unsafe fn fill_fabric(answer: &Answer<'_>, f: *mut ffi::fi_fabric_attr) -> bool 
 /// Frees a list that [`info`] built.
 pub(super) fn free_list(mut info: *mut ffi::fi_info) {
     while !info.is_null() {
-        // SAFETY: every pointer is NULL or was allocated above by libc, and is freed once.
+        // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL
+        // or were allocated for it alone, by `zeroed`, `string` and `address`, all from libc. Each piece is
+        // freed once, after the names and the link inside of it were read.
         unsafe {
             let entry = &*info;
             if let Some(domain) = entry.domain_attr.as_ref() {

@@ -3,8 +3,9 @@
 use core::ffi::c_void;
 use std::net::SocketAddr;
 
-use super::{Answer, Endpoint, text};
+use super::{Answer, Endpoint};
 use crate::addr;
+use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -132,7 +133,7 @@ pub(crate) struct Domain {
 
 /// Everything the application asked for; what it left out is zero.
 #[derive(Clone, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Hints {
     api: u32,
     caps: u64,
     mode: u64,
@@ -147,17 +148,23 @@ pub(crate) struct Wishes {
     fabric_name: Option<String>,
 }
 
+/// An address among the hints.
+///
+/// # Safety
+/// `ptr` is NULL or points to `len` bytes, or, when `len` is 0, to a socket address as long as its family says.
+/// Nobody writes to them meanwhile.
 unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<SocketAddr>> {
     if ptr.is_null() {
         return Ok(None);
     }
-    // Some applications leave the length 0; the family then says how much there is.
-    let found = if len == 0 {
-        // SAFETY: the caller says that it is a socket address.
-        unsafe { addr::read(ptr) }
-    } else {
-        // SAFETY: the caller says that `len` bytes are there.
-        addr::decode(unsafe { core::slice::from_raw_parts(ptr.cast::<u8>(), len) })
+    // SAFETY: `ptr` is not NULL, so by this function's contract it is a socket address of its family's length
+    // when `len` is 0 (some applications leave it so), else the beginning of `len` bytes.
+    let found = unsafe {
+        if len == 0 {
+            addr::read(ptr)
+        } else {
+            addr::decode(core::slice::from_raw_parts(ptr.cast::<u8>(), len))
+        }
     };
     if found.is_none() {
         log::info!("hint rejected: {what} is no IPv4 or IPv6 socket address");
@@ -168,15 +175,21 @@ unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Soc
 /// Copies the hints out of the application's memory.
 ///
 /// # Safety
-/// `hints` is NULL or a valid `fi_info`, whose pointers are NULL or valid.
+/// `hints` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
+/// attribute, an address or a name is NULL or points to one; an address has the length beside it, or as
+/// its family says when that is 0, in the formats that are socket addresses; the domain attribute has at
+/// least the layout of 1.17. The objects that it names are open.
 ///
 /// # Errors
 /// `FI_ENODATA` when an address is of a kind that we do not have.
-pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes> {
-    // SAFETY: the caller's promise, here and for every pointer inside.
+pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints> {
+    // SAFETY: NULL or a `fi_info` by this function's contract, of one size in every release, as are its
+    // transmit, receive, endpoint and fabric attributes, which `as_ref` looks at when they are not NULL;
+    // `address`, `text` and `domain` ask of the addresses, the name and the domain attribute what the
+    // contract says of them. All is copied: no reference outlives the call.
     unsafe {
         let Some(info) = hints.as_ref() else {
-            return Ok(Wishes { api, ..Wishes::default() });
+            return Ok(Hints { api, ..Hints::default() });
         };
         // Opaque addresses of another provider's format are not ours to read.
         let ip = |f| {
@@ -226,9 +239,11 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes
             rx_ctx_cnt: e.rx_ctx_cnt,
             auth_key_size: e.auth_key_size,
         });
-        let (fabric_object, fabric_name) =
-            info.fabric_attr.as_ref().map_or((0, None), |f| (f.fabric.addr(), text(f.name)));
-        Ok(Wishes {
+        let (fabric_object, fabric_name) = info
+            .fabric_attr
+            .as_ref()
+            .map_or((0, None), |f| (f.fabric.expose_provenance(), text(f.name)));
+        Ok(Hints {
             api,
             caps: info.caps,
             mode: info.mode,
@@ -246,14 +261,20 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Wishes
 }
 
 /// Copies the domain hints; nothing beyond the 1.17 layout is read.
+///
+/// # Safety
+/// `d` is NULL or points to a domain attribute of at least the layout of 1.17, with a name that is NULL or
+/// terminated, which nobody writes to during the call.
 unsafe fn domain(d: *const DomainAttr) -> Domain {
     if d.is_null() {
         return Domain::default();
     }
-    // SAFETY: the caller says that a 1.17 fi_domain_attr is there; no reference to the whole is made.
+    // SAFETY: `d` is not NULL, so by this function's contract every field up to `tclass`, the last of
+    // 1.17, is there. They are read one by one: a reference to the whole would reach beyond the shorter
+    // layout.
     unsafe {
         Domain {
-            object: (*d).domain.addr(),
+            object: (*d).domain.expose_provenance(),
             name: text((*d).name),
             threading: (*d).threading,
             control_progress: (*d).control_progress,
@@ -304,7 +325,7 @@ fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     found
 }
 
-impl Wishes {
+impl Hints {
     /// Whether any of our endpoints could satisfy them.
     pub(super) fn acceptable(&self) -> bool {
         self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
@@ -451,7 +472,8 @@ impl Wishes {
             }
             fits
         };
-        // SAFETY: hints name open objects or NULL; the class is checked before anything is believed.
+        // SAFETY: the addresses are 0 or those of the objects that the hints name, which are open until
+        // fi_getinfo(3) returns; `read` exposed them, during this very call.
         let opened = unsafe {
             crate::object::name_of(self.domain.object, class::DOMAIN)
                 .zip(crate::object::name_of(self.fabric_object, class::FABRIC))
@@ -510,8 +532,8 @@ pub(crate) fn buffered() -> usize {
 mod tests {
     use super::*;
 
-    fn asking(caps: u64) -> Wishes {
-        Wishes { caps, ..Wishes::default() }
+    fn asking(caps: u64) -> Hints {
+        Hints { caps, ..Hints::default() }
     }
 
     #[test]
@@ -530,18 +552,18 @@ mod tests {
 
     #[test]
     fn sides_are_subsets_of_the_whole() {
-        let wishes = asking(0);
-        let caps = wishes.granted();
-        assert_eq!(wishes.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
-        assert_eq!(wishes.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
-        assert_eq!(wishes.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
+        let hints = asking(0);
+        let caps = hints.granted();
+        assert_eq!(hints.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
+        assert_eq!(hints.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
+        assert_eq!(hints.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
     }
 
     #[test]
     fn old_applications_get_the_modes_they_know() {
         let mode = |api, asked| {
             let domain = Domain { mr_mode: asked, ..Domain::default() };
-            Wishes { api, domain, ..Wishes::default() }.registration()
+            Hints { api, domain, ..Hints::default() }.registration()
         };
         assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
         assert_eq!(mode(version(1, 4), mr_mode::UNSPEC), mr_mode::SCALABLE);
@@ -554,7 +576,7 @@ mod tests {
     fn impossible_hints_are_refused() {
         assert!(asking(0).acceptable());
         assert!(!asking(1 << 4).acceptable(), "atomics");
-        let ep = |kind| Wishes { ep: Ep { kind, ..Ep::default() }, ..Wishes::default() };
+        let ep = |kind| Hints { ep: Ep { kind, ..Ep::default() }, ..Hints::default() };
         assert!(ep(flags::EP_RDM).acceptable() && !ep(1).acceptable());
     }
 }

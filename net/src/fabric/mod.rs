@@ -28,7 +28,7 @@ use crate::{
 use frame::{Frame, Hello, Kind, MAX_FRAME, PACKET_HEAD, PacketFrame, Welcome};
 
 /// How long a fabric may take to answer a greeting.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the longest answer to a greeting.
 const LONGEST_ANSWER: usize = 4096;
 /// Bytes read at a time.
@@ -89,7 +89,7 @@ pub struct FabricPort {
     alive: bool,
     /// What the stream's descriptor becomes when the fabric is gone: a socket where nothing happens,
     /// for as long as its other end is open.
-    quiet: (UnixStream, UnixStream),
+    placeholder: (UnixStream, UnixStream),
     welcome: Welcome,
     /// Bytes read and not yet handed out: `inbox[start..end]`.
     inbox: Box<[u8]>,
@@ -107,7 +107,8 @@ pub struct FabricPort {
 /// Monotonic time, the clock both sides of the socket share.
 fn clock() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid clock and a valid place to write; it cannot fail on Linux.
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
+    // does not fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
     Time(seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0))
@@ -146,7 +147,7 @@ impl FabricPort {
             _reserved: reserved,
             stream,
             alive: true,
-            quiet: UnixStream::pair()?,
+            placeholder: UnixStream::pair()?,
             welcome,
             inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
             start: 0,
@@ -173,7 +174,7 @@ impl FabricPort {
 
     /// The fabric is gone: from now on everything sent is lost, and nothing arrives.
     #[cold]
-    fn bury(&mut self, why: &dyn fmt::Display) {
+    fn detach_dead(&mut self, why: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.alive, false) {
             return;
         }
@@ -186,17 +187,18 @@ impl FabricPort {
         let _ = self.stream.shutdown(Shutdown::Both);
         // Whoever watches the descriptor would be woken for ever by its end. Another socket takes
         // its place; with the old one the kernel forgets who watched it.
-        let (quiet, old) = (self.quiet.0.as_raw_fd(), self.stream.as_raw_fd());
-        // SAFETY: both descriptors are open and ours; the new file is a stream socket, too, so that
-        // `stream` stays what it was.
-        if unsafe { libc::dup3(quiet, old, libc::O_CLOEXEC) } < 0 {
+        let (placeholder, old) = (self.placeholder.0.as_raw_fd(), self.stream.as_raw_fd());
+        // SAFETY: `self.placeholder` and `self.stream` own the two descriptors, which are therefore open and
+        // nobody else's. `old` stays open and `stream`'s, with another file behind it, a stream socket as
+        // well, so that whatever `stream` may do with it is still defined; `placeholder` keeps its own.
+        if unsafe { libc::dup3(placeholder, old, libc::O_CLOEXEC) } < 0 {
             log::warn!("dup3: {}", io::Error::last_os_error());
         }
         (self.start, self.end) = (0, 0);
         self.rest.clear();
     }
 
-    fn complain(&mut self, error: NetError) {
+    fn note(&mut self, error: NetError) {
         self.counters.errors += 1;
         if self.errors.len() < MOST_ERRORS && !self.errors.contains(&error) {
             self.errors.push(error);
@@ -314,7 +316,7 @@ impl FabricPort {
                 Kind::Nobody => {
                     let peer = frame::decode_address(frame.body())?;
                     let kind = Unreachable::Port;
-                    self.complain(NetError::Unreachable { peer, kind, offender: None });
+                    self.note(NetError::Unreachable { peer, kind, offender: None });
                 }
                 other => return Err(frame::FrameError::Kind(other as u8)),
             }
@@ -331,8 +333,8 @@ impl FabricPort {
 /// Connects and says hello.
 fn greet(spec: &FabricSpec, local: SocketAddr) -> io::Result<(UnixStream, Welcome)> {
     let mut stream = UnixStream::connect(&spec.path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
+    stream.set_write_timeout(Some(ATTACH_TIMEOUT))?;
     let hello = Hello { addr: local, host: spec.host, process: std::process::id() };
     let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
     let mut bytes = Vec::new();
@@ -351,7 +353,7 @@ fn greet(spec: &FabricSpec, local: SocketAddr) -> io::Result<(UnixStream, Welcom
         let mut chunk = vec![0; wanted - bytes.len()];
         stream.read_exact(&mut chunk).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => {
-                io::Error::new(ErrorKind::TimedOut, format!("no answer within {PATIENCE:?}"))
+                io::Error::new(ErrorKind::TimedOut, format!("no answer within {ATTACH_TIMEOUT:?}"))
             }
             ErrorKind::UnexpectedEof => invalid("it hung up".to_owned()),
             _ => e,
@@ -407,7 +409,7 @@ impl Port for FabricPort {
                     self.counters.tx_blocked += 1;
                     return report;
                 }
-                Err(e) => self.bury(&e),
+                Err(e) => self.detach_dead(&e),
             }
         }
         // Without a fabric there is no network.
@@ -415,7 +417,7 @@ impl Port for FabricPort {
             report.sent += 1;
             report.failed += 1;
             self.counters.tx_failed += 1;
-            self.complain(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
+            self.note(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
         }
         report
     }
@@ -429,7 +431,7 @@ impl Port for FabricPort {
         let mut report = RecvReport::default();
         while self.is_alive() && report.packets < budget {
             if let Err(error) = self.hand_out(budget, &mut report, sink) {
-                self.bury(&error);
+                self.detach_dead(&error);
                 break;
             }
             if report.packets >= budget {
@@ -445,7 +447,7 @@ impl Port for FabricPort {
                     report.empty = true;
                     break;
                 }
-                Err(error) => self.bury(&error),
+                Err(error) => self.detach_dead(&error),
             }
         }
         report.empty |= !self.is_alive();

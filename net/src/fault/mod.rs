@@ -22,7 +22,7 @@ pub use spec::{FaultSpec, FaultSpecError};
 /// Packets held at most; beyond, delayed packets are dropped like in a full queue.
 const HELD: usize = 1 << 16;
 /// A reordered packet waits for at most this long for others to pass it.
-const PATIENCE: Span = Span::millis(1);
+const HOLD_TIMEOUT: Span = Span::millis(1);
 /// A reordered packet is passed by 1 to this many.
 const PASSED_BY: u32 = 8;
 
@@ -176,7 +176,7 @@ impl State {
     fn hold_back(&mut self, now: Time, place: u64, meta: RxMeta, bytes: &[u8]) {
         let held = self.hold(meta, bytes);
         let left = 1 + (place >> 32) as u32 % PASSED_BY;
-        self.passed.push(Passed { due: now + PATIENCE, left, held });
+        self.passed.push(Passed { due: now + HOLD_TIMEOUT, left, held });
         self.counters.fault_reordered += 1;
     }
 

@@ -15,22 +15,23 @@ use super::Iface;
 /// What the system says, practically never.
 pub fn list() -> io::Result<Vec<Iface>> {
     let mut head: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: writes the head of a list that we free below.
+    // SAFETY: getifaddrs(3) writes one pointer, into a local variable; the list is freed below.
     if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut at = head;
     while !at.is_null() {
-        // SAFETY: a non-null entry of the list, which nobody changes before it is freed.
+        // SAFETY: not NULL, so an entry of getifaddrs' list, initialised, which nobody changes before it
+        // is freed below, behind the loop that this reference does not leave.
         let entry = unsafe { &*at };
-        // SAFETY: as above; the address, if any, has the length its family implies.
+        // SAFETY: `entry` is an entry of getifaddrs' list, which is freed behind this loop.
         if let Some(iface) = unsafe { read(entry) } {
             found.push(iface);
         }
         at = entry.ifa_next;
     }
-    // SAFETY: the list from getifaddrs, freed once; nothing borrowed from it is left.
+    // SAFETY: `head` came from getifaddrs and is freed here once; what `read` returned is copied.
     unsafe { libc::freeifaddrs(head) };
     Ok(found)
 }
@@ -38,18 +39,21 @@ pub fn list() -> io::Result<Vec<Iface>> {
 /// # Safety
 /// `entry` is a live entry of a getifaddrs list.
 unsafe fn read(entry: &libc::ifaddrs) -> Option<Iface> {
-    // SAFETY: by contract the pointer is null or points to a socket address of its family.
+    // SAFETY: an address of a live entry, by this function's contract, is NULL or a socket address as
+    // long as its family says (getifaddrs(3)).
     let addr = unsafe { ip(entry.ifa_addr) }?;
-    // SAFETY: as above. A netmask has the same form.
+    // SAFETY: a netmask of a live entry is NULL or in the form of a socket address as long as its family says
+    // (getifaddrs(3)).
     let prefix = match unsafe { ip(entry.ifa_netmask) } {
         Some(IpAddr::V4(mask)) => u32::from(mask).leading_ones() as u8,
         Some(IpAddr::V6(mask)) => u128::from(mask).leading_ones() as u8,
         None if addr.is_ipv4() => 32,
         None => 128,
     };
-    // SAFETY: the name is a C string of the list.
+    // SAFETY: the name of a live entry is a terminated string, freed with the list, which lives longer
+    // than this call by its contract.
     let c_name = unsafe { CStr::from_ptr(entry.ifa_name) };
-    // SAFETY: a C string that lives through the call.
+    // SAFETY: if_nametoindex(3) reads up to the terminator, which a `CStr` has.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
     let name = c_name.to_string_lossy().into_owned();
     let has = |flag: libc::c_int| entry.ifa_flags & flag as libc::c_uint != 0;
@@ -71,15 +75,17 @@ unsafe fn ip(addr: *const libc::sockaddr) -> Option<IpAddr> {
     if addr.is_null() {
         return None;
     }
-    // SAFETY: not null, so by contract a socket address, which begins with its family.
+    // SAFETY: not NULL, so by this function's contract a socket address, which begins with its family.
     match i32::from(unsafe { (*addr).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: of this family, so this long.
+            // SAFETY: the family is AF_INET, so by this function's contract a whole `sockaddr_in` is
+            // there, plain integers; it is read unaligned.
             let a = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr))))
         }
         libc::AF_INET6 => {
-            // SAFETY: of this family, so this long.
+            // SAFETY: the family is AF_INET6, so by this function's contract a whole `sockaddr_in6` is there,
+            // plain integers; it is read unaligned.
             let a = unsafe { addr.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(IpAddr::V6(Ipv6Addr::from(a.sin6_addr.s6_addr)))
         }
@@ -90,19 +96,22 @@ unsafe fn ip(addr: *const libc::sockaddr) -> Option<IpAddr> {
 /// `SIOCGIFMTU`, netdevice(7); sysfs would tell of the namespace it was mounted in.
 fn mtu(name: &CStr) -> Option<u32> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).ok()?;
-    // SAFETY: plain bytes and integers, for which zero is a value.
+    // SAFETY: an `ifreq` is bytes, and a union of bytes, integers and a pointer, for all of which zero is
+    // a value.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // One byte stays zero: the terminator.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
         *to = (*from).cast_signed() as libc::c_char;
     }
-    // SAFETY: the request outlives the call, which reads the name and writes the MTU.
+    // SAFETY: SIOCGIFMTU reads the name, which ends with a zero, and writes the MTU, both within
+    // `request`, a local variable.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     if rc != 0 {
         return None;
     }
-    // SAFETY: the call succeeded, so the MTU is the variant written.
+    // SAFETY: the variant is an integer, of whose bytes all are initialised: zeroed above, and written by
+    // the call, which succeeded.
     u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 

@@ -17,7 +17,8 @@ impl SockAddr {
 
     /// All zeros: family `AF_UNSPEC`.
     pub(super) const fn unspecified() -> Self {
-        // SAFETY: both variants are plain integers, for which zero is a value.
+        // SAFETY: both variants are plain integers, for which zero is a value; this makes all 28 bytes
+        // initialised, and they stay so, because whole variants are assigned or bytes copied in.
         unsafe { mem::zeroed() }
     }
 
@@ -49,18 +50,20 @@ impl SockAddr {
 
     /// Decodes; `None` for another family than IPv4 and IPv6.
     pub(super) fn decode(&self) -> Option<SocketAddr> {
-        // SAFETY: every variant begins with the family, and all 28 bytes are initialised integers
-        // (zeroed first, then written by us or the kernel).
+        // SAFETY: the union is repr(C), so that both variants begin with the family, and its bytes are all
+        // initialised (`unspecified`, then written by us or the kernel).
         let family = i32::from(unsafe { self.v4.sin_family });
         match family {
             libc::AF_INET => {
-                // SAFETY: as above; any bytes are valid integers.
+                // SAFETY: the variant is 16 plain integers' bytes of the union, all initialised
+                // (`unspecified`); any are values of it, whoever wrote them.
                 let a = unsafe { self.v4 };
                 let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
                 Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(a.sin_port))))
             }
             libc::AF_INET6 => {
-                // SAFETY: as above.
+                // SAFETY: the variant is all 28 bytes of the union, plain integers, initialised
+                // (`unspecified`) even if the kernel wrote fewer; any are values of it.
                 let a = unsafe { self.v6 };
                 let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
                 // The flow label of a received packet is not part of whom it is from.

@@ -33,22 +33,27 @@ impl<'a> Encoder<'a> {
         Self { control, len: 0 }
     }
 
-    /// Appends one; the three or fewer short messages of a send always fit.
-    pub(super) fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
+    /// Appends one, with the bytes of an integer; the three or fewer short messages of a send always fit.
+    pub(super) fn push<const N: usize>(
+        &mut self,
+        level: libc::c_int,
+        kind: libc::c_int,
+        value: [u8; N],
+    ) {
         let header = mem::size_of::<libc::cmsghdr>();
-        let size = mem::size_of::<T>();
-        let space = (header + size).next_multiple_of(mem::align_of::<libc::cmsghdr>());
+        let space = (header + N).next_multiple_of(mem::align_of::<libc::cmsghdr>());
         assert!(self.len + space <= Control::LEN, "control messages of a send are few and short");
-        // SAFETY: the assertion keeps header and value inside the buffer; both writes are unaligned
-        // writes of plain values.
+        // SAFETY: the assertion keeps header and value inside of the buffer, which is borrowed mutably; both
+        // are written unaligned. A `cmsghdr` is plain integers, for which zero is a value, and has no
+        // padding (where a C library pads it, by a field), so that all bytes of the buffer stay initialised.
         unsafe {
             let at = self.control.0.as_mut_ptr().add(self.len);
             let mut cmsg: libc::cmsghdr = mem::zeroed();
-            cmsg.cmsg_len = (header + size) as _;
+            cmsg.cmsg_len = (header + N) as _;
             cmsg.cmsg_level = level;
             cmsg.cmsg_type = kind;
             at.cast::<libc::cmsghdr>().write_unaligned(cmsg);
-            at.add(header).cast::<T>().write_unaligned(value);
+            at.add(header).cast::<[u8; N]>().write_unaligned(value);
         }
         self.len += space;
     }
@@ -95,7 +100,8 @@ impl<'a> Iterator for Decoder<'a> {
         if self.0.len() < header {
             return None;
         }
-        // SAFETY: the slice holds at least a cmsghdr, which is plain integers; read unaligned.
+        // SAFETY: the slice was just seen to be no shorter than a `cmsghdr`, which is plain integers, so
+        // that any bytes are a value of it; it is read unaligned.
         let cmsg = unsafe { self.0.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         // The field's type differs between C libraries.
         #[allow(clippy::unnecessary_cast)]
@@ -115,8 +121,8 @@ mod tests {
     fn what_is_written_is_read() {
         let mut control = Control::new();
         let mut encoder = Encoder::new(&mut control);
-        encoder.push(libc::IPPROTO_IP, libc::IP_TOS, 0xb8_u8);
-        encoder.push(libc::SOL_UDP, libc::UDP_GRO, 1472_i32);
+        encoder.push(libc::IPPROTO_IP, libc::IP_TOS, [0xb8]);
+        encoder.push(libc::SOL_UDP, libc::UDP_GRO, 1472_i32.to_ne_bytes());
         let len = encoder.len();
         assert_eq!(len, 48);
         let got: Vec<_> =

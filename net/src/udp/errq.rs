@@ -59,15 +59,15 @@ impl Errors {
         for n in 0..256 {
             let mut name = SockAddr::unspecified();
             let mut control = Control::new();
-            // SAFETY: all fields are integers and pointers, for which zero is a value.
+            // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
             let mut msg: libc::msghdr = unsafe { mem::zeroed() };
             msg.msg_name = (&raw mut name).cast();
             msg.msg_namelen = SockAddr::LEN;
             msg.msg_control = control.as_mut_ptr();
             msg.msg_controllen = Control::LEN as _;
             let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-            // SAFETY: name and control outlive the call and have the lengths given; no iovec: we do
-            // not want the returned packet.
+            // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`, all
+            // local variables; there is no iovec, for we do not want the returned packet.
             if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut msg, flags) } < 0 {
                 return n;
             }
@@ -92,13 +92,15 @@ fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
     if cmsg.data.len() < size {
         return None;
     }
-    // SAFETY: the slice holds a sock_extended_err, which is plain integers; read unaligned.
+    // SAFETY: the slice was just seen to be no shorter than a `sock_extended_err`, which is plain
+    // integers, so that any bytes are a value of it; it is read unaligned.
     let error = unsafe { cmsg.data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() };
     // SO_EE_OFFENDER: a socket address behind it.
     let mut offender = SockAddr::unspecified();
     let rest = &cmsg.data[size..];
     let n = rest.len().min(SockAddr::LEN as usize);
-    // SAFETY: n is within both; the target is plain integers.
+    // SAFETY: `n` is at most the length of `rest` and of the union, a local variable of its own of plain
+    // integers, for which any bytes are a value.
     unsafe { (&raw mut offender).cast::<u8>().copy_from_nonoverlapping(rest.as_ptr(), n) };
     let offender = offender.decode().map(|a| a.ip());
     Some(classify(peer, &error, offender))
@@ -187,20 +189,14 @@ mod tests {
     use super::super::cmsg::Encoder;
     use super::*;
 
-    /// What the kernel puts behind an ICMP error: the error, then who sent it.
-    #[derive(Clone, Copy)]
-    #[repr(C)]
-    struct Extended(libc::sock_extended_err, libc::sockaddr_in);
-
-    fn extended() -> Extended {
-        // SAFETY: integers, for which zero is a value.
-        let mut extended: Extended = unsafe { mem::zeroed() };
-        extended.0.ee_errno = libc::ECONNREFUSED.unsigned_abs();
-        extended.0.ee_origin = libc::SO_EE_ORIGIN_ICMP;
-        (extended.0.ee_type, extended.0.ee_code) = (3, 3);
-        extended.1.sin_family = libc::AF_INET as libc::sa_family_t;
-        extended.1.sin_addr.s_addr = u32::from_ne_bytes([10, 0, 0, 1]);
-        extended
+    /// What the kernel puts behind an ICMP error: a `sock_extended_err`, then who sent it, a `sockaddr_in`.
+    fn extended() -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&libc::ECONNREFUSED.to_ne_bytes());
+        bytes[4..7].copy_from_slice(&[libc::SO_EE_ORIGIN_ICMP, 3, 3]);
+        bytes[16..18].copy_from_slice(&(libc::AF_INET as libc::sa_family_t).to_ne_bytes());
+        bytes[20..24].copy_from_slice(&[10, 0, 0, 1]);
+        bytes
     }
 
     #[test]
@@ -209,7 +205,7 @@ mod tests {
         let (name, _) = SockAddr::encode(&peer);
         let mut control = Control::new();
         let mut encoder = Encoder::new(&mut control);
-        encoder.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 3u32);
+        encoder.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 3u32.to_ne_bytes());
         encoder.push(libc::IPPROTO_IP, libc::IP_RECVERR, extended());
         let len = encoder.len();
         let offender = Some(IpAddr::from([10, 0, 0, 1]));

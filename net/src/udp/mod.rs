@@ -150,7 +150,7 @@ impl UdpPort {
         for path in &self.paths {
             if let PathSocket::Open(socket, _) = path {
                 let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
-                // SAFETY: one pollfd that outlives the call; it does not wait.
+                // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
                 let rc = unsafe { libc::poll(&raw mut poll, 1, 0) };
                 if rc > 0 {
                     self.errors.drain(socket.as_fd());

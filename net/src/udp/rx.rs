@@ -30,15 +30,16 @@ pub(super) struct Rx {
     streaming: bool,
 }
 
-// SAFETY: the raw pointers are written and followed within one call of `fetch`, which has exclusive
-// access; nothing is shared with another thread.
+// SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
+// inside. Those point into the other arrays of the same value, on the heap, which move along with it;
+// `fetch` sets them anew before the kernel follows them, and has `&mut self` from the one to the other.
 unsafe impl Send for Rx {}
 
 impl Rx {
     pub(super) fn new(batch: usize) -> Self {
         let batch = batch.clamp(1, 64);
         Self {
-            // SAFETY: integers and pointers, for which zero is a value.
+            // SAFETY: a `mmsghdr` is integers and pointers, for which zero is a value.
             messages: vec![unsafe { mem::zeroed() }; batch].into(),
             pieces: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; batch].into(),
             names: vec![SockAddr::unspecified(); batch].into(),
@@ -120,14 +121,18 @@ impl Rx {
         for _ in 0..8 {
             let rc = if wanted == 1 {
                 let message = &mut self.messages[0];
-                // SAFETY: name, piece and control point into our own arrays with the lengths given;
-                // nobody else accesses them during the call.
+                // SAFETY: the loop above filled the header in: its name, control buffer and one piece, of
+                // `BUFFER` bytes, are elements of our own arrays, with their lengths, and `self` is borrowed
+                // mutably until after the call, in which the kernel writes to them and to the header.
                 let len =
                     unsafe { libc::recvmsg(fd, &raw mut message.msg_hdr, libc::MSG_DONTWAIT) };
                 message.msg_len = u32::try_from(len).unwrap_or(0);
                 if len >= 0 { 1 } else { -1 }
             } else {
-                // SAFETY: as above, for `wanted` messages, of which there are as many.
+                // SAFETY: `wanted` is at most the number of `messages` (the slice above would have panicked),
+                // and the loop above filled in as many: their names, control buffers and pieces are elements
+                // of our own arrays, with their lengths, and `self` is borrowed mutably until after the call,
+                // in which the kernel writes to them and to the headers. NULL stands for no timeout.
                 unsafe {
                     libc::recvmmsg(
                         fd,

@@ -10,7 +10,8 @@ use crate::{Feature, OpenReport, PortConfig};
 
 /// Sets an integer option.
 pub(super) fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the pointer and length describe one integer that outlives the call.
+    // SAFETY: setsockopt(2) reads as many bytes as it is told of: those of `value`, an integer that
+    // outlives the call.
     let rc = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -27,7 +28,8 @@ pub(super) fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Res
 pub(super) fn get(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0_i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the pointers describe one integer and its length, both outliving the call.
+    // SAFETY: getsockopt(2) writes at most `len` bytes, the size of `value`, and then how many into
+    // `len`; both are local variables.
     let rc = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
     };

@@ -57,8 +57,10 @@ pub(super) struct Tx {
     gso_refused: bool,
 }
 
-// SAFETY: the raw pointers are written and followed within one call of `send`, which has exclusive
-// access; nothing is shared with another thread.
+// SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
+// inside. Those point into other arrays of the same value, on the heap, which move along with it, into a
+// batch and to user memory; `fill_and_send` clears both arrays and fills them anew before the kernel
+// follows the pointers, and has `&mut self` and the burst from the one to the other.
 unsafe impl Send for Tx {}
 
 impl Tx {
@@ -295,15 +297,15 @@ impl Tx {
             } else {
                 (libc::IPPROTO_IP, libc::IP_TOS)
             };
-            control.push(level, kind, limits.tos_control);
+            control.push(level, kind, limits.tos_control.to_ne_bytes());
         }
         if count > 1 {
             // Packets are at most 65535 bytes, or the socket refuses the first alone.
             let size = u16::try_from(segment).unwrap_or(u16::MAX);
-            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, size);
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, size.to_ne_bytes());
         }
         let control_len = control.len();
-        // SAFETY: integers and pointers, for which zero is a value.
+        // SAFETY: a `mmsghdr` is integers and pointers, for which zero is a value.
         let mut msg: libc::mmsghdr = unsafe { mem::zeroed() };
         msg.msg_hdr.msg_name = (&raw mut self.names[slot]).cast();
         msg.msg_hdr.msg_namelen = name_len;
@@ -334,16 +336,22 @@ impl Tx {
         let messages = &mut self.messages[at..];
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let rc = if let [only] = messages {
-            // SAFETY: `only` points to a name, pieces and control messages that were filled by this
-            // `send` and live in `self` or, the pieces' bytes, in the caller's batch or in user memory that
-            // `Burst::new`'s caller promised to be readable. The kernel only reads them.
+            // SAFETY: `message` filled the header in for this very call of `fill_and_send`: its name, control
+            // messages and pieces are elements of our own arrays, which did not grow since (`messages` and
+            // `pieces` stay within their capacity, the others are of fixed length), with their lengths. The
+            // pieces' bytes are in the burst's batch, or user memory that is readable as long as the burst
+            // lives (`Burst::new`), which `fill_and_send` holds. The kernel only reads.
             match unsafe { libc::sendmsg(fd, &raw const only.msg_hdr, flags) } {
                 n if n >= 0 => 1,
                 _ => -1,
             }
         } else {
             let n = messages.len() as libc::c_uint;
-            // SAFETY: as above, for `n` messages; the kernel also writes `msg_len` of each.
+            // SAFETY: `n` is the length of `messages`, each of which `message` filled in for this very
+            // call of `fill_and_send`: names, control messages and pieces are elements of our own arrays,
+            // which did not grow since, with their lengths; the pieces' bytes are in the burst's batch,
+            // or user memory that is readable as long as the burst lives (`Burst::new`), which
+            // `fill_and_send` holds. The kernel reads them, and writes `msg_len` of each message.
             unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), n, flags as _) }
         };
         usize::try_from(rc)
