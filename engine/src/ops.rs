@@ -218,7 +218,9 @@ impl TxOp {
     /// Whether a packet of it may still read user memory.
     #[inline]
     pub(crate) const fn lends(&self) -> bool {
-        !self.over && !matches!(self.work, Work::Response { cut: Some(_), .. })
+        self.bytes.copied.is_none()
+            && !self.over
+            && !matches!(self.work, Work::Response { cut: Some(_), .. })
     }
 }
 
