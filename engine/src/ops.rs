@@ -42,8 +42,9 @@ pub(crate) enum Work {
     Response { read_id: u16, offered: Option<Offered>, region: RegionId, cut: Option<ReturnCode> },
     /// NO_OP: are you there?
     Hello,
-    /// An RMA operation of several ranges: completes with its last part.
-    Group { left: u32, error: Option<OpError> },
+    /// An RMA operation of several ranges: completes with its last part. `last` waits until the others have
+    /// arrived.
+    Group { left: u32, error: Option<OpError>, last: Option<Key> },
 }
 
 impl Work {
