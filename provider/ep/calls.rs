@@ -222,7 +222,7 @@ fn access(
 /// `msg` is NULL or a valid message as fi_rma(3) wants it.
 ///
 /// # Errors
-/// `FI_EINVAL` for NULL, and for more ranges than the limit we report.
+/// `FI_EINVAL` for NULL, for no range, and for more ranges than the limit we report.
 unsafe fn ranges(
     action: impl FnOnce(RemoteIov) -> Action,
     msg: *const ffi::fi_msg_rma,
@@ -230,7 +230,7 @@ unsafe fn ranges(
 ) -> Result<Transmit> {
     // SAFETY: NULL is refused, else a valid message by the caller's promise.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::INVAL)?;
-    if msg.rma_iov_count > limits::RMA_IOV_LIMIT || msg.rma_iov.is_null() {
+    if !(1..=limits::RMA_IOV_LIMIT).contains(&msg.rma_iov_count) || msg.rma_iov.is_null() {
         log::info!(
             "an RMA operation of {} remote ranges: at most {}, and not none",
             msg.rma_iov_count,
