@@ -3,7 +3,7 @@
  * once, not before its level, and its buffer never looked at again (guard.h).
  *
  *   model            everything
- *   MODEL_EVERY=n    about every n-th combination that is carried out, for slow runs
+ *   MODEL_EVERY=n    about every n-th combination, for slow runs
  */
 #include <fcntl.h>
 
@@ -297,7 +297,7 @@ static unsigned long unseen;
 static void alone(const struct combo *c)
 {
 	struct expect e = expected(c, &limits);
-	if (!e.reasons && !chosen())
+	if (!chosen())
 		return;
 	int seen = cntr || e.shown == ENTRY;
 	if (!e.reasons && !seen && !e.injected && unseen++ % 16)
@@ -409,7 +409,7 @@ static fi_addr_t batch_to;
 static void join_batch(const struct combo *c)
 {
 	struct expect e = expected(c, &limits);
-	if (!e.reasons && !chosen())
+	if (!chosen())
 		return;
 	struct op *op = new_op(c);
 	if (!is_message(c->call)) {
