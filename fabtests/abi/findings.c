@@ -19,6 +19,12 @@ static void describe(uint32_t owner)
 	fprintf(stderr, "round %u\n", owner);
 }
 
+/* `n`, or less where everything is slow. */
+static unsigned rounds(unsigned n)
+{
+	return getenv("ABI_SLOW") ? n / 10 + 10 : n;
+}
+
 static void turns(int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -269,14 +275,14 @@ static void injected_to_a_peer_that_was_replaced(void)
  * closed when the initiator has all (`whole`), or while the operation is under way. */
 static void closed_region(int is_read, enum fi_progress progress)
 {
-	enum { ROUNDS = 60, LEN = 50000 };
+	enum { LEN = 50000 };
 	struct want want = plain;
 	want.progress = progress;
 	want.threading = FI_THREAD_SAFE;
 	guard_start(describe);
 	open_pair(&want);
 	unsigned errors = 0;
-	for (unsigned round = 1; round <= ROUNDS; round++) {
+	for (unsigned round = 1; round <= rounds(60); round++) {
 		struct fid_mr *mr;
 		struct fi_cq_tagged_entry e;
 		struct guard target = guard_take(LEN, round), mine = guard_take(LEN, round);
@@ -350,7 +356,44 @@ static void region_closed_under_a_write_auto(void)
 	closed_region(0, FI_PROGRESS_AUTO);
 }
 
-enum { MESSAGES = 20000, WINDOW = 32 };
+/* The progress thread looked up a region, and wrote to it while fi_close(mr) returned in another thread. */
+static void region_closed_in_a_stream_of_writes(void)
+{
+	enum { LEN = 60000, WRITES = 8 };
+	struct want want = plain;
+	want.progress = FI_PROGRESS_AUTO;
+	want.threading = FI_THREAD_SAFE;
+	guard_start(describe);
+	open_pair(&want);
+	meet();
+	unsigned errors = 0;
+	for (unsigned round = 1; round <= rounds(700); round++) {
+		struct fid_mr *mr;
+		struct fi_cq_tagged_entry e;
+		struct guard target = guard_take(LEN, round);
+		EQUAL(fi_mr_reg(b.domain, target.at, LEN, FI_REMOTE_WRITE, 0, round, 0, &mr, NULL), 0);
+		for (int i = 0; i < WRITES; i++)
+			RETRY(&a, fi_write(a.ep, buf, LEN, NULL, to_b, 0, round, &contexts[i]));
+		double end = abi_now() + 1e-6 * (round * 7919 % 150);
+		while (abi_now() < end)
+			;
+		EQUAL(fi_close(&mr->fid), 0);
+		guard_give_back(&target);
+		for (int i = 0; i < WRITES; i++)
+			if (abi_next(&a, NULL, &e) == -FI_EAVAIL) {
+				struct fi_cq_err_entry err = {0};
+				EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+				EQUAL(err.err, FI_EKEYREJECTED);
+				errors++;
+			}
+	}
+	CHECK(errors > 0);
+	abi_close(&a);
+	abi_close(&b);
+}
+
+enum { WINDOW = 32 };
+static int messages;
 static struct fid_cq *tx, *rx;
 static fi_addr_t self;
 static int thread_failed;
@@ -361,8 +404,8 @@ static void *sender(void *unused)
 	struct fi_cq_tagged_entry e;
 	int ended = 0;
 	double end = abi_now() + PATIENCE;
-	for (int sent = 0; ended < MESSAGES;) {
-		ssize_t rc = sent < MESSAGES && sent - ended < WINDOW ? fi_send(a.ep, buf, 64, NULL, self, NULL) : -FI_EAGAIN;
+	for (int sent = 0; ended < messages;) {
+		ssize_t rc = sent < messages && sent - ended < WINDOW ? fi_send(a.ep, buf, 64, NULL, self, NULL) : -FI_EAGAIN;
 		sent += rc == 0;
 		ssize_t got = fi_cq_read(tx, &e, 1);
 		ended += got == 1;
@@ -384,6 +427,7 @@ static void a_thread_for_each_queue(void)
 	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
 	static unsigned char in[WINDOW][64];
 	pthread_t thread;
+	messages = (int)rounds(20000);
 	a.info = abi_info(&want);
 	EQUAL(a.info->domain_attr->threading, FI_THREAD_COMPLETION);
 	EQUAL(fi_fabric(a.info->fabric_attr, &a.fabric, NULL), 0);
@@ -402,9 +446,9 @@ static void a_thread_for_each_queue(void)
 	EQUAL(pthread_create(&thread, NULL, sender, NULL), 0);
 	/* The other one receives. */
 	double end = abi_now() + PATIENCE;
-	for (int posted = 0, got = 0; got < MESSAGES;) {
+	for (int posted = 0, got = 0; got < messages;) {
 		struct fi_cq_tagged_entry e;
-		if (posted < MESSAGES && posted - got < WINDOW) {
+		if (posted < messages && posted - got < WINDOW) {
 			EQUAL(fi_recv(a.ep, in[posted % WINDOW], 64, NULL, FI_ADDR_UNSPEC, NULL), 0);
 			posted++;
 		}
@@ -459,6 +503,7 @@ static const struct test {
 	TEST(region_closed_under_a_read_auto, "loss=20%,seed=4", "yes", 0),
 	TEST(region_closed_under_a_write, "loss=20%,dup=20%,reorder=20%,seed=3", "yes", 0),
 	TEST(region_closed_under_a_write_auto, "loss=20%,dup=20%,reorder=20%,seed=4", "yes", 0),
+	TEST(region_closed_in_a_stream_of_writes, NULL, NULL, 0),
 	TEST(a_thread_for_each_queue, NULL, NULL, 0),
 	TEST(empty_peeks_are_no_errors, NULL, NULL, 0),
 };
