@@ -60,7 +60,12 @@ COMMANDS = (
     ),
     Command("fabtests", "suite", "20 s", "fi_info and fi_pingpong under each libfabric from 1.17 to 2.5"),
     Command("fabsuite", "suite", "2 min", "libfabric's own test suite, built elsewhere"),
-    Command("abi", "suite", "15 s", "the C ABI tests of `fabtests/abi`: plain, under valgrind, with address sanitizer"),
+    Command(
+        "abi",
+        "suite",
+        "1 min, `all` 10",
+        "the C ABI tests and models of `fabtests/abi`: plain, under valgrind, with address sanitizer",
+    ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),

@@ -42,8 +42,9 @@ pub(crate) enum Work {
     Response { read_id: u16, offered: Option<Offered>, region: RegionId, cut: Option<ReturnCode> },
     /// NO_OP: are you there?
     Hello,
-    /// An RMA operation of several ranges: completes with its last part.
-    Group { left: u32, error: Option<OpError> },
+    /// An RMA operation of several ranges: completes with its last part. `last` waits until the others have
+    /// arrived.
+    Group { left: u32, error: Option<OpError>, last: Option<Key> },
 }
 
 impl Work {
@@ -218,7 +219,9 @@ impl TxOp {
     /// Whether a packet of it may still read user memory.
     #[inline]
     pub(crate) const fn lends(&self) -> bool {
-        !self.over && !matches!(self.work, Work::Response { cut: Some(_), .. })
+        self.bytes.copied.is_none()
+            && !self.over
+            && !matches!(self.work, Work::Response { cut: Some(_), .. })
     }
 }
 

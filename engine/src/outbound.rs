@@ -146,8 +146,9 @@ impl Outbound {
         Ok(())
     }
 
-    /// A write or a read. Several ranges are one request each, and a group that ends with the last of them;
-    /// remote CQ data rides on the last range.
+    /// A write or a read. Several ranges are one request each, and a group that ends with the last of them.
+    /// Remote CQ data tells the peer that all of them are in place: the last range carries it, and leaves
+    /// when the others have arrived.
     #[allow(clippy::too_many_arguments)] // one operation, in its parts
     fn one_sided<M: Memory>(
         &mut self,
@@ -181,7 +182,7 @@ impl Outbound {
             RemoteIov::Many(segs) => segs,
         };
         let left = u32::try_from(segs.len()).unwrap_or(u32::MAX);
-        let mut group = TxOp::internal(Work::Group { left, error: None }, op.peer);
+        let mut group = TxOp::internal(Work::Group { left, error: None, last: None }, op.peer);
         group.label = label(op.buf.len(), None);
         group.owner = user;
         let group = self.ops.add(group);
@@ -191,7 +192,17 @@ impl Outbound {
             let data = if n + 1 == segs.len() { op.data } else { None };
             let (label, buf) = (label(seg.len, data), op.buf.part(at, seg.len));
             at += seg.len;
-            self.start(step, mem, id, work(*seg), op.peer, label, buf, Owner::Group(group), plan);
+            let (work, owner) = (work(*seg), Owner::Group(group));
+            if data.is_some() && n > 0 {
+                let part = self.prepare(step, mem, id, work, op.peer, label, buf, owner, plan);
+                if let Some(Work::Group { last, .. }) =
+                    self.ops.get_mut(group).map(|group| &mut group.work)
+                {
+                    *last = Some(part);
+                }
+            } else {
+                self.start(step, mem, id, work, op.peer, label, buf, owner, plan);
+            }
         }
         if segs.is_empty() {
             self.end_part_of_group(step, group, None);
@@ -213,6 +224,28 @@ impl Outbound {
         owner: Owner,
         plan: Plan,
     ) {
+        let key = self.prepare(step, mem, id, work, peer, label, buf, owner, plan);
+        step.contexts.enqueue(id, key);
+        if work.is_answered() {
+            step.watch();
+        }
+    }
+
+    /// An operation of the user, or a part of one, that is not queued yet.
+    #[allow(clippy::too_many_arguments)] // one operation, in its parts
+    #[inline]
+    fn prepare<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &M,
+        id: PdcId,
+        work: Work,
+        peer: PeerId,
+        label: Label,
+        buf: Buf,
+        owner: Owner,
+        plan: Plan,
+    ) -> Key {
         let mut op = TxOp::internal(work, peer);
         op.context = Some(id);
         op.label = label;
@@ -229,11 +262,7 @@ impl Outbound {
                 user.when = When::Told;
             }
         }
-        let key = self.ops.add(op);
-        step.contexts.enqueue(id, key);
-        if work.is_answered() {
-            step.watch();
-        }
+        self.ops.add(op)
     }
 
     /// Queues an operation of the engine itself on the context to its peer. False when no context can be

@@ -228,3 +228,35 @@ fn packets_left_over_do_not_read_what_was_given_back() {
     assert!(refused.clone().count() > 0, "they name the region");
     assert!(refused.clone().all(|packet| !packet.payload.is_empty()), "control packets may go");
 }
+
+/// A short send to a stranger is copied, and complete, when the stranger is heard of: a packet that was
+/// built before reads the buffer, and may not leave after that.
+#[test]
+fn packets_left_over_do_not_read_what_was_copied_meanwhile() {
+    let mut w = World::new(2, 1, Faults::default());
+    let send = |w: &mut World, from: usize| {
+        let peer = w.peer(from, 1 - from);
+        let base = w.hosts[from].memory.put(&pattern(64));
+        let action = Action::Message { space: MatchSpace::Tagged, tag: 1 };
+        let (buf, options) = (Buf::new(base, 64), Options::default());
+        w.submit(from, Operation { peer, action, buf, data: None, context: base, options })
+            .unwrap();
+        base
+    };
+    let base = send(&mut w, 0);
+    let mut batch = Batch::default();
+    w.hosts[0].engine.poll_transmit(w.now, &mut batch);
+    let lent = |p: &&squall_base::Datagram| !p.payload.is_empty();
+    assert_eq!(batch.packets.iter().filter(lent).count(), 1);
+    assert!(batch.packets.iter().all(|packet| w.hosts[0].engine.may_send(packet)));
+    send(&mut w, 1);
+    w.step_host(1);
+    let done = w.hosts[0].engine.poll_completion().expect("complete at first contact");
+    assert_eq!((done.context, done.status), (base, Ok(())));
+    w.hosts[0].memory.revoke(base, 64);
+    let engine = &w.hosts[0].engine;
+    assert!(!batch.packets.iter().filter(lent).any(|packet| engine.may_send(packet)));
+    // It is sent again, from the copy.
+    w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.engine.idle()));
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
+}

@@ -473,3 +473,31 @@ fn senders_are_held_back_and_nothing_is_dropped() {
     assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 40);
     assert!(w.hosts[0].done.iter().all(|c| c.status.is_ok()));
 }
+
+/// The peer learns of a write with remote CQ data when all of its ranges are in place, whatever overtakes
+/// what on the way.
+#[test]
+fn remote_cq_data_comes_after_every_range() {
+    const LEN: u64 = 6000;
+    for seed in 0..20 {
+        let faults = Faults { drop: 0.2, reorder: 0.3, ..Faults::default() };
+        let mut w = World::new(2, seed, faults);
+        let into = w.hosts[1].memory.alloc(3 * LEN as usize);
+        w.hosts[1].memory.register(7, into, 3 * LEN, true, true);
+        let data = bytes(3 * LEN as usize);
+        let base = w.hosts[0].memory.put(&data);
+        let peer = w.peer(0, 1);
+        let range = |n| RemoteSeg { address: n * LEN, len: LEN, key: 7 };
+        let remote = RemoteIov::Many((0..3).map(range).collect());
+        let buf = Buf::new(base, 3 * LEN);
+        let op = RmaOp { peer, buf, remote, data: Some(9), context: 4 };
+        w.submit(0, op.write()).unwrap();
+        w.run(Span::secs(20), |w| !w.hosts[1].done.is_empty());
+        assert_eq!(of_kind(&w, 1, OpKind::RemoteWrite).len(), 1, "seed {seed}");
+        assert_eq!(w.hosts[1].done[0].data, Some(9));
+        assert!(w.hosts[1].memory.get(into, 3 * LEN) == data, "seed {seed}: data first");
+        w.run(Span::secs(20), |w| !w.hosts[0].done.is_empty());
+        assert_eq!(of_kind(&w, 0, OpKind::Write).len(), 1, "seed {seed}");
+        assert_eq!(w.hosts[0].done[0].status, Ok(()));
+    }
+}

@@ -227,7 +227,7 @@ fn access(
 /// are NULL or point to as many elements as their counts say.
 ///
 /// # Errors
-/// `FI_EINVAL` for NULL, and for more ranges than the limit we report.
+/// `FI_EINVAL` for NULL, for no range, and for more ranges than the limit we report.
 unsafe fn ranges(
     action: impl FnOnce(RemoteIov) -> Action,
     msg: *const ffi::fi_msg_rma,
@@ -236,7 +236,7 @@ unsafe fn ranges(
     // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not
     // outlive the call.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::INVAL)?;
-    if msg.rma_iov_count > limits::RMA_IOV_LIMIT || msg.rma_iov.is_null() {
+    if !(1..=limits::RMA_IOV_LIMIT).contains(&msg.rma_iov_count) || msg.rma_iov.is_null() {
         log::info!(
             "an RMA operation of {} remote ranges: at most {}, and not none",
             msg.rma_iov_count,

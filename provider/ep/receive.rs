@@ -32,8 +32,10 @@ impl Receive {
     }
 }
 
-/// Flags that mean something with an untagged receive ...
-const UNTAGGED: u64 = flags::COMPLETION | flags::MORE | flags::MULTI_RECV;
+/// Flags that mean something with an untagged receive. FI_TRANSMIT_COMPLETE allows completing before the
+/// data is visible (fi_msg(3)), of which no use is made ...
+const UNTAGGED: u64 =
+    flags::COMPLETION | flags::MORE | flags::MULTI_RECV | flags::TRANSMIT_COMPLETE;
 /// ... and with a tagged one: FI_MULTI_RECV is for the others.
 const TAGGED: u64 = flags::COMPLETION | flags::MORE | flags::PEEK | flags::CLAIM | flags::DISCARD;
 
@@ -134,6 +136,9 @@ mod tests {
             let untagged = mode(MatchSpace::Untagged, Some(given), 0, 7);
             assert_eq!(untagged.is_ok(), [0, 8].contains(&set), "{set:04b}");
         }
+        let early = Some(flags::TRANSMIT_COMPLETE);
+        assert_eq!(mode(MatchSpace::Untagged, early, 0, 7), Ok(RecvMode::Post));
+        assert_eq!(mode(MatchSpace::Tagged, early, 0, 7), Err(Errno::BADFLAGS));
         let multi = Ok(RecvMode::Multi { least: 7 });
         assert_eq!(mode(MatchSpace::Untagged, None, flags::MULTI_RECV, 7), multi);
         assert_eq!(mode(MatchSpace::Tagged, None, flags::MULTI_RECV, 7), Ok(RecvMode::Post));

@@ -68,6 +68,8 @@ impl Transmit {
 
 /// Flags a transmitting call may have besides those that may also be an endpoint's default.
 const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA;
+/// The same for reads, of which the peer learns nothing. FI_INJECT is left for the engine to refuse.
+const READ_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
 /// Flags libfabric has and we do not: refused, because whoever asks for them relies on them.
 const NOT_OFFERED: u64 = flags::FENCE | flags::COMMIT_COMPLETE;
 
@@ -95,7 +97,8 @@ fn options(
                 log::info!("FI_FENCE and FI_COMMIT_COMPLETE are not offered");
                 return Err(Errno::OPNOTSUPP);
             }
-            if given & !CALL_FLAGS != 0 {
+            let known = if read { READ_FLAGS } else { CALL_FLAGS };
+            if given & !known != 0 {
                 return Err(Errno::BADFLAGS);
             }
             given
@@ -208,5 +211,6 @@ mod tests {
         let read = |source| options(source, flags::INJECT, true, &queue).map(|(o, _)| o.inject);
         assert_eq!(read(FlagSource::Endpoint), Ok(false));
         assert_eq!(read(FlagSource::Call(flags::INJECT)), Ok(true));
+        assert_eq!(read(FlagSource::Call(flags::REMOTE_CQ_DATA)), Err(Errno::BADFLAGS));
     }
 }

@@ -2,9 +2,12 @@
 
     ci/run abi [plain|valgrind|asan|all]
 
-plain     as they are, twice: over a clean network, and over one that loses and reorders (the default)
+plain     as they are, over a clean network and over one that loses and reorders (the default)
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
+
+`model` and `receives` try every option of every data call beside a model of the manual pages, on buffers that lose
+access when they are given back; MODEL_EVERY=n makes about every n-th combination of it, as the slow ways do.
 
 The provider must have been built (ci/build). Ends with `N passed, N failed`.
 """
@@ -27,6 +30,7 @@ from squall_ci.tally import Tally
 SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "messages", "processes")
+MODELS = ("model", "receives")
 
 
 def suite(
@@ -50,8 +54,8 @@ def suite(
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    for program in PROGRAMS:
-        sources = [SOURCES / f"{program}.c", SOURCES / "abi.h"]
+    for program in (*PROGRAMS, *MODELS, "findings"):
+        sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
 
@@ -62,6 +66,13 @@ def plain(tally: Tally) -> None:
     # The deadline of unreachable peers stays out of the way of retransmissions.
     lossy = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
     suite(tally, ["messages"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
+    # Soon enough to give up on the dead.
+    soon = {"FI_SQUALL_DEADLINE": "1s"}
+    suite(tally, [*MODELS, "findings"], env=soon)
+    # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
+    damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
+    suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
+    suite(tally, MODELS, env=damaged | {"FI_SQUALL_CRC": "yes"}, note="the same, payload read by the provider")
 
 
 def valgrind(tally: Tally) -> None:
@@ -74,6 +85,8 @@ def valgrind(tally: Tally) -> None:
     suite(tally, ["getinfo", "objects", "messages"], under=[*memcheck, *leaks, *known], env=env, note="memcheck")
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
+    suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
+    suite(tally, ["findings"], under=[*memcheck, "--trace-children=yes"], env=env, note="memcheck")
 
 
 def instrumented() -> pathlib.Path | None:
@@ -99,7 +112,9 @@ def asan(tally: Tally) -> None:
     compile_all("-asan", "-fsanitize=address", "-fno-omit-frame-pointer")
     # libfabric is not instrumented and leaks a little at exit, so leaks are valgrind's business.
     env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "ASAN_OPTIONS": "detect_leaks=0:exitcode=9"}
-    suite(tally, PROGRAMS, suffix="-asan", provider=provider or PROVIDER_DIR, env=env, note=note)
+    where = provider or PROVIDER_DIR
+    suite(tally, (*PROGRAMS, "findings"), suffix="-asan", provider=where, env=env, note=note)
+    suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
 
 
 WAYS = {"plain": plain, "valgrind": valgrind, "asan": asan}

@@ -2,7 +2,7 @@
 
 use super::recv::cancelled;
 use super::{Ask, Inbox};
-use crate::api::{Completion, OpError, PeerId, RemoteSeg};
+use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::memory::Memory;
 use crate::messages::{Offer, Place, Pull, Target};
 use crate::ops::{ReadOwner, TxOp, Work};
@@ -157,7 +157,11 @@ impl Inbox {
             return;
         };
         let was_cancelled = recv.multi.is_some_and(|multi| multi.cancelled);
-        completion.released = !was_cancelled;
+        if !was_cancelled {
+            // Whoever wants no entries wants this one: the buffer is the user's again (fi_msg(3)).
+            completion.released = true;
+            completion.visibility = Visibility::Entry;
+        }
         step.report.complete(completion);
         if was_cancelled {
             step.report.complete(cancelled(&recv));

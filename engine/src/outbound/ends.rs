@@ -90,12 +90,31 @@ impl Outbound {
         failed: Option<OpError>,
     ) {
         let Some(op) = self.ops.get_mut(group) else { return };
-        let Work::Group { left, error } = &mut op.work else { return };
+        let Work::Group { left, error, last } = &mut op.work else { return };
         *left = left.saturating_sub(1);
         *error = error.or(failed);
-        if *left == 0 {
-            let error = *error;
+        let (left, error) = (*left, *error);
+        if left == 1
+            && let Some(last) = last.take()
+        {
+            self.start_last(step, last, error);
+        } else if left == 0 {
             self.finish(step, group, error);
+        }
+    }
+
+    /// The other parts of a group have ended: the one that waited for them leaves, or fails as they did.
+    #[cold]
+    fn start_last(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
+        let Some(peer) = self.ops.get(key).map(|op| op.peer) else { return };
+        let fresh = if error.is_none() { step.context_to(peer) } else { None };
+        let Some(id) = fresh else {
+            self.finish(step, key, error.or(Some(OpError::Closed)));
+            return;
+        };
+        if let Some(op) = self.ops.get_mut(key) {
+            op.context = Some(id);
+            step.contexts.enqueue(id, key);
         }
     }
 

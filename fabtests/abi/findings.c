@@ -1,0 +1,563 @@
+/* Defects that were found once, each with what showed it. Every test is a process of its own, so that it has the
+ * parameters it needs: `findings NAME` runs one.
+ */
+#include <fcntl.h>
+
+#include "guard.h"
+
+static const char *program;
+static char stats[512];
+static struct node a, b;
+static fi_addr_t to_b;
+static int contexts[64];
+static unsigned char buf[1 << 16];
+
+static const struct want plain = {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE};
+
+static void describe(uint32_t owner)
+{
+	fprintf(stderr, "round %u\n", owner);
+}
+
+/* `n`, or less where everything is slow. */
+static unsigned rounds(unsigned n)
+{
+	return getenv("ABI_SLOW") ? n / 10 + 10 : n;
+}
+
+static void turns(int n)
+{
+	for (int i = 0; i < n; i++) {
+		(void)fi_cq_read(a.cq, NULL, 0);
+		(void)fi_cq_read(b.cq, NULL, 0);
+	}
+}
+
+static void open_pair(const struct want *want)
+{
+	abi_open(&a, want);
+	abi_open(&b, want);
+	to_b = abi_insert(&a, &b.name);
+}
+
+/* a knows b. */
+static void meet(void)
+{
+	struct fi_cq_tagged_entry e;
+	struct iovec iov = {buf, 8};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b};
+	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	EQUAL(fi_sendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE), 0);
+	abi_expect(&a, &b, &e);
+	abi_expect(&b, &a, &e);
+}
+
+/* A counter summed over the endpoints that closed. */
+static unsigned long statistic(const char *name)
+{
+	char line[16384], wanted[64];
+	unsigned long sum = 0;
+	snprintf(wanted, sizeof(wanted), "\"%s\":", name);
+	FILE *f = fopen(stats, "r");
+	if (!f)
+		FAIL("%s was not written", stats);
+	while (fgets(line, sizeof(line), f)) {
+		char *at = strstr(line, wanted);
+		if (!at)
+			FAIL("the statistics have no %s", name);
+		sum += strtoul(at + strlen(wanted), NULL, 10);
+	}
+	fclose(f);
+	return sum;
+}
+
+/* An injected write of two ranges sent what the buffer held later, and completed twice. */
+static void injected_write_of_two_ranges(void)
+{
+	unsigned char target[400], out[200];
+	struct fid_mr *mr;
+	struct fi_cq_tagged_entry e;
+	open_pair(&plain);
+	meet();
+	EQUAL(fi_mr_reg(b.domain, target, sizeof(target), FI_REMOTE_WRITE, 0, 5, 0, &mr, NULL), 0);
+	memset(target, 0, sizeof(target));
+	abi_fill(out, sizeof(out), 1);
+	struct iovec iov = {out, 200};
+	struct fi_rma_iov ranges[2] = {{0, 120, 5}, {300, 80, 5}};
+	struct fi_msg_rma msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .rma_iov = ranges, .rma_iov_count = 2,
+				 .context = &contexts[1]};
+	EQUAL(fi_writemsg(a.ep, &msg, FI_INJECT | FI_COMPLETION | FI_MORE), 0);
+	memset(out, 0x5a, sizeof(out));
+	abi_expect(&a, &b, &e);
+	CHECK(e.op_context == &contexts[1]);
+	turns(200);
+	EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+	abi_fill(out, sizeof(out), 1);
+	CHECK(memcmp(target, out, 120) == 0);
+	CHECK(memcmp(target + 300, out + 120, 80) == 0);
+	for (int i = 120; i < 300; i++)
+		CHECK(target[i] == 0);
+	EQUAL(fi_close(&mr->fid), 0);
+	abi_close(&a);
+	abi_close(&b);
+}
+
+/* Injected, with a level that speaks of the peer, to nobody: success at once, then an error without context. */
+static void injected_with_a_level_to_nobody(void)
+{
+	const uint64_t levels[] = {FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE};
+	for (int met = 0; met < 2; met++) {
+		int seen = 0;
+		open_pair(&plain);
+		if (met)
+			meet();
+		abi_close(&b);
+		struct iovec iov = {buf, 16};
+		for (int i = 0; i < 3; i++) {
+			struct fi_msg_tagged msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .context = &contexts[i]};
+			RETRY(&a, fi_tsendmsg(a.ep, &msg, FI_INJECT | FI_COMPLETION | levels[i]));
+		}
+		for (int i = 0; i < 3; i++) {
+			struct fi_cq_err_entry err;
+			abi_expect_error(&a, NULL, &err);
+			CHECK(err.op_context >= (void *)&contexts[0] && err.op_context <= (void *)&contexts[2]);
+			int bit = 1 << ((int *)err.op_context - contexts);
+			CHECK(!(seen & bit));
+			seen |= bit;
+		}
+		struct fi_cq_tagged_entry e;
+		double end = abi_now() + 0.3;
+		while (abi_now() < end)
+			EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+		abi_close(&a);
+	}
+}
+
+/* Flags that nothing obeys were accepted. */
+static void fence_and_commit_are_refused(void)
+{
+	const uint64_t flags[] = {FI_FENCE, FI_COMMIT_COMPLETE, FI_FENCE | FI_DELIVERY_COMPLETE};
+	open_pair(&plain);
+	struct iovec iov = {buf, 16};
+	struct fi_rma_iov range = {0, 16, 5};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b};
+	struct fi_msg_tagged tmsg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b};
+	struct fi_msg_rma rmsg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .rma_iov = &range, .rma_iov_count = 1};
+	for (int i = 0; i < 3; i++) {
+		EQUAL(fi_sendmsg(a.ep, &msg, flags[i]), -FI_EOPNOTSUPP);
+		EQUAL(fi_tsendmsg(a.ep, &tmsg, flags[i]), -FI_EOPNOTSUPP);
+		EQUAL(fi_writemsg(a.ep, &rmsg, flags[i]), -FI_EOPNOTSUPP);
+		EQUAL(fi_readmsg(a.ep, &rmsg, flags[i]), -FI_EOPNOTSUPP);
+	}
+	abi_close(&a);
+	abi_close(&b);
+}
+
+/* Another process has the endpoint; it dies when told to, or at the end of this one. */
+static pid_t lend_peer(int fd[2], struct sockaddr_in *name)
+{
+	EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		struct fi_cq_tagged_entry e;
+		char go;
+		close(fd[0]);
+		abi_open(&b, &plain);
+		EQUAL(fi_recv(b.ep, buf, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
+		EQUAL(write(fd[1], &b.name, sizeof(b.name)), sizeof(b.name));
+		fcntl(fd[1], F_SETFL, O_NONBLOCK);
+		ssize_t n;
+		while ((n = read(fd[1], &go, 1)) < 0)
+			(void)fi_cq_read(b.cq, &e, 1);
+		/* From now on it makes no progress. */
+		fcntl(fd[1], F_SETFL, 0);
+		if (n == 1 && write(fd[1], "x", 1) == 1)
+			while (read(fd[1], &go, 1) > 0)
+				;
+		_exit(0);
+	}
+	close(fd[1]);
+	EQUAL(read(fd[0], name, sizeof(*name)), sizeof(*name));
+	return child;
+}
+
+/* Injected sends, and short ones that were complete when copied, left an error without context when their peer was
+ * gone, or another process had its address: Open MPI ends the job for one. */
+static void lost_injected_sends(int restarted)
+{
+	struct sockaddr_in name;
+	int fd[2], status;
+	char go, log_file[600], text[8192] = "";
+	pid_t child = lend_peer(fd, &name);
+	struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP};
+	struct fid_cntr *cntr;
+	struct fi_cq_tagged_entry e;
+	snprintf(log_file, sizeof(log_file), "%s.log", stats);
+	int log = open(log_file, O_RDWR | O_CREAT | O_TRUNC, 0600), screen = dup(2);
+	CHECK(log >= 0 && screen >= 0);
+	abi_open(&a, &plain);
+	EQUAL(fi_cntr_open(a.domain, &attr, &cntr, NULL), 0);
+	EQUAL(fi_ep_bind(a.ep, &cntr->fid, FI_SEND), 0);
+	to_b = abi_insert(&a, &name);
+	struct iovec iov = {buf, 8};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b};
+	EQUAL(fi_sendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE), 0);
+	abi_expect(&a, NULL, &e);
+	EQUAL(write(fd[0], "x", 1), 1);
+	EQUAL(read(fd[0], &go, 1), 1);
+	for (int i = 0; i < 3; i++) {
+		RETRY(&a, fi_tinject(a.ep, buf, 8, to_b, 1));
+		RETRY(&a, fi_tsend(a.ep, buf, 8, NULL, to_b, 1, &contexts[i]));
+	}
+	for (int i = 0; i < 3; i++) {
+		abi_expect(&a, NULL, &e);
+		CHECK(e.op_context == &contexts[i]);
+	}
+	EQUAL(kill(child, SIGKILL), 0);
+	EQUAL(waitpid(child, &status, 0), child);
+	dup2(log, 2);
+	if (restarted) {
+		/* Another one in its place. */
+		char port[8];
+		snprintf(port, sizeof(port), "%u", ntohs(name.sin_port));
+		struct fi_info *info = abi_info(&plain);
+		((struct sockaddr_in *)info->src_addr)->sin_port = name.sin_port;
+		struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+		struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+		b.info = info;
+		EQUAL(fi_fabric(info->fabric_attr, &b.fabric, NULL), 0);
+		EQUAL(fi_domain(b.fabric, info, &b.domain, NULL), 0);
+		EQUAL(fi_av_open(b.domain, &av_attr, &b.av, NULL), 0);
+		EQUAL(fi_cq_open(b.domain, &cq_attr, &b.cq, NULL), 0);
+		EQUAL(fi_endpoint(b.domain, info, &b.ep, NULL), 0);
+		EQUAL(fi_ep_bind(b.ep, &b.av->fid, 0), 0);
+		EQUAL(fi_ep_bind(b.ep, &b.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+		EQUAL(fi_enable(b.ep), 0);
+	}
+	double end = abi_now() + PATIENCE, quiet = 0;
+	while (quiet == 0 || abi_now() < quiet) {
+		ssize_t rc = fi_cq_read(a.cq, &e, 1);
+		if (restarted)
+			(void)fi_cq_read(b.cq, NULL, 0);
+		if (quiet == 0 && fi_cntr_readerr(cntr) == 3)
+			quiet = abi_now() + 0.5;
+		if (rc != -FI_EAGAIN || abi_now() > end) {
+			dup2(screen, 2);
+			FAIL("read %zd; %lu errors counted", rc, (unsigned long)fi_cntr_readerr(cntr));
+		}
+	}
+	dup2(screen, 2);
+	/* What failed is counted as such, what was complete as complete. */
+	EQUAL(fi_cntr_read(cntr), 4);
+	EQUAL(fi_cntr_readerr(cntr), 3);
+	EQUAL(fi_close(&a.ep->fid), 0);
+	EQUAL(statistic("lost_after_completion"), 3);
+	EQUAL(statistic("op_errors"), 3);
+	CHECK(pread(log, text, sizeof(text) - 1, 0) > 0);
+	if (!strstr(text, "complete when copied are lost") || !strstr(text, "no completion queue shows failed"))
+		FAIL("the log says only: %s", text);
+	close(log);
+	unlink(log_file);
+	close(fd[0]);
+}
+
+static void injected_to_a_peer_that_died(void)
+{
+	lost_injected_sends(0);
+}
+
+static void injected_to_a_peer_that_was_replaced(void)
+{
+	lost_injected_sends(1);
+}
+
+/* A region was read for an answer's retransmission, or written by a late packet, after fi_close(mr). The target is
+ * closed when the initiator has all (`whole`), or while the operation is under way. */
+static void closed_region(int is_read, enum fi_progress progress)
+{
+	enum { LEN = 50000 };
+	struct want want = plain;
+	want.progress = progress;
+	want.threading = FI_THREAD_SAFE;
+	guard_start(describe);
+	open_pair(&want);
+	unsigned errors = 0;
+	for (unsigned round = 1; round <= rounds(60); round++) {
+		struct fid_mr *mr;
+		struct fi_cq_tagged_entry e;
+		struct guard target = guard_take(LEN, round), mine = guard_take(LEN, round);
+		int whole = round % 2;
+		ssize_t rc = -FI_EAGAIN;
+		abi_fill(target.at, LEN, round);
+		abi_fill(mine.at, LEN, round + 1);
+		EQUAL(fi_mr_reg(b.domain, target.at, LEN, is_read ? FI_REMOTE_READ : FI_REMOTE_WRITE, 0, round, 0, &mr, NULL), 0);
+		if (is_read)
+			RETRY(&a, fi_read(a.ep, mine.at, LEN, NULL, to_b, 0, round, &contexts[1]));
+		else
+			RETRY(&a, fi_write(a.ep, mine.at, LEN, NULL, to_b, 0, round, &contexts[1]));
+		double end = abi_now() + PATIENCE;
+		for (unsigned n = 0; whole ? rc == -FI_EAGAIN : n < round; n++) {
+			rc = fi_cq_read(a.cq, &e, 1);
+			if (progress == FI_PROGRESS_MANUAL)
+				(void)fi_cq_read(b.cq, NULL, 0);
+			if (rc != -FI_EAGAIN)
+				break;
+			CHECK(abi_now() < end);
+		}
+		EQUAL(fi_close(&mr->fid), 0);
+		if (!is_read && rc == 1)
+			abi_verify(target.at, LEN, round + 1);
+		guard_give_back(&target);
+		if (rc == -FI_EAGAIN)
+			rc = abi_next(&a, &b, &e);
+		if (rc == -FI_EAVAIL) {
+			struct fi_cq_err_entry err = {0};
+			EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+			CHECK(!whole && err.op_context == &contexts[1]);
+			EQUAL(err.err, FI_EKEYREJECTED);
+			errors++;
+		} else {
+			EQUAL(rc, 1);
+			CHECK(e.op_context == &contexts[1]);
+			if (is_read)
+				abi_verify(mine.at, LEN, round);
+		}
+		guard_give_back(&mine);
+		/* Time for what was lost to be sent again. */
+		end = abi_now() + 0.012;
+		while (abi_now() < end)
+			turns(1);
+	}
+	/* Some were cut off, and after all that both still talk. */
+	CHECK(errors > 0);
+	meet();
+	abi_close(&a);
+	abi_close(&b);
+	EQUAL(statistic("tx_failed"), 0);
+}
+
+static void region_closed_under_a_read(void)
+{
+	closed_region(1, FI_PROGRESS_MANUAL);
+}
+
+static void region_closed_under_a_read_auto(void)
+{
+	closed_region(1, FI_PROGRESS_AUTO);
+}
+
+static void region_closed_under_a_write(void)
+{
+	closed_region(0, FI_PROGRESS_MANUAL);
+}
+
+static void region_closed_under_a_write_auto(void)
+{
+	closed_region(0, FI_PROGRESS_AUTO);
+}
+
+/* The progress thread looked up a region, and wrote to it while fi_close(mr) returned in another thread. */
+static void region_closed_in_a_stream_of_writes(void)
+{
+	enum { LEN = 60000, WRITES = 8 };
+	struct want want = plain;
+	want.progress = FI_PROGRESS_AUTO;
+	want.threading = FI_THREAD_SAFE;
+	guard_start(describe);
+	open_pair(&want);
+	meet();
+	unsigned errors = 0;
+	for (unsigned round = 1; round <= rounds(700); round++) {
+		struct fid_mr *mr;
+		struct fi_cq_tagged_entry e;
+		struct guard target = guard_take(LEN, round);
+		EQUAL(fi_mr_reg(b.domain, target.at, LEN, FI_REMOTE_WRITE, 0, round, 0, &mr, NULL), 0);
+		for (int i = 0; i < WRITES; i++)
+			RETRY(&a, fi_write(a.ep, buf, LEN, NULL, to_b, 0, round, &contexts[i]));
+		double end = abi_now() + 1e-6 * (round * 7919 % 150);
+		while (abi_now() < end)
+			;
+		EQUAL(fi_close(&mr->fid), 0);
+		guard_give_back(&target);
+		for (int i = 0; i < WRITES; i++)
+			if (abi_next(&a, NULL, &e) == -FI_EAVAIL) {
+				struct fi_cq_err_entry err = {0};
+				EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+				EQUAL(err.err, FI_EKEYREJECTED);
+				errors++;
+			}
+	}
+	CHECK(errors > 0);
+	abi_close(&a);
+	abi_close(&b);
+}
+
+enum { WINDOW = 32 };
+static int messages;
+static struct fid_cq *tx, *rx;
+static fi_addr_t self;
+static int thread_failed;
+
+/* One thread sends, and reads the queue of what was sent. */
+static void *sender(void *unused)
+{
+	struct fi_cq_tagged_entry e;
+	int ended = 0;
+	double end = abi_now() + PATIENCE;
+	for (int sent = 0; ended < messages;) {
+		ssize_t rc = sent < messages && sent - ended < WINDOW ? fi_send(a.ep, buf, 64, NULL, self, NULL) : -FI_EAGAIN;
+		sent += rc == 0;
+		ssize_t got = fi_cq_read(tx, &e, 1);
+		ended += got == 1;
+		if ((rc && rc != -FI_EAGAIN) || (got != 1 && got != -FI_EAGAIN) || abi_now() > end) {
+			fprintf(stderr, "sender: %zd, %zd after %d\n", rc, got, ended);
+			thread_failed = 1;
+			break;
+		}
+	}
+	return unused;
+}
+
+/* FI_THREAD_COMPLETION allows a thread for each queue, also when both are of one endpoint: it was -FI_EOTHER. */
+static void a_thread_for_each_queue(void)
+{
+	struct want want = plain;
+	want.threading = FI_THREAD_COMPLETION;
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	static unsigned char in[WINDOW][64];
+	pthread_t thread;
+	messages = (int)rounds(20000);
+	a.info = abi_info(&want);
+	EQUAL(a.info->domain_attr->threading, FI_THREAD_COMPLETION);
+	EQUAL(fi_fabric(a.info->fabric_attr, &a.fabric, NULL), 0);
+	EQUAL(fi_domain(a.fabric, a.info, &a.domain, NULL), 0);
+	EQUAL(fi_av_open(a.domain, &av_attr, &a.av, NULL), 0);
+	EQUAL(fi_cq_open(a.domain, &cq_attr, &tx, NULL), 0);
+	EQUAL(fi_cq_open(a.domain, &cq_attr, &rx, NULL), 0);
+	EQUAL(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+	EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(a.ep, &tx->fid, FI_TRANSMIT), 0);
+	EQUAL(fi_ep_bind(a.ep, &rx->fid, FI_RECV), 0);
+	EQUAL(fi_enable(a.ep), 0);
+	size_t len = sizeof(a.name);
+	EQUAL(fi_getname(&a.ep->fid, &a.name, &len), 0);
+	self = abi_insert(&a, &a.name);
+	EQUAL(pthread_create(&thread, NULL, sender, NULL), 0);
+	/* The other one receives. */
+	double end = abi_now() + PATIENCE;
+	for (int posted = 0, got = 0; got < messages;) {
+		struct fi_cq_tagged_entry e;
+		if (posted < messages && posted - got < WINDOW) {
+			EQUAL(fi_recv(a.ep, in[posted % WINDOW], 64, NULL, FI_ADDR_UNSPEC, NULL), 0);
+			posted++;
+		}
+		ssize_t rc = fi_cq_read(rx, &e, 1);
+		if (rc == 1)
+			got++;
+		else
+			EQUAL(rc, -FI_EAGAIN);
+		CHECK(!thread_failed && abi_now() < end);
+	}
+	EQUAL(pthread_join(thread, NULL), 0);
+	CHECK(!thread_failed);
+	EQUAL(fi_close(&a.ep->fid), 0);
+	EQUAL(fi_close(&tx->fid), 0);
+	EQUAL(fi_close(&rx->fid), 0);
+	EQUAL(fi_close(&a.av->fid), 0);
+	EQUAL(fi_close(&a.domain->fid), 0);
+	EQUAL(fi_close(&a.fabric->fid), 0);
+	fi_freeinfo(a.info);
+}
+
+/* A look that finds nothing counted as an operation that failed. */
+static void empty_peeks_are_no_errors(void)
+{
+	open_pair(&plain);
+	struct fi_msg_tagged msg = {.addr = FI_ADDR_UNSPEC, .context = contexts};
+	for (int i = 0; i < 100; i++) {
+		struct fi_cq_err_entry err;
+		EQUAL(fi_trecvmsg(a.ep, &msg, FI_PEEK | FI_COMPLETION), 0);
+		abi_expect_error(&a, &b, &err);
+		EQUAL(err.err, FI_ENOMSG);
+	}
+	abi_close(&a);
+	abi_close(&b);
+	EQUAL(statistic("op_errors"), 0);
+}
+
+static const struct test {
+	const char *name;
+	void (*run)(void);
+	/* Its network; with a trailer that is computed over the payload, so that payload is read here. */
+	const char *fault, *crc;
+	int reads_log;
+} tests[] = {
+#define TEST(name, ...) {#name, name, __VA_ARGS__}
+	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
+	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
+	TEST(fence_and_commit_are_refused, NULL, NULL, 0),
+	TEST(injected_to_a_peer_that_died, NULL, NULL, 1),
+	TEST(injected_to_a_peer_that_was_replaced, NULL, NULL, 1),
+	TEST(region_closed_under_a_read, "loss=20%,seed=3", "yes", 0),
+	TEST(region_closed_under_a_read_auto, "loss=20%,seed=4", "yes", 0),
+	TEST(region_closed_under_a_write, "loss=20%,dup=20%,reorder=20%,seed=3", "yes", 0),
+	TEST(region_closed_under_a_write_auto, "loss=20%,dup=20%,reorder=20%,seed=4", "yes", 0),
+	TEST(region_closed_in_a_stream_of_writes, NULL, NULL, 0),
+	TEST(a_thread_for_each_queue, NULL, NULL, 0),
+	TEST(empty_peeks_are_no_errors, NULL, NULL, 0),
+};
+enum { TESTS = sizeof(tests) / sizeof(*tests) };
+
+/* Runs one in a process of its own. Whether it passed. */
+static int in_own_process(const struct test *test)
+{
+	int status = 0;
+	double start = abi_now();
+	pid_t child = fork();
+	if (child == 0) {
+		setenv("FI_SQUALL_ATTEND", "0ns", 1);
+		if (test->reads_log) {
+			setenv("FI_LOG_LEVEL", "warn", 1);
+			setenv("FI_LOG_PROV", "squall", 1);
+		}
+		/* Dead peers are to be given up on soon, but not those of whom 20 % of the packets are lost. */
+		if (test->fault)
+			setenv("FI_SQUALL_DEADLINE", "20s", 1);
+		if (test->fault)
+			setenv("FI_SQUALL_FAULT", test->fault, 1);
+		if (test->crc)
+			setenv("FI_SQUALL_CRC", test->crc, 1);
+		execl(program, program, test->name, NULL);
+		_exit(9);
+	}
+	EQUAL(waitpid(child, &status, 0), child);
+	int passed = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	printf("%s %-40s %.2f s\n", passed ? "ok" : "FAILED", test->name, abi_now() - start);
+	fflush(stdout);
+	return passed;
+}
+
+int main(int argc, char **argv)
+{
+	int failed = 0;
+	program = argv[0];
+	if (argc > 1) {
+		char option[600];
+		snprintf(stats, sizeof(stats), "%s.%d.json", program, (int)getpid());
+		snprintf(option, sizeof(option), "json:%s", stats);
+		setenv("FI_SQUALL_STATS", option, 1);
+		unlink(stats);
+		for (int i = 0; i < TESTS; i++)
+			if (strcmp(argv[1], tests[i].name) == 0) {
+				tests[i].run();
+				unlink(stats);
+				return 0;
+			}
+		FAIL("there is no test %s", argv[1]);
+	}
+	for (int i = 0; i < TESTS; i++)
+		failed += !in_own_process(&tests[i]);
+	printf("%d tests, %d failed\n", TESTS, failed);
+	return failed > 0;
+}
