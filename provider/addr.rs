@@ -208,6 +208,38 @@ mod tests {
     }
 
     #[test]
+    fn no_byte_is_read_that_the_family_does_not_promise() {
+        for text in ["10.1.2.3:4793", "[2001:db8::1]:9"] {
+            let addr: SocketAddr = text.parse().expect("literal");
+            // An allocation that ends with the structure, and begins at an odd place.
+            let mut bytes = vec![0];
+            bytes.extend_from_slice(Raw::new(&addr).as_bytes());
+            let bytes = bytes.into_boxed_slice();
+            // SAFETY: a whole structure lies behind the first byte.
+            assert_eq!(unsafe { read(bytes[1..].as_ptr().cast()) }, Some(addr));
+        }
+        // SAFETY: NULL, and families of which nothing but the family is there.
+        unsafe {
+            assert_eq!(read(core::ptr::null()), None);
+            for family in [libc::AF_UNSPEC, libc::AF_UNIX, 0xffff] {
+                let family = u16::try_from(family).expect("small").to_ne_bytes();
+                assert_eq!(read(family.as_ptr().cast()), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_truncated_address_is_none() {
+        for (text, needs) in [("10.1.2.3:4793", 8), ("[fe80::1%3]:7", V6_LEN)] {
+            let raw = Raw::new(&text.parse().expect("literal"));
+            for len in 0..=raw.as_bytes().len() {
+                let cut: Box<[u8]> = raw.as_bytes()[..len].into();
+                assert_eq!(decode(&cut).is_some(), len >= needs, "{len} bytes of {text}");
+            }
+        }
+    }
+
+    #[test]
     fn names_resolve_or_say_no_data() {
         let addr = resolve(Some("127.0.0.1"), Some("9228"), false, None);
         assert_eq!(addr, Ok("127.0.0.1:9228".parse().expect("literal")));

@@ -54,6 +54,7 @@ COMMANDS = (
     Command(
         "miri", "long", "5 min", "objects, user memory and parsers of untrusted input under Miri (needs a nightly compiler)"
     ),
+    Command("tsan", "long", "8 min", "the C ABI tests of `fabtests/abi` under ThreadSanitizer (needs a nightly compiler)"),
     Command("mpi", "suite", "10 to 60 s", "the programs of `fabtests/mpi` under one MPI, on one provider"),
     Command(
         "imb", "suite", "3 min", "Intel's MPI benchmarks, 2 and 4 ranks, 0 to 4 MiB; with `--checking FILE`, results too"

@@ -28,7 +28,8 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-static int abi_checks;
+/* Threads check, too. */
+static _Atomic int abi_checks;
 
 #define FAIL(...)                                                                 \
 	do {                                                                      \

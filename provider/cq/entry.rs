@@ -159,3 +159,107 @@ impl ErrorEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::mem::MaybeUninit;
+
+    use super::*;
+    use crate::compat::CqErrEntry;
+
+    fn sample(n: u64) -> Entry {
+        Entry {
+            context: 0x1000 + n,
+            flags: n,
+            len: 10 * n,
+            buf: 0x2000 + n,
+            data: !n,
+            tag: n << 60,
+            source: n,
+        }
+    }
+
+    /// An array of exactly three entries filled by `format`, the last first.
+    fn written<T>(format: Format) -> Vec<T> {
+        let mut array: Vec<T> = Vec::with_capacity(3);
+        for i in [2, 0, 1] {
+            // SAFETY: the array has room for three entries of the format's type, and `i` is below that.
+            unsafe { format.write(array.as_mut_ptr().cast(), i, &sample(i as u64)) };
+        }
+        // SAFETY: all three were written.
+        unsafe { array.set_len(3) };
+        array
+    }
+
+    #[test]
+    fn every_format_writes_its_own_structure_and_no_more() {
+        for (i, e) in written::<ffi::fi_cq_entry>(Format::Context).iter().enumerate() {
+            assert_eq!(e.op_context.addr(), 0x1000 + i);
+        }
+        for (i, e) in written::<ffi::fi_cq_msg_entry>(Format::Msg).iter().enumerate() {
+            assert_eq!((e.op_context.addr(), e.flags, e.len), (0x1000 + i, i as u64, 10 * i));
+        }
+        for (i, e) in written::<ffi::fi_cq_data_entry>(Format::Data).iter().enumerate() {
+            assert_eq!((e.op_context.addr(), e.flags, e.len), (0x1000 + i, i as u64, 10 * i));
+            assert_eq!((e.buf.addr(), e.data), (0x2000 + i, !(i as u64)));
+        }
+        for (i, e) in written::<ffi::fi_cq_tagged_entry>(Format::Tagged).iter().enumerate() {
+            assert_eq!((e.op_context.addr(), e.flags, e.len), (0x1000 + i, i as u64, 10 * i));
+            assert_eq!((e.buf.addr(), e.data, e.tag), (0x2000 + i, !(i as u64), (i as u64) << 60));
+        }
+    }
+
+    #[test]
+    fn a_pointer_of_the_application_comes_back_usable() {
+        let mut target = 5u32;
+        let context = (&raw mut target).expose_provenance() as u64;
+        let mut out = MaybeUninit::<ffi::fi_cq_entry>::uninit();
+        // SAFETY: room for one entry, which is initialised by the write; its context is `target`.
+        unsafe {
+            Format::Context.write(out.as_mut_ptr().cast(), 0, &Entry { context, ..sample(0) });
+            *out.assume_init().op_context.cast::<u32>() += 1;
+        }
+        assert_eq!(target, 6);
+    }
+
+    fn failure() -> ErrorEntry {
+        let (errno, code) = (Errno::TIMEDOUT, 1234);
+        ErrorEntry { entry: sample(7), excess: 9, errno, code, text: None, position: 0 }
+    }
+
+    #[test]
+    fn an_application_of_1_17_gets_no_byte_beyond_its_error_entry() {
+        // Memory that ends where the old layout ends.
+        let mut old = Box::new([0u64; 10]);
+        // SAFETY: an aligned entry of the 1.17 layout; the source, which lies behind it, is not asked for.
+        unsafe { failure().write(old.as_mut_ptr().cast(), c"", false) };
+        assert_eq!(old[..7], [0x1007, 7, 70, 0x2007, !7, 7 << 60, 9]);
+        let numbers = [Errno::TIMEDOUT.0.to_ne_bytes(), 1234i32.to_ne_bytes()].concat();
+        assert_eq!(old[7].to_ne_bytes()[..], numbers[..]);
+    }
+
+    #[test]
+    fn a_later_application_gets_the_source_and_the_text() {
+        let mut out = MaybeUninit::<CqErrEntry>::uninit();
+        let text = c"the whole story";
+        // SAFETY: an entry of the 1.20 layout, of which each field that is looked at was written.
+        unsafe {
+            failure().write(out.as_mut_ptr(), text, true);
+            let out = out.assume_init();
+            assert_eq!((out.src_addr, out.err, out.prov_errno), (7, Errno::TIMEDOUT.0, 1234));
+            assert_eq!(out.err_data_size, text.count_bytes() + 1);
+            assert_eq!(core::ffi::CStr::from_ptr(out.err_data.cast()), text);
+        }
+    }
+
+    #[test]
+    fn an_entry_that_nobody_initialised_keeps_its_err_data() {
+        let mut out = MaybeUninit::<CqErrEntry>::uninit();
+        // SAFETY: an entry of the 1.20 layout; only fields that `write` fills are read.
+        let size = unsafe {
+            failure().write(out.as_mut_ptr(), c"", true);
+            (&raw const (*out.as_ptr()).err_data_size).read()
+        };
+        assert_eq!(size, 0);
+    }
+}

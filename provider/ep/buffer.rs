@@ -66,3 +66,65 @@ pub(super) unsafe fn gather(iov: *const ffi::iovec, count: usize) -> Result<Buf>
 pub(super) fn context_of(context: *mut c_void) -> u64 {
     context.expose_provenance() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece_of(bytes: &[u8]) -> ffi::iovec {
+        ffi::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+    }
+
+    #[test]
+    fn a_buffer_is_its_address_and_length() {
+        let bytes = [1u8; 10];
+        let slice = UserSlice::lent(bytes.as_ptr().addr() as u64, 10);
+        assert_eq!(lend(bytes.as_ptr().cast(), 10), Ok(Buf::One(slice)));
+        assert_eq!(lend(core::ptr::null(), 0), Ok(Buf::One(UserSlice::lent(0, 0))));
+        assert_eq!(lend(core::ptr::null(), 1), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn no_pieces_are_no_bytes() {
+        // SAFETY: no iovec is there, and none is said to be.
+        unsafe {
+            assert_eq!(gather(core::ptr::null(), 0), Ok(Buf::Empty));
+            assert_eq!(gather(core::ptr::NonNull::dangling().as_ptr(), 0), Ok(Buf::Empty));
+        }
+    }
+
+    #[test]
+    fn pieces_keep_their_order_up_to_the_limit() {
+        let bytes = [0u8; 64];
+        let all: Vec<_> = bytes.chunks(16).map(piece_of).collect();
+        assert_eq!(all.len(), limits::IOV_LIMIT);
+        let base = bytes.as_ptr().addr() as u64;
+        for count in 1..=all.len() {
+            // Exactly as many as are said to be there: to read one more would leave the allocation.
+            let some: Box<[_]> = all[..count].into();
+            // SAFETY: `count` iovecs are there.
+            let buf = unsafe { gather(some.as_ptr(), count) };
+            let slices: Vec<_> =
+                (0..count as u64).map(|i| UserSlice::lent(base + 16 * i, 16)).collect();
+            let expected = if count == 1 { Buf::One(slices[0]) } else { Buf::from_slices(&slices) };
+            assert_eq!(buf, Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_buffer_is_refused_unread() {
+        let nowhere = ffi::iovec { iov_base: core::ptr::null_mut(), iov_len: 1 };
+        let empty = ffi::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: as many iovecs as said, or none at NULL; more than the limit must not be looked at, so that
+        // a pointer to nothing will do.
+        unsafe {
+            assert_eq!(gather(core::ptr::null(), 1), Err(Errno::INVAL));
+            let dangling = core::ptr::NonNull::dangling().as_ptr();
+            assert_eq!(gather(dangling, limits::IOV_LIMIT + 1), Err(Errno::INVAL));
+            assert_eq!(gather(dangling, usize::MAX), Err(Errno::INVAL));
+            assert_eq!(gather([nowhere].as_ptr(), 1), Err(Errno::INVAL));
+            assert_eq!(gather([empty, nowhere].as_ptr(), 2), Err(Errno::INVAL));
+            assert!(gather([empty, empty].as_ptr(), 2).is_ok());
+        }
+    }
+}

@@ -29,7 +29,7 @@ from squall_ci.tally import Tally
 
 SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
-PROGRAMS = ("getinfo", "objects", "messages", "processes")
+PROGRAMS = ("getinfo", "objects", "messages", "processes", "threads")
 MODELS = ("model", "receives")
 
 
