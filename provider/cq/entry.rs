@@ -186,7 +186,7 @@ mod tests {
             // SAFETY: the array has room for three entries of the format's type, and `i` is below that.
             unsafe { format.write(array.as_mut_ptr().cast(), i, &sample(i as u64)) };
         }
-        // SAFETY: all three were written.
+        // SAFETY: the loop above wrote entries 2, 0 and 1 of the three that the capacity has room for.
         unsafe { array.set_len(3) };
         array
     }

@@ -102,7 +102,7 @@ mod tests {
         for count in 1..=all.len() {
             // Exactly as many as are said to be there: to read one more would leave the allocation.
             let some: Box<[_]> = all[..count].into();
-            // SAFETY: `count` iovecs are there.
+            // SAFETY: `some` is a boxed slice of exactly `count` iovecs over `bytes`, and both outlive the call.
             let buf = unsafe { gather(some.as_ptr(), count) };
             let slices: Vec<_> =
                 (0..count as u64).map(|i| UserSlice::lent(base + 16 * i, 16)).collect();
