@@ -17,7 +17,7 @@ use crate::object::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
 
 squall_base::counters! {
-    /// How often an endpoint was served.
+    /// How often an endpoint was served, and what that left undone.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Turns {
         /// Turns by the application, or by a progress thread.
@@ -26,6 +26,8 @@ squall_base::counters! {
         idle: sum "turns" as "progress_idle_turns",
         /// Turns by the attendant, while the application stayed away.
         stand_ins: sum "turns" as "progress_stand_ins",
+        /// Packets that waited for a full socket and were dropped, because their memory had been given back.
+        revoked: sum "packets" as "tx_revoked",
     }
 }
 
@@ -304,7 +306,7 @@ mod tests {
             reliability: &pdc,
             net: squall_net::Counters::default(),
             flows: vec![flow, other],
-            turns: Turns { all: 5, idle: 4, stand_ins: 3 },
+            turns: Turns { all: 5, idle: 4, stand_ins: 3, revoked: 2 },
         };
         let text = statistics.line(StatsFormat::Text, 2);
         assert!(text.starts_with("squall pid=") && text.ends_with('\n'));
@@ -313,7 +315,7 @@ mod tests {
         assert!(json.starts_with('{') && json.ends_with("}\n"));
         assert!(
             json.contains(
-                "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,"
+                "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,\"tx_revoked\":2,"
             )
         );
         assert!(json.contains(",\"cwnd_min\":60,\"cwnd_max\":99,\"rx_nack_3\":7,"), "{json}");

@@ -355,7 +355,7 @@ impl Core {
             transport: self.engine.transport(),
             net: self.port.counters(),
             flows: self.engine.flows(),
-            turns: self.turns,
+            turns: Turns { revoked: self.outbox.revoked(), ..self.turns },
         }
     }
 }

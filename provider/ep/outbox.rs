@@ -25,9 +25,15 @@ pub(super) struct Outbox {
     deferred: u32,
     deferred_bytes: u64,
     last_flush: Time,
+    revoked: u64,
 }
 
 impl Outbox {
+    /// Packets that were dropped because their memory had been given back before the socket took them.
+    pub(super) fn revoked(&self) -> u64 {
+        self.revoked
+    }
+
     /// Whether anything waits that no event announces.
     pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.batch.packets.len() || self.deferred > 0
@@ -76,10 +82,12 @@ impl Outbox {
     fn drop_revoked(&mut self, engine: &Engine) {
         let mut at = 0;
         let sent = self.sent;
+        let waiting = self.batch.packets.len() - sent;
         self.batch.packets.retain(|packet| {
             at += 1;
             at > sent && engine.may_send(packet)
         });
+        self.revoked += (waiting - self.batch.packets.len()) as u64;
         self.sent = 0;
     }
 
