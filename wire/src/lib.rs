@@ -56,7 +56,7 @@
 //! | UDP destination port | WS, X2: 4793; X2's text: 4739; REF 49150 and the Linux RFC 5432 are placeholders | 4793 ([`UDP_PORT`]); a process that cannot have it takes another and says so in its address |
 //! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
 //! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
-//! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the endpoint's epoch, random per instance, so that a restarted peer is known by a new one |
+//! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is known |
 //! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
 //! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
 //! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |
@@ -90,7 +90,9 @@
 //! | psn_offset | 12 bits | every value accepted |
 //! | Control packet, ISROD | NOOP and Negotiation | reserved in the others |
 //! | Control packet, probe_opaque | Probe; reserved else | enforced |
-//! | Negotiation | 1.0.3: type-length-values, no numbers public | header read, values opaque, not sent |
+//! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints introduce themselves with one, type F0 ([`Introduction`]), before the first context; other values are skipped |
+//! | First contact | 0-RTT, or for secure contexts 1-RTT (NEW_START_PSN) | one round trip: a context is opened only to an endpoint that repeated a cookie, so that its address is proven; its start PSN is a keyed function of what only the two know |
+//! | NEW_START_PSN | the initiator shifts its PSNs to the payload | the target does not know the initiator (any more): it introduces itself again, and begins at a start PSN of the new exchange; payload 0 |
 //! | Congestion-control state of requests (CCC) | REF: one 32-bit word; WS, X2: 8 + 24 | 8 + 24 |
 //! | First packet of a longer message without payload | silent | refused: it says nothing, a trimmed packet is known by its DSCP |
 //! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] wants the 12 (16) bytes of the request header and takes what else is there |
@@ -114,6 +116,7 @@ pub use squall_base as base;
 pub mod codes;
 pub mod crc;
 mod error;
+mod introduction;
 mod packet;
 mod pds;
 mod ses;
@@ -125,6 +128,7 @@ pub use codes::{
 };
 pub use crc::{CRC_LEN, check_and_strip_crc};
 pub use error::ParseError;
+pub use introduction::{Introduction, Reason, Stage, WIRE_VERSION};
 pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_trimmed};
 pub use pds::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, Ccc, Control,

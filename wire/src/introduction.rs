@@ -1,0 +1,257 @@
+//! How two endpoints introduce themselves before one of them opens a context to the other: one
+//! type-length-value of a Negotiation control packet.
+//!
+//! The endpoint that wants to open a context asks ([`Stage::Hello`]). The other one keeps nothing of the
+//! question and answers with a cookie ([`Stage::Challenge`]), which whoever does not receive at the asker's
+//! address cannot know. Only the asker that repeats it ([`Stage::Confirm`]) is believed. Every stage has the
+//! same length, so that an answer is never larger than its question.
+
+use crate::base::Psn;
+use crate::codes::ControlKind;
+use crate::error::ParseError;
+use crate::pds::{Control, Dest};
+use crate::view::{be16, be32, be64};
+
+/// What this crate, and what is built on it, puts on the wire: both ends must have the same.
+pub const WIRE_VERSION: u8 = 2;
+
+/// The value's type, in the vendor's range by our choice: no table numbers them.
+const TYPE: u8 = 0xf0;
+
+/// Where two endpoints are in getting to know each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Stage {
+    /// Asks who is there.
+    Hello = 1,
+    /// The answer, with a cookie to repeat.
+    Challenge = 2,
+    /// Repeats the cookie: contexts may follow.
+    Confirm = 3,
+    /// The cookie was good, and contexts are taken.
+    Welcome = 4,
+    /// The endpoint does not want to be talked to; [`Introduction::reason`] says why.
+    Refuse = 5,
+}
+
+impl Stage {
+    const fn from_u8(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => Self::Hello,
+            2 => Self::Challenge,
+            3 => Self::Confirm,
+            4 => Self::Welcome,
+            5 => Self::Refuse,
+            _ => return None,
+        })
+    }
+}
+
+/// Why an endpoint refuses another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// It does not refuse.
+    None = 0,
+    /// It speaks another [`WIRE_VERSION`], which is in [`Introduction::version`].
+    Version = 1,
+    /// It belongs to another job.
+    Job = 2,
+}
+
+impl Reason {
+    const fn from_u8(value: u8) -> Option<Self> {
+        Some(match value {
+            0 => Self::None,
+            1 => Self::Version,
+            2 => Self::Job,
+            _ => return None,
+        })
+    }
+}
+
+/// What an endpoint says of itself.
+///
+/// The fields up to `nonce` have their places in every version, so that a newer endpoint can refuse an
+/// older one in words that it understands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Introduction {
+    /// What this packet is for.
+    pub stage: Stage,
+    /// The sender's [`WIRE_VERSION`].
+    pub version: u8,
+    /// The UDP port the sender listens on, not 0. Answers go there: the source port is an entropy.
+    pub port: u16,
+    /// Why it refuses, if it does.
+    pub reason: Reason,
+    /// Drawn by the asker for each attempt, and repeated in every packet about it.
+    pub nonce: u64,
+    /// The number of the sender's instance, not 0.
+    pub instance: u32,
+    /// The instance that the sender believes to talk to; 0 for whoever is there.
+    pub expected: u32,
+    /// The answerer's proof that the asker received the challenge; 0 in a hello.
+    pub cookie: u64,
+    /// JobID of the sender.
+    pub job_id: u32,
+    /// What the sender can do beyond the version's common ground, a bit each; none is defined yet.
+    pub capabilities: u32,
+}
+
+impl Introduction {
+    /// Bytes of the value.
+    const VALUE: usize = 40;
+    /// Bytes of the packet.
+    pub const LEN: usize = Control::LEN + Self::VALUE;
+
+    /// Writes the whole packet and returns its length, [`Self::LEN`].
+    ///
+    /// # Panics
+    /// When `out` is shorter than that.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let header = Control {
+            kind: ControlKind::Negotiation,
+            isrod: false,
+            retx: false,
+            ack_request: false,
+            probe_opaque: 0,
+            psn: Psn(0),
+            // It names no context yet, and must not be 0.
+            spdcid: 1,
+            dest: Dest::Syn { use_rsv_pdc: false, psn_offset: 0 },
+            payload: 0,
+        };
+        let at = header.emit(out);
+        let value = &mut out[at..at + Self::VALUE];
+        value[0..4].copy_from_slice(&[
+            TYPE,
+            (Self::VALUE / 4) as u8,
+            self.stage as u8,
+            self.version,
+        ]);
+        value[4..6].copy_from_slice(&self.port.to_be_bytes());
+        value[6..8].copy_from_slice(&u16::from(self.reason as u8).to_be_bytes());
+        value[8..16].copy_from_slice(&self.nonce.to_be_bytes());
+        value[16..20].copy_from_slice(&self.instance.to_be_bytes());
+        value[20..24].copy_from_slice(&self.expected.to_be_bytes());
+        value[24..32].copy_from_slice(&self.cookie.to_be_bytes());
+        value[32..36].copy_from_slice(&self.job_id.to_be_bytes());
+        value[36..40].copy_from_slice(&self.capabilities.to_be_bytes());
+        Self::LEN
+    }
+
+    /// Reads the introduction among the type-length-values of a Negotiation control packet; others are
+    /// skipped. `None` when there is none.
+    ///
+    /// # Errors
+    /// A value that reaches beyond the end, or fields that no introduction has.
+    pub fn read(mut values: &[u8]) -> Result<Option<Self>, ParseError> {
+        while let Some(&[kind, words]) = values.first_chunk::<2>() {
+            let len = usize::from(words) * 4;
+            if len == 0 {
+                return Err(ParseError::Length);
+            }
+            let (value, rest) = values.split_at_checked(len).ok_or(ParseError::Truncated)?;
+            if kind == TYPE {
+                return Self::read_value(value).map(Some);
+            }
+            values = rest;
+        }
+        if values.is_empty() { Ok(None) } else { Err(ParseError::Truncated) }
+    }
+
+    fn read_value(value: &[u8]) -> Result<Self, ParseError> {
+        let b = value.first_chunk::<{ Self::VALUE }>().ok_or(ParseError::Truncated)?;
+        let (port, instance) = (be16(b, 4), be32(b, 16));
+        if port == 0 || instance == 0 || b[6] != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self {
+            stage: Stage::from_u8(b[2]).ok_or(ParseError::Kind)?,
+            version: b[3],
+            port,
+            reason: Reason::from_u8(b[7]).ok_or(ParseError::Kind)?,
+            nonce: be64(b, 8),
+            instance,
+            expected: be32(b, 20),
+            cookie: be64(b, 24),
+            job_id: be32(b, 32),
+            capabilities: be32(b, 36),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{MAX_HEADER, Packet, parse};
+
+    const HELLO: Introduction = Introduction {
+        stage: Stage::Hello,
+        version: WIRE_VERSION,
+        port: 4793,
+        reason: Reason::None,
+        nonce: 0x0102_0304_0506_0708,
+        instance: 0x1112_1314,
+        expected: 0x2122_2324,
+        cookie: 0x3132_3334_3536_3738,
+        job_id: 0x4142_4344,
+        capabilities: 0x5152_5354,
+    };
+
+    fn values(packet: &[u8]) -> &[u8] {
+        match parse(packet) {
+            Ok(Packet::Negotiation { values, .. }) => values,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_lies_where_it_should() {
+        let mut out = [0xee; MAX_HEADER];
+        for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse]
+        {
+            for reason in [Reason::None, Reason::Version, Reason::Job] {
+                let intro = Introduction { stage, reason, ..HELLO };
+                let n = intro.emit(&mut out);
+                assert_eq!(n, Introduction::LEN);
+                assert_eq!(Introduction::read(values(&out[..n])), Ok(Some(intro)));
+            }
+        }
+        let n = HELLO.emit(&mut out);
+        assert_eq!(
+            &out[16..n],
+            [
+                0xf0, 10, 1, 2, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
+                0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42,
+                0x43, 0x44, 0x51, 0x52, 0x53, 0x54
+            ]
+        );
+    }
+
+    #[test]
+    fn other_values_are_skipped_and_broken_ones_refused() {
+        let mut out = [0; MAX_HEADER];
+        let n = HELLO.emit(&mut out);
+        let value = &out[16..n];
+        let mut two = std::vec![7, 2, 0, 0, 0, 0, 0, 0];
+        two.extend_from_slice(value);
+        assert_eq!(Introduction::read(&two), Ok(Some(HELLO)));
+        assert_eq!(Introduction::read(&two[..8]), Ok(None));
+        assert_eq!(Introduction::read(&[]), Ok(None));
+        for bad in [&two[..7], &two[..9], &two[..47], &[7][..], &[7, 0, 0, 0][..]] {
+            assert!(Introduction::read(bad).is_err(), "{bad:?}");
+        }
+        // Stage, port, reason (both bytes), instance.
+        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 3), (16..20, 0)] {
+            let mut bad = value.to_vec();
+            bad[range].fill(byte);
+            assert!(Introduction::read(&bad).is_err());
+        }
+        // A newer one may be longer.
+        let mut longer = value.to_vec();
+        longer[1] = 11;
+        longer.extend_from_slice(&[9; 4]);
+        assert_eq!(Introduction::read(&longer), Ok(Some(HELLO)));
+    }
+}
