@@ -5,6 +5,7 @@ use core::fmt;
 use crate::base::Span;
 use crate::cc;
 use crate::detection::LossDetection;
+use crate::types::Contact;
 
 /// Bytes of IP and UDP headers in a packet's nominal size: the UDP payload plus these (8 of UDP, 40
 /// of IPv6; UE 1.0 section 3.6.12.2, `nominal_pktsize` = UDP length + 40).
@@ -85,7 +86,9 @@ pub struct Config {
     pub acks: cc::AckStyle,
     /// Path selection of each context's sending half.
     pub paths: cc::PathsConfig,
-    /// Seed of every random choice.
+    /// Who may open contexts here.
+    pub contact: Contact,
+    /// Seed of every random choice that others may guess.
     pub seed: u64,
 }
 
@@ -122,6 +125,7 @@ impl Config {
             receiver: cc::ReceiverConfig::Plain,
             acks: cc::AckStyle { each_packet: false, lowest_segment: false },
             paths,
+            contact: Contact::Open,
             seed,
         }
     }

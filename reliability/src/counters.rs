@@ -94,6 +94,8 @@ crate::base::counters! {
         rx_mismatch: sum "packets",
         /// SYN packets of a context that was already closed (late or replayed), dropped.
         rx_replayed_syn: sum "packets",
+        /// SYN packets of peers that were not introduced, or that do not prove it, refused.
+        rx_strangers: sum "packets",
         /// SYN packets refused because there was no room for another context.
         rx_no_context: sum "packets",
         /// ACKs, NACKs and control packets about PSNs that are not outstanding: late, or forged.

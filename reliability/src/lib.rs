@@ -8,7 +8,7 @@
 //!
 //! # The order of calls
 //!
-//! - Commands: [`Pdcs::set_host`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
+//! - Commands: [`Pdcs::set_host`], [`Pdcs::introduce`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
 //!   [`Pdcs::set_busy`], [`Pdcs::peer_restarted`].
 //! - What happened: [`Pdcs::rx_request`], [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`],
 //!   [`Pdcs::handle_timeout`].
@@ -89,6 +89,6 @@ pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
 pub use pdcs::Pdcs;
 pub use types::{
-    Arrival, Blocked, ControlOut, ControlPacket, Delivery, Event, NewPacket, PdcFailure, PdcId,
-    PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,
+    Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,
+    PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,
 };

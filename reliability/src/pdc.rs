@@ -37,12 +37,12 @@ pub(crate) struct Pdc<D> {
 }
 
 impl<D: Copy> Pdc<D> {
-    /// A context with the peer's number `remote`, zero for an initiator.
+    /// A context with the number `local`, and the peer's number `remote`, zero for an initiator.
     pub(crate) fn new(
         now: Time,
         id: PdcId,
         peer: PeerKey,
-        remote: u16,
+        (local, remote): (u16, u16),
         start: Psn,
         shared: &mut Shared<D>,
     ) -> Self {
@@ -52,7 +52,7 @@ impl<D: Copy> Pdc<D> {
         let mut timers = Deadlines::new();
         tx.on_event(now, cc::FlowEvent::Opened { bytes: None }, &mut timers, shared);
         Self {
-            numbers: Numbers { id, peer, remote, start },
+            numbers: Numbers { id, peer, local, remote, start },
             record: shared.flows.open(peer, remote == 0),
             control_path: ControlPath::new(shared.any_path(), start),
             life: Lifecycle::new(now, remote == 0),
@@ -350,7 +350,20 @@ impl<D: Copy> Pdc<D> {
         self.tx.on_event(now, cc::FlowEvent::Closed, &mut self.timers, shared);
     }
 
-    /// The target wants another start PSN.
+    // Introductions.
+
+    /// Nothing may be sent until the peer knows us.
+    pub(crate) fn hold(&mut self) {
+        self.life.hold();
+    }
+
+    /// The peer knows us now: packets go, from `start` on.
+    pub(crate) fn release(&mut self, now: Time, start: Psn, shared: &mut Shared<D>) {
+        self.restart(start, shared);
+        self.life.release(now);
+    }
+
+    /// Another start PSN.
     fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
         self.numbers.start = start;
         self.tx.restart(start, shared);

@@ -1,5 +1,7 @@
 //! All contexts of one endpoint: the calls that name a context, and what to do next.
 
+mod admission;
+mod numbering;
 mod receive;
 mod table;
 
@@ -13,9 +15,11 @@ use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Blocked, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey,
-    TxGrant,
+    Association, Blocked, Contact, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId,
+    PdcInfo, PeerKey, TxGrant,
 };
+use admission::Admissions;
+use numbering::Numbering;
 use table::Table;
 
 /// All packet delivery contexts of one endpoint. `D` is the engine's descriptor of a packet. The
@@ -23,6 +27,7 @@ use table::Table;
 #[derive(Debug)]
 pub struct Pdcs<D> {
     table: Table<D>,
+    admissions: Admissions,
     /// The packet delivered last, until its token is spent, and the context it came on.
     pending: Option<Pending>,
     shared: Shared<D>,
@@ -45,20 +50,73 @@ impl<D: Copy> Pdcs<D> {
             let config = Arc::make_mut(&mut config);
             (config.max_window_packets, config.recv_window_packets) = (window, receive);
         }
-        Self { table: Table::new(), pending: None, shared: Shared::new(config, seed) }
+        let numbering = match &config.contact {
+            Contact::Open => Numbering::sequential(),
+            Contact::Introduced(secret) => Numbering::secret(&mut secret.clone()),
+        };
+        Self {
+            table: Table::new(numbering),
+            admissions: Admissions::default(),
+            pending: None,
+            shared: Shared::new(config, seed),
+        }
     }
 
     // Commands.
 
     /// Opens a context to `peer` as its initiator. Packets may be sent at once (0-RTT); the peer learns
-    /// of the context from the first of them. `None` when [`Config::max_contexts`] exist.
+    /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
+    /// for [`Pdcs::introduce`]. `None` when [`Config::max_contexts`] exist.
     pub fn open(&mut self, now: Time, peer: PeerKey) -> Option<PdcId> {
         let slot = self.table.vacancy(self.shared.config.max_contexts)?;
-        let start = self.table.start_psn(slot, &mut self.shared.rng);
-        let id = self.install(now, slot, peer, 0, start);
+        let start = match self.shared.config.contact {
+            Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
+            Contact::Introduced(_) => self.proven_start(slot, peer),
+        };
+        let id = self.install(now, slot, peer, 0, start.unwrap_or(Psn(0)));
+        if start.is_none()
+            && let Some(pdc) = self.table.at_mut(slot)
+        {
+            pdc.hold();
+        }
         self.shared.counters.opened += 1;
         self.conclude(now, slot, Outcome::Alive);
         Some(id)
+    }
+
+    /// The start PSN of our next context to `peer`, in place `slot`; `None` for a stranger.
+    fn proven_start(&mut self, slot: u16, peer: PeerKey) -> Option<Psn> {
+        let (number, last) = (self.table.number(slot), self.table.last_psn(slot));
+        self.admissions.start(peer, number, last)
+    }
+
+    /// `peer` has proven that it receives at its address, and so have we; `asked` when we asked for the
+    /// exchange. From now on it may open contexts, and so may we.
+    pub fn introduce(&mut self, peer: PeerKey, association: Association, asked: bool) {
+        self.admissions.learn(peer, association, asked);
+    }
+
+    /// Whether contexts to `peer` may be used at once.
+    #[must_use]
+    pub fn is_introduced(&self, peer: PeerKey) -> bool {
+        matches!(self.shared.config.contact, Contact::Open) || self.admissions.knows(peer)
+    }
+
+    /// `peer` must be introduced again before it opens a context, or we do.
+    pub fn forget(&mut self, peer: PeerKey) {
+        self.admissions.forget(peer);
+    }
+
+    /// Lets a context go on that waited for its peer to be introduced; [`Event::Ready`] follows.
+    pub fn release(&mut self, now: Time, id: PdcId) {
+        let Some(pdc) = self.table.get(id).filter(|pdc| pdc.life().is_held()) else { return };
+        let peer = pdc.numbers().peer;
+        let Some(start) = self.proven_start(id.slot_number(), peer) else { return };
+        if let Some(pdc) = self.table.get_mut(id) {
+            pdc.release(now, start, &mut self.shared);
+            self.shared.events.push_back(Event::Ready { id });
+            self.conclude(now, id.slot_number(), Outcome::Alive);
+        }
     }
 
     /// Closes a context in an orderly way once everything sent on it is acknowledged; then
@@ -103,6 +161,7 @@ impl<D: Copy> Pdcs<D> {
             }
         }
         self.table.forget(peer);
+        self.forget(peer);
     }
 
     /// Asks to send a packet for the first time on context `id`, from whichever end this is.
@@ -125,6 +184,9 @@ impl<D: Copy> Pdcs<D> {
         if pdc.life().refuses() {
             return Err(Blocked::Closing);
         }
+        if pdc.life().is_held() {
+            return Err(Blocked::Wait);
+        }
         let sent = pdc.send(now, packet, shared);
         let when = match &sent {
             Ok(_) => pdc.deadline_after_send(now, shared),
@@ -141,7 +203,7 @@ impl<D: Copy> Pdcs<D> {
     /// The next packet of context `id` that must be sent again, if it may go now. Retransmissions come
     /// before new packets.
     pub fn poll_retransmit(&mut self, now: Time, id: PdcId) -> Option<(TxGrant, D)> {
-        let pdc = self.table.get_mut(id)?;
+        let pdc = self.table.get_mut(id).filter(|pdc| !pdc.life().is_held())?;
         let shared = &mut self.shared;
         let sent = pdc.resend(now, shared);
         if sent.is_none() {
@@ -320,7 +382,8 @@ impl<D: Copy> Pdcs<D> {
     /// Makes a context in a vacant place; the peer's number is `remote`, zero for an initiator.
     fn install(&mut self, now: Time, slot: u16, peer: PeerKey, remote: u16, start: Psn) -> PdcId {
         let id = self.table.id(slot);
-        self.table.insert(Pdc::new(now, id, peer, remote, start, &mut self.shared));
+        let numbers = (self.table.number(slot), remote);
+        self.table.insert(Pdc::new(now, id, peer, numbers, start, &mut self.shared));
         id
     }
 

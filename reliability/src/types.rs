@@ -1,6 +1,8 @@
 //! What goes in and out of [`crate::Pdcs`].
 
-use crate::base::{Psn, Rate, Span};
+use core::fmt;
+
+use crate::base::{Psn, Rate, SecretRng, Span};
 use crate::wire;
 
 /// Names one context of one endpoint. A number is used again only after 65536 contexts of the same
@@ -45,6 +47,35 @@ impl PdcId {
 /// of one address are two peers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub u32);
+
+/// What two endpoints know of each other since they were introduced, and nobody else who is not on the
+/// path between them: 128 bits, half of them from either end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Association(pub(crate) [u64; 2]);
+
+impl Association {
+    /// What follows from one exchange of introductions.
+    #[must_use]
+    pub const fn new(cookie: u64, nonce: u64) -> Self {
+        Self([cookie, nonce])
+    }
+}
+
+impl fmt::Debug for Association {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Association(..)")
+    }
+}
+
+/// Who may open contexts here.
+#[derive(Clone, Debug, Default)]
+pub enum Contact {
+    /// Everybody, and at once: a network where nobody forges packets, such as a simulated one.
+    #[default]
+    Open,
+    /// Peers of [`crate::Pdcs::introduce`]. Numbers of contexts are secret, too.
+    Introduced(SecretRng),
+}
 
 /// A packet that wants to be sent for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,6 +212,9 @@ pub enum Refusal {
     OutOfWindow,
     /// A SYN of a context that was closed.
     Replayed,
+    /// A SYN of somebody who was not introduced. Where the sender's address is known, send it
+    /// [`crate::Pdcs::reject`].
+    Stranger,
     /// No room for another context.
     NoContext,
 }
@@ -260,6 +294,11 @@ pub enum Event<D> {
     OtherMode {
         /// The context.
         id: PdcId,
+    },
+    /// The peer does not know us, or not any more: its contexts wait until it is introduced again.
+    Unknown {
+        /// The peer.
+        peer: PeerKey,
     },
     /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
     Ready {

@@ -39,6 +39,8 @@ pub(crate) struct Lifecycle {
     phase: Phase,
     /// The engine expects something on it that only it knows of.
     busy: bool,
+    /// Waits to be introduced to its peer: nothing may be sent.
+    held: bool,
     /// How often a Close Command or Close Request was sent.
     asked: u8,
     /// The last sign of the peer's life, or of ours.
@@ -47,7 +49,7 @@ pub(crate) struct Lifecycle {
 
 impl Lifecycle {
     pub(super) const fn new(now: Time, initiator: bool) -> Self {
-        Self { initiator, phase: Phase::Open, busy: false, asked: 0, used_at: now }
+        Self { initiator, phase: Phase::Open, busy: false, held: false, asked: 0, used_at: now }
     }
 
     #[inline]
@@ -74,6 +76,22 @@ impl Lifecycle {
     pub(super) fn set_busy(&mut self, now: Time, busy: bool) {
         self.busy = busy;
         self.used_at = now;
+    }
+
+    /// An initiator must be introduced, perhaps again, before it sends anything.
+    pub(super) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// It was introduced.
+    pub(super) fn release(&mut self, now: Time) {
+        self.held = false;
+        self.used_at = now;
+    }
+
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
     }
 
     /// Whether new packets are refused. A target that asked to be closed still answers.

@@ -11,6 +11,8 @@ use crate::wire::{Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode, NextHea
 pub(crate) struct Numbers {
     pub(crate) id: PdcId,
     pub(crate) peer: PeerKey,
+    /// This end's number on the wire; 0 names no context.
+    pub(crate) local: u16,
     /// The peer's number; zero until it is known.
     pub(crate) remote: u16,
     /// The first PSN in either direction.
@@ -18,12 +20,6 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// This end's number on the wire. Slots are below 65535; 0 names no context.
-    #[inline]
-    pub(super) const fn local(&self) -> u16 {
-        self.id.slot_number() + 1
-    }
-
     /// The peer's context number is known: it was heard of.
     #[inline]
     pub(crate) const fn is_connected(&self) -> bool {
@@ -59,7 +55,7 @@ impl Numbers {
                 ack_request: departure.ask,
                 clear_psn_offset: departure.clear_psn_offset,
                 psn,
-                spdcid: self.local(),
+                spdcid: self.local,
                 dest,
                 ccc: departure
                     .demand
@@ -84,7 +80,7 @@ impl Numbers {
             code,
             vendor_code: 0,
             psn,
-            spdcid: self.local(),
+            spdcid: self.local,
             dpdcid: self.remote,
             payload: end.0,
             ccx: None,
@@ -100,7 +96,7 @@ impl Numbers {
             ack_request: false,
             probe_opaque: 0,
             psn,
-            spdcid: self.local(),
+            spdcid: self.local,
             dest: Dest::Pdc(self.remote),
             payload,
         }

@@ -30,7 +30,7 @@ impl<D: Copy> Pdc<D> {
                 request: AckRequest::None,
                 ack_psn_offset: 0,
                 cack_psn: self.rx.cack(),
-                spdcid: self.numbers.local(),
+                spdcid: self.numbers.local,
                 dpdcid: self.numbers.remote,
                 ext: AckExt::None,
             },
@@ -78,7 +78,7 @@ impl<D: Copy> Pdc<D> {
                 None => offset(body.ack_psn),
             },
             cack_psn: body.cack,
-            spdcid: self.numbers.local(),
+            spdcid: self.numbers.local,
             dpdcid: self.numbers.remote,
             ext: AckExt::Cc(AckCc {
                 mpr: mpr(&shared.config),

@@ -7,7 +7,7 @@ use crate::config::NOMINAL_OVERHEAD;
 use crate::rx::{Place, Received};
 use crate::shared::Shared;
 use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, nominal, on_ack};
-use crate::types::{Arrival, Delivery, PdcFailure, PdcId, Refusal, RxVerdict};
+use crate::types::{Arrival, Contact, Delivery, Event, PdcFailure, PdcId, Refusal, RxVerdict};
 use crate::wire::{
     Ack, AckExt, AckRequest, Control, ControlKind, Dest, Nack, NackAction, NackCode, Request,
     Response,
@@ -241,9 +241,17 @@ impl<D: Copy> Pdc<D> {
                     true
                 }
                 NackAction::Restart => {
-                    let fresh = self.life.is_initiator() && untouched;
-                    if fresh {
-                        self.restart(Psn(nack.payload), shared);
+                    let fresh = self.life.is_initiator()
+                        && untouched
+                        && !self.numbers.is_connected()
+                        && !self.life.is_held();
+                    match (&shared.config.contact, fresh) {
+                        (_, false) => {}
+                        (Contact::Open, true) => self.restart(Psn(nack.payload), shared),
+                        (Contact::Introduced(_), true) => {
+                            self.hold();
+                            shared.events.push_back(Event::Unknown { peer: self.numbers.peer });
+                        }
                     }
                     fresh
                 }

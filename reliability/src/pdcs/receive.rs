@@ -3,8 +3,11 @@
 use super::Pdcs;
 use crate::base::{Psn, Time};
 use crate::pdc::Outcome;
-use crate::types::{Arrival, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
+use crate::types::{Arrival, Contact, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
+
+/// Contexts that one peer may have open here. An initiator has one at a time, and those that it is closing.
+const MAX_ACCEPTED: usize = 64;
 
 impl<D: Copy> Pdcs<D> {
     /// Whose context a packet without SYN names with `dpdcid`. The engine compares the peer's address
@@ -51,11 +54,15 @@ impl<D: Copy> Pdcs<D> {
     }
 
     /// What to answer to a data packet for a context that does not exist here ([`Pdcs::peer_of`] said
-    /// `None`); counted. The engine sends it to the packet's sender if it can tell the address. `peer` is
+    /// `None`), or to one that opens a context although its sender was not introduced; counted. The engine sends it to the packet's sender if it can tell the address. `peer` is
     /// that sender, if this instance of it was heard of before: then the answer tells a context that we
     /// gave up on, which is gone, from one that we never had, whose sender must take us for restarted.
     pub fn reject(&mut self, peer: Option<PeerKey>, pds: &Request) -> Option<Nack> {
-        let Dest::Pdc(dpdcid) = pds.dest else { return None };
+        let Dest::Pdc(dpdcid) = pds.dest else {
+            let nack = stateless(pds, NackCode::NewStartPsn, false);
+            self.shared.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
+            return Some(nack);
+        };
         let closed = peer.is_some_and(|peer| self.table.was_closed(peer, pds.spdcid));
         let nack = if closed {
             Nack { spdcid: dpdcid, ..stateless(pds, NackCode::ClosingInErr, false) }
@@ -213,6 +220,17 @@ impl<D: Copy> Pdcs<D> {
             self.shared.counters.rx_out_of_window += 1;
             return Err(Refusal::OutOfWindow);
         }
+        let admission = match self.shared.config.contact {
+            Contact::Open => None,
+            Contact::Introduced(_) => {
+                let admission = self.admissions.check(peer, pds.spdcid, start);
+                if admission.is_none() {
+                    self.shared.counters.rx_strangers += 1;
+                    return Err(Refusal::Stranger);
+                }
+                admission
+            }
+        };
         if trimmed {
             // What is left of it need not say what a SYN must, so it opens nothing; but the sender
             // learns that it must send it again.
@@ -226,12 +244,18 @@ impl<D: Copy> Pdcs<D> {
             let forgotten = Outcome::Failed(PdcFailure::Forgotten);
             self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
         }
-        let Some(slot) = self.table.vacancy(self.shared.config.max_contexts) else {
+        let crowded = self.table.accepted_from(peer) >= MAX_ACCEPTED;
+        let vacancy =
+            if crowded { None } else { self.table.vacancy(self.shared.config.max_contexts) };
+        let Some(slot) = vacancy else {
             self.shared.counters.rx_no_context += 1;
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
         self.install(now, slot, peer, pds.spdcid, start);
+        if let Some(admission) = admission {
+            self.admissions.spend(peer, admission);
+        }
         self.shared.counters.accepted += 1;
         Ok(slot)
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::admission::START_DISTANCE;
+use super::numbering::Numbering;
 use crate::base::{Psn, Rng};
 use crate::pdc::Pdc;
 use crate::types::{PdcId, PeerKey, Refusal};
@@ -9,10 +11,6 @@ use crate::types::{PdcId, PeerKey, Refusal};
 /// Slots of closed contexts that rest before one of them is used again, so that late packets of the
 /// old context do not meet a new one under its number.
 const RESTING: usize = 64;
-
-/// A start PSN keeps at least this distance from the last PSN used under the same number (UE 1.0
-/// section 3.5.8.2).
-const START_DISTANCE: u32 = 1 << 16;
 
 /// A place for a context.
 #[derive(Debug)]
@@ -43,6 +41,7 @@ impl ClosedContexts {
 /// All contexts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Table<D> {
+    numbering: Numbering,
     entries: Vec<Entry<D>>,
     /// Free entries, the longest free first.
     free: VecDeque<u16>,
@@ -53,8 +52,9 @@ pub(super) struct Table<D> {
 }
 
 impl<D: Copy> Table<D> {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(numbering: Numbering) -> Self {
         Self {
+            numbering,
             entries: Vec::new(),
             free: VecDeque::new(),
             accepted: BTreeMap::new(),
@@ -101,10 +101,15 @@ impl<D: Copy> Table<D> {
         self.entries.get_mut(usize::from(slot))?.pdc.as_deref_mut()
     }
 
-    /// The context with this number on the wire, which is one more than its place.
+    /// The context with this number on the wire.
     #[inline]
     pub(super) fn numbered(&self, dpdcid: u16) -> Option<&Pdc<D>> {
-        self.at(dpdcid.checked_sub(1)?)
+        self.at(self.numbering.slot(dpdcid)?)
+    }
+
+    /// The number on the wire of the context in a place.
+    pub(super) fn number(&self, slot: u16) -> u16 {
+        self.numbering.number(slot)
     }
 
     /// The place of the context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid`,
@@ -122,8 +127,7 @@ impl<D: Copy> Table<D> {
         if owner != peer || !spdcid.is_none_or(fits) {
             return Err(Refusal::Mismatch);
         }
-        // A number with a context is not zero.
-        Ok(dpdcid - 1)
+        Ok(pdc.numbers().id.slot_number())
     }
 
     /// The living contexts.
@@ -145,6 +149,16 @@ impl<D: Copy> Table<D> {
     /// The name of the next context in a place.
     pub(super) fn id(&self, slot: u16) -> PdcId {
         PdcId::new(slot, self.entries[usize::from(slot)].generation)
+    }
+
+    /// The last PSN sent from a place.
+    pub(super) fn last_psn(&self, slot: u16) -> Psn {
+        self.entries[usize::from(slot)].last
+    }
+
+    /// Contexts that `peer` has open here.
+    pub(super) fn accepted_from(&self, peer: PeerKey) -> usize {
+        self.accepted.range((peer, 0)..=(peer, u16::MAX)).count()
     }
 
     /// A random start PSN for the next context in a place.
@@ -220,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_start_psn_near_the_last_one_is_not_taken() {
-        let mut table: Table<u32> = Table::new();
+        let mut table: Table<u32> = Table::new(Numbering::sequential());
         let slot = table.vacancy(9).expect("room");
         for offset in [0, 1, START_DISTANCE - 1] {
             for last in [|psn: Psn, n| psn.plus(n), |psn: Psn, n| psn.minus(n)] {
@@ -237,7 +251,7 @@ mod tests {
 
     #[test]
     fn places_rest_before_they_are_used_again_under_another_name() {
-        let mut table: Table<u32> = Table::new();
+        let mut table: Table<u32> = Table::new(Numbering::sequential());
         let first = table.vacancy(200).expect("room");
         let id = table.id(first);
         table.release(first, Psn(9));
@@ -259,7 +273,7 @@ mod tests {
         for number in 1..=9 {
             closed.add(number, Psn(u32::from(number) * 10));
         }
-        let mut table: Table<u32> = Table::new();
+        let mut table: Table<u32> = Table::new(Numbering::sequential());
         table.closed.insert(PeerKey(3), closed);
         assert!(!table.was_closed(PeerKey(3), 1) && table.was_closed(PeerKey(3), 2));
         assert!(

@@ -435,7 +435,7 @@ impl Host {
                     self.id = None;
                 }
             }
-            Event::Ready { .. } | Event::OtherMode { .. } => {}
+            Event::Ready { .. } | Event::OtherMode { .. } | Event::Unknown { .. } => {}
         }
     }
 

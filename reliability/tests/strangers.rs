@@ -1,0 +1,158 @@
+//! Contexts are opened by peers that were introduced, and by nobody else.
+
+mod link;
+
+use link::{PEER, fixed};
+use squall_reliability::base::{Psn, Rng, SecretRng, Time};
+use squall_reliability::wire::{Dest, NackCode, Request};
+use squall_reliability::{
+    Arrival, Association, Blocked, Config, Contact, Event, NewPacket, PdcId, Pdcs, PeerKey,
+    Refusal, RxVerdict, TxGrant,
+};
+
+const NOW: Time = Time(1_000_000);
+
+/// An end that wants to be introduced.
+fn end(seed: u8) -> Pdcs<u32> {
+    let contact = Contact::Introduced(SecretRng::from_seed([seed; 32]));
+    Pdcs::new(Config { contact, ..fixed(1 << 20, u64::from(seed)) })
+}
+
+/// Two of them that were.
+fn introduced() -> [Pdcs<u32>; 2] {
+    let mut ends = [end(1), end(2)];
+    introduce(&mut ends, 5);
+    ends
+}
+
+fn introduce(ends: &mut [Pdcs<u32>; 2], nonce: u64) {
+    let association = Association::new(77, nonce);
+    ends[0].introduce(PEER, association, true);
+    ends[1].introduce(PEER, association, false);
+}
+
+fn send(pdcs: &mut Pdcs<u32>, id: PdcId, desc: u32) -> Result<TxGrant, Blocked> {
+    let packet = NewPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 };
+    pdcs.next_packet(NOW, id, &packet)
+}
+
+/// A packet arrives, and is processed if it is to be; then `Ok`.
+fn arrive(pdcs: &mut Pdcs<u32>, pds: &Request) -> Result<(), RxVerdict> {
+    match pdcs.rx_request(NOW, PEER, pds, &Arrival { bytes: 1000, ..Arrival::default() }) {
+        RxVerdict::Deliver(delivery) => {
+            pdcs.accept(NOW, delivery, None);
+            Ok(())
+        }
+        verdict => Err(verdict),
+    }
+}
+
+const STRANGER: Result<(), RxVerdict> = Err(RxVerdict::Refused(Refusal::Stranger));
+
+fn events(pdcs: &mut Pdcs<u32>) -> Vec<Event<u32>> {
+    std::iter::from_fn(|| pdcs.poll_event()).collect()
+}
+
+#[test]
+fn a_context_waits_for_the_introduction_and_then_costs_no_round_trip() {
+    let mut ends = [end(1), end(2)];
+    let id = ends[0].open(NOW, PEER).unwrap();
+    assert_eq!(send(&mut ends[0], id, 1), Err(Blocked::Wait));
+    ends[0].release(NOW, id);
+    assert_eq!(send(&mut ends[0], id, 1), Err(Blocked::Wait), "it was not introduced");
+    introduce(&mut ends, 5);
+    ends[0].release(NOW, id);
+    assert!(events(&mut ends[0]).contains(&Event::Ready { id }));
+    let grant = send(&mut ends[0], id, 1).unwrap();
+    assert_eq!(arrive(&mut ends[1], &grant.pds), Ok(()));
+    // Later ones need nothing.
+    let second = ends[0].open(NOW, PEER).unwrap();
+    let grant = send(&mut ends[0], second, 2).unwrap();
+    assert_eq!(arrive(&mut ends[1], &grant.pds), Ok(()));
+    // Nor does the other direction.
+    let back = ends[1].open(NOW, PEER).unwrap();
+    let grant = send(&mut ends[1], back, 3).unwrap();
+    assert_eq!(arrive(&mut ends[0], &grant.pds), Ok(()));
+}
+
+#[test]
+fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() {
+    let mut ends = introduced();
+    ends[1].forget(PEER);
+    let id = ends[0].open(NOW, PEER).unwrap();
+    let grants: Vec<_> = (0..3).map(|n| send(&mut ends[0], id, n).unwrap()).collect();
+    for grant in &grants {
+        assert_eq!(arrive(&mut ends[1], &grant.pds), STRANGER);
+        let nack = ends[1].reject(None, &grant.pds).unwrap();
+        assert_eq!((nack.code, nack.payload), (NackCode::NewStartPsn, 0));
+        ends[0].rx_nack(NOW, PEER, &nack);
+    }
+    assert_eq!(ends[1].len(), 0);
+    let unknown = Event::Unknown { peer: PEER };
+    assert_eq!(events(&mut ends[0]).iter().filter(|e| **e == unknown).count(), 1);
+    assert_eq!(ends[0].poll_retransmit(NOW, id), None, "held");
+    assert_eq!(send(&mut ends[0], id, 3), Err(Blocked::Wait));
+    introduce(&mut ends, 6);
+    ends[0].release(NOW, id);
+    let mut again = Vec::new();
+    while let Some((grant, desc)) = ends[0].poll_retransmit(NOW, id) {
+        assert_eq!(arrive(&mut ends[1], &grant.pds), Ok(()));
+        again.push(desc);
+    }
+    assert_eq!(again, [0, 1, 2]);
+    for late in &grants {
+        assert_eq!(arrive(&mut ends[1], &late.pds), STRANGER);
+    }
+}
+
+#[test]
+fn who_guesses_opens_nothing() {
+    let mut ends = introduced();
+    let id = ends[0].open(NOW, PEER).unwrap();
+    let seen = send(&mut ends[0], id, 1).unwrap();
+    assert_eq!(arrive(&mut ends[1], &seen.pds), Ok(()));
+    let mut rng = Rng::new(9);
+    for n in 0..100_000 {
+        let spdcid = rng.below(65_535) as u16 + 1;
+        let forged = Request {
+            spdcid,
+            psn: Psn(if n % 2 == 0 { rng.next_u32() } else { seen.pds.psn.0.wrapping_add(n) }),
+            dest: Dest::Syn { use_rsv_pdc: false, psn_offset: 0 },
+            ..seen.pds
+        };
+        if spdcid != seen.pds.spdcid {
+            assert_eq!(arrive(&mut ends[1], &forged), STRANGER);
+        }
+    }
+    assert_eq!(ends[1].len(), 1);
+    assert!(ends[1].counters().rx_strangers > 99_000);
+    // Nor does who comes from another address with what was seen.
+    let stolen = ends[1].rx_request(NOW, PeerKey(9), &seen.pds, &Arrival::default());
+    assert_eq!(stolen, RxVerdict::Refused(Refusal::Stranger));
+}
+
+#[test]
+fn one_peer_cannot_take_all_contexts() {
+    let mut ends = introduced();
+    let mut last = None;
+    for n in 0..65 {
+        let id = ends[0].open(NOW, PEER).unwrap();
+        let grant = send(&mut ends[0], id, n).unwrap();
+        last = Some(arrive(&mut ends[1], &grant.pds));
+    }
+    assert_eq!(last, Some(Err(RxVerdict::Refused(Refusal::NoContext))));
+    assert_eq!(ends[1].len(), 64);
+}
+
+#[test]
+fn numbers_on_the_wire_tell_nothing_of_their_order() {
+    let mut ends = introduced();
+    let mut numbers = Vec::new();
+    for n in 0..50 {
+        let id = ends[0].open(NOW, PEER).unwrap();
+        numbers.push(send(&mut ends[0], id, n).unwrap().pds.spdcid);
+    }
+    let steps = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 256).count();
+    assert!(steps < 5, "{numbers:?}");
+    assert!(!numbers.contains(&0));
+}
