@@ -3,6 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
+use crate::base::Instance;
 use crate::memory::Buf;
 use crate::wire::ReturnCode;
 
@@ -283,6 +284,16 @@ pub enum OpError {
     TimedOut,
     /// The peer's endpoint is a new instance: what was in flight is lost (FI_ECONNRESET).
     PeerRestarted,
+    /// Another endpoint is at the peer's address than the one that the user means (FI_ECONNREFUSED).
+    OtherInstance {
+        /// Who is there.
+        found: Instance,
+    },
+    /// The peer speaks another version of our wire format (FI_ECONNREFUSED).
+    OtherVersion {
+        /// Its version; ours is [`crate::WIRE_VERSION`].
+        theirs: u8,
+    },
     /// The peer closed or refused the context, or gave up on it, and lives on (FI_ECONNABORTED).
     Closed,
     /// The target refused the operation with this SES return code (FI_EIO, FI_EACCES, FI_EKEYREJECTED).
@@ -298,6 +309,10 @@ impl fmt::Display for OpError {
             Self::Unreachable => f.write_str("peer unreachable"),
             Self::TimedOut => f.write_str("peer stopped answering"),
             Self::PeerRestarted => f.write_str("peer restarted"),
+            Self::OtherInstance { found } => {
+                write!(f, "another endpoint, {found}, is at the peer's address")
+            }
+            Self::OtherVersion { theirs } => write!(f, "peer speaks wire version {theirs}"),
             Self::Closed => f.write_str("peer closed the context"),
             Self::Remote(code) => write!(f, "target refused the operation: {code:?}"),
         }
@@ -311,4 +326,14 @@ pub struct Trouble {
     pub errno: i32,
     /// Where it was said.
     pub peer: SocketAddr,
+}
+
+impl Trouble {
+    /// ECONNREFUSED on Linux: the host is there, and nobody listens at the port.
+    const REFUSED: i32 = 111;
+
+    /// Whether a host said that nobody listens there.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        self.errno == Self::REFUSED
+    }
 }

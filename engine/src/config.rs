@@ -1,6 +1,6 @@
 //! The engine's parameters.
 
-use crate::base::Span;
+use crate::base::{Instance, SecretRng, Span};
 
 /// Thresholds and bounds of one endpoint. Sizes in bytes.
 #[derive(Clone, Debug)]
@@ -17,9 +17,10 @@ pub struct Config {
     pub max_outstanding: u32,
     /// This endpoint's UDP port, told to peers in the `initiator` field.
     pub port: u16,
-    /// This endpoint instance's random nonce, told to peers in the `initiator` field.
-    pub epoch: u16,
-    /// JobID of every request; requests of another job are refused.
+    /// Tells this endpoint from others that had, or have, its address; every request carries its low half
+    /// in the `initiator` field.
+    pub instance: Instance,
+    /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
     /// PIDonFEP of this endpoint and its peers.
     pub pid_on_fep: u16,
@@ -27,12 +28,15 @@ pub struct Config {
     pub keepalive: Span,
     /// Packets a batch is filled with at most per call.
     pub batch_packets: usize,
-    /// Seed of keys and of everything random below.
-    pub seed: u64,
+    /// Where everything comes from that others must not guess: numbers of contexts, cookies, keys of
+    /// rendezvous.
+    pub secret: SecretRng,
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// The defaults of the endpoint with this number.
+    #[must_use]
+    pub const fn new(instance: Instance, secret: SecretRng) -> Self {
         Self {
             max_packet: 1472,
             inject_size: 256,
@@ -40,12 +44,12 @@ impl Default for Config {
             unexpected_bytes: 256 << 20,
             max_outstanding: 8192,
             port: 4793,
-            epoch: 0,
+            instance,
             job_id: 1,
             pid_on_fep: 0,
             keepalive: Span::secs(1),
             batch_packets: 64,
-            seed: 0,
+            secret,
         }
     }
 }

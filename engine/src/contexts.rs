@@ -274,6 +274,13 @@ impl Contexts {
         }
     }
 
+    /// Lets our contexts to a peer go on that waited for it to be introduced.
+    pub(crate) fn release(&self, now: Time, peer: PeerId, pdcs: &mut Pdcs<Part>) {
+        for context in self.iter().filter(|c| c.peer == peer && c.initiator) {
+            pdcs.release(now, context.id);
+        }
+    }
+
     /// Whether none has anything to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()

@@ -33,6 +33,14 @@ crate::base::counters! {
         rx_malformed: sum "packets",
         /// Packets for another JobID or PIDonFEP, or from an address that does not own the context.
         rx_foreign: sum "packets",
+        /// Introductions sent: questions, and answers to those of others.
+        tx_introductions: sum "packets",
+        /// Introductions received.
+        rx_introductions: sum "packets",
+        /// Introductions that prove nothing or answer nothing that we asked: late, or forged.
+        rx_bad_introductions: sum "packets",
+        /// Packets of strangers that were not answered, because too many had been in too short a time.
+        rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.
         rx_inconsistent: sum "packets",
         /// Remote accesses refused: bad key, range or permission.

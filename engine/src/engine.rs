@@ -7,18 +7,19 @@ use core::net::SocketAddr;
 
 pub use packets::PacketMarks;
 
-use crate::api::{Completion, Notice, Operation, PeerId, RecvOp, Refused, Trouble};
-use crate::base::{Batch, Datagram, RegionId, Rng, Time};
+use crate::api::{Completion, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble};
+use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::inbox::{Ask, Inbox};
+use crate::introductions::{Introductions, Unknown};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::Part;
 use crate::outbound::{Outbound, emit_control, push_control};
 use crate::peers::Peers;
-use crate::reliability::{self, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey};
+use crate::reliability::{self, Contact, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -36,6 +37,7 @@ pub struct Engine {
     target: Target,
     report: Report,
     liveness: Liveness,
+    introductions: Introductions,
     strays: Strays,
 }
 
@@ -50,38 +52,48 @@ macro_rules! step {
             contexts: &mut $engine.contexts,
             report: &mut $engine.report,
             liveness: &mut $engine.liveness,
+            introductions: &mut $engine.introductions,
         }
     };
 }
 use step;
 
 impl Engine {
-    /// An endpoint without peers.
+    /// An endpoint without peers. Contexts are for introduced peers, whatever `pdc` says.
     #[must_use]
-    pub fn new(config: Config, pdc: reliability::Config) -> Self {
-        let mut rng = Rng::new(config.seed);
-        let (posted, unexpected) = (rng.next_u64(), rng.next_u64());
+    pub fn new(config: Config, mut pdc: reliability::Config) -> Self {
+        let mut secret = config.secret.clone();
+        let mut part = || SecretRng::from_seed(secret.seed());
+        pdc.contact = Contact::Introduced(Box::new(part()));
+        let (introductions, outbound, mut hashes) = (part(), part(), part());
+        let (posted, unexpected) = (hashes.next_u64(), hashes.next_u64());
         Self {
             pdcs: Pdcs::new(pdc),
             contexts: Contexts::default(),
             peers: Peers::default(),
-            outbound: Outbound::new(rng),
+            outbound: Outbound::new(outbound),
             inbox: Inbox::new(posted, unexpected),
             target: Target::default(),
             report: Report::default(),
             liveness: Liveness::new(config.keepalive),
+            introductions: Introductions::new(introductions),
             strays: Strays::default(),
             config,
         }
     }
 
-    /// The peer with this address, added if new.
+    /// The peer at this address, whoever it is, added if new.
     pub fn peer(&mut self, addr: SocketAddr) -> PeerId {
-        if let Some(peer) = self.peers.find(addr) {
-            return peer;
+        self.peer_at(addr, None)
+    }
+
+    /// The peer at this address, added if new; with an instance only that one is meant, and another that
+    /// answers there is an error ([`crate::OpError::OtherInstance`]).
+    pub fn peer_at(&mut self, addr: SocketAddr, instance: Option<Instance>) -> PeerId {
+        let (peer, fresh) = self.peers.resolve(addr, instance);
+        if let Some(host) = fresh {
+            self.pdcs.set_host(PeerKey(peer.0), host);
         }
-        let (peer, host) = self.peers.add(addr);
-        self.pdcs.set_host(PeerKey(peer.0), host);
         peer
     }
 
@@ -159,16 +171,20 @@ impl Engine {
     #[must_use]
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
-        match (self.pdcs.poll_timeout(), self.liveness.deadline()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let others = [self.liveness.deadline(), self.introductions.deadline()];
+        others.into_iter().flatten().chain(self.pdcs.poll_timeout()).min()
     }
 
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.pdcs.handle_timeout(now);
         self.drain_events(now);
+        let deadline = self.pdcs.config().contact_deadline;
+        while let Some(peer) =
+            self.introductions.handle_timeout(now, &self.config, &self.peers, deadline)
+        {
+            self.fail_peer(now, peer, OpError::Unreachable);
+        }
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
         }
@@ -178,6 +194,12 @@ impl Engine {
     /// more to ask for.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
+        while let Some((dst, intro, random)) = self.introductions.next() {
+            self.report.counters.tx_introductions += 1;
+            let paths = u32::from(self.pdcs.config().paths.paths().max(1));
+            // Fewer than 65536 paths.
+            push_control(batch, dst, (random % paths) as u16, |out| intro.emit(out));
+        }
         while let Some((dst, nack)) = self.strays.next() {
             push_control(batch, dst, 0, |out| nack.emit(out));
         }
@@ -268,6 +290,15 @@ impl Engine {
             Event::OtherMode { id } => {
                 if let Some(peer) = self.contexts.get(id).map(|c| c.peer) {
                     self.report.notice(Notice::OtherMode { peer });
+                }
+            }
+            Event::Unknown { peer: key, sent_at } => {
+                let peer = PeerId(key.0);
+                let state = self.peers.get(peer);
+                match self.introductions.on_unknown(now, &self.config, (peer, state), sent_at) {
+                    Unknown::Wait => {}
+                    Unknown::GoOn => self.contexts.release(now, peer, &mut self.pdcs),
+                    Unknown::Forget => self.pdcs.admissions().forget(key),
                 }
             }
             // The `Failed` that follows ends every operation of the peer.

@@ -25,6 +25,7 @@ mod contexts;
 mod counters;
 mod engine;
 mod inbox;
+mod introductions;
 mod liveness;
 mod matching;
 mod memory;
@@ -57,4 +58,4 @@ pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
     FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PdcInfo, PeerKey,
 };
-pub use wire::ReturnCode;
+pub use wire::{ReturnCode, WIRE_VERSION};

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use crate::api::{
     Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
 };
-use crate::base::{RegionId, Rng};
+use crate::base::{RegionId, SecretRng};
 use crate::memory::{Buf, Memory};
 use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
@@ -56,11 +56,11 @@ pub(crate) struct Outbound {
     /// User operations that have not ended.
     outstanding: u32,
     /// Of the keys of rendezvous sends.
-    nonces: Rng,
+    nonces: SecretRng,
 }
 
 impl Outbound {
-    pub(crate) fn new(nonces: Rng) -> Self {
+    pub(crate) fn new(nonces: SecretRng) -> Self {
         Self { ops: Ops::default(), pull_ends: VecDeque::new(), outstanding: 0, nonces }
     }
 

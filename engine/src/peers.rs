@@ -4,21 +4,22 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
 use crate::api::{PeerId, Trouble};
-use crate::base::Time;
-
-/// Instances of a peer that are remembered as gone.
-const OLD_EPOCHS: usize = 4;
+use crate::base::{Instance, Time};
 
 /// What is known of a peer.
 #[derive(Debug)]
 pub struct PeerState {
     addr: SocketAddr,
-    /// The instance that sent something last.
-    epoch: Option<u16>,
-    /// Instances that are gone, the latest first.
-    old_epochs: [Option<u16>; OLD_EPOCHS],
+    /// The instance that the user means; `None` for whoever is at the address.
+    expected: Option<Instance>,
+    /// The instance that was introduced.
+    instance: Option<Instance>,
     last_rx: Time,
     trouble: Option<Trouble>,
+    /// When it was last introduced to us, or we to it.
+    welcomed: Time,
+    /// Another instance at the same address.
+    sibling: Option<PeerId>,
 }
 
 impl PeerState {
@@ -26,6 +27,17 @@ impl PeerState {
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The instance that is there, or was meant; `None` while nobody knows.
+    #[must_use]
+    pub fn instance(&self) -> Option<Instance> {
+        self.instance.or(self.expected)
+    }
+
+    /// The instance that the user means.
+    pub(crate) const fn expected(&self) -> Option<Instance> {
+        self.expected
     }
 
     /// Whether anything it sent was ever believed.
@@ -51,63 +63,74 @@ impl PeerState {
         core::mem::replace(&mut self.last_rx, now) == Time::ZERO
     }
 
-    /// Whether anybody has introduced itself from its address.
-    pub(crate) const fn is_introduced(&self) -> bool {
-        self.epoch.is_some()
+    /// Whether anybody was introduced from its address.
+    pub(crate) const fn is_met(&self) -> bool {
+        self.instance.is_some()
     }
 
-    /// Whether a request's `initiator` field names this instance.
+    /// Whether a request's `initiator` field names the instance that was introduced.
     #[inline]
     pub(crate) fn is_instance(&self, who: Initiator) -> bool {
-        who.port == self.addr.port() && self.epoch == Some(who.epoch)
+        who.port == self.addr.port() && self.instance.is_some_and(|it| it.tag() == who.tag)
     }
 
-    /// Another instance, or the first, introduces itself.
-    pub(crate) fn introduce(&mut self, epoch: u16) -> Introduction {
-        match self.epoch {
-            Some(known) if known == epoch => Introduction::Known,
-            Some(_) if self.old_epochs.contains(&Some(epoch)) => Introduction::Gone,
-            Some(known) => {
-                self.old_epochs.rotate_right(1);
-                self.old_epochs[0] = Some(known);
-                self.epoch = Some(epoch);
-                Introduction::Restarted
-            }
-            None => {
-                self.epoch = Some(epoch);
-                Introduction::Known
-            }
+    /// An instance has proven that it is at this address.
+    pub(crate) fn meet(&mut self, instance: Instance) -> Meeting {
+        if self.expected.is_some_and(|expected| expected != instance) {
+            return Meeting::Impostor;
         }
+        if self.instance.is_some_and(|known| known != instance) {
+            return Meeting::Successor;
+        }
+        self.instance = Some(instance);
+        self.trouble = None;
+        Meeting::Known
+    }
+
+    /// We were introduced.
+    pub(crate) fn note_welcome(&mut self, now: Time) {
+        self.welcomed = now;
+    }
+
+    /// When we were last introduced.
+    pub(crate) const fn welcomed(&self) -> Time {
+        self.welcomed
+    }
+
+    /// Whoever was there is gone, as far as we know.
+    pub(crate) fn part(&mut self) {
+        self.instance = None;
+        self.last_rx = Time::ZERO;
     }
 }
 
-/// What an introduction means.
+/// Who answers at a peer's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Introduction {
-    /// It is the instance we know, or the first.
+pub(crate) enum Meeting {
+    /// The instance we knew, or the first.
     Known,
-    /// It is a new instance: the one we knew is gone.
-    Restarted,
-    /// It is an instance that is gone: a late packet.
-    Gone,
+    /// Another instance than the one we know, which must [`PeerState::part`] first.
+    Successor,
+    /// Not the instance that the user means.
+    Impostor,
 }
 
-/// The `initiator` field of a request: epoch nonce above, UDP port below.
+/// The `initiator` field of a request: the low half of the instance's number above, UDP port below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Initiator {
     pub(crate) port: u16,
-    pub(crate) epoch: u16,
+    pub(crate) tag: u16,
 }
 
 impl Initiator {
     #[inline]
     pub(crate) const fn from_field(field: u32) -> Self {
-        Self { port: (field & 0xffff) as u16, epoch: (field >> 16) as u16 }
+        Self { port: (field & 0xffff) as u16, tag: (field >> 16) as u16 }
     }
 
     #[inline]
     pub(crate) const fn field(self) -> u32 {
-        (self.epoch as u32) << 16 | self.port as u32
+        (self.tag as u32) << 16 | self.port as u32
     }
 }
 
@@ -115,13 +138,14 @@ impl Initiator {
 #[derive(Debug, Default)]
 pub struct Peers {
     states: Vec<PeerState>,
+    /// The newest peer at an address; the others hang on it.
     by_addr: HashMap<SocketAddr, PeerId>,
     /// Hosts by number, for congestion control.
     hosts: HashMap<IpAddr, u32>,
 }
 
 impl Peers {
-    /// The peer with this address, if it is known.
+    /// The newest peer with this address, if one is known.
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> Option<PeerId> {
         self.by_addr.get(&addr).copied()
@@ -142,27 +166,75 @@ impl Peers {
         &mut self.states[peer.0 as usize]
     }
 
-    /// Adds a peer that [`Peers::find`] does not know; also the number of its host.
-    pub(crate) fn add(&mut self, addr: SocketAddr) -> (PeerId, u32) {
+    /// All peers with this address, the newest first.
+    pub(crate) fn at(&self, addr: SocketAddr) -> impl Iterator<Item = PeerId> + '_ {
+        std::iter::successors(self.find(addr), |peer| self.get(*peer).sibling)
+    }
+
+    /// The peer that has introduced itself as `who` from a host.
+    pub(crate) fn introduced(&self, ip: IpAddr, who: Initiator) -> Option<PeerId> {
+        self.at(SocketAddr::new(ip, who.port)).find(|peer| self.get(*peer).is_instance(who))
+    }
+
+    /// The peer that `instance` at `addr` is, or may be if nobody was met there yet: one that the user
+    /// means, before one that may be anybody.
+    pub(crate) fn is_or_may_be(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
+        let named = |peer: &PeerId| self.get(*peer).instance() == Some(instance);
+        let nobody = |peer: &PeerId| self.get(*peer).instance().is_none();
+        self.at(addr).find(named).or_else(|| self.at(addr).find(nobody))
+    }
+
+    /// The peer at `addr` that may be anybody.
+    pub(crate) fn anybody(&self, addr: SocketAddr) -> Option<PeerId> {
+        self.at(addr).find(|peer| self.get(*peer).expected.is_none())
+    }
+
+    /// Finds or adds the peer that the user means; the number of its host when it is new.
+    pub(crate) fn resolve(
+        &mut self,
+        addr: SocketAddr,
+        expected: Option<Instance>,
+    ) -> (PeerId, Option<u32>) {
+        let known = match expected {
+            None => self.find(addr),
+            Some(instance) => self.is_or_may_be(addr, instance),
+        };
+        let Some(peer) = known else {
+            let (peer, host) = self.add(addr, expected);
+            return (peer, Some(host));
+        };
+        if expected.is_some() {
+            self.get_mut(peer).expected = expected;
+        }
+        (peer, None)
+    }
+
+    /// Adds a peer; also the number of its host.
+    pub(crate) fn add(&mut self, addr: SocketAddr, expected: Option<Instance>) -> (PeerId, u32) {
         let peer = PeerId(u32::try_from(self.states.len()).expect("fewer than 2^32 peers"));
+        let sibling = self.by_addr.insert(addr, peer);
         self.states.push(PeerState {
             addr,
-            epoch: None,
-            old_epochs: [None; OLD_EPOCHS],
+            expected,
+            instance: None,
             last_rx: Time::ZERO,
             trouble: None,
+            welcomed: Time::ZERO,
+            sibling,
         });
-        self.by_addr.insert(addr, peer);
         // Not more hosts than peers.
         let fresh = self.hosts.len() as u32;
         (peer, *self.hosts.entry(addr.ip()).or_insert(fresh))
     }
 
-    /// The network said that a destination cannot be reached. Only remembered, for the error text: an
-    /// ICMP message can be forged, and a peer that is not there yet may come.
+    /// The network said that a destination cannot be reached. Only remembered: an ICMP message can be
+    /// forged, and a peer that is not there yet may come.
     pub(crate) fn note_trouble(&mut self, trouble: Trouble) {
-        if let Some(peer) = self.find(trouble.peer) {
-            self.get_mut(peer).trouble = Some(trouble);
+        let mut next = self.find(trouble.peer);
+        while let Some(peer) = next {
+            let state = self.get_mut(peer);
+            state.trouble = Some(trouble);
+            next = state.sibling;
         }
     }
 }
@@ -171,21 +243,62 @@ impl Peers {
 mod tests {
     use super::*;
 
+    fn instance(number: u32) -> Instance {
+        Instance::new(number).expect("not 0")
+    }
+
     #[test]
-    fn instances_come_and_do_not_come_back() {
+    fn whoever_is_there_may_be_followed_by_another() {
         let mut peers = Peers::default();
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
-        let (peer, host) = peers.add(addr);
-        assert_eq!((peers.find(addr), host), (Some(peer), 0));
-        assert_eq!(peers.add(SocketAddr::from(([10, 0, 0, 1], 8))).1, host, "one host");
+        let (peer, host) = peers.resolve(addr, None);
+        assert_eq!((peers.find(addr), host), (Some(peer), Some(0)));
+        assert_eq!(peers.add(SocketAddr::from(([10, 0, 0, 1], 8)), None).1, 0, "one host");
+        let who = Initiator { port: 7, tag: 3 };
+        assert_eq!(peers.introduced(addr.ip(), who), None);
+        assert_eq!(peers.is_or_may_be(addr, instance(3)), Some(peer));
+        assert_eq!(peers.get_mut(peer).meet(instance(3)), Meeting::Known);
+        assert_eq!(peers.get_mut(peer).meet(instance(3)), Meeting::Known);
+        assert_eq!(peers.introduced(addr.ip(), who), Some(peer));
+        assert_eq!(peers.is_or_may_be(addr, instance(4)), None);
+        assert_eq!(peers.anybody(addr), Some(peer));
+        assert_eq!(peers.get_mut(peer).meet(instance(4)), Meeting::Successor);
+        assert_eq!(peers.introduced(addr.ip(), who), Some(peer), "until it has parted");
+        peers.get_mut(peer).part();
+        assert_eq!(peers.get_mut(peer).meet(instance(4)), Meeting::Known);
+        assert_eq!(peers.introduced(addr.ip(), who), None);
         let state = peers.get_mut(peer);
-        assert!(!state.is_introduced());
-        assert_eq!(state.introduce(3), Introduction::Known);
-        assert_eq!(state.introduce(3), Introduction::Known);
-        assert_eq!(state.introduce(4), Introduction::Restarted);
-        assert_eq!(state.introduce(3), Introduction::Gone);
-        assert!(state.is_instance(Initiator::from_field(4 << 16 | 7)));
-        assert!(!state.is_instance(Initiator { port: 8, epoch: 4 }));
+        assert!(!state.is_instance(Initiator { port: 8, tag: 4 }));
         assert!(state.note_rx(Time(5)) && !state.note_rx(Time(6)) && state.has_answered());
+        state.part();
+        assert!(!state.has_answered());
+        assert_eq!(state.meet(instance(9)), Meeting::Known);
+    }
+
+    #[test]
+    fn instances_that_the_user_tells_apart_are_peers_of_their_own() {
+        let mut peers = Peers::default();
+        let addr = SocketAddr::from(([10, 0, 0, 1], 7));
+        let (old, _) = peers.resolve(addr, Some(instance(1)));
+        let (new, host) = peers.resolve(addr, Some(instance(2)));
+        assert!(old != new && host == Some(0));
+        assert_eq!(peers.resolve(addr, Some(instance(1))), (old, None));
+        assert_eq!(peers.resolve(addr, None), (new, None), "the newest");
+        assert_eq!(peers.get_mut(old).meet(instance(2)), Meeting::Impostor);
+        assert_eq!(peers.get_mut(new).meet(instance(2)), Meeting::Known);
+        assert_eq!(peers.introduced(addr.ip(), Initiator { port: 7, tag: 2 }), Some(new));
+        assert_eq!(peers.anybody(addr), None);
+        assert_eq!(peers.is_or_may_be(addr, instance(1)), Some(old));
+    }
+
+    #[test]
+    fn who_was_met_before_its_address_was_given_is_the_same_peer() {
+        let mut peers = Peers::default();
+        let addr = SocketAddr::from(([10, 0, 0, 1], 7));
+        let (peer, _) = peers.add(addr, None);
+        let _ = peers.get_mut(peer).meet(instance(5));
+        assert_eq!(peers.resolve(addr, Some(instance(5))), (peer, None));
+        assert_eq!(peers.get(peer).expected(), Some(instance(5)));
+        assert_ne!(peers.resolve(addr, Some(instance(6))).0, peer);
     }
 }

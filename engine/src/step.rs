@@ -4,6 +4,7 @@ use crate::api::PeerId;
 use crate::base::Time;
 use crate::config::Config;
 use crate::contexts::Contexts;
+use crate::introductions::Introductions;
 use crate::liveness::Liveness;
 use crate::ops::Part;
 use crate::peers::Peers;
@@ -19,6 +20,7 @@ pub(crate) struct Step<'a> {
     pub(crate) contexts: &'a mut Contexts,
     pub(crate) report: &'a mut Report,
     pub(crate) liveness: &'a mut Liveness,
+    pub(crate) introductions: &'a mut Introductions,
 }
 
 impl Step<'_> {
@@ -34,8 +36,16 @@ impl Step<'_> {
         if let Some(id) = self.contexts.to(peer) {
             return Some(id);
         }
-        let id = self.pdcs.open(self.now, PeerKey(peer.0))?;
-        self.contexts.add(id, peer, self.peers.get(peer).addr(), true);
+        self.open(peer)
+    }
+
+    #[cold]
+    fn open(&mut self, peer: PeerId) -> Option<PdcId> {
+        let (id, state) = (self.pdcs.open(self.now, PeerKey(peer.0))?, self.peers.get(peer));
+        self.contexts.add(id, peer, state.addr(), true);
+        if !self.pdcs.admissions().knows(PeerKey(peer.0)) {
+            self.introductions.ask(self.now, self.config, peer, state);
+        }
         Some(id)
     }
 

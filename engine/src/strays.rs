@@ -3,10 +3,9 @@
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
-use crate::config::Config;
-use crate::ops::Part;
-use crate::peers::{Initiator, Peers};
-use crate::reliability::{Pdcs, PeerKey};
+use crate::peers::Initiator;
+use crate::reliability::PeerKey;
+use crate::step::Step;
 use crate::wire::{self, Nack, Ses};
 
 /// Bounded, so that a flood of forged packets costs no memory.
@@ -19,21 +18,26 @@ pub(crate) struct Strays {
 }
 
 impl Strays {
-    /// Answers a packet for a context that is not here, if its sender said where it listens.
+    /// Tells the sender of a packet that we do not know its context, or it, if it said where it listens.
+    #[cold]
     pub(crate) fn reject(
         &mut self,
-        config: &Config,
-        peers: &Peers,
-        pdcs: &mut Pdcs<Part>,
+        step: &mut Step<'_>,
         src: SocketAddr,
         (pds, ses): (&wire::Request, &Ses),
     ) {
         let Ses::Std(request) = ses else { return };
         let port = Initiator::from_field(request.initiator).port;
+        if port == 0 || request.job_id != step.config.job_id {
+            return;
+        }
+        if self.nacks.len() >= MAX_STRAYS || !step.introductions.may_answer(step.now) {
+            step.report.counters.rx_unanswered += 1;
+            return;
+        }
         let listens = SocketAddr::new(src.ip(), port);
-        let key = peers.find(listens).map(|peer| PeerKey(peer.0));
-        let Some(nack) = pdcs.reject(key, pds) else { return };
-        if port != 0 && request.job_id == config.job_id && self.nacks.len() < MAX_STRAYS {
+        let key = step.peers.find(listens).map(|peer| PeerKey(peer.0));
+        if let Some(nack) = step.pdcs.reject(key, pds) {
             self.nacks.push_back((listens, nack));
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! # The order of calls
 //!
-//! - Commands: [`Pdcs::set_host`], [`Pdcs::introduce`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
+//! - Commands: [`Pdcs::set_host`], [`Pdcs::admissions`], [`Pdcs::open`], [`Pdcs::next_packet`], [`Pdcs::close`], [`Pdcs::abort`],
 //!   [`Pdcs::set_busy`], [`Pdcs::peer_restarted`].
 //! - What happened: [`Pdcs::rx_request`], [`Pdcs::rx_ack`], [`Pdcs::rx_nack`], [`Pdcs::rx_control`],
 //!   [`Pdcs::handle_timeout`].
@@ -87,7 +87,7 @@ pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
-pub use pdcs::Pdcs;
+pub use pdcs::{Admissions, Pdcs};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,
     PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,

@@ -37,15 +37,18 @@ pub(crate) struct Pdc<D> {
 }
 
 impl<D: Copy> Pdc<D> {
-    /// A context with the number `local`, and the peer's number `remote`, zero for an initiator.
+    /// A context with the number `local`, and the peer's number `remote`, zero for an initiator. Without a
+    /// start PSN it waits to be introduced.
     pub(crate) fn new(
         now: Time,
         id: PdcId,
         peer: PeerKey,
         (local, remote): (u16, u16),
-        start: Psn,
+        start: Option<Psn>,
         shared: &mut Shared<D>,
     ) -> Self {
+        let held = start.is_none();
+        let start = start.unwrap_or(Psn(0));
         let config = &shared.config;
         let context = shared.groups.join(config.scope, id.slot_number(), peer, &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
@@ -55,7 +58,7 @@ impl<D: Copy> Pdc<D> {
             numbers: Numbers { id, peer, local, remote, start },
             record: shared.flows.open(peer, remote == 0),
             control_path: ControlPath::new(shared.any_path(), start),
-            life: Lifecycle::new(now, remote == 0),
+            life: Lifecycle::new(now, remote == 0, held),
             timers,
             tx,
             rx: Rx::new(start, id),
@@ -350,21 +353,10 @@ impl<D: Copy> Pdc<D> {
         self.tx.on_event(now, cc::FlowEvent::Closed, &mut self.timers, shared);
     }
 
-    // Introductions.
-
-    /// Nothing may be sent until the peer knows us.
-    pub(crate) fn hold(&mut self) {
-        self.life.hold();
-    }
-
-    /// The peer knows us now: packets go, from `start` on.
-    pub(crate) fn release(&mut self, now: Time, start: Psn, shared: &mut Shared<D>) {
-        self.restart(start, shared);
+    /// The peer knows us now: packets go, from `start` on where that is another one than before.
+    pub(crate) fn release(&mut self, now: Time, start: Option<Psn>, shared: &mut Shared<D>) {
         self.life.release(now);
-    }
-
-    /// Another start PSN.
-    fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
+        let Some(start) = start else { return };
         self.numbers.start = start;
         self.tx.restart(start, shared);
         if self.rx.is_untouched() {

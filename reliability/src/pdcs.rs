@@ -15,10 +15,10 @@ use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Association, Blocked, Contact, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId,
-    PdcInfo, PeerKey, TxGrant,
+    Blocked, Contact, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, PdcInfo,
+    PeerKey, TxGrant,
 };
-use admission::Admissions;
+pub use admission::Admissions;
 use numbering::Numbering;
 use table::Table;
 
@@ -52,7 +52,7 @@ impl<D: Copy> Pdcs<D> {
         }
         let numbering = match &config.contact {
             Contact::Open => Numbering::sequential(),
-            Contact::Introduced(secret) => Numbering::secret(&mut secret.clone()),
+            Contact::Introduced(secret) => Numbering::secret(&mut (**secret).clone()),
         };
         Self {
             table: Table::new(numbering),
@@ -66,54 +66,40 @@ impl<D: Copy> Pdcs<D> {
 
     /// Opens a context to `peer` as its initiator. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
-    /// for [`Pdcs::introduce`]. `None` when [`Config::max_contexts`] exist.
+    /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist.
     pub fn open(&mut self, now: Time, peer: PeerKey) -> Option<PdcId> {
         let slot = self.table.vacancy(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
             Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
-            Contact::Introduced(_) => self.proven_start(slot, peer),
+            Contact::Introduced(_) => self.admissions.start(peer, self.table.seat(slot)),
         };
-        let id = self.install(now, slot, peer, 0, start.unwrap_or(Psn(0)));
-        if start.is_none()
-            && let Some(pdc) = self.table.at_mut(slot)
-        {
-            pdc.hold();
-        }
+        let id = self.install(now, slot, peer, 0, start);
         self.shared.counters.opened += 1;
         self.conclude(now, slot, Outcome::Alive);
         Some(id)
     }
 
-    /// The start PSN of our next context to `peer`, in place `slot`; `None` for a stranger.
-    fn proven_start(&mut self, slot: u16, peer: PeerKey) -> Option<Psn> {
-        let (number, last) = (self.table.number(slot), self.table.last_psn(slot));
-        self.admissions.start(peer, number, last)
-    }
-
-    /// `peer` has proven that it receives at its address, and so have we; `asked` when we asked for the
-    /// exchange. From now on it may open contexts, and so may we.
-    pub fn introduce(&mut self, peer: PeerKey, association: Association, asked: bool) {
-        self.admissions.learn(peer, association, asked);
-    }
-
-    /// Whether contexts to `peer` may be used at once.
-    #[must_use]
-    pub fn is_introduced(&self, peer: PeerKey) -> bool {
-        matches!(self.shared.config.contact, Contact::Open) || self.admissions.knows(peer)
-    }
-
-    /// `peer` must be introduced again before it opens a context, or we do.
-    pub fn forget(&mut self, peer: PeerKey) {
-        self.admissions.forget(peer);
+    /// Who was introduced to whom: peers that may open contexts, and may be opened contexts to.
+    pub const fn admissions(&mut self) -> &mut Admissions {
+        &mut self.admissions
     }
 
     /// Lets a context go on that waited for its peer to be introduced; [`Event::Ready`] follows.
     pub fn release(&mut self, now: Time, id: PdcId) {
         let Some(pdc) = self.table.get(id).filter(|pdc| pdc.life().is_held()) else { return };
-        let peer = pdc.numbers().peer;
-        let Some(start) = self.proven_start(id.slot_number(), peer) else { return };
+        let (peer, number, start) = (pdc.numbers().peer, pdc.numbers().local, pdc.numbers().start);
+        // Under another number the target could take packets twice that it took under this one.
+        let fresh = if self.admissions.allows(peer, number, start) {
+            None
+        } else {
+            let start = self.admissions.start(peer, self.table.seat(id.slot_number()));
+            if start.is_none() {
+                return;
+            }
+            start
+        };
         if let Some(pdc) = self.table.get_mut(id) {
-            pdc.release(now, start, &mut self.shared);
+            pdc.release(now, fresh, &mut self.shared);
             self.shared.events.push_back(Event::Ready { id });
             self.conclude(now, id.slot_number(), Outcome::Alive);
         }
@@ -161,7 +147,7 @@ impl<D: Copy> Pdcs<D> {
             }
         }
         self.table.forget(peer);
-        self.forget(peer);
+        self.admissions.forget(peer);
     }
 
     /// Asks to send a packet for the first time on context `id`, from whichever end this is.
@@ -380,9 +366,16 @@ impl<D: Copy> Pdcs<D> {
     // After anything happened.
 
     /// Makes a context in a vacant place; the peer's number is `remote`, zero for an initiator.
-    fn install(&mut self, now: Time, slot: u16, peer: PeerKey, remote: u16, start: Psn) -> PdcId {
+    fn install(
+        &mut self,
+        now: Time,
+        slot: u16,
+        peer: PeerKey,
+        remote: u16,
+        start: Option<Psn>,
+    ) -> PdcId {
         let id = self.table.id(slot);
-        let numbers = (self.table.number(slot), remote);
+        let numbers = (self.table.seat(slot).0, remote);
         self.table.insert(Pdc::new(now, id, peer, numbers, start, &mut self.shared));
         id
     }

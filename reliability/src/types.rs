@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::base::{Psn, Rate, SecretRng, Span};
+use crate::base::{Psn, Rate, SecretRng, Span, Time};
 use crate::wire;
 
 /// Names one context of one endpoint. A number is used again only after 65536 contexts of the same
@@ -73,8 +73,8 @@ pub enum Contact {
     /// Everybody, and at once: a network where nobody forges packets, such as a simulated one.
     #[default]
     Open,
-    /// Peers of [`crate::Pdcs::introduce`]. Numbers of contexts are secret, too.
-    Introduced(SecretRng),
+    /// Peers that [`crate::Admissions`] knows. Numbers of contexts are secret, too.
+    Introduced(Box<SecretRng>),
 }
 
 /// A packet that wants to be sent for the first time.
@@ -299,6 +299,8 @@ pub enum Event<D> {
     Unknown {
         /// The peer.
         peer: PeerKey,
+        /// When the packet was sent to which it said so.
+        sent_at: Time,
     },
     /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
     Ready {

@@ -3,7 +3,7 @@
 mod link;
 
 use link::{PEER, fixed};
-use squall_reliability::base::{Psn, Rng, SecretRng, Time};
+use squall_reliability::base::{Psn, Rng, SecretRng, Span, Time};
 use squall_reliability::wire::{Dest, NackCode, Request};
 use squall_reliability::{
     Arrival, Association, Blocked, Config, Contact, Event, NewPacket, PdcId, Pdcs, PeerKey,
@@ -14,7 +14,7 @@ const NOW: Time = Time(1_000_000);
 
 /// An end that wants to be introduced.
 fn end(seed: u8) -> Pdcs<u32> {
-    let contact = Contact::Introduced(SecretRng::from_seed([seed; 32]));
+    let contact = Contact::Introduced(Box::new(SecretRng::from_seed([seed; 32])));
     Pdcs::new(Config { contact, ..fixed(1 << 20, u64::from(seed)) })
 }
 
@@ -27,8 +27,8 @@ fn introduced() -> [Pdcs<u32>; 2] {
 
 fn introduce(ends: &mut [Pdcs<u32>; 2], nonce: u64) {
     let association = Association::new(77, nonce);
-    ends[0].introduce(PEER, association, true);
-    ends[1].introduce(PEER, association, false);
+    ends[0].admissions().learn(PEER, association, true);
+    ends[1].admissions().learn(PEER, association, false);
 }
 
 fn send(pdcs: &mut Pdcs<u32>, id: PdcId, desc: u32) -> Result<TxGrant, Blocked> {
@@ -78,7 +78,7 @@ fn a_context_waits_for_the_introduction_and_then_costs_no_round_trip() {
 #[test]
 fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() {
     let mut ends = introduced();
-    ends[1].forget(PEER);
+    ends[1].admissions().forget(PEER);
     let id = ends[0].open(NOW, PEER).unwrap();
     let grants: Vec<_> = (0..3).map(|n| send(&mut ends[0], id, n).unwrap()).collect();
     for grant in &grants {
@@ -88,14 +88,16 @@ fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() 
         ends[0].rx_nack(NOW, PEER, &nack);
     }
     assert_eq!(ends[1].len(), 0);
-    let unknown = Event::Unknown { peer: PEER };
+    let unknown = Event::Unknown { peer: PEER, sent_at: NOW };
     assert_eq!(events(&mut ends[0]).iter().filter(|e| **e == unknown).count(), 1);
     assert_eq!(ends[0].poll_retransmit(NOW, id), None, "held");
     assert_eq!(send(&mut ends[0], id, 3), Err(Blocked::Wait));
+    ends[0].admissions().forget(PEER);
     introduce(&mut ends, 6);
     ends[0].release(NOW, id);
+    let later = NOW + Span::millis(10);
     let mut again = Vec::new();
-    while let Some((grant, desc)) = ends[0].poll_retransmit(NOW, id) {
+    while let Some((grant, desc)) = ends[0].poll_retransmit(later, id) {
         assert_eq!(arrive(&mut ends[1], &grant.pds), Ok(()));
         again.push(desc);
     }

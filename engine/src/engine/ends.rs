@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// Ends every operation, every half-received message and every context of a peer.
-    fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
+    pub(super) fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
         let of_peer = self.contexts.iter().filter(|c| c.peer == peer);
         let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
         for id in ids {
@@ -53,10 +53,13 @@ impl Engine {
             self.pdcs.abort(id);
         }
         self.contexts.set_asked(peer, false);
+        // It is a stranger again.
+        self.pdcs.admissions().forget(PeerKey(peer.0));
+        self.peers.get_mut(peer).part();
         self.outbound.fail(&mut step!(self, now), error, |op| op.peer == peer);
     }
 
-    /// The peer's address has come back as another instance.
+    /// Another instance has answered at the peer's address.
     pub(super) fn peer_restarted(&mut self, now: Time, peer: PeerId) {
         self.pdcs.peer_restarted(PeerKey(peer.0));
         self.drain_events(now);

@@ -6,14 +6,17 @@ use super::{Engine, step};
 use crate::api::{OpError, PeerId};
 use crate::base::Time;
 use crate::config::Config;
+use crate::introductions::{Around, Heard};
 use crate::memory::{KeyError, Memory};
 use crate::outbound::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
-use crate::peers::{Initiator, Introduction, PeerState};
+use crate::peers::{Initiator, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
 use crate::report::Report;
+use crate::step::Step;
+use crate::strays::Strays;
 use crate::taken::Taken;
 use crate::target;
-use crate::wire::{self, Dest, Opcode, Packet, ReturnCode, Ses, StdRequest};
+use crate::wire::{self, Dest, Introduction, Opcode, Packet, ReturnCode, Ses, StdRequest};
 
 /// What the network said about a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,6 +83,10 @@ impl Engine {
                     self.note_rx(now, mem, peer);
                 }
             }
+            Packet::Negotiation { values, .. } => {
+                self.handle_introduction(now, mem, src, values);
+                return;
+            }
             // RUDI, UUD and TSS are not used between our endpoints.
             _ => {
                 self.report.counters.rx_foreign += 1;
@@ -104,7 +111,9 @@ impl Engine {
         };
         let peer = match (trimmed.pds.dest, &trimmed.ses) {
             (Dest::Pdc(dpdcid), _) => self.owner(src, dpdcid),
-            (Dest::Syn { .. }, Some(ses)) => self.initiator(now, src, ses),
+            (Dest::Syn { .. }, Some(ses)) => {
+                initiator(&mut self.strays, &mut step!(self, now), src, (&trimmed.pds, ses))
+            }
             (Dest::Syn { .. }, None) => {
                 // Cut so short that it does not say who opens the context; the sender's timer helps.
                 self.report.counters.rx_foreign += 1;
@@ -152,9 +161,9 @@ impl Engine {
         arrival: &reliability::Arrival,
     ) {
         let peer = match pds.dest {
-            Dest::Syn { .. } => self.initiator(now, src, ses),
+            Dest::Syn { .. } => initiator(&mut self.strays, &mut step!(self, now), src, (pds, ses)),
             Dest::Pdc(dpdcid) if self.pdcs.peer_of(dpdcid).is_none() => {
-                self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
+                self.strays.reject(&mut step!(self, now), src, (pds, ses));
                 None
             }
             Dest::Pdc(dpdcid) => self.owner(src, dpdcid),
@@ -164,9 +173,9 @@ impl Engine {
             && !is_ours(&self.config, self.peers.get(peer), request)
         {
             self.report.counters.rx_foreign += 1;
-            if !self.peers.get(peer).is_introduced() {
+            if !self.peers.get(peer).is_met() {
                 // It has a context to us, it thinks: to one who was here before us.
-                self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
+                self.strays.reject(&mut step!(self, now), src, (pds, ses));
             }
             return;
         }
@@ -178,9 +187,13 @@ impl Engine {
                 self.drain_events(now);
                 return;
             }
+            RxVerdict::Refused(Refusal::Stranger) => {
+                self.strays.reject(&mut step!(self, now), src, (pds, ses));
+                return;
+            }
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
                 // The number names another context here than there: one of us has restarted.
-                self.strays.reject(&self.config, &self.peers, &mut self.pdcs, src, (pds, ses));
+                self.strays.reject(&mut step!(self, now), src, (pds, ses));
                 return;
             }
             RxVerdict::Refused(_) => return,
@@ -199,7 +212,7 @@ impl Engine {
             }
             _ => Taken::No,
         };
-        self.acknowledge(now, delivery, taken);
+        acknowledge(&mut step!(self, now), delivery, taken);
         self.drain_events(now);
     }
 
@@ -247,42 +260,49 @@ impl Engine {
         }
     }
 
-    #[inline]
-    fn acknowledge(&mut self, now: Time, delivery: Delivery, taken: Taken) {
-        match taken {
-            Taken::Yes(response) => self.pdcs.accept(now, delivery, response),
-            Taken::Later(code) => {
-                self.report.counters.rx_held_back += 1;
-                self.pdcs.refuse(now, delivery, code);
-            }
-            Taken::No => {
-                self.report.counters.rx_inconsistent += 1;
-                self.pdcs.drop_malformed(delivery);
-            }
-        }
-    }
-
-    /// The peer behind a SYN: its address, the port it says it listens on, and its epoch.
-    fn initiator(&mut self, now: Time, src: SocketAddr, ses: &Ses) -> Option<PeerId> {
-        let Ses::Std(request) = ses else {
-            self.report.counters.rx_foreign += 1;
-            return None;
-        };
-        let who = Initiator::from_field(request.initiator);
-        if who.port == 0 || request.job_id != self.config.job_id {
-            self.report.counters.rx_foreign += 1;
-            return None;
-        }
-        let peer = self.peer(SocketAddr::new(src.ip(), who.port));
-        match self.peers.get_mut(peer).introduce(who.epoch) {
-            Introduction::Known => {}
-            Introduction::Restarted => self.peer_restarted(now, peer),
-            Introduction::Gone => {
+    /// A Negotiation control packet arrived.
+    #[cold]
+    fn handle_introduction<M: Memory>(
+        &mut self,
+        now: Time,
+        mem: &M,
+        src: SocketAddr,
+        values: &[u8],
+    ) {
+        let intro = match Introduction::read(values) {
+            Ok(Some(intro)) => intro,
+            Ok(None) => {
                 self.report.counters.rx_foreign += 1;
-                return None;
+                return;
             }
+            Err(_) => {
+                self.report.counters.rx_malformed += 1;
+                return;
+            }
+        };
+        self.report.counters.rx_introductions += 1;
+        let from = SocketAddr::new(src.ip(), intro.port);
+        loop {
+            let around = Around {
+                now,
+                config: &self.config,
+                peers: &mut self.peers,
+                pdcs: &mut self.pdcs,
+                contexts: &self.contexts,
+                counters: &mut self.report.counters,
+            };
+            match self.introductions.hear(around, from, &intro) {
+                Heard::Nothing => {}
+                Heard::Met(peer) => self.note_rx(now, mem, peer),
+                Heard::Ended(peer, error) => self.fail_peer(now, peer, error),
+                Heard::Succeeded(peer) => {
+                    self.peer_restarted(now, peer);
+                    continue;
+                }
+            }
+            break;
         }
-        Some(peer)
+        self.drain_events(now);
     }
 
     /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
@@ -292,6 +312,44 @@ impl Engine {
         self.inbox.open(id);
         if let Some(former) = former {
             self.inbox.abandon(&mut step!(self, now), former, OpError::Closed);
+        }
+    }
+}
+
+/// The peer behind a SYN, by its address, the port it says it listens on, and its instance. A stranger is
+/// told that it is one.
+fn initiator(
+    strays: &mut Strays,
+    step: &mut Step<'_>,
+    src: SocketAddr,
+    (pds, ses): (&wire::Request, &Ses),
+) -> Option<PeerId> {
+    let request = match ses {
+        Ses::Std(request) if request.job_id == step.config.job_id => request,
+        _ => {
+            step.report.counters.rx_foreign += 1;
+            return None;
+        }
+    };
+    let peer = step.peers.introduced(src.ip(), Initiator::from_field(request.initiator));
+    if peer.is_none() {
+        strays.reject(step, src, (pds, ses));
+    }
+    peer
+}
+
+/// Answers for a packet that the transport delivered.
+#[inline]
+fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Taken) {
+    match taken {
+        Taken::Yes(response) => step.pdcs.accept(step.now, delivery, response),
+        Taken::Later(code) => {
+            step.report.counters.rx_held_back += 1;
+            step.pdcs.refuse(step.now, delivery, code);
+        }
+        Taken::No => {
+            step.report.counters.rx_inconsistent += 1;
+            step.pdcs.drop_malformed(delivery);
         }
     }
 }

@@ -102,7 +102,7 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
         pid_on_fep: config.pid_on_fep,
         resource_index,
         buffer_offset,
-        initiator: Initiator { port: config.port, epoch: config.epoch }.field(),
+        initiator: Initiator { port: config.port, tag: config.instance.tag() }.field(),
         match_bits,
         body: if som {
             StdBody::First { header_data: op.label.data.unwrap_or(0) }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-use squall_base::{Batch, RegionId, Rng, Span, Time, TrafficClass, UserSlice};
+use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, UserSlice};
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
     Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, Operation,
@@ -149,7 +149,7 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub faults: Faults,
     pub rng: Rng,
-    /// Packets from this address that it says yes to vanish.
+    /// Packets from this address that it says yes to vanish, but for introductions.
     pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
     /// Every packet that was sent, for tests that look at them.
     pub tap: Option<Vec<Vec<u8>>>,
@@ -194,15 +194,21 @@ pub fn injected(
     Operation { peer, action, buf, data, context: 0, options }
 }
 
+/// Whether a packet is part of an introduction.
+pub fn introduces(bytes: &[u8]) -> bool {
+    matches!(squall_wire::parse(bytes), Ok(squall_wire::Packet::Negotiation { .. }))
+}
+
 /// The engine parameters tests begin with.
 pub fn engine_config(seed: u64, port: u16) -> Config {
+    let mut secret = [0; 32];
+    secret[..8].copy_from_slice(&seed.to_ne_bytes());
+    let mut secret = SecretRng::from_seed(secret);
     Config {
         max_packet: 1400,
         rendezvous_threshold: 16 * 1024,
         port,
-        epoch: (seed & 0xffff) as u16 | 1,
-        seed,
-        ..Config::default()
+        ..Config::new(secret.instance(), secret)
     }
 }
 
@@ -305,7 +311,7 @@ impl World {
 
     fn fly(&mut self, src: SocketAddr, dst: SocketAddr, path: u16, control: bool, bytes: &[u8]) {
         let f = self.faults;
-        let muted = self.mute.is_some_and(|mute| mute(src, bytes));
+        let muted = !introduces(bytes) && self.mute.is_some_and(|mute| mute(src, bytes));
         if self.rng.chance(f.drop) || f.black_hole == Some(path) || muted {
             return;
         }

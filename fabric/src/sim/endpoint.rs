@@ -134,7 +134,8 @@ impl Adapter for Endpoint {
                         work.outbox.activate(place, self.lane(place));
                     }
                 }
-                Event::OtherMode { .. } => {}
+                // Nobody needs to be introduced here.
+                Event::OtherMode { .. } | Event::Unknown { .. } => {}
                 Event::Lost { desc, .. } => work.given_up(desc.flow),
                 Event::Failed { id, .. } | Event::Closed { id, .. } => {
                     if let Some(place) = self.of(id) {

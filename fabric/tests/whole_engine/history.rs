@@ -15,7 +15,7 @@ use squall_fabric::reliability::{self, NOMINAL_OVERHEAD};
 use squall_fabric::topology::Topology;
 use squall_fabric::wire::ReturnCode;
 
-use crate::world::{BEGIN, World};
+use crate::world::{BEGIN, World, configured};
 
 /// Size of the regions that peers read and write.
 const REGION: u64 = 60_000;
@@ -167,9 +167,7 @@ fn world(rng: &mut Rng) -> (World, String, Scope) {
             rendezvous_threshold: 16 * 1024,
             unexpected_bytes: if tight { 60_000 } else { 1 << 30 },
             port,
-            epoch: (rng.next_u64() & 0xffff) as u16,
-            seed: rng.next_u64(),
-            ..Config::default()
+            ..configured(rng.next_u64())
         };
         (engine, pdc)
     });

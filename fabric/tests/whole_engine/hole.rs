@@ -12,7 +12,7 @@ use squall_fabric::model::{Failure, NetworkConfig};
 use squall_fabric::reliability::{self, NOMINAL_OVERHEAD};
 use squall_fabric::topology::Topology;
 
-use crate::world::{BEGIN, World};
+use crate::world::{BEGIN, World, configured};
 
 /// Larger than the rendezvous threshold, so that bytes are fetched by reads.
 const LEN: u64 = 20_000;
@@ -32,14 +32,8 @@ fn world(seed: u64) -> World {
         let paths = PathsConfig::by_name("reps", 16).expect("a listed name");
         let mut pdc = reliability::Config::new(4096, sender, paths, seed).reciprocal(&known);
         pdc.train_packets = 4;
-        let engine = Config {
-            max_packet: 4096,
-            rendezvous_threshold: 16 * 1024,
-            port,
-            epoch: (seed & 0xffff) as u16,
-            seed,
-            ..Config::default()
-        };
+        let engine =
+            Config { max_packet: 4096, rendezvous_threshold: 16 * 1024, port, ..configured(seed) };
         (engine, pdc)
     })
 }

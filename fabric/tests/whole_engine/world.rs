@@ -4,13 +4,21 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use squall_fabric::Picos;
-use squall_fabric::base::{Batch, Rng, Time, TrafficClass, UserSlice};
+use squall_fabric::base::{Batch, Rng, SecretRng, Time, TrafficClass, UserSlice};
 use squall_fabric::engine::{
     Access, Completion, Config, Engine, KeyError, Memory, Operation, PacketMarks, PeerId,
 };
 use squall_fabric::live::{Delivery, Emulation, Route};
 use squall_fabric::reliability;
 use squall_net::fabric::frame::PacketFrame;
+
+/// The configuration of an endpoint whose secrets follow from `seed`.
+pub(crate) fn configured(seed: u64) -> Config {
+    let mut secret = [0; 32];
+    secret[..8].copy_from_slice(&seed.to_ne_bytes());
+    let mut secret = SecretRng::from_seed(secret);
+    Config::new(secret.instance(), secret)
+}
 
 /// Where every host's virtual clock begins.
 pub(crate) const BEGIN: Picos = Picos::micros(1_000);

@@ -48,8 +48,8 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(super) const fn new(now: Time, initiator: bool) -> Self {
-        Self { initiator, phase: Phase::Open, busy: false, held: false, asked: 0, used_at: now }
+    pub(super) const fn new(now: Time, initiator: bool, held: bool) -> Self {
+        Self { initiator, phase: Phase::Open, busy: false, held, asked: 0, used_at: now }
     }
 
     #[inline]
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_initiator_commands_when_all_is_acknowledged_and_nothing_is_to_come() {
-        let (mut life, mut timers) = (Lifecycle::new(Time(1), true), Deadlines::new());
+        let (mut life, mut timers) = (Lifecycle::new(Time(1), true, false), Deadlines::new());
         life.set_busy(Time(1), true);
         life.on_close_request(Time(2), &mut timers);
         assert_eq!(life.phase(), Phase::Open);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_target_asks_at_once_and_gives_up_in_the_end() {
         let (config, mut timers) = (config(), Deadlines::new());
-        let mut life = Lifecycle::new(Time(1), false);
+        let mut life = Lifecycle::new(Time(1), false, false);
         assert_eq!(life.orphaned_at(&config), Time::NEVER);
         life.drain(Time(9), &mut timers);
         assert!(!life.refuses());
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn the_command_is_repeated_and_given_up() {
         let (config, mut timers) = (config(), Deadlines::new());
-        let mut life = Lifecycle::new(Time(1), true);
+        let mut life = Lifecycle::new(Time(1), true, false);
         life.drain(Time(1), &mut timers);
         let _ = life.step(Time(1), true, true, &mut timers);
         for tries in 0..CLOSE_TRIES {
@@ -255,11 +255,13 @@ mod tests {
     #[test]
     fn a_target_is_more_patient_than_its_initiator() {
         let config = config();
-        let idle = |initiator| Lifecycle::new(Time(0), initiator).idle_at(&config);
+        let idle = |initiator| Lifecycle::new(Time(0), initiator, false).idle_at(&config);
         assert_eq!(idle(true), Time(0) + config.idle_close);
         assert_eq!(idle(false), Time(0) + config.idle_close * 4);
-        let life = Lifecycle::new(Time(0), true);
+        let life = Lifecycle::new(Time(0), true, false);
         assert!(life.is_stale(Time(0) + config.idle_close, &config));
-        assert!(!Lifecycle::new(Time(0), false).is_stale(Time(0) + config.idle_close, &config));
+        assert!(
+            !Lifecycle::new(Time(0), false, false).is_stale(Time(0) + config.idle_close, &config)
+        );
     }
 }

@@ -179,6 +179,10 @@ impl<D: Copy> Pdc<D> {
             }
         }
         self.numbers.connect(ack.spdcid);
+        if self.life.is_held() {
+            // The target knows us, then.
+            self.life.release(now);
+        }
         self.life.on_use(now);
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         let gain = on_ack(tx, now, self.numbers.id, &facts, timers, shared);
@@ -241,19 +245,9 @@ impl<D: Copy> Pdc<D> {
                     true
                 }
                 NackAction::Restart => {
-                    let fresh = self.life.is_initiator()
-                        && untouched
-                        && !self.numbers.is_connected()
-                        && !self.life.is_held();
-                    match (&shared.config.contact, fresh) {
-                        (_, false) => {}
-                        (Contact::Open, true) => self.restart(Psn(nack.payload), shared),
-                        (Contact::Introduced(_), true) => {
-                            self.hold();
-                            shared.events.push_back(Event::Unknown { peer: self.numbers.peer });
-                        }
-                    }
-                    fresh
+                    let opening =
+                        self.life.is_initiator() && untouched && !self.numbers.is_connected();
+                    opening && self.on_stranger(now, nack, shared)
                 }
                 NackAction::Ignore => true,
             };
@@ -264,6 +258,27 @@ impl<D: Copy> Pdc<D> {
         shared.counters.rx_nacks[code] += 1;
         self.life.on_use(now);
         Some(outcome)
+    }
+
+    /// The target does not let us open the context; whether that was believed. Its packets may be taken
+    /// all the same, those that arrive after what introduces us, so they keep their numbers.
+    fn on_stranger(&mut self, now: Time, nack: &Nack, shared: &mut Shared<D>) -> bool {
+        if matches!(shared.config.contact, Contact::Open) {
+            self.release(now, Some(Psn(nack.payload)), shared);
+            return true;
+        }
+        let flags = NackFlags { ce: nack.ce, retx: nack.retx };
+        let (tx, timers) = (&mut self.tx, &mut self.timers);
+        let event = (nack.code, flags);
+        let sent_at = tx.ring().sent_at(nack.psn);
+        if !LossEvent::new(tx, now, timers, shared).on_nack(nack.psn, event) {
+            return false;
+        }
+        if !self.life.is_held() {
+            self.life.hold();
+            shared.events.push_back(Event::Unknown { peer: self.numbers.peer, sent_at });
+        }
+        true
     }
 
     /// A control packet arrived; `None` when it was not believed.

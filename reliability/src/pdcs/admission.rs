@@ -43,9 +43,15 @@ struct Exchange {
     expected: u32,
 }
 
-/// What is known of a peer: the exchange that this end asked for, and the one the peer asked for.
+/// What is known of a peer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Exchanges([Option<Exchange>; 2]);
+struct Exchanges {
+    /// The exchange that this end asked for, and the one the peer asked for.
+    known: [Option<Exchange>; 2],
+    /// The last one that the peer asked for and that was forgotten: it does not come back, or contexts could
+    /// be opened a second time with it.
+    over: Option<Association>,
+}
 
 /// Leave to open one context: which exchange, and whose turn it is.
 #[derive(Clone, Copy, Debug)]
@@ -56,33 +62,55 @@ pub(super) struct Admission {
 
 /// The exchanges with all peers.
 #[derive(Debug, Default)]
-pub(super) struct Admissions {
+pub struct Admissions {
     peers: BTreeMap<PeerKey, Exchanges>,
 }
 
 impl Admissions {
-    /// The peer and we were introduced; `asked` when we asked. What is known already begins no new count.
-    pub(super) fn learn(&mut self, peer: PeerKey, association: Association, asked: bool) {
-        let known = &mut self.peers.entry(peer).or_default().0[usize::from(!asked)];
+    /// `peer` has proven that it receives at its address, and so have we; `asked` when we asked for the
+    /// exchange. From now on it may open contexts, and so may we. `false` when the exchange is one that was
+    /// forgotten.
+    pub fn learn(&mut self, peer: PeerKey, association: Association, asked: bool) -> bool {
+        let exchanges = self.peers.entry(peer).or_default();
+        if exchanges.over == Some(association) {
+            return false;
+        }
+        let known = &mut exchanges.known[usize::from(!asked)];
         if known.is_none_or(|exchange| exchange.association != association) {
             *known = Some(Exchange { association, turn: 0, expected: 0 });
         }
+        true
     }
 
     /// Whether the peer and we were introduced.
-    pub(super) fn knows(&self, peer: PeerKey) -> bool {
-        self.peers.contains_key(&peer)
+    #[must_use]
+    pub fn knows(&self, peer: PeerKey) -> bool {
+        self.peers.get(&peer).is_some_and(|exchanges| exchanges.known.iter().any(Option::is_some))
     }
 
     /// The peer is a stranger again.
-    pub(super) fn forget(&mut self, peer: PeerKey) {
-        self.peers.remove(&peer);
+    pub fn forget(&mut self, peer: PeerKey) {
+        if let Some(exchanges) = self.peers.get_mut(&peer) {
+            let theirs = exchanges.known[1].map(|exchange| exchange.association);
+            *exchanges = Exchanges { known: [None; 2], over: theirs.or(exchanges.over) };
+        }
+    }
+
+    /// Whether our context `number` may begin at `start`, which it was given before.
+    pub(super) fn allows(&self, peer: PeerKey, number: u16, start: Psn) -> bool {
+        let Some(exchanges) = self.peers.get(&peer) else { return false };
+        [true, false].into_iter().zip(&exchanges.known).any(|(by_asker, exchange)| {
+            exchange.is_some_and(|Exchange { association, turn, .. }| {
+                let mut lately = turn.saturating_sub(LOOKAHEAD)..turn;
+                lately.any(|turn| association.start(by_asker, number, turn) == start)
+            })
+        })
     }
 
     /// The start PSN of our next context to a peer, under `number`, whose last PSN was `last`; `None` for a
     /// stranger.
-    pub(super) fn start(&mut self, peer: PeerKey, number: u16, last: Psn) -> Option<Psn> {
-        let exchanges = &mut self.peers.get_mut(&peer)?.0;
+    pub(super) fn start(&mut self, peer: PeerKey, (number, last): (u16, Psn)) -> Option<Psn> {
+        let exchanges = &mut self.peers.get_mut(&peer)?.known;
         let by_asker = exchanges[0].is_some();
         let exchange = exchanges.iter_mut().flatten().next()?;
         loop {
@@ -100,7 +128,7 @@ impl Admissions {
         let exchanges = self.peers.get(&peer)?;
         // The peer was the asker in the second one.
         for (exchange, by_asker) in [(1, true), (0, false)] {
-            let Some(known) = &exchanges.0[exchange] else { continue };
+            let Some(known) = &exchanges.known[exchange] else { continue };
             for ahead in 0..LOOKAHEAD {
                 let turn = known.expected.wrapping_add(ahead);
                 if known.association.start(by_asker, number, turn) == start {
@@ -113,8 +141,8 @@ impl Admissions {
 
     /// The context that was admitted has been opened: its turn, and those before it, are over.
     pub(super) fn spend(&mut self, peer: PeerKey, admission: Admission) {
-        if let Some(Exchanges(exchanges)) = self.peers.get_mut(&peer)
-            && let Some(exchange) = &mut exchanges[admission.exchange]
+        if let Some(exchanges) = self.peers.get_mut(&peer)
+            && let Some(exchange) = &mut exchanges.known[admission.exchange]
         {
             exchange.expected = admission.turn.wrapping_add(1);
         }
@@ -137,7 +165,7 @@ mod tests {
     }
 
     fn opens(from: &mut Admissions, to: &mut Admissions, number: u16) -> bool {
-        let start = from.start(PEER, number, Psn(0)).expect("introduced");
+        let start = from.start(PEER, (number, Psn(0))).expect("introduced");
         let admission = to.check(PEER, number, start);
         admission.inspect(|admission| to.spend(PEER, *admission)).is_some()
     }
@@ -154,7 +182,7 @@ mod tests {
     #[test]
     fn a_start_opens_one_context_and_no_earlier_one_afterwards() {
         let [mut a, mut b] = introduced();
-        let starts: Vec<Psn> = (0..3).map(|_| a.start(PEER, 5, Psn(0)).expect("known")).collect();
+        let starts: Vec<Psn> = (0..3).map(|_| a.start(PEER, (5, Psn(0))).expect("known")).collect();
         let second = b.check(PEER, 5, starts[1]).expect("a turn may be skipped");
         b.spend(PEER, second);
         assert!(b.check(PEER, 5, starts[0]).is_none() && b.check(PEER, 5, starts[1]).is_none());
@@ -169,7 +197,7 @@ mod tests {
     #[test]
     fn strangers_open_nothing_and_a_new_exchange_begins_anew() {
         let [mut a, mut b] = introduced();
-        assert_eq!(Admissions::default().start(PEER, 1, Psn(0)), None);
+        assert_eq!(Admissions::default().start(PEER, (1, Psn(0))), None);
         assert!(opens(&mut a, &mut b, 1));
         // The same again changes nothing: a Confirm may come twice.
         b.learn(PEER, Association::new(1, 2), false);
@@ -177,6 +205,8 @@ mod tests {
         assert!(b.check(PEER, 1, first).is_none());
         b.forget(PEER);
         assert!(!b.knows(PEER) && b.check(PEER, 1, first).is_none());
+        // A Confirm that comes late does not bring it back.
+        assert!(!b.learn(PEER, Association::new(1, 2), false) && !b.knows(PEER));
         b.learn(PEER, Association::new(1, 3), false);
         a.learn(PEER, Association::new(1, 3), true);
         assert!(opens(&mut a, &mut b, 1));
@@ -202,7 +232,7 @@ mod tests {
             for last in [near.plus(offset), near.minus(offset)] {
                 let mut a = Admissions::default();
                 a.learn(PEER, association, true);
-                assert_eq!(a.start(PEER, 9, last), Some(association.start(true, 9, 1)));
+                assert_eq!(a.start(PEER, (9, last)), Some(association.start(true, 9, 1)));
             }
         }
     }

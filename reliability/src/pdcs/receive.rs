@@ -33,7 +33,9 @@ impl<D: Copy> Pdcs<D> {
             return RxVerdict::Refused(Refusal::Mismatch);
         }
         let found = match pds.dest {
-            Dest::Pdc(dpdcid) => self.find(peer, dpdcid, Some(pds.spdcid)),
+            Dest::Pdc(dpdcid) => {
+                self.table.find(&mut self.shared.counters, peer, dpdcid, Some(pds.spdcid))
+            }
             Dest::Syn { psn_offset, .. } => {
                 let start = pds.psn.minus(u32::from(psn_offset));
                 self.for_syn(now, peer, pds, start, arrival.trimmed)
@@ -58,10 +60,22 @@ impl<D: Copy> Pdcs<D> {
     /// that sender, if this instance of it was heard of before: then the answer tells a context that we
     /// gave up on, which is gone, from one that we never had, whose sender must take us for restarted.
     pub fn reject(&mut self, peer: Option<PeerKey>, pds: &Request) -> Option<Nack> {
-        let Dest::Pdc(dpdcid) = pds.dest else {
-            let nack = stateless(pds, NackCode::NewStartPsn, false);
-            self.shared.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
-            return Some(nack);
+        let dpdcid = match pds.dest {
+            Dest::Pdc(dpdcid) => dpdcid,
+            Dest::Syn { psn_offset, .. } => {
+                let start = pds.psn.minus(u32::from(psn_offset));
+                let had = |peer| self.table.is_replay(peer, pds.spdcid, start);
+                // What it took before must not be sent again under other numbers.
+                let code = match peer {
+                    Some(peer) if had(peer) => NackCode::ClosingInErr,
+                    _ => NackCode::NewStartPsn,
+                };
+                self.shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
+                let nack = stateless(pds, code, false);
+                // A closing code names a context; it is gone, and any number does.
+                let spdcid = u16::from(code == NackCode::ClosingInErr);
+                return Some(Nack { spdcid, ..nack });
+            }
         };
         let closed = peer.is_some_and(|peer| self.table.was_closed(peer, pds.spdcid));
         let nack = if closed {
@@ -115,7 +129,11 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        let Ok(slot) = self.find(peer, ack.dpdcid, Some(ack.spdcid)) else { return false };
+        let Ok(slot) =
+            self.table.find(&mut self.shared.counters, peer, ack.dpdcid, Some(ack.spdcid))
+        else {
+            return false;
+        };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let outcome = pdc.on_ack(now, ack, response, &mut self.shared);
         self.conclude_believed(now, slot, outcome)
@@ -125,7 +143,12 @@ impl<D: Copy> Pdcs<D> {
     pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &Nack) -> bool {
         // A peer without the context has no number of its own to give.
         let numbered = nack.code.needs_context() || nack.spdcid != 0;
-        let found = self.find(peer, nack.dpdcid, numbered.then_some(nack.spdcid));
+        let found = self.table.find(
+            &mut self.shared.counters,
+            peer,
+            nack.dpdcid,
+            numbered.then_some(nack.spdcid),
+        );
         let Ok(slot) = found else { return false };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let outcome = pdc.on_nack(now, nack, &mut self.shared);
@@ -139,7 +162,9 @@ impl<D: Copy> Pdcs<D> {
             self.shared.counters.rx_mismatch += 1;
             return false;
         };
-        let Ok(slot) = self.find(peer, dpdcid, Some(control.spdcid)) else {
+        let Ok(slot) =
+            self.table.find(&mut self.shared.counters, peer, dpdcid, Some(control.spdcid))
+        else {
             if control.kind == ControlKind::CloseCommand {
                 self.answer_late_close(peer, control);
             }
@@ -179,21 +204,6 @@ impl<D: Copy> Pdcs<D> {
             ccx: None,
         };
         self.shared.send_stateless_nack(peer, nack);
-    }
-
-    /// The place of the context that `peer` means by `dpdcid`, with its own number `spdcid` where one is
-    /// given. Counts what does not fit.
-    #[inline]
-    fn find(&mut self, peer: PeerKey, dpdcid: u16, spdcid: Option<u16>) -> Result<u16, Refusal> {
-        let found = self.table.find(peer, dpdcid, spdcid);
-        if let Err(refusal) = found {
-            let counters = &mut self.shared.counters;
-            match refusal {
-                Refusal::UnknownContext => counters.rx_unknown_context += 1,
-                _ => counters.rx_mismatch += 1,
-            }
-        }
-        found
     }
 
     /// The context a SYN packet belongs to, opened if it is new.
@@ -252,7 +262,7 @@ impl<D: Copy> Pdcs<D> {
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
-        self.install(now, slot, peer, pds.spdcid, start);
+        self.install(now, slot, peer, pds.spdcid, Some(start));
         if let Some(admission) = admission {
             self.admissions.spend(peer, admission);
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::admission::START_DISTANCE;
 use super::numbering::Numbering;
+use crate::Counters;
 use crate::base::{Psn, Rng};
 use crate::pdc::Pdc;
 use crate::types::{PdcId, PeerKey, Refusal};
@@ -107,24 +108,24 @@ impl<D: Copy> Table<D> {
         self.at(self.numbering.slot(dpdcid)?)
     }
 
-    /// The number on the wire of the context in a place.
-    pub(super) fn number(&self, slot: u16) -> u16 {
-        self.numbering.number(slot)
-    }
-
     /// The place of the context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid`,
-    /// where one is given, or not yet known.
+    /// where one is given, or not yet known. Counts what does not fit.
     #[inline]
     pub(super) fn find(
         &self,
+        counters: &mut Counters,
         peer: PeerKey,
         dpdcid: u16,
         spdcid: Option<u16>,
     ) -> Result<u16, Refusal> {
-        let pdc = self.numbered(dpdcid).ok_or(Refusal::UnknownContext)?;
+        let Some(pdc) = self.numbered(dpdcid) else {
+            counters.rx_unknown_context += 1;
+            return Err(Refusal::UnknownContext);
+        };
         let (owner, remote) = (pdc.numbers().peer, pdc.numbers().remote);
         let fits = |spdcid: u16| spdcid != 0 && (remote == spdcid || remote == 0);
         if owner != peer || !spdcid.is_none_or(fits) {
+            counters.rx_mismatch += 1;
             return Err(Refusal::Mismatch);
         }
         Ok(pdc.numbers().id.slot_number())
@@ -151,9 +152,9 @@ impl<D: Copy> Table<D> {
         PdcId::new(slot, self.entries[usize::from(slot)].generation)
     }
 
-    /// The last PSN sent from a place.
-    pub(super) fn last_psn(&self, slot: u16) -> Psn {
-        self.entries[usize::from(slot)].last
+    /// The number of the context in a place, and the last PSN sent from there.
+    pub(super) fn seat(&self, slot: u16) -> (u16, Psn) {
+        (self.numbering.number(slot), self.entries[usize::from(slot)].last)
     }
 
     /// Contexts that `peer` has open here.

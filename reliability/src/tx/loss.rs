@@ -131,7 +131,8 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             _ => (cause_of(code), PathSignal::Good),
         };
         let not_ready = is_not_ready(code);
-        if not_ready {
+        // Who does not know us yet is about to.
+        if not_ready || code == NackCode::NewStartPsn {
             self.tx.rare_mut().pause.begin(
                 self.now,
                 slot.sent_at,

@@ -236,6 +236,11 @@ impl<D: Copy> Ring<D> {
         self.queued
     }
 
+    /// When a packet was sent last; long ago when it is not outstanding.
+    pub(crate) fn sent_at(&self, psn: Psn) -> Time {
+        self.index(psn).map_or(Time::ZERO, |at| self.slots[at].sent_at)
+    }
+
     /// The packet at `at`, which is in flight, is to be sent again.
     pub(super) fn enqueue(&mut self, at: usize, cause: Cause) {
         debug_assert!(self.slots[at].is_in_flight());

@@ -1,0 +1,411 @@
+//! First contact: who asks whom for an introduction, and how a stranger is answered at no cost.
+//!
+//! Before a context is opened, its initiator asks the peer who it is, and repeats the cookie of the answer.
+//! The peer keeps nothing until then. What both know afterwards lets either open contexts to the other
+//! without asking again ([`crate::reliability::Association`]). Nobody who does not receive at an address can
+//! be introduced as its owner, and nothing larger than a question is ever answered to a stranger.
+
+mod hear;
+
+use core::hash::Hasher;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, VecDeque};
+
+use siphasher::sip::SipHasher24;
+
+use crate::api::PeerId;
+use crate::base::{SecretRng, Span, Time};
+use crate::config::Config;
+use crate::peers::{PeerState, Peers};
+use crate::wire::{Introduction, Reason, Stage, WIRE_VERSION};
+
+pub(crate) use hear::{Around, Heard};
+
+/// First wait for an answer; it doubles with each question.
+const FIRST_WAIT: Span = Span::millis(5);
+/// Longest wait between two questions.
+const LONGEST_WAIT: Span = Span::secs(1);
+/// Answers to strangers in a row, and a second. Each costs as much as a small packet, and is not larger than
+/// what caused it.
+const BURST: u64 = 4096;
+const ANSWERS_A_SECOND: u64 = 50_000;
+/// Introductions that wait to be sent.
+const MAX_OUT: usize = 1 << 16;
+/// A packet does not stay in the network for longer.
+const LIFETIME: Span = Span::secs(1);
+/// How long a host may say that nobody listens at a peer's port before it is believed: a peer may be about
+/// to open its endpoint.
+const REFUSED_PATIENCE: Span = Span::secs(3);
+
+/// Cookies: what an answer tells and only its receiver can repeat.
+#[derive(Debug)]
+struct Cookies {
+    keys: [u64; 2],
+}
+
+impl Cookies {
+    /// A cookie is good for at least as long as this power of two of nanoseconds, 69 s, and at most for
+    /// twice as long.
+    const AGE_BITS: u32 = 36;
+
+    fn make(&self, age: u64, asker: SocketAddr, intro: &Introduction) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.keys[0], self.keys[1]);
+        hasher.write_u64(age);
+        match asker.ip() {
+            IpAddr::V4(ip) => hasher.write(&ip.octets()),
+            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        }
+        hasher.write_u16(asker.port());
+        hasher.write_u32(intro.instance);
+        hasher.write_u64(intro.nonce);
+        hasher.finish()
+    }
+
+    fn bake(&self, now: Time, asker: SocketAddr, intro: &Introduction) -> u64 {
+        self.make(now.0 >> Self::AGE_BITS, asker, intro)
+    }
+
+    fn is_good(&self, now: Time, asker: SocketAddr, intro: &Introduction) -> bool {
+        let age = now.0 >> Self::AGE_BITS;
+        [age, age.wrapping_sub(1)].iter().any(|age| self.make(*age, asker, intro) == intro.cookie)
+    }
+}
+
+/// How many answers strangers may still cause.
+#[derive(Debug)]
+struct Allowance {
+    left: u64,
+    at: Time,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Time) -> bool {
+        let earned = now.since(self.at).0 / (1_000_000_000 / ANSWERS_A_SECOND);
+        if earned > 0 {
+            self.left = self.left.saturating_add(earned).min(BURST);
+            self.at = now;
+        }
+        let any = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        any
+    }
+}
+
+/// What follows when a peer says that it does not know us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unknown {
+    /// We are being introduced.
+    Wait,
+    /// It knows us by now: contexts go on.
+    GoOn,
+    /// It has forgotten us, and is asked again.
+    Forget,
+}
+
+/// An introduction that we asked for.
+#[derive(Debug)]
+struct Asking {
+    nonce: u64,
+    /// What the answer told, once it is here; then it is confirmed until the peer welcomes us.
+    cookie: Option<u64>,
+    since: Time,
+    next: Time,
+    wait: Span,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Introductions {
+    cookies: Cookies,
+    random: SecretRng,
+    allowance: Allowance,
+    asking: BTreeMap<PeerId, Asking>,
+    /// Not later than the next question.
+    due: Option<Time>,
+    out: VecDeque<(SocketAddr, Introduction)>,
+}
+
+impl Introductions {
+    pub(crate) fn new(mut random: SecretRng) -> Self {
+        let keys = [random.next_u64(), random.next_u64()];
+        Self {
+            cookies: Cookies { keys },
+            random,
+            allowance: Allowance { left: BURST, at: Time::ZERO },
+            asking: BTreeMap::new(),
+            due: None,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// What this endpoint says of itself.
+    const fn about_us(config: &Config, stage: Stage) -> Introduction {
+        Introduction {
+            stage,
+            version: WIRE_VERSION,
+            port: config.port,
+            reason: Reason::None,
+            nonce: 0,
+            instance: config.instance.get(),
+            expected: 0,
+            cookie: 0,
+            job_id: config.job_id,
+            capabilities: 0,
+        }
+    }
+
+    fn send(&mut self, to: SocketAddr, intro: Introduction) {
+        if self.out.len() < MAX_OUT {
+            self.out.push_back((to, intro));
+        }
+    }
+
+    /// The next packet to send, to whom, and a random number to choose its path by: one that does not
+    /// arrive is repeated on another.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(SocketAddr, Introduction, u32)> {
+        let (to, intro) = self.out.pop_front()?;
+        Some((to, intro, self.random.next_u32()))
+    }
+
+    // Asking.
+
+    /// Asks a peer to be introduced, if that is not under way.
+    pub(crate) fn ask(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
+        if self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none()) {
+            return;
+        }
+        let (nonce, wait) = (self.random.next_u64(), FIRST_WAIT);
+        let asking = Asking { nonce, cookie: None, since: now, next: now + wait, wait };
+        self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
+        self.question(config, &asking, state);
+        self.asking.insert(peer, asking);
+    }
+
+    /// Sends what the peer is to answer.
+    fn question(&mut self, config: &Config, asking: &Asking, state: &PeerState) {
+        let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
+        let expected = state.expected().map_or(0, crate::base::Instance::get);
+        let (nonce, cookie) = (asking.nonce, asking.cookie.unwrap_or(0));
+        let us = Self::about_us(config, stage);
+        self.send(state.addr(), Introduction { nonce, cookie, expected, ..us });
+    }
+
+    /// The peer that answers a question of ours, if it is its nonce.
+    fn answered(&self, peers: &Peers, from: SocketAddr, nonce: u64) -> Option<PeerId> {
+        let asked = |peer: &PeerId| self.asking.get(peer).is_some_and(|it| it.nonce == nonce);
+        peers.at(from).find(asked)
+    }
+
+    /// Whether a peer's challenge is the first to our question.
+    fn is_open(&self, peer: PeerId) -> bool {
+        self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none())
+    }
+
+    /// Repeats the cookie of a peer's challenge, now and until it welcomes us.
+    fn confirm(
+        &mut self,
+        now: Time,
+        config: &Config,
+        (peer, state): (PeerId, &PeerState),
+        cookie: u64,
+    ) {
+        let Some(mut asking) = self.asking.remove(&peer) else { return };
+        (asking.cookie, asking.wait, asking.next) = (Some(cookie), FIRST_WAIT, now + FIRST_WAIT);
+        self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
+        self.question(config, &asking, state);
+        self.asking.insert(peer, asking);
+    }
+
+    /// The peer answered a packet that was sent at `sent_at` by saying that it does not know us.
+    ///
+    /// What was to introduce us may have been overtaken by that packet. Only a packet that was sent so long
+    /// after our welcome that nothing of before is under way any more tells that the peer has forgotten us:
+    /// contexts begin anew after that, and what the peer had taken would be taken twice.
+    pub(crate) fn on_unknown(
+        &mut self,
+        now: Time,
+        config: &Config,
+        (peer, state): (PeerId, &PeerState),
+        sent_at: Time,
+    ) -> Unknown {
+        if let Some(asking) = self.asking.remove(&peer) {
+            if asking.cookie.is_some() {
+                self.question(config, &asking, state);
+            }
+            self.asking.insert(peer, asking);
+            return Unknown::Wait;
+        }
+        if sent_at < state.welcomed() + LIFETIME {
+            return Unknown::GoOn;
+        }
+        self.ask(now, config, peer, state);
+        Unknown::Forget
+    }
+
+    /// There is nothing more to ask of a peer.
+    fn stop(&mut self, peer: PeerId) {
+        self.asking.remove(&peer);
+    }
+
+    pub(crate) const fn deadline(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Time passed: repeats questions. A peer that has not answered for `deadline`, or for a shorter time when
+    /// its host says that nobody is there, if there is one; then call it again.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Time,
+        config: &Config,
+        peers: &Peers,
+        deadline: Span,
+    ) -> Option<PeerId> {
+        if self.due.is_none_or(|due| due > now) {
+            return None;
+        }
+        let due: Vec<PeerId> =
+            self.asking.iter().filter(|(_, it)| it.next <= now).map(|(peer, _)| *peer).collect();
+        for peer in due {
+            let Some(mut asking) = self.asking.remove(&peer) else { continue };
+            let state = peers.get(peer);
+            let refused = state.trouble().is_some_and(|trouble| trouble.is_refusal());
+            let patience = if refused { deadline.min(REFUSED_PATIENCE) } else { deadline };
+            if now.since(asking.since) >= patience {
+                if asking.cookie.is_none() {
+                    return Some(peer);
+                }
+                // It answered, and whether it takes contexts they will tell.
+                continue;
+            }
+            asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
+            asking.next = now + asking.wait;
+            self.question(config, &asking, state);
+            self.asking.insert(peer, asking);
+        }
+        self.due = self.asking.values().map(|asking| asking.next).min();
+        None
+    }
+
+    // Answering.
+
+    /// Whether a stranger may be answered now.
+    pub(crate) fn may_answer(&mut self, now: Time) -> bool {
+        self.allowance.take(now)
+    }
+
+    /// Whether a stranger may be introduced; one that may not is told why.
+    fn accepts(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction) -> bool {
+        let reason = if intro.version != WIRE_VERSION {
+            Reason::Version
+        } else if intro.job_id != config.job_id {
+            Reason::Job
+        } else {
+            return true;
+        };
+        self.refuse(config, asker, intro, reason);
+        false
+    }
+
+    /// Tells an endpoint why it is not introduced.
+    fn refuse(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction, reason: Reason) {
+        let us = Self::about_us(config, Stage::Refuse);
+        self.send(asker, Introduction { reason, nonce: intro.nonce, ..us });
+    }
+
+    /// Tells a stranger a cookie.
+    fn challenge(&mut self, now: Time, config: &Config, asker: SocketAddr, intro: &Introduction) {
+        let cookie = self.cookies.bake(now, asker, intro);
+        let us = Self::about_us(config, Stage::Challenge);
+        let (nonce, expected) = (intro.nonce, intro.instance);
+        self.send(asker, Introduction { nonce, cookie, expected, ..us });
+    }
+
+    /// Whether somebody who confirms has received our challenge at the address it gives.
+    fn is_proven(&self, now: Time, asker: SocketAddr, intro: &Introduction) -> bool {
+        self.cookies.is_good(now, asker, intro)
+    }
+
+    /// Welcomes an endpoint that was introduced.
+    fn welcome(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction) {
+        let us = Self::about_us(config, Stage::Welcome);
+        let (nonce, expected) = (intro.nonce, intro.instance);
+        self.send(asker, Introduction { nonce, expected, ..us });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Instance;
+
+    fn part(seed: u8) -> (Introductions, Config) {
+        let instance = Instance::new(u32::from(seed) + 1).expect("not 0");
+        let config = Config::new(instance, SecretRng::from_seed([seed; 32]));
+        (Introductions::new(SecretRng::from_seed([seed; 32])), config)
+    }
+
+    const ASKER: SocketAddr =
+        SocketAddr::new(IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2)), 5000);
+
+    #[test]
+    fn a_cookie_is_good_for_its_asker_and_for_a_while() {
+        let (part, config) = part(1);
+        let hello = Introduction { nonce: 9, ..Introductions::about_us(&config, Stage::Hello) };
+        let now = Time(1 << 40);
+        let cookie = part.cookies.bake(now, ASKER, &hello);
+        let confirm = Introduction { cookie, ..hello };
+        assert!(part.is_proven(now, ASKER, &confirm));
+        assert!(part.is_proven(now + Span::secs(68), ASKER, &confirm));
+        assert!(!part.is_proven(now + Span::secs(140), ASKER, &confirm));
+        let mut other = ASKER;
+        other.set_port(5001);
+        assert!(!part.is_proven(now, other, &confirm));
+        let elsewhere = SocketAddr::from(([10, 0, 0, 3], 5000));
+        assert!(!part.is_proven(now, elsewhere, &confirm));
+        for bad in [
+            Introduction { nonce: 8, ..confirm },
+            Introduction { instance: 77, ..confirm },
+            Introduction { cookie: cookie ^ 1, ..confirm },
+            Introduction { cookie: 0, ..confirm },
+        ] {
+            assert!(!part.is_proven(now, ASKER, &bad));
+        }
+    }
+
+    #[test]
+    fn questions_are_repeated_ever_more_rarely_until_patience_ends() {
+        let (mut part, config) = part(1);
+        let mut peers = Peers::default();
+        let (peer, _) = peers.add(ASKER, None);
+        let mut now = Time(1_000_000);
+        let begin = now;
+        part.ask(now, &config, peer, peers.get(peer));
+        part.ask(now, &config, peer, peers.get(peer));
+        let mut questions = 0;
+        let lost = loop {
+            while let Some((to, intro, _)) = part.next() {
+                assert_eq!((to, intro.stage), (ASKER, Stage::Hello));
+                questions += 1;
+            }
+            now = part.deadline().expect("it goes on");
+            if let Some(peer) = part.handle_timeout(now, &config, &peers, Span::secs(10)) {
+                break peer;
+            }
+        };
+        assert_eq!((lost, questions), (peer, 17));
+        let took = now.since(begin);
+        assert!(took >= Span::secs(10) && took <= Span::secs(11), "{took:?}");
+        assert!(!part.is_open(peer));
+    }
+
+    #[test]
+    fn strangers_cause_a_bounded_number_of_answers() {
+        let mut allowance = Allowance { left: BURST, at: Time::ZERO };
+        let taken = (0..10 * BURST).filter(|_| allowance.take(Time(5))).count() as u64;
+        assert_eq!(taken, BURST);
+        let later = Time(5) + Span::millis(10);
+        let taken = (0..10 * BURST).filter(|_| allowance.take(later)).count() as u64;
+        assert_eq!(taken, ANSWERS_A_SECOND / 100);
+    }
+}

@@ -1,0 +1,174 @@
+//! What introductions that arrive mean for peers and their contexts.
+
+use core::net::SocketAddr;
+
+use super::Introductions;
+use crate::api::{OpError, PeerId};
+use crate::base::{Instance, Time};
+use crate::config::Config;
+use crate::contexts::Contexts;
+use crate::counters::Counters;
+use crate::ops::Part;
+use crate::peers::{Meeting, Peers};
+use crate::reliability::{Association, Pdcs, PeerKey};
+use crate::wire::{Introduction, Reason, ReturnCode, Stage, WIRE_VERSION};
+
+/// What an introduction came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// Nothing that concerns a peer.
+    Nothing,
+    /// The peer has proven that it is there, and contexts to it and from it are open.
+    Met(PeerId),
+    /// Another instance is at the peer's address. Once the engine has ended what the former one left, it asks
+    /// again what the introduction means.
+    Succeeded(PeerId),
+    /// The peer will not be met.
+    Ended(PeerId, OpError),
+}
+
+/// What introductions change.
+pub(crate) struct Around<'a> {
+    pub(crate) now: Time,
+    pub(crate) config: &'a Config,
+    pub(crate) peers: &'a mut Peers,
+    pub(crate) pdcs: &'a mut Pdcs<Part>,
+    pub(crate) contexts: &'a Contexts,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl Around<'_> {
+    /// The peer and we know each other now: contexts that waited for it go on.
+    fn introduce(&mut self, peer: PeerId, intro: &Introduction, asked: bool) -> Heard {
+        let association = Association::new(intro.cookie, intro.nonce);
+        if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
+            // Late: of an acquaintance that ended.
+            self.counters.rx_bad_introductions += 1;
+            return Heard::Nothing;
+        }
+        self.contexts.release(self.now, peer, self.pdcs);
+        Heard::Met(peer)
+    }
+}
+
+impl Introductions {
+    /// An introduction arrived from an endpoint that listens at `from`.
+    pub(crate) fn hear(
+        &mut self,
+        around: Around<'_>,
+        from: SocketAddr,
+        intro: &Introduction,
+    ) -> Heard {
+        match intro.stage {
+            Stage::Hello => {
+                if !self.may_answer(around.now) {
+                    around.counters.rx_unanswered += 1;
+                } else if self.accepts(around.config, from, intro) {
+                    self.challenge(around.now, around.config, from, intro);
+                }
+                Heard::Nothing
+            }
+            Stage::Confirm => self.hear_confirm(around, from, intro),
+            Stage::Challenge | Stage::Welcome | Stage::Refuse => {
+                if let Some(peer) = self.answered(around.peers, from, intro.nonce) {
+                    return self.hear_answer(around, peer, intro);
+                }
+                around.counters.rx_bad_introductions += 1;
+                Heard::Nothing
+            }
+        }
+    }
+
+    /// Somebody claims to have received our challenge.
+    fn hear_confirm(
+        &mut self,
+        mut around: Around<'_>,
+        from: SocketAddr,
+        intro: &Introduction,
+    ) -> Heard {
+        let Around { now, config, .. } = around;
+        let Some(instance) = Instance::new(intro.instance) else { return Heard::Nothing };
+        let alike = intro.version == WIRE_VERSION && intro.job_id == config.job_id;
+        if !alike || !self.is_proven(now, from, intro) {
+            around.counters.rx_bad_introductions += 1;
+            // Nobody whom we challenged lately.
+            if alike && self.may_answer(now) {
+                self.refuse(config, from, intro, Reason::Stale);
+            }
+            return Heard::Nothing;
+        }
+        let peer = match around.peers.is_or_may_be(from, instance) {
+            Some(peer) => peer,
+            None => match around.peers.anybody(from) {
+                // Another instance was there. What became of it we ask at its address, and believe what
+                // is answered there, not what somebody claims.
+                Some(former) => {
+                    self.ask(now, config, former, around.peers.get(former));
+                    return Heard::Nothing;
+                }
+                None => {
+                    let (peer, host) = around.peers.add(from, None);
+                    around.pdcs.set_host(PeerKey(peer.0), host);
+                    peer
+                }
+            },
+        };
+        if around.peers.get_mut(peer).meet(instance) != Meeting::Known {
+            return Heard::Nothing;
+        }
+        if self.is_open(peer) {
+            // This answers our own question as well.
+            self.stop(peer);
+        }
+        if around.introduce(peer, intro, false) == Heard::Nothing {
+            self.refuse(config, from, intro, Reason::Stale);
+            return Heard::Nothing;
+        }
+        around.peers.get_mut(peer).note_welcome(now);
+        self.welcome(config, from, intro);
+        Heard::Met(peer)
+    }
+
+    /// A peer answers a question of ours.
+    fn hear_answer(&mut self, mut around: Around<'_>, peer: PeerId, intro: &Introduction) -> Heard {
+        let Some(instance) = Instance::new(intro.instance) else { return Heard::Nothing };
+        match intro.stage {
+            Stage::Refuse if intro.reason == Reason::Stale => {
+                self.stop(peer);
+                self.ask(around.now, around.config, peer, around.peers.get(peer));
+                Heard::Nothing
+            }
+            Stage::Refuse => {
+                self.stop(peer);
+                let error = match intro.reason {
+                    Reason::Version => OpError::OtherVersion { theirs: intro.version },
+                    Reason::Job => OpError::Remote(ReturnCode::BadJobId),
+                    Reason::None | Reason::Stale => OpError::Closed,
+                };
+                Heard::Ended(peer, error)
+            }
+            Stage::Challenge if self.is_open(peer) => {
+                match around.peers.get_mut(peer).meet(instance) {
+                    Meeting::Known => {}
+                    Meeting::Successor => return Heard::Succeeded(peer),
+                    Meeting::Impostor => {
+                        self.stop(peer);
+                        return Heard::Ended(peer, OpError::OtherInstance { found: instance });
+                    }
+                }
+                let state = around.peers.get(peer);
+                self.confirm(around.now, around.config, (peer, state), intro.cookie);
+                around.introduce(peer, intro, true)
+            }
+            Stage::Welcome => {
+                self.stop(peer);
+                // What overtook our introduction may go again.
+                around.peers.get_mut(peer).note_welcome(around.now);
+                around.contexts.release(around.now, peer, around.pdcs);
+                Heard::Nothing
+            }
+            // Twice.
+            _ => Heard::Nothing,
+        }
+    }
+}
