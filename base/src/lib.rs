@@ -1,5 +1,5 @@
 //! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
-//! arithmetic ([`Psn`]), a seeded random generator ([`Rng`]), tables of counters ([`counters!`]), names for
+//! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]), tables of counters ([`counters!`]), names for
 //! user memory ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
 //!
 //! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod batch;
 mod counters;
+mod instance;
 mod memory;
 mod psn;
 mod rate;
@@ -19,6 +20,7 @@ mod time;
 
 pub use batch::{Batch, Datagram, TrafficClass};
 pub use counters::{CounterRow, Merge};
+pub use instance::Instance;
 pub use memory::{RegionId, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;

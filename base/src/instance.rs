@@ -1,0 +1,65 @@
+//! Which of those that have had an address: instances of endpoints.
+
+use core::fmt;
+use core::num::NonZeroU32;
+
+/// A random number that tells one endpoint from another that had, or also has, the same address: from the one
+/// before a restart, and from that of another host which calls itself by the same address. Never zero, so that
+/// zero can stand for "none said" where an address is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instance(NonZeroU32);
+
+impl Instance {
+    /// The instance of this number; `None` for zero.
+    #[must_use]
+    pub const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Its low 16 bits (which may be zero): what fits where a packet has no room for all of it.
+    #[must_use]
+    pub const fn tag(self) -> u16 {
+        let [.., high, low] = self.0.get().to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instance {self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::format;
+
+    use super::*;
+
+    #[test]
+    fn eight_digits_a_tag_and_never_zero() {
+        assert_eq!(Instance::new(0), None);
+        let one = Instance::new(0x0012_beef).expect("not zero");
+        assert_eq!((one.get(), one.tag()), (0x0012_beef, 0xbeef));
+        assert_eq!(format!("{one} {one:?}"), "0012beef instance 0012beef");
+        assert_ne!(Some(one), Instance::new(0x0013_beef));
+        assert_eq!(size_of::<Option<Instance>>(), 4);
+    }
+}
