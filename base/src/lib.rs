@@ -1,6 +1,7 @@
 //! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
-//! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]), tables of counters ([`counters!`]), names for
-//! user memory ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
+//! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]) and one
+//! for secrets ([`SecretRng`]), tables of counters ([`counters!`]), names for user memory
+//! ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
 //!
 //! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
 //! pure function of its inputs and seeds.
@@ -16,6 +17,7 @@ mod memory;
 mod psn;
 mod rate;
 mod rng;
+mod secret;
 mod time;
 
 pub use batch::{Batch, Datagram, TrafficClass};
@@ -25,4 +27,5 @@ pub use memory::{RegionId, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;
 pub use rng::Rng;
+pub use secret::SecretRng;
 pub use time::{Span, Time};
