@@ -103,9 +103,13 @@ impl fmt::Display for SelectError {
 
 impl std::error::Error for SelectError {}
 
-/// Names dropped unless the expression asks for them: bridges and cables of containers and virtual
-/// machines, which lead nowhere a peer is.
-const VIRTUAL: [&str; 3] = ["docker*", "veth*", "virbr*"];
+/// Names dropped unless the expression asks for them: bridges to containers and virtual machines of this host
+/// alone, which have the same address on every host.
+const VIRTUAL: [&str; 2] = ["docker*", "virbr*"];
+
+/// Ends of cables between network namespaces: on a host they lead to its own containers, so others come first;
+/// inside of a container they are the way out.
+const CABLE: &str = "veth*";
 
 /// Chooses among the host's addresses; returns every one with a verdict, the kept ones first and in
 /// order of preference.
@@ -113,8 +117,8 @@ const VIRTUAL: [&str; 3] = ["docker*", "veth*", "virbr*"];
 /// `expression` is a comma-separated list of names (a final `*` matches any rest), addresses and
 /// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
 /// `^docker0,eth1`. Without a term that includes, everything is a candidate except container bridges
-/// and link-local addresses, and loopback is kept only when nothing else is. An interface that is
-/// down is never kept. Link-local addresses (which need a scope) must be asked for by address or
+/// and link-local addresses, `veth*` last, and loopback is kept only when nothing else is. An interface
+/// that is down is never kept. Link-local addresses (which need a scope) must be asked for by address or
 /// network, not by the interface's name. Preference: order of the including terms, loopback last.
 ///
 /// # Errors
@@ -179,8 +183,13 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
     if let Some(pattern) = VIRTUAL.iter().find(|p| name_matches(&iface.name, p)) {
         return (None, format!("{pattern}: virtual, leads to no peer"));
     }
-    let reason = if iface.loopback { "loopback, and there is no other" } else { "up" };
-    (Some(0), reason.into())
+    if iface.loopback {
+        return (Some(0), "loopback, and there is no other".into());
+    }
+    if name_matches(&iface.name, CABLE) {
+        return (Some(1), format!("{CABLE}: after all others"));
+    }
+    (Some(0), "up".into())
 }
 
 struct Term {

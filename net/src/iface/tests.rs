@@ -56,12 +56,28 @@ fn the_default_leaves_out_what_leads_nowhere() {
 
 #[test]
 fn loopback_serves_when_it_is_alone_or_asked_for() {
-    let alone = vec![iface("lo", "127.0.0.1/8"), iface("veth1", "10.0.0.1/24")];
+    let alone = vec![iface("lo", "127.0.0.1/8"), iface("docker0", "172.17.0.1/16")];
     let all = select(alone, "").unwrap();
     assert!(all[0].kept && all[0].iface.loopback && !all[1].kept);
     assert_eq!(kept("lo"), ["127.0.0.1", "::1"]);
     assert_eq!(kept("127.0.0.0/8"), ["127.0.0.1"]);
     assert_eq!(kept("lo,eth0"), ["10.0.0.5", "127.0.0.1", "::1"]);
+}
+
+/// In a container or a network namespace the end of a veth pair is the way out, by whatever name.
+#[test]
+fn a_cable_comes_last_but_before_loopback() {
+    let kept = |all: &[Iface]| -> Vec<String> {
+        let all = select(all.to_vec(), "").unwrap();
+        all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
+    };
+    let (lo, veth) = (iface("lo", "127.0.0.1/8"), iface("veth0", "10.0.0.1/24"));
+    let (eth, docker) = (iface("eth0", "10.1.0.1/24"), iface("docker0", "172.17.0.1/16"));
+    assert_eq!(kept(&[lo.clone(), veth.clone()]), ["10.0.0.1"]);
+    assert_eq!(kept(&[lo.clone(), veth.clone(), docker, eth.clone()]), ["10.1.0.1", "10.0.0.1"]);
+    // Asked for, it has the place that was asked for.
+    let all = select(vec![lo, eth, veth], "veth*,eth0").unwrap();
+    assert_eq!(all[0].iface.name, "veth0");
 }
 
 #[test]
