@@ -1,10 +1,9 @@
 //! The application's hints, read once, and checked against what there is.
 
 use core::ffi::c_void;
-use std::net::SocketAddr;
 
 use super::{Answer, Endpoint};
-use crate::addr;
+use crate::addr::{self, Name};
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
 use crate::errno::{Errno, Result};
@@ -138,8 +137,8 @@ pub(crate) struct Hints {
     caps: u64,
     mode: u64,
     pub(super) addr_format: u32,
-    pub(super) src_addr: Option<SocketAddr>,
-    pub(super) dest_addr: Option<SocketAddr>,
+    pub(super) src_addr: Option<Name>,
+    pub(super) dest_addr: Option<Name>,
     tx: Tx,
     rx: Rx,
     ep: Ep,
@@ -153,7 +152,7 @@ pub(crate) struct Hints {
 /// # Safety
 /// `ptr` is NULL or points to `len` bytes, or, when `len` is 0, to a socket address as long as its family says.
 /// Nobody writes to them meanwhile.
-unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<SocketAddr>> {
+unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Name>> {
     if ptr.is_null() {
         return Ok(None);
     }
