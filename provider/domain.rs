@@ -23,6 +23,7 @@ use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::progress::Progress;
+use crate::secret;
 
 /// An enabled endpoint, which may name regions, and has an address.
 struct Enabled {
@@ -112,7 +113,7 @@ pub(crate) fn open(
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
-        regions: Arc::new(Gate::new(true, Regions::default())),
+        regions: Arc::new(Gate::new(true, Regions::new(secret::generator()?))),
         endpoints: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
         process: Process::current(),

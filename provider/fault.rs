@@ -61,14 +61,17 @@ faults! {
         "the peer closed its endpoint, refused the connection context, or gave up on it after the network \
          had let nothing through for FI_SQUALL_DEADLINE; if it lives, it may be talked to again";
     BadKey = 8, KEYREJECTED,
-        "no memory region of the target has this key: it was never registered there, is closed \
-         already, or belongs to another domain";
+        "the target has no memory region with this key that the range is inside of and that was registered \
+         for this access (FI_REMOTE_READ or FI_REMOTE_WRITE); which of these it is, the target does not tell \
+         and counts (rx_key_unknown, rx_out_of_range, rx_not_permitted in its FI_SQUALL_STATS). Is the region \
+         closed already, or another domain's? Without FI_MR_VIRT_ADDR remote addresses are offsets from the \
+         region's start";
     OutOfRange = 9, ACCES,
         "the range is not inside the target's memory region. Without FI_MR_VIRT_ADDR remote addresses \
-         are offsets from the region's start";
+         are offsets from the region's start. (Said by other implementations; squall's says BadKey)";
     Permission = 10, ACCES,
         "the target's memory region was registered without the access that was asked for \
-         (FI_REMOTE_READ or FI_REMOTE_WRITE)";
+         (FI_REMOTE_READ or FI_REMOTE_WRITE). (Said by other implementations; squall's says BadKey)";
     Refused = 11, REMOTEIO,
         "the target refused the operation";
     WrongJob = 12, ACCES,

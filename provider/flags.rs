@@ -54,6 +54,8 @@ flags! {
 
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
 pub(crate) const ADDR_UNSPEC: u64 = u64::MAX;
+/// FI_KEY_NOTAVAIL: what libfabric takes for no key.
+pub(crate) const KEY_NOTAVAIL: u64 = u64::MAX;
 
 /// `enum fi_threading`. 2.x dropped FID and ENDPOINT from the headers, not from the ABI.
 pub(crate) mod threading {
