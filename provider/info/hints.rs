@@ -498,8 +498,9 @@ impl Hints {
             & named("fabric_attr->fabric", fabric.as_deref(), &nic.network)
     }
 
-    /// Registration modes: none is required. Only who asks for the old basic mode, in which
-    /// addresses are virtual and keys the provider's, gets it.
+    /// Registration modes: none is required. But who can live with keys that are ours gets them, for nobody
+    /// guesses those (MPIs count theirs up from 0), and who asks for the old basic mode, in which addresses
+    /// are virtual besides, gets that.
     fn registration(&self) -> i32 {
         let asked = self.domain.mr_mode;
         if self.api != 0 && self.api < version(1, 5) {
@@ -508,7 +509,7 @@ impl Hints {
         if asked == mr_mode::BASIC || asked == mr_mode::SCALABLE {
             return asked;
         }
-        mr_mode::UNSPEC
+        asked & mr_mode::PROV_KEY
     }
 }
 
@@ -566,7 +567,9 @@ mod tests {
         };
         assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
         assert_eq!(mode(version(1, 4), mr_mode::UNSPEC), mr_mode::SCALABLE);
-        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR | mr_mode::PROV_KEY), 0);
+        let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
+        assert_eq!(mode(version(1, 17), modern), mr_mode::PROV_KEY);
+        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR), mr_mode::UNSPEC);
         assert_eq!(mode(version(2, 5), mr_mode::BASIC), mr_mode::BASIC);
         assert_eq!(mode(0, mr_mode::UNSPEC), 0);
     }
