@@ -20,8 +20,10 @@ pub struct Iface {
     pub addr: IpAddr,
     /// Length of its network prefix, bits.
     pub prefix: u8,
-    /// Administratively up and running.
+    /// Administratively up.
     pub up: bool,
+    /// Its link works. The kernel may say so as late as a second after it does.
+    pub running: bool,
     /// The loopback interface.
     pub loopback: bool,
     /// Largest IP packet, bytes; 0 when unknown.
@@ -118,8 +120,9 @@ const CABLE: &str = "veth*";
 /// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
 /// `^docker0,eth1`. Without a term that includes, everything is a candidate except container bridges
 /// and link-local addresses, `veth*` last, and loopback is kept only when nothing else is. An interface
-/// that is down is never kept. Link-local addresses (which need a scope) must be asked for by address or
-/// network, not by the interface's name. Preference: order of the including terms, loopback last.
+/// that is down is never kept, one without carrier when no other is. Link-local addresses (which need a
+/// scope) must be asked for by address or network, not by the interface's name. Preference: order of the
+/// including terms, loopback last.
 ///
 /// # Errors
 /// A malformed term, or an including list of which nothing is usable.
@@ -133,13 +136,22 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
             (rank.unwrap_or(usize::MAX), Candidate { iface, kept: rank.is_some(), reason })
         })
         .collect();
-    if !including && ranked.iter().any(|(_, c)| c.kept && !c.iface.loopback) {
-        for (rank, candidate) in &mut ranked {
-            if candidate.kept && candidate.iface.loopback {
-                *rank = usize::MAX;
-                candidate.kept = false;
-                candidate.reason = "loopback, and there are others".into();
-            }
+    let others = |ranked: &[(usize, Candidate)], running: bool| {
+        let other = |i: &Iface| !i.loopback && (i.running || !running);
+        ranked.iter().any(|(_, c)| c.kept && other(&c.iface))
+    };
+    let runs = others(&ranked, true);
+    for (rank, candidate) in &mut ranked {
+        let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
+        if quiet && runs {
+            drop_for(rank, candidate, "no carrier, and there are others");
+        } else if quiet {
+            candidate.reason.push_str("; no carrier, and there is no other");
+        }
+    }
+    if !including && others(&ranked, false) {
+        for (rank, candidate) in ranked.iter_mut().filter(|(_, c)| c.kept && c.iface.loopback) {
+            drop_for(rank, candidate, "loopback, and there are others");
         }
     }
     ranked.sort_by_key(|(rank, c)| (!c.kept, c.iface.loopback, *rank));
@@ -153,6 +165,13 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
         return Err(SelectError::NothingMatches { expression: expression.into(), candidates });
     }
     Ok(candidates)
+}
+
+/// Takes back that a candidate is kept.
+fn drop_for(rank: &mut usize, candidate: &mut Candidate, reason: &str) {
+    *rank = usize::MAX;
+    candidate.kept = false;
+    candidate.reason = reason.into();
 }
 
 /// (Rank if kept, reason).
