@@ -77,7 +77,6 @@ pub(crate) mod progress {
 
 /// `mr_mode` bits, and the two values (basic, scalable) that API versions before 1.5 used.
 pub(crate) mod mr_mode {
-    pub(crate) const UNSPEC: i32 = 0;
     pub(crate) const BASIC: i32 = 1;
     pub(crate) const SCALABLE: i32 = 2;
     pub(crate) const VIRT_ADDR: i32 = 1 << 4;

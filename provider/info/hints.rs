@@ -566,12 +566,12 @@ mod tests {
             Hints { api, domain, ..Hints::default() }.registration()
         };
         assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
-        assert_eq!(mode(version(1, 4), mr_mode::UNSPEC), mr_mode::SCALABLE);
+        assert_eq!(mode(version(1, 4), 0), mr_mode::SCALABLE);
         let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
         assert_eq!(mode(version(1, 17), modern), mr_mode::PROV_KEY);
-        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR), mr_mode::UNSPEC);
+        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR), 0);
         assert_eq!(mode(version(2, 5), mr_mode::BASIC), mr_mode::BASIC);
-        assert_eq!(mode(0, mr_mode::UNSPEC), 0);
+        assert_eq!(mode(0, 0), 0);
     }
 
     #[test]
