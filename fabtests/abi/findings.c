@@ -644,6 +644,78 @@ static void keys_are_not_to_be_guessed(void)
 	EQUAL(statistic("rx_not_permitted"), 1);
 }
 
+/* A message to b arrives. */
+static void send_to_peer(void)
+{
+	struct fi_cq_tagged_entry e;
+	to_b = abi_insert(&a, &b.name);
+	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	RETRY(&a, fi_send(a.ep, buf, 8, NULL, to_b, NULL));
+	abi_expect(&a, &b, &e);
+	abi_expect(&b, &a, &e);
+}
+
+/* As many descriptors as this process has open, and `more`. */
+static void descriptors(rlim_t more)
+{
+	struct rlimit limit;
+	int lowest = dup(0);
+	CHECK(lowest >= 0);
+	close(lowest);
+	EQUAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = (rlim_t)lowest + more;
+	EQUAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* An endpoint opens where descriptors are short: whichever call finds out says so, and the next try has them all. */
+static void out_of_descriptors(void)
+{
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+	int failed = 0, enabled = 0;
+	abi_open(&b, &plain);
+	for (int automatic = 0; automatic < 2; automatic++) {
+		struct want want = plain;
+		want.progress = automatic ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+		want.threading = FI_THREAD_SAFE;
+		memset(&a, 0, sizeof(a));
+		a.info = abi_info(&want);
+		EQUAL(fi_fabric(a.info->fabric_attr, &a.fabric, NULL), 0);
+		for (rlim_t more = 0, done = 0; !done; more++) {
+			CHECK(more < 64);
+			descriptors(more);
+			int rc = fi_domain(a.fabric, a.info, &a.domain, NULL);
+			if (rc == 0) {
+				EQUAL(fi_av_open(a.domain, &av_attr, &a.av, NULL), 0);
+				rc = fi_cq_open(a.domain, &cq_attr, &a.cq, NULL);
+				if (rc == 0) {
+					EQUAL(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+					EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+					EQUAL(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+					rc = fi_enable(a.ep);
+					enabled += rc != 0;
+					if (rc == 0) {
+						done = 1;
+						send_to_peer();
+					}
+					EQUAL(fi_close(&a.ep->fid), 0);
+					EQUAL(fi_close(&a.cq->fid), 0);
+				}
+				EQUAL(fi_close(&a.av->fid), 0);
+				EQUAL(fi_close(&a.domain->fid), 0);
+			}
+			failed += rc != 0;
+			if (rc)
+				EQUAL(rc, -EMFILE);
+		}
+		descriptors(256);
+		EQUAL(fi_close(&a.fabric->fid), 0);
+		fi_freeinfo(a.info);
+	}
+	CHECK(failed >= 4 && enabled >= 2);
+	abi_close(&b);
+}
+
 static const struct test {
 	const char *name;
 	void (*run)(void);
@@ -667,6 +739,7 @@ static const struct test {
 	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
 	TEST(somebody_else_inserted_early, NULL, NULL, 1),
 	TEST(keys_are_not_to_be_guessed, NULL, NULL, 0),
+	TEST(out_of_descriptors, NULL, NULL, 0),
 };
 enum { TESTS = sizeof(tests) / sizeof(*tests) };
 
