@@ -79,17 +79,14 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
 /// Opens a domain on the interface that the info names.
 ///
 /// # Errors
-/// `FI_ENODATA` when that interface is gone.
+/// `FI_ENODATA` when that interface is gone; the system's, when descriptors or random bits are short.
 pub(crate) fn open(
     fabric: Arc<Fabric>,
     chosen: &Chosen,
     context: *mut c_void,
 ) -> Result<*mut ffi::fid_domain> {
     let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
-    let nic = nic::find(chosen.domain_name.as_deref(), ip).ok_or_else(|| {
-        log::warn!("no interface {:?} with address {ip:?}", chosen.domain_name);
-        Errno::NODATA
-    })?;
+    let nic = nic::find(chosen.domain_name.as_deref(), ip)?;
     let automatic = chosen.data_progress == progress::AUTO;
     let basic = chosen.mr_mode == mr_mode::BASIC;
     log::info!(

@@ -659,10 +659,12 @@ static void send_to_peer(void)
 static void descriptors(rlim_t more)
 {
 	struct rlimit limit;
+	EQUAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = 256;
+	EQUAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	int lowest = dup(0);
 	CHECK(lowest >= 0);
 	close(lowest);
-	EQUAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = (rlim_t)lowest + more;
 	EQUAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
