@@ -61,7 +61,7 @@ def out_of_descriptors() -> Verdict:
     """An endpoint opens with one descriptor too few, two, and so on; the program checks the calls, we what is said."""
     sources = FABTESTS / "abi"
     program = compile_c(
-        [sources / "findings.c", *sorted(sources.glob("*.h"))], TARGET / "abi" / "findings", ("-std=gnu11", "-g", "-O1")
+        [sources / "identity.c", *sorted(sources.glob("*.h"))], TARGET / "abi" / "identity", ("-std=gnu11", "-g", "-O1")
     )
     result = run([program, "out_of_descriptors"], provider_run("squall") | WARN, PATIENCE)
     problem = None if result.ok else result.why()
