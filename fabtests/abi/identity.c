@@ -1,4 +1,10 @@
 /* Who an endpoint is, what nobody must guess, and an endpoint that cannot open. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 #include "own_process.h"
 
 static void instance_of(const struct sockaddr_in *name, char text[9])
@@ -135,6 +141,43 @@ static void keys_are_not_to_be_guessed(void)
 	EQUAL(statistic("rx_not_permitted"), 1);
 }
 
+/* From here on the system gives this process no random bits. */
+static void refuse_randomness(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getrandom, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(filter) / sizeof(*filter), .filter = filter};
+	EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+/* Without random bits an endpoint took its instance from the clock, where others can read it. */
+static void without_random_bits_nothing_opens(void)
+{
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fid_domain *domain;
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	abi_open(&a, &plain);
+	EQUAL(fi_cq_open(a.domain, &cq_attr, &cq, NULL), 0);
+	EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), 0);
+	EQUAL(fi_ep_bind(ep, &a.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	refuse_randomness();
+	log_begin();
+	int enabled = fi_enable(ep), opened = fi_domain(a.fabric, a.info, &domain, NULL);
+	log_says((const char *[]){"endpoint's instance", "keys of memory regions", "getrandom(2)"}, 3);
+	EQUAL(enabled, -FI_EIO);
+	EQUAL(opened, -FI_EIO);
+	EQUAL(fi_close(&ep->fid), 0);
+	EQUAL(fi_close(&cq->fid), 0);
+	abi_close(&a);
+}
+
 /* A message to b arrives. */
 static void send_to_peer(void)
 {
@@ -213,6 +256,7 @@ static const struct test tests[] = {
 	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
 	TEST(somebody_else_inserted_early, NULL, NULL, 1),
 	TEST(keys_are_not_to_be_guessed, NULL, NULL, 0),
+	TEST(without_random_bits_nothing_opens, NULL, NULL, 1),
 	TEST(out_of_descriptors, NULL, NULL, 0),
 };
 
