@@ -99,6 +99,22 @@ static void somebody_else_inserted_early(void)
 	abi_close(&a);
 }
 
+/* Another address vector for an enabled endpoint: sends went on to whom the indices of the first one meant. */
+static void an_enabled_endpoint_keeps_its_vector(void)
+{
+	struct fi_av_attr attr = {.type = FI_AV_TABLE};
+	struct fid_av *other;
+	abi_open(&a, &plain);
+	fi_addr_t self = abi_insert(&a, &a.name);
+	send_to_self(self);
+	EQUAL(fi_av_open(a.domain, &attr, &other, NULL), 0);
+	EQUAL(fi_ep_bind(a.ep, &other->fid, 0), -FI_EOPBADSTATE);
+	EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+	send_to_self(self);
+	EQUAL(fi_close(&other->fid), 0);
+	abi_close(&a);
+}
+
 /* Keys were 0, 1, 2, and answers told what was wrong with one. */
 static void keys_are_not_to_be_guessed(void)
 {
@@ -255,6 +271,7 @@ static void out_of_descriptors(void)
 static const struct test tests[] = {
 	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
 	TEST(somebody_else_inserted_early, NULL, NULL, 1),
+	TEST(an_enabled_endpoint_keeps_its_vector, NULL, NULL, 0),
 	TEST(keys_are_not_to_be_guessed, NULL, NULL, 0),
 	TEST(without_random_bits_nothing_opens, NULL, NULL, 1),
 	TEST(out_of_descriptors, NULL, NULL, 0),
