@@ -150,7 +150,7 @@ impl Endpoint {
                     return Ok(());
                 }
                 if core.is_some() {
-                    // Its addresses are known to the engine by their indices in the first one.
+                    // What the indices of the first one mean is cached.
                     log::warn!(
                         "an enabled endpoint keeps its address vector: another cannot be bound"
                     );

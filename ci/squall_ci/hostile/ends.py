@@ -35,10 +35,9 @@ def killed_rank() -> Verdict:
 
 
 def one_after_another(jobs: int = 12) -> Verdict:
-    """Jobs that take each other's ports as soon as they are free; every third is killed in the middle."""
+    """Jobs whose first rank takes Ultra Ethernet's port as soon as the job before has left it; every third is killed."""
     mpi = MPIS["mpich"]
     for number in range(jobs):
-        # The first rank gets Ultra Ethernet's port, the second one of a range of two.
         if number % 3 == 2:
             command = mpi.command(2, [mpi.python, MPI_TESTS / "leave.py"])
             result = run(command, mpi.env("squall"), PATIENCE)
