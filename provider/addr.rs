@@ -1,7 +1,9 @@
-//! Addresses: `struct sockaddr_in`/`in6` in C memory to and from [`SocketAddr`], and their text form.
+//! Addresses: `struct sockaddr_in`/`in6` in C memory to and from [`Name`], and their text form.
 
 use core::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use squall_base::Instance;
 
 use crate::errno::{Errno, Result};
 use crate::flags::addr_format;
@@ -11,7 +13,41 @@ pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
 /// Bytes of a `sockaddr_in6`.
 pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 
-/// The wire and C form of an address.
+/// Where an instance stands in a `sockaddr_in`: the first four bytes of `sin_zero`, in network byte order.
+const V4_INSTANCE: core::ops::Range<usize> = 8..12;
+/// Where it stands in a `sockaddr_in6`: `sin6_flowinfo`, in network byte order.
+const V6_INSTANCE: core::ops::Range<usize> = 4..8;
+
+/// What an endpoint is called: an address, and which of those that have had it.
+///
+/// `fi_getname` gives both out, so whoever was handed a name by the endpoint itself means this very one. An
+/// address that somebody typed says nothing of an instance (zero stands there) and means whoever is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Name {
+    /// Address and UDP port. An IPv6 address has no flow information: in C its place is the instance's, which
+    /// must not reach the kernel, nor comparisons of addresses.
+    pub(crate) addr: SocketAddr,
+    /// The instance, if one was said.
+    pub(crate) instance: Option<Instance>,
+}
+
+impl From<SocketAddr> for Name {
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, instance: None }
+    }
+}
+
+impl Name {
+    /// Whether both have one address (an IPv6 scope counts for nothing: each host numbers its own links) and
+    /// different instances, so that one of the two is nobody that this address reaches.
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
+        let place = |name: &Self| (name.addr.ip(), name.addr.port());
+        let instances = self.instance.zip(other.instance);
+        place(self) == place(other) && instances.is_some_and(|(one, two)| one != two)
+    }
+}
+
+/// The C form of a name.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw {
     bytes: [u8; V6_LEN],
@@ -19,21 +55,23 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Encodes `addr` as `sockaddr_in` or `sockaddr_in6`.
-    pub(crate) fn new(addr: &SocketAddr) -> Self {
+    /// Encodes `name` as `sockaddr_in` or `sockaddr_in6`.
+    pub(crate) fn new(name: &Name) -> Self {
         let mut bytes = [0; V6_LEN];
         let family = |f: i32| u16::try_from(f).unwrap_or(0).to_ne_bytes();
-        match addr {
+        let instance = name.instance.map_or(0, Instance::get).to_be_bytes();
+        match name.addr {
             SocketAddr::V4(v4) => {
                 bytes[..2].copy_from_slice(&family(libc::AF_INET));
                 bytes[2..4].copy_from_slice(&v4.port().to_be_bytes());
                 bytes[4..8].copy_from_slice(&v4.ip().octets());
+                bytes[V4_INSTANCE].copy_from_slice(&instance);
                 Self { bytes, len: V4_LEN }
             }
             SocketAddr::V6(v6) => {
                 bytes[..2].copy_from_slice(&family(libc::AF_INET6));
                 bytes[2..4].copy_from_slice(&v6.port().to_be_bytes());
-                bytes[4..8].copy_from_slice(&v6.flowinfo().to_ne_bytes());
+                bytes[V6_INSTANCE].copy_from_slice(&instance);
                 bytes[8..24].copy_from_slice(&v6.ip().octets());
                 bytes[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
                 Self { bytes, len: V6_LEN }
@@ -48,20 +86,25 @@ impl Raw {
 }
 
 /// Decodes the bytes of a `sockaddr_in` or `sockaddr_in6`; `None` when the family is another or the
-/// bytes do not suffice.
-pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
+/// bytes do not suffice. What is cut off behind an IPv4 address says nothing of an instance.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Name> {
     let two = |at: usize| Some([*bytes.get(at)?, *bytes.get(at + 1)?]);
     let port = u16::from_be_bytes(two(2)?);
+    let instance = |at: core::ops::Range<usize>| {
+        let number = bytes.get(at)?.try_into().ok()?;
+        Instance::new(u32::from_be_bytes(number))
+    };
     match i32::from(u16::from_ne_bytes(two(0)?)) {
         libc::AF_INET => {
             let ip: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
-            Some(SocketAddr::from((Ipv4Addr::from(ip), port)))
+            let addr = SocketAddr::from((Ipv4Addr::from(ip), port));
+            Some(Name { addr, instance: instance(V4_INSTANCE) })
         }
         libc::AF_INET6 => {
-            let flow = u32::from_ne_bytes(bytes.get(4..8)?.try_into().ok()?);
             let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
             let scope = u32::from_ne_bytes(bytes.get(24..28)?.try_into().ok()?);
-            Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(ip), port, flow, scope)))
+            let addr = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope));
+            Some(Name { addr, instance: instance(V6_INSTANCE) })
         }
         _ => None,
     }
@@ -72,7 +115,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
 /// # Safety
 /// `ptr` is NULL or points to a socket address, of at least two bytes, and as long as its family says when that
 /// is AF_INET or AF_INET6. Nobody writes to it meanwhile.
-pub(crate) unsafe fn read(ptr: *const c_void) -> Option<SocketAddr> {
+pub(crate) unsafe fn read(ptr: *const c_void) -> Option<Name> {
     if ptr.is_null() {
         return None;
     }
@@ -182,7 +225,7 @@ fn service_port(name: &str) -> Result<u16> {
     }
     // SAFETY: getaddrinfo succeeded and `list` is not NULL: a list entry, whose address is NULL or as
     // long as its family says. It is freed below.
-    let port = unsafe { read((*list).ai_addr.cast()) }.map(|a| a.port());
+    let port = unsafe { read((*list).ai_addr.cast()) }.map(|name| name.addr.port());
     // SAFETY: `list` came from getaddrinfo and is freed here once; the port was copied out of it.
     unsafe { libc::freeaddrinfo(list) };
     port.ok_or(Errno::NODATA)
@@ -192,31 +235,63 @@ fn service_port(name: &str) -> Result<u16> {
 mod tests {
     use super::*;
 
+    const LITERALS: [&str; 3] = ["10.1.2.3:4793", "[2001:db8::1]:9", "[fe80::1%3]:7"];
+
+    fn literal(text: &str) -> SocketAddr {
+        text.parse().expect("literal")
+    }
+
     #[test]
-    fn addresses_round_trip_through_c() {
-        for text in ["10.1.2.3:4793", "[2001:db8::1]:9", "[fe80::1%3]:7"] {
-            let addr: SocketAddr = text.parse().expect("literal");
-            let raw = Raw::new(&addr);
-            assert_eq!(decode(raw.as_bytes()), Some(addr));
+    fn names_round_trip_through_c() {
+        for (text, number) in LITERALS.iter().flat_map(|t| [(t, 0), (t, 0x0102_0304)]) {
+            let name = Name { addr: literal(text), instance: Instance::new(number) };
+            let raw = Raw::new(&name);
+            assert_eq!(decode(raw.as_bytes()), Some(name));
             // SAFETY: `as_bytes` gives a whole structure of the address's family, borrowed for this
             // statement.
-            assert_eq!(unsafe { read(raw.as_bytes().as_ptr().cast()) }, Some(addr));
+            assert_eq!(unsafe { read(raw.as_bytes().as_ptr().cast()) }, Some(name));
             assert_eq!(decode(&raw.as_bytes()[..7]), None);
-            assert_eq!(parse(&uri(&addr)), Ok(addr));
+            assert_eq!(parse(&uri(&name.addr)), Ok(name.addr), "shown without an instance");
         }
-        assert_eq!(Raw::new(&"1.2.3.4:5".parse().expect("literal")).as_bytes().len(), 16);
+        assert_eq!(Raw::new(&literal("1.2.3.4:5").into()).as_bytes().len(), 16);
+    }
+
+    #[test]
+    fn the_instance_stands_where_others_read_it_and_goes_no_further() {
+        let instance = Instance::new(0x0102_0304);
+        let raw = Raw::new(&Name { addr: literal("10.1.2.3:4793"), instance });
+        assert_eq!(raw.as_bytes()[8..], [1, 2, 3, 4, 0, 0, 0, 0], "sin_zero");
+        let raw = Raw::new(&Name { addr: literal("[2001:db8::1]:9"), instance });
+        assert_eq!(raw.as_bytes()[4..8], [1, 2, 3, 4], "sin6_flowinfo");
+        let Some(SocketAddr::V6(v6)) = decode(raw.as_bytes()).map(|name| name.addr) else {
+            unreachable!("an IPv6 address")
+        };
+        assert_eq!(v6.flowinfo(), 0, "the kernel would take it for a flow label");
+    }
+
+    #[test]
+    fn one_address_cannot_have_two_instances() {
+        let name = |text, number| Name { addr: literal(text), instance: Instance::new(number) };
+        let own = name("10.1.2.3:4793", 5);
+        assert!(own.contradicts(&name("10.1.2.3:4793", 6)));
+        for other in
+            [own, name("10.1.2.3:4793", 0), name("10.1.2.3:4794", 6), name("10.1.2.4:4793", 6)]
+        {
+            assert!(!own.contradicts(&other) && !other.contradicts(&own), "{other:?}");
+        }
+        assert!(name("[fe80::1%2]:7", 1).contradicts(&name("[fe80::1%3]:7", 2)));
     }
 
     #[test]
     fn no_byte_is_read_that_the_family_does_not_promise() {
         for text in ["10.1.2.3:4793", "[2001:db8::1]:9"] {
-            let addr: SocketAddr = text.parse().expect("literal");
+            let name = Name { addr: literal(text), instance: Instance::new(9) };
             // An allocation that ends with the structure, and begins at an odd place.
             let mut bytes = vec![0];
-            bytes.extend_from_slice(Raw::new(&addr).as_bytes());
+            bytes.extend_from_slice(Raw::new(&name).as_bytes());
             let bytes = bytes.into_boxed_slice();
             // SAFETY: a whole structure lies behind the first byte.
-            assert_eq!(unsafe { read(bytes[1..].as_ptr().cast()) }, Some(addr));
+            assert_eq!(unsafe { read(bytes[1..].as_ptr().cast()) }, Some(name));
         }
         // SAFETY: NULL, and families of which nothing but the family is there.
         unsafe {
@@ -230,11 +305,14 @@ mod tests {
 
     #[test]
     fn a_truncated_address_is_none() {
-        for (text, needs) in [("10.1.2.3:4793", 8), ("[fe80::1%3]:7", V6_LEN)] {
-            let raw = Raw::new(&text.parse().expect("literal"));
+        for (text, needs, all) in [("10.1.2.3:4793", 8, 12), ("[fe80::1%3]:7", V6_LEN, V6_LEN)] {
+            let raw = Raw::new(&Name { addr: literal(text), instance: Instance::new(7) });
             for len in 0..=raw.as_bytes().len() {
                 let cut: Box<[u8]> = raw.as_bytes()[..len].into();
-                assert_eq!(decode(&cut).is_some(), len >= needs, "{len} bytes of {text}");
+                let name = decode(&cut);
+                assert_eq!(name.is_some(), len >= needs, "{len} bytes of {text}");
+                let instance = name.and_then(|name| name.instance);
+                assert_eq!(instance.is_some(), len >= all, "{len} bytes of {text}");
             }
         }
     }

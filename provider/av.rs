@@ -1,19 +1,17 @@
 //! Address vectors: `fi_addr_t` is an index, for maps and tables alike.
 //!
-//! Inserting an address twice gives the same index; it leaves with the last removal. The lowest free
-//! index is reused first, so that a table stays dense. What the data path needs of it is cached in
-//! each endpoint and thrown away when the generation changes.
+//! What the data path needs of the addresses is cached in each endpoint and thrown away when the generation
+//! changes.
 
-use core::cmp::Reverse;
+mod addresses;
+
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::collections::{BinaryHeap, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::addr::{self, Raw};
+use crate::addr::{self, Name, Raw};
 use crate::boundary::{self, Out};
 use crate::compat::OpsAv;
 use crate::domain::Domain;
@@ -22,76 +20,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, av_type, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-
-/// An address and how often it was inserted.
-#[derive(Clone, Copy)]
-struct Slot {
-    addr: SocketAddr,
-    uses: u32,
-}
-
-/// The addresses, both ways.
-#[derive(Default)]
-pub(crate) struct Addresses {
-    slots: Vec<Option<Slot>>,
-    by_addr: HashMap<SocketAddr, u64>,
-    free: BinaryHeap<Reverse<usize>>,
-}
-
-impl Addresses {
-    /// Adds an address and returns its index.
-    fn insert(&mut self, addr: SocketAddr) -> u64 {
-        if let Some(&index) = self.by_addr.get(&addr) {
-            if let Some(Some(slot)) =
-                usize::try_from(index).ok().and_then(|i| self.slots.get_mut(i))
-            {
-                slot.uses += 1;
-            }
-            return index;
-        }
-        let slot = Some(Slot { addr, uses: 1 });
-        let index = match self.free.pop() {
-            Some(Reverse(index)) => {
-                self.slots[index] = slot;
-                index
-            }
-            None => {
-                self.slots.push(slot);
-                self.slots.len() - 1
-            }
-        };
-        self.by_addr.insert(addr, index as u64);
-        index as u64
-    }
-
-    /// Takes one insertion back.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` when there is no such index.
-    fn remove(&mut self, index: u64) -> Result<()> {
-        let at = usize::try_from(index).map_err(|_| Errno::INVAL)?;
-        let place = self.slots.get_mut(at).ok_or(Errno::INVAL)?;
-        let slot = place.as_mut().ok_or(Errno::INVAL)?;
-        slot.uses -= 1;
-        if slot.uses == 0 {
-            self.by_addr.remove(&slot.addr);
-            *place = None;
-            self.free.push(Reverse(at));
-        }
-        Ok(())
-    }
-
-    /// The address behind an index.
-    pub(crate) fn get(&self, index: u64) -> Option<SocketAddr> {
-        let slot = self.slots.get(usize::try_from(index).ok()?)?;
-        slot.map(|s| s.addr)
-    }
-
-    /// The index of an address; `FI_ADDR_NOTAVAIL` when it was not inserted.
-    pub(crate) fn index_of(&self, addr: &SocketAddr) -> u64 {
-        self.by_addr.get(addr).copied().unwrap_or(ADDR_UNSPEC)
-    }
-}
+use addresses::Addresses;
 
 /// `struct fid_av` and what is behind it.
 #[repr(C)]
@@ -100,7 +29,7 @@ pub(crate) struct Av {
     users: Users,
     domain: Hold<Domain>,
     addresses: RwLock<Addresses>,
-    /// Changes with every removal: what was cached before is void.
+    /// Changes when what was cached before is void.
     generation: AtomicU64,
     /// Insertions are reported on an event queue (FI_EVENT).
     events: bool,
@@ -269,11 +198,6 @@ impl Av {
             count = attr.count.clamp(count, 1 << 20);
             events = attr.flags & flags::EVENT != 0;
         }
-        let addresses = Addresses {
-            slots: Vec::with_capacity(count),
-            by_addr: HashMap::with_capacity(count),
-            free: BinaryHeap::new(),
-        };
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_av {
                 fid: object::fid(class::AV, context, &FI_OPS.0),
@@ -281,7 +205,7 @@ impl Av {
             }),
             users: Users::default(),
             domain: Hold::new(domain),
-            addresses: RwLock::new(addresses),
+            addresses: RwLock::new(Addresses::with_capacity(count)),
             generation: AtomicU64::new(0),
             events,
             eq: RwLock::new(None),
@@ -289,7 +213,8 @@ impl Av {
         Ok(object::publish(opened))
     }
 
-    /// Changes with every removal.
+    /// Changes when what was cached before is void: with every removal, and when an address gets another
+    /// instance.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -299,11 +224,21 @@ impl Av {
         self.addresses.read()
     }
 
-    /// Whether endpoints on this vector's domain can reach the address at all.
-    fn reachable(&self, addr: &SocketAddr) -> bool {
-        addr.port() != 0
+    /// Whether endpoints on this vector's domain can reach who is called so at all.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for an address of another kind than this interface's, `FI_EADDRNOTAVAIL` for somebody else at
+    /// an address that is an endpoint's of ours.
+    pub(crate) fn reachable(&self, name: &Name) -> Result<()> {
+        let addr = name.addr;
+        let sane = addr.port() != 0
             && !addr.ip().is_unspecified()
-            && addr.is_ipv4() == self.domain.ip().is_ipv4()
+            && addr.is_ipv4() == self.domain.ip().is_ipv4();
+        if !sane {
+            log::warn!("address {addr} of an insertion is none of this interface's kind");
+            return Err(Errno::INVAL);
+        }
+        self.domain.reachable(name)
     }
 
     /// Inserts a sequence of addresses the way every insertion call reports them.
@@ -313,7 +248,7 @@ impl Av {
     /// NULL or points to an int for each. Both are aligned, and nobody else uses them meanwhile.
     unsafe fn add(
         &self,
-        addrs: impl Iterator<Item = Option<SocketAddr>>,
+        names: impl Iterator<Item = Option<Name>>,
         call: &Insertion,
     ) -> Result<usize> {
         let eq = self.eq.read();
@@ -327,21 +262,29 @@ impl Av {
         let fid: *mut ffi::fid = self.fid.get().cast();
         let mut done = 0;
         let mut addresses = self.addresses.write();
-        for (i, addr) in addrs.enumerate() {
-            let index = match addr.filter(|a| self.reachable(a)) {
-                Some(addr) => {
+        for (i, name) in names.enumerate() {
+            let found = name.ok_or_else(|| {
+                log::warn!(
+                    "address {i} of an insertion is no IP address, or no such host is known"
+                );
+                Errno::INVAL
+            });
+            let checked = found.and_then(|name| self.reachable(&name).map(|()| name));
+            let (index, failed) = match checked {
+                Ok(name) => {
                     done += 1;
-                    addresses.insert(addr)
+                    let inserted = addresses.insert(name);
+                    if inserted.ambiguous {
+                        self.generation.fetch_add(1, Ordering::AcqRel);
+                    }
+                    (inserted.index, 0)
                 }
-                None => {
-                    log::warn!(
-                        "address {i} of an insertion ({addr:?}) is none of this interface's kind"
-                    );
+                Err(errno) => {
                     if let (true, Some(eq)) = (self.events, eq.as_deref()) {
                         let (context, data) = (call.context, i as u64);
-                        eq.fail(Failure { fid, context, data, errno: Errno::INVAL });
+                        eq.fail(Failure { fid, context, data, errno });
                     }
-                    ADDR_UNSPEC
+                    (ADDR_UNSPEC, errno.0)
                 }
             };
             // SAFETY: `i` counts the addresses, so by this function's contract there is an `i`-th place at
@@ -352,7 +295,6 @@ impl Av {
                     *call.fi_addr.add(i) = index;
                 }
                 if sync {
-                    let failed = if index == ADDR_UNSPEC { Errno::INVAL.0 } else { 0 };
                     *call.context.cast::<c_int>().add(i) = failed;
                 }
             }
@@ -374,12 +316,12 @@ struct Insertion {
 }
 
 impl Av {
-    fn resolve(&self, node: Option<&str>, service: Option<&str>) -> Option<SocketAddr> {
+    fn resolve(&self, node: Option<&str>, service: Option<&str>) -> Option<Name> {
         let format = match self.domain.ip() {
             std::net::IpAddr::V4(_) => flags::addr_format::SOCKADDR_IN,
             std::net::IpAddr::V6(_) => flags::addr_format::SOCKADDR_IN6,
         };
-        addr::resolve(node, service, false, Some(format)).ok()
+        addr::resolve(node, service, false, Some(format)).ok().map(Name::from)
     }
 
     /// Takes one insertion of each index back. What cannot be removed does not keep the rest from it.
@@ -413,7 +355,7 @@ fn step(name: &str, steps: usize) -> Option<String> {
     Some(format!("{stem}{next:0width$}", width = number.len()))
 }
 
-/// Writes an address as far as it fits, and its full length. Whether all of it fitted.
+/// Writes a name as far as it fits, and its full length. Whether all of it fitted.
 ///
 /// # Safety
 /// `addrlen` is NULL or an initialised size_t, and `addr` is NULL or has room for `*addrlen` bytes. Nobody else
@@ -421,11 +363,7 @@ fn step(name: &str, steps: usize) -> Option<String> {
 ///
 /// # Errors
 /// `FI_EINVAL` without a length.
-pub(crate) unsafe fn give(
-    found: &SocketAddr,
-    addr: *mut c_void,
-    addrlen: *mut usize,
-) -> Result<bool> {
+pub(crate) unsafe fn give(found: &Name, addr: *mut c_void, addrlen: *mut usize) -> Result<bool> {
     let raw = Raw::new(found);
     let bytes = raw.as_bytes();
     // SAFETY: by this function's contract `addrlen` is NULL, which is refused, or may be read and written,
@@ -451,10 +389,10 @@ unsafe extern "C" fn straddr(
         // NULL or an initialised size_t, and `buf`, NULL or with room for `*len` bytes, which nobody else
         // uses before the call returns.
         unsafe {
-            let (Some(addr), Some(len)) = (addr::read(addr), len.as_mut()) else {
+            let (Some(name), Some(len)) = (addr::read(addr), len.as_mut()) else {
                 return core::ptr::null();
             };
-            let text = addr::uri(&addr);
+            let text = addr::uri(&name.addr);
             boundary::copy_text(&text, buf, *len);
             *len = text.len() + 1;
         }
@@ -497,38 +435,6 @@ unsafe extern "C" fn set_user_id(_: *mut ffi::fid_av, _: u64, _: u64, _: u64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn addr(n: u32) -> SocketAddr {
-        SocketAddr::from((
-            std::net::Ipv4Addr::from(0x0a00_0000 + n / 50_000),
-            (n % 50_000) as u16 + 1,
-        ))
-    }
-
-    #[test]
-    fn indices_are_dense_and_reused_from_below() {
-        let mut a = Addresses::default();
-        assert_eq!((0..5).map(|n| a.insert(addr(n))).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert_eq!(a.insert(addr(2)), 2);
-        assert_eq!((a.remove(3), a.remove(1)), (Ok(()), Ok(())));
-        assert_eq!(a.remove(1), Err(Errno::INVAL));
-        assert_eq!(a.remove(99), Err(Errno::INVAL));
-        assert_eq!((a.insert(addr(10)), a.insert(addr(11)), a.insert(addr(12))), (1, 3, 5));
-        assert_eq!(a.remove(2), Ok(()));
-        assert_eq!(a.get(2), Some(addr(2)), "inserted twice, removed once");
-        assert_eq!(a.remove(2), Ok(()));
-        assert_eq!((a.get(2), a.index_of(&addr(2))), (None, ADDR_UNSPEC));
-    }
-
-    #[test]
-    fn a_hundred_thousand_peers() {
-        let mut a = Addresses::default();
-        for n in 0..100_000 {
-            assert_eq!(a.insert(addr(n)), u64::from(n));
-        }
-        assert_eq!(a.index_of(&addr(77_777)), 77_777);
-        assert_eq!(a.get(99_999), Some(addr(99_999)));
-    }
 
     #[test]
     fn names_count_up() {

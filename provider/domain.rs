@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use squall_base::RegionId;
 
+use crate::addr::Name;
 use crate::av;
 use crate::boundary;
 use crate::cntr;
@@ -22,6 +23,13 @@ use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
 use crate::progress::Progress;
+use crate::secret;
+
+/// An enabled endpoint, which may name regions, and has an address.
+struct Enabled {
+    endpoint: Weak<Endpoint>,
+    name: Name,
+}
 
 /// `struct fid_domain` and what is behind it.
 #[repr(C)]
@@ -34,8 +42,7 @@ pub(crate) struct Domain {
     virtual_addresses: bool,
     provider_keys: bool,
     regions: Arc<Gate<Regions>>,
-    /// The enabled ones, which may name regions.
-    endpoints: Mutex<Vec<Weak<Endpoint>>>,
+    endpoints: Mutex<Vec<Enabled>>,
     progress: Option<Progress>,
     process: Process,
 }
@@ -72,17 +79,14 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
 /// Opens a domain on the interface that the info names.
 ///
 /// # Errors
-/// `FI_ENODATA` when that interface is gone.
+/// `FI_ENODATA` when that interface is gone; the system's, when descriptors or random bits are short.
 pub(crate) fn open(
     fabric: Arc<Fabric>,
     chosen: &Chosen,
     context: *mut c_void,
 ) -> Result<*mut ffi::fid_domain> {
     let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
-    let nic = nic::find(chosen.domain_name.as_deref(), ip).ok_or_else(|| {
-        log::warn!("no interface {:?} with address {ip:?}", chosen.domain_name);
-        Errno::NODATA
-    })?;
+    let nic = nic::find(chosen.domain_name.as_deref(), ip)?;
     let automatic = chosen.data_progress == progress::AUTO;
     let basic = chosen.mr_mode == mr_mode::BASIC;
     log::info!(
@@ -106,7 +110,10 @@ pub(crate) fn open(
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
-        regions: Arc::new(Gate::new(true, Regions::default())),
+        regions: Arc::new(Gate::new(
+            true,
+            Regions::new(secret::generator("the keys of memory regions")?),
+        )),
         endpoints: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
         process: Process::current(),
@@ -146,16 +153,43 @@ impl Domain {
         &self.regions
     }
 
-    /// The enabled endpoints.
-    pub(crate) fn endpoints(&self) -> &Mutex<Vec<Weak<Endpoint>>> {
-        &self.endpoints
+    /// An endpoint is enabled, by this name.
+    pub(crate) fn enabled(&self, endpoint: &Arc<Endpoint>, name: Name) {
+        self.endpoints.lock().push(Enabled { endpoint: Arc::downgrade(endpoint), name });
+    }
+
+    /// An endpoint has closed.
+    pub(crate) fn disabled(&self, endpoint: &Endpoint) {
+        self.endpoints.lock().retain(|other| !core::ptr::eq(other.endpoint.as_ptr(), endpoint));
+    }
+
+    /// Refuses the name of somebody who cannot be reached from here: it has the address of one of our
+    /// endpoints, which would be talking to itself.
+    ///
+    /// # Errors
+    /// `FI_EADDRNOTAVAIL`, and a warning that says who is who.
+    pub(crate) fn reachable(&self, name: &Name) -> Result<()> {
+        let contradiction = |ours: &Enabled| ours.name.contradicts(name).then_some(ours.name);
+        let Some(ours) = self.endpoints.lock().iter().find_map(contradiction) else {
+            return Ok(());
+        };
+        let (ours, given) = ours.instance.zip(name.instance).ok_or(Errno::ADDRNOTAVAIL)?;
+        log::warn!(
+            "{} on {} is this endpoint's own address, but the one given (instance {given}) is another \
+             endpoint's (ours is instance {ours}): two hosts call themselves by the same address, so choose \
+             the interface that others can reach with FI_SQUALL_IFACE; or that endpoint is gone, and this one \
+             has its port now",
+            name.addr,
+            self.nic.name
+        );
+        Err(Errno::ADDRNOTAVAIL)
     }
 
     /// A region is out of the table: ends what endpoints still do with it.
     pub(crate) fn release_region(&self, region: RegionId) {
         // Not under the lock: an endpoint's gate may be waited for.
         let endpoints: Vec<Arc<Endpoint>> =
-            self.endpoints.lock().iter().filter_map(Weak::upgrade).collect();
+            self.endpoints.lock().iter().filter_map(|e| e.endpoint.upgrade()).collect();
         for endpoint in endpoints {
             endpoint.release_region(region);
         }

@@ -270,7 +270,7 @@ impl Endpoint {
         drop(inner);
         // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
         // closes a region had to find it in the list.
-        self.domain.endpoints().lock().retain(|other| !core::ptr::eq(other.as_ptr(), self));
+        self.domain.disabled(self);
         self.domain.release();
     }
 

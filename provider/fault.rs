@@ -3,8 +3,7 @@
 
 use std::net::SocketAddr;
 
-use squall_engine::ReturnCode;
-use squall_engine::{OpError, Trouble};
+use squall_engine::{OpError, ReturnCode, Trouble, WIRE_VERSION};
 
 use crate::errno::Errno;
 
@@ -61,18 +60,28 @@ faults! {
         "the peer closed its endpoint, refused the connection context, or gave up on it after the network \
          had let nothing through for FI_SQUALL_DEADLINE; if it lives, it may be talked to again";
     BadKey = 8, KEYREJECTED,
-        "no memory region of the target has this key: it was never registered there, is closed \
-         already, or belongs to another domain";
+        "the target has no memory region with this key that the range is inside of and that was registered \
+         for this access (FI_REMOTE_READ or FI_REMOTE_WRITE); which of these it is, the target does not tell \
+         and counts (rx_key_unknown, rx_out_of_range, rx_not_permitted in its FI_SQUALL_STATS). Is the region \
+         closed already, or another domain's? Without FI_MR_VIRT_ADDR remote addresses are offsets from the \
+         region's start";
     OutOfRange = 9, ACCES,
         "the range is not inside the target's memory region. Without FI_MR_VIRT_ADDR remote addresses \
-         are offsets from the region's start";
+         are offsets from the region's start. (Said by other implementations; squall's says BadKey)";
     Permission = 10, ACCES,
         "the target's memory region was registered without the access that was asked for \
-         (FI_REMOTE_READ or FI_REMOTE_WRITE)";
+         (FI_REMOTE_READ or FI_REMOTE_WRITE). (Said by other implementations; squall's says BadKey)";
     Refused = 11, REMOTEIO,
         "the target refused the operation";
     WrongJob = 12, ACCES,
         "the target belongs to another job (FI_SQUALL_JOB)";
+    OtherInstance = 13, CONNREFUSED,
+        "another endpoint is at the peer's address than the one whose address was given: either that one is \
+         gone and another process has its port now, or two hosts call themselves by the same address; then \
+         choose the interface that others can reach with FI_SQUALL_IFACE";
+    OtherVersion = 14, CONNREFUSED,
+        "the peer's build of squall speaks another version of the wire format: install the same one on all \
+         hosts";
 }
 
 /// The name of a libfabric error that the table uses.
@@ -89,6 +98,7 @@ pub(crate) fn errno_name(errno: Errno) -> &'static str {
         Errno::KEYREJECTED => "FI_EKEYREJECTED",
         Errno::ACCES => "FI_EACCES",
         Errno::REMOTEIO => "FI_EREMOTEIO",
+        Errno::CONNREFUSED => "FI_ECONNREFUSED",
         other => unreachable!("{other:?} has no name here"),
     }
 }
@@ -116,6 +126,8 @@ impl Fault {
             OpError::Unreachable => Self::Unreachable,
             OpError::TimedOut => Self::TimedOut,
             OpError::PeerRestarted => Self::PeerRestarted,
+            OpError::OtherInstance { .. } => Self::OtherInstance,
+            OpError::OtherVersion { .. } => Self::OtherVersion,
             OpError::Closed => Self::Closed,
             OpError::Remote(code) => Self::remote(code),
         }
@@ -143,8 +155,15 @@ pub(crate) fn describe(
 ) -> String {
     let row = Fault::of(error).row();
     let mut text = format!("{}: {}", row.name, row.text);
-    if let OpError::Remote(code) = error {
-        text.push_str(&format!("; it said {code:?}"));
+    match error {
+        OpError::Remote(code) => text.push_str(&format!("; it said {code:?}")),
+        OpError::OtherInstance { found } => {
+            text.push_str(&format!("; there is instance {found}"));
+        }
+        OpError::OtherVersion { theirs } => {
+            text.push_str(&format!("; it speaks version {theirs}, this one {WIRE_VERSION}"));
+        }
+        _ => {}
     }
     if let Some(peer) = peer {
         text.push_str(&format!(" [peer {peer}, local {local}"));

@@ -54,6 +54,8 @@ flags! {
 
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
 pub(crate) const ADDR_UNSPEC: u64 = u64::MAX;
+/// FI_KEY_NOTAVAIL: what libfabric takes for no key.
+pub(crate) const KEY_NOTAVAIL: u64 = u64::MAX;
 
 /// `enum fi_threading`. 2.x dropped FID and ENDPOINT from the headers, not from the ABI.
 pub(crate) mod threading {
@@ -75,7 +77,6 @@ pub(crate) mod progress {
 
 /// `mr_mode` bits, and the two values (basic, scalable) that API versions before 1.5 used.
 pub(crate) mod mr_mode {
-    pub(crate) const UNSPEC: i32 = 0;
     pub(crate) const BASIC: i32 = 1;
     pub(crate) const SCALABLE: i32 = 2;
     pub(crate) const VIRT_ADDR: i32 = 1 << 4;

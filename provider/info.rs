@@ -12,7 +12,7 @@ mod route;
 use core::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 
-use crate::addr;
+use crate::addr::{self, Name};
 use crate::boundary::{self, Out};
 use crate::compat::DomainAttr;
 use crate::errno::{Errno, Result};
@@ -74,7 +74,8 @@ fn answers(
 pub(crate) struct Endpoint {
     pub(crate) nic: Nic,
     pub(crate) source: SocketAddr,
-    pub(crate) destination: Option<SocketAddr>,
+    /// With its instance, if the hint had one: it is meant for `fi_av_insert`.
+    pub(crate) destination: Option<Name>,
 }
 
 /// The candidates, best first.
@@ -101,12 +102,12 @@ fn endpoints(
     if is_source && node.is_none() {
         source = source.map(|s| SocketAddr::new(route::unspecified(&s), s.port()));
     }
-    let source = source.or(hints.src_addr);
-    let destination = if is_source { None } else { resolved }.or(hints.dest_addr);
+    let source = source.or(hints.src_addr.map(|name| name.addr));
+    let destination = if is_source { None } else { resolved.map(Name::from) }.or(hints.dest_addr);
 
     let mut nics = nic::list(source.is_some() || destination.is_some());
     if let Some(destination) = &destination {
-        nics = route::towards(nics, destination);
+        nics = route::towards(nics, &destination.addr);
     }
     if let Some(source) = &source {
         nics.retain(|nic| {
@@ -162,7 +163,7 @@ pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
     };
     Ok(Chosen {
         caps: info.caps,
-        source,
+        source: source.map(|name| name.addr),
         tx_op_flags: tx.map_or(0, |t| t.op_flags),
         rx_op_flags: rx.map_or(0, |r| r.op_flags),
         threading,

@@ -39,6 +39,7 @@ mod nic;
 mod object;
 mod param;
 mod progress;
+mod secret;
 mod stats;
 mod wait;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use squall_base::{RegionId, UserSlice};
+use squall_base::{RegionId, SecretRng, UserSlice};
 use squall_engine::{Access, KeyError, Memory};
 
 use crate::boundary::{self, Out};
@@ -75,26 +75,36 @@ impl Region {
 }
 
 /// The regions of a domain by key.
-#[derive(Default)]
 pub(crate) struct Regions {
     by_key: HashMap<u64, Region>,
-    next_key: u64,
+    /// Draws the keys that are ours to choose: whoever has a key may access the region, so nobody may guess one.
+    keys: SecretRng,
     /// Numbers of closed regions, to use again: whoever knew them has forgotten them.
     free: Vec<RegionId>,
 }
 
 impl Regions {
+    /// None yet; keys that are ours to choose will come from `keys`.
+    pub(crate) fn new(keys: SecretRng) -> Self {
+        Self { by_key: HashMap::new(), keys, free: Vec::new() }
+    }
+
+    /// A key that no region has. That of a closed region does not come back: nobody draws 64 bits twice.
+    fn draw(&mut self) -> u64 {
+        loop {
+            let key = self.keys.next_u64();
+            if key != flags::KEY_NOTAVAIL && !self.by_key.contains_key(&key) {
+                return key;
+            }
+        }
+    }
+
     /// Adds a region that peers may access; with `None` the key is ours to choose. Its key and number.
     ///
     /// # Errors
     /// `FI_ENOKEY` when the key is taken.
     fn add(&mut self, key: Option<u64>, mut region: Region) -> Result<(u64, RegionId)> {
-        let key = key.unwrap_or_else(|| {
-            while self.by_key.contains_key(&self.next_key) {
-                self.next_key = self.next_key.wrapping_add(1);
-            }
-            self.next_key
-        });
+        let key = key.unwrap_or_else(|| self.draw());
         // One more than there are is never in use.
         let fresh = RegionId(u32::try_from(self.by_key.len() + 1).map_err(|_| Errno::NOMEM)?);
         match self.by_key.entry(key) {
@@ -364,6 +374,25 @@ mod tests {
         }
     }
 
+    fn regions() -> Regions {
+        Regions::new(SecretRng::from_seed([7; 32]))
+    }
+
+    #[test]
+    fn keys_of_ours_are_drawn_and_drawn_again_when_they_are_taken() {
+        // What the generator will give.
+        let mut same = SecretRng::from_seed([7; 32]);
+        let drawn: [u64; 3] = core::array::from_fn(|_| same.next_u64());
+        let mut regions = regions();
+        assert!(regions.add(Some(drawn[1]), region(false)).is_ok());
+        let keys: Vec<u64> =
+            (0..2).map(|_| regions.add(None, region(false)).expect("a free key").0).collect();
+        assert_eq!(keys, [drawn[0], drawn[2]], "the second is taken");
+        regions.remove(drawn[0]);
+        let (next, _) = regions.add(None, region(false)).expect("a free key");
+        assert!(!drawn.contains(&next), "the key of a closed region does not come back");
+    }
+
     #[test]
     fn ranges_are_found_and_bounded() {
         let write = Access::RemoteWrite;
@@ -382,7 +411,7 @@ mod tests {
 
     #[test]
     fn user_memory_is_copied_where_its_address_says() {
-        let gate = Gate::new(true, Regions::default());
+        let gate = Gate::new(true, regions());
         let mut bytes = *b"0123456789";
         let base = bytes.as_mut_ptr().expose_provenance() as u64;
         let mut memory = UserMemory(&gate);
@@ -422,11 +451,12 @@ mod tests {
 
     #[test]
     fn keys_are_unique_and_may_use_bit_63() {
-        let mut regions = Regions::default();
+        let mut regions = regions();
         assert_eq!(regions.add(Some(1 << 63), region(false)), Ok((1 << 63, RegionId(1))));
         assert_eq!(regions.add(Some(1 << 63), region(false)), Err(Errno::NOKEY));
         assert_eq!(regions.add(Some(0), region(false)), Ok((0, RegionId(2))));
-        assert_eq!(regions.add(None, region(false)), Ok((1, RegionId(3))));
+        let drawn = regions.add(None, region(false));
+        assert_eq!(drawn.map(|(_, id)| id), Ok(RegionId(3)));
         // A number is used again when nobody knows it any more, and no two living ones are equal.
         regions.remove(0);
         regions.free_id(RegionId(2));

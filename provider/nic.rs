@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use squall_net::iface::{self, Iface};
 
+use crate::errno::{Errno, Result};
 use crate::param::params;
 
 /// One address of one interface.
@@ -36,10 +37,12 @@ impl From<Iface> for Nic {
     }
 }
 
-fn all() -> Vec<Iface> {
-    iface::list().unwrap_or_else(|error| {
+/// # Errors
+/// The system's, with a warning: descriptors are short, perhaps.
+fn all() -> Result<Vec<Iface>> {
+    iface::list().map_err(|error| {
         log::warn!("cannot list the network interfaces: {error}");
-        Vec::new()
+        error.into()
     })
 }
 
@@ -48,7 +51,9 @@ fn all() -> Vec<Iface> {
 /// which to use.
 pub(crate) fn list(everything: bool) -> Vec<Nic> {
     let expression = params().iface.as_str();
-    let candidates = match iface::select(all(), expression) {
+    let Ok(all) = all() else { return Vec::new() };
+    let known: Vec<String> = all.iter().map(ToString::to_string).collect();
+    let candidates = match iface::select(all, expression) {
         Ok(candidates) => candidates,
         Err(error) => {
             log::warn!("FI_SQUALL_IFACE={expression}: {error}");
@@ -64,7 +69,6 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
         }
     }
     if nics.is_empty() {
-        let known: Vec<String> = all().iter().map(ToString::to_string).collect();
         log::warn!(
             "no network interface to use{}; there are: {}",
             if expression.is_empty() { "" } else { " (FI_SQUALL_IFACE selects none)" },
@@ -76,12 +80,19 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
 }
 
 /// The interface of a domain: by name, and by address when it has several.
-pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Option<Nic> {
-    let nics: Vec<Nic> = all().into_iter().filter(|i| i.up).map(Nic::from).collect();
+///
+/// # Errors
+/// `FI_ENODATA` when there is none, the system's when it does not say.
+pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
+    let nics: Vec<Nic> = all()?.into_iter().filter(|i| i.up).map(Nic::from).collect();
     let named = |nic: &&Nic| name.is_none_or(|name| nic.name == name);
-    nics.iter()
+    let found = nics
+        .iter()
         .filter(named)
         .find(|nic| ip.is_none_or(|ip| nic.ip == ip))
-        .or_else(|| nics.iter().find(named))
-        .cloned()
+        .or_else(|| nics.iter().find(named));
+    found.cloned().ok_or_else(|| {
+        log::warn!("no interface {name:?} with address {ip:?}");
+        Errno::NODATA
+    })
 }

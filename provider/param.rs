@@ -73,7 +73,7 @@ macro_rules! params {
 params! {
     iface: kinds::Text = "IFACE", "",
         "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. \
-         Default: every interface that is up except docker*, veth*, virbr* and link-local ones; \
+         Default: every interface that is up except docker*, virbr* and link-local ones, veth* last; \
          loopback only when nothing else is there, or when named.";
     port: kinds::Count<0, 65535> = "PORT", "0",
         "UDP port of an endpoint that the application gave none. 0: 4793 if it is free, else any.";
@@ -158,7 +158,7 @@ params! {
          after by a thread, so that peers see it alive and their transfers go on. 0ns: never.";
     progress_spin: kinds::Time = "PROGRESS_SPIN", "50us",
         "How long a thread that waits, or the automatic progress thread, polls before it sleeps.";
-    progress_cpu: kinds::Text = "PROGRESS_CPU", "",
+    progress_cpu: kinds::Processor = "PROGRESS_CPU", "",
         "Processor of the automatic progress threads. Default: where the system puts them.";
 }
 

@@ -52,8 +52,12 @@ impl Progress {
         let name = format!("squall-prog-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let of_thread = Arc::clone(&shared);
         let thread = spawn(&name, move || {
-            pin();
-            crate::boundary::value((), || of_thread.run());
+            crate::boundary::value((), || {
+                if let Some(cpu) = params().progress_cpu {
+                    pin(cpu);
+                }
+                of_thread.run();
+            });
         })
         .map_err(Errno::from)?;
         RUNNING.get().lock().push(Arc::clone(&shared));
@@ -129,16 +133,8 @@ pub(crate) fn spawn(
     thread
 }
 
-/// Binds the calling thread to FI_SQUALL_PROGRESS_CPU.
-fn pin() {
-    let text = params().progress_cpu.as_str();
-    if text.is_empty() {
-        return;
-    }
-    let Ok(cpu) = text.parse::<usize>() else {
-        log::warn!("FI_SQUALL_PROGRESS_CPU={text}: expected a processor's number");
-        return;
-    };
+/// Binds the calling thread to a processor, one that the parameter's kind let pass.
+fn pin(cpu: usize) {
     // SAFETY: a `cpu_set_t` is an array of integers, for which zero is a value: the empty set. CPU_SET
     // indexes it as a Rust array, with the bound checked, and sched_setaffinity(2) reads as many bytes as
     // it has.
@@ -148,7 +144,10 @@ fn pin() {
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
     };
     if rc != 0 {
-        log::warn!("FI_SQUALL_PROGRESS_CPU={cpu}: {}", std::io::Error::last_os_error());
+        log::warn!(
+            "FI_SQUALL_PROGRESS_CPU={cpu}: {}; the progress thread runs where the system puts it",
+            std::io::Error::last_os_error()
+        );
     }
 }
 
@@ -187,5 +186,16 @@ impl Shared {
             let _ = self.waiter.sleep(Time::NEVER);
         }
         self.asleep_until.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last that fits into a set, which hardly a machine has: it is said, and the thread goes on.
+    #[test]
+    fn a_processor_that_is_not_there_does_not_end_the_thread() {
+        std::thread::spawn(|| pin(1023)).join().expect("no panic");
     }
 }

@@ -1,15 +1,16 @@
-//! What tells an endpoint from others that had, or have, the same address.
+//! Which of those that have had an address: instances of endpoints.
 
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// The number of one endpoint instance, random for each. Not a secret: it travels with the address, so that
-/// whoever answers there can be told from who was meant.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A random number that tells one endpoint from another that had, or also has, the same address: from the one
+/// before a restart, and from that of another host which calls itself by the same address. Never zero, so that
+/// zero can stand for "none said" where an address is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Instance(NonZeroU32);
 
 impl Instance {
-    /// The instance with this number; `None` for 0, which is nobody's.
+    /// The instance of this number; `None` for zero.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
@@ -18,16 +19,17 @@ impl Instance {
         }
     }
 
-    /// Its number, not 0.
+    /// Its number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// What requests carry of it: the low half.
+    /// Its low 16 bits (which may be zero): what fits where a packet has no room for all of it.
     #[must_use]
     pub const fn tag(self) -> u16 {
-        (self.0.get() & 0xffff) as u16
+        let [.., high, low] = self.0.get().to_be_bytes();
+        u16::from_be_bytes([high, low])
     }
 }
 
@@ -37,16 +39,27 @@ impl fmt::Display for Instance {
     }
 }
 
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instance {self}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
+
+    use std::format;
+
     use super::*;
 
     #[test]
-    fn nobody_is_number_zero() {
+    fn eight_digits_a_tag_and_never_zero() {
         assert_eq!(Instance::new(0), None);
-        let instance = Instance::new(0x12_3456).expect("not 0");
-        assert_eq!((instance.get(), instance.tag()), (0x12_3456, 0x3456));
-        assert_eq!(std::format!("{instance}"), "00123456");
+        let one = Instance::new(0x0012_beef).expect("not zero");
+        assert_eq!((one.get(), one.tag()), (0x0012_beef, 0xbeef));
+        assert_eq!(format!("{one} {one:?}"), "0012beef instance 0012beef");
+        assert_ne!(Some(one), Instance::new(0x0013_beef));
+        assert_eq!(size_of::<Option<Instance>>(), 4);
     }
 }

@@ -1,6 +1,6 @@
 //! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
-//! arithmetic ([`Psn`]), seeded random generators ([`Rng`], and [`SecretRng`] for what others must not guess),
-//! numbers of endpoints ([`Instance`]), tables of counters ([`counters!`]), names for user memory
+//! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]) and one
+//! for secrets ([`SecretRng`]), tables of counters ([`counters!`]), names for user memory
 //! ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
 //!
 //! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
@@ -27,5 +27,5 @@ pub use memory::{RegionId, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;
 pub use rng::Rng;
-pub use secret::SecretRng;
+pub use secret::{SecretRng, Seed};
 pub use time::{Span, Time};

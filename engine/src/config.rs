@@ -1,6 +1,6 @@
 //! The engine's parameters.
 
-use crate::base::{Instance, SecretRng, Span};
+use crate::base::{Instance, Seed, Span};
 
 /// Thresholds and bounds of one endpoint. Sizes in bytes.
 #[derive(Clone, Debug)]
@@ -30,13 +30,13 @@ pub struct Config {
     pub batch_packets: usize,
     /// Where everything comes from that others must not guess: numbers of contexts, cookies, keys of
     /// rendezvous.
-    pub secret: SecretRng,
+    pub secret: Seed,
 }
 
 impl Config {
     /// The defaults of the endpoint with this number.
     #[must_use]
-    pub const fn new(instance: Instance, secret: SecretRng) -> Self {
+    pub const fn new(instance: Instance, secret: Seed) -> Self {
         Self {
             max_packet: 1472,
             inject_size: 256,

@@ -43,8 +43,14 @@ crate::base::counters! {
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.
         rx_inconsistent: sum "packets",
-        /// Remote accesses refused: bad key, range or permission.
+        /// Remote accesses refused, for one of the three reasons below; the peer is not told which.
         rx_access_refused: sum "accesses",
+        /// Remote accesses with a key that no region has.
+        rx_key_unknown: sum "accesses",
+        /// Remote accesses beyond the end of their region.
+        rx_out_of_range: sum "accesses",
+        /// Remote accesses to a region that was registered for others.
+        rx_not_permitted: sum "accesses",
         /// Operations that ended in an error; a peek that found nothing is none.
         op_errors: sum "operations",
         /// Operations that were complete when they were copied, and were lost afterwards.

@@ -62,9 +62,9 @@ impl Engine {
     /// An endpoint without peers. Contexts are for introduced peers, whatever `pdc` says.
     #[must_use]
     pub fn new(config: Config, mut pdc: reliability::Config) -> Self {
-        let mut secret = config.secret.clone();
-        let mut part = || SecretRng::from_seed(secret.seed());
-        pdc.contact = Contact::Introduced(Box::new(part()));
+        let mut secret = SecretRng::new(&config.secret);
+        pdc.contact = Contact::Introduced(secret.seed());
+        let mut part = || SecretRng::new(&secret.seed());
         let (introductions, outbound, mut hashes) = (part(), part(), part());
         let (posted, unexpected) = (hashes.next_u64(), hashes.next_u64());
         Self {

@@ -341,7 +341,7 @@ mod tests {
 
     fn part(seed: u8) -> (Introductions, Config) {
         let instance = Instance::new(u32::from(seed) + 1).expect("not 0");
-        let config = Config::new(instance, SecretRng::from_seed([seed; 32]));
+        let config = Config::new(instance, crate::base::Seed::new([seed; 32]));
         (Introductions::new(SecretRng::from_seed([seed; 32])), config)
     }
 

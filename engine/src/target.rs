@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::api::{Completion, MatchSpace, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, UserSlice};
+use crate::counters::Counters;
 use crate::memory::{Access, Buf, KeyError, Memory};
 use crate::outbound::Answer;
 use crate::reliability::PdcId;
@@ -100,13 +101,15 @@ pub(crate) fn read<M: Memory>(mem: &M, request: &StdRequest) -> Result<Answer, K
     Ok(Answer { read_id: request.message_id, bytes, len, region, offered: None })
 }
 
-/// The return code that says why a key was refused.
-pub(crate) const fn refusal(error: KeyError) -> ReturnCode {
+/// Counts why a key was refused, and says what the peer is told: the same for every reason, or who guesses keys
+/// would learn from the answers which regions there are and how large they are.
+pub(crate) const fn refusal(counters: &mut Counters, error: KeyError) -> ReturnCode {
     match error {
-        KeyError::BadKey => ReturnCode::BadMkey,
-        KeyError::OutOfRange => ReturnCode::AtOutOfRange,
-        KeyError::Permission => ReturnCode::AtPerm,
+        KeyError::BadKey => counters.rx_key_unknown += 1,
+        KeyError::OutOfRange => counters.rx_out_of_range += 1,
+        KeyError::Permission => counters.rx_not_permitted += 1,
     }
+    ReturnCode::BadMkey
 }
 
 /// Writes a packet's bytes. It is checked for the whole range of its operation, so that a write is all or
@@ -180,5 +183,20 @@ fn landed(peer: PeerId, len: u64, data: u64) -> Completion {
         visibility: Visibility::Entry,
         released: false,
         status: Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_does_not_learn_why_a_key_was_refused_but_we_do() {
+        let mut counters = Counters::default();
+        let all = [KeyError::BadKey, KeyError::OutOfRange, KeyError::Permission];
+        let told = all.map(|error| refusal(&mut counters, error));
+        assert_eq!(told, [ReturnCode::BadMkey; 3]);
+        let Counters { rx_key_unknown, rx_out_of_range, rx_not_permitted, .. } = counters;
+        assert_eq!([rx_key_unknown, rx_out_of_range, rx_not_permitted], [1; 3]);
     }
 }

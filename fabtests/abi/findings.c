@@ -1,18 +1,6 @@
-/* Defects that were found once, each with what showed it. Every test is a process of its own, so that it has the
- * parameters it needs: `findings NAME` runs one.
- */
-#include <fcntl.h>
-
+/* Defects that were found once, each with what showed it. */
 #include "guard.h"
-
-static const char *program;
-static char stats[512];
-static struct node a, b;
-static fi_addr_t to_b;
-static int contexts[64];
-static unsigned char buf[1 << 16];
-
-static const struct want plain = {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE};
+#include "own_process.h"
 
 static void describe(uint32_t owner)
 {
@@ -23,52 +11,6 @@ static void describe(uint32_t owner)
 static unsigned rounds(unsigned n)
 {
 	return getenv("ABI_SLOW") ? n / 10 + 10 : n;
-}
-
-static void turns(int n)
-{
-	for (int i = 0; i < n; i++) {
-		(void)fi_cq_read(a.cq, NULL, 0);
-		(void)fi_cq_read(b.cq, NULL, 0);
-	}
-}
-
-static void open_pair(const struct want *want)
-{
-	abi_open(&a, want);
-	abi_open(&b, want);
-	to_b = abi_insert(&a, &b.name);
-}
-
-/* a knows b. */
-static void meet(void)
-{
-	struct fi_cq_tagged_entry e;
-	struct iovec iov = {buf, 8};
-	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b};
-	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
-	EQUAL(fi_sendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE), 0);
-	abi_expect(&a, &b, &e);
-	abi_expect(&b, &a, &e);
-}
-
-/* A counter summed over the endpoints that closed. */
-static unsigned long statistic(const char *name)
-{
-	char line[16384], wanted[64];
-	unsigned long sum = 0;
-	snprintf(wanted, sizeof(wanted), "\"%s\":", name);
-	FILE *f = fopen(stats, "r");
-	if (!f)
-		FAIL("%s was not written", stats);
-	while (fgets(line, sizeof(line), f)) {
-		char *at = strstr(line, wanted);
-		if (!at)
-			FAIL("the statistics have no %s", name);
-		sum += strtoul(at + strlen(wanted), NULL, 10);
-	}
-	fclose(f);
-	return sum;
 }
 
 /* An injected write of two ranges sent what the buffer held later, and completed twice. */
@@ -486,14 +428,7 @@ static void empty_peeks_are_no_errors(void)
 	EQUAL(statistic("op_errors"), 0);
 }
 
-static const struct test {
-	const char *name;
-	void (*run)(void);
-	/* Its network; with a trailer that is computed over the payload, so that payload is read here. */
-	const char *fault, *crc;
-	int reads_log;
-} tests[] = {
-#define TEST(name, ...) {#name, name, __VA_ARGS__}
+static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
 	TEST(fence_and_commit_are_refused, NULL, NULL, 0),
@@ -507,57 +442,8 @@ static const struct test {
 	TEST(a_thread_for_each_queue, NULL, NULL, 0),
 	TEST(empty_peeks_are_no_errors, NULL, NULL, 0),
 };
-enum { TESTS = sizeof(tests) / sizeof(*tests) };
-
-/* Runs one in a process of its own. Whether it passed. */
-static int in_own_process(const struct test *test)
-{
-	int status = 0;
-	double start = abi_now();
-	pid_t child = fork();
-	if (child == 0) {
-		setenv("FI_SQUALL_ATTEND", "0ns", 1);
-		if (test->reads_log) {
-			setenv("FI_LOG_LEVEL", "warn", 1);
-			setenv("FI_LOG_PROV", "squall", 1);
-		}
-		/* Dead peers are to be given up on soon, but not those of whom 20 % of the packets are lost. */
-		if (test->fault)
-			setenv("FI_SQUALL_DEADLINE", "20s", 1);
-		if (test->fault)
-			setenv("FI_SQUALL_FAULT", test->fault, 1);
-		if (test->crc)
-			setenv("FI_SQUALL_CRC", test->crc, 1);
-		execl(program, program, test->name, NULL);
-		_exit(9);
-	}
-	EQUAL(waitpid(child, &status, 0), child);
-	int passed = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-	printf("%s %-40s %.2f s\n", passed ? "ok" : "FAILED", test->name, abi_now() - start);
-	fflush(stdout);
-	return passed;
-}
 
 int main(int argc, char **argv)
 {
-	int failed = 0;
-	program = argv[0];
-	if (argc > 1) {
-		char option[600];
-		snprintf(stats, sizeof(stats), "%s.%d.json", program, (int)getpid());
-		snprintf(option, sizeof(option), "json:%s", stats);
-		setenv("FI_SQUALL_STATS", option, 1);
-		unlink(stats);
-		for (int i = 0; i < TESTS; i++)
-			if (strcmp(argv[1], tests[i].name) == 0) {
-				tests[i].run();
-				unlink(stats);
-				return 0;
-			}
-		FAIL("there is no test %s", argv[1]);
-	}
-	for (int i = 0; i < TESTS; i++)
-		failed += !in_own_process(&tests[i]);
-	printf("%d tests, %d failed\n", TESTS, failed);
-	return failed > 0;
+	return run_tests(argc, argv, tests, sizeof(tests) / sizeof(*tests));
 }

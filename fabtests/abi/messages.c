@@ -402,25 +402,25 @@ static void remote_access(int mr_mode)
 	RETRY(&a, fi_readmsg(a.ep, &msg, FI_COMPLETION));
 	abi_expect(&a, &b, &e);
 	CHECK(memcmp(in, out, 300) == 0 && memcmp(in + 5000, out + 1100, 600) == 0);
-	/* What must be refused. */
+	/* What must be refused, all alike: nobody learns which regions there are. */
 	struct fi_cq_err_entry err;
 	struct {
 		uint64_t addr, key;
 		size_t len;
-		const char *why;
 	} bad[] = {
-		{base, 999, 8, "BadKey"},
-		{base + sizeof(in) - 4, key, 8, "OutOfRange"},
-		{base, fi_mr_key(read_only), 8, "Permission"},
+		{base, 999, 8},
+		{base + sizeof(in) - 4, key, 8},
+		{base, fi_mr_key(read_only), 8},
 	};
 	memset(in, 0x11, 64);
 	for (int i = 0; i < 3; i++) {
 		RETRY(&a, fi_write(a.ep, out, bad[i].len, NULL, to_b, bad[i].addr, bad[i].key, &contexts[i]));
 		abi_expect_error(&a, &b, &err);
-		CHECK(err.op_context == &contexts[i] && err.err > 0);
+		CHECK(err.op_context == &contexts[i]);
+		EQUAL(err.err, FI_EKEYREJECTED);
 		const char *text = fi_cq_strerror(a.cq, err.prov_errno, err.err_data, NULL, 0);
-		if (!strstr(text, bad[i].why))
-			FAIL("expected %s, got: %s", bad[i].why, text);
+		if (strncmp(text, "BadKey: ", 8) != 0)
+			FAIL("expected BadKey, got: %s", text);
 	}
 	for (int i = 0; i < 64; i++)
 		CHECK(in[i] == 0x11);

@@ -144,10 +144,23 @@ impl Endpoint {
         match what {
             Bindable::Cq(cq) => queue(bindings, &cq, flags)?,
             Bindable::Cntr(cntr) => counter(bindings, &cntr, flags)?,
-            Bindable::Av(av) => bindings.av = Some(Hold::new(av)),
+            Bindable::Av(av) => {
+                let same = bindings.av.as_ref().is_some_and(|bound| core::ptr::eq(&***bound, &*av));
+                if same {
+                    return Ok(());
+                }
+                if core.is_some() {
+                    // What the indices of the first one mean is cached.
+                    log::warn!(
+                        "an enabled endpoint keeps its address vector: another cannot be bound"
+                    );
+                    return Err(Errno::OPBADSTATE);
+                }
+                bindings.av = Some(Hold::new(av));
+            }
             Bindable::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
         }
-        // Binding after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
+        // Binding queues and counters after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
         if let Some(core) = core {
             bindings.attach(self, &core.sockets())?;
         }

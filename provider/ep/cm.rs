@@ -1,9 +1,9 @@
 //! `fi_getname` and the connection calls that an RDM endpoint does not have.
 
 use core::ffi::{c_int, c_void};
-use std::net::SocketAddr;
 
 use super::Endpoint;
+use crate::addr::Name;
 use crate::av;
 use crate::boundary;
 use crate::errno::{Errno, Result};
@@ -24,21 +24,21 @@ pub(super) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
 });
 
 boundary::exports! {
-    /// The endpoint's address; -FI_ETOOSMALL with the length needed when the buffer is too short.
+    /// The endpoint's address and instance; -FI_ETOOSMALL with the length needed when the buffer is too short.
     status getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int => {
-        let local = object::get::<Endpoint, _>(fid)?.local()?;
-        if av::give(&local, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
+        let name = object::get::<Endpoint, _>(fid)?.name()?;
+        if av::give(&name, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
     };
 }
 
 impl Endpoint {
-    /// The address it is bound to.
+    /// The address it is bound to, and its instance.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` before it is enabled.
-    fn local(&self) -> Result<SocketAddr> {
+    fn name(&self) -> Result<Name> {
         let inner = self.enter()?;
-        Ok(inner.core.as_ref().ok_or(Errno::OPBADSTATE)?.local())
+        Ok(inner.core.as_ref().ok_or(Errno::OPBADSTATE)?.name())
     }
 }
 

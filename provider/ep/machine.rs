@@ -1,6 +1,5 @@
 //! The moving part of an endpoint: engine and port, and the order in which they are served.
 
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use super::bind::Bindings;
 use super::flow::{entry_of, error_entry_of};
 use super::outbox::Outbox;
 use super::peers::Peers;
+use crate::addr::Name;
 use crate::clock;
 use crate::fault;
 use crate::flags::ADDR_UNSPEC;
@@ -41,7 +41,7 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
-    local: SocketAddr,
+    name: Name,
     dscp_trimmed: Option<u8>,
     outbox: Outbox,
     errors: Vec<NetError>,
@@ -79,7 +79,7 @@ struct Received {
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) port: Box<dyn Port + Send>,
-    pub(super) local: SocketAddr,
+    pub(super) name: Name,
     pub(super) dscp_trimmed: Option<u8>,
 }
 
@@ -90,7 +90,7 @@ impl Core {
             peers: Peers::default(),
             regions,
             port: opened.port,
-            local: opened.local,
+            name: opened.name,
             dscp_trimmed: opened.dscp_trimmed,
             outbox: Outbox::default(),
             errors: Vec::new(),
@@ -102,9 +102,9 @@ impl Core {
         }
     }
 
-    /// The endpoint's address.
-    pub(super) fn local(&self) -> SocketAddr {
-        self.local
+    /// The endpoint's address and instance.
+    pub(super) fn name(&self) -> Name {
+        self.name
     }
 
     /// The sockets to watch.
@@ -170,7 +170,13 @@ impl Core {
     fn describe(&self, error: OpError, peer: Option<PeerId>) -> String {
         let state = peer.map(|peer| self.engine.peers().get(peer));
         let trouble = state.and_then(|state| state.trouble());
-        fault::describe(error, state.map(|state| state.addr()), self.local, trouble)
+        let meant = state.and_then(|state| state.instance());
+        let mut text =
+            fault::describe(error, state.map(|state| state.addr()), self.name.addr, trouble);
+        if let (OpError::OtherInstance { .. }, Some(meant)) = (error, meant) {
+            text.push_str(&format!(" meant was instance {meant}"));
+        }
+        text
     }
 
     /// Says, once an endpoint, that a peer's receiver works in another mode.
@@ -349,7 +355,7 @@ impl Core {
     pub(super) fn statistics(&self) -> Statistics<'_> {
         let (engine, reliability) = self.engine.counters();
         Statistics {
-            local: self.local,
+            local: self.name.addr,
             engine,
             reliability,
             transport: self.engine.transport(),

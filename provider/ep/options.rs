@@ -106,7 +106,7 @@ impl Endpoint {
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
         // Before a packet can name a region: who closes one asks the endpoints of this list.
-        self.domain.endpoints().lock().push(Arc::downgrade(self));
+        self.domain.enabled(self, new.name());
         *core = Some(Box::new(new));
         drop(inner);
         stats::remember(self);

@@ -2,6 +2,7 @@
 
 use squall_engine::{Engine, PeerId};
 
+use crate::addr::Name;
 use crate::av::Av;
 use crate::errno::{Errno, Result};
 use crate::flags::ADDR_UNSPEC;
@@ -33,7 +34,8 @@ impl Peers {
     /// The peer behind a `fi_addr_t`.
     ///
     /// # Errors
-    /// `FI_EINVAL` when nothing was inserted there.
+    /// `FI_EINVAL` when nothing was inserted there, `FI_EADDRNOTAVAIL` when who was inserted has an address that
+    /// is an endpoint's of ours.
     #[inline]
     pub(super) fn peer(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64) -> Result<PeerId> {
         self.refresh(av);
@@ -46,13 +48,15 @@ impl Peers {
 
     #[cold]
     fn look_up(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64, at: usize) -> Result<PeerId> {
-        let addr = av.addresses().get(fi_addr).ok_or_else(|| {
+        let name = av.addresses().get(fi_addr).ok_or_else(|| {
             log::warn!(
                 "fi_addr {fi_addr} was never inserted into the address vector, or is removed"
             );
             Errno::INVAL
         })?;
-        let peer = engine.peer(addr);
+        // Looked at again: it may have been inserted before the endpoint had its address.
+        av.reachable(&name)?;
+        let peer = engine.peer_at(name.addr, name.instance);
         if self.by_addr.len() <= at {
             self.by_addr.resize(at + 1, NONE);
         }
@@ -70,7 +74,9 @@ impl Peers {
         {
             return fi_addr;
         }
-        let fi_addr = av.addresses().index_of(&engine.peers().get(peer).addr());
+        let state = engine.peers().get(peer);
+        let name = Name { addr: state.addr(), instance: state.instance() };
+        let fi_addr = av.addresses().index_of(&name);
         if self.by_peer.len() <= at {
             self.by_peer.resize(at + 1, ADDR_UNSPEC);
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use squall_base::{Rng, Span};
+use squall_base::{Instance, Seed, Span};
 use squall_cc::Network;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
 use squall_net::fabric::frame::Welcome;
@@ -14,11 +14,13 @@ use squall_net::{
 
 use super::choice::{Algorithms, choose};
 use super::machine::Opened;
+use crate::addr::Name;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::nic::Nic;
 use crate::param::{Params, params};
+use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
 const UET_PORT: u16 = 4793;
@@ -34,15 +36,6 @@ const FABRIC_PACKETS: u64 = 8;
 /// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
 const MAX_ACK_TRIGGER: u32 = 32 << 10;
 
-/// Random bits from the system.
-fn entropy() -> u64 {
-    let mut bits = 0u64;
-    // SAFETY: getrandom(2) writes at most the eight bytes of `bits`, a local variable. (Should the kernel
-    // refuse, the clock below still tells instances apart.)
-    let got = unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) };
-    if got == 8 { bits } else { crate::clock::now().0 ^ u64::from(std::process::id()) << 40 }
-}
-
 /// Opens port and engine of an endpoint that shall live at `source`.
 pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<Opened> {
     let params = params();
@@ -57,11 +50,13 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
     let packet = packet_size(params, nic, v6);
     let trailer = if params.crc { CRC_LEN } else { 0 };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
-    let seed = entropy();
+    let (instance, seed) = (secret::instance()?, secret::seed()?);
     let pdc = contexts(params, nic, max_packet, seed)?;
-    let engine = Engine::new(messages(params, max_packet, local.port(), seed), pdc);
+    let secret = secret::generator("an endpoint's secrets")?.seed();
+    let messages = messages(params, max_packet, instance, secret);
+    let engine = Engine::new(Config { port: local.port(), ..messages }, pdc);
     log::info!(
-        "endpoint {number} at {local} on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
+        "endpoint {number} at {local} (instance {instance}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
          scope {}",
         nic.name,
         params.paths,
@@ -73,7 +68,8 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
     let dscp_trimmed = (params.trimming || params.fault.contains("trim"))
         .then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
     let port = wrap(params, port, &config, number, dscp_trimmed)?;
-    Ok(Opened { engine, port, local, dscp_trimmed })
+    let name = Name { addr: local, instance: Some(instance) };
+    Ok(Opened { engine, port, name, dscp_trimmed })
 }
 
 /// A link-local IPv6 address needs its interface.
@@ -264,18 +260,14 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
 }
 
 /// The message layer's configuration.
-fn messages(params: &Params, max_packet: u32, port: u16, seed: u64) -> Config {
-    let mut rng = Rng::new(seed);
+fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
     Config {
         max_packet,
         inject_size: u32::try_from(info::inject_size()).unwrap_or(256),
         rendezvous_threshold: params.eager_size.unwrap_or(64 << 10),
         unexpected_bytes: info::buffered() as u64,
         max_outstanding: params.outstanding,
-        port,
-        epoch: u16::try_from(rng.next_u64() & 0xFFFF).unwrap_or(0),
         job_id: params.job,
-        seed: rng.next_u64(),
-        ..Config::default()
+        ..Config::new(instance, secret)
     }
 }

@@ -4,12 +4,11 @@ use core::ffi::{c_char, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use std::ffi::CString;
-use std::net::SocketAddr;
 
 use super::Endpoint;
 use super::hints::{buffered, inject_size, limits, queue_size};
 use crate::VERSION;
-use crate::addr::{self, Raw};
+use crate::addr::{self, Name, Raw};
 use crate::compat::DomainAttr;
 use crate::ffi;
 use crate::flags;
@@ -51,8 +50,8 @@ fn string(text: &str) -> *mut c_char {
 }
 
 /// A libc copy of an address and its length.
-fn address(addr: &SocketAddr) -> (*mut c_void, usize) {
-    let raw = Raw::new(addr);
+fn address(name: &Name) -> (*mut c_void, usize) {
+    let raw = Raw::new(name);
     let bytes = raw.as_bytes();
     let copy: *mut u8 = zeroed(bytes.len());
     if copy.is_null() {
@@ -75,7 +74,7 @@ pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut 
     info.ep_attr = zeroed(size_of::<ffi::fi_ep_attr>());
     info.domain_attr = zeroed(DOMAIN_ATTR_ALLOC);
     info.fabric_attr = zeroed(size_of::<ffi::fi_fabric_attr>());
-    (info.src_addr, info.src_addrlen) = address(&answer.endpoint.source);
+    (info.src_addr, info.src_addrlen) = address(&answer.endpoint.source.into());
     let mut complete = !info.src_addr.is_null();
     if let Some(destination) = &answer.endpoint.destination {
         (info.dest_addr, info.dest_addrlen) = address(destination);

@@ -1,10 +1,9 @@
 //! The application's hints, read once, and checked against what there is.
 
 use core::ffi::c_void;
-use std::net::SocketAddr;
 
 use super::{Answer, Endpoint};
-use crate::addr;
+use crate::addr::{self, Name};
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
 use crate::errno::{Errno, Result};
@@ -138,8 +137,8 @@ pub(crate) struct Hints {
     caps: u64,
     mode: u64,
     pub(super) addr_format: u32,
-    pub(super) src_addr: Option<SocketAddr>,
-    pub(super) dest_addr: Option<SocketAddr>,
+    pub(super) src_addr: Option<Name>,
+    pub(super) dest_addr: Option<Name>,
     tx: Tx,
     rx: Rx,
     ep: Ep,
@@ -153,7 +152,7 @@ pub(crate) struct Hints {
 /// # Safety
 /// `ptr` is NULL or points to `len` bytes, or, when `len` is 0, to a socket address as long as its family says.
 /// Nobody writes to them meanwhile.
-unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<SocketAddr>> {
+unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Name>> {
     if ptr.is_null() {
         return Ok(None);
     }
@@ -499,8 +498,9 @@ impl Hints {
             & named("fabric_attr->fabric", fabric.as_deref(), &nic.network)
     }
 
-    /// Registration modes: none is required. Only who asks for the old basic mode, in which
-    /// addresses are virtual and keys the provider's, gets it.
+    /// Registration modes: none is required. But who can live with keys that are ours gets them, for nobody
+    /// guesses those (MPIs count theirs up from 0), and who asks for the old basic mode, in which addresses
+    /// are virtual besides, gets that.
     fn registration(&self) -> i32 {
         let asked = self.domain.mr_mode;
         if self.api != 0 && self.api < version(1, 5) {
@@ -509,7 +509,7 @@ impl Hints {
         if asked == mr_mode::BASIC || asked == mr_mode::SCALABLE {
             return asked;
         }
-        mr_mode::UNSPEC
+        asked & mr_mode::PROV_KEY
     }
 }
 
@@ -566,10 +566,12 @@ mod tests {
             Hints { api, domain, ..Hints::default() }.registration()
         };
         assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
-        assert_eq!(mode(version(1, 4), mr_mode::UNSPEC), mr_mode::SCALABLE);
-        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR | mr_mode::PROV_KEY), 0);
+        assert_eq!(mode(version(1, 4), 0), mr_mode::SCALABLE);
+        let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
+        assert_eq!(mode(version(1, 17), modern), mr_mode::PROV_KEY);
+        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR), 0);
         assert_eq!(mode(version(2, 5), mr_mode::BASIC), mr_mode::BASIC);
-        assert_eq!(mode(0, mr_mode::UNSPEC), 0);
+        assert_eq!(mode(0, 0), 0);
     }
 
     #[test]

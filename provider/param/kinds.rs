@@ -176,6 +176,29 @@ impl Kind for Ports {
     }
 }
 
+/// A processor's number, or nothing.
+pub(crate) struct Processor;
+
+impl Processor {
+    /// How many processors the system's sets have room for.
+    const ROOM: usize = 8 * size_of::<libc::cpu_set_t>();
+}
+
+impl Kind for Processor {
+    type Value = Option<usize>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self::Value, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse()
+            .ok()
+            .filter(|cpu| *cpu < Self::ROOM)
+            .map(Some)
+            .ok_or_else(|| format!("a processor's number, from 0 to {}", Self::ROOM - 1))
+    }
+}
+
 /// A choice that others read, among names they list.
 pub(crate) struct Choice<L>(PhantomData<L>);
 
@@ -280,6 +303,16 @@ mod tests {
         assert!(Ports::parse("200-100").is_err() && Ports::parse("0-1").is_err());
         assert!(Count::<1, 9>::parse("10").is_err());
         assert_eq!(Flag::parse("On"), Ok(true));
+    }
+
+    #[test]
+    fn a_processor_has_a_place_in_a_set_of_them() {
+        assert_eq!((Processor::parse(""), Processor::parse("0")), (Ok(None), Ok(Some(0))));
+        assert_eq!(Processor::parse("1023"), Ok(Some(1023)));
+        for text in ["1024", "99999999999999999999", "-1", "two", "0-3"] {
+            let allowed = Processor::parse(text).expect_err(text);
+            assert_eq!(allowed, "a processor's number, from 0 to 1023");
+        }
     }
 
     #[test]

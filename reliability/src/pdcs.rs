@@ -8,7 +8,7 @@ mod table;
 use std::sync::Arc;
 
 use crate::Counters;
-use crate::base::{Psn, Span, Time};
+use crate::base::{Psn, SecretRng, Span, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::config::{Config, MAX_WINDOW};
 use crate::flows::FlowRecord;
@@ -52,7 +52,7 @@ impl<D: Copy> Pdcs<D> {
         }
         let numbering = match &config.contact {
             Contact::Open => Numbering::sequential(),
-            Contact::Introduced(secret) => Numbering::secret(&mut (**secret).clone()),
+            Contact::Introduced(seed) => Numbering::secret(&mut SecretRng::new(seed)),
         };
         Self {
             table: Table::new(numbering),

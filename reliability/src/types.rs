@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::base::{Psn, Rate, SecretRng, Span, Time};
+use crate::base::{Psn, Rate, Seed, Span, Time};
 use crate::wire;
 
 /// Names one context of one endpoint. A number is used again only after 65536 contexts of the same
@@ -74,7 +74,7 @@ pub enum Contact {
     #[default]
     Open,
     /// Peers that [`crate::Admissions`] knows. Numbers of contexts are secret, too.
-    Introduced(Box<SecretRng>),
+    Introduced(Seed),
 }
 
 /// A packet that wants to be sent for the first time.

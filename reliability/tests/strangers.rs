@@ -3,7 +3,7 @@
 mod link;
 
 use link::{PEER, fixed};
-use squall_reliability::base::{Psn, Rng, SecretRng, Span, Time};
+use squall_reliability::base::{Psn, Rng, Seed, Span, Time};
 use squall_reliability::wire::{Dest, NackCode, Request};
 use squall_reliability::{
     Arrival, Association, Blocked, Config, Contact, Event, NewPacket, PdcId, Pdcs, PeerKey,
@@ -14,7 +14,7 @@ const NOW: Time = Time(1_000_000);
 
 /// An end that wants to be introduced.
 fn end(seed: u8) -> Pdcs<u32> {
-    let contact = Contact::Introduced(Box::new(SecretRng::from_seed([seed; 32])));
+    let contact = Contact::Introduced(Seed::new([seed; 32]));
     Pdcs::new(Config { contact, ..fixed(1 << 20, u64::from(seed)) })
 }
 

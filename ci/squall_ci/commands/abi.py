@@ -31,6 +31,8 @@ SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "messages", "processes", "threads")
 MODELS = ("model", "receives")
+# Those whose tests have a process each.
+APART = ("findings", "identity")
 
 
 def suite(
@@ -54,7 +56,7 @@ def suite(
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    for program in (*PROGRAMS, *MODELS, "findings"):
+    for program in (*PROGRAMS, *MODELS, *APART):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
@@ -68,7 +70,7 @@ def plain(tally: Tally) -> None:
     suite(tally, ["messages"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
-    suite(tally, [*MODELS, "findings"], env=soon)
+    suite(tally, [*MODELS, *APART], env=soon)
     # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
     suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
@@ -86,7 +88,7 @@ def valgrind(tally: Tally) -> None:
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
-    suite(tally, ["findings"], under=[*memcheck, "--trace-children=yes"], env=env, note="memcheck")
+    suite(tally, APART, under=[*memcheck, "--trace-children=yes"], env=env, note="memcheck")
 
 
 def instrumented() -> pathlib.Path | None:
@@ -113,7 +115,7 @@ def asan(tally: Tally) -> None:
     # libfabric is not instrumented and leaks a little at exit, so leaks are valgrind's business.
     env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "ASAN_OPTIONS": "detect_leaks=0:exitcode=9"}
     where = provider or PROVIDER_DIR
-    suite(tally, (*PROGRAMS, "findings"), suffix="-asan", provider=where, env=env, note=note)
+    suite(tally, (*PROGRAMS, *APART), suffix="-asan", provider=where, env=env, note=note)
     suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
 
 

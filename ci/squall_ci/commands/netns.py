@@ -15,8 +15,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterable
@@ -24,96 +22,33 @@ from typing import Any
 
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
+from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS, need, need_provider
 from squall_ci.process import Word
 from squall_ci.tally import table, Tally
 
 HOSTS, LEAVES, SPINES = 4, 2, 2
-PREFIX = "squall-"
 
 
-def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *map(str, words)], check=check, capture_output=True, text=True)
-
-
-class Network:
-    """The namespaces, for as long as the `with` lasts."""
+class Network(Namespaces):
+    """Hosts, leaves and spines."""
 
     def __init__(self, rate: str, keep: bool) -> None:
+        groups = (("h", HOSTS), ("leaf", LEAVES), ("spine", SPINES))
+        super().__init__([f"{group}{i}" for group, count in groups for i in range(count)], keep)
         self.rate = rate
-        self.keep = keep
-        self.mark = f"{PREFIX}{os.getpid()}-"
-
-    def name(self, node: str) -> str:
-        return self.mark + node
-
-    def __enter__(self) -> "Network":
-        self._clean_leftovers()
-        try:
-            self._build()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.keep:
-            for node in self._nodes():
-                ip("netns", "del", self.name(node), check=False)
 
     @staticmethod
-    def _nodes() -> list[str]:
-        return [f"h{i}" for i in range(HOSTS)] + [f"leaf{i}" for i in range(LEAVES)] + [f"spine{i}" for i in range(SPINES)]
-
-    @staticmethod
-    def _clean_leftovers() -> None:
-        """Namespaces of runs that were killed."""
-        for line in ip("netns", "list", check=False).stdout.splitlines():
-            found = re.match(rf"({PREFIX}(\d+)-\S+)", line)
-            if found and not os.path.exists(f"/proc/{found.group(2)}"):
-                ip("netns", "del", found.group(1), check=False)
-
-    def _inside(self, node: str, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["ip", "netns", "exec", self.name(node), *command], check=True, capture_output=True, text=True)
-
-    def _join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str) -> None:
-        """A veth pair with addresses on both ends."""
-        ip(
-            "link",
-            "add",
-            "name",
-            a_device,
-            "netns",
-            self.name(a),
-            "mtu",
-            9000,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            b_device,
-            "netns",
-            self.name(b),
-            "mtu",
-            9000,
-        )
-        for node, device, address in ((a, a_device, a_address), (b, b_device, b_address)):
-            ip("-n", self.name(node), "addr", "add", address, "dev", device)
-            ip("-n", self.name(node), "link", "set", device, "up")
-
-    @staticmethod
-    def address(host: int) -> str:
+    def address_of(host: int) -> str:
         return f"10.77.{host}.2"
 
     @staticmethod
     def leaf_of(host: int) -> int:
         return host * LEAVES // HOSTS
 
-    def _build(self) -> None:
-        for node in self._nodes():
-            ip("netns", "add", self.name(node))
-            ip("-n", self.name(node), "link", "set", "lo", "up")
-            self._inside(
+    def build(self) -> None:
+        for node in self.nodes:
+            self.inside(
                 node,
                 "sysctl",
                 "-qw",
@@ -124,15 +59,15 @@ class Network:
             )
         for host in range(HOSTS):
             leaf = f"leaf{self.leaf_of(host)}"
-            self._join(f"h{host}", "eth0", f"{self.address(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24")
-            ip("-n", self.name(f"h{host}"), "route", "add", "default", "via", f"10.77.{host}.1")
+            self.join(f"h{host}", "eth0", f"{self.address_of(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24")
+            self.ip(f"h{host}", "route", "add", "default", "via", f"10.77.{host}.1")
         for number in range(LEAVES):
             for spine in range(SPINES):
                 leaf = f"leaf{number}"
                 subnet = f"10.77.{100 + number * SPINES + spine}"
-                self._join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30")
+                self.join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30")
                 for node, device in ((leaf, f"spine{spine}"), (f"spine{spine}", leaf)):
-                    self._inside(
+                    self.inside(
                         node,
                         "tc",
                         "qdisc",
@@ -151,7 +86,7 @@ class Network:
         for host in range(HOSTS):
             for spine in range(SPINES):
                 via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
-                ip("-n", self.name(f"spine{spine}"), "route", "add", f"10.77.{host}.0/24", "via", via)
+                self.ip(f"spine{spine}", "route", "add", f"10.77.{host}.0/24", "via", via)
         self.route(range(SPINES))
 
     def route(self, spines: Iterable[int]) -> None:
@@ -160,29 +95,28 @@ class Network:
             ways = [word for spine in spines for word in ("nexthop", "via", f"10.77.{100 + leaf * SPINES + spine}.2")]
             for host in range(HOSTS):
                 if self.leaf_of(host) != leaf:
-                    ip("-n", self.name(f"leaf{leaf}"), "route", "replace", f"10.77.{host}.0/24", *ways)
+                    self.ip(f"leaf{leaf}", "route", "replace", f"10.77.{host}.0/24", *ways)
 
     def spine(self, spine: int, up: bool) -> None:
         for leaf in range(LEAVES):
-            ip("-n", self.name(f"spine{spine}"), "link", "set", f"leaf{leaf}", "up" if up else "down")
+            self.ip(f"spine{spine}", "link", "set", f"leaf{leaf}", "up" if up else "down")
         if up:
             # Routes went with the links.
             for host in range(HOSTS):
                 via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
-                ip("-n", self.name(f"spine{spine}"), "route", "replace", f"10.77.{host}.0/24", "via", via)
+                self.ip(f"spine{spine}", "route", "replace", f"10.77.{host}.0/24", "via", via)
 
     def carried(self, spine: int) -> int:
         """Bytes that went up to a spine from all leaves."""
         total = 0
         for leaf in range(LEAVES):
-            text = self._inside(f"leaf{leaf}", "cat", f"/sys/class/net/spine{spine}/statistics/tx_bytes").stdout
+            text = self.inside(f"leaf{leaf}", "cat", f"/sys/class/net/spine{spine}/statistics/tx_bytes").stdout
             total += int(text)
         return total
 
 
 def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
     """One job with a spine's death in it. (problem, result of the stream, shares of the spines before the failure)"""
-    hosts = ",".join(network.address(host) for host in range(HOSTS))
     env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
     shares: list[float] = []
     over = threading.Event()
@@ -198,22 +132,7 @@ def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str 
             return
         network.route([0])
 
-    with tempfile.TemporaryDirectory() as directory:
-        # What mpiexec takes for ssh.
-        remote = os.path.join(directory, "enter")
-        cases = "\n".join(f"{network.address(host)}) node={network.name(f'h{host}')} ;;" for host in range(HOSTS))
-        with open(remote, "w") as script:
-            script.write(
-                '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
-                f'case $host in\n{cases}\n*) echo "no host $host" >&2; exit 1 ;;\nesac\n'
-                'exec ip netns exec "$node" sh -c "$*"\n'
-            )
-        os.chmod(remote, 0o755)
-        options = f"-launcher ssh -launcher-exec {remote} -hosts {hosts} -ppn 1 -localhost {network.address(0)}".split()
-
-        def launch(command: list[str]) -> list[str]:
-            return ["ip", "netns", "exec", network.name("h0"), command[0], *options, *command[1:]]
-
+    with network.mpich({network.address_of(host): f"h{host}" for host in range(HOSTS)}) as launch:
         program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, 1 << 20]
         # The ranks need a moment to start.
         thread = threading.Thread(target=fate, args=(time.monotonic() + 2,))

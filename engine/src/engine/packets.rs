@@ -370,5 +370,6 @@ fn refuse_access(
     request: &StdRequest,
 ) -> Taken {
     report.counters.rx_access_refused += 1;
-    Taken::refused(config.job_id, target::refusal(error), request)
+    let told = target::refusal(&mut report.counters, error);
+    Taken::refused(config.job_id, told, request)
 }

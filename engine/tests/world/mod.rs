@@ -208,7 +208,7 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
         max_packet: 1400,
         rendezvous_threshold: 16 * 1024,
         port,
-        ..Config::new(secret.instance(), secret)
+        ..Config::new(secret.instance(), secret.seed())
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn configured(seed: u64) -> Config {
     let mut secret = [0; 32];
     secret[..8].copy_from_slice(&seed.to_ne_bytes());
     let mut secret = SecretRng::from_seed(secret);
-    Config::new(secret.instance(), secret)
+    Config::new(secret.instance(), secret.seed())
 }
 
 /// Where every host's virtual clock begins.

@@ -63,7 +63,8 @@ unsafe fn read(entry: &libc::ifaddrs) -> Option<Iface> {
         index,
         addr,
         prefix,
-        up: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+        up: has(libc::IFF_UP),
+        running: has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
         name,
     })

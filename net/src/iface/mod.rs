@@ -20,8 +20,10 @@ pub struct Iface {
     pub addr: IpAddr,
     /// Length of its network prefix, bits.
     pub prefix: u8,
-    /// Administratively up and running.
+    /// Administratively up.
     pub up: bool,
+    /// Its link works. The kernel may say so as late as a second after it does.
+    pub running: bool,
     /// The loopback interface.
     pub loopback: bool,
     /// Largest IP packet, bytes; 0 when unknown.
@@ -103,9 +105,13 @@ impl fmt::Display for SelectError {
 
 impl std::error::Error for SelectError {}
 
-/// Names dropped unless the expression asks for them: bridges and cables of containers and virtual
-/// machines, which lead nowhere a peer is.
-const VIRTUAL: [&str; 3] = ["docker*", "veth*", "virbr*"];
+/// Names dropped unless the expression asks for them: bridges to containers and virtual machines of this host
+/// alone, which have the same address on every host.
+const VIRTUAL: [&str; 2] = ["docker*", "virbr*"];
+
+/// Ends of cables between network namespaces: on a host they lead to its own containers, so others come first;
+/// inside of a container they are the way out.
+const CABLE: &str = "veth*";
 
 /// Chooses among the host's addresses; returns every one with a verdict, the kept ones first and in
 /// order of preference.
@@ -113,9 +119,10 @@ const VIRTUAL: [&str; 3] = ["docker*", "veth*", "virbr*"];
 /// `expression` is a comma-separated list of names (a final `*` matches any rest), addresses and
 /// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
 /// `^docker0,eth1`. Without a term that includes, everything is a candidate except container bridges
-/// and link-local addresses, and loopback is kept only when nothing else is. An interface that is
-/// down is never kept. Link-local addresses (which need a scope) must be asked for by address or
-/// network, not by the interface's name. Preference: order of the including terms, loopback last.
+/// and link-local addresses, `veth*` last, and loopback is kept only when nothing else is. An interface
+/// that is down is never kept, one without carrier when no other is. Link-local addresses (which need a
+/// scope) must be asked for by address or network, not by the interface's name. Preference: order of the
+/// including terms, loopback last.
 ///
 /// # Errors
 /// A malformed term, or an including list of which nothing is usable.
@@ -129,13 +136,22 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
             (rank.unwrap_or(usize::MAX), Candidate { iface, kept: rank.is_some(), reason })
         })
         .collect();
-    if !including && ranked.iter().any(|(_, c)| c.kept && !c.iface.loopback) {
-        for (rank, candidate) in &mut ranked {
-            if candidate.kept && candidate.iface.loopback {
-                *rank = usize::MAX;
-                candidate.kept = false;
-                candidate.reason = "loopback, and there are others".into();
-            }
+    let others = |ranked: &[(usize, Candidate)], running: bool| {
+        let other = |i: &Iface| !i.loopback && (i.running || !running);
+        ranked.iter().any(|(_, c)| c.kept && other(&c.iface))
+    };
+    let runs = others(&ranked, true);
+    for (rank, candidate) in &mut ranked {
+        let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
+        if quiet && runs {
+            drop_for(rank, candidate, "no carrier, and there are others");
+        } else if quiet {
+            candidate.reason.push_str("; no carrier, and there is no other");
+        }
+    }
+    if !including && others(&ranked, false) {
+        for (rank, candidate) in ranked.iter_mut().filter(|(_, c)| c.kept && c.iface.loopback) {
+            drop_for(rank, candidate, "loopback, and there are others");
         }
     }
     ranked.sort_by_key(|(rank, c)| (!c.kept, c.iface.loopback, *rank));
@@ -149,6 +165,13 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
         return Err(SelectError::NothingMatches { expression: expression.into(), candidates });
     }
     Ok(candidates)
+}
+
+/// Takes back that a candidate is kept.
+fn drop_for(rank: &mut usize, candidate: &mut Candidate, reason: &str) {
+    *rank = usize::MAX;
+    candidate.kept = false;
+    candidate.reason = reason.into();
 }
 
 /// (Rank if kept, reason).
@@ -179,8 +202,13 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
     if let Some(pattern) = VIRTUAL.iter().find(|p| name_matches(&iface.name, p)) {
         return (None, format!("{pattern}: virtual, leads to no peer"));
     }
-    let reason = if iface.loopback { "loopback, and there is no other" } else { "up" };
-    (Some(0), reason.into())
+    if iface.loopback {
+        return (Some(0), "loopback, and there is no other".into());
+    }
+    if name_matches(&iface.name, CABLE) {
+        return (Some(1), format!("{CABLE}: after all others"));
+    }
+    (Some(0), "up".into())
 }
 
 struct Term {

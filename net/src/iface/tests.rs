@@ -8,6 +8,7 @@ fn iface(name: &str, addr: &str) -> Iface {
         addr: addr.parse().unwrap(),
         prefix: prefix.parse().unwrap(),
         up: true,
+        running: true,
         loopback: name == "lo",
         mtu: 1500,
         speed_mbps: None,
@@ -56,12 +57,56 @@ fn the_default_leaves_out_what_leads_nowhere() {
 
 #[test]
 fn loopback_serves_when_it_is_alone_or_asked_for() {
-    let alone = vec![iface("lo", "127.0.0.1/8"), iface("veth1", "10.0.0.1/24")];
+    let alone = vec![iface("lo", "127.0.0.1/8"), iface("docker0", "172.17.0.1/16")];
     let all = select(alone, "").unwrap();
     assert!(all[0].kept && all[0].iface.loopback && !all[1].kept);
     assert_eq!(kept("lo"), ["127.0.0.1", "::1"]);
     assert_eq!(kept("127.0.0.0/8"), ["127.0.0.1"]);
     assert_eq!(kept("lo,eth0"), ["10.0.0.5", "127.0.0.1", "::1"]);
+}
+
+/// In a container or a network namespace the end of a veth pair is the way out, by whatever name.
+#[test]
+fn a_cable_comes_last_but_before_loopback() {
+    let kept = |all: &[Iface]| -> Vec<String> {
+        let all = select(all.to_vec(), "").unwrap();
+        all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
+    };
+    let (lo, veth) = (iface("lo", "127.0.0.1/8"), iface("veth0", "10.0.0.1/24"));
+    let (eth, docker) = (iface("eth0", "10.1.0.1/24"), iface("docker0", "172.17.0.1/16"));
+    assert_eq!(kept(&[lo.clone(), veth.clone()]), ["10.0.0.1"]);
+    assert_eq!(kept(&[lo.clone(), veth.clone(), docker, eth.clone()]), ["10.1.0.1", "10.0.0.1"]);
+    // Asked for, it has the place that was asked for.
+    let all = select(vec![lo, eth, veth], "veth*,eth0").unwrap();
+    assert_eq!(all[0].iface.name, "veth0");
+}
+
+/// The kernel says late that a link which was just made runs, so an interface that is up without it may work soon;
+/// loopback never will.
+#[test]
+fn a_link_that_does_not_run_is_better_than_none() {
+    let quiet = |name: &str, addr: &str| Iface { running: false, ..iface(name, addr) };
+    let (lo, eth) = (iface("lo", "127.0.0.1/8"), quiet("eth0", "10.0.0.1/24"));
+    let all = select(vec![lo.clone(), eth.clone()], "").unwrap();
+    assert_eq!(
+        all[0].to_string(),
+        "eth0 10.0.0.1/24: kept (up; no carrier, and there is no other)"
+    );
+    assert!(!all[1].kept);
+    // With one that runs it would be a rail that leads nowhere.
+    for expression in ["", "eth*", "10.0.0.0/8"] {
+        let two = vec![lo.clone(), eth.clone(), iface("eth1", "10.1.0.1/24")];
+        let all = select(two, expression).unwrap();
+        assert_eq!((all[0].kept, all[0].iface.name.as_str()), (true, "eth1"));
+        let eth0 = all.iter().find(|c| c.iface.name == "eth0").unwrap().to_string();
+        assert!(eth0.ends_with(": dropped (no carrier, and there are others)"), "{eth0}");
+    }
+    // Asked for, it is taken.
+    let all = select(vec![lo, eth, iface("eth1", "10.1.0.1/24")], "eth0").unwrap();
+    assert_eq!(
+        all[0].to_string(),
+        "eth0 10.0.0.1/24: kept (matches eth0; no carrier, and there is no other)"
+    );
 }
 
 #[test]

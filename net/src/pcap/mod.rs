@@ -203,6 +203,16 @@ impl Writer {
     }
 }
 
+impl Drop for Writer {
+    /// What is still in memory may not fit any more, and a `BufWriter` would not say so.
+    fn drop(&mut self) {
+        if let Some(file) = &mut self.file {
+            let result = file.flush();
+            self.check(result);
+        }
+    }
+}
+
 /// IP and UDP headers in front of a payload.
 fn headers_of<'a>(
     buffer: &'a mut [u8; 48],

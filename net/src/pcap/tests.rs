@@ -181,3 +181,36 @@ fn a_file_that_cannot_be_written_is_an_error() {
     let mock = Mock::new("10.0.0.1:1");
     assert!(Pcap::create(mock, &spec, 0, &PortConfig::default()).is_err());
 }
+
+/// What was logged by this thread.
+struct Logged;
+
+thread_local! {
+    static LINES: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+impl log::Log for Logged {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        LINES.with_borrow_mut(|lines| lines.push(record.args().to_string()));
+    }
+    fn flush(&self) {}
+}
+
+/// The last packets are in memory when the port closes: that they have no room is said, too.
+#[test]
+fn a_disk_that_fills_up_at_the_end_is_told_of() {
+    log::set_logger(&Logged).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let mut writer = Writer::create("/dev/full".into()).unwrap();
+    let addr = "10.0.0.1:1".parse().unwrap();
+    writer.packet(Time(1), addr, addr, 0, b"payload");
+    LINES.with_borrow(|lines| assert!(lines.is_empty(), "{lines:?}"));
+    drop(writer);
+    LINES.with_borrow(|lines| {
+        let [line] = &lines[..] else { unreachable!("one line, not {lines:?}") };
+        assert!(line.contains("/dev/full") && line.contains("No space left"), "{line}");
+    });
+}

@@ -1,0 +1,47 @@
+"""Jobs in surroundings that are against them, with real sockets: each must come out right, or end soon and say why.
+
+    ci/run hostile [--list] [NAME..]
+
+Without names, all cases run, those of `ci/run hostile --list`. Wrong results, a hang, and an end without a word are failures.
+Most need root, for network namespaces; everything they make is gone when they end. `N passed, N failed` comes last.
+"""
+
+import argparse
+import os
+import time
+
+from squall_ci.hostile import Case, ends, identity, resources
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need, need_provider
+from squall_ci.tally import table, Tally
+
+CASES = (
+    Case("veth", "two hosts whose one interface is called veth0", identity.only_a_cable),
+    Case("same-address", "two hosts whose interfaces have the same address", identity.one_address_for_both),
+    Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
+    Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
+    Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
+    Case("full-disk", "capture and statistics go to a full disk", resources.full_disk),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--list", action="store_true", help="print the cases")
+    parser.add_argument("cases", nargs="*", metavar="NAME", choices=[[], *(case.name for case in CASES)])
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.list:
+        print(table(["case", "what"], [[case.name, case.what] for case in CASES], left=(0, 1)))
+        return 0
+    MPIS["mpich"].need()
+    need_provider()
+    need(os.geteuid() == 0, "namespaces need root")
+    tally = Tally()
+    for case in CASES:
+        if args.cases and case.name not in args.cases:
+            continue
+        begin = time.monotonic()
+        verdict = case.run()
+        tally.add(case.name, verdict.problem, time.monotonic() - begin, verdict.note, verdict.output)
+    return tally.finish()

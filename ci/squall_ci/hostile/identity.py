@@ -1,0 +1,63 @@
+"""Who is who: hosts whose interfaces have names or addresses that say little."""
+
+import re
+
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS
+
+# Seconds: the job takes two.
+PATIENCE = 60.0
+# A warning that names who is here and who was asked for.
+BOTH = re.compile(r"(\S+:\d+) on (\S+) is this endpoint's own address.*instance ([0-9a-f]{8})\).*instance ([0-9a-f]{8})\)")
+
+
+def only_a_cable() -> Verdict:
+    """Two hosts whose one interface is called veth0."""
+    mpi = MPIS["mpich"]
+    with Namespaces(["a", "b"]) as net:
+        net.join("a", "veth0", "10.78.0.1/24", "b", "veth0", "10.78.0.2/24")
+        with net.mpich({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+            # Squall finds the interface by itself.
+            env = {"FI_SQUALL_IFACE": ""}
+            program = [mpi.python, MPI_TESTS / "sums.py"]
+            result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
+    if not problem and not re.search(r"^sums: \d+ passed, 0 failed$", result.output, re.M):
+        problem = "the ranks did not say that their sums are right"
+    return Verdict(problem, summary, result.output)
+
+
+def one_address_for_both() -> Verdict:
+    """Two hosts whose chosen interface has one address, as containers' have; the launcher has a network of its own."""
+    mpi = MPIS["mpich"]
+    with Namespaces(["a", "b"]) as net:
+        net.join("a", "mgmt0", "10.78.0.1/24", "b", "mgmt0", "10.78.0.2/24")
+        for node in net.nodes:
+            # Its other end stays at home, too: it leads nowhere.
+            net.ip(node, "link", "add", "eth0", "type", "veth", "peer", "name", "nowhere")
+            net.ip(node, "link", "set", "nowhere", "up")
+            net.address(node, "eth0", "172.17.0.2/16")
+        with net.mpich({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+            env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+            program = [mpi.python, MPI_TESTS / "sums.py"]
+            result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env, launch)
+    return Verdict(_both_named(result.code, result.output), f"ended after {result.seconds:.1f} s", result.output)
+
+
+def _both_named(code: int | None, output: str) -> str | None:
+    """What is missing from the end of a job whose hosts have one address."""
+    if code is None:
+        return f"it hung for {PATIENCE:.0f} s"
+    if code == 0:
+        return "it ended as if all were well"
+    if re.search(r"^sums: \d+ passed", output, re.M):
+        return "it compared sums"
+    found = BOTH.search(output)
+    if not found:
+        return "no line names both instances"
+    address, interface, given, ours = found.groups()
+    if not address.startswith("172.17.0.2:") or interface != "eth0" or given == ours:
+        return f"the line names the wrong ones: {found.group(0)}"
+    return None

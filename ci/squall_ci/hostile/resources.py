@@ -1,0 +1,70 @@
+"""What a process needs and does not get: descriptors, room on a disk."""
+
+import contextlib
+import pathlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+from squall_ci.environment import provider_run
+from squall_ci.hostile import Verdict
+from squall_ci.mpis import MPIS
+from squall_ci.paths import FABTESTS, MPI_TESTS, TARGET
+from squall_ci.process import run, Word
+from squall_ci.programs import compile_c
+
+PATIENCE = 60.0
+WARN = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+
+
+@contextlib.contextmanager
+def _full() -> Iterator[pathlib.Path]:
+    """A file system of its own without a free page."""
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "squall-full", directory], check=True)
+        try:
+            disk = pathlib.Path(directory)
+            with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(4096))
+            yield disk
+        finally:
+            subprocess.run(["umount", directory], check=True)
+
+
+def full_disk() -> Verdict:
+    """Capture and statistics go to a disk that is full, of a long job and of one that writes all it has at its end."""
+    with _full() as disk:
+        return _on(disk)
+
+
+def _on(disk: pathlib.Path) -> Verdict:
+    mpi = MPIS["mpich"]
+    files = {"FI_SQUALL_PCAP": str(disk / "packets"), "FI_SQUALL_STATS": f"json:{disk}/statistics"}
+    env = mpi.env("squall") | WARN | files
+    short: list[Word] = ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('sums: 1 passed, 0 failed')"]
+    for name, program in (("long", [MPI_TESTS / "sums.py"]), ("short", short)):
+        result = run(mpi.command(2, [mpi.python, *program]), env, PATIENCE)
+        problem = None if result.ok else result.why()
+        if not re.search(r"^sums: \d+ passed, 0 failed$", result.output, re.M):
+            problem = problem or "the sums are not right"
+        for what in ("capture", "FI_SQUALL_STATS"):
+            if not re.search(rf"{what}.*{disk}/.*No space left on device", result.output):
+                problem = problem or f"nobody was told that the disk is full for {what}"
+        if problem:
+            return Verdict(f"{name} job: {problem}", "", result.output)
+    return Verdict(None, "two jobs went on")
+
+
+def out_of_descriptors() -> Verdict:
+    """An endpoint opens with one descriptor too few, two, and so on; the program checks the calls, we what is said."""
+    sources = FABTESTS / "abi"
+    program = compile_c(
+        [sources / "identity.c", *sorted(sources.glob("*.h"))], TARGET / "abi" / "identity", ("-std=gnu11", "-g", "-O1")
+    )
+    result = run([program, "out_of_descriptors"], provider_run("squall") | WARN, PATIENCE)
+    problem = None if result.ok else result.why()
+    if not problem and not re.search(r"squall.*(descriptors|Too many open files)", result.output):
+        problem = "nobody was told"
+    return Verdict(problem, "", result.output)

@@ -1,0 +1,109 @@
+"""Network namespaces as hosts: made, joined and taken down; and MPI jobs between them. Needs root."""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from squall_ci.process import Word
+
+PREFIX = "squall-"
+
+
+def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """One call of ip(8)."""
+    return subprocess.run(["ip", *map(str, words)], check=check, capture_output=True, text=True)
+
+
+class Namespaces:
+    """Namespaces by the names of their nodes, for as long as the `with` lasts; loopback is up in each."""
+
+    def __init__(self, nodes: Sequence[str], keep: bool = False) -> None:
+        self.nodes = nodes
+        # Leave them, to look around.
+        self.keep = keep
+        self._mark = f"{PREFIX}{os.getpid()}-"
+
+    def name(self, node: str) -> str:
+        """What the system calls a node."""
+        return self._mark + node
+
+    def __enter__(self) -> Self:
+        self._clean_leftovers()
+        try:
+            for node in self.nodes:
+                ip("netns", "add", self.name(node))
+                self.ip(node, "link", "set", "lo", "up")
+            self.build()
+        except BaseException:
+            self._take_down()
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._take_down()
+
+    def build(self) -> None:
+        """What is to be there besides the namespaces."""
+
+    def _take_down(self) -> None:
+        if not self.keep:
+            for node in self.nodes:
+                ip("netns", "del", self.name(node), check=False)
+
+    @staticmethod
+    def _clean_leftovers() -> None:
+        """Namespaces of runs that were killed."""
+        for line in ip("netns", "list", check=False).stdout.splitlines():
+            found = re.match(rf"({PREFIX}(\d+)-\S+)", line)
+            if found and not os.path.exists(f"/proc/{found.group(2)}"):
+                ip("netns", "del", found.group(1), check=False)
+
+    def ip(self, node: str, *words: Word) -> None:
+        """ip(8) for what is inside of a node."""
+        ip("-n", self.name(node), *words)
+
+    def command(self, node: str, *words: Word) -> list[Word]:
+        """A command line that runs inside of a node."""
+        return ["ip", "netns", "exec", self.name(node), *words]
+
+    def inside(self, node: str, *words: Word) -> subprocess.CompletedProcess[str]:
+        """Run a command inside of a node."""
+        command = [str(word) for word in self.command(node, *words)]
+        return subprocess.run(command, check=True, capture_output=True, text=True)
+
+    def join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str) -> None:
+        """A veth pair of MTU 9000 with addresses on both ends."""
+        one: list[Word] = ["name", a_device, "netns", self.name(a), "mtu", 9000]
+        other: list[Word] = ["name", b_device, "netns", self.name(b), "mtu", 9000]
+        ip("link", "add", *one, "type", "veth", "peer", *other)
+        for node, device, address in ((a, a_device, a_address), (b, b_device, b_address)):
+            self.address(node, device, address)
+
+    def address(self, node: str, device: str, address: str) -> None:
+        """Give a device an address and take it up."""
+        self.ip(node, "addr", "add", address, "dev", device)
+        self.ip(node, "link", "set", device, "up")
+
+    @contextlib.contextmanager
+    def mpich(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
+        """What turns the launch of an MPICH job into one with a rank on each host: nodes by the addresses by which
+        the launcher's own connections reach them. It starts on the first."""
+        with tempfile.TemporaryDirectory() as directory:
+            # What mpiexec takes for ssh.
+            remote = pathlib.Path(directory) / "enter"
+            cases = "\n".join(f"{address}) node={self.name(node)} ;;" for address, node in hosts.items())
+            remote.write_text(
+                '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
+                f'case $host in\n{cases}\n*) echo "no host $host" >&2; exit 1 ;;\nesac\n'
+                'exec ip netns exec "$node" sh -c "$*"\n'
+            )
+            remote.chmod(0o755)
+            first, node = next(iter(hosts.items()))
+            options = f"-launcher ssh -launcher-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
+            yield lambda command: [str(word) for word in self.command(node, command[0], *options, *command[1:])]

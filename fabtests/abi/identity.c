@@ -1,0 +1,283 @@
+/* Who an endpoint is, what nobody must guess, and an endpoint that cannot open. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "own_process.h"
+
+static void instance_of(const struct sockaddr_in *name, char text[9])
+{
+	uint32_t number;
+	memcpy(&number, name->sin_zero, sizeof(number));
+	CHECK(number != 0);
+	snprintf(text, 9, "%08x", ntohl(number));
+}
+
+/* The name of somebody else who has the address of `name`. */
+static struct sockaddr_in somebody_else(const struct sockaddr_in *name)
+{
+	struct sockaddr_in other = *name;
+	other.sin_zero[3] ^= 1;
+	return other;
+}
+
+/* One's own message comes back. */
+static void send_to_self(fi_addr_t self)
+{
+	struct fi_cq_tagged_entry e;
+	EQUAL(fi_recv(a.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	RETRY(&a, fi_send(a.ep, buf, 8, NULL, self, NULL));
+	abi_expect(&a, NULL, &e);
+	abi_expect(&a, NULL, &e);
+}
+
+/* Two hosts that called themselves by one address each talked to itself. */
+static void somebody_else_at_ones_own_address(void)
+{
+	char ours[9], theirs[9];
+	abi_open(&a, &plain);
+	struct sockaddr_in other = somebody_else(&a.name), typed = a.name, found;
+	memset(typed.sin_zero, 0, sizeof(typed.sin_zero));
+	struct sockaddr_in names[3] = {a.name, other, typed};
+	fi_addr_t at[3];
+	int errors[3] = {-1, -1, -1};
+	size_t len = sizeof(found);
+	instance_of(&a.name, ours);
+	instance_of(&other, theirs);
+	log_begin();
+	int inserted = fi_av_insert(a.av, names, 3, at, FI_SYNC_ERR, errors);
+	log_says((const char *[]){ours, theirs, "127.0.0.1:", "lo", "FI_SQUALL_IFACE"}, 5);
+	EQUAL(inserted, 2);
+	EQUAL(errors[0], 0);
+	EQUAL(errors[1], FI_EADDRNOTAVAIL);
+	EQUAL(errors[2], 0);
+	CHECK(at[1] == FI_ADDR_NOTAVAIL && at[0] != at[2]);
+	/* The others are ours: by our own name, and by an address that somebody typed. */
+	send_to_self(at[0]);
+	send_to_self(at[2]);
+	EQUAL(fi_av_lookup(a.av, at[0], &found, &len), 0);
+	CHECK(memcmp(&found, &a.name, sizeof(found)) == 0);
+	EQUAL(fi_av_lookup(a.av, at[2], &found, &len), 0);
+	CHECK(memcmp(&found, &typed, sizeof(found)) == 0);
+	/* It shows no instance. */
+	char text[2][64];
+	for (int i = 0; i < 2; i++) {
+		len = sizeof(text[i]);
+		CHECK(fi_av_straddr(a.av, &names[i * 2], text[i], &len) == text[i]);
+	}
+	CHECK(strcmp(text[0], text[1]) == 0);
+	abi_close(&a);
+}
+
+/* The same, inserted before the endpoint had its address. */
+static void somebody_else_inserted_early(void)
+{
+	char theirs[9];
+	abi_open(&a, &plain);
+	struct sockaddr_in other = somebody_else(&a.name);
+	instance_of(&other, theirs);
+	/* The next endpoint there is not the one that was. */
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	EQUAL(fi_close(&a.ep->fid), 0);
+	EQUAL(fi_close(&a.cq->fid), 0);
+	fi_addr_t at = abi_insert(&a, &other);
+	((struct sockaddr_in *)a.info->src_addr)->sin_port = other.sin_port;
+	EQUAL(fi_cq_open(a.domain, &cq_attr, &a.cq, NULL), 0);
+	EQUAL(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+	EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	EQUAL(fi_enable(a.ep), 0);
+	log_begin();
+	ssize_t rc = fi_send(a.ep, buf, 8, NULL, at, NULL);
+	log_says((const char *[]){theirs, "FI_SQUALL_IFACE"}, 2);
+	EQUAL(rc, -FI_EADDRNOTAVAIL);
+	EQUAL(fi_tinject(a.ep, buf, 8, at, 1), -FI_EADDRNOTAVAIL);
+	EQUAL(fi_recv(a.ep, buf, 8, NULL, at, NULL), -FI_EADDRNOTAVAIL);
+	EQUAL(fi_write(a.ep, buf, 8, NULL, at, 0, 1, NULL), -FI_EADDRNOTAVAIL);
+	abi_close(&a);
+}
+
+/* Another address vector for an enabled endpoint: sends went on to whom the indices of the first one meant. */
+static void an_enabled_endpoint_keeps_its_vector(void)
+{
+	struct fi_av_attr attr = {.type = FI_AV_TABLE};
+	struct fid_av *other;
+	abi_open(&a, &plain);
+	fi_addr_t self = abi_insert(&a, &a.name);
+	send_to_self(self);
+	EQUAL(fi_av_open(a.domain, &attr, &other, NULL), 0);
+	EQUAL(fi_ep_bind(a.ep, &other->fid, 0), -FI_EOPBADSTATE);
+	EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+	send_to_self(self);
+	EQUAL(fi_close(&other->fid), 0);
+	abi_close(&a);
+}
+
+/* Keys were 0, 1, 2, and answers told what was wrong with one. */
+static void keys_are_not_to_be_guessed(void)
+{
+	enum { REGIONS = 64 };
+	struct want want = plain;
+	want.mr_mode = FI_MR_PROV_KEY;
+	open_pair(&want);
+	uint64_t keys[REGIONS];
+	struct fid_mr *mr[REGIONS];
+	for (int i = 0; i < REGIONS; i++) {
+		/* The last is not for writing. */
+		uint64_t access = i < REGIONS - 1 ? FI_REMOTE_WRITE : FI_REMOTE_READ;
+		EQUAL(fi_mr_reg(b.domain, buf + 1024, 64, access, 0, 0, 0, &mr[i], NULL), 0);
+		keys[i] = fi_mr_key(mr[i]);
+		CHECK(keys[i] >= 1ULL << 32);
+		for (int j = 0; j < i; j++)
+			CHECK(keys[i] - keys[j] >= 1ULL << 32 && keys[j] - keys[i] >= 1ULL << 32);
+	}
+	/* No such region, one that is closed, beyond the end, not for writing. */
+	EQUAL(fi_close(&mr[0]->fid), 0);
+	const struct fi_rma_iov wrong[] = {{0, 8, keys[1] + 1}, {0, 8, keys[0]}, {60, 8, keys[1]}, {0, 8, keys[REGIONS - 1]}};
+	for (int i = 0; i < 4; i++) {
+		struct fi_cq_err_entry err;
+		RETRY(&a, fi_write(a.ep, buf, 8, NULL, to_b, wrong[i].addr, wrong[i].key, &contexts[i]));
+		abi_expect_error(&a, &b, &err);
+		CHECK(err.op_context == &contexts[i]);
+		EQUAL(err.err, FI_EKEYREJECTED);
+		EQUAL(err.prov_errno, 8);
+	}
+	struct fi_cq_tagged_entry e;
+	RETRY(&a, fi_write(a.ep, buf, 8, NULL, to_b, 56, keys[1], NULL));
+	abi_expect(&a, &b, &e);
+	for (int i = 1; i < REGIONS; i++)
+		EQUAL(fi_close(&mr[i]->fid), 0);
+	abi_close(&a);
+	abi_close(&b);
+	EQUAL(statistic("rx_access_refused"), 4);
+	EQUAL(statistic("rx_key_unknown"), 2);
+	EQUAL(statistic("rx_out_of_range"), 1);
+	EQUAL(statistic("rx_not_permitted"), 1);
+}
+
+/* From here on the system gives this process no random bits. */
+static void refuse_randomness(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getrandom, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(filter) / sizeof(*filter), .filter = filter};
+	EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+/* Without random bits an endpoint took its instance from the clock, where others can read it. */
+static void without_random_bits_nothing_opens(void)
+{
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fid_domain *domain;
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	abi_open(&a, &plain);
+	EQUAL(fi_cq_open(a.domain, &cq_attr, &cq, NULL), 0);
+	EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), 0);
+	EQUAL(fi_ep_bind(ep, &a.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	refuse_randomness();
+	log_begin();
+	int enabled = fi_enable(ep), opened = fi_domain(a.fabric, a.info, &domain, NULL);
+	log_says((const char *[]){"endpoint's instance", "keys of memory regions", "getrandom(2)"}, 3);
+	EQUAL(enabled, -FI_EIO);
+	EQUAL(opened, -FI_EIO);
+	EQUAL(fi_close(&ep->fid), 0);
+	EQUAL(fi_close(&cq->fid), 0);
+	abi_close(&a);
+}
+
+/* A message to b arrives. */
+static void send_to_peer(void)
+{
+	struct fi_cq_tagged_entry e;
+	to_b = abi_insert(&a, &b.name);
+	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	RETRY(&a, fi_send(a.ep, buf, 8, NULL, to_b, NULL));
+	abi_expect(&a, &b, &e);
+	abi_expect(&b, &a, &e);
+}
+
+/* As many descriptors as this process has open, and `more`. */
+static void descriptors(rlim_t more)
+{
+	struct rlimit limit;
+	EQUAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = 256;
+	EQUAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	int lowest = dup(0);
+	CHECK(lowest >= 0);
+	close(lowest);
+	limit.rlim_cur = (rlim_t)lowest + more;
+	EQUAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* An endpoint opens where descriptors are short: whichever call finds out says so, and the next try has them all. */
+static void out_of_descriptors(void)
+{
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+	int failed = 0, enabled = 0;
+	abi_open(&b, &plain);
+	for (int automatic = 0; automatic < 2; automatic++) {
+		struct want want = plain;
+		want.progress = automatic ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+		want.threading = FI_THREAD_SAFE;
+		memset(&a, 0, sizeof(a));
+		a.info = abi_info(&want);
+		EQUAL(fi_fabric(a.info->fabric_attr, &a.fabric, NULL), 0);
+		for (rlim_t more = 0, done = 0; !done; more++) {
+			CHECK(more < 64);
+			descriptors(more);
+			int rc = fi_domain(a.fabric, a.info, &a.domain, NULL);
+			if (rc == 0) {
+				EQUAL(fi_av_open(a.domain, &av_attr, &a.av, NULL), 0);
+				rc = fi_cq_open(a.domain, &cq_attr, &a.cq, NULL);
+				if (rc == 0) {
+					EQUAL(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+					EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+					EQUAL(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+					rc = fi_enable(a.ep);
+					enabled += rc != 0;
+					if (rc == 0) {
+						done = 1;
+						send_to_peer();
+					}
+					EQUAL(fi_close(&a.ep->fid), 0);
+					EQUAL(fi_close(&a.cq->fid), 0);
+				}
+				EQUAL(fi_close(&a.av->fid), 0);
+				EQUAL(fi_close(&a.domain->fid), 0);
+			}
+			failed += rc != 0;
+			if (rc)
+				EQUAL(rc, -EMFILE);
+		}
+		descriptors(256);
+		EQUAL(fi_close(&a.fabric->fid), 0);
+		fi_freeinfo(a.info);
+	}
+	CHECK(failed >= 4 && enabled >= 2);
+	abi_close(&b);
+}
+
+static const struct test tests[] = {
+	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
+	TEST(somebody_else_inserted_early, NULL, NULL, 1),
+	TEST(an_enabled_endpoint_keeps_its_vector, NULL, NULL, 0),
+	TEST(keys_are_not_to_be_guessed, NULL, NULL, 0),
+	TEST(without_random_bits_nothing_opens, NULL, NULL, 1),
+	TEST(out_of_descriptors, NULL, NULL, 0),
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(argc, argv, tests, sizeof(tests) / sizeof(*tests));
+}

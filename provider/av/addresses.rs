@@ -1,0 +1,197 @@
+//! The addresses of a vector by index, and back.
+//!
+//! Inserting a name twice gives the same index; it leaves with the last removal. The lowest free index is
+//! reused first, so that a table stays dense. One address may be there under several names: that of an endpoint
+//! that is gone and that of its successor, or with and without an instance.
+
+use core::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::SocketAddr;
+
+use crate::addr::Name;
+use crate::errno::{Errno, Result};
+use crate::flags::ADDR_UNSPEC;
+
+/// A name and how often it was inserted.
+#[derive(Clone, Copy)]
+struct Slot {
+    name: Name,
+    uses: u32,
+    /// Another slot with this address, inserted earlier.
+    earlier: Option<usize>,
+}
+
+/// What an insertion did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Inserted {
+    pub(super) index: u64,
+    /// The address was there under another name: what [`Addresses::index_of`] said of it is void.
+    pub(super) ambiguous: bool,
+}
+
+/// The addresses, both ways.
+#[derive(Default)]
+pub(crate) struct Addresses {
+    slots: Vec<Option<Slot>>,
+    /// The slot with this address that was inserted last.
+    latest: HashMap<SocketAddr, usize>,
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+impl Addresses {
+    /// None, with room for some.
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self {
+            slots: Vec::with_capacity(count),
+            latest: HashMap::with_capacity(count),
+            free: BinaryHeap::new(),
+        }
+    }
+
+    /// Adds a name.
+    pub(super) fn insert(&mut self, name: Name) -> Inserted {
+        let mut next = self.latest.get(&name.addr).copied();
+        while let Some(at) = next {
+            let Some(Some(slot)) = self.slots.get_mut(at) else { break };
+            if slot.name == name {
+                slot.uses += 1;
+                return Inserted { index: at as u64, ambiguous: false };
+            }
+            next = slot.earlier;
+        }
+        let earlier = self.latest.get(&name.addr).copied();
+        let slot = Some(Slot { name, uses: 1, earlier });
+        let at = match self.free.pop() {
+            Some(Reverse(at)) => {
+                self.slots[at] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() - 1
+            }
+        };
+        self.latest.insert(name.addr, at);
+        Inserted { index: at as u64, ambiguous: earlier.is_some() }
+    }
+
+    /// Takes one insertion back.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when there is no such index.
+    pub(super) fn remove(&mut self, index: u64) -> Result<()> {
+        let at = usize::try_from(index).map_err(|_| Errno::INVAL)?;
+        let place = self.slots.get_mut(at).ok_or(Errno::INVAL)?;
+        let slot = place.as_mut().ok_or(Errno::INVAL)?;
+        slot.uses -= 1;
+        if slot.uses == 0 {
+            let Slot { name, earlier, .. } = *slot;
+            *place = None;
+            self.free.push(Reverse(at));
+            self.unlink(&name.addr, at, earlier);
+        }
+        Ok(())
+    }
+
+    /// Takes a slot, whose successor is `earlier`, out of the chain of its address.
+    fn unlink(&mut self, addr: &SocketAddr, at: usize, earlier: Option<usize>) {
+        let mut next = self.latest.get(addr).copied();
+        if next == Some(at) {
+            match earlier {
+                Some(earlier) => self.latest.insert(*addr, earlier),
+                None => self.latest.remove(addr),
+            };
+            return;
+        }
+        while let Some(slot) = next.and_then(|next| self.slots.get_mut(next)?.as_mut()) {
+            if slot.earlier == Some(at) {
+                slot.earlier = earlier;
+                return;
+            }
+            next = slot.earlier;
+        }
+    }
+
+    /// The name behind an index.
+    pub(crate) fn get(&self, index: u64) -> Option<Name> {
+        let slot = self.slots.get(usize::try_from(index).ok()?)?;
+        slot.map(|s| s.name)
+    }
+
+    /// The index under which a name was inserted last; `FI_ADDR_NOTAVAIL` when it was not. An address without
+    /// an instance is everybody's who is there.
+    pub(crate) fn index_of(&self, name: &Name) -> u64 {
+        let slot = |at: usize| self.slots.get(at).copied().flatten();
+        let latest = self.latest.get(&name.addr).copied();
+        let mut chain = std::iter::successors(latest, |at| slot(*at)?.earlier);
+        chain
+            .find(|at| slot(*at).is_some_and(|slot| !slot.name.contradicts(name)))
+            .map_or(ADDR_UNSPEC, |at| at as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_base::Instance;
+
+    use super::*;
+
+    fn addr(n: u32) -> SocketAddr {
+        SocketAddr::from((
+            std::net::Ipv4Addr::from(0x0a00_0000 + n / 50_000),
+            (n % 50_000) as u16 + 1,
+        ))
+    }
+
+    fn index(a: &mut Addresses, n: u32) -> u64 {
+        a.insert(addr(n).into()).index
+    }
+
+    #[test]
+    fn indices_are_dense_and_reused_from_below() {
+        let mut a = Addresses::default();
+        assert_eq!((0..5).map(|n| index(&mut a, n)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(index(&mut a, 2), 2);
+        assert_eq!((a.remove(3), a.remove(1)), (Ok(()), Ok(())));
+        assert_eq!(a.remove(1), Err(Errno::INVAL));
+        assert_eq!(a.remove(99), Err(Errno::INVAL));
+        assert_eq!([10, 11, 12].map(|n| index(&mut a, n)), [1, 3, 5]);
+        assert_eq!(a.remove(2), Ok(()));
+        assert_eq!(a.get(2), Some(addr(2).into()), "inserted twice, removed once");
+        assert_eq!(a.remove(2), Ok(()));
+        assert_eq!((a.get(2), a.index_of(&addr(2).into())), (None, ADDR_UNSPEC));
+    }
+
+    #[test]
+    fn a_hundred_thousand_peers() {
+        let mut a = Addresses::default();
+        for n in 0..100_000 {
+            assert_eq!(index(&mut a, n), u64::from(n));
+        }
+        assert_eq!(a.index_of(&addr(77_777).into()), 77_777);
+        assert_eq!(a.get(99_999), Some(addr(99_999).into()));
+    }
+
+    #[test]
+    fn one_address_under_several_names() {
+        let name = |number| Name { addr: addr(0), instance: Instance::new(number) };
+        let at = |index, ambiguous| Inserted { index, ambiguous };
+        // Taken out in every order, the last that is left is found.
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut a = Addresses::default();
+            assert_eq!(a.insert(name(7)), at(0, false));
+            assert_eq!(a.insert(name(8)), at(1, true), "another endpoint there");
+            assert_eq!(a.insert(name(0)), at(2, true), "whoever is there");
+            assert_eq!(a.insert(name(7)), at(0, false));
+            assert_eq!((a.get(0), a.get(1)), (Some(name(7)), Some(name(8))));
+            assert_eq!(a.remove(0), Ok(()));
+            let mut left = vec![0, 1, 2];
+            for gone in order {
+                assert_eq!(a.index_of(&addr(0).into()), left[left.len() - 1]);
+                assert_eq!(a.remove(gone), Ok(()));
+                left.retain(|index| *index != gone);
+            }
+            assert_eq!(a.index_of(&addr(0).into()), ADDR_UNSPEC);
+        }
+    }
+}
