@@ -196,7 +196,7 @@ fn a_rendezvous_that_ended_is_not_read_by_answers_under_way() {
         w.run(Span::secs(40), over);
         assert!(over(&w), "the send ends");
         // The buffer is the user's.
-        w.hosts[0].memory.revoke(from, len);
+        w.hosts[0].memory.revoke(from);
         w.mute = None;
         w.run(Span::secs(40), |w| !w.hosts[1].done.is_empty());
         let receives = w.hosts[1].done.len();
@@ -253,7 +253,7 @@ fn packets_left_over_do_not_read_what_was_copied_meanwhile() {
     w.step_host(1);
     let done = w.hosts[0].engine.poll_completion().expect("complete at first contact");
     assert_eq!((done.context, done.status), (base, Ok(())));
-    w.hosts[0].memory.revoke(base, 64);
+    w.hosts[0].memory.revoke(base);
     let engine = &w.hosts[0].engine;
     assert!(!batch.packets.iter().filter(lent).any(|packet| engine.may_send(packet)));
     // It is sent again, from the copy.

@@ -307,7 +307,7 @@ fn garbage_and_foreign_packets_change_nothing() {
     let src = w.hosts[0].addr;
     for _ in 0..2000 {
         let mut packet: Vec<u8> = match w.tap.as_ref().and_then(|t| t.last()) {
-            Some(real) if w.rng.chance(0.7) => real.clone(),
+            Some(real) if w.rng.chance(0.7) => real.bytes.clone(),
             _ => (0..w.rng.below(200)).map(|_| w.rng.next_u32() as u8).collect(),
         };
         // A real packet for another context, with other numbers. (One with a SYN could open a
@@ -429,7 +429,13 @@ fn packets_of_an_epoch_that_is_gone_are_ignored() {
     for packet in &replay {
         let now = w.now;
         let host = &mut w.hosts[0];
-        host.engine.handle_packet(now, &mut host.memory, src, PacketMarks::default(), packet);
+        host.engine.handle_packet(
+            now,
+            &mut host.memory,
+            src,
+            PacketMarks::default(),
+            &packet.bytes,
+        );
     }
     settle(&mut w);
     assert_eq!(of_kind(&w, 0, OpKind::Recv).len(), 2, "the receive with context 3 still waits");
