@@ -80,6 +80,7 @@
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]) |
 //! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID says that it never had one, so that whoever thinks it did takes the target for restarted |
+//! | A packet that contradicts itself or what came before | silent | UNEXP_EVENT, and the context ends at both ends: the packet would come again as it is |
 //! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused |

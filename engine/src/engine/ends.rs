@@ -28,7 +28,10 @@ impl Engine {
             PdcFailure::Unreachable => OpError::Unreachable,
             PdcFailure::Silent => OpError::TimedOut,
             PdcFailure::PeerRestarted => OpError::PeerRestarted,
-            PdcFailure::Forgotten | PdcFailure::Nacked(_) | PdcFailure::Aborted => OpError::Closed,
+            PdcFailure::Forgotten
+            | PdcFailure::Nacked(_)
+            | PdcFailure::Malformed
+            | PdcFailure::Aborted => OpError::Closed,
         };
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {

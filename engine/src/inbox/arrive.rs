@@ -52,7 +52,10 @@ impl Inbox {
         let eager = rendezvous.map_or(total, |r| u64::from(r.eager_length));
         let consistent = piece.offset + payload.len() as u64 <= eager
             && eager <= total
-            && (rendezvous.is_none() || piece.first);
+            && rendezvous.is_none_or(|r| {
+                // Where it is read ends inside the address space.
+                piece.first && r.read_offset.checked_add(total).is_some()
+            });
         if !consistent {
             return Taken::No;
         }
@@ -175,6 +178,7 @@ impl Inbox {
         let fits = message.head.envelope == *envelope
             && extent.total == total
             && extent.received + len <= extent.eager
+            && piece.offset + len <= extent.eager
             && !(piece.first && extent.started);
         if !fits {
             return Taken::No;
