@@ -229,6 +229,10 @@ fn data_of_the_wrong_peer_number_or_mode_is_refused() {
         (PEER, Request { dest: Dest::Pdc(2), ..pds }),
         (PEER, Request { mode: Mode::Rod, ..pds }),
         (PEER, Request { psn: pds.psn.plus(1 << 20), ..pds }),
+        // Where distances change their sign.
+        (PEER, Request { psn: pds.psn.plus((1 << 31) - 2), ..pds }),
+        (PEER, Request { psn: pds.psn.plus((1 << 31) - 1), ..pds }),
+        (PEER, Request { psn: pds.psn.plus(1 << 31), ..pds }),
     ] {
         let verdict = host.pdcs.rx_request(now, peer, &forged, &meta);
         assert!(matches!(verdict, RxVerdict::Refused(_)), "{forged:?}");
