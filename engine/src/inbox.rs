@@ -8,6 +8,7 @@ mod recv;
 use std::collections::VecDeque;
 
 use crate::api::PeerId;
+use crate::base::{Span, Time};
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, Offer, Place, Pull};
 use crate::order::Order;
@@ -33,6 +34,9 @@ pub(crate) enum Ask {
 struct Stream {
     context: PdcId,
     order: Order,
+    /// When a packet was last refused because there is no room: its message, and those after it, wait for
+    /// us.
+    held_back: Time,
 }
 
 /// See the module's documentation.
@@ -63,13 +67,19 @@ impl Inbox {
         if self.streams.len() <= context.index() {
             self.streams.resize_with(context.index() + 1, || None);
         }
-        self.streams[context.index()] = Some(Stream { context, order: Order::default() });
+        self.streams[context.index()] =
+            Some(Stream { context, order: Order::default(), held_back: Time::ZERO });
+    }
+
+    #[inline]
+    fn stream(&mut self, context: PdcId) -> Option<&mut Stream> {
+        let stream = self.streams.get_mut(context.index())?.as_mut()?;
+        (stream.context == context).then_some(stream)
     }
 
     #[inline]
     fn order(&mut self, context: PdcId) -> Option<&mut Order> {
-        let stream = self.streams.get_mut(context.index())?.as_mut()?;
-        (stream.context == context).then_some(&mut stream.order)
+        self.stream(context).map(|stream| &mut stream.order)
     }
 
     /// The next thing to ask of the sending half.
@@ -96,6 +106,18 @@ impl Inbox {
         peers.sort_unstable();
         peers.dedup();
         peers
+    }
+
+    /// Contexts with half a message of which nothing has come for `patience`, longer than its sender would
+    /// have waited for an acknowledgement: it knows nothing of the message.
+    pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<PdcId> {
+        let streams = self.streams.iter().flatten();
+        let stalled = streams.filter(|stream| {
+            let mut open = stream.order.open().filter_map(|key| self.messages.get(key));
+            now.since(stream.held_back) > patience
+                && open.any(|message| now.since(message.touched) > patience)
+        });
+        stalled.map(|stream| stream.context).collect()
     }
 
     /// Asks again for the reads that found no room for a context.

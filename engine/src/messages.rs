@@ -2,6 +2,7 @@
 //! pulled by rendezvous.
 
 use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
+use crate::base::Time;
 use crate::matching::Envelope;
 use crate::memory::{Buf, Memory};
 use crate::reliability::PdcId;
@@ -144,8 +145,8 @@ impl Head {
     }
 
     /// A message that is not finished.
-    pub(crate) const fn message(self, place: Place) -> Message {
-        Message { head: self, place, charged: 0, claimed: None, broken: None }
+    pub(crate) const fn message(self, now: Time, place: Place) -> Message {
+        Message { head: self, place, touched: now, charged: 0, claimed: None, broken: None }
     }
 }
 
@@ -154,6 +155,8 @@ impl Head {
 pub(crate) struct Message {
     pub(crate) head: Head,
     pub(crate) place: Place,
+    /// When a packet of it came last.
+    pub(crate) touched: Time,
     /// Bytes charged against the unexpected budget.
     pub(crate) charged: u64,
     /// The user's context that claimed it.

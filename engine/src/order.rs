@@ -83,6 +83,14 @@ impl Order {
         false
     }
 
+    /// The messages of which a packet is missing, or whose turn has not come.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Key> + '_ {
+        self.window.iter().filter_map(|seen| match seen {
+            Seen::Open(message) => Some(*message),
+            Seen::No | Seen::Done => None,
+        })
+    }
+
     fn shrink(&mut self) {
         while self.base != self.next && self.window.front() == Some(&Seen::Done) {
             self.window.pop_front();

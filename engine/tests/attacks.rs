@@ -184,6 +184,39 @@ fn the_end_of_contexts_that_contradict_themselves_is_said_again() {
     all_is_well(&mut w);
 }
 
+/// Nobody will send the rest, although the peer whose message it seems to be lives and uses the context.
+#[test]
+fn half_a_message_that_its_sender_does_not_know_ends() {
+    for forged_ahead in [0, 20] {
+        let (mut w, pds, ses) = acquainted(5);
+        let region = w.hosts[1].memory.put(&pattern(100));
+        w.hosts[1].memory.register(7, region, 100, true, false);
+        recv(&mut w, 1, 77, 5000);
+        let (pds, ses) = next(&pds, &ses, 5000);
+        // So far ahead that nothing comes to contradict it.
+        let psn = Psn(pds.psn.0.wrapping_add(1000));
+        let message_id = ses.message_id.wrapping_add(forged_ahead);
+        let ses = StdRequest { match_bits: 77, message_id, ..ses };
+        forge(&mut w, Request { psn, ..pds }, ses, &[0xee; 100]);
+        let held = w.hosts[1].engine.counters().0.unexpected_bytes > 0;
+        assert_eq!(held, forged_ahead > 0, "it waits for its turn, or is in the buffer");
+        for round in 0..25 {
+            let base = w.hosts[0].memory.alloc(100);
+            let remote = RemoteIov::One(RemoteSeg { address: 0, len: 100, key: 7 });
+            let (peer, buf) = (w.peer(0, 1), Buf::new(base, 100));
+            let op = RmaOp { peer, buf, remote, data: None, context: 1000 + round };
+            w.submit(0, op.read()).unwrap();
+            w.run(Span::secs(1), |_| false);
+        }
+        if forged_ahead == 0 {
+            assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
+        }
+        assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
+        w.run(Span::secs(2), |_| false);
+        all_is_well(&mut w);
+    }
+}
+
 /// Offsets that a peer names are added to lengths.
 #[test]
 fn an_offer_beyond_the_end_of_the_address_space_is_refused() {

@@ -480,6 +480,24 @@ fn senders_are_held_back_and_nothing_is_dropped() {
     assert!(w.hosts[0].done.iter().all(|c| c.status.is_ok()));
 }
 
+/// Messages for which there was room wait behind one for which there is none, for longer than anybody
+/// waits for an acknowledgement.
+#[test]
+fn who_is_held_back_for_a_minute_is_not_given_up() {
+    let mut w = World::with(2, 26, Faults::default(), |config, _| config.unexpected_bytes = 10_000);
+    for tag in 0..40 {
+        send(&mut w, 0, 1, tag, &bytes(if tag % 2 == 0 { 3_000 } else { 300 }));
+    }
+    w.run(Span::secs(60), |_| false);
+    assert!(w.hosts[1].engine.counters().0.rx_held_back > 0);
+    for tag in 0..40 {
+        recv(&mut w, 1, tag, 3_000, tag);
+    }
+    settle(&mut w);
+    assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 40);
+    assert!(w.hosts.iter().flat_map(|host| &host.done).all(|c| c.status.is_ok()));
+}
+
 /// The peer learns of a write with remote CQ data when all of its ranges are in place, whatever overtakes
 /// what on the way.
 #[test]

@@ -76,6 +76,12 @@ impl Engine {
         if self.outbound.len() + self.inbox.len() > 0 {
             self.liveness.watch(now);
         }
+        // Whoever sends a message gives it up when a packet is not acknowledged for this long.
+        let patience = self.pdcs.config().progress_deadline * 2;
+        for id in self.inbox.stalled(now, patience) {
+            self.pdcs.abort(id);
+        }
+        self.drain_events(now);
         for id in self.outbound.owing_contexts(&self.contexts) {
             if self.pdcs.last_used(id).is_some_and(|used| self.liveness.is_silent(now, used)) {
                 self.outbound.ask(&mut step!(self, now), id);

@@ -129,14 +129,14 @@ impl Inbox {
                 return Taken::Yes(None);
             }
             head.extent.received = len;
-            let key = self.messages.add(head.message(Place::User(target)));
+            let key = self.messages.add(head.message(step.now, Place::User(target)));
             self.pull(key);
             // A rendezvous for which there is no room has come as far as it will.
             self.finish_if_complete(step, key);
             key
         } else {
             let Some(message) = stash(step, head, piece) else {
-                return Taken::Later(NackCode::NoPktBuffer);
+                return self.hold_back(step, head.context);
             };
             step.report.counters.rx_unexpected += 1;
             let key = self.messages.add(message);
@@ -153,7 +153,7 @@ impl Inbox {
         // Others must come before it.
         step.watch();
         let Some(message) = stash(step, head, piece) else {
-            return Taken::Later(NackCode::NoPktBuffer);
+            return self.hold_back(step, head.context);
         };
         let key = self.messages.add(message);
         if let Some(order) = self.order(head.context) {
@@ -161,6 +161,14 @@ impl Inbox {
             order.set(head.id, Seen::Open(key));
         }
         Taken::Yes(None)
+    }
+
+    /// There is no room for a message now.
+    fn hold_back(&mut self, step: &Step<'_>, context: PdcId) -> Taken {
+        if let Some(stream) = self.stream(context) {
+            stream.held_back = step.now;
+        }
+        Taken::Later(NackCode::NoPktBuffer)
     }
 
     /// A further packet of a message that is known, with the envelope, length and data it claims.
@@ -199,6 +207,7 @@ impl Inbox {
             Place::None | Place::Discard => {}
         }
         extent.received += len;
+        message.touched = step.now;
         if piece.first {
             extent.started = true;
             message.head.data = data;
@@ -300,5 +309,5 @@ fn stash(step: &mut Step<'_>, mut head: Head, piece: Piece<'_>) -> Option<Messag
         bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
         Place::Stash(bytes)
     };
-    Some(Message { charged: cost, ..head.message(place) })
+    Some(Message { charged: cost, ..head.message(step.now, place) })
 }
