@@ -97,12 +97,14 @@ pub(super) fn results(world: &World, sides: &[Application; 2]) -> Result<(), Fin
     Ok(())
 }
 
+/// By space and tag: receives as posted, where in their buffers, and the messages they took.
+type Order = HashMap<(MatchSpace, u64), Vec<(u64, u64, u64)>>;
+
 /// How often each message of the other side came to host `at`.
 fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u32>, Finding> {
     let (side, other) = (&sides[at], &sides[1 - at]);
     let mut arrived = vec![0; other.sent.len()];
-    // By space and tag: which receive took which message, as posted.
-    let mut order: HashMap<(MatchSpace, u64), Vec<(u64, u64, u64)>> = HashMap::new();
+    let mut order = Order::new();
     for done in &world.hosts[at].done {
         let message = matches!(done.kind, OpKind::Recv | OpKind::Peek)
             && matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));

@@ -158,7 +158,7 @@ fn request(
         3 => pds.spdcid = id(rng, pds.spdcid),
         4 if rng.chance(0.5) => pds.dest = Dest::Pdc(rng.below(5) as u16),
         4 => pds.dest = Dest::Syn { use_rsv_pdc: false, psn_offset: rng.below(64) as u16 },
-        5 => pds.clear_psn_offset = -(rng.below(0x8000) as i32) as i16,
+        5 => pds.clear_psn_offset = -(rng.below(0x8000).cast_signed()) as i16,
         6 => pds.ccc = Some(Ccc { ccc_id: 0, credit_target: rng.next_u32() & 0xff_ffff }),
         _ => {}
     }
