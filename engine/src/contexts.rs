@@ -248,6 +248,15 @@ impl Contexts {
         }
     }
 
+    /// Puts an operation before those queued on a context, but behind one that is half-way.
+    pub(crate) fn enqueue_first(&mut self, id: PdcId, op: Key) {
+        if let Some(context) = self.get_mut(id) {
+            let at = usize::from(context.hold.half_way).min(context.queue.len());
+            context.queue.insert(at, op);
+            self.activate(id);
+        }
+    }
+
     /// A context may have something to send.
     pub(crate) fn activate(&mut self, id: PdcId) {
         if let Some(context) = self.get_mut(id)

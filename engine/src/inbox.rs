@@ -2,6 +2,7 @@
 //! receives, and messages on their way.
 
 mod arrive;
+mod budget;
 mod ends;
 mod recv;
 
@@ -14,6 +15,7 @@ use crate::messages::{Message, Offer, Place, Pull};
 use crate::order::Order;
 use crate::reliability::PdcId;
 use crate::slab::{Key, Slab};
+use budget::Budget;
 
 /// What receiving a message asks of the sending half.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,9 @@ pub(crate) struct Inbox {
     /// By [`PdcId::index`].
     streams: Vec<Option<Stream>>,
     asks: VecDeque<Ask>,
+    budget: Budget,
+    /// It was said that too many messages wait.
+    overflow_told: bool,
 }
 
 impl Inbox {
@@ -59,6 +64,8 @@ impl Inbox {
             messages: Slab::default(),
             streams: Vec::new(),
             asks: VecDeque::new(),
+            budget: Budget::default(),
+            overflow_told: false,
         }
     }
 

@@ -96,13 +96,15 @@ pub(crate) struct Extent {
     pub(crate) received: u64,
     /// The first packet has come, so that the envelope is complete.
     pub(crate) started: bool,
+    /// There was no room for its bytes: they are dropped, and the sender will offer them.
+    pub(crate) deferred: bool,
 }
 
 impl Extent {
     /// All packets of its own have come.
     #[inline]
     pub(crate) const fn arrived(&self) -> bool {
-        self.started && self.received == self.eager
+        self.started && self.received == self.eager && !self.deferred
     }
 }
 
@@ -147,6 +149,19 @@ impl Head {
     /// A message that is not finished.
     pub(crate) const fn message(self, now: Time, place: Place) -> Message {
         Message { head: self, place, touched: now, charged: 0, claimed: None, broken: None }
+    }
+}
+
+impl Message {
+    /// Counts a packet of `len` bytes; the first one brings the message's data, if it has any.
+    #[inline]
+    pub(crate) fn take(&mut self, now: Time, len: u64, first: Option<Option<u64>>) {
+        self.head.extent.received += len;
+        self.touched = now;
+        if let Some(data) = first {
+            self.head.extent.started = true;
+            self.head.data = data;
+        }
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use crate::slab::Key;
 
-/// Ids further ahead than this cannot come from an honest peer: its packet window is smaller.
-pub(crate) const MAX_AHEAD: u16 = 8192;
+/// Ids further ahead than this cannot come from an honest peer: its packet window is a fourth. One window may
+/// follow a message before its sender learns that it is deferred, and another one its offer.
+pub(crate) const MAX_AHEAD: u16 = 16384;
 
 /// What is known of a message id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -465,13 +465,13 @@ fn idle_contexts_close_and_open_again() {
 
 #[test]
 fn senders_are_held_back_and_nothing_is_dropped() {
-    let mut w = World::with(2, 25, Faults::default(), |config, _| config.unexpected_bytes = 20_000);
+    let mut w = World::with(2, 25, Faults::default(), |config, _| config.max_unexpected = 10);
     for tag in 0..40 {
         send(&mut w, 0, 1, tag, &bytes(2_000));
     }
     w.run(Span::millis(200), |_| false);
     let held = w.hosts[1].engine.counters().0;
-    assert!(held.rx_held_back > 0 && held.unexpected_bytes_peak <= 20_000, "{held:?}");
+    assert!(held.rx_held_back > 0 && w.hosts[1].engine.unexpected_messages() <= 10, "{held:?}");
     for tag in 0..40 {
         recv(&mut w, 1, tag, 2_000, tag);
     }
@@ -484,7 +484,8 @@ fn senders_are_held_back_and_nothing_is_dropped() {
 /// waits for an acknowledgement.
 #[test]
 fn who_is_held_back_for_a_minute_is_not_given_up() {
-    let mut w = World::with(2, 26, Faults::default(), |config, _| config.unexpected_bytes = 10_000);
+    let mut w = World::with(2, 26, Faults::default(), |config, _| config.max_unexpected = 9);
+    w.faults.reorder = 0.5;
     for tag in 0..40 {
         send(&mut w, 0, 1, tag, &bytes(if tag % 2 == 0 { 3_000 } else { 300 }));
     }

@@ -110,8 +110,9 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |_, _| {});
     if rng.chance(0.2) {
         world = World::with(2, rng.next_u64(), world.faults, |config, _| {
-            // Less than what is sent ahead of its receive: senders are held back.
-            config.unexpected_bytes = 40_000;
+            // Less than what is sent ahead of its receive: bytes stay at senders, or all of a message.
+            config.unexpected_bytes = [40_000, 0, 2_000, 10_000][seed as usize % 4];
+            config.max_unexpected = [1000, 3][seed as usize / 4 % 2];
         });
     }
     let mut attacker = match mode {
