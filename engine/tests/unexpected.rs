@@ -218,3 +218,36 @@ fn beyond_the_headers_senders_are_held_back_and_that_is_said_once() {
     assert_eq!(engine.poll_notice(), None);
     receive_all(&mut w, 1, 0, 300, |_| 100);
 }
+
+/// The numbers by which reads are answered have 16 bits; more reads than that wait for their turn.
+#[test]
+fn more_messages_than_there_are_numbers_are_read_at_once() {
+    const COUNT: u64 = 70_000;
+    let mut w = World::with(2, 7, Faults::default(), |config, _| {
+        config.rendezvous_threshold = 1;
+        config.max_outstanding = 100_000;
+    });
+    for n in 0..COUNT {
+        send(&mut w, 0, 1, n, 300, lent());
+    }
+    assert!(w.run(Span::secs(5), |w| w.hosts[1].engine.unexpected_messages() as u64 == COUNT));
+    // No answer comes for a while.
+    w.mute = Some(|_, bytes| {
+        let packet = squall_wire::parse(bytes);
+        matches!(
+            packet,
+            Ok(squall_wire::Packet::Request { ses: squall_wire::Ses::ResponseData(_), .. })
+        )
+    });
+    for n in 0..COUNT {
+        recv(&mut w, 1, (1 << 33) + n, 300);
+    }
+    w.run(Span::secs(2), |_| false);
+    w.mute = None;
+    assert!(w.run(Span::secs(60), |w| w.hosts[1].done.len() as u64 == COUNT));
+    for c in &w.hosts[1].done {
+        let n = c.context - (1 << 33);
+        assert_eq!((c.status, c.data), (Ok(()), Some(n)));
+        assert!(w.hosts[1].memory.get(c.buf, c.len) == content(n, 300), "message {n}");
+    }
+}

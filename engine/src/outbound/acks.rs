@@ -94,11 +94,12 @@ impl Outbound {
             self.unqueue(step, key);
         }
         // The reads of the offer will say that a receive has taken it.
-        if let (Some(context), Some(slot)) =
-            (context.and_then(|id| step.contexts.get_mut(id)), slot)
+        if let (Some(id), Some(slot)) = (context, slot)
+            && let Some(context) = step.contexts.get_mut(id)
         {
             context.answered(Some(slot), key);
             context.update_hold(step.now, step.pdcs);
+            step.contexts.activate(id);
         }
         step.report.counters.tx_deferred += 1;
         true

@@ -76,9 +76,14 @@ impl Outbound {
                 matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
             });
         }
-        if let Some(context) = waited_on.and_then(|id| step.contexts.get_mut(id)) {
+        let Some(id) = waited_on else { return };
+        if let Some(context) = step.contexts.get_mut(id) {
+            let waits = !context.slots.has_room();
             context.answered(work.slot(), key);
             context.update_hold(step.now, step.pdcs);
+            if waits {
+                step.contexts.activate(id);
+            }
         }
     }
 
