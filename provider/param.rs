@@ -108,7 +108,8 @@ params! {
     eager_size: kinds::Bytes = "EAGER_SIZE", "64K",
         "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
     unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",
-        "Memory for messages that arrive before their receive is posted; beyond it senders wait.";
+        "Memory for messages that arrive before their receive is posted; beyond it, and a peer's quarter, \
+         bytes stay at the sender.";
     outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
         "Sends, writes and reads an endpoint has open at most before it says try again.";
     recv_window: kinds::Count<128, 3968> = "RECV_WINDOW", "2048",

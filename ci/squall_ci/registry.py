@@ -84,6 +84,12 @@ COMMANDS = (
         "4 min, `--quick` 1, `--large` 30",
         "the papers' experiments on the simulator: statement, expected, measured, pass",
     ),
+    Command(
+        "fuzz",
+        "long",
+        "40 min, `--quick` 1",
+        "random histories of two engines with an attacker between them, a million of each kind",
+    ),
     Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
     Command(
         "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"

@@ -257,6 +257,14 @@ pub enum Notice {
         /// Why.
         error: OpError,
     },
+    /// More messages wait for receives than are held: senders wait as well until some are received. Said
+    /// once, until none waits.
+    TooManyUnexpected {
+        /// Whose message was refused first.
+        peer: PeerId,
+        /// Its tag; zero for an untagged one.
+        tag: u64,
+    },
     /// A peer's receiver works in another mode than the congestion control here lives on; a plain window
     /// replaces what is missing.
     OtherMode {

@@ -11,8 +11,12 @@ pub struct Config {
     pub inject_size: u32,
     /// Messages longer than this go by rendezvous: the receiver pulls them by read.
     pub rendezvous_threshold: u64,
-    /// Memory for unexpected and early messages; beyond it senders are held back by NACKs.
+    /// Memory for unexpected and early messages; beyond it, and beyond a peer's share of it, the bytes stay
+    /// at the sender until a receive matches.
     pub unexpected_bytes: u64,
+    /// Unexpected and early messages of which at least the header is held; beyond it senders are held back
+    /// by NACKs.
+    pub max_unexpected: usize,
     /// Sends, writes and reads that may be outstanding before [`crate::Refused::Again`].
     pub max_outstanding: u32,
     /// This endpoint's UDP port, told to peers in the `initiator` field.
@@ -42,6 +46,7 @@ impl Config {
             inject_size: 256,
             rendezvous_threshold: 64 * 1024,
             unexpected_bytes: 256 << 20,
+            max_unexpected: 1_000_000,
             max_outstanding: 8192,
             port: 4793,
             instance,

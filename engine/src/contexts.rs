@@ -18,15 +18,23 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// Whether [`Slots::take`] has one to give.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.ops.len() <= usize::from(u16::MAX)
+    }
+
     /// A slot that no other operation waits in.
+    ///
+    /// # Panics
+    /// When all are taken ([`Slots::has_room`]).
     pub(crate) fn take(&mut self, op: Key) -> u16 {
         if let Some(slot) = self.free.pop() {
             self.ops[usize::from(slot)] = Some(op);
             return slot;
         }
+        let slot = u16::try_from(self.ops.len()).expect("there is room");
         self.ops.push(Some(op));
-        // `max_outstanding` and the rendezvous messages being pulled stay far below 2^16.
-        (self.ops.len() - 1) as u16
+        slot
     }
 
     /// Who waits in a slot.
@@ -248,6 +256,15 @@ impl Contexts {
         }
     }
 
+    /// Puts an operation before those queued on a context, but behind one that is half-way.
+    pub(crate) fn enqueue_first(&mut self, id: PdcId, op: Key) {
+        if let Some(context) = self.get_mut(id) {
+            let at = usize::from(context.hold.half_way).min(context.queue.len());
+            context.queue.insert(at, op);
+            self.activate(id);
+        }
+    }
+
     /// A context may have something to send.
     pub(crate) fn activate(&mut self, id: PdcId) {
         if let Some(context) = self.get_mut(id)
@@ -314,5 +331,11 @@ mod tests {
         assert!(slots.release(one, a) && !slots.release(one, a));
         assert_eq!(slots.take(b), one);
         assert!(!slots.is_empty());
+        for _ in 2..=u16::MAX {
+            slots.take(a);
+        }
+        assert!(!slots.has_room());
+        assert!(slots.release(two, b) && slots.has_room());
+        assert_eq!(slots.take(a), two);
     }
 }

@@ -11,6 +11,8 @@ crate::base::counters! {
         tx_eager: sum "messages",
         /// Messages offered by rendezvous.
         tx_rendezvous: sum "messages",
+        /// Messages sent eagerly for which the peer had no room: offered by rendezvous then.
+        tx_deferred: sum "messages",
         /// RMA writes started.
         tx_writes: sum "operations",
         /// RMA reads started (not those of rendezvous).
@@ -27,7 +29,9 @@ crate::base::counters! {
         unexpected_bytes: sum "bytes",
         /// The most that were ever held.
         unexpected_bytes_peak: max "bytes",
-        /// Packets refused because the unexpected budget was spent.
+        /// Messages of which the header alone was kept, because the unexpected budget was spent.
+        rx_deferred: sum "messages",
+        /// Packets refused because too many messages wait for a receive.
         rx_held_back: sum "packets",
         /// Packets that did not parse.
         rx_malformed: sum "packets",

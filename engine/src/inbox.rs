@@ -2,17 +2,20 @@
 //! receives, and messages on their way.
 
 mod arrive;
+mod budget;
 mod ends;
 mod recv;
 
 use std::collections::VecDeque;
 
 use crate::api::PeerId;
+use crate::base::{Span, Time};
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, Offer, Place, Pull};
 use crate::order::Order;
 use crate::reliability::PdcId;
 use crate::slab::{Key, Slab};
+use budget::Budget;
 
 /// What receiving a message asks of the sending half.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,9 @@ pub(crate) enum Ask {
 struct Stream {
     context: PdcId,
     order: Order,
+    /// When a packet was last refused because there is no room: its message, and those after it, wait for
+    /// us.
+    held_back: Time,
 }
 
 /// See the module's documentation.
@@ -44,6 +50,9 @@ pub(crate) struct Inbox {
     /// By [`PdcId::index`].
     streams: Vec<Option<Stream>>,
     asks: VecDeque<Ask>,
+    budget: Budget,
+    /// It was said that too many messages wait.
+    overflow_told: bool,
 }
 
 impl Inbox {
@@ -55,6 +64,8 @@ impl Inbox {
             messages: Slab::default(),
             streams: Vec::new(),
             asks: VecDeque::new(),
+            budget: Budget::default(),
+            overflow_told: false,
         }
     }
 
@@ -63,13 +74,19 @@ impl Inbox {
         if self.streams.len() <= context.index() {
             self.streams.resize_with(context.index() + 1, || None);
         }
-        self.streams[context.index()] = Some(Stream { context, order: Order::default() });
+        self.streams[context.index()] =
+            Some(Stream { context, order: Order::default(), held_back: Time::ZERO });
+    }
+
+    #[inline]
+    fn stream(&mut self, context: PdcId) -> Option<&mut Stream> {
+        let stream = self.streams.get_mut(context.index())?.as_mut()?;
+        (stream.context == context).then_some(stream)
     }
 
     #[inline]
     fn order(&mut self, context: PdcId) -> Option<&mut Order> {
-        let stream = self.streams.get_mut(context.index())?.as_mut()?;
-        (stream.context == context).then_some(&mut stream.order)
+        self.stream(context).map(|stream| &mut stream.order)
     }
 
     /// The next thing to ask of the sending half.
@@ -96,6 +113,18 @@ impl Inbox {
         peers.sort_unstable();
         peers.dedup();
         peers
+    }
+
+    /// Contexts with half a message of which nothing has come for `patience`, longer than its sender would
+    /// have waited for an acknowledgement: it knows nothing of the message.
+    pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<PdcId> {
+        let streams = self.streams.iter().flatten();
+        let stalled = streams.filter(|stream| {
+            let mut open = stream.order.open().filter_map(|key| self.messages.get(key));
+            now.since(stream.held_back) > patience
+                && open.any(|message| now.since(message.touched) > patience)
+        });
+        stalled.map(|stream| stream.context).collect()
     }
 
     /// Asks again for the reads that found no room for a context.

@@ -15,6 +15,8 @@
 //! How an operation is carried out, copied or lent, complete when and shown how, is decided in one place: see
 //! `policy.rs`.
 //!
+//! Messages that come before their receive are kept, or deferred to their sender: see `inbox/budget.rs`.
+//!
 //! Time is passed in and never goes backwards. User memory is named by addresses and touched only
 //! through [`Memory`]. There is no thread, lock, clock, socket or log below this line.
 #![forbid(unsafe_code)]

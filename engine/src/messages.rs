@@ -2,6 +2,7 @@
 //! pulled by rendezvous.
 
 use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
+use crate::base::Time;
 use crate::matching::Envelope;
 use crate::memory::{Buf, Memory};
 use crate::reliability::PdcId;
@@ -95,13 +96,15 @@ pub(crate) struct Extent {
     pub(crate) received: u64,
     /// The first packet has come, so that the envelope is complete.
     pub(crate) started: bool,
+    /// There was no room for its bytes: they are dropped, and the sender will offer them.
+    pub(crate) deferred: bool,
 }
 
 impl Extent {
     /// All packets of its own have come.
     #[inline]
     pub(crate) const fn arrived(&self) -> bool {
-        self.started && self.received == self.eager
+        self.started && self.received == self.eager && !self.deferred
     }
 }
 
@@ -144,8 +147,21 @@ impl Head {
     }
 
     /// A message that is not finished.
-    pub(crate) const fn message(self, place: Place) -> Message {
-        Message { head: self, place, charged: 0, claimed: None, broken: None }
+    pub(crate) const fn message(self, now: Time, place: Place) -> Message {
+        Message { head: self, place, touched: now, charged: 0, claimed: None, broken: None }
+    }
+}
+
+impl Message {
+    /// Counts a packet of `len` bytes; the first one brings the message's data, if it has any.
+    #[inline]
+    pub(crate) fn take(&mut self, now: Time, len: u64, first: Option<Option<u64>>) {
+        self.head.extent.received += len;
+        self.touched = now;
+        if let Some(data) = first {
+            self.head.extent.started = true;
+            self.head.data = data;
+        }
     }
 }
 
@@ -154,6 +170,8 @@ impl Head {
 pub(crate) struct Message {
     pub(crate) head: Head,
     pub(crate) place: Place,
+    /// When a packet of it came last.
+    pub(crate) touched: Time,
     /// Bytes charged against the unexpected budget.
     pub(crate) charged: u64,
     /// The user's context that claimed it.

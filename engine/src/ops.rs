@@ -30,6 +30,9 @@ pub(crate) enum Work {
     Eager,
     /// As `Eager`, with DC set: the receiver answers in `slot` once a receive has taken it.
     Confirmed { slot: u16, delivered: bool },
+    /// As `Eager`, of which the receiver drops the bytes, because it has no room: when no packet is in flight
+    /// any more, it becomes a `Rendezvous`.
+    Deferred,
     /// RENDEZVOUS_(T)SEND: a header; the peer reads the bytes under this nonce. `answers` to it have
     /// packets that may still be sent.
     Rendezvous { nonce: u32, served: u64, ended: bool, answers: u32 },
@@ -202,9 +205,11 @@ impl TxOp {
     pub(crate) const fn payload_len(&self) -> u64 {
         match self.work {
             Work::Response { cut: Some(_), .. } => self.progress.packed,
-            Work::Eager | Work::Confirmed { .. } | Work::Write(_) | Work::Response { .. } => {
-                self.label.len
-            }
+            Work::Eager
+            | Work::Confirmed { .. }
+            | Work::Deferred
+            | Work::Write(_)
+            | Work::Response { .. } => self.label.len,
             Work::Rendezvous { .. } | Work::Read { .. } | Work::Hello | Work::Group { .. } => 0,
         }
     }

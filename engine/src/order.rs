@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use crate::slab::Key;
 
-/// Ids further ahead than this cannot come from an honest peer: its packet window is smaller.
-pub(crate) const MAX_AHEAD: u16 = 8192;
+/// Ids further ahead than this cannot come from an honest peer: its packet window is a fourth. One window may
+/// follow a message before its sender learns that it is deferred, and another one its offer.
+pub(crate) const MAX_AHEAD: u16 = 16384;
 
 /// What is known of a message id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +82,14 @@ impl Order {
             return true;
         }
         false
+    }
+
+    /// The messages of which a packet is missing, or whose turn has not come.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Key> + '_ {
+        self.window.iter().filter_map(|seen| match seen {
+            Seen::Open(message) => Some(*message),
+            Seen::No | Seen::Done => None,
+        })
     }
 
     fn shrink(&mut self) {

@@ -42,6 +42,8 @@ pub(crate) struct PullEnd {
 pub(crate) struct Answer {
     pub(crate) read_id: u16,
     pub(crate) bytes: Buf,
+    /// The bytes themselves, of a message that was copied.
+    pub(crate) copied: Option<Vec<u8>>,
     pub(crate) len: u64,
     pub(crate) region: RegionId,
     pub(crate) offered: Option<Offered>,
@@ -283,9 +285,9 @@ impl Outbound {
 
     /// Queues the answer to a READ on the context it came on.
     pub(crate) fn answer(&mut self, step: &mut Step<'_>, id: PdcId, peer: PeerId, answer: Answer) {
-        let Answer { read_id, bytes, len, region, offered } = answer;
+        let Answer { read_id, bytes, copied, len, region, offered } = answer;
         let mut op = TxOp::internal(Work::Response { read_id, offered, region, cut: None }, peer);
-        op.bytes = Bytes { buf: bytes, offset: 0, copied: None };
+        op.bytes = Bytes { buf: bytes, offset: 0, copied };
         op.label.len = len;
         if let Some(Work::Rendezvous { answers, .. }) =
             offered.and_then(|offered| self.ops.get_mut(offered.op)).map(|op| &mut op.work)
@@ -300,7 +302,7 @@ impl Outbound {
     pub(crate) fn confirm(&mut self, step: &mut Step<'_>, id: PdcId, read_id: u16) {
         let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
         let (region, offered) = (RegionId::LENT, None);
-        let answer = Answer { read_id, bytes: Buf::Empty, len: 0, region, offered };
+        let answer = Answer { read_id, bytes: Buf::Empty, copied: None, len: 0, region, offered };
         self.answer(step, id, peer, answer);
     }
 

@@ -151,6 +151,11 @@ impl Peers {
         self.by_addr.get(&addr).copied()
     }
 
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.states.len()
+    }
+
     /// What is known of a peer.
     ///
     /// # Panics

@@ -98,7 +98,8 @@ pub(crate) fn read<M: Memory>(mem: &M, request: &StdRequest) -> Result<Answer, K
     let len = u64::from(request.request_length);
     let bytes = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
     let region = bytes.slices().first().map_or(RegionId::LENT, |slice| slice.region);
-    Ok(Answer { read_id: request.message_id, bytes, len, region, offered: None })
+    let read_id = request.message_id;
+    Ok(Answer { read_id, bytes, copied: None, len, region, offered: None })
 }
 
 /// Counts why a key was refused, and says what the peer is told: the same for every reason, or who guesses keys

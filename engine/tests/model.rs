@@ -112,7 +112,7 @@ fn history(seed: u64) {
                     let base = w.hosts[me].memory.put(&bytes);
                     let copied = Buf::new(base, len as u64);
                     w.submit(me, injected(peer, space, tag, copied, data)).unwrap();
-                    w.hosts[me].memory.revoke(base, len as u64);
+                    w.hosts[me].memory.revoke(base);
                 } else {
                     let base = w.hosts[me].memory.put(&bytes);
                     let level = if rng.chance(0.1) { Level::Delivery } else { Level::Transmit };

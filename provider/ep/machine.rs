@@ -154,6 +154,13 @@ impl Core {
     fn log(&mut self, now: Time, notice: Notice) {
         match notice {
             Notice::OtherMode { peer } => self.log_other_mode(peer),
+            Notice::TooManyUnexpected { peer, tag } => {
+                let addr = self.engine.peers().get(peer).addr();
+                let count = self.engine.unexpected_messages();
+                log::warn!(
+                    "{count} messages wait here for receives; more are held back at their senders, first one                      of {addr} with tag {tag:#x}: post receives, or let senders wait for answers"
+                );
+            }
             Notice::LostAfterCompletion { peer, error } => {
                 self.warned.lost_since += 1;
                 if self.warned.lost.is_none_or(|last| now.since(last) >= WARN_EVERY) {

@@ -52,7 +52,7 @@ crate::base::counters! {
         rx_bytes: sum "bytes" as "rx_data_bytes",
         /// Data packets the engine accepted.
         rx_accepted: sum "packets",
-        /// Data packets that the engine dropped as malformed; their senders try again.
+        /// Data packets that contradict themselves or what came before; they end their contexts.
         rx_malformed: sum "packets" as "rx_data_malformed",
         /// Acknowledgements sent.
         tx_acks: sum "packets",

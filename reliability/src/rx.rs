@@ -117,7 +117,9 @@ impl Rx {
         if distance < 0 {
             return if distance >= -PREVIOUS { Place::Duplicate } else { Place::Nonsense };
         }
-        if psn.distance(self.cack()) > i32::from(window) {
+        // Not `psn.distance(cack)`, which changes its sign where `distance` is largest.
+        let ahead = distance.saturating_add(self.window.base().distance(self.cack()));
+        if ahead > i32::from(window) {
             return if distance < PREVIOUS { Place::Ahead } else { Place::Nonsense };
         }
         if self.window.has(psn) { Place::Duplicate } else { Place::New }

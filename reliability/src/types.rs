@@ -322,6 +322,8 @@ pub enum PdcFailure {
     Forgotten,
     /// The peer ended it with this NACK.
     Nacked(wire::NackCode),
+    /// The peer sent a packet that contradicts itself or what came before.
+    Malformed,
     /// [`crate::Pdcs::abort`] was called.
     Aborted,
 }

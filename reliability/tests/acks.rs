@@ -5,10 +5,10 @@ mod link;
 use link::{PEER, fixed, response};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{
-    Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackCode, NextHeader, NsccState,
-    Request, Response,
+    Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackAction, NackCode, NextHeader,
+    NsccState, Request, Response,
 };
-use squall_reliability::{Arrival, ControlPacket, PdcId, Pdcs, RxVerdict};
+use squall_reliability::{Arrival, ControlPacket, Event, PdcFailure, PdcId, Pdcs, RxVerdict};
 
 const START: u32 = 5000;
 
@@ -362,7 +362,7 @@ fn a_refused_packet_may_come_again() {
 }
 
 #[test]
-fn a_packet_that_was_dropped_as_malformed_may_come_again() {
+fn a_malformed_packet_ends_the_context_and_its_sender_is_told() {
     let mut receiver = Receiver::new();
     let meta = Arrival { bytes: 100, ..Arrival::default() };
     let RxVerdict::Deliver(delivery) =
@@ -370,13 +370,21 @@ fn a_packet_that_was_dropped_as_malformed_may_come_again() {
     else {
         panic!("not delivered")
     };
+    let id = delivery.id();
     let accepted = receiver.pdcs.counters().rx_accepted;
     receiver.pdcs.drop_malformed(delivery);
-    assert_eq!(receiver.all(), []);
+    let told = receiver.pdcs.poll_control(receiver.now).map(|out| out.packet);
+    let Some(ControlPacket::Nack(nack)) = told else { panic!("{told:?}") };
+    assert_eq!((nack.code, nack.psn), (NackCode::UnexpEvent, request(1).psn));
+    assert_eq!(nack.code.action(), NackAction::Close);
+    let why = PdcFailure::Malformed;
+    assert_eq!(receiver.pdcs.poll_event(), Some(Event::Failed { id, peer: PEER, why }));
     let counters = receiver.pdcs.counters();
     assert_eq!((counters.rx_malformed, counters.rx_accepted), (1, accepted));
-    receiver.take_all([1], 100);
-    assert_eq!(receiver.pdcs.counters().rx_accepted, accepted + 1);
+    assert!(receiver.pdcs.is_empty());
+    // The NACK got lost: what comes again is answered in the same sense.
+    let again = receiver.pdcs.reject(Some(PEER), &Request { dest: Dest::Pdc(1), ..request(1) });
+    assert_eq!(again.map(|nack| nack.code), Some(NackCode::ClosingInErr));
 }
 
 #[test]

@@ -67,6 +67,7 @@
 //! | Rendezvous word | REF: 8 + 12 + 12 bits; WS: 2 + 14 and 4 + 12 (draft) | REF |
 //! | Rendezvous packets' payload | `eager_length` named, use not tabulated | the packets carry `eager_length` bytes, the receiver reads the rest up to `request_length` |
 //! | End of a rendezvous | silent | a read that reaches the end of the offered buffer, an empty one if the receiver took less; the sender completes when all its answers are acknowledged |
+//! | A message for whose bytes the receiver has no room | deferrable sends and DEFERRABLE_RTR, use not tabulated | its packets are acknowledged, one of them with NO_MATCH, and the bytes dropped; when all packets under way are acknowledged the sender offers the message by RENDEZVOUS_(T)SEND with the same message_id and no eager part |
 //! | Rendezvous that the receiver cannot read to the end | IE (initiator error), use not tabulated | an empty read of the end with IE; the send ends with an error |
 //! | `buffer_offset` of a send with DC | unused in sends | the slot in which the sender waits; the answer is RESPONSE_DATA without payload, `read_request_message_id` = slot |
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
@@ -80,6 +81,7 @@
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]) |
 //! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID says that it never had one, so that whoever thinks it did takes the target for restarted |
+//! | A packet that contradicts itself or what came before | silent | UNEXP_EVENT, and the context ends at both ends: the packet would come again as it is |
 //! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused |

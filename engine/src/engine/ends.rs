@@ -28,7 +28,10 @@ impl Engine {
             PdcFailure::Unreachable => OpError::Unreachable,
             PdcFailure::Silent => OpError::TimedOut,
             PdcFailure::PeerRestarted => OpError::PeerRestarted,
-            PdcFailure::Forgotten | PdcFailure::Nacked(_) | PdcFailure::Aborted => OpError::Closed,
+            PdcFailure::Forgotten
+            | PdcFailure::Nacked(_)
+            | PdcFailure::Malformed
+            | PdcFailure::Aborted => OpError::Closed,
         };
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
@@ -76,6 +79,12 @@ impl Engine {
         if self.outbound.len() + self.inbox.len() > 0 {
             self.liveness.watch(now);
         }
+        // Whoever sends a message gives it up when a packet is not acknowledged for this long.
+        let patience = self.pdcs.config().progress_deadline * 2;
+        for id in self.inbox.stalled(now, patience) {
+            self.pdcs.abort(id);
+        }
+        self.drain_events(now);
         for id in self.outbound.owing_contexts(&self.contexts) {
             if self.pdcs.last_used(id).is_some_and(|used| self.liveness.is_silent(now, used)) {
                 self.outbound.ask(&mut step!(self, now), id);

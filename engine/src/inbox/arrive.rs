@@ -1,7 +1,7 @@
 //! Packets of two-sided messages, and the order in which messages are matched.
 
-use super::{Ask, Inbox};
-use crate::api::{MatchSpace, PeerId};
+use super::{Ask, Budget, Inbox};
+use crate::api::{MatchSpace, Notice, PeerId};
 use crate::matching::{Envelope, Waiting};
 use crate::memory::Memory;
 use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
@@ -10,10 +10,7 @@ use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
-use crate::wire::{Extension, NackCode, StdBody, StdRequest};
-
-/// What keeping a message costs beside its bytes.
-const HEADER_COST: u64 = 256;
+use crate::wire::{Extension, NackCode, Rendezvous, StdBody, StdRequest};
 
 /// A packet's place in its message.
 #[derive(Clone, Copy)]
@@ -52,7 +49,10 @@ impl Inbox {
         let eager = rendezvous.map_or(total, |r| u64::from(r.eager_length));
         let consistent = piece.offset + payload.len() as u64 <= eager
             && eager <= total
-            && (rendezvous.is_none() || piece.first);
+            && rendezvous.is_none_or(|r| {
+                // Where it is read ends inside the address space.
+                piece.first && r.read_offset.checked_add(total).is_some()
+            });
         if !consistent {
             return Taken::No;
         }
@@ -67,7 +67,11 @@ impl Inbox {
         match seen {
             None | Some(Seen::Done) => Taken::No,
             Some(Seen::Open(key)) => {
-                self.continue_message(step, mem, key, (&envelope, total, data), piece)
+                let claims = (&envelope, total, data);
+                match rendezvous {
+                    Some(offer) => self.take_offer(step, mem, key, claims, offer),
+                    None => self.continue_message(step, mem, key, claims, piece),
+                }
             }
             Some(Seen::No) => {
                 let head = Head {
@@ -75,14 +79,14 @@ impl Inbox {
                     id: request.message_id,
                     envelope,
                     data,
-                    extent: Extent { total, eager, received: 0, started: piece.first },
-                    pull: rendezvous.map_or(Pull::No, |r| {
-                        Pull::Offered(Offer {
-                            key: r.memory_key,
-                            offset: r.read_offset,
-                            resource: r.resource_index,
-                        })
-                    }),
+                    extent: Extent {
+                        total,
+                        eager,
+                        received: 0,
+                        started: piece.first,
+                        deferred: false,
+                    },
+                    pull: rendezvous.map_or(Pull::No, |r| Pull::Offered(offer(&r))),
                     // Where the answer goes: see the engine's choices in `outbound`.
                     confirm: request
                         .delivery_complete
@@ -126,18 +130,25 @@ impl Inbox {
                 return Taken::Yes(None);
             }
             head.extent.received = len;
-            let key = self.messages.add(head.message(Place::User(target)));
+            let key = self.messages.add(head.message(step.now, Place::User(target)));
             self.pull(key);
             // A rendezvous for which there is no room has come as far as it will.
             self.finish_if_complete(step, key);
             key
         } else {
-            let Some(message) = stash(step, head, piece) else {
-                return Taken::Later(NackCode::NoPktBuffer);
+            let most = step.config.max_unexpected;
+            let room = self.unexpected.len() < most;
+            let Some(message) = room.then(|| self.keep(step, head, piece)).flatten() else {
+                return self.hold_back(step, &head);
             };
             step.report.counters.rx_unexpected += 1;
+            let deferred = message.head.extent.deferred;
             let key = self.messages.add(message);
             self.unexpected.push(Waiting { envelope: head.envelope, message: key });
+            if deferred {
+                self.pass(step, mem, head.context, head.id, Seen::Open(key));
+                return Taken::deferred(step.config.job_id, head.id);
+            }
             key
         };
         let seen = if whole { Seen::Done } else { Seen::Open(key) };
@@ -149,14 +160,119 @@ impl Inbox {
     fn begin_early(&mut self, step: &mut Step<'_>, head: Head, piece: Piece<'_>) -> Taken {
         // Others must come before it.
         step.watch();
-        let Some(message) = stash(step, head, piece) else {
-            return Taken::Later(NackCode::NoPktBuffer);
+        // Those whose turn it is have room besides: these may be all there are, and wait for them.
+        let room = self.messages.len() < step.config.max_unexpected;
+        let Some(message) = room.then(|| self.keep(step, head, piece)).flatten() else {
+            return self.hold_back(step, &head);
         };
+        let deferred = message.head.extent.deferred;
         let key = self.messages.add(message);
         if let Some(order) = self.order(head.context) {
             // Even a complete one stays open until it has been matched.
             order.set(head.id, Seen::Open(key));
         }
+        if deferred { Taken::deferred(step.config.job_id, head.id) } else { Taken::Yes(None) }
+    }
+
+    /// There is no room for the header of a message now.
+    #[cold]
+    fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
+        if let Some(stream) = self.stream(head.context) {
+            stream.held_back = step.now;
+        }
+        if !core::mem::replace(&mut self.overflow_told, true) {
+            let (peer, tag) = (head.peer(), head.envelope.tag);
+            step.report.notice(Notice::TooManyUnexpected { peer, tag });
+        }
+        Taken::Later(NackCode::NoSesMsgAvail)
+    }
+
+    /// Keeps a packet's bytes for a message without a receive, or, when the budget is spent, its header.
+    /// `None` when it cannot be deferred.
+    fn keep(&mut self, step: &mut Step<'_>, mut head: Head, piece: Piece<'_>) -> Option<Message> {
+        if self.messages.len() == 0 {
+            self.overflow_told = false;
+        }
+        let extent = &mut head.extent;
+        if extent.eager == 0 {
+            return Some(head.message(step.now, Place::None));
+        }
+        // What comes is no more than the whole message, as was checked.
+        let end = piece.offset + piece.bytes.len() as u64;
+        let cost = Budget::cost(end);
+        if self.budget.charge(step, head.envelope.source, cost) {
+            extent.received = piece.bytes.len() as u64;
+            step.report.counters.rx_payload_bytes += extent.received;
+            let mut bytes = vec![0; piece.offset as usize];
+            bytes.extend_from_slice(piece.bytes);
+            let message = head.message(step.now, Place::Stash(bytes));
+            return Some(Message { charged: cost, ..message });
+        }
+        if head.pull != Pull::No {
+            // It is a rendezvous already, and its eager part has nowhere to go.
+            return None;
+        }
+        step.report.counters.rx_deferred += 1;
+        extent.deferred = true;
+        head.confirm = None;
+        Some(head.message(step.now, Place::None))
+    }
+
+    /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
+    /// if not, the message is deferred.
+    fn grow(&mut self, step: &mut Step<'_>, key: Key, end: u64) -> bool {
+        let Some(message) = self.messages.get_mut(key) else { return false };
+        let Place::Stash(bytes) = &mut message.place else { return true };
+        let (held, extent) = (bytes.len() as u64, message.head.extent);
+        if end <= held {
+            return true;
+        }
+        // Twice as much each time, so that each byte is moved a few times at most.
+        let size = extent.eager.min(held * 2).max(end);
+        if self.budget.charge(step, message.head.envelope.source, size - held) {
+            message.charged += size - held;
+            bytes.resize(size as usize, 0);
+            return true;
+        }
+        if message.head.pull != Pull::No {
+            return false;
+        }
+        step.report.counters.rx_deferred += 1;
+        message.place = Place::None;
+        message.head.extent.deferred = true;
+        message.head.confirm = None;
+        self.refund(step, key);
+        false
+    }
+
+    /// The sender of a deferred message offers it.
+    fn take_offer<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        key: Key,
+        (envelope, total, data): (&Envelope, u64, Option<u64>),
+        rendezvous: Rendezvous,
+    ) -> Taken {
+        let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+        let head = &mut message.head;
+        let fits = head.extent.deferred
+            && head.envelope == *envelope
+            && head.extent.total == total
+            && rendezvous.eager_length == 0;
+        if !fits {
+            return Taken::No;
+        }
+        head.extent = Extent { total, eager: 0, received: 0, started: true, deferred: false };
+        head.pull = Pull::Offered(offer(&rendezvous));
+        head.data = data;
+        message.touched = step.now;
+        // One that has met its receive already, or is not wanted, is not matched again.
+        let (context, id) = (head.context, head.id);
+        if matches!(message.place, Place::User(_) | Place::Discard) {
+            self.pull(key);
+        }
+        self.advance(step, mem, key, context, id);
         Taken::Yes(None)
     }
 
@@ -175,31 +291,62 @@ impl Inbox {
         let fits = message.head.envelope == *envelope
             && extent.total == total
             && extent.received + len <= extent.eager
+            && piece.offset + len <= extent.eager
             && !(piece.first && extent.started);
         if !fits {
             return Taken::No;
         }
         match &mut message.place {
-            Place::Stash(bytes) => {
-                let from = piece.offset as usize;
-                let Some(to) = bytes.get_mut(from..from + piece.bytes.len()) else {
-                    return Taken::No;
-                };
-                to.copy_from_slice(piece.bytes);
-                step.report.counters.rx_payload_bytes += len;
-            }
-            Place::User(target) => {
+            Place::Stash(_) => return self.continue_kept(step, mem, key, data, piece),
+            Place::User(target) if !extent.deferred => {
                 target.write(mem, piece.offset, piece.bytes);
                 step.report.counters.rx_payload_bytes += len;
             }
-            Place::None | Place::Discard => {}
+            Place::User(_) | Place::None | Place::Discard => {}
         }
-        extent.received += len;
-        if piece.first {
-            extent.started = true;
-            message.head.data = data;
+        message.take(step.now, len, piece.first.then_some(data));
+        let (context, id) = (message.head.context, message.head.id);
+        self.advance(step, mem, key, context, id);
+        Taken::Yes(None)
+    }
+
+    /// A further packet of a message that is kept, if there is memory for it.
+    fn continue_kept<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        key: Key,
+        data: Option<u64>,
+        piece: Piece<'_>,
+    ) -> Taken {
+        let len = piece.bytes.len() as u64;
+        let room = self.grow(step, key, piece.offset + len);
+        let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+        if let Place::Stash(bytes) = &mut message.place {
+            if !room {
+                let head = message.head;
+                return self.hold_back(step, &head);
+            }
+            let from = piece.offset as usize;
+            bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
+            step.report.counters.rx_payload_bytes += len;
         }
-        let (context, id, arrived) = (message.head.context, message.head.id, extent.arrived());
+        message.take(step.now, len, piece.first.then_some(data));
+        let (context, id) = (message.head.context, message.head.id);
+        self.advance(step, mem, key, context, id);
+        if room { Taken::Yes(None) } else { Taken::deferred(step.config.job_id, id) }
+    }
+
+    /// A packet of a message was taken: it may be its turn now, or its end.
+    fn advance<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        key: Key,
+        context: PdcId,
+        id: u16,
+    ) {
+        let arrived = self.messages.get(key).is_some_and(|message| message.head.extent.arrived());
         if let Some(order) = self.order(context) {
             if order.next_open() == Some(key) {
                 self.match_in_order(step, mem, context);
@@ -208,7 +355,6 @@ impl Inbox {
             }
         }
         self.finish_if_complete(step, key);
-        Taken::Yes(None)
     }
 
     /// Matches messages whose turn has come and whose first packet is here.
@@ -274,27 +420,11 @@ impl Inbox {
     }
 }
 
-/// Keeps a packet's bytes for a message without a receive. `None` when the budget is spent.
-fn stash(step: &mut Step<'_>, mut head: Head, piece: Piece<'_>) -> Option<Message> {
-    let counters = &mut step.report.counters;
-    let extent = &mut head.extent;
-    let cost = extent.eager + HEADER_COST;
-    if counters.unexpected_bytes + cost > step.config.unexpected_bytes {
-        return None;
+/// Where the sender of a rendezvous says that its bytes are.
+const fn offer(rendezvous: &Rendezvous) -> Offer {
+    Offer {
+        key: rendezvous.memory_key,
+        offset: rendezvous.read_offset,
+        resource: rendezvous.resource_index,
     }
-    counters.unexpected_bytes += cost;
-    counters.unexpected_bytes_peak = counters.unexpected_bytes_peak.max(counters.unexpected_bytes);
-    extent.received = piece.bytes.len() as u64;
-    counters.rx_payload_bytes += extent.received;
-    let place = if extent.eager == 0 {
-        Place::None
-    } else if extent.received == extent.eager {
-        Place::Stash(piece.bytes.to_vec())
-    } else {
-        let mut bytes = vec![0; extent.eager as usize];
-        let from = piece.offset as usize;
-        bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
-        Place::Stash(bytes)
-    };
-    Some(Message { charged: cost, ..head.message(place) })
 }

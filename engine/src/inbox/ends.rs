@@ -42,10 +42,10 @@ impl Inbox {
         self.finish_if_complete(step, key);
     }
 
-    fn refund(&mut self, step: &mut Step<'_>, key: Key) {
+    pub(super) fn refund(&mut self, step: &mut Step<'_>, key: Key) {
         if let Some(message) = self.messages.get_mut(key) {
             let charged = core::mem::take(&mut message.charged);
-            step.report.counters.unexpected_bytes -= charged;
+            self.budget.refund(step, message.head.peer(), charged);
         }
     }
 

@@ -27,7 +27,10 @@ impl Outbound {
             self.ops.remove(part.op);
             return;
         }
-        if let Some(error) = op.error {
+        // An answer that was cut off ends when all of it has come, so that nothing meets another read in its
+        // slot.
+        let answered = matches!(op.work, Work::Read { received: 1.., .. });
+        if let Some(error) = op.error.filter(|_| !answered) {
             self.finish(step, part.op, Some(error));
             return;
         }
@@ -39,6 +42,7 @@ impl Outbound {
             Work::Confirmed { .. } | Work::Read { .. } | Work::Group { .. } => {}
             // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
             Work::Rendezvous { .. } => {}
+            Work::Deferred => self.offer(step, part.op),
             Work::Hello => {
                 step.contexts.set_asked(op.peer, false);
                 self.ops.remove(part.op);
@@ -56,6 +60,10 @@ impl Outbound {
     /// The peer's engine took a packet and answered.
     pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
         let code = response.return_code;
+        if code == ReturnCode::NoMatch && self.defer(step, part.op) {
+            self.acked(step, part);
+            return;
+        }
         if !matches!(code, ReturnCode::Ok | ReturnCode::Null)
             && let Some(op) = self.ops.get_mut(part.op)
         {
@@ -67,6 +75,50 @@ impl Outbound {
             }
         }
         self.acked(step, part);
+    }
+
+    /// The peer has no room for a message: what is not sent yet of its bytes is not sent now. Whether it
+    /// was an eager message.
+    #[cold]
+    fn defer(&mut self, step: &mut Step<'_>, key: Key) -> bool {
+        let Some(op) = self.ops.get_mut(key).filter(|op| !op.over && op.error.is_none()) else {
+            return false;
+        };
+        let slot = match op.work {
+            Work::Eager | Work::Confirmed { .. } => op.work.slot(),
+            _ => return matches!(op.work, Work::Deferred),
+        };
+        op.work = Work::Deferred;
+        let (context, packed) = (op.context, core::mem::replace(&mut op.progress.all_packed, true));
+        if !packed {
+            self.unqueue(step, key);
+        }
+        // The reads of the offer will say that a receive has taken it.
+        if let (Some(id), Some(slot)) = (context, slot)
+            && let Some(context) = step.contexts.get_mut(id)
+        {
+            context.answered(Some(slot), key);
+            context.update_hold(step.now, step.pdcs);
+            step.contexts.activate(id);
+        }
+        step.report.counters.tx_deferred += 1;
+        true
+    }
+
+    /// Nothing of a deferred message is in flight any more: it is offered, under its number.
+    #[cold]
+    fn offer(&mut self, step: &mut Step<'_>, key: Key) {
+        let nonce = self.nonces.next_u32();
+        let Some(op) = self.ops.get_mut(key) else { return };
+        op.work = Work::Rendezvous { nonce, served: 0, ended: false, answers: 0 };
+        (op.progress.packed, op.progress.all_packed) = (0, false);
+        let Some(id) = op.context else { return };
+        if let Some(context) = step.contexts.get_mut(id) {
+            context.offers += 1;
+            context.update_hold(step.now, step.pdcs);
+        }
+        step.contexts.enqueue_first(id, key);
+        step.watch();
     }
 
     /// No more packets of an operation are built; it was half-way, but its context is not any more.
@@ -115,6 +167,8 @@ impl Outbound {
         let mut answer = Answer {
             read_id: request.message_id,
             bytes: op.bytes.buf.part(at, len),
+            // Within the message, as was just seen.
+            copied: op.bytes.copied.as_ref().map(|all| all[at as usize..end as usize].to_vec()),
             len,
             region: RegionId::LENT,
             offered: Some(Offered { op: key, end }),
@@ -122,7 +176,8 @@ impl Outbound {
         if request.initiator_error {
             // It could not read it all, so it says, and wants no more than this answer.
             self.finish(step, key, Some(OpError::Closed));
-            (answer.bytes, answer.len, answer.offered) = (Buf::Empty, 0, None);
+            (answer.bytes, answer.copied) = (Buf::Empty, None);
+            (answer.len, answer.offered) = (0, None);
         }
         Ok(answer)
     }

@@ -8,7 +8,7 @@ use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
 use crate::contexts::Context;
 use crate::memory::Buf;
-use crate::ops::{Owner, ReadOwner, TxOp, When, Work};
+use crate::ops::{Bytes, Owner, ReadOwner, TxOp, When, Work};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
@@ -76,9 +76,14 @@ impl Outbound {
                 matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
             });
         }
-        if let Some(context) = waited_on.and_then(|id| step.contexts.get_mut(id)) {
+        let Some(id) = waited_on else { return };
+        if let Some(context) = step.contexts.get_mut(id) {
+            let waits = !context.slots.has_room();
             context.answered(work.slot(), key);
             context.update_hold(step.now, step.pdcs);
+            if waits {
+                step.contexts.activate(id);
+            }
         }
     }
 
@@ -140,7 +145,7 @@ impl Outbound {
         // An empty answer reads nothing.
         for key in self.ops.select(|op| op.label.len > 0 && named(&op.work)) {
             let Some(op) = self.ops.get_mut(key) else { continue };
-            op.bytes.buf = Buf::Empty;
+            op.bytes = Bytes { buf: Buf::Empty, offset: 0, copied: None };
             if let Work::Response { cut: cut @ None, .. } = &mut op.work {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
@@ -150,9 +155,16 @@ impl Outbound {
 
     /// The context to a peer takes no more packets: what has not begun goes on another one.
     pub(super) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
-        if let Some((peer, queue)) = step.contexts.retire(id) {
-            self.move_queue(step, peer, queue);
+        let Some((peer, queue)) = step.contexts.retire(id) else { return };
+        for &key in &queue {
+            // An offer of a deferred message is not read here any more.
+            let named = self.ops.get(key).is_some_and(|op| op.progress.message_id.is_some());
+            if let Some(context) = step.contexts.get_mut(id).filter(|_| named) {
+                context.answered(None, key);
+                context.update_hold(step.now, step.pdcs);
+            }
         }
+        self.move_queue(step, peer, queue);
     }
 
     fn move_queue(&mut self, step: &mut Step<'_>, peer: PeerId, queue: VecDeque<Key>) {
@@ -165,6 +177,8 @@ impl Outbound {
                 Some(id) => {
                     if let Some(op) = self.ops.get_mut(key) {
                         op.context = Some(id);
+                        // A deferred message has a number there, and gets another one here.
+                        op.progress.message_id = None;
                         step.contexts.enqueue(id, key);
                     }
                 }

@@ -77,7 +77,7 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
     let tag = if tagged { op.label.tag } else { 0 };
     let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
     let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
-        Work::Eager => (send, 0, tag, 0),
+        Work::Eager | Work::Deferred => (send, 0, tag, 0),
         Work::Confirmed { slot, .. } => (send, u64::from(slot), tag, 0),
         Work::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, 0),
         Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, 0),

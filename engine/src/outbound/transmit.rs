@@ -88,6 +88,11 @@ impl Outbound {
             context.queue.pop_front();
             return Ok(true);
         };
+        if op.progress.message_id.is_none() && op.work.slot().is_some() && !context.slots.has_room()
+        {
+            // It goes on when one of the others is answered.
+            return Ok(false);
+        }
         let extra = if credits { CREDIT_HEADER } else { 0 };
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(step.config.max_packet - extra, headers);

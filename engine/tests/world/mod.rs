@@ -2,30 +2,43 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
 use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, UserSlice};
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
-    Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, Operation,
-    Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Visibility,
+    Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, OpKind,
+    Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Visibility,
 };
 
-/// A host's memory: bytes, handed out from the front, and registrations.
+/// Bytes between two buffers, so that whoever leaves one is not in the next.
+const GAP: usize = 64;
+
+/// A host's memory: buffers, handed out from the front, and registrations. Every access is checked to lie
+/// in one buffer that is lent.
 #[derive(Default)]
 pub struct VecMemory {
     pub bytes: Vec<u8>,
     pub regions: HashMap<u64, (UserSlice, bool, bool)>,
-    /// Ranges that are the user's again: nothing may read or write them.
-    revoked: Vec<(u64, u64)>,
+    /// By where they begin.
+    buffers: BTreeMap<u64, Buffer>,
+    /// Of the regions' numbers.
+    registrations: u32,
+}
+
+struct Buffer {
+    len: u64,
+    /// The user's again: nothing may read or write it.
+    revoked: bool,
 }
 
 impl VecMemory {
     /// Room for `len` bytes, zeroed.
     pub fn alloc(&mut self, len: usize) -> u64 {
         let base = self.bytes.len() as u64;
-        self.bytes.resize(self.bytes.len() + len, 0);
+        self.bytes.resize(self.bytes.len() + len + GAP, 0);
+        self.buffers.insert(base, Buffer { len: len as u64, revoked: false });
         base
     }
 
@@ -37,22 +50,24 @@ impl VecMemory {
     }
 
     /// The user takes a buffer back.
-    pub fn revoke(&mut self, base: u64, len: u64) {
-        if len > 0 {
-            self.revoked.push((base, base + len));
-        }
+    pub fn revoke(&mut self, base: u64) {
+        self.buffers.get_mut(&base).expect("it was handed out").revoked = true;
     }
 
     /// Fails when the engine touches what is not its to touch.
-    fn check(&self, piece: UserSlice) {
-        let (from, to) = (piece.base, piece.base + piece.len);
-        let hit = self.revoked.iter().find(|(base, end)| from < *end && *base < to);
-        assert_eq!(hit, None, "{piece:?} was given back");
+    fn check(&self, piece: UserSlice, len: usize) {
+        assert_eq!(piece.len, len as u64, "a piece is as long as what is copied");
+        let Some((base, buffer)) = self.buffers.range(..=piece.base).next_back() else {
+            panic!("{piece:?} is in no buffer");
+        };
+        assert!(piece.base + piece.len <= base + buffer.len, "{piece:?} is in no buffer");
+        assert!(!buffer.revoked, "{piece:?} was given back");
     }
 
     /// Registers `len` bytes at `base`; the region's number.
     pub fn register(&mut self, key: u64, base: u64, len: u64, read: bool, write: bool) -> RegionId {
-        let region = RegionId(self.regions.len() as u32 + 1);
+        self.registrations += 1;
+        let region = RegionId(self.registrations);
         self.regions.insert(key, (UserSlice { base, len, region }, read, write));
         region
     }
@@ -64,12 +79,12 @@ impl VecMemory {
 
 impl Memory for VecMemory {
     fn write(&mut self, to: UserSlice, data: &[u8]) {
-        self.check(to);
+        self.check(to, data.len());
         self.bytes[to.base as usize..][..data.len()].copy_from_slice(data);
     }
 
     fn read(&self, from: UserSlice, out: &mut [u8]) {
-        self.check(from);
+        self.check(from, out.len());
         out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
     }
 
@@ -133,14 +148,47 @@ impl Ord for Flying {
     }
 }
 
+/// A packet as whoever is on the path sees it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub src: SocketAddr,
+    pub dst: SocketAddr,
+    pub bytes: Vec<u8>,
+}
+
 /// One endpoint and its host.
 pub struct Host {
     pub engine: Engine,
     pub memory: VecMemory,
     pub addr: SocketAddr,
     pub done: Vec<Completion>,
+    /// Buffers that the completion with this context gives back, or, of multi-receives, the one that
+    /// releases them.
+    pub lent: HashMap<u64, Lent>,
     /// Packets to it vanish, and it does nothing.
     pub dead: bool,
+}
+
+/// A buffer of an operation that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent {
+    pub base: u64,
+    pub multi: bool,
+}
+
+impl Host {
+    /// The user learns of the end of an operation.
+    fn complete(&mut self, completion: Completion) {
+        let own = !matches!(completion.kind, OpKind::RemoteWrite | OpKind::Peek);
+        if own
+            && let Some(lent) = self.lent.get(&completion.context).copied()
+            && (!lent.multi || completion.released)
+        {
+            self.lent.remove(&completion.context);
+            self.memory.revoke(lent.base);
+        }
+        self.done.push(completion);
+    }
 }
 
 /// Hosts and the network between them.
@@ -152,7 +200,7 @@ pub struct World {
     /// Packets from this address that it says yes to vanish, but for introductions.
     pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
     /// Every packet that was sent, for tests that look at them.
-    pub tap: Option<Vec<Vec<u8>>>,
+    pub tap: Option<Vec<Seen>>,
     flying: BinaryHeap<Reverse<Flying>>,
     order: u64,
     batch: Batch,
@@ -242,6 +290,7 @@ impl World {
                     memory: VecMemory::default(),
                     addr,
                     done: vec![],
+                    lent: HashMap::new(),
                     dead: false,
                 }
             })
@@ -275,7 +324,7 @@ impl World {
         let host = &mut self.hosts[n];
         let (slice, ..) = host.memory.regions.remove(&key).expect("it was registered");
         host.engine.release_region(self.now, slice.region);
-        host.memory.revoke(slice.base, slice.len);
+        host.memory.revoke(slice.base);
     }
 
     fn transmit(&mut self, n: usize) {
@@ -287,14 +336,14 @@ impl World {
                 let mut bytes = batch.header(packet).to_vec();
                 for piece in batch.payload(packet) {
                     let memory = &self.hosts[n].memory;
-                    memory.check(*piece);
+                    memory.check(*piece, piece.len as usize);
                     bytes.extend_from_slice(memory.get(piece.base, piece.len));
                 }
                 assert_eq!(bytes.len(), packet.len as usize, "a packet says how long it is");
-                if let Some(tap) = &mut self.tap {
-                    tap.push(bytes.clone());
-                }
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
+                if let Some(tap) = &mut self.tap {
+                    tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
+                }
                 let control = packet.class == TrafficClass::Control;
                 self.fly(src, packet.dst, packet.path, control, &bytes);
             }
@@ -305,7 +354,7 @@ impl World {
             }
         }
         while let Some(completion) = self.hosts[n].engine.poll_completion() {
-            self.hosts[n].done.push(completion);
+            self.hosts[n].complete(completion);
         }
     }
 
@@ -347,8 +396,15 @@ impl World {
         }
     }
 
+    /// A packet arrives at `dst` that no host sent.
+    pub fn inject(&mut self, src: SocketAddr, dst: SocketAddr, marks: PacketMarks, bytes: &[u8]) {
+        if let Some(host) = self.hosts.iter_mut().find(|h| h.addr == dst) {
+            host.engine.handle_packet(self.now, &mut host.memory, src, marks, bytes);
+        }
+    }
+
     /// Lets the next thing happen, if that is before `end`.
-    fn step_before(&mut self, end: Time) -> bool {
+    pub fn step_before(&mut self, end: Time) -> bool {
         for n in 0..self.hosts.len() {
             if !self.hosts[n].dead {
                 self.transmit(n);

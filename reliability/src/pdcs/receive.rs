@@ -112,12 +112,16 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// The packet of `delivery` contradicts itself or what came before: it is dropped as if it had not
-    /// arrived, and the sender will try again.
+    /// The packet of `delivery` contradicts itself or what came before. To ask for it again would bring
+    /// the same: the context ends, here and, by a NACK that closes it, at the peer.
     pub fn drop_malformed(&mut self, delivery: Delivery) {
         self.shared.counters.rx_malformed += 1;
         let (id, psn) = delivery.spend();
-        self.pending.take_if(|pending| pending.is(id, psn));
+        let pending = self.pending.take_if(|pending| pending.is(id, psn));
+        if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
+            pdc.refuse(&pending, NackCode::UnexpEvent, &mut self.shared);
+            self.end(id.slot_number(), Outcome::Failed(PdcFailure::Malformed));
+        }
     }
 
     /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not

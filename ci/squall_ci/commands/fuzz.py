@@ -1,0 +1,79 @@
+"""Random histories of two engines with an attacker between them (`engine/tests/hostile`), a million of each mode.
+
+    ci/run fuzz [--quick] [--mode MODE].. [--histories N] [--from SEED]
+
+Modes: honest (no attacker: nobody is taken for one), on-path (one who sees all packets and sends any), off-path (one who
+sees none). The engines run in virtual time with overflow checks and debug assertions on, about two thousand histories a
+second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
+target/fuzz/MODE.next; --from begins elsewhere. What is found is told by kind, with the first seed that shows it:
+target/fuzz/examples/hostile --mode MODE --one SEED says all about one. Seeds that showed something belong into
+engine/tests/hostile/corpus.txt, which `cargo test` replays. --quick plays ten thousand. Ends with `N passed, N failed`:
+one line a mode.
+"""
+
+import argparse
+import os
+import re
+
+from squall_ci.paths import die, ROOT
+from squall_ci.process import run as run_command
+from squall_ci.tally import Tally
+
+MODES = ("honest", "on-path", "off-path")
+MANY, FEW = 1_000_000, 10_000
+# Histories a call of the program plays, so that what was reached is kept.
+SHARE = 50_000
+DIRECTORY = ROOT / "target" / "fuzz"
+
+
+def build() -> None:
+    command = ["cargo", "build", "--locked", "-p", "squall-engine", "--profile", "fuzz", "--example", "hostile"]
+    built = run_command(command, os.environ, 900)
+    if not built.ok:
+        die(f"the histories do not build:\n{built.output[-4000:]}")
+
+
+def shares(first: int, histories: int) -> list[tuple[int, int]]:
+    """Where each call begins, and how many histories it plays."""
+    return [(first + at, min(SHARE, histories - at)) for at in range(0, histories, SHARE)]
+
+
+def findings(output: str) -> list[str]:
+    """The lines that tell what was found."""
+    return re.findall(r"^\d+ x .*$", output, re.M)
+
+
+def play(mode: str, first: int, histories: int) -> tuple[str | None, float, str]:
+    """One mode: (problem, seconds, output)."""
+    counter = DIRECTORY / f"{mode}.next"
+    found: list[str] = []
+    seconds, output = 0.0, ""
+    for begin, share in shares(first, histories):
+        words = ["--mode", mode, "--from", begin, "--histories", share]
+        result = run_command([DIRECTORY / "examples" / "hostile", *words], os.environ, 3600)
+        seconds += result.seconds
+        output += result.output
+        found += findings(result.output)
+        if not result.ok and not findings(result.output):
+            return f"{result.why()}, from seed {begin} on", seconds, output
+        counter.write_text(f"{begin + share}\n")
+    return "; ".join(found) or None, seconds, output
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: all of them")
+    parser.add_argument("--histories", type=int, help="of each mode")
+    parser.add_argument("--from", type=int, dest="first", metavar="SEED", help="instead of where the last run stopped")
+
+
+def run(args: argparse.Namespace) -> int:
+    build()
+    tally = Tally()
+    histories = args.histories or (FEW if args.quick else MANY)
+    for mode in args.mode or MODES:
+        counter = DIRECTORY / f"{mode}.next"
+        first = args.first if args.first is not None else int(counter.read_text()) if counter.exists() else 0
+        problem, seconds, output = play(mode, first, histories)
+        tally.add(mode, problem, seconds, f"{histories} histories from seed {first}", output)
+    return tally.finish()

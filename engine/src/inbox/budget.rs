@@ -1,0 +1,73 @@
+//! Memory for messages that wait for a receive, or for their turn.
+//!
+//! What is charged is what was allocated for bytes that came, and a header's cost; not what a packet announces.
+//! A message is kept while the endpoint's memory lasts ([`crate::Config::unexpected_bytes`]), and its peer's share
+//! of it: a quarter, where there are several peers. Of one beyond that the header alone is held, up to
+//! [`crate::Config::max_unexpected`] of them, and it is *deferred*:
+//!
+//! 1. Its packets are acknowledged and their bytes dropped, so that nothing behind them waits. One of the
+//!    acknowledgements says NO_MATCH.
+//! 2. The sender stops sending its bytes. When the packets on their way are acknowledged, so that nothing of them
+//!    can come late, it turns the message into a rendezvous: the same message, by its id, in a
+//!    RENDEZVOUS_(T)SEND without eager part. What was copied stays there as long; outstanding operations are
+//!    bounded.
+//! 3. The receiver reads the bytes when a receive matches, as those of any rendezvous. The order of messages is
+//!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
+//!    is here, whichever comes first.
+//!
+//! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
+//! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
+//! headers packets are refused, and come again later.
+
+use crate::api::PeerId;
+use crate::step::Step;
+
+/// What keeping a message costs beside its bytes.
+const HEADER_COST: u64 = 256;
+
+/// Peers that may have all of an endpoint's memory; of more, each has a share.
+const ALONE: usize = 1;
+/// Shares of an endpoint's memory.
+const SHARES: u64 = 4;
+
+/// What each peer's messages take.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    /// By peer, bytes.
+    charged: Vec<u64>,
+}
+
+impl Budget {
+    /// What a new message with `bytes` costs.
+    pub(super) const fn cost(bytes: u64) -> u64 {
+        bytes.saturating_add(HEADER_COST)
+    }
+
+    /// Charges `bytes` more to a peer's messages. Whether there was room.
+    pub(super) fn charge(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) -> bool {
+        let whole = step.config.unexpected_bytes;
+        let share = if step.peers.len() > ALONE { whole / SHARES } else { whole };
+        let at = peer.0 as usize;
+        if self.charged.len() <= at {
+            self.charged.resize(at + 1, 0);
+        }
+        let counters = &mut step.report.counters;
+        let fits = |held: u64, most: u64| held.checked_add(bytes).is_some_and(|sum| sum <= most);
+        if !fits(self.charged[at], share) || !fits(counters.unexpected_bytes, whole) {
+            return false;
+        }
+        self.charged[at] += bytes;
+        counters.unexpected_bytes += bytes;
+        counters.unexpected_bytes_peak =
+            counters.unexpected_bytes_peak.max(counters.unexpected_bytes);
+        true
+    }
+
+    /// Gives back what was charged.
+    pub(super) fn refund(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) {
+        if let Some(charged) = self.charged.get_mut(peer.0 as usize) {
+            *charged -= bytes;
+            step.report.counters.unexpected_bytes -= bytes;
+        }
+    }
+}

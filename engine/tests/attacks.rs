@@ -1,0 +1,249 @@
+//! Single packets with which somebody on the path, or a peer that is broken, could do harm, and that they
+//! do not.
+
+mod world;
+
+use squall_base::{Psn, Span};
+use squall_engine::*;
+use squall_wire::{
+    Dest, Extension, Opcode, Packet, Rendezvous, Request, Ses, StdBody, StdRequest, parse,
+};
+use world::*;
+
+fn pattern(len: u64) -> Vec<u8> {
+    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+fn send(w: &mut World, from: usize, tag: u64, len: u64) {
+    let peer = w.peer(from, 1 - from);
+    let base = w.hosts[from].memory.put(&pattern(len));
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Tagged, tag },
+        buf: Buf::new(base, len),
+        data: None,
+        context: tag,
+        options: Options { level: Level::Transmit, ..Options::default() },
+    };
+    w.submit(from, op).unwrap();
+}
+
+fn recv(w: &mut World, at: usize, tag: u64, len: u64) -> u64 {
+    let base = w.hosts[at].memory.alloc(len as usize);
+    let host = &mut w.hosts[at];
+    let op = RecvOp {
+        source: None,
+        space: MatchSpace::Tagged,
+        tag,
+        ignore: 0,
+        buf: Buf::new(base, len),
+        context: tag,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
+    };
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
+    base
+}
+
+/// How the operation with this context ended at a host.
+fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
+    w.hosts[at].done.iter().find(|c| c.context == context).map(|c| c.status)
+}
+
+/// Two hosts of which host 0 has sent a message, and the last request that it sent.
+fn acquainted(seed: u64) -> (World, Request, StdRequest) {
+    let mut w = World::new(2, seed, Faults::default());
+    w.tap = Some(vec![]);
+    recv(&mut w, 1, 1, 10);
+    send(&mut w, 0, 1, 10);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some() && end(w, 1, 1).is_some()));
+    let (pds, ses) = last_request(&w);
+    // The context is known by now.
+    (w, Request { dest: Dest::Pdc(1), ..pds }, ses)
+}
+
+fn last_request(w: &World) -> (Request, StdRequest) {
+    let tap = w.tap.as_ref().unwrap();
+    let last = tap.iter().rev().find_map(|seen| match parse(&seen.bytes) {
+        Ok(Packet::Request { pds, ses: Ses::Std(ses), .. }) => Some((pds, ses)),
+        _ => None,
+    });
+    last.unwrap()
+}
+
+/// Host 1 gets a packet as if host 0 had sent it.
+fn forge(w: &mut World, pds: Request, ses: StdRequest, payload: &[u8]) {
+    let packet = Packet::Request { pds, ses: Ses::Std(ses), payload };
+    let mut bytes = vec![0; packet.len()];
+    packet.emit(&mut bytes);
+    assert!(parse(&bytes).is_ok(), "it is well-formed: {ses:?}");
+    let (src, dst) = (w.hosts[0].addr, w.hosts[1].addr);
+    w.inject(src, dst, PacketMarks::default(), &bytes);
+}
+
+/// The packet after `pds` of the message after `ses`, which is longer than this packet.
+fn next(pds: &Request, ses: &StdRequest, length: u32) -> (Request, StdRequest) {
+    let psn = Psn(pds.psn.0.wrapping_add(1));
+    let pds = Request { psn, clear_psn_offset: -1, ..*pds };
+    let ses = StdRequest {
+        message_id: ses.message_id.wrapping_add(1),
+        request_length: length,
+        eom: false,
+        ..*ses
+    };
+    (pds, ses)
+}
+
+/// Both hosts exchange a message each way, and nothing is kept.
+fn all_is_well(w: &mut World) {
+    for at in [0, 1] {
+        send(w, at, 500, 40_000);
+        recv(w, 1 - at, 501, 40_000);
+        recv(w, 1 - at, 500, 40_000);
+        send(w, at, 501, 3_000);
+    }
+    let over = |w: &World| {
+        let done =
+            |at: usize, tag| w.hosts[at].done.iter().filter(|c| c.context == tag).count() == 2;
+        (0..2).all(|at| done(at, 500) && done(at, 501))
+    };
+    assert!(w.run(Span::secs(5), over), "works again");
+    for host in &w.hosts {
+        let after = host.done.iter().filter(|c| matches!(c.context, 500 | 501));
+        assert!(after.clone().all(|c| c.status.is_ok()));
+        assert_eq!(host.engine.counters().0.unexpected_bytes, 0);
+    }
+}
+
+/// The message to come is taken for the rest of another one, which is not what it says of itself.
+#[test]
+fn a_packet_that_contradicts_what_came_before_ends_the_context_at_both_ends() {
+    for waiting in [false, true] {
+        let (mut w, mut pds, mut ses) = acquainted(1);
+        if waiting {
+            // A rendezvous that nobody receives: it keeps its context open, and asks for signs of life.
+            send(&mut w, 0, 9, 100_000);
+            w.run(Span::millis(5), |_| false);
+            let last = last_request(&w);
+            pds.psn = last.0.psn;
+            (ses.message_id, ses.match_bits) = (last.1.message_id, 77);
+        }
+        let (pds, ses) = next(&pds, &StdRequest { match_bits: 77, ..ses }, 5000);
+        forge(&mut w, pds, ses, &[0xee; 100]);
+        assert!(w.hosts[1].engine.counters().0.unexpected_bytes > 0);
+        send(&mut w, 0, 6, 3000);
+        assert!(w.run(Span::secs(3), |w| end(w, 0, 6).is_some()), "waiting: {waiting}");
+        assert_eq!(end(&w, 0, 6), Some(Err(OpError::Closed)));
+        if waiting {
+            assert_eq!(end(&w, 0, 9), Some(Err(OpError::Closed)));
+        }
+        // A message whose head was seen tells its receive that the rest does not come.
+        recv(&mut w, 1, 77, 5000);
+        w.run(Span::millis(1), |_| false);
+        assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
+        if waiting {
+            recv(&mut w, 1, 9, 100_000);
+            w.run(Span::millis(1), |_| false);
+        }
+        all_is_well(&mut w);
+    }
+}
+
+/// A sender cannot tell a message twice.
+#[test]
+fn a_first_packet_that_comes_twice_is_refused() {
+    let (mut w, pds, ses) = acquainted(2);
+    let (pds, ses) = next(&pds, &ses, 5000);
+    forge(&mut w, pds, ses, &[1; 100]);
+    let (again, _) = next(&pds, &ses, 5000);
+    forge(&mut w, again, ses, &[2; 100]);
+    recv(&mut w, 1, 1, 5000);
+    w.run(Span::millis(1), |_| false);
+    let ended = w.hosts[1].done.iter().filter(|c| c.context == 1 && c.status.is_err()).count();
+    assert_eq!(ended, 1, "the receive that met it ends");
+    // The sender learns of it by its next message.
+    send(&mut w, 0, 6, 10);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
+    all_is_well(&mut w);
+}
+
+#[test]
+fn the_end_of_contexts_that_contradict_themselves_is_said_again() {
+    let (mut w, pds, ses) = acquainted(3);
+    let (pds, ses) = next(&pds, &ses, 5000);
+    forge(&mut w, pds, ses, &[1; 100]);
+    // Whatever the receiver says gets lost for a while.
+    w.mute = Some(|src, _| src.ip().to_string() == "10.0.0.2");
+    send(&mut w, 0, 6, 3000);
+    w.run(Span::millis(500), |_| false);
+    assert_eq!(end(&w, 0, 6), None);
+    w.mute = None;
+    assert!(w.run(Span::secs(3), |w| end(w, 0, 6).is_some()));
+    assert_eq!(end(&w, 0, 6), Some(Err(OpError::Closed)), "nobody is taken for restarted");
+    recv(&mut w, 1, 1, 5000);
+    all_is_well(&mut w);
+}
+
+/// Nobody will send the rest, although the peer whose message it seems to be lives and uses the context.
+#[test]
+fn half_a_message_that_its_sender_does_not_know_ends() {
+    for forged_ahead in [0, 20] {
+        let (mut w, pds, ses) = acquainted(5);
+        let region = w.hosts[1].memory.put(&pattern(100));
+        w.hosts[1].memory.register(7, region, 100, true, false);
+        recv(&mut w, 1, 77, 5000);
+        let (pds, ses) = next(&pds, &ses, 5000);
+        // So far ahead that nothing comes to contradict it.
+        let psn = Psn(pds.psn.0.wrapping_add(1000));
+        let message_id = ses.message_id.wrapping_add(forged_ahead);
+        let ses = StdRequest { match_bits: 77, message_id, ..ses };
+        forge(&mut w, Request { psn, ..pds }, ses, &[0xee; 100]);
+        let held = w.hosts[1].engine.counters().0.unexpected_bytes > 0;
+        assert_eq!(held, forged_ahead > 0, "it waits for its turn, or is in the buffer");
+        for round in 0..25 {
+            let base = w.hosts[0].memory.alloc(100);
+            let remote = RemoteIov::One(RemoteSeg { address: 0, len: 100, key: 7 });
+            let (peer, buf) = (w.peer(0, 1), Buf::new(base, 100));
+            let op = RmaOp { peer, buf, remote, data: None, context: 1000 + round };
+            w.submit(0, op.read()).unwrap();
+            w.run(Span::secs(1), |_| false);
+        }
+        if forged_ahead == 0 {
+            assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
+        }
+        assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
+        w.run(Span::secs(2), |_| false);
+        all_is_well(&mut w);
+    }
+}
+
+/// Offsets that a peer names are added to lengths.
+#[test]
+fn an_offer_beyond_the_end_of_the_address_space_is_refused() {
+    for (room, offset) in [(50_000, u64::MAX), (50_000, u64::MAX - 40_000), (0, u64::MAX)] {
+        let (mut w, pds, ses) = acquainted(4);
+        recv(&mut w, 1, 7, room);
+        let (pds, ses) = next(&pds, &ses, 50_000);
+        let offer = Rendezvous {
+            eager_length: 100,
+            ri_generation: 0,
+            pid_on_fep: 0,
+            resource_index: 1,
+            read_offset: offset,
+            memory_key: 3,
+        };
+        let ses = StdRequest {
+            opcode: Opcode::RendezvousTsend,
+            match_bits: 7,
+            eom: true,
+            body: StdBody::First { header_data: 0 },
+            extension: Extension::Rendezvous(offer),
+            ..ses
+        };
+        forge(&mut w, pds, ses, &[1; 100]);
+        w.run(Span::millis(1), |_| false);
+        assert_eq!(w.hosts[1].engine.counters().0.rx_inconsistent, 1);
+        let now = w.now;
+        assert!(w.hosts[1].engine.cancel(now, 7), "no receive has met it");
+    }
+}

@@ -1,0 +1,410 @@
+//! An application that does random things, and remembers what they must come to.
+
+use squall_base::{Rng, UserSlice};
+use squall_engine::*;
+
+use crate::world::{Lent, World};
+
+/// Sizes that matter: short, one packet, several packets, rendezvous.
+const SIZES: [u32; 6] = [1, 40, 300, 3_000, 16_000, 60_000];
+/// Bytes of a region. Peers read the one and write the other.
+const REGION: u64 = 20_000;
+/// Keys of the first regions; those that replace them count on from here. Written ones are odd.
+const FIRST_KEY: u64 = 8;
+
+/// A message of this application to the other one.
+pub(super) struct Sent {
+    pub(super) space: MatchSpace,
+    pub(super) tag: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Where its copy lies that the engine reads.
+    pub(super) base: u64,
+}
+
+/// What an operation does. Its number is its context.
+pub(super) enum What {
+    /// Sends the message with this serial number.
+    Send(usize),
+    /// Receives; into a buffer that several messages share, perhaps.
+    Receive { multi: bool },
+    /// Looks; a message that it finds is claimed, or dropped.
+    Peek { claims: bool },
+    /// Takes a message that was claimed.
+    Claim,
+    /// Reads `at` and so on of the other's region with this key.
+    Read { key: u64, at: u64 },
+    /// Writes there.
+    Write { key: u64, at: u64 },
+}
+
+pub(super) struct Op {
+    pub(super) what: What,
+    pub(super) base: u64,
+    pub(super) len: u64,
+    /// How often a completion said that it ended, and how it did at last.
+    pub(super) ended: u32,
+    pub(super) status: Result<(), OpError>,
+}
+
+/// A region as both sides know it.
+#[derive(Clone)]
+pub(super) struct Region {
+    pub(super) key: u64,
+    pub(super) base: u64,
+    pub(super) closed: bool,
+    /// As it was at first; one that is read stays so.
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) struct Application {
+    at: usize,
+    rng: Rng,
+    pub(super) ops: Vec<Op>,
+    pub(super) sent: Vec<Sent>,
+    /// Of this host, closed ones included.
+    pub(super) regions: Vec<Region>,
+    /// Completions that were looked at.
+    seen: usize,
+    /// Receives for whatever comes in peace.
+    standing: [Option<usize>; 2],
+}
+
+/// Message `serial` of host `at`.
+fn content(at: usize, serial: usize, len: usize) -> Vec<u8> {
+    let mut rng = Rng::new((at as u64) << 32 | serial as u64);
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(8) {
+        let word = rng.next_u64().to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+    bytes
+}
+
+impl Application {
+    pub(super) fn new(at: usize, world: &mut World, seed: u64) -> Self {
+        let mut new = Self {
+            at,
+            rng: Rng::new(seed),
+            ops: Vec::new(),
+            sent: Vec::new(),
+            regions: Vec::new(),
+            seen: 0,
+            standing: [None; 2],
+        };
+        new.open_region(world, FIRST_KEY);
+        new.open_region(world, FIRST_KEY + 1);
+        new
+    }
+
+    /// Does something.
+    pub(super) fn act(&mut self, world: &mut World) {
+        match self.rng.below(24) {
+            0..=8 => self.send(world),
+            9..=14 => self.receive(world),
+            15 => self.peek(world),
+            16..=17 => self.read(world),
+            18..=19 => self.write(world),
+            20 => {
+                let some = self.rng.below(self.ops.len() as u32 + 1);
+                world.hosts[self.at].engine.cancel(world.now, u64::from(some));
+            }
+            21 if self.rng.chance(0.3) => self.replace_region(world),
+            _ => {
+                let wait = squall_base::Span::millis(u64::from(self.rng.below(1500)));
+                let end = world.now + wait;
+                for _ in 0..self.rng.below(400) {
+                    if !world.step_before(end) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Learns what ended, and takes what it has claimed.
+    pub(super) fn reap(&mut self, world: &mut World) {
+        while let Some(done) = world.hosts[self.at].done.get(self.seen).cloned() {
+            self.seen += 1;
+            if done.kind == OpKind::RemoteWrite {
+                continue;
+            }
+            let Some(op) = self.ops.get_mut(done.context as usize) else { continue };
+            let last = done.kind != OpKind::Recv
+                || done.released
+                || !matches!(op.what, What::Receive { multi: true });
+            op.ended += u32::from(last);
+            op.status = done.status;
+            if matches!(op.what, What::Peek { claims: true }) && done.status.is_ok() {
+                self.claim(world, done.context);
+            }
+        }
+    }
+
+    /// In peace: keeps a receive for whatever comes.
+    pub(super) fn welcome(&mut self, world: &mut World) {
+        for (n, space) in [MatchSpace::Untagged, MatchSpace::Tagged].into_iter().enumerate() {
+            if self.standing[n].is_none_or(|op| self.ops[op].ended > 0) {
+                self.standing[n] = Some(self.ops.len());
+                let wanted = (space, 0, u64::MAX, None);
+                self.post(
+                    world,
+                    RecvMode::Post,
+                    wanted,
+                    u64::from(SIZES[5]),
+                    What::Receive { multi: false },
+                );
+            }
+        }
+    }
+
+    /// Whether all its own operations but receives have ended, and nothing waits for one.
+    pub(super) fn is_over(&self, world: &World) -> bool {
+        let waits = |op: &Op| op.ended == 0 && !matches!(op.what, What::Receive { .. });
+        world.hosts[self.at].engine.unexpected_messages() == 0 && !self.ops.iter().any(waits)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ops.iter().all(|op| op.ended > 0)
+    }
+
+    /// Cancels what can be cancelled.
+    pub(super) fn cancel_all(&mut self, world: &mut World) {
+        for (context, op) in self.ops.iter().enumerate() {
+            if op.ended == 0 && matches!(op.what, What::Receive { .. }) {
+                world.hosts[self.at].engine.cancel(world.now, context as u64);
+            }
+        }
+        // What a cancelled receive leaves behind is polled when packets are.
+        world.step_before(world.now);
+    }
+
+    fn send(&mut self, world: &mut World) {
+        let (space, tag) = self.envelope();
+        let len = self.size();
+        let bytes = content(self.at, self.sent.len(), len as usize);
+        let base = world.hosts[self.at].memory.put(&bytes);
+        let levels =
+            [Level::Default, Level::Inject, Level::Transmit, Level::Delivery, Level::Match];
+        let options = Options {
+            inject: len <= 256 && self.rng.chance(0.4),
+            level: levels[self.rng.below(5) as usize],
+            visibility: Visibility::Entry,
+        };
+        // What a message is can be told from its data.
+        let data = Some(self.sent.len() as u64);
+        let op = Operation {
+            peer: world.peer(self.at, 1 - self.at),
+            action: Action::Message { space, tag },
+            buf: self.pieces(base, len),
+            data,
+            context: self.ops.len() as u64,
+            options,
+        };
+        if world.submit(self.at, op).is_err() {
+            return;
+        }
+        let serial = self.sent.len();
+        self.sent.push(Sent { space, tag, bytes, base });
+        let context = self.begin(What::Send(serial), base, len);
+        if options.inject {
+            world.hosts[self.at].memory.revoke(base);
+        } else {
+            lend(world, self.at, context, base, false);
+        }
+    }
+
+    fn receive(&mut self, world: &mut World) {
+        let (space, tag) = self.envelope();
+        let ignore = match space {
+            MatchSpace::Tagged => [0, 0, 3, u64::MAX][self.rng.below(4) as usize],
+            MatchSpace::Untagged => 0,
+        };
+        let source = self.rng.chance(0.5).then(|| world.peer(self.at, 1 - self.at));
+        let multi = self.rng.chance(0.15);
+        let mode = if multi { RecvMode::Multi { least: 500 } } else { RecvMode::Post };
+        let room = if self.rng.chance(0.8) { 60_000 } else { self.size() };
+        self.post(world, mode, (space, tag, ignore, source), room, What::Receive { multi });
+    }
+
+    fn post(
+        &mut self,
+        world: &mut World,
+        mode: RecvMode,
+        (space, tag, ignore, source): (MatchSpace, u64, u64, Option<PeerId>),
+        room: u64,
+        what: What,
+    ) {
+        let base = world.hosts[self.at].memory.alloc(room as usize);
+        let multi = matches!(mode, RecvMode::Multi { .. });
+        let buf = if multi { Buf::new(base, room) } else { self.pieces(base, room) };
+        let context = self.begin(what, base, room);
+        lend(world, self.at, context, base, multi);
+        let visibility = Visibility::Entry;
+        let op = RecvOp { mode, source, space, tag, ignore, buf, context, visibility };
+        let host = &mut world.hosts[self.at];
+        host.engine.receive(world.now, &mut host.memory, op).expect("receives are not refused");
+    }
+
+    /// Looks for a message, and drops it or means to have it.
+    fn peek(&mut self, world: &mut World) {
+        let (space, tag) = self.envelope();
+        let claims = self.rng.chance(0.5);
+        let mode = if claims { RecvMode::PeekClaim } else { RecvMode::PeekDiscard };
+        let context = self.begin(What::Peek { claims }, 0, 0);
+        let op = RecvOp {
+            mode,
+            source: None,
+            space,
+            tag,
+            ignore: 3,
+            buf: Buf::Empty,
+            context,
+            visibility: Visibility::Entry,
+        };
+        let host = &mut world.hosts[self.at];
+        host.engine.receive(world.now, &mut host.memory, op).expect("a look is not refused");
+    }
+
+    fn claim(&mut self, world: &mut World, claimed: u64) {
+        let room = u64::from(SIZES[5]);
+        let base = world.hosts[self.at].memory.alloc(room as usize);
+        // A claim has the context of the look before it.
+        let op = &mut self.ops[claimed as usize];
+        (op.what, op.base, op.len, op.ended) = (What::Claim, base, room, 0);
+        lend(world, self.at, claimed, base, false);
+        let op = RecvOp {
+            mode: RecvMode::Claim,
+            source: None,
+            space: MatchSpace::Untagged,
+            tag: 0,
+            ignore: 0,
+            buf: Buf::new(base, room),
+            context: claimed,
+            visibility: Visibility::Entry,
+        };
+        let host = &mut world.hosts[self.at];
+        host.engine.receive(world.now, &mut host.memory, op).expect("it was claimed");
+    }
+
+    /// Reads from a region of the other side, which may be closed by now.
+    fn read(&mut self, world: &mut World) {
+        let key = self.remote_key(world, 0);
+        let len = u64::from(self.rng.below(REGION as u32 / 2));
+        let at = u64::from(self.rng.below((REGION - len) as u32 + 1));
+        let base = world.hosts[self.at].memory.alloc(len as usize);
+        let remote = self.remote(key, at, len);
+        self.one_sided(world, Action::Read(remote), What::Read { key, at }, (base, len), None);
+    }
+
+    fn write(&mut self, world: &mut World) {
+        let key = self.remote_key(world, 1);
+        let len = u64::from(self.rng.below(2000));
+        // Where nobody has written: this side alone writes there, at the number of its operation.
+        let at = self.ops.len() as u64 * 2000 % (REGION - 2000);
+        let taken =
+            |op: &Op| matches!(op.what, What::Write { key: k, at: a } if (k, a) == (key, at));
+        if self.ops.iter().any(taken) {
+            return;
+        }
+        let bytes = content(2 + self.at, self.ops.len(), len as usize);
+        let base = world.hosts[self.at].memory.put(&bytes);
+        let remote = self.remote(key, at, len);
+        let data = self.rng.chance(0.5).then_some(at);
+        self.one_sided(world, Action::Write(remote), What::Write { key, at }, (base, len), data);
+    }
+
+    fn one_sided(
+        &mut self,
+        world: &mut World,
+        action: Action,
+        what: What,
+        (base, len): (u64, u64),
+        data: Option<u64>,
+    ) {
+        let op = Operation {
+            peer: world.peer(self.at, 1 - self.at),
+            action,
+            buf: self.pieces(base, len),
+            data,
+            context: self.ops.len() as u64,
+            options: Options::default(),
+        };
+        if world.submit(self.at, op).is_ok() {
+            let context = self.begin(what, base, len);
+            lend(world, self.at, context, base, false);
+        }
+    }
+
+    fn begin(&mut self, what: What, base: u64, len: u64) -> u64 {
+        self.ops.push(Op { what, base, len, ended: 0, status: Ok(()) });
+        self.ops.len() as u64 - 1
+    }
+
+    fn open_region(&mut self, world: &mut World, key: u64) {
+        let bytes = content(4 + self.at, key as usize, REGION as usize);
+        let memory = &mut world.hosts[self.at].memory;
+        let base = memory.put(&bytes);
+        let written = key % 2 == 1;
+        memory.register(key, base, REGION, !written, written);
+        self.regions.push(Region { key, base, closed: false, bytes });
+    }
+
+    /// Closes a region, whoever uses it, and opens another one.
+    fn replace_region(&mut self, world: &mut World) {
+        let next = self.regions[self.regions.len() - 1].key + 2;
+        for region in &mut self.regions {
+            if !region.closed {
+                region.closed = true;
+                world.unregister(self.at, region.key);
+            }
+        }
+        self.open_region(world, next & !1);
+        self.open_region(world, next | 1);
+    }
+
+    /// The key of a region of the other side: the latest, or the one before.
+    fn remote_key(&mut self, world: &World, parity: u64) -> u64 {
+        let keys = world.hosts[1 - self.at].memory.regions.keys();
+        let latest = keys.copied().filter(|key| key % 2 == parity).max().expect("one is open");
+        let before = latest.saturating_sub(2).max(FIRST_KEY + parity);
+        if self.rng.chance(0.9) { latest } else { before }
+    }
+
+    fn remote(&mut self, key: u64, at: u64, len: u64) -> RemoteIov {
+        if len < 2 || self.rng.chance(0.7) {
+            return RemoteIov::One(RemoteSeg { address: at, len, key });
+        }
+        let cut = 1 + u64::from(self.rng.below((len - 1) as u32));
+        RemoteIov::Many(Box::new([
+            RemoteSeg { address: at, len: cut, key },
+            RemoteSeg { address: at + cut, len: len - cut, key },
+        ]))
+    }
+
+    fn envelope(&mut self) -> (MatchSpace, u64) {
+        if self.rng.chance(0.8) {
+            (MatchSpace::Tagged, u64::from(self.rng.below(4)))
+        } else {
+            (MatchSpace::Untagged, 0)
+        }
+    }
+
+    fn size(&mut self) -> u64 {
+        let top = SIZES[self.rng.below(6) as usize];
+        u64::from(self.rng.below(top))
+    }
+
+    /// Splits a buffer now and then.
+    fn pieces(&mut self, base: u64, len: u64) -> Buf {
+        if len < 3 || self.rng.chance(0.7) {
+            return Buf::new(base, len);
+        }
+        let cut = 1 + u64::from(self.rng.below((len - 2) as u32));
+        let pieces = [UserSlice::lent(base, cut), UserSlice::lent(base + cut, len - cut)];
+        Buf::from_slices(&pieces)
+    }
+}
+
+fn lend(world: &mut World, at: usize, context: u64, base: u64, multi: bool) {
+    world.hosts[at].lent.insert(context, Lent { base, multi });
+}

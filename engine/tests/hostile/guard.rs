@@ -1,0 +1,52 @@
+//! Histories one after another, each of which may panic.
+
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::Once;
+
+use super::{Amount, Finding, Mode, history};
+
+thread_local! {
+    /// What a panic of the history that is being played said; `None` when none is.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Plays the history `seed`; a panic is a finding.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn play(mode: Mode, seed: u64) -> Result<Amount, Finding> {
+    listen();
+    SAID.set(Some(String::new()));
+    let result = panic::catch_unwind(AssertUnwindSafe(|| history(mode, seed)));
+    let said = SAID.take().unwrap_or_default();
+    result.unwrap_or_else(|_| {
+        let kind = said.lines().next().unwrap_or("panic").to_owned();
+        Err(Finding { kind, text: said })
+    })
+}
+
+/// Keeps what panics of histories say; those of other code say it as before.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let kept = SAID.with_borrow_mut(|said| said.as_mut().map(|said| *said = text(info)));
+            if kept.is_none() {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// Where, in the first line, and what.
+fn text(info: &PanicHookInfo<'_>) -> String {
+    let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
+    let payload = info.payload();
+    let what = match payload.downcast_ref::<String>() {
+        Some(what) => what.as_str(),
+        None => payload.downcast_ref::<&str>().copied().unwrap_or_default(),
+    };
+    format!("panic at {}\n{what}", place.unwrap_or_default())
+}

@@ -1,0 +1,259 @@
+//! What is wrong with a history.
+
+use std::collections::HashMap;
+
+use squall_base::Span;
+use squall_engine::{Completion, MatchSpace, OpError, OpKind, ReturnCode};
+
+use super::Finding;
+use super::application::{Application, Op, What};
+use crate::world::World;
+
+/// Contexts an endpoint has at most when there is no attacker, or one that opens a few.
+const CONTEXTS: usize = 2000;
+/// Time in which contexts end that nobody uses any more.
+const FAREWELL: Span = Span::secs(300);
+
+/// Memory for messages that wait stays within its budget.
+pub(super) fn budgets(world: &World) -> Result<(), Finding> {
+    for (at, host) in world.hosts.iter().enumerate() {
+        let held = host.engine.counters().0.unexpected_bytes;
+        let contexts = host.engine.contexts().count();
+        if held > 256 << 20 || contexts > CONTEXTS {
+            let text = format!("host {at} holds {held} bytes and {contexts} contexts");
+            return Err(Finding::new("beyond a budget", text));
+        }
+    }
+    Ok(())
+}
+
+/// What has not ended.
+pub(super) fn stuck(world: &World, sides: &[Application; 2]) -> Finding {
+    let mut kinds: Vec<&str> = Vec::new();
+    let mut text = String::new();
+    for (at, side) in sides.iter().enumerate() {
+        let open = side.ops.iter().enumerate().filter(|(_, op)| op.ended == 0);
+        for (context, op) in open {
+            let kind = match op.what {
+                What::Send(_) => "send",
+                What::Receive { .. } => "receive",
+                What::Peek { .. } => "look",
+                What::Claim => "claim",
+                What::Read { .. } => "read",
+                What::Write { .. } => "write",
+            };
+            kinds.push(kind);
+            text += &format!("host {at}: {kind} {context} of {} bytes; ", op.len);
+        }
+        let host = &world.hosts[at];
+        for context in host.engine.contexts() {
+            let who = if context.initiator { "initiator" } else { "target" };
+            text += &format!("{who} with {} outstanding; ", context.outstanding);
+        }
+        text += &format!(
+            "{} unexpected, {} inconsistent\n",
+            host.engine.unexpected_messages(),
+            host.engine.counters().0.rx_inconsistent,
+        );
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    Finding::new(&format!("stuck: {}", kinds.join(", ")), text)
+}
+
+/// Nothing wrote to what was to be read alone, and everything ended once.
+pub(super) fn memory(world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
+    for (at, side) in sides.iter().enumerate() {
+        let memory = &world.hosts[at].memory;
+        for (serial, sent) in side.sent.iter().enumerate() {
+            if memory.get(sent.base, sent.bytes.len() as u64) != sent.bytes {
+                return Err(Finding::new(
+                    "a send buffer was written to",
+                    format!("{at}: {serial}"),
+                ));
+            }
+        }
+        for region in side.regions.iter().filter(|region| region.key % 2 == 0) {
+            if memory.get(region.base, region.bytes.len() as u64) != region.bytes {
+                let text = format!("host {at}: key {}", region.key);
+                return Err(Finding::new("a region to be read was written to", text));
+            }
+        }
+        if let Some(context) = side.ops.iter().position(|op| op.ended > 1) {
+            let text = format!("host {at}: operation {context}");
+            return Err(Finding::new("an operation ended twice", text));
+        }
+    }
+    Ok(())
+}
+
+/// What was received is what was sent, in order, and what succeeded happened.
+pub(super) fn results(world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
+    for at in 0..2 {
+        let arrived = arrivals(world, sides, at)?;
+        sent(world, sides, 1 - at, &arrived)?;
+        one_sided(world, sides, at)?;
+    }
+    Ok(())
+}
+
+/// By space and tag: receives as posted, where in their buffers, and the messages they took.
+type Order = HashMap<(MatchSpace, u64), Vec<(u64, u64, u64)>>;
+
+/// How often each message of the other side came to host `at`.
+fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u32>, Finding> {
+    let (side, other) = (&sides[at], &sides[1 - at]);
+    let mut arrived = vec![0; other.sent.len()];
+    let mut order = Order::new();
+    for done in &world.hosts[at].done {
+        let message = matches!(done.kind, OpKind::Recv | OpKind::Peek)
+            && matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
+        if !message {
+            continue;
+        }
+        let Some(op) = side.ops.get(done.context as usize) else { continue };
+        let serial = done.data.and_then(|serial| usize::try_from(serial).ok());
+        let Some(sent) = serial.and_then(|serial| other.sent.get(serial)) else {
+            return Err(wrong("a message was received that was never sent", at, done));
+        };
+        let fits = match done.kind {
+            OpKind::Peek => done.len == sent.bytes.len() as u64,
+            _ => {
+                let got = world.hosts[at].memory.get(done.buf, done.len);
+                let whole = done.status.is_ok();
+                got == &sent.bytes[..got.len().min(sent.bytes.len())]
+                    && whole == (got.len() == sent.bytes.len())
+            }
+        };
+        if !fits || (done.space, done.tag) != (sent.space, sent.tag) {
+            return Err(wrong("a message was received that is not as it was sent", at, done));
+        }
+        let serial = serial.unwrap_or_default();
+        if done.kind == OpKind::Peek && matches!(op.what, What::Claim) {
+            // Counted when it is taken.
+            continue;
+        }
+        arrived[serial] += 1;
+        if matches!(op.what, What::Receive { .. }) {
+            let entry = (done.context, done.buf, serial as u64);
+            order.entry((sent.space, sent.tag)).or_default().push(entry);
+        }
+    }
+    if let Some(serial) = arrived.iter().position(|times| *times > 1) {
+        let text = format!("host {at}: message {serial}");
+        return Err(Finding::new("a message was received twice", text));
+    }
+    for taken in order.values_mut() {
+        taken.sort_unstable();
+        if !taken.is_sorted_by_key(|(.., serial)| serial) {
+            let text = format!("host {at}: {taken:?}");
+            return Err(Finding::new("messages were received out of order", text));
+        }
+    }
+    Ok(arrived)
+}
+
+fn wrong(kind: &str, at: usize, done: &Completion) -> Finding {
+    Finding::new(kind, format!("host {at}: {done:?}"))
+}
+
+/// Sends of host `at` succeeded, and the messages are where they say.
+fn sent(
+    world: &World,
+    sides: &[Application; 2],
+    at: usize,
+    arrived: &[u32],
+) -> Result<(), Finding> {
+    for op in &sides[at].ops {
+        let What::Send(serial) = op.what else { continue };
+        let fine = match op.status {
+            Ok(()) => arrived[serial] == 1,
+            Err(_) => false,
+        };
+        if !fine {
+            let kind = match op.status {
+                Ok(()) => "a send succeeded that was not received",
+                Err(_) => "a send failed",
+            };
+            let text = format!("host {at}: message {serial}: {:?}", op.status);
+            return Err(Finding::new(kind, text));
+        }
+    }
+    if world.hosts[at].engine.counters().0.lost_after_completion > 0 {
+        return Err(Finding::new("a send was lost after its completion", format!("host {at}")));
+    }
+    Ok(())
+}
+
+/// What host `at` read and wrote is right, where the region was open.
+fn one_sided(world: &World, sides: &[Application; 2], at: usize) -> Result<(), Finding> {
+    let other = &sides[1 - at];
+    let mut told = 0;
+    for (context, op) in sides[at].ops.iter().enumerate() {
+        let (What::Read { key, at: from } | What::Write { key, at: from }) = op.what else {
+            continue;
+        };
+        let Some(region) = other.regions.iter().find(|region| region.key == key) else { continue };
+        let right = match (op.status, &op.what) {
+            (Ok(()), What::Read { .. }) => {
+                let want = &region.bytes[from as usize..][..op.len as usize];
+                world.hosts[at].memory.get(op.base, op.len) == want
+            }
+            (Ok(()), _) => {
+                told += 1;
+                let there = world.hosts[1 - at].memory.get(region.base + from, op.len);
+                world.hosts[at].memory.get(op.base, op.len) == there
+            }
+            (Err(OpError::Remote(ReturnCode::BadMkey)), _) => region.closed,
+            (Err(_), _) => false,
+        };
+        if !right {
+            let text = format!("host {at}: operation {context}: {:?}", op.status);
+            return Err(Finding::new("a read or write went wrong", text));
+        }
+    }
+    let landed = world.hosts[1 - at].done.iter().filter(|c| c.kind == OpKind::RemoteWrite).count();
+    let writes = |op: &&Op| matches!(op.what, What::Write { .. });
+    if landed > told.max(sides[at].ops.iter().filter(writes).count()) {
+        return Err(Finding::new("a write landed that was never made", format!("host {}", 1 - at)));
+    }
+    Ok(())
+}
+
+/// Without an attacker no packet is taken for one of an attacker's.
+pub(super) fn honesty(world: &World) -> Result<(), Finding> {
+    for (at, host) in world.hosts.iter().enumerate() {
+        let counters = host.engine.counters().0;
+        if counters.rx_inconsistent + counters.rx_malformed > 0 {
+            let text = format!("host {at}: {counters:?}");
+            return Err(Finding::new("an honest packet was taken for a hostile one", text));
+        }
+    }
+    Ok(())
+}
+
+/// When nobody wants anything any more, contexts end, and nothing is kept.
+pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
+    let now = world.now;
+    for at in 0..2 {
+        let keys: Vec<u64> = world.hosts[at].memory.regions.keys().copied().collect();
+        for key in keys {
+            world.unregister(at, key);
+        }
+        world.hosts[at].engine.close(now);
+    }
+    let gone = |world: &World| world.hosts.iter().all(|h| h.engine.contexts().next().is_none());
+    if !world.run(FAREWELL, gone) {
+        return Err(Finding::new("a context never ends", format!("at {:?}", world.now)));
+    }
+    for (at, host) in world.hosts.iter().enumerate() {
+        // What came whole, and late, still waits for a receive.
+        let waiting = host.engine.unexpected_messages() > 0;
+        let held = host.engine.counters().0.unexpected_bytes;
+        if held > 0 && !waiting || !host.engine.idle() {
+            let text = format!("host {at}: {held} bytes");
+            return Err(Finding::new("something is kept that nobody will ask for", text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Two engines in virtual time, an application at each that does random things, a network with faults and
+//! an attacker; then peace, in which everything must end. What a history is, follows from its seed.
+//!
+//! - `application`: random operations, and what they must come to;
+//! - `on_path`: an attacker who sees all packets, and makes others of them;
+//! - `off_path`: one who sees none, and knows addresses, formats and the job;
+//! - `judge`: what is wrong at the end;
+//! - `guard`: panics as findings, histories in rows.
+//!
+//! Always: nothing panics, overflows, or touches memory that is not lent (`world::VecMemory` fails then);
+//! every operation ends, or can be cancelled, in [`PEACE`]; budgets hold, and contexts end. Where the
+//! attacker is not on the path, besides: what arrives was sent, once, in order, byte for byte; and no
+//! operation ends otherwise than it would without an attacker.
+#![allow(dead_code, unreachable_pub)] // each program uses its own part
+
+mod application;
+pub mod guard;
+mod judge;
+mod off_path;
+mod on_path;
+
+use core::fmt;
+use core::str::FromStr;
+
+use squall_base::{Rng, Span};
+
+use crate::world::{Faults, Seen, World};
+use application::Application;
+use off_path::OffPath;
+use on_path::OnPath;
+
+/// Virtual time in which every operation must end once the attack is over.
+const PEACE: Span = Span::secs(120);
+/// Packets of which an attacker on the path has a choice.
+const REMEMBERED: usize = 256;
+
+/// What the attacker can do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Nothing: there is none.
+    Honest,
+    /// Read all packets, and send any.
+    OnPath,
+    /// Send any packets, but read none.
+    OffPath,
+}
+
+impl Mode {
+    pub const ALL: [Self; 3] = [Self::Honest, Self::OnPath, Self::OffPath];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Honest => "honest",
+            Self::OnPath => "on-path",
+            Self::OffPath => "off-path",
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        known.ok_or_else(|| format!("{name:?} is no mode: honest, on-path or off-path"))
+    }
+}
+
+/// What is wrong: `kind` is the same for histories that show the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    pub kind: String,
+    pub text: String,
+}
+
+impl Finding {
+    fn new(kind: &str, text: impl Into<String>) -> Self {
+        Self { kind: kind.into(), text: text.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.text)
+    }
+}
+
+/// How much happened in a history.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Amount {
+    pub operations: u64,
+    pub forged: u64,
+}
+
+enum Attacker {
+    None,
+    OnPath(OnPath),
+    OffPath(OffPath),
+}
+
+/// Plays the history `seed`.
+///
+/// # Errors
+/// What is wrong with it.
+///
+/// # Panics
+/// When the engines do, or touch what is not theirs.
+fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
+    let mut rng = Rng::new(seed);
+    let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |_, _| {});
+    if rng.chance(0.2) {
+        world = World::with(2, rng.next_u64(), world.faults, |config, _| {
+            // Less than what is sent ahead of its receive: bytes stay at senders, or all of a message.
+            config.unexpected_bytes = [40_000, 0, 2_000, 10_000][seed as usize % 4];
+            config.max_unexpected = [1000, 3][seed as usize / 4 % 2];
+        });
+    }
+    let mut attacker = match mode {
+        Mode::Honest => Attacker::None,
+        Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64())),
+        Mode::OffPath => Attacker::OffPath(OffPath::new(rng.next_u64())),
+    };
+    world.tap = (mode == Mode::OnPath).then(Vec::new);
+    let mut sides = [0, 1].map(|at| Application::new(at, &mut world, rng.next_u64()));
+    let mut amount = Amount::default();
+    for _ in 0..10 + rng.below(60) {
+        let side = &mut sides[rng.below(2) as usize];
+        side.act(&mut world);
+        amount.operations += 1;
+        for _ in 0..rng.below(12) {
+            let soon = world.now + Span::secs(2);
+            world.step_before(soon);
+            for _ in 0..rng.below(4) {
+                amount.forged += u64::from(attacker.strike(&mut world));
+            }
+            judge::budgets(&world)?;
+        }
+        sides.iter_mut().for_each(|side| side.reap(&mut world));
+    }
+    world.tap = None;
+    make_peace(&mut world, &mut sides)?;
+    let trusted = mode != Mode::OnPath;
+    judge::memory(&world, &sides)?;
+    if trusted {
+        judge::results(&world, &sides)?;
+    }
+    if mode == Mode::Honest {
+        judge::honesty(&world)?;
+    }
+    judge::farewell(&mut world)?;
+    Ok(amount)
+}
+
+fn faults(rng: &mut Rng) -> Faults {
+    let rough = rng.chance(0.5);
+    let mut some = |p: f64| if rough { rng.unit() * p } else { 0.0 };
+    Faults {
+        drop: some(0.05),
+        duplicate: some(0.05),
+        reorder: some(0.3),
+        trim: some(0.05),
+        ce: some(0.2),
+        black_hole: None,
+    }
+}
+
+/// No attacker any more, and every message finds a receive: all operations end. Receives for which there
+/// was no message are cancelled then.
+fn make_peace(world: &mut World, sides: &mut [Application; 2]) -> Result<(), Finding> {
+    let end = world.now + PEACE;
+    loop {
+        sides.iter_mut().for_each(|side| side.reap(world));
+        sides.iter_mut().for_each(|side| side.welcome(world));
+        let over = |world: &World, sides: &[Application; 2]| {
+            let quiet = world.hosts.iter().all(|host| host.engine.idle());
+            quiet && sides.iter().all(|side| side.is_over(world))
+        };
+        if over(world, sides) || !world.step_before(end) {
+            break;
+        }
+    }
+    // Those that have met a message cannot be cancelled, and are waited for.
+    loop {
+        sides.iter_mut().for_each(|side| side.cancel_all(world));
+        sides.iter_mut().for_each(|side| side.reap(world));
+        if sides.iter().all(Application::has_ended) {
+            return Ok(());
+        }
+        if !world.step_before(end) {
+            return Err(judge::stuck(world, sides));
+        }
+    }
+}
+
+impl Attacker {
+    /// Sends a packet, or finds none to send. Whether it did.
+    fn strike(&mut self, world: &mut World) -> bool {
+        let strike = match self {
+            Self::None => None,
+            Self::OffPath(attacker) => Some(attacker.strike(world)),
+            Self::OnPath(attacker) => {
+                if let Some(tap) = &mut world.tap {
+                    let old = tap.len().saturating_sub(REMEMBERED);
+                    tap.drain(..old);
+                }
+                attacker.strike(world)
+            }
+        };
+        let Some((packet, marks)) = strike else { return false };
+        let Seen { src, dst, bytes } = packet;
+        world.inject(src, dst, marks, &bytes);
+        true
+    }
+}
