@@ -58,8 +58,12 @@ fn acquainted(seed: u64) -> (World, Request, StdRequest) {
     send(&mut w, 0, 1, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some() && end(w, 1, 1).is_some()));
     let (pds, ses) = last_request(&w);
-    // The context is known by now.
-    (w, Request { dest: Dest::Pdc(1), ..pds }, ses)
+    // The context is known by now, and so is its number at host 1.
+    let number = w.tap.as_ref().unwrap().iter().find_map(|seen| match parse(&seen.bytes) {
+        Ok(Packet::Ack { pds, .. }) => Some(pds.spdcid),
+        _ => None,
+    });
+    (w, Request { dest: Dest::Pdc(number.unwrap()), ..pds }, ses)
 }
 
 fn last_request(w: &World) -> (Request, StdRequest) {
