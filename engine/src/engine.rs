@@ -252,10 +252,12 @@ impl Engine {
         self.inbox.unexpected_messages()
     }
 
-    /// Starts an orderly end: contexts close once what was sent is acknowledged. Keep calling
-    /// `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for as long as seems right.
+    /// Starts an orderly end: contexts close on which no operation is open; others do when they are idle.
+    /// Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for as long as seems right.
     pub fn close(&mut self, now: Time) {
-        let idle = self.contexts.iter().filter(|c| c.initiator && c.queue.is_empty());
+        // What is on its way may have to be offered on the same context.
+        let used = self.outbound.contexts();
+        let idle = self.contexts.iter().filter(|c| c.initiator && !used.contains(&c.id));
         let ids: Vec<PdcId> = idle.map(|c| c.id).collect();
         for id in ids {
             self.pdcs.close(now, id);

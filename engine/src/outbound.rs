@@ -6,7 +6,7 @@ mod ends;
 mod packet;
 mod transmit;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::api::{
     Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
@@ -319,6 +319,12 @@ impl Outbound {
     /// Operations, of whomever.
     pub(crate) fn len(&self) -> usize {
         self.ops.len()
+    }
+
+    /// Contexts on which operations are open.
+    pub(crate) fn contexts(&self) -> HashSet<PdcId> {
+        let keys = self.ops.select(|op| op.context.is_some());
+        keys.into_iter().filter_map(|key| self.ops.get(key)?.context).collect()
     }
 
     /// The next read for a message that ended.

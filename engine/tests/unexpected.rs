@@ -170,6 +170,29 @@ fn who_is_deferred_completes_as_its_level_says() {
     assert_eq!(end(&w, 0, 2), Some(Ok(())));
 }
 
+/// The context on which a message is deferred stays until the message has been read.
+#[test]
+fn an_endpoint_that_closes_does_not_strand_what_is_deferred() {
+    for steps in 0..60 {
+        let mut w = world(steps, Faults { reorder: 0.3, ..Faults::default() }, 0);
+        for n in 0..4 {
+            send(&mut w, 0, 1, n, 4_000, lent());
+        }
+        for _ in 0..steps {
+            w.step();
+        }
+        let now = w.now;
+        w.hosts[0].engine.close(now);
+        w.run(Span::millis(200), |_| false);
+        receive_all(&mut w, 1, 0, 4, |_| 4_000);
+        assert!((0..4).all(|n| end(&w, 0, n) == Some(Ok(()))), "{steps}");
+        let now = w.now;
+        w.hosts.iter_mut().for_each(|host| host.engine.close(now));
+        let gone = |w: &World| w.hosts.iter().all(|host| host.engine.contexts().next().is_none());
+        assert!(w.run(Span::secs(1), gone), "{steps}: all contexts end");
+    }
+}
+
 #[test]
 fn what_a_packet_announces_is_not_charged() {
     let mut w = world(4, Faults::default(), 256 << 20);

@@ -9,7 +9,7 @@ use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
 };
-use squall_reliability::{Arrival, Config, PdcInfo, PeerKey, RxVerdict, cc};
+use squall_reliability::{Arrival, Blocked, Config, NewPacket, PdcInfo, PeerKey, RxVerdict, cc};
 
 /// A world with a connected context: some packets acknowledged, twenty on their way, cut off.
 fn world() -> World {
@@ -212,6 +212,41 @@ fn forged_control_packets_change_nothing() {
     let close = control(ControlKind::CloseCommand, next, 1, Dest::Pdc(1));
     assert!(!world.hosts[0].pdcs.rx_control(now, PEER, &close));
     assert!(world.hosts[0].pdcs.info(id).is_some());
+}
+
+/// Whoever closed now could not send, on the same context, what an answer on its way asks for.
+#[test]
+fn a_request_to_close_waits_for_what_is_on_its_way() {
+    let mut world = world();
+    let now = world.now;
+    let sent = outstanding(&world);
+    let request = Control {
+        kind: ControlKind::CloseRequest,
+        isrod: false,
+        retx: false,
+        ack_request: false,
+        probe_opaque: 0,
+        psn: sent[0].psn,
+        spdcid: 1,
+        dest: Dest::Pdc(1),
+        payload: 0,
+    };
+    let id = world.hosts[0].id.unwrap();
+    let pdcs = &mut world.hosts[0].pdcs;
+    let packet = NewPacket { desc: 99, bytes: 100, last: true, prompt: true, backlog: 0 };
+    assert!(pdcs.rx_control(now, PEER, &request));
+    let asks = Ack { request: AckRequest::Close, ..ack(sent[5].psn, 1, 1) };
+    assert!(pdcs.rx_ack(now, PEER, &asks, None));
+    // The last one is answered: the engine looks at the answer first.
+    let last = Ack { next: NextHeader::Response, ..asks };
+    let last = Ack { cack_psn: sent[19].psn, ..last };
+    assert!(pdcs.rx_ack(now, PEER, &last, Some(&response(1))));
+    let more = pdcs.next_packet(now, id, &packet);
+    let Ok(grant) = more else { panic!("{more:?}") };
+    // When all is acknowledged it closes.
+    let done = Ack { cack_psn: grant.psn, ..asks };
+    assert!(pdcs.rx_ack(now, PEER, &done, None));
+    assert_eq!(pdcs.next_packet(now, id, &packet), Err(Blocked::Closing));
 }
 
 #[test]

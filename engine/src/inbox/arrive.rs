@@ -203,7 +203,8 @@ impl Inbox {
         if self.budget.charge(step, head.envelope.source, cost) {
             extent.received = piece.bytes.len() as u64;
             step.report.counters.rx_payload_bytes += extent.received;
-            let mut bytes = vec![0; piece.offset as usize];
+            let mut bytes = Vec::with_capacity(end as usize);
+            bytes.resize(piece.offset as usize, 0);
             bytes.extend_from_slice(piece.bytes);
             let message = head.message(step.now, Place::Stash(bytes));
             return Some(Message { charged: cost, ..message });

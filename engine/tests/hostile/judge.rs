@@ -15,11 +15,11 @@ const CONTEXTS: usize = 2000;
 const FAREWELL: Span = Span::secs(300);
 
 /// Memory for messages that wait stays within its budget.
-pub(super) fn budgets(world: &World) -> Result<(), Finding> {
+pub(super) fn budgets(world: &World, budget: u64) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let held = host.engine.counters().0.unexpected_bytes;
         let contexts = host.engine.contexts().count();
-        if held > 256 << 20 || contexts > CONTEXTS {
+        if held > budget || contexts > CONTEXTS {
             let text = format!("host {at} holds {held} bytes and {contexts} contexts");
             return Err(Finding::new("beyond a budget", text));
         }

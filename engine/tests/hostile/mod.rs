@@ -23,6 +23,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use squall_base::{Rng, Span};
+use squall_engine::Config;
 
 use crate::world::{Faults, Seen, World};
 use application::Application;
@@ -108,10 +109,12 @@ enum Attacker {
 fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     let mut rng = Rng::new(seed);
     let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |_, _| {});
+    let mut budget = Config::default().unexpected_bytes;
     if rng.chance(0.2) {
+        budget = [40_000, 0, 2_000, 10_000][seed as usize % 4];
         world = World::with(2, rng.next_u64(), world.faults, |config, _| {
             // Less than what is sent ahead of its receive: bytes stay at senders, or all of a message.
-            config.unexpected_bytes = [40_000, 0, 2_000, 10_000][seed as usize % 4];
+            config.unexpected_bytes = budget;
             config.max_unexpected = [1000, 3][seed as usize / 4 % 2];
         });
     }
@@ -133,7 +136,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
             for _ in 0..rng.below(4) {
                 amount.forged += u64::from(attacker.strike(&mut world));
             }
-            judge::budgets(&world)?;
+            judge::budgets(&world, budget)?;
         }
         sides.iter_mut().for_each(|side| side.reap(&mut world));
     }

@@ -201,7 +201,11 @@ impl<D: Copy> Pdc<D> {
         match ack.request {
             AckRequest::None => {}
             AckRequest::Clear => tx.on_clear_request(now, timers, &shared.config),
-            AckRequest::Close if self.life.is_initiator() => {
+            // Not while anything is on its way, or the engine has not seen an answer yet, to which it may
+            // have more to send here. The target asks again.
+            AckRequest::Close
+                if self.life.is_initiator() && response.is_none() && tx.ring().is_empty() =>
+            {
                 self.life.on_close_request(now, timers);
             }
             AckRequest::Close => {}
@@ -343,7 +347,9 @@ impl<D: Copy> Pdc<D> {
                 false
             }
             ControlKind::CloseRequest if initiator => {
-                self.life.on_close_request(now, &mut self.timers);
+                if self.tx.ring().is_empty() {
+                    self.life.on_close_request(now, &mut self.timers);
+                }
                 // A sign of life, for the close may have to wait.
                 self.rx.request_ack();
                 true
