@@ -23,9 +23,8 @@ use core::fmt;
 use core::str::FromStr;
 
 use squall_base::{Rng, Span};
-use squall_engine::Config;
 
-use crate::world::{Faults, Seen, World};
+use crate::world::{Faults, Seen, World, engine_config};
 use application::Application;
 use off_path::OffPath;
 use on_path::OnPath;
@@ -109,7 +108,7 @@ enum Attacker {
 fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     let mut rng = Rng::new(seed);
     let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |_, _| {});
-    let mut budget = Config::default().unexpected_bytes;
+    let mut budget = engine_config(0, 1).unexpected_bytes;
     if rng.chance(0.2) {
         budget = [40_000, 0, 2_000, 10_000][seed as usize % 4];
         world = World::with(2, rng.next_u64(), world.faults, |config, _| {

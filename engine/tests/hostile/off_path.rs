@@ -41,9 +41,11 @@ impl OffPath {
     fn packet(&mut self, port: u16) -> Vec<u8> {
         let psn = Psn(self.psn());
         let rng = &mut self.rng;
-        // Contexts are numbered from one on.
-        let (spdcid, dpdcid) = (1 + rng.below(4) as u16, 1 + rng.below(4) as u16);
-        let packet = match rng.below(10) {
+        // Whatever order contexts are numbered in.
+        let most = if rng.chance(0.5) { 4 } else { 65_535 };
+        let (spdcid, dpdcid) = (1 + rng.below(most) as u16, 1 + rng.below(most) as u16);
+        let packet = match rng.below(12) {
+            10.. => return self.introduction(port),
             0 => Some(Packet::Ack {
                 pds: any_ack(rng, psn, spdcid, dpdcid),
                 ses: Ses::None,
@@ -60,6 +62,29 @@ impl OffPath {
         let mut out = vec![0; packet.len()];
         let len = packet.emit(&mut out);
         out.truncate(len);
+        out
+    }
+
+    /// An introduction: of somebody who answers where it says, for all that is known, or of an impostor.
+    fn introduction(&mut self, port: u16) -> Vec<u8> {
+        let rng = &mut self.rng;
+        let stages =
+            [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse];
+        let reasons = [Reason::None, Reason::Version, Reason::Job, Reason::Stale];
+        let intro = Introduction {
+            stage: stages[rng.below(5) as usize],
+            version: if rng.chance(0.9) { WIRE_VERSION } else { 9 },
+            port,
+            reason: reasons[rng.below(4) as usize],
+            nonce: rng.next_u64(),
+            instance: rng.next_u32() | 1,
+            expected: 0,
+            cookie: if rng.chance(0.5) { rng.next_u64() } else { 0 },
+            job_id: u32::from(rng.chance(0.9)),
+            capabilities: 0,
+        };
+        let mut out = vec![0; Introduction::LEN];
+        intro.emit(&mut out);
         out
     }
 
