@@ -592,7 +592,10 @@ static void nobody(void)
 		pid_t child = lend_peers(fd, peers);
 		open_caller(kind & 1, kind & 2);
 		to[DEAD] = abi_insert(&a, &peers[0]);
-		to[RESTARTED] = abi_insert(&a, &peers[1]);
+		/* Whoever is there: its name without the instance, as users type it. */
+		struct sockaddr_in whoever = peers[1];
+		memset(whoever.sin_zero, 0, sizeof(whoever.sin_zero));
+		to[RESTARTED] = abi_insert(&a, &whoever);
 		call_on(to[DEAD]);
 		call_on(to[RESTARTED]);
 		/* Nobody reads this socket, and nobody says so. */
@@ -660,6 +663,12 @@ static void nobody(void)
 		abi_expect(&a, &fresh.n, &e);
 		abi_expect(&fresh.n, &a, &e);
 		CHECK(strcmp(heard, word) == 0);
+		/* But it is not who was there before. */
+		struct fi_cq_err_entry err;
+		msg.addr = abi_insert(&a, &peers[1]);
+		EQUAL(fi_tsendmsg(a.ep, &msg, FI_COMPLETION), 0);
+		abi_expect_error(&a, &fresh.n, &err);
+		EQUAL(err.err, FI_ECONNREFUSED);
 		close_caller();
 		close_target(&fresh);
 		close(hole);
