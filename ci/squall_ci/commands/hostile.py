@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 
-from squall_ci.hostile import Case, ends, identity, resources
+from squall_ci.hostile import attacks, Case, ends, identity, resources
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import table, Tally
@@ -18,6 +18,7 @@ from squall_ci.tally import table, Tally
 CASES = (
     Case("veth", "two hosts whose one interface is called veth0", identity.only_a_cable),
     Case("same-address", "two hosts whose interfaces have the same address", identity.one_address_for_both),
+    Case("strangers", "unprivileged processes forge packets to both ranks of a job while it runs", attacks.strangers),
     Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
     Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
