@@ -43,6 +43,9 @@ crate::base::counters! {
         rx_introductions: sum "packets",
         /// Introductions that prove nothing or answer nothing that we asked: late, or forged.
         rx_bad_introductions: sum "packets",
+        /// Strangers that were not introduced, because there are too many peers already that the user never
+        /// named.
+        rx_crowded: sum "introductions",
         /// Packets of strangers that were not answered, because too many had been in too short a time.
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.

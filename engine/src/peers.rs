@@ -142,7 +142,13 @@ pub struct Peers {
     by_addr: HashMap<SocketAddr, PeerId>,
     /// Hosts by number, for congestion control.
     hosts: HashMap<IpAddr, u32>,
+    /// Peers that came by themselves.
+    strangers: u32,
 }
+
+/// Peers that may come by themselves, so that who has many addresses does not take all memory. Those that the
+/// user names do not count.
+const MAX_STRANGERS: u32 = 1 << 16;
 
 impl Peers {
     /// The newest peer with this address, if one is known.
@@ -214,6 +220,15 @@ impl Peers {
         (peer, None)
     }
 
+    /// Adds a peer that came by itself; also the number of its host. `None` when there are too many.
+    pub(crate) fn add_stranger(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
+        if self.strangers >= MAX_STRANGERS {
+            return None;
+        }
+        self.strangers += 1;
+        Some(self.add(addr, None))
+    }
+
     /// Adds a peer; also the number of its host.
     pub(crate) fn add(&mut self, addr: SocketAddr, expected: Option<Instance>) -> (PeerId, u32) {
         let peer = PeerId(u32::try_from(self.states.len()).expect("fewer than 2^32 peers"));
@@ -278,6 +293,15 @@ mod tests {
         state.part();
         assert!(!state.has_answered());
         assert_eq!(state.meet(instance(9)), Meeting::Known);
+    }
+
+    #[test]
+    fn strangers_take_a_bounded_number_of_places() {
+        let mut peers = Peers::default();
+        let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
+        assert!((0..MAX_STRANGERS).all(|n| peers.add_stranger(addr(n)).is_some()));
+        assert_eq!(peers.add_stranger(addr(MAX_STRANGERS)), None);
+        assert!(peers.resolve(addr(MAX_STRANGERS), None).1.is_some(), "who is named has a place");
     }
 
     #[test]

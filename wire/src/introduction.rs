@@ -59,6 +59,8 @@ pub enum Reason {
     Job = 2,
     /// The cookie is too old, or of an acquaintance that has ended: ask again.
     Stale = 3,
+    /// Too many strangers were introduced already.
+    Crowded = 4,
 }
 
 impl Reason {
@@ -68,6 +70,7 @@ impl Reason {
             1 => Self::Version,
             2 => Self::Job,
             3 => Self::Stale,
+            4 => Self::Crowded,
             _ => return None,
         })
     }
@@ -214,7 +217,9 @@ mod tests {
         let mut out = [0xee; MAX_HEADER];
         for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse]
         {
-            for reason in [Reason::None, Reason::Version, Reason::Job, Reason::Stale] {
+            for reason in
+                [Reason::None, Reason::Version, Reason::Job, Reason::Stale, Reason::Crowded]
+            {
                 let intro = Introduction { stage, reason, ..HELLO };
                 let n = intro.emit(&mut out);
                 assert_eq!(n, Introduction::LEN);
@@ -246,7 +251,7 @@ mod tests {
             assert!(Introduction::read(bad).is_err(), "{bad:?}");
         }
         // Stage, port, reason (both bytes), instance.
-        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 4), (16..20, 0)] {
+        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 5), (16..20, 0)] {
             let mut bad = value.to_vec();
             bad[range].fill(byte);
             assert!(Introduction::read(&bad).is_err());

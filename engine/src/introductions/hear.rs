@@ -107,7 +107,11 @@ impl Introductions {
                     return Heard::Nothing;
                 }
                 None => {
-                    let (peer, host) = around.peers.add(from, None);
+                    let Some((peer, host)) = around.peers.add_stranger(from) else {
+                        around.counters.rx_crowded += 1;
+                        self.refuse(config, from, intro, Reason::Crowded);
+                        return Heard::Nothing;
+                    };
                     around.pdcs.set_host(PeerKey(peer.0), host);
                     peer
                 }
@@ -143,7 +147,7 @@ impl Introductions {
                 let error = match intro.reason {
                     Reason::Version => OpError::OtherVersion { theirs: intro.version },
                     Reason::Job => OpError::Remote(ReturnCode::BadJobId),
-                    Reason::None | Reason::Stale => OpError::Closed,
+                    Reason::None | Reason::Stale | Reason::Crowded => OpError::Closed,
                 };
                 Heard::Ended(peer, error)
             }

@@ -15,7 +15,7 @@ use crate::base::Psn;
 use crate::types::{Association, PeerKey};
 
 /// Turns that may be skipped: contexts that were opened, and given up before any packet of them arrived.
-const LOOKAHEAD: u32 = 16;
+const LOOKAHEAD: u32 = 4;
 
 /// A start PSN keeps at least this distance from the last PSN used under the same number (UE 1.0
 /// section 3.5.8.2).
