@@ -356,6 +356,7 @@ impl<D: Copy> Pdc<D> {
     /// The peer knows us now: packets go, from `start` on where that is another one than before.
     pub(crate) fn release(&mut self, now: Time, start: Option<Psn>, shared: &mut Shared<D>) {
         self.life.release(now);
+        self.tx.on_introduced();
         let Some(start) = start else { return };
         self.numbers.start = start;
         self.tx.restart(start, shared);

@@ -319,6 +319,13 @@ impl<D: Copy> Tx<D> {
         self.route.join(bytes)
     }
 
+    /// The peer knows us by now.
+    pub(crate) fn on_introduced(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.pause.end_first();
+        }
+    }
+
     // The end.
 
     /// Nothing is outstanding any more: no timer runs, and the ring's memory is somebody else's.

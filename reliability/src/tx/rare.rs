@@ -54,6 +54,13 @@ impl Pause {
         self.doublings = self.doublings.saturating_add(1).min(MAX_BACKOFF);
     }
 
+    /// The receiver is ready, others say: ends the first pause in a row. Those after it were well deserved.
+    pub(super) fn end_first(&mut self) {
+        if self.doublings <= 1 {
+            self.until = Time::ZERO;
+        }
+    }
+
     /// The receiver took something: the next pause is a short one.
     pub(super) fn on_progress(&mut self) {
         self.doublings = 0;
