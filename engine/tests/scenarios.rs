@@ -392,9 +392,9 @@ fn a_restarted_peer_is_another_one() {
 }
 
 #[test]
-fn a_new_epoch_ends_what_the_old_one_left() {
+fn a_new_instance_ends_what_the_old_one_left() {
     let mut w = World::new(2, 22, Faults::default());
-    // A rendezvous that host 1 will never pull. Host 0 does not know host 1's epoch yet: it asks for a
+    // A rendezvous that host 1 will never pull. Host 0 does not know host 1 yet: it asks for a
     // sign of life, and the new instance does not know the context.
     send(&mut w, 0, 1, 1, &bytes(100_000));
     for _ in 0..50 {
@@ -412,7 +412,7 @@ fn a_new_epoch_ends_what_the_old_one_left() {
 }
 
 #[test]
-fn packets_of_an_epoch_that_is_gone_are_ignored() {
+fn packets_of_an_instance_that_is_gone_are_ignored() {
     let mut w = World::new(2, 23, Faults::default());
     w.tap = Some(vec![]);
     recv(&mut w, 0, 1, 10, 1);

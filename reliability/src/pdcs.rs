@@ -137,7 +137,7 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// `peer` is another epoch now: all its contexts fail, and what was remembered about it is
+    /// `peer` is another instance now: all its contexts fail, and what was remembered about it is
     /// forgotten.
     pub fn peer_restarted(&mut self, peer: PeerKey) {
         for slot in 0..self.table.places() {

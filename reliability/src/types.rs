@@ -43,7 +43,7 @@ impl PdcId {
     }
 }
 
-/// A peer endpoint, by the engine's index. The engine maps it to an address and an epoch; two epochs
+/// A peer endpoint, by the engine's index. The engine maps it to an address and an instance; two instances
 /// of one address are two peers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub u32);
@@ -316,7 +316,7 @@ pub enum PdcFailure {
     Unreachable,
     /// The peer was not heard of, or took nothing, for [`crate::Config::progress_deadline`].
     Silent,
-    /// The peer never knew the context, or came back as another epoch.
+    /// The peer never knew the context, or came back as another instance.
     PeerRestarted,
     /// The peer has given up on the context without a word and uses its number for another one.
     Forgotten,

@@ -17,7 +17,7 @@ impl<D: Copy> Pdcs<D> {
         Some(self.table.numbered(dpdcid)?.numbers().peer)
     }
 
-    /// A data packet arrived from `peer` (for a SYN, resolved from its address and epoch; else from
+    /// A data packet arrived from `peer` (for a SYN, resolved from its address and instance; else from
     /// [`Pdcs::peer_of`] and compared with its source address).
     pub fn rx_request(
         &mut self,
