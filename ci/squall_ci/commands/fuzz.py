@@ -49,8 +49,9 @@ def play(mode: str, first: int, histories: int) -> tuple[str | None, float, str]
     found: list[str] = []
     seconds, output = 0.0, ""
     for begin, share in shares(first, histories):
-        words = ["--mode", mode, "--from", begin, "--histories", share]
-        result = run_command([DIRECTORY / "examples" / "hostile", *words], os.environ, 3600)
+        program = str(DIRECTORY / "examples" / "hostile")
+        words = ["--mode", mode, "--from", str(begin), "--histories", str(share)]
+        result = run_command([program, *words], os.environ, 3600)
         seconds += result.seconds
         output += result.output
         found += findings(result.output)

@@ -37,7 +37,9 @@ def strangers() -> Verdict:
             with net.mpich(addresses) as launch:
                 for name in PROGRAMS:
                     program = [mpi.python, MPI_TESTS / name]
-                    result, problem, _ = run_job(mpi, "squall", 2, program, PATIENCE, 1 << 20, {"FI_SQUALL_IFACE": ""}, launch)
+                    result, problem, _ = run_job(
+                        mpi, "squall", 2, program, PATIENCE, 1 << 20, {"FI_SQUALL_IFACE": ""}, launch
+                    )
                     if problem:
                         return Verdict(f"{name}: {problem}", "", result.output)
             reports = [REPORT.search(attacker.communicate(timeout=ATTACK + 30)[0]) for attacker in attackers]
