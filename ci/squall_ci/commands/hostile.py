@@ -20,6 +20,8 @@ CASES = (
     Case("same-address", "two hosts whose interfaces have the same address", identity.one_address_for_both),
     Case("strangers", "unprivileged processes forge packets to both ranks of a job while it runs", attacks.strangers),
     Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
+    Case("stopped", "one of two ranks is stopped for 15 s (SQUALL_TEST_PAUSE) and goes on", ends.one_stopped),
+    Case("all-stopped", "both are, at once", ends.all_stopped),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
     Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
     Case("full-disk", "capture and statistics go to a full disk", resources.full_disk),

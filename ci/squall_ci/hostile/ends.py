@@ -1,5 +1,6 @@
-"""Processes that end before their time, and others that come in their place."""
+"""Processes that end before their time, others that come in their place, and processes that are stopped for a while."""
 
+import os
 import re
 
 from squall_ci.hostile import Verdict
@@ -48,3 +49,22 @@ def one_after_another(jobs: int = 12) -> Verdict:
         if problem:
             return Verdict(f"job {number + 1}: {problem}", "", result.output)
     return Verdict(None, f"{jobs} jobs")
+
+
+def one_stopped() -> Verdict:
+    """One rank of two is stopped for longer than a peer may be silent in other transports, and goes on."""
+    return _stopped("1")
+
+
+def all_stopped() -> Verdict:
+    """Every rank is stopped at once, as by a suspended job, a snapshot of a virtual machine or a lid."""
+    return _stopped("all")
+
+
+def _stopped(who: str) -> Verdict:
+    mpi = MPIS["mpich"]
+    pause = float(os.environ.get("SQUALL_TEST_PAUSE", "15"))
+    env = {"SQUALL_TEST_STOPPED": who, "SQUALL_TEST_PAUSE": str(pause)}
+    program = [mpi.python, MPI_TESTS / "pause.py"]
+    result, problem, summary = run_job(mpi, "squall", 2, program, pause + PATIENCE, 1 << 20, env)
+    return Verdict(problem, f"{pause:.0f} s; {summary}", result.output)
