@@ -132,8 +132,9 @@ params! {
         "DSCP of acknowledgements and control packets.";
     dscp_trimmed: kinds::Count<0, 63> = "DSCP_TRIMMED", "5",
         "DSCP that switches give to a trimmed packet.";
-    deadline: kinds::Time = "DEADLINE", "10s",
-        "An operation whose peer cannot be reached, or fell silent, fails after this long.";
+    deadline: kinds::Time = "DEADLINE", "auto",
+        "An operation whose peer cannot be reached, or fell silent, fails after this long. auto: 60s for a \
+         peer that never answered, 120s for one that did; 3s where its host says that nobody listens there.";
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
     ack_delay: kinds::Time = "ACK_DELAY", "auto",
@@ -341,7 +342,7 @@ pub(crate) mod tests {
         let (params, problems) = read(&[]);
         assert!(problems.is_empty(), "{problems:?}");
         assert_eq!(params.eager_size, Some(64 << 10));
-        assert_eq!(params.deadline, Some(Span::secs(10)));
+        assert_eq!(params.deadline, None);
         assert!(params.gso && !params.crc);
         for (i, spec) in TABLE.iter().enumerate() {
             assert!(spec.help.len() > 20 && spec.help.ends_with('.'), "{}", spec.name);

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
-use crate::base::Instance;
+use crate::base::{Instance, Span};
 use crate::memory::Buf;
 use crate::wire::ReturnCode;
 
@@ -264,6 +264,14 @@ pub enum Notice {
         peer: PeerId,
         /// Its tag; zero for an untagged one.
         tag: u64,
+    },
+    /// A peer that owes an answer has been silent for long, or has not answered a packet. Said once, until
+    /// something of it is heard again; it is still waited for.
+    Silent {
+        /// The peer.
+        peer: PeerId,
+        /// For how long.
+        since: Span,
     },
     /// A peer's receiver works in another mode than the congestion control here lives on; a plain window
     /// replaces what is missing.

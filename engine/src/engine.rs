@@ -13,13 +13,13 @@ use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::inbox::{Ask, Inbox};
-use crate::introductions::{Introductions, Unknown};
+use crate::introductions::{Introductions, Silent, Unknown};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::Part;
 use crate::outbound::{Outbound, emit_control, push_control};
 use crate::peers::Peers;
-use crate::reliability::{self, Contact, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey};
+use crate::reliability::{self, Contact, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -150,9 +150,10 @@ impl Engine {
         self.outbound.release_region(&mut step!(self, now), region);
     }
 
-    /// The network said that a destination cannot be reached. Only remembered, for the error text.
-    pub fn handle_trouble(&mut self, trouble: Trouble) {
-        self.peers.note_trouble(trouble);
+    /// The network said that a destination cannot be reached. It is remembered for the error text, and
+    /// patience with a peer that stays silent is short when its host says that nobody listens there.
+    pub fn handle_trouble(&mut self, now: Time, trouble: Trouble) {
+        self.peers.note_trouble(now, trouble);
     }
 
     /// The next finished operation.
@@ -175,15 +176,22 @@ impl Engine {
         others.into_iter().flatten().chain(self.pdcs.poll_timeout()).min()
     }
 
-    /// Time passed.
+    /// Time passed. Where nobody called for long although something was due, the process was stopped, or did
+    /// something else: that time does not count against peers.
     pub fn handle_timeout(&mut self, now: Time) {
+        if self.poll_timeout().is_some_and(|due| due + TARDY < now) {
+            self.excuse_absence(now);
+        }
         self.pdcs.handle_timeout(now);
         self.drain_events(now);
         let deadline = self.pdcs.config().contact_deadline;
-        while let Some(peer) =
+        while let Some(silent) =
             self.introductions.handle_timeout(now, &self.config, &self.peers, deadline)
         {
-            self.fail_peer(now, peer, OpError::Unreachable);
+            match silent {
+                Silent::For(peer, since) => self.tell_silence(peer, since),
+                Silent::ForGood(peer) => self.fail_peer(now, peer, OpError::Unreachable),
+            }
         }
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
@@ -303,6 +311,7 @@ impl Engine {
                     Unknown::Forget => self.pdcs.admissions().forget(key),
                 }
             }
+            Event::Waits { id, waited } => self.context_waits(now, id, waited),
             // The `Failed` that follows ends every operation of the peer.
             Event::Lost { .. } => {}
             Event::Acked { .. } | Event::Responded { .. } | Event::Ready { .. } => {}

@@ -127,6 +127,13 @@ impl Inbox {
         stalled.map(|stream| stream.context).collect()
     }
 
+    /// Nobody was here to take packets for `absent`, until now.
+    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+        let shift = |at: &mut Time| *at = (*at + absent).min(now);
+        self.messages.iter_mut().for_each(|message| shift(&mut message.touched));
+        self.streams.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back));
+    }
+
     /// Asks again for the reads that found no room for a context.
     pub(crate) fn retry_pulls(&mut self) {
         let waits = |m: &Message| {

@@ -35,7 +35,9 @@ const MAX_OUT: usize = 1 << 16;
 const LIFETIME: Span = Span::secs(1);
 /// How long a host may say that nobody listens at a peer's port before it is believed: a peer may be about
 /// to open its endpoint.
-const REFUSED_PATIENCE: Span = Span::secs(3);
+pub(crate) const REFUSED_PATIENCE: Span = Span::secs(3);
+/// Silence that the user is told of.
+pub(crate) const LONG_SILENCE: Span = Span::secs(10);
 
 /// Cookies: what an answer tells and only its receiver can repeat.
 #[derive(Debug)]
@@ -102,6 +104,15 @@ pub(crate) enum Unknown {
     Forget,
 }
 
+/// A peer that does not answer our questions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Silent {
+    /// For so long, and it will be asked again.
+    For(PeerId, Span),
+    /// For as long as anybody waits.
+    ForGood(PeerId),
+}
+
 /// An introduction that we asked for.
 #[derive(Debug)]
 struct Asking {
@@ -111,6 +122,8 @@ struct Asking {
     since: Time,
     next: Time,
     wait: Span,
+    /// Its long silence was told.
+    told: bool,
 }
 
 /// See the module's documentation.
@@ -176,7 +189,8 @@ impl Introductions {
             return;
         }
         let (nonce, wait) = (self.random.next_u64(), FIRST_WAIT);
-        let asking = Asking { nonce, cookie: None, since: now, next: now + wait, wait };
+        let asking =
+            Asking { nonce, cookie: None, since: now, next: now + wait, wait, told: false };
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
         self.question(config, &asking, state);
         self.asking.insert(peer, asking);
@@ -252,15 +266,22 @@ impl Introductions {
         self.due
     }
 
+    /// Nobody was here to hear answers for `absent`, until now.
+    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+        for asking in self.asking.values_mut() {
+            asking.since = (asking.since + absent).min(now);
+        }
+    }
+
     /// Time passed: repeats questions. A peer that has not answered for `deadline`, or for a shorter time when
-    /// its host says that nobody is there, if there is one; then call it again.
+    /// its host says that nobody is there, or that has not for long, once, if there is one; then call it again.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Time,
         config: &Config,
         peers: &Peers,
         deadline: Span,
-    ) -> Option<PeerId> {
+    ) -> Option<Silent> {
         if self.due.is_none_or(|due| due > now) {
             return None;
         }
@@ -273,7 +294,7 @@ impl Introductions {
             let patience = if refused { deadline.min(REFUSED_PATIENCE) } else { deadline };
             if now.since(asking.since) >= patience {
                 if asking.cookie.is_none() {
-                    return Some(peer);
+                    return Some(Silent::ForGood(peer));
                 }
                 // It answered, and whether it takes contexts they will tell.
                 continue;
@@ -281,7 +302,13 @@ impl Introductions {
             asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
             asking.next = now + asking.wait;
             self.question(config, &asking, state);
+            let silent = now.since(asking.since);
+            let tell = silent >= LONG_SILENCE && asking.cookie.is_none() && !asking.told;
+            asking.told |= tell;
             self.asking.insert(peer, asking);
+            if tell {
+                return Some(Silent::For(peer, silent));
+            }
         }
         self.due = self.asking.values().map(|asking| asking.next).min();
         None
@@ -382,20 +409,24 @@ mod tests {
         let begin = now;
         part.ask(now, &config, peer, peers.get(peer));
         part.ask(now, &config, peer, peers.get(peer));
-        let mut questions = 0;
+        let (mut questions, mut told) = (0, Vec::new());
         let lost = loop {
             while let Some((to, intro, _)) = part.next() {
                 assert_eq!((to, intro.stage), (ASKER, Stage::Hello));
                 questions += 1;
             }
             now = part.deadline().expect("it goes on");
-            if let Some(peer) = part.handle_timeout(now, &config, &peers, Span::secs(10)) {
-                break peer;
+            match part.handle_timeout(now, &config, &peers, Span::secs(12)) {
+                Some(Silent::ForGood(peer)) => break peer,
+                Some(Silent::For(silent, since)) => told.push((silent, since)),
+                None => {}
             }
         };
-        assert_eq!((lost, questions), (peer, 17));
+        assert_eq!((lost, questions), (peer, 19));
+        let [(silent, since)] = told[..] else { panic!("{told:?}") };
+        assert!(silent == peer && since >= LONG_SILENCE && since <= Span::secs(11));
         let took = now.since(begin);
-        assert!(took >= Span::secs(10) && took <= Span::secs(11), "{took:?}");
+        assert!(took >= Span::secs(12) && took <= Span::secs(13), "{took:?}");
         assert!(!part.is_open(peer));
     }
 

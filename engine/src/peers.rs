@@ -16,6 +16,10 @@ pub struct PeerState {
     instance: Option<Instance>,
     last_rx: Time,
     trouble: Option<Trouble>,
+    /// When its host last said that nobody listens there.
+    refused: Time,
+    /// That it is silent was said, and it has been since.
+    silence_told: bool,
     /// When it was last introduced to us, or we to it.
     welcomed: Time,
     /// Another instance at the same address.
@@ -60,7 +64,18 @@ impl PeerState {
     /// Something it sent was believed. True when that was the first time.
     #[inline]
     pub(crate) fn note_rx(&mut self, now: Time) -> bool {
+        self.silence_told = false;
         core::mem::replace(&mut self.last_rx, now) == Time::ZERO
+    }
+
+    /// Whether its host said, after all that was heard of it, that nobody listens there.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused > self.last_rx
+    }
+
+    /// Its silence is to be told, if that is news.
+    pub(crate) fn tell_silence(&mut self) -> bool {
+        !core::mem::replace(&mut self.silence_told, true)
     }
 
     /// Whether anybody was introduced from its address.
@@ -239,6 +254,8 @@ impl Peers {
             instance: None,
             last_rx: Time::ZERO,
             trouble: None,
+            refused: Time::ZERO,
+            silence_told: false,
             welcomed: Time::ZERO,
             sibling,
         });
@@ -249,11 +266,14 @@ impl Peers {
 
     /// The network said that a destination cannot be reached. Only remembered: an ICMP message can be
     /// forged, and a peer that is not there yet may come.
-    pub(crate) fn note_trouble(&mut self, trouble: Trouble) {
+    pub(crate) fn note_trouble(&mut self, now: Time, trouble: Trouble) {
         let mut next = self.find(trouble.peer);
         while let Some(peer) = next {
             let state = self.get_mut(peer);
             state.trouble = Some(trouble);
+            if trouble.is_refusal() {
+                state.refused = now;
+            }
             next = state.sibling;
         }
     }

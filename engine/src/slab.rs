@@ -88,6 +88,11 @@ impl<T> Slab<T> {
         self.entries.len() - self.free.len()
     }
 
+    /// All of them, to change.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
+    }
+
     /// All of them, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, index)| {

@@ -161,6 +161,21 @@ impl Core {
                     "{count} messages wait here for receives; more are held back at their senders, first one                      of {addr} with tag {tag:#x}: post receives, or let senders wait for answers"
                 );
             }
+            Notice::Silent { peer, since } => {
+                let state = self.engine.peers().get(peer);
+                let cause = state.trouble().map(|trouble| {
+                    format!(
+                        ", last network error: {}",
+                        std::io::Error::from_raw_os_error(trouble.errno)
+                    )
+                });
+                log::warn!(
+                    "peer {} has not answered for {since}{}; it is waited for until FI_SQUALL_DEADLINE [local {}]",
+                    state.addr(),
+                    cause.unwrap_or_default(),
+                    self.name.addr
+                );
+            }
             Notice::LostAfterCompletion { peer, error } => {
                 self.warned.lost_since += 1;
                 if self.warned.lost.is_none_or(|last| now.since(last) >= WARN_EVERY) {
@@ -252,7 +267,7 @@ impl Core {
                 NetError::Local { errno, .. } => errno,
             };
             log::debug!("{error}");
-            self.engine.handle_trouble(Trouble { errno, peer: error.peer() });
+            self.engine.handle_trouble(clock::now(), Trouble { errno, peer: error.peer() });
         }
     }
 

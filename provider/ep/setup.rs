@@ -233,7 +233,6 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     };
     let Algorithms { sender, paths, loss, scope } = choose(params, &network)?;
     let defaults = TransportConfig::new(max_packet, sender, paths, seed);
-    let deadline = params.deadline.unwrap_or(defaults.contact_deadline);
     let rto_min = params.rto_min.unwrap_or(Span::millis(5));
     let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
     let config = TransportConfig {
@@ -241,8 +240,8 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
         ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
         rto_min,
         rto_init: defaults.rto_init.max(rto_min),
-        contact_deadline: deadline,
-        progress_deadline: deadline,
+        contact_deadline: params.deadline.unwrap_or(defaults.contact_deadline),
+        progress_deadline: params.deadline.unwrap_or(defaults.progress_deadline),
         idle_close: params.idle_close.unwrap_or(defaults.idle_close),
         loss,
         scope,

@@ -45,8 +45,10 @@ pub struct Config {
     pub rto_max: Span,
     /// A peer never heard of is unreachable after this long.
     pub contact_deadline: Span,
-    /// A context whose peer fell silent, or that makes no progress although the peer answers, fails
-    /// after this long. "Receiver not ready" answers count as progress.
+    /// A context fails when its oldest outstanding packet has been that for this long, whatever else the
+    /// peer answers: minutes, as TCP's, for a peer may be stopped, and a network repaired. While the peer says
+    /// of that packet that it is not ready for it, the time does not pass, nor while this process is not
+    /// running ([`crate::Pdcs::absent`]).
     pub progress_deadline: Span,
     /// First pause after a "receiver not ready" NACK; it doubles with each further one.
     pub rnr_min: Span,
@@ -106,8 +108,8 @@ impl Config {
             rto_init: Span::millis(5),
             rto_min: Span::millis(5),
             rto_max: Span::secs(1),
-            contact_deadline: Span::secs(10),
-            progress_deadline: Span::secs(10),
+            contact_deadline: Span::secs(60),
+            progress_deadline: Span::secs(120),
             rnr_min: Span::micros(20),
             rnr_max: Span::millis(10),
             idle_close: Span::secs(30),

@@ -87,7 +87,7 @@ pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
-pub use pdcs::{Admissions, Pdcs};
+pub use pdcs::{Admissions, Pdcs, TARDY};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,
     PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,

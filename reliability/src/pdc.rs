@@ -16,12 +16,17 @@ use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
 use crate::tx::{LossEvent, Tx, TxControl};
-use crate::types::{ControlOut, ControlPacket, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant};
+use crate::types::{
+    ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
+};
 use crate::wire::{Control, ControlKind};
 use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
+
+/// A packet that had no answer for so long is worth a word with each timeout ([`Event::Waits`]).
+const WORRY: Span = Span::secs(1);
 
 /// One context.
 #[derive(Debug)]
@@ -317,7 +322,12 @@ impl<D: Copy> Pdc<D> {
             Timer::Progress if connected => return Outcome::Failed(PdcFailure::Silent),
             Timer::Progress => return Outcome::Failed(PdcFailure::Unreachable),
             Timer::Retransmit => {
-                LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
+                let timeout =
+                    LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
+                let waited = tx.waited(now);
+                if timeout && waited >= WORRY {
+                    shared.events.push_back(Event::Waits { id: self.numbers.id, waited });
+                }
             }
             Timer::Probe => LossEvent::new(tx, now, timers, shared).on_probe_timer(connected),
             Timer::Close if self.life.gives_up(now, self.rx.has_received(), &shared.config) => {
@@ -330,6 +340,12 @@ impl<D: Copy> Pdc<D> {
             Timer::Clear | Timer::Close | Timer::Departure => {}
         }
         Outcome::Alive
+    }
+
+    /// Nobody was here to listen for `absent`, until now: the peer's silence in that time does not count.
+    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+        self.tx.excuse(now, absent);
+        self.life.excuse(now, absent);
     }
 
     // Statistics.

@@ -22,6 +22,10 @@ pub use admission::Admissions;
 use numbering::Numbering;
 use table::Table;
 
+/// Whoever comes later than this after the time that [`Pdcs::poll_timeout`] said was not there: far longer
+/// than a busy process lets its timers wait, far shorter than anybody's patience.
+pub const TARDY: Span = Span::millis(500);
+
 /// All packet delivery contexts of one endpoint. `D` is the engine's descriptor of a packet. The
 /// crate documentation gives the order of calls.
 #[derive(Debug)]
@@ -290,8 +294,38 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
+    /// Whether nobody looked after what was due for so long that the process must have been stopped, or
+    /// busy with something else ([`TARDY`]).
+    #[must_use]
+    #[inline]
+    pub fn is_tardy(&self, now: Time) -> bool {
+        let due = self.shared.schedule.next();
+        due.is_some_and(|due| due.max(self.shared.resumed) + TARDY < now)
+    }
+
+    /// Nobody listened since something was due at `since`, and packets were neither sent nor taken: the time
+    /// until now does not count against peers. [`Pdcs::handle_timeout`] finds that out by itself for what is
+    /// due here; the caller may know earlier, or of something that was due earlier. How long that was.
+    #[cold]
+    pub fn absent(&mut self, now: Time, since: Time) -> Span {
+        let absent = now.since(since.max(self.shared.resumed));
+        self.shared.resumed = now;
+        for slot in 0..self.table.places() {
+            let slot = slot as u16; // there are at most 65535
+            if let Some(pdc) = self.table.at_mut(slot) {
+                pdc.excuse(now, absent);
+            }
+        }
+        absent
+    }
+
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Time) {
+        if self.is_tardy(now)
+            && let Some(due) = self.shared.schedule.next()
+        {
+            self.absent(now, due);
+        }
         while let Some(slot) = self.shared.schedule.pop(now) {
             if let Some(pdc) = self.table.at_mut(slot) {
                 let outcome = pdc.on_timer(now, &mut self.shared);

@@ -31,6 +31,8 @@ pub(crate) struct Shared<D> {
     pub(crate) groups: Groups,
     /// The latest time known.
     pub(crate) now: Time,
+    /// When somebody listened again after a pause.
+    pub(crate) resumed: Time,
     pub(crate) pools: Pools<D>,
     pub(crate) control: ControlQueue,
     pub(crate) schedule: Schedule,
@@ -99,6 +101,7 @@ impl<D> Shared<D> {
             receiver: cc::Receiver::new(&config.receiver),
             groups: Groups::default(),
             now: Time::ZERO,
+            resumed: Time::ZERO,
             pools: Pools { rings: Vec::new(), holes: Vec::new() },
             control: ControlQueue { out: VecDeque::new(), slots: VecDeque::new() },
             schedule: Schedule::default(),

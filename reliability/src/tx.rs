@@ -170,6 +170,9 @@ impl<D: Copy> Tx<D> {
             self.ready.set_wanted(0);
             return true;
         }
+        if self.ready.wanted() == 0 && self.ring.is_empty() {
+            self.loss_timer.begin_wait(now);
+        }
         self.ready.set_wanted(nominal);
         if self.is_shut_out() && !timers.is_running(Timer::Clear) {
             let rto = self.loss_timer.rto(&self.rtt, &shared.config);
@@ -197,6 +200,7 @@ impl<D: Copy> Tx<D> {
         if self.ring.is_empty() {
             self.ring.borrow(&mut shared.pools.rings);
             self.loss_timer.on_progress(now);
+            self.loss_timer.begin_wait(now);
             self.flow.begin_round(self.ring.next());
             if self.flow.resume(&mut shared.groups) {
                 self.on_event(now, cc::FlowEvent::Resumed, timers, shared);

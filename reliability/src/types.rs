@@ -302,6 +302,14 @@ pub enum Event<D> {
         /// When the packet was sent to which it said so.
         sent_at: Time,
     },
+    /// The oldest outstanding packet has had no answer for more than a second, however often it was sent: said
+    /// with each timeout from then on.
+    Waits {
+        /// On which context.
+        id: PdcId,
+        /// For how long, not counting what was no fault of the peer ([`crate::Pdcs::absent`]).
+        waited: Span,
+    },
     /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
     Ready {
         /// On which context.
@@ -314,7 +322,7 @@ pub enum Event<D> {
 pub enum PdcFailure {
     /// The peer was never heard of, for [`crate::Config::contact_deadline`].
     Unreachable,
-    /// The peer was not heard of, or took nothing, for [`crate::Config::progress_deadline`].
+    /// The peer did not answer a packet for [`crate::Config::progress_deadline`].
     Silent,
     /// The peer never knew the context, or came back as another instance.
     PeerRestarted,

@@ -1,9 +1,10 @@
 //! The ends of contexts and peers: closed, failed, restarted, silent.
 
 use super::{Engine, step};
-use crate::api::{OpError, PeerId};
-use crate::base::Time;
+use crate::api::{Notice, OpError, PeerId};
+use crate::base::{Span, Time};
 use crate::contexts::Context;
+use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 
 impl Engine {
@@ -45,6 +46,34 @@ impl Engine {
         } else {
             self.fail_peer(now, context.peer, error);
         }
+    }
+
+    /// A packet has had no answer for so long.
+    pub(super) fn context_waits(&mut self, now: Time, id: PdcId, waited: Span) {
+        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
+        let state = self.peers.get(peer);
+        if waited >= REFUSED_PATIENCE && state.is_refused() {
+            let met = state.has_answered();
+            self.fail_peer(now, peer, if met { OpError::TimedOut } else { OpError::Unreachable });
+        } else {
+            self.tell_silence(peer, waited);
+        }
+    }
+
+    /// A peer that owes an answer has been silent for so long.
+    pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span) {
+        if since >= LONG_SILENCE && self.peers.get_mut(peer).tell_silence() {
+            self.report.notice(Notice::Silent { peer, since });
+        }
+    }
+
+    /// Nobody was here since something was due: whoever was waited for in that time could not be heard.
+    #[cold]
+    pub(super) fn excuse_absence(&mut self, now: Time) {
+        let Some(due) = self.poll_timeout() else { return };
+        let absent = self.pdcs.absent(now, due);
+        self.introductions.excuse(now, absent);
+        self.inbox.excuse(now, absent);
     }
 
     /// Ends every operation, every half-received message and every context of a peer.

@@ -37,6 +37,9 @@ impl Engine {
         marks: PacketMarks,
         bytes: &[u8],
     ) {
+        if self.pdcs.is_tardy(now) {
+            self.excuse_absence(now);
+        }
         let arrival = reliability::Arrival {
             ce: marks.ce,
             trimmed: marks.trimmed,

@@ -12,6 +12,9 @@ use squall_engine::{
     Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Visibility,
 };
 
+/// When tests' endpoints give up.
+pub const DEADLINE: Span = Span::secs(10);
+
 /// Bytes between two buffers, so that whoever leaves one is not in the next.
 const GAP: usize = 64;
 
@@ -167,6 +170,9 @@ pub struct Host {
     pub lent: HashMap<u64, Lent>,
     /// Packets to it vanish, and it does nothing.
     pub dead: bool,
+    /// Its process is stopped: packets to it wait in its socket.
+    pub stopped: bool,
+    socket: Vec<(SocketAddr, PacketMarks, Vec<u8>)>,
 }
 
 /// A buffer of an operation that has not ended.
@@ -177,6 +183,11 @@ pub struct Lent {
 }
 
 impl Host {
+    /// Whether it does anything.
+    const fn runs(&self) -> bool {
+        !self.dead && !self.stopped
+    }
+
     /// The user learns of the end of an operation.
     fn complete(&mut self, completion: Completion) {
         let own = !matches!(completion.kind, OpKind::RemoteWrite | OpKind::Peek);
@@ -263,7 +274,11 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
 /// The context parameters tests begin with.
 pub fn pdc_config(seed: u64) -> TransportConfig {
     let cc = SenderConfig::fixed(256 * 1024);
-    TransportConfig::new(1400, cc, PathsConfig::reps(16).expect("16 is a power of two"), seed)
+    let config =
+        TransportConfig::new(1400, cc, PathsConfig::reps(16).expect("16 is a power of two"), seed);
+    // Earlier than by default, so that tests are short.
+    let (contact_deadline, progress_deadline) = (DEADLINE, DEADLINE);
+    TransportConfig { contact_deadline, progress_deadline, ..config }
 }
 
 impl World {
@@ -292,6 +307,8 @@ impl World {
                     done: vec![],
                     lent: HashMap::new(),
                     dead: false,
+                    stopped: false,
+                    socket: vec![],
                 }
             })
             .collect();
@@ -406,12 +423,12 @@ impl World {
     /// Lets the next thing happen, if that is before `end`.
     pub fn step_before(&mut self, end: Time) -> bool {
         for n in 0..self.hosts.len() {
-            if !self.hosts[n].dead {
+            if self.hosts[n].runs() {
                 self.transmit(n);
             }
         }
         let timeout =
-            self.hosts.iter().filter(|h| !h.dead).filter_map(|h| h.engine.poll_timeout()).min();
+            self.hosts.iter().filter(|h| h.runs()).filter_map(|h| h.engine.poll_timeout()).min();
         let packet = self.flying.peek().map(|Reverse(f)| f.at);
         let Some(next) = timeout.into_iter().chain(packet).min() else { return false };
         if next > end {
@@ -423,14 +440,29 @@ impl World {
             let Some(host) = self.hosts.iter_mut().find(|h| h.addr == f.dst && !h.dead) else {
                 continue;
             };
+            if host.stopped {
+                host.socket.push((f.src, f.meta, f.bytes));
+                continue;
+            }
             host.engine.handle_packet(self.now, &mut host.memory, f.src, f.meta, &f.bytes);
         }
-        for host in self.hosts.iter_mut().filter(|h| !h.dead) {
+        for host in self.hosts.iter_mut().filter(|h| h.runs()) {
             if host.engine.poll_timeout().is_some_and(|at| at <= self.now) {
                 host.engine.handle_timeout(self.now);
             }
         }
         true
+    }
+
+    /// A stopped host goes on; what came meanwhile is in its socket, as much of it as fits.
+    pub fn resume(&mut self, n: usize, fits: usize) {
+        let host = &mut self.hosts[n];
+        host.stopped = false;
+        let mut waiting = std::mem::take(&mut host.socket);
+        waiting.truncate(fits);
+        for (src, meta, bytes) in waiting {
+            host.engine.handle_packet(self.now, &mut host.memory, src, meta, &bytes);
+        }
     }
 
     /// Runs until `done`, at most for `limit` of virtual time.

@@ -73,6 +73,14 @@ impl Lifecycle {
         self.used_at = now;
     }
 
+    /// Nobody was here to listen for `absent`, until now: the peer need not have been silent. Whether an open
+    /// context is idle, the peer judges by its own time.
+    pub(super) fn excuse(&mut self, now: Time, absent: Span) {
+        if self.phase != Phase::Open {
+            self.used_at = (self.used_at + absent).min(now);
+        }
+    }
+
     pub(super) fn set_busy(&mut self, now: Time, busy: bool) {
         self.busy = busy;
         self.used_at = now;

@@ -346,6 +346,9 @@ impl<D: Copy> Pdc<D> {
                 }
                 false
             }
+            // It was told to close, and refuses: the two do not agree about what was sent. To go on answering
+            // would keep both for ever.
+            ControlKind::CloseRequest if self.life.phase() == Phase::Closing => false,
             ControlKind::CloseRequest if initiator => {
                 if self.tx.ring().is_empty() {
                     self.life.on_close_request(now, &mut self.timers);

@@ -160,7 +160,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let trip = match sent_probe {
             Some(probe) => {
                 self.shared.counters.rx_probe_answers += 1;
-                ack.round_trip(probe.sent_at(), now)
+                let timely = probe.sent_at() >= self.shared.resumed;
+                timely.then(|| ack.round_trip(probe.sent_at(), now)).flatten()
             }
             None => self.sample(),
         };
@@ -170,6 +171,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let about = subject.map(|at| *self.tx.ring.slot(at));
         let path = about.map_or(self.tx.route.path(), |slot| slot.path);
 
+        let oldest = self.tx.ring.base();
         if let (Some(response), Some(at)) = (ack.response, subject) {
             self.take_response(at, response);
         }
@@ -199,7 +201,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
             self.tx.loss_timer.on_answer(now, &self.tx.rtt, self.timers, config);
         }
         if gained {
-            self.on_progress();
+            self.on_progress(self.tx.ring.base() != oldest);
         }
         let grant = ack.credit.map(|units| self.tx.rare_mut().credit.on_grant(units));
         if gained || probed || rtt.is_some() || grant.is_some() {
@@ -263,7 +265,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
             1 => self.ack.retx,
             _ => false,
         };
-        if !unambiguous || !slot.is_in_flight() {
+        // The answer to what left before a pause of this process waited for the end of that.
+        let timely = slot.sent_at >= self.shared.resumed;
+        if !unambiguous || !timely || !slot.is_in_flight() {
             return None;
         }
         self.ack.round_trip(slot.sent_at, self.now)
@@ -343,11 +347,15 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     // What follows from it.
 
-    /// The peer took something: all clocks that count its silence start again.
+    /// The peer took something: the clocks that count its silence start again, and if that was the `oldest`
+    /// packet, the one that counts how long the next one waits.
     #[inline]
-    fn on_progress(&mut self) {
+    fn on_progress(&mut self, oldest: bool) {
         let tx = &mut *self.tx;
         tx.loss_timer.on_progress(self.now);
+        if oldest {
+            tx.loss_timer.begin_wait(self.now);
+        }
         if let Some(rare) = &mut tx.rare {
             rare.pause.on_progress();
         }
@@ -466,7 +474,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
             // More than a window may have been lost, so what is sent again has to keep to the window.
             tx.recovery.stop();
         }
-        let before = |slot: &Slot<D>| slot.sent_at <= sent_before;
+        let (now, config) = (self.now, self.shared.config.clone());
+        let before =
+            |slot: &Slot<D>| slot.sent_at <= sent_before && slot.rests_until(&config) <= now;
         LossEvent::new(self.tx, self.now, self.timers, self.shared).lose(
             range,
             Cause::Probe,

@@ -2,7 +2,7 @@
 //! done, credit, Clear Commands.
 
 use super::{Tx, nominal};
-use crate::base::{Psn, Time};
+use crate::base::{Psn, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
@@ -59,13 +59,24 @@ impl<D: Copy> Tx<D> {
         after(pause).min(after(pace)).min(after(budget.not_before))
     }
 
-    /// When a peer that takes nothing is given up; [`Timer::Progress`].
+    /// When a peer that does not answer the oldest packet, or does not open its window for the first, is
+    /// given up; [`Timer::Progress`].
     #[inline]
     pub(crate) fn progress_deadline(&self, connected: bool, config: &Config) -> Time {
-        if self.ring.is_empty() {
+        if self.ring.is_empty() && !self.is_shut_out() {
             return Time::NEVER;
         }
         self.loss_timer.deadline(connected, config)
+    }
+
+    /// For how long the oldest packet has waited for an answer.
+    pub(crate) fn waited(&self, now: Time) -> Span {
+        self.loss_timer.waited(now)
+    }
+
+    /// Nobody was here to listen for `absent`, until now.
+    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+        self.loss_timer.excuse(now, absent);
     }
 
     // Congestion control.

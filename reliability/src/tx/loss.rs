@@ -158,6 +158,11 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         if not_ready {
             self.tx.loss_timer.on_progress(self.now);
         }
+        // The oldest one waits for as long as the peer says so. It is never ahead of the window of a peer that
+        // has what came before, so one that says this contradicts itself.
+        if not_ready && at == 0 && code != NackCode::PsnOorWindow {
+            self.tx.loss_timer.begin_wait(self.now);
+        }
         self.on_answer();
         true
     }
@@ -167,32 +172,36 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     ///
     /// Where probes are answered, a timeout means that the peer is silent, not that all is lost: only
     /// the oldest packet is sent again, and the answer tells about the others. A peer that was never
-    /// heard of, or is never probed, has lost everything that is late.
-    pub(crate) fn on_retransmit_timer(&mut self, connected: bool) {
+    /// heard of, or is never probed, has lost everything that is late. Whether there was a timeout.
+    pub(crate) fn on_retransmit_timer(&mut self, connected: bool) -> bool {
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         let in_flight = self.tx.ring.iter().filter(|slot| slot.is_in_flight());
-        let Some(oldest) = in_flight.map(|slot| slot.sent_at).min() else {
+        let config = &self.shared.config;
+        let due = |slot: &Slot<D>| (slot.sent_at + timeout).max(slot.rests_until(config));
+        let Some(due) = in_flight.map(due).min() else {
             self.timers.stop(Timer::Retransmit);
             if self.tx.ring.queued() > 0 && self.tx.loss_timer.is_backing_off() {
                 // The one packet that may go was refused, or the engine has not sent it yet.
                 self.tx.loss_timer.allow_resend();
                 self.timers.set(Timer::Retransmit, self.now + timeout);
             }
-            return;
+            return false;
         };
-        if oldest + timeout > self.now {
-            self.timers.set(Timer::Retransmit, oldest + timeout);
-            return;
+        if due > self.now {
+            self.timers.set(Timer::Retransmit, due);
+            return false;
         }
         self.shared.counters.timeouts += 1;
         let late = self.now - timeout;
-        let end = if connected && self.shared.config.loss.probe {
-            let first = self.tx.ring.iter().position(Slot::is_in_flight);
-            self.tx.ring.psn(first.unwrap_or(0)).plus(1)
+        let range = if connected && self.shared.config.loss.probe {
+            let (now, config) = (self.now, &self.shared.config);
+            let tired = |slot: &Slot<D>| slot.rests_until(config) > now;
+            let first = self.tx.ring.iter().position(|slot| slot.is_in_flight() && !tired(slot));
+            let first = self.tx.ring.psn(first.unwrap_or(0));
+            (first, first.plus(1))
         } else {
-            self.tx.ring.next()
+            (self.tx.ring.base(), self.tx.ring.next())
         };
-        let range = (self.tx.ring.base(), end);
         let which = |slot: &Slot<D>| slot.sent_at <= late || connected;
         self.lose(range, Cause::Timeout, which);
         if self.tx.loss_timer.on_expiry(self.now, connected) {
@@ -203,6 +212,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.tx.recovery.stop();
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         self.timers.set(Timer::Retransmit, self.now + timeout);
+        true
     }
 
     /// The peer is silent. One that was never heard of cannot be asked, for only data introduces a sender:

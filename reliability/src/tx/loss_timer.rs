@@ -18,19 +18,39 @@ const LATELY: Span = Span::millis(500);
 /// How much longer than the timer the last resort waits.
 const LAST_RESORT: u64 = 10;
 
-/// Timeouts in a row, and since when the peer took nothing.
+/// Timeouts in a row, and for how long the peer has owed an answer.
 #[derive(Debug)]
 pub(super) struct LossTimer {
     backoff: u8,
     /// The one packet that may be sent after a timeout was not yet.
     lone_resend: bool,
     /// Since when the peer took nothing although something is outstanding.
-    stalled_since: Time,
+    stalled_since: Tick,
+    /// Since when the oldest outstanding packet has been that. What else the peer takes says nothing about
+    /// this packet: a network may lose every one of its size.
+    waiting_since: Time,
+}
+
+/// A time in some milliseconds, which wraps in weeks: for what is looked at within a second.
+#[derive(Clone, Copy, Debug)]
+struct Tick(u32);
+
+impl Tick {
+    const BITS: u32 = 20;
+
+    #[inline]
+    const fn at(now: Time) -> Self {
+        Self((now.0 >> Self::BITS) as u32) // wraps
+    }
+
+    const fn until(self, now: Time) -> Span {
+        Span((Self::at(now).0.wrapping_sub(self.0) as u64) << Self::BITS)
+    }
 }
 
 impl LossTimer {
     pub(super) const fn new(now: Time) -> Self {
-        Self { backoff: 0, lone_resend: false, stalled_since: now }
+        Self { backoff: 0, lone_resend: false, stalled_since: Tick::at(now), waiting_since: now }
     }
 
     /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12), and more tightly so while the
@@ -80,7 +100,7 @@ impl LossTimer {
     /// Packets were in flight for too long: the next timeout is twice as long, and one packet may go
     /// until the peer answers. Whether a `connected` peer answered lately.
     pub(super) fn on_expiry(&mut self, now: Time, connected: bool) -> bool {
-        let lately = connected && now.since(self.stalled_since) < LATELY;
+        let lately = connected && self.stalled_since.until(now) < LATELY;
         let most = if lately { ANSWERED_BACKOFF } else { MAX_BACKOFF };
         self.backoff = (self.backoff + 1).min(most);
         self.lone_resend = true;
@@ -103,10 +123,27 @@ impl LossTimer {
         }
     }
 
-    /// The peer took something, or it said when it will; or there was nothing to take before.
+    /// The peer took something, or it said that it lacks room.
     #[inline]
     pub(super) fn on_progress(&mut self, now: Time) {
-        self.stalled_since = now;
+        self.stalled_since = Tick::at(now);
+    }
+
+    /// Another packet is the oldest outstanding one now, or the peer holds the one that is: from here on an
+    /// answer to it is waited for.
+    #[inline]
+    pub(super) fn begin_wait(&mut self, now: Time) {
+        self.waiting_since = now;
+    }
+
+    /// For how long an answer has been waited for.
+    pub(super) fn waited(&self, now: Time) -> Span {
+        now.since(self.waiting_since)
+    }
+
+    /// Nobody was here to listen for `absent`, until now: that does not count.
+    pub(super) fn excuse(&mut self, now: Time, absent: Span) {
+        self.waiting_since = (self.waiting_since + absent).min(now);
     }
 
     /// Nothing is outstanding any more.
@@ -115,11 +152,11 @@ impl LossTimer {
         self.backoff = 0;
     }
 
-    /// When a peer that takes nothing is given up.
+    /// When a peer that does not answer the oldest packet is given up.
     #[inline]
     pub(super) fn deadline(&self, connected: bool, config: &Config) -> Time {
         let patience = if connected { config.progress_deadline } else { config.contact_deadline };
-        self.stalled_since + patience
+        self.waiting_since + patience
     }
 }
 
@@ -162,7 +199,7 @@ mod tests {
             assert!(timer.on_expiry(Time::ZERO + Span::millis(499), true));
         }
         assert_eq!(timer.rto(&rtt, &config), config.rto_init * 4);
-        assert!(!timer.on_expiry(Time::ZERO + Span::millis(500), true));
+        assert!(!timer.on_expiry(Time::ZERO + Span::millis(502), true));
         assert_eq!(timer.rto(&rtt, &config), config.rto_init * 8);
     }
 
@@ -178,6 +215,19 @@ mod tests {
         assert!(timer.may_resend());
         timer.on_answer(Time(2), &RttEstimator::default(), &mut Deadlines::new(), &config());
         assert!(!timer.may_resend());
+    }
+
+    #[test]
+    fn what_the_oldest_packet_waited_counts_but_not_while_nobody_listened() {
+        let (config, mut timer) = (config(), LossTimer::new(Time(5)));
+        timer.begin_wait(Time(7));
+        timer.on_progress(Time(9));
+        assert_eq!(timer.deadline(true, &config), Time(7) + config.progress_deadline);
+        timer.excuse(Time(100), Span(60));
+        assert_eq!(timer.waited(Time(100)), Span(33));
+        // Never into the future.
+        timer.excuse(Time(101), Span(1000));
+        assert_eq!(timer.waited(Time(101)), Span::ZERO);
     }
 
     #[test]

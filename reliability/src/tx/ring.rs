@@ -3,8 +3,13 @@
 use std::collections::VecDeque;
 use std::collections::vec_deque::{Drain, Iter};
 
+use super::loss_timer::MAX_BACKOFF;
 use super::nominal;
 use crate::base::{Psn, Time};
+use crate::config::Config;
+
+/// A packet that was sent again so often, while its peer answered others, is not lost by chance.
+const OFTEN: u8 = 24;
 
 /// Why a packet is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +56,17 @@ impl<D> Slot<D> {
     #[inline]
     pub(super) const fn nominal(&self) -> u32 {
         nominal(self.bytes)
+    }
+
+    /// When it may be taken for lost again: at once, until it was sent so often that more of the same will not
+    /// help; then ever later.
+    #[inline]
+    pub(super) fn rests_until(&self, config: &Config) -> Time {
+        if self.tries < OFTEN {
+            return self.sent_at;
+        }
+        let doublings = (self.tries - OFTEN).min(MAX_BACKOFF);
+        self.sent_at + (config.rto_min * (1 << doublings)).min(config.rto_max)
     }
 
     #[inline]

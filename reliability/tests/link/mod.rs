@@ -14,17 +14,25 @@ use squall_reliability::{
 /// Paths of the test endpoints.
 pub(crate) const PATHS: u16 = 16;
 
+/// The deadlines that tests assume.
+pub(crate) const DEADLINE: Span = Span::secs(10);
+
+/// Gives up earlier than by default, so that tests are short.
+fn impatient(config: Config) -> Config {
+    Config { contact_deadline: DEADLINE, progress_deadline: DEADLINE, ..config }
+}
+
 /// Parameters for tests: a fixed window of `window` bytes over oblivious paths.
 pub(crate) fn fixed(window: u64, seed: u64) -> Config {
     let paths = cc::PathsConfig::oblivious(PATHS).unwrap();
-    Config::new(4096, cc::SenderConfig::fixed(window), paths, seed)
+    impatient(Config::new(4096, cc::SenderConfig::fixed(window), paths, seed))
 }
 
 /// Parameters for tests: NSCC for a 10 Gb/s network of 20 us, over REPS.
 pub(crate) fn nscc(seed: u64) -> Config {
     let cc = cc::Network::new(Rate::gbps(10), Span::micros(20), 4096, true);
     let paths = cc::PathsConfig::reps(PATHS).unwrap();
-    Config::new(4096, cc::SenderConfig::by_name("nscc", &cc).unwrap(), paths, seed)
+    impatient(Config::new(4096, cc::SenderConfig::by_name("nscc", &cc).unwrap(), paths, seed))
 }
 
 /// A network of 10 Gb/s and 20 us that trims.
@@ -36,7 +44,7 @@ pub(crate) fn network() -> cc::Network {
 pub(crate) fn named(sender: &str, paths: &str, seed: u64) -> Config {
     let sender = cc::SenderConfig::by_name(sender, &network()).unwrap();
     let paths = cc::PathsConfig::by_name(paths, PATHS).unwrap();
-    Config::new(4096, sender, paths, seed).reciprocal(&network())
+    impatient(Config::new(4096, sender, paths, seed).reciprocal(&network()))
 }
 
 /// What the link does to packets: probabilities and times.
@@ -101,6 +109,8 @@ pub(crate) struct Host {
     /// How each number sent from here ended.
     pub(crate) fates: BTreeMap<u32, Fate>,
     pub(crate) failures: Vec<PdcFailure>,
+    /// How long packets had waited, as was reported.
+    pub(crate) worries: Vec<Span>,
     pub(crate) closed: u32,
     /// Answer each forward packet with one of this length on the same context.
     pub(crate) echo: Option<u32>,
@@ -126,6 +136,7 @@ impl Host {
             got: BTreeMap::new(),
             fates: BTreeMap::new(),
             failures: Vec::new(),
+            worries: Vec::new(),
             closed: 0,
             echo: None,
             respond_each: None,
@@ -435,6 +446,7 @@ impl Host {
                     self.id = None;
                 }
             }
+            Event::Waits { waited, .. } => self.worries.push(waited),
             Event::Ready { .. } | Event::OtherMode { .. } | Event::Unknown { .. } => {}
         }
     }

@@ -1,0 +1,267 @@
+//! Who is given up, and who is not: packets that never arrive beside others that do, processes that stop,
+//! hosts that say that nobody listens.
+
+mod world;
+
+use squall_base::{Span, Time, UserSlice};
+use squall_engine::*;
+use world::*;
+
+/// Above the rendezvous threshold.
+const LONG: u64 = 40_000;
+/// The key of a region that host 1 lets others read.
+const KEY: u64 = 7;
+/// ECONNREFUSED.
+const REFUSED: i32 = 111;
+
+fn world() -> World {
+    let mut w = World::new(2, 1, Faults::default());
+    let base = w.hosts[1].memory.alloc(LONG as usize);
+    w.hosts[1].memory.regions.insert(KEY, (UserSlice::lent(base, LONG), true, false));
+    w
+}
+
+/// As users have it.
+fn patient() -> World {
+    let mut w = World::with(2, 1, Faults::default(), |_, transport| {
+        let fresh = TransportConfig::new(1400, transport.cc.clone(), transport.paths.clone(), 1);
+        transport.contact_deadline = fresh.contact_deadline;
+        transport.progress_deadline = fresh.progress_deadline;
+    });
+    let base = w.hosts[1].memory.alloc(LONG as usize);
+    w.hosts[1].memory.regions.insert(KEY, (UserSlice::lent(base, LONG), true, false));
+    w
+}
+
+fn send(w: &mut World, tag: u64, len: u64, level: Level) {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.alloc(len as usize);
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Tagged, tag },
+        buf: Buf::new(base, len),
+        data: None,
+        context: tag,
+        options: Options { level, ..Options::default() },
+    };
+    w.submit(0, op).unwrap();
+}
+
+fn recv(w: &mut World, tag: u64) {
+    let base = w.hosts[1].memory.alloc(LONG as usize);
+    let host = &mut w.hosts[1];
+    let op = RecvOp {
+        source: None,
+        space: MatchSpace::Tagged,
+        tag,
+        ignore: 0,
+        buf: Buf::new(base, LONG),
+        context: tag,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
+    };
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
+}
+
+fn read(w: &mut World) {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.alloc(LONG as usize);
+    let op = RmaOp {
+        peer,
+        buf: Buf::new(base, LONG),
+        remote: RemoteIov::One(RemoteSeg { address: 0, len: LONG, key: KEY }),
+        data: None,
+        context: 1000,
+    };
+    w.submit(0, op.read()).unwrap();
+}
+
+/// The two have met.
+fn meet(w: &mut World) {
+    recv(w, 1);
+    send(w, 1, 10, Level::Transmit);
+    assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() == 1));
+    w.run(Span::millis(5), |_| false);
+}
+
+fn ends(w: &World, at: usize) -> Vec<(u64, Result<(), OpError>)> {
+    w.hosts[at].done.iter().skip(1).map(|c| (c.context, c.status)).collect()
+}
+
+fn notices(w: &mut World, at: usize) -> Vec<Notice> {
+    std::iter::from_fn(|| w.hosts[at].engine.poll_notice()).collect()
+}
+
+/// A path that loses large packets only, and a peer that says again and again that it is there.
+#[test]
+fn a_message_of_large_packets_that_vanish_ends_while_keepalives_are_answered() {
+    for waiting in [false, true] {
+        let mut w = world();
+        meet(&mut w);
+        if waiting {
+            send(&mut w, 9, 100_000, Level::Transmit);
+            w.run(Span::millis(5), |_| false);
+        }
+        w.mute = Some(|_, bytes| bytes.len() > 1000);
+        let begin = w.now;
+        send(&mut w, 6, 3000, Level::Transmit);
+        let ended = |w: &World| w.hosts[0].done.iter().any(|c| c.context == 6);
+        assert!(w.run(Span::secs(60), ended), "it ends");
+        let took = w.now.since(begin);
+        assert!(took >= DEADLINE && took < DEADLINE + Span::secs(1), "{took:?}");
+        assert!(ends(&w, 0).contains(&(6, Err(OpError::TimedOut))));
+        // A packet a timeout, not a storm.
+        assert!(w.hosts[0].engine.counters().1.retransmissions() < 250);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Contact,
+    Eager,
+    Rendezvous,
+    Fetching,
+    Read,
+}
+
+/// Something is under way when processes stop; everything completes when they go on.
+fn stop(w: &mut World, phase: Phase, who: &[usize], pause: Span, fits: usize) {
+    let label = format!("{phase:?}, {who:?} for {pause:?}, {fits} packets kept");
+    if phase != Phase::Contact {
+        meet(w);
+    }
+    match phase {
+        Phase::Contact | Phase::Eager => {
+            recv(w, 2);
+            send(w, 2, 15_000, Level::Transmit);
+        }
+        Phase::Rendezvous => send(w, 2, LONG, Level::Transmit),
+        Phase::Fetching => {
+            recv(w, 2);
+            send(w, 2, LONG, Level::Transmit);
+        }
+        Phase::Read => read(w),
+    }
+    w.run(Span::micros(if phase == Phase::Rendezvous { 2_500_000 } else { 7 }), |_| false);
+    let sent: usize = w.hosts[0].done.len();
+    who.iter().for_each(|&n| w.hosts[n].stopped = true);
+    w.run(pause, |_| false);
+    who.iter().for_each(|&n| w.resume(n, fits));
+    if phase == Phase::Rendezvous {
+        w.run(Span::secs(15), |_| false);
+        recv(w, 2);
+    }
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() > sent), "{label}: {:?}", ends(w, 0));
+    for at in 0..2 {
+        assert!(ends(w, at).iter().all(|(_, end)| end.is_ok()), "{label}: {:?}", ends(w, at));
+    }
+    assert!(w.run(Span::secs(1), |w| w.hosts.iter().all(|host| host.engine.idle())), "{label}");
+}
+
+const PHASES: [Phase; 5] =
+    [Phase::Contact, Phase::Eager, Phase::Rendezvous, Phase::Fetching, Phase::Read];
+
+#[test]
+fn everything_goes_on_after_all_processes_were_stopped() {
+    for phase in PHASES {
+        for pause in [13, 60, 1000] {
+            for fits in [0, 3, usize::MAX] {
+                stop(&mut world(), phase, &[0, 1], Span::secs(pause), fits);
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_goes_on_after_one_process_was_stopped() {
+    for phase in PHASES {
+        for pause in [13, 50] {
+            for fits in [0, 3, usize::MAX] {
+                for who in [0, 1] {
+                    stop(&mut patient(), phase, &[who], Span::secs(pause), fits);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_silence_is_told_once_and_borne() {
+    for met in [true, false] {
+        let mut w = patient();
+        if met {
+            meet(&mut w);
+        }
+        let begin = w.now;
+        w.hosts[1].dead = true;
+        for tag in 2..5 {
+            send(&mut w, tag, 15_000, Level::Transmit);
+        }
+        w.run(Span::millis(9_900), |_| false);
+        assert_eq!(notices(&mut w, 0), []);
+        let told = w.run(Span::secs(2), |_| false);
+        assert!(!told);
+        let peer = w.peer(0, 1);
+        let [Notice::Silent { peer: silent, since }] = notices(&mut w, 0)[..] else {
+            panic!("one notice")
+        };
+        assert!(silent == peer && since >= Span::secs(10) && since < Span::secs(12), "{since:?}");
+        let patience = if met { 120 } else { 60 };
+        let ended = |w: &World| w.hosts[0].done.iter().filter(|c| c.status.is_err()).count() == 3;
+        assert!(w.run(Span::secs(200), ended));
+        let took = w.now.since(begin);
+        assert!(took >= Span::secs(patience) && took < Span::secs(patience + 2), "{took:?}");
+        assert_eq!(notices(&mut w, 0), []);
+        let error = if met { OpError::TimedOut } else { OpError::Unreachable };
+        assert!(w.hosts[0].done.iter().all(|c| c.status.is_ok() || c.status == Err(error)));
+    }
+}
+
+#[test]
+fn a_silence_after_a_word_is_told_again() {
+    let mut w = patient();
+    meet(&mut w);
+    for tag in [2, 3] {
+        w.mute = Some(|_, _| true);
+        send(&mut w, tag, 100, Level::Transmit);
+        w.run(Span::secs(20), |_| false);
+        assert_eq!(notices(&mut w, 0).len(), 1);
+        w.mute = None;
+        w.run(Span::secs(2), |_| false);
+        assert!(ends(&w, 0).contains(&(tag, Ok(()))));
+    }
+}
+
+/// Its process has ended, and its host says so.
+#[test]
+fn a_host_that_says_that_nobody_listens_is_believed_soon() {
+    for (refuses, errno) in [(true, REFUSED), (true, 113), (false, REFUSED)] {
+        let mut w = patient();
+        let addr = w.hosts[1].addr;
+        if !refuses {
+            // Before anything was heard of it: it was not there yet.
+            let at = w.now;
+            w.hosts[0].engine.peer(addr);
+            w.hosts[0].engine.handle_trouble(at, Trouble { errno, peer: addr });
+        }
+        meet(&mut w);
+        send(&mut w, 9, LONG, Level::Transmit);
+        w.run(Span::secs(3), |_| false);
+        w.hosts[1].dead = true;
+        let begin = w.now;
+        send(&mut w, 2, 100, Level::Transmit);
+        if refuses {
+            let at = w.now + Span::millis(1);
+            w.hosts[0].engine.handle_trouble(at, Trouble { errno, peer: addr });
+        }
+        let ended = |w: &World| ends(w, 0).len() == 2;
+        assert!(w.run(Span::secs(200), ended));
+        let took = w.now.since(begin);
+        let soon = refuses && errno == REFUSED;
+        let (least, most) = if soon { (3, 5) } else { (119, 122) };
+        assert!(took >= Span::secs(least) && took < Span::secs(most), "{took:?}");
+        let lost = [(2, Err(OpError::TimedOut)), (9, Err(OpError::TimedOut))];
+        assert!(lost.iter().all(|end| ends(&w, 0).contains(end)), "{:?}", ends(&w, 0));
+        assert!(w.now > Time::ZERO);
+    }
+}
