@@ -35,11 +35,11 @@ def pauses(check):
     got = numpy.empty(MIB, dtype=numpy.uint8)
     short = numpy.empty(1000, dtype=numpy.uint8)
     while True:
+        at = time.monotonic()
         # Long enough to be stopped in, and the same number of turns on both sides.
         again = WORLD.allreduce(int(time.monotonic() - begin < PAUSE + 2), MPI.MAX)
         if not again:
             break
-        at = time.monotonic()
         late = WORLD.Isend(pattern(MIB, RANK * 7 + turn), peer, 1)
         requests = [WORLD.Isend(pattern(1000, RANK * 11 + turn + n), peer, 2) for n in range(20)]
         for n in range(20):
