@@ -135,7 +135,7 @@ impl Adapter for Endpoint {
                     }
                 }
                 // Nobody needs to be introduced here.
-                Event::OtherMode { .. } | Event::Unknown { .. } => {}
+                Event::OtherMode { .. } | Event::Unknown { .. } | Event::Stuck { .. } => {}
                 Event::Lost { desc, .. } => work.given_up(desc.flow),
                 Event::Failed { id, .. } | Event::Closed { id, .. } => {
                     if let Some(place) = self.of(id) {

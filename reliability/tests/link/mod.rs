@@ -435,7 +435,10 @@ impl Host {
                     self.id = None;
                 }
             }
-            Event::Ready { .. } | Event::OtherMode { .. } | Event::Unknown { .. } => {}
+            Event::Ready { .. }
+            | Event::OtherMode { .. }
+            | Event::Unknown { .. }
+            | Event::Stuck { .. } => {}
         }
     }
 
