@@ -2,6 +2,7 @@
 
 mod ends;
 mod packets;
+mod sizes;
 
 use core::net::SocketAddr;
 
@@ -70,7 +71,7 @@ impl Engine {
         Self {
             pdcs: Pdcs::new(pdc),
             contexts: Contexts::default(),
-            peers: Peers::default(),
+            peers: Peers::new(config.max_packet),
             outbound: Outbound::new(outbound),
             inbox: Inbox::new(posted, unexpected),
             target: Target::default(),
@@ -185,6 +186,7 @@ impl Engine {
         {
             self.fail_peer(now, peer, OpError::Unreachable);
         }
+        self.widen_paths(now);
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
         }
@@ -302,6 +304,9 @@ impl Engine {
                     Unknown::GoOn => self.contexts.release(now, peer, &mut self.pdcs),
                     Unknown::Forget => self.pdcs.admissions().forget(key),
                 }
+            }
+            Event::Stuck { id, bytes, sent_at, connected } => {
+                self.handle_stuck(now, id, bytes, (sent_at, connected));
             }
             // The `Failed` that follows ends every operation of the peer.
             Event::Lost { .. } => {}

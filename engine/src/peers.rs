@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::api::{PeerId, Trouble};
 use crate::base::{Instance, Time};
+use crate::path_sizes::PathSizes;
 
 /// What is known of a peer.
 #[derive(Debug)]
@@ -135,20 +136,37 @@ impl Initiator {
 }
 
 /// All peers of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Peers {
     states: Vec<PeerState>,
     /// The newest peer at an address; the others hang on it.
     by_addr: HashMap<SocketAddr, PeerId>,
     /// Hosts by number, for congestion control.
     hosts: HashMap<IpAddr, u32>,
+    /// What the paths to the hosts carry.
+    pub(crate) paths: PathSizes,
 }
 
 impl Peers {
+    /// None yet; packets to them have `max_packet` bytes at most.
+    pub(crate) fn new(max_packet: u32) -> Self {
+        Self {
+            states: Vec::new(),
+            by_addr: HashMap::new(),
+            hosts: HashMap::new(),
+            paths: PathSizes::new(max_packet),
+        }
+    }
+
     /// The newest peer with this address, if one is known.
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> Option<PeerId> {
         self.by_addr.get(&addr).copied()
+    }
+
+    /// Whether any peer lives at this address.
+    pub(crate) fn has_host(&self, ip: IpAddr) -> bool {
+        self.hosts.contains_key(&ip)
     }
 
     /// How many there are.
@@ -254,7 +272,7 @@ mod tests {
 
     #[test]
     fn whoever_is_there_may_be_followed_by_another() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, host) = peers.resolve(addr, None);
         assert_eq!((peers.find(addr), host), (Some(peer), Some(0)));
@@ -282,7 +300,7 @@ mod tests {
 
     #[test]
     fn instances_that_the_user_tells_apart_are_peers_of_their_own() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (old, _) = peers.resolve(addr, Some(instance(1)));
         let (new, host) = peers.resolve(addr, Some(instance(2)));
@@ -298,7 +316,7 @@ mod tests {
 
     #[test]
     fn who_was_met_before_its_address_was_given_is_the_same_peer() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, _) = peers.add(addr, None);
         let _ = peers.get_mut(peer).meet(instance(5));

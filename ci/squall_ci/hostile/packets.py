@@ -36,8 +36,9 @@ class Chain(Namespaces):
         self.join("a", "eth0", f"{HOST_A}/24", "r", "near0", f"{GATE_A}/24")
         self.join("r", "far0", f"{GATE_B}/24", "b", "eth0", f"{HOST_B}/24")
         self.inside("r", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        self.ip("a", "route", "add", "10.79.2.0/24", "via", GATE_A)
-        self.ip("b", "route", "add", "10.79.1.0/24", "via", GATE_B)
+        # The launcher's own connections are not on trial: their segments are short from the beginning.
+        self.ip("a", "route", "add", "10.79.2.0/24", "via", GATE_A, "advmss", 1000)
+        self.ip("b", "route", "add", "10.79.1.0/24", "via", GATE_B, "advmss", 1000)
         for node, device in (("a", "eth0"), ("r", "near0")):
             self.mtu(node, device, self.near)
         for node, device in (("b", "eth0"), ("r", "far0")):
@@ -50,10 +51,19 @@ class Chain(Namespaces):
     def mute(self) -> None:
         """The router's messages about packets that are too big come to nothing: the hosts take none from its addresses,
         since the way back to them is not where they come from."""
-        for node, gate in (("a", GATE_A), ("b", GATE_B)):
+        for node, gate, device in (("a", GATE_A, "near0"), ("b", GATE_B, "far0")):
+            # Nor do they answer its questions for their Ethernet addresses.
+            host = HOST_A if node == "a" else HOST_B
+            self.ip("r", "neigh", "replace", host, "lladdr", self.ethernet(node, "eth0"), "dev", device)
+            self.ip(node, "neigh", "replace", gate, "lladdr", self.ethernet("r", device), "dev", "eth0")
             for scope in ("all", "eth0"):
                 self.inside(node, "sysctl", "-qw", f"net.ipv4.conf.{scope}.rp_filter=1")
             self.ip(node, "route", "add", "blackhole", f"{gate}/32")
+
+    def ethernet(self, node: str, device: str) -> str:
+        """A device's Ethernet address."""
+        shown = self.inside(node, "ip", "-j", "link", "show", "dev", device).stdout
+        return str(json.loads(shown)[0]["address"])
 
     def passed(self) -> int:
         """Bytes that left the router to b."""

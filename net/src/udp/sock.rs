@@ -140,6 +140,19 @@ fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
     }
 }
 
+/// Lets packets be fragmented from now on (`yes`), or sets DF again as [`common`] did. Routers do not fragment IPv6, so
+/// this host does, into what every link carries (RFC 8200 section 5).
+pub(super) fn fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<()> {
+    if v6 {
+        let discover = if yes { libc::IPV6_PMTUDISC_DONT } else { libc::IPV6_PMTUDISC_DO };
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU, if yes { 1280 } else { 0 })?;
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, discover)
+    } else {
+        let discover = if yes { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_DO };
+        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover)
+    }
+}
+
 /// The TOS or traffic class byte: DSCP, and ECT(0) when ECN is wanted.
 pub(crate) fn tos(dscp: u8, ecn: bool) -> i32 {
     i32::from((dscp & 0x3f) << 2) | if ecn { 2 } else { 0 }

@@ -1,8 +1,8 @@
 //! Packets that the peer lacks however often they are sent, as where a path does not carry their size and
 //! nobody says so (RFC 8899 section 4.2, loss of consecutive probes: a black hole for big packets).
 
-use super::ring::{Cause, Ring, Slot};
 use super::Tx;
+use super::ring::{Cause, Ring, Slot};
 use crate::base::Time;
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
@@ -77,7 +77,9 @@ mod tests {
         for (now, cause) in [(2, Cause::Timeout), (3, Cause::Probe)] {
             assert!(!again(&mut ring, 0, cause, now));
         }
-        assert!(again(&mut ring, 0, Cause::OutOfOrder, 4) && again(&mut ring, 0, Cause::Timeout, 5));
+        assert!(
+            again(&mut ring, 0, Cause::OutOfOrder, 4) && again(&mut ring, 0, Cause::Timeout, 5)
+        );
         // It arrived, and was not wanted.
         assert!(!again(&mut ring, 0, Cause::Nacked, 6) && !again(&mut ring, 0, Cause::Timeout, 7));
     }
