@@ -11,6 +11,7 @@ from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
 
 # Seconds: the job takes SECONDS, and a path that shrank may cost some of them.
 SECONDS = 6
@@ -97,7 +98,7 @@ def _stream(chain: Chain, provider: str = "squall") -> tuple[str | None, str, st
     mpi = MPIS["mpich"]
     with chain.mpich({HOST_A: "a", HOST_B: "b"}) as launch:
         env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall"}
-        program = [mpi.python, MPI_TESTS / "stream.py", SECONDS, LENGTH]
+        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", SECONDS, LENGTH]
         result, problem, _ = run_job(mpi, provider, 2, program, PATIENCE, 16 << 20, env, launch)
     told = re.search(r"^stream: (\{.*\})$", result.output, re.M)
     if problem:

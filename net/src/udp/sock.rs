@@ -140,17 +140,17 @@ fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
     }
 }
 
-/// Lets packets be fragmented from now on (`yes`), or sets DF again as [`common`] did. Routers do not fragment IPv6, so
-/// this host does, into what every link carries (RFC 8200 section 5).
+/// Lets packets be fragmented from now on (`yes`), or sets DF again as [`common`] did. IPv4's routers fragment, IPv6's do
+/// not (RFC 8200 section 5): there this host does, and Linux only as far as it knows the path's MTU (IPV6_MTU does
+/// not split what the interface can carry), so a silent IPv6 path goes on swallowing what was sent too long.
 pub(super) fn fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<()> {
-    if v6 {
-        let discover = if yes { libc::IPV6_PMTUDISC_DONT } else { libc::IPV6_PMTUDISC_DO };
-        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU, if yes { 1280 } else { 0 })?;
-        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, discover)
-    } else {
-        let discover = if yes { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_DO };
-        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover)
-    }
+    let (level, option, value) = match (v6, yes) {
+        (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+        (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+        (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+        (true, false) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+    };
+    set(socket, level, option, value)
 }
 
 /// The TOS or traffic class byte: DSCP, and ECT(0) when ECN is wanted.
