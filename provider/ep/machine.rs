@@ -257,10 +257,12 @@ impl Core {
                     Unreachable::Prohibited => libc::EACCES,
                     _ => libc::EHOSTUNREACH,
                 },
-                NetError::TooBig { peer, mtu } => {
-                    self.fit(now, peer, (mtu > 0).then_some(mtu));
-                    libc::EMSGSIZE
+                // Not worth a word when an operation fails later, for another reason.
+                NetError::TooBig { peer, mtu } if self.fit(now, peer, (mtu > 0).then_some(mtu)) => {
+                    log::debug!("{error}");
+                    continue;
                 }
+                NetError::TooBig { .. } => libc::EMSGSIZE,
                 NetError::Local { errno, .. } => errno,
             };
             log::debug!("{error}");
@@ -268,13 +270,14 @@ impl Core {
         }
     }
 
-    /// Packets to `peer` must fit into an MTU, or the one that this host knows of its path.
+    /// Packets to `peer` must fit into an MTU, or the one that this host knows of its path. Whether they do.
     #[cold]
-    fn fit(&mut self, now: Time, peer: SocketAddr, mtu: Option<u32>) {
-        let Ok(mtu) = mtu.map_or_else(|| self.port.path_mtu(peer), Ok) else { return };
+    fn fit(&mut self, now: Time, peer: SocketAddr, mtu: Option<u32>) -> bool {
+        let Ok(mtu) = mtu.map_or_else(|| self.port.path_mtu(peer), Ok) else { return false };
         let payload = UdpPort::payload_limit(mtu, peer.is_ipv6());
         let bytes = u32::try_from(payload).unwrap_or(u32::MAX).saturating_sub(self.trailer);
         self.engine.handle_packet_size(now, peer, bytes);
+        self.engine.packet_size(peer) <= bytes
     }
 
     /// Asks this host's routes how much they carry to hosts that were not spoken to before.
