@@ -35,6 +35,8 @@ pub struct Datagram {
     pub trailer: Range<u32>,
     /// Whatever its maker knows it by.
     pub tag: u64,
+    /// It is longer than the path is known to carry in one piece: routers may fragment it.
+    pub fragment: bool,
 }
 
 /// Datagrams ready to leave. Used again from call to call, so that a steady state allocates nothing.
@@ -102,6 +104,7 @@ impl Batch {
             payload: first..self.slices.len() as u32,
             trailer: end..stop,
             tag: 0,
+            fragment: false,
         });
     }
 }

@@ -1,7 +1,7 @@
 //! What the user asks for and what it gets back: operations, completions and errors.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::base::{Instance, Span};
 use crate::memory::Buf;
@@ -278,6 +278,15 @@ pub enum Notice {
     OtherMode {
         /// The peer.
         peer: PeerId,
+    },
+    /// Packets to a host have another size from now on.
+    PacketSize {
+        /// The host.
+        host: IpAddr,
+        /// UDP payload of the longest packets that leave in one piece, bytes, without CRC trailer.
+        bytes: u32,
+        /// Nobody said so: longer packets did not arrive. Or, when it grew, whether they do is only tried.
+        guessed: bool,
     },
 }
 

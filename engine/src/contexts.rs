@@ -1,7 +1,7 @@
 //! What the engine keeps beside the packet delivery contexts: which one leads to whom, and which
 //! operations wait on it.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 
 use crate::api::PeerId;
@@ -67,6 +67,8 @@ pub(crate) struct Context {
     pub(crate) peer: PeerId,
     /// The peer's address.
     pub(crate) dst: SocketAddr,
+    /// Longest packet that goes there in one piece, as [`crate::Config::max_packet`] counts.
+    pub(crate) max_packet: u32,
     pub(crate) initiator: bool,
     /// Operations with packets still to build, in order.
     pub(crate) queue: VecDeque<Key>,
@@ -190,7 +192,7 @@ impl Contexts {
         &mut self,
         id: PdcId,
         peer: PeerId,
-        dst: SocketAddr,
+        (dst, max_packet): (SocketAddr, u32),
         initiator: bool,
     ) -> Option<PdcId> {
         if self.table.len() <= id.index() {
@@ -200,6 +202,7 @@ impl Contexts {
             id,
             peer,
             dst,
+            max_packet,
             initiator,
             queue: VecDeque::new(),
             prompt: false,
@@ -295,6 +298,14 @@ impl Contexts {
     pub(crate) fn release(&self, now: Time, peer: PeerId, pdcs: &mut Pdcs<Part>) {
         for context in self.iter().filter(|c| c.peer == peer && c.initiator) {
             pdcs.release(now, context.id);
+        }
+    }
+
+    /// Packets to a host may have `max_packet` bytes from now on. Packets that have a number keep their content, and
+    /// so their length.
+    pub(crate) fn resize(&mut self, to: IpAddr, max_packet: u32) {
+        for context in self.table.iter_mut().flatten().filter(|c| c.dst.ip() == to) {
+            context.max_packet = max_packet;
         }
     }
 

@@ -66,5 +66,9 @@ crate::base::counters! {
         tx_answers_cut: sum "answers",
         /// Signs of life asked of silent peers.
         hellos: sum "packets",
+        /// Times the packets to a host had to become smaller.
+        path_shrunk: sum "times",
+        /// Packets sent again that routers may fragment, because they are longer than the path carries by now.
+        tx_fragmentable: sum "packets",
     }
 }

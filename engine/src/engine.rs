@@ -2,6 +2,7 @@
 
 mod ends;
 mod packets;
+mod sizes;
 
 use core::net::SocketAddr;
 
@@ -70,7 +71,7 @@ impl Engine {
         Self {
             pdcs: Pdcs::new(pdc),
             contexts: Contexts::default(),
-            peers: Peers::default(),
+            peers: Peers::new(config.max_packet),
             outbound: Outbound::new(outbound),
             inbox: Inbox::new(posted, unexpected),
             target: Target::default(),
@@ -193,6 +194,7 @@ impl Engine {
                 Silent::ForGood(peer) => self.fail_peer(now, peer, OpError::Unreachable),
             }
         }
+        self.widen_paths(now);
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
         }
@@ -312,6 +314,9 @@ impl Engine {
                 }
             }
             Event::Waits { id, waited } => self.context_waits(now, id, waited),
+            Event::Stuck { id, bytes, sent_at, connected } => {
+                self.handle_stuck(now, id, bytes, (sent_at, connected));
+            }
             // The `Failed` that follows ends every operation of the peer.
             Event::Lost { .. } => {}
             Event::Acked { .. } | Event::Responded { .. } | Event::Ready { .. } => {}

@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn questions_are_repeated_ever_more_rarely_until_patience_ends() {
         let (mut part, config) = part(1);
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let (peer, _) = peers.add(ASKER, None);
         let mut now = Time(1_000_000);
         let begin = now;

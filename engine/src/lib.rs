@@ -35,6 +35,7 @@ mod messages;
 mod ops;
 mod order;
 mod outbound;
+mod path_sizes;
 mod peers;
 mod policy;
 mod report;

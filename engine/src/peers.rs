@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::api::{PeerId, Trouble};
 use crate::base::{Instance, Time};
+use crate::path_sizes::PathSizes;
 
 /// What is known of a peer.
 #[derive(Debug)]
@@ -150,7 +151,7 @@ impl Initiator {
 }
 
 /// All peers of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Peers {
     states: Vec<PeerState>,
     /// The newest peer at an address; the others hang on it.
@@ -159,6 +160,8 @@ pub struct Peers {
     hosts: HashMap<IpAddr, u32>,
     /// Peers that came by themselves.
     strangers: u32,
+    /// What the paths to the hosts carry.
+    pub(crate) paths: PathSizes,
 }
 
 /// Peers that may come by themselves, so that who has many addresses does not take all memory. Those that the
@@ -166,10 +169,26 @@ pub struct Peers {
 const MAX_STRANGERS: u32 = 1 << 16;
 
 impl Peers {
+    /// None yet; packets to them have `max_packet` bytes at most.
+    pub(crate) fn new(max_packet: u32) -> Self {
+        Self {
+            states: Vec::new(),
+            by_addr: HashMap::new(),
+            hosts: HashMap::new(),
+            strangers: 0,
+            paths: PathSizes::new(max_packet),
+        }
+    }
+
     /// The newest peer with this address, if one is known.
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> Option<PeerId> {
         self.by_addr.get(&addr).copied()
+    }
+
+    /// Whether any peer lives at this address.
+    pub(crate) fn has_host(&self, ip: IpAddr) -> bool {
+        self.hosts.contains_key(&ip)
     }
 
     /// How many there are.
@@ -289,7 +308,7 @@ mod tests {
 
     #[test]
     fn whoever_is_there_may_be_followed_by_another() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, host) = peers.resolve(addr, None);
         assert_eq!((peers.find(addr), host), (Some(peer), Some(0)));
@@ -317,7 +336,7 @@ mod tests {
 
     #[test]
     fn strangers_take_a_bounded_number_of_places() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         assert!((0..MAX_STRANGERS).all(|n| peers.add_stranger(addr(n)).is_some()));
         assert_eq!(peers.add_stranger(addr(MAX_STRANGERS)), None);
@@ -326,7 +345,7 @@ mod tests {
 
     #[test]
     fn instances_that_the_user_tells_apart_are_peers_of_their_own() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (old, _) = peers.resolve(addr, Some(instance(1)));
         let (new, host) = peers.resolve(addr, Some(instance(2)));
@@ -342,7 +361,7 @@ mod tests {
 
     #[test]
     fn who_was_met_before_its_address_was_given_is_the_same_peer() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, _) = peers.add(addr, None);
         let _ = peers.get_mut(peer).meet(instance(5));

@@ -42,7 +42,8 @@ impl Step<'_> {
     #[cold]
     fn open(&mut self, peer: PeerId) -> Option<PdcId> {
         let (id, state) = (self.pdcs.open(self.now, PeerKey(peer.0))?, self.peers.get(peer));
-        self.contexts.add(id, peer, state.addr(), true);
+        let addr = state.addr();
+        self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), true);
         if !self.pdcs.admissions().knows(PeerKey(peer.0)) {
             self.introductions.ask(self.now, self.config, peer, state);
         }

@@ -390,7 +390,7 @@ fn nobody_there_is_an_error_soon_when_the_host_says_so() {
         w.run(Span::millis(10), |_| false);
         if refused {
             let trouble = Trouble { errno: 111, peer: w.hosts[1].addr };
-            w.hosts[0].engine.handle_trouble(trouble);
+            w.hosts[0].engine.handle_trouble(w.now, trouble);
         }
         let begin = w.now;
         assert!(w.run(Span::secs(60), |w| end(w, 0, 1).is_some()));

@@ -1,5 +1,6 @@
 //! The moving part of an endpoint: engine and port, and the order in which they are served.
 
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use squall_base::{Span, Time};
 use squall_engine::{
     Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
 };
-use squall_net::{NetError, Port, RxMeta, Unreachable};
+use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
 use super::Endpoint;
 use super::bind::Bindings;
@@ -43,6 +44,8 @@ pub(super) struct Core {
     port: Box<dyn Port + Send>,
     name: Name,
     dscp_trimmed: Option<u8>,
+    /// Bytes that the port adds behind each packet.
+    trailer: u32,
     outbox: Outbox,
     errors: Vec<NetError>,
     last_arrival: Time,
@@ -81,6 +84,8 @@ pub(super) struct Opened {
     pub(super) port: Box<dyn Port + Send>,
     pub(super) name: Name,
     pub(super) dscp_trimmed: Option<u8>,
+    /// Bytes that the port adds behind each packet.
+    pub(super) trailer: u32,
 }
 
 impl Core {
@@ -92,6 +97,7 @@ impl Core {
             port: opened.port,
             name: opened.name,
             dscp_trimmed: opened.dscp_trimmed,
+            trailer: opened.trailer,
             outbox: Outbox::default(),
             errors: Vec::new(),
             last_arrival: Time::ZERO,
@@ -154,6 +160,12 @@ impl Core {
     fn log(&mut self, now: Time, notice: Notice) {
         match notice {
             Notice::OtherMode { peer } => self.log_other_mode(peer),
+            Notice::PacketSize { host, bytes, guessed } => {
+                let (bytes, v6) = (bytes + self.trailer, host.is_ipv6());
+                let why = if guessed { " (tried, nobody said so)" } else { "" };
+                let mtu = bytes + if v6 { 48 } else { 28 };
+                log::info!("the path to {host} carries packets of {bytes} bytes, MTU {mtu}{why}");
+            }
             Notice::TooManyUnexpected { peer, tag } => {
                 let addr = self.engine.peers().get(peer).addr();
                 let count = self.engine.unexpected_messages();
@@ -243,7 +255,7 @@ impl Core {
         let report = port.recv(now, RX_BUDGET, &mut sink);
         self.port.take_errors(&mut self.errors);
         if !self.errors.is_empty() {
-            self.report_errors();
+            self.report_errors(now);
         }
         self.last_arrival = arrived.unwrap_or(self.last_arrival);
         Received { now: arrived.unwrap_or(now), busy: report.packets > 0, drained: report.empty }
@@ -251,8 +263,8 @@ impl Core {
 
     /// Hands the engine the errors that the network reported.
     #[cold]
-    fn report_errors(&mut self) {
-        for error in self.errors.drain(..) {
+    fn report_errors(&mut self, now: Time) {
+        for error in core::mem::take(&mut self.errors) {
             let errno = match error {
                 NetError::Unreachable { kind, .. } => match kind {
                     Unreachable::Port => libc::ECONNREFUSED,
@@ -260,14 +272,34 @@ impl Core {
                     Unreachable::Prohibited => libc::EACCES,
                     _ => libc::EHOSTUNREACH,
                 },
-                NetError::TooBig { .. } => {
-                    log::warn!("{error}; a smaller FI_SQUALL_MTU avoids the loss");
-                    libc::EMSGSIZE
+                // Not worth a word when an operation fails later, for another reason.
+                NetError::TooBig { peer, mtu } if self.fit(now, peer, (mtu > 0).then_some(mtu)) => {
+                    log::debug!("{error}");
+                    continue;
                 }
+                NetError::TooBig { .. } => libc::EMSGSIZE,
                 NetError::Local { errno, .. } => errno,
             };
             log::debug!("{error}");
             self.engine.handle_trouble(clock::now(), Trouble { errno, peer: error.peer() });
+        }
+    }
+
+    /// Packets to `peer` must fit into an MTU, or the one that this host knows of its path. Whether they do.
+    #[cold]
+    fn fit(&mut self, now: Time, peer: SocketAddr, mtu: Option<u32>) -> bool {
+        let Ok(mtu) = mtu.map_or_else(|| self.port.path_mtu(peer), Ok) else { return false };
+        let payload = UdpPort::payload_limit(mtu, peer.is_ipv6());
+        let bytes = u32::try_from(payload).unwrap_or(u32::MAX).saturating_sub(self.trailer);
+        self.engine.handle_packet_size(now, peer, bytes);
+        self.engine.packet_size(peer) <= bytes
+    }
+
+    /// Asks this host's routes how much they carry to hosts that were not spoken to before.
+    #[cold]
+    fn fit_new_hosts(&mut self, now: Time) {
+        while let Some(peer) = self.peers.next_new_host() {
+            self.fit(now, peer, None);
         }
     }
 
@@ -281,6 +313,9 @@ impl Core {
 
     /// Sends what the engine wants to send. Whether anything left.
     pub(super) fn flush(&mut self, now: Time) -> bool {
+        if self.peers.has_new_hosts() {
+            self.fit_new_hosts(now);
+        }
         self.outbox.flush(now, &mut self.engine, &mut *self.port)
     }
 

@@ -1,5 +1,8 @@
 //! The endpoint's cache between `fi_addr_t` and the engine's peers, both ways.
 
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+
 use squall_engine::{Engine, PeerId};
 
 use crate::addr::Name;
@@ -18,6 +21,10 @@ pub(super) struct Peers {
     by_addr: Vec<u32>,
     /// By peer: the fi_addr.
     by_peer: Vec<u64>,
+    /// Hosts that were ever looked up.
+    hosts: HashSet<IpAddr>,
+    /// Of those, the ones whose path nobody has looked at.
+    new_hosts: Vec<SocketAddr>,
 }
 
 impl Peers {
@@ -57,11 +64,25 @@ impl Peers {
         // Looked at again: it may have been inserted before the endpoint had its address.
         av.reachable(&name)?;
         let peer = engine.peer_at(name.addr, name.instance);
+        if self.hosts.insert(name.addr.ip()) {
+            self.new_hosts.push(name.addr);
+        }
         if self.by_addr.len() <= at {
             self.by_addr.resize(at + 1, NONE);
         }
         self.by_addr[at] = peer.0;
         Ok(peer)
+    }
+
+    /// Whether [`Peers::next_new_host`] has one.
+    #[inline]
+    pub(super) fn has_new_hosts(&self) -> bool {
+        !self.new_hosts.is_empty()
+    }
+
+    /// An address at the next host that was not looked up before.
+    pub(super) fn next_new_host(&mut self) -> Option<SocketAddr> {
+        self.new_hosts.pop()
     }
 
     /// The `fi_addr_t` of a peer; FI_ADDR_NOTAVAIL when it is not in the address vector.

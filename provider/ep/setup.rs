@@ -69,7 +69,8 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
         .then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
     let port = wrap(params, port, &config, number, dscp_trimmed)?;
     let name = Name { addr: local, instance: Some(instance) };
-    Ok(Opened { engine, port, name, dscp_trimmed })
+    let trailer = trailer as u32; // 4 at most
+    Ok(Opened { engine, port, name, dscp_trimmed, trailer })
 }
 
 /// A link-local IPv6 address needs its interface.

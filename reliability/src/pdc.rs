@@ -144,7 +144,8 @@ impl<D: Copy> Pdc<D> {
     /// Sends a packet again, if one waits and may go now.
     #[inline]
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
-        let (departure, desc) = self.tx.resend(now, &mut self.timers, shared)?;
+        let who = (self.numbers.id, self.numbers.is_connected());
+        let (departure, desc) = self.tx.resend(now, who, &mut self.timers, shared)?;
         shared.flows.at(self.record).on_sent(departure.bytes, departure.path, true);
         Some((self.numbers.grant(&departure), desc))
     }

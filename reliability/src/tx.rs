@@ -14,6 +14,7 @@ mod recovery;
 mod ring;
 mod route;
 mod rtt;
+mod stuck;
 
 use crate::base::{Psn, Rng, Time};
 use crate::cc;
@@ -221,11 +222,12 @@ impl<D: Copy> Tx<D> {
         departure
     }
 
-    /// The next packet to send again, if it may go.
+    /// The next packet to send again, if it may go, of the context `who` and whether that is connected.
     #[inline]
     pub(crate) fn resend(
         &mut self,
         now: Time,
+        who: (PdcId, bool),
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) -> Option<(Departure, D)> {
@@ -244,6 +246,7 @@ impl<D: Copy> Tx<D> {
             Cause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
         };
         *counter += 1;
+        self.report_stuck(who, at, cause, shared);
         self.loss_timer.on_resend();
         let path = self.choose_path(now, bytes, avoid, shared);
         self.ring.send_again(at, now, path);

@@ -310,6 +310,18 @@ pub enum Event<D> {
         /// For how long, not counting what was no fault of the peer ([`crate::Pdcs::absent`]).
         waited: Span,
     },
+    /// A packet does not arrive however often it is sent, and none of its length that was sent later does
+    /// either. Told each time that it leaves again.
+    Stuck {
+        /// On which context.
+        id: PdcId,
+        /// UDP payload length of the packet, bytes.
+        bytes: u32,
+        /// When it was sent the time before.
+        sent_at: Time,
+        /// The peer has answered on this context.
+        connected: bool,
+    },
     /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
     Ready {
         /// On which context.

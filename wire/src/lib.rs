@@ -57,6 +57,7 @@
 //! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
 //! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
 //! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is known |
+//! | A packet that is sent again where the path carries less than when it was new | silent: a PSN keeps its content, and so its length; DF is not tabulated | it leaves with DF clear, and IP fragments it (IPv6: the sending host does, as far as it knows the path); packets that fit leave with DF set |
 //! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
 //! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
 //! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |

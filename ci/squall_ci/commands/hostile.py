@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 
-from squall_ci.hostile import attacks, Case, ends, identity, resources
+from squall_ci.hostile import attacks, Case, ends, identity, packets, resources
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import table, Tally
@@ -23,6 +23,10 @@ CASES = (
     Case("stopped", "one of two ranks is stopped for 15 s (SQUALL_TEST_PAUSE) and goes on", ends.one_stopped),
     Case("all-stopped", "both are, at once", ends.all_stopped),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
+    Case("mtu-shrinks", "a router's link takes smaller packets in mid-job, and the router says so", packets.shrinks),
+    Case("mtu-hole", "the same, and nobody hears the router", packets.shrinks_silently),
+    Case("mtu-differs", "one end's interface has MTU 9000, the path 1500", packets.differs),
+    Case("mtu-differs-hole", "the same, and nobody hears the router", packets.differs_silently),
     Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
     Case("full-disk", "capture and statistics go to a full disk", resources.full_disk),
 )

@@ -311,7 +311,8 @@ impl Engine {
     /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
     /// not be finished.
     fn meet_context(&mut self, now: Time, id: PdcId, peer: PeerId) {
-        let former = self.contexts.add(id, peer, self.peers.get(peer).addr(), false);
+        let addr = self.peers.get(peer).addr();
+        let former = self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), false);
         self.inbox.open(id);
         if let Some(former) = former {
             self.inbox.abandon(&mut step!(self, now), former, OpError::Closed);

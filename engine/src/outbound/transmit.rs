@@ -95,7 +95,7 @@ impl Outbound {
         }
         let extra = if credits { CREDIT_HEADER } else { 0 };
         let headers = packet::headers_len(&op.work);
-        let room = packet::max_payload(step.config.max_packet - extra, headers);
+        let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
         let len = left.min(room);
         let ends = len == left;
@@ -124,10 +124,11 @@ impl Outbound {
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
 
-    /// Builds a packet that is sent again.
+    /// Builds a packet that is sent again: one that the path carried in one piece when it was new may leave in
+    /// several.
     fn emit_again(
         &self,
-        step: &Step<'_>,
+        step: &mut Step<'_>,
         batch: &mut Batch,
         id: PdcId,
         grant: &TxGrant,
@@ -135,6 +136,10 @@ impl Outbound {
     ) {
         if let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id)) {
             emit(step.config, batch, context.dst, op, grant, part);
+            if let Some(packet) = batch.packets.last_mut().filter(|p| p.len > context.max_packet) {
+                packet.fragment = true;
+                step.report.counters.tx_fragmentable += 1;
+            }
         }
     }
 }
@@ -194,6 +199,7 @@ fn emit(
         payload: payload as u32..batch.slices.len() as u32,
         trailer: end..end,
         tag: part.op.to_u64(),
+        fragment: false,
     });
 }
 
@@ -240,5 +246,6 @@ pub(crate) fn push_control(
         payload: slices..slices,
         trailer: end..end,
         tag: 0,
+        fragment: false,
     });
 }

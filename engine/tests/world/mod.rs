@@ -151,6 +151,32 @@ impl Ord for Flying {
     }
 }
 
+/// A path on which long packets vanish, but for those that may be fragmented.
+#[derive(Clone, Copy, Debug)]
+pub struct Narrow {
+    /// Longest UDP payload that passes, bytes.
+    pub bytes: usize,
+    /// Whether the sender is told of each packet that vanished.
+    pub tells: bool,
+    /// Packets that vanished, and that were fragmented.
+    pub vanished: u64,
+    pub fragmented: u64,
+}
+
+impl Narrow {
+    pub fn new(bytes: usize, tells: bool) -> Self {
+        Self { bytes, tells, vanished: 0, fragmented: 0 }
+    }
+
+    /// Whether a packet of `len` bytes passes.
+    fn takes(&mut self, len: usize, fragment: bool) -> bool {
+        let fits = len <= self.bytes;
+        self.fragmented += u64::from(!fits && fragment);
+        self.vanished += u64::from(!fits && !fragment);
+        fits || fragment
+    }
+}
+
 /// A packet as whoever is on the path sees it.
 #[derive(Clone, Debug)]
 pub struct Seen {
@@ -210,6 +236,7 @@ pub struct World {
     pub rng: Rng,
     /// Packets from this address that it says yes to vanish, but for introductions.
     pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
+    pub narrow: Option<Narrow>,
     /// Every packet that was sent, for tests that look at them.
     pub tap: Option<Vec<Seen>>,
     flying: BinaryHeap<Reverse<Flying>>,
@@ -318,6 +345,7 @@ impl World {
             faults,
             rng,
             mute: None,
+            narrow: None,
             tap: None,
             flying: BinaryHeap::new(),
             order: 0,
@@ -360,6 +388,15 @@ impl World {
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
                 if let Some(tap) = &mut self.tap {
                     tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
+                }
+                if let Some(narrow) = &mut self.narrow
+                    && !narrow.takes(bytes.len(), packet.fragment)
+                {
+                    if narrow.tells {
+                        let size = narrow.bytes as u32;
+                        self.hosts[n].engine.handle_packet_size(self.now, packet.dst, size);
+                    }
+                    continue;
                 }
                 let control = packet.class == TrafficClass::Control;
                 self.fly(src, packet.dst, packet.path, control, &bytes);

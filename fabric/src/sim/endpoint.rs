@@ -135,7 +135,10 @@ impl Adapter for Endpoint {
                     }
                 }
                 // Nobody needs to be introduced here.
-                Event::OtherMode { .. } | Event::Unknown { .. } | Event::Waits { .. } => {}
+                Event::OtherMode { .. }
+                | Event::Unknown { .. }
+                | Event::Waits { .. }
+                | Event::Stuck { .. } => {}
                 Event::Lost { desc, .. } => work.given_up(desc.flow),
                 Event::Failed { id, .. } | Event::Closed { id, .. } => {
                     if let Some(place) = self.of(id) {

@@ -172,9 +172,10 @@ impl Port for UdpPort {
         while report.sent < packets.len() {
             let rest = &packets[report.sent..];
             let index = usize::from(rest[0].path) % paths;
+            let fragment = rest[0].fragment;
             let run = rest
                 .iter()
-                .position(|p| usize::from(p.path) % paths != index)
+                .position(|p| usize::from(p.path) % paths != index || p.fragment != fragment)
                 .unwrap_or(rest.len());
             if index > 0 && matches!(self.paths[index - 1], PathSocket::Closed) {
                 self.open_path(index);
@@ -186,6 +187,9 @@ impl Port for UdpPort {
                 }
                 _ => &self.endpoint,
             };
+            if fragment {
+                self.tx.let_fragment(socket, true);
+            }
             let outcome = self.tx.send(
                 socket.as_fd(),
                 burst.part(report.sent..report.sent + run),
@@ -193,6 +197,9 @@ impl Port for UdpPort {
                 &mut self.errors,
                 &mut report.sent,
             );
+            if fragment {
+                self.tx.let_fragment(socket, false);
+            }
             if let Outcome::Full = outcome {
                 break;
             }

@@ -140,6 +140,19 @@ fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
     }
 }
 
+/// Lets packets be fragmented from now on (`yes`), or sets DF again as [`common`] did. IPv4's routers fragment, IPv6's do
+/// not (RFC 8200 section 5): there this host does, and Linux only as far as it knows the path's MTU (IPV6_MTU does
+/// not split what the interface can carry), so a silent IPv6 path goes on swallowing what was sent too long.
+pub(super) fn fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<()> {
+    let (level, option, value) = match (v6, yes) {
+        (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+        (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+        (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+        (true, false) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+    };
+    set(socket, level, option, value)
+}
+
 /// The TOS or traffic class byte: DSCP, and ECT(0) when ECN is wanted.
 pub(crate) fn tos(dscp: u8, ecn: bool) -> i32 {
     i32::from((dscp & 0x3f) << 2) | if ecn { 2 } else { 0 }

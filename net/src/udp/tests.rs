@@ -413,3 +413,32 @@ fn fds_become_readable() {
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 2000) }, 1);
     assert_eq!(receive(&mut rx, 1).len(), 1);
 }
+
+/// What a socket does about packets that are too long for the path.
+fn discovery(port: &UdpPort) -> i32 {
+    if port.local_addr().is_ipv6() {
+        sock::get(&port.endpoint, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap()
+    } else {
+        sock::get(&port.endpoint, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap()
+    }
+}
+
+#[test]
+fn packets_that_may_be_fragmented_go_one_by_one_and_the_others_in_trains() {
+    for ip in [V4, V6] {
+        let (mut tx, mut rx) = (open(&config(ip)), open(&config(ip)));
+        let before = discovery(&tx);
+        let mut batch = crate::base::Batch::default();
+        let data: Vec<_> = (0..12).map(|n| pattern(n, 3000)).collect();
+        for (n, bytes) in data.iter().enumerate() {
+            batch.push((rx.local_addr(), 0, TrafficClass::Data), bytes, [], b"");
+            batch.packets[n].fragment = (4..8).contains(&n);
+        }
+        let report = tx.send(Time::ZERO, Burst::of_copies(&batch));
+        assert_eq!((report.sent, report.failed, report.trains), (12, 0, 1 + 4 + 1));
+        let got: Vec<_> = receive(&mut rx, 12).into_iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!(got, data);
+        assert_eq!((discovery(&tx), tx.gso_refused()), (before, false), "as it was");
+        assert_eq!(before, libc::IP_PMTUDISC_DO);
+    }
+}

@@ -4,9 +4,12 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use socket2::Socket;
+
 use super::addr::SockAddr;
 use super::cmsg::{Control, Encoder};
 use super::errq::{self, Errors};
+use super::sock;
 use crate::base::TrafficClass;
 use crate::burst::address;
 use crate::{Burst, Counters, MAX_PIECES};
@@ -55,6 +58,8 @@ pub(super) struct Tx {
     /// UDP payload bytes in each message.
     bytes: Vec<usize>,
     gso_refused: bool,
+    /// What `limits.segments` was before packets could be fragmented.
+    trains: usize,
 }
 
 // SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
@@ -75,6 +80,7 @@ impl Tx {
             packets: Vec::with_capacity(MESSAGES),
             bytes: Vec::with_capacity(MESSAGES),
             gso_refused: false,
+            trains: limits.segments,
         }
     }
 
@@ -135,6 +141,24 @@ impl Tx {
             next += done;
         }
         Outcome::Done
+    }
+
+    /// The packets of the next [`Tx::send`] on `socket` may be fragmented (`yes`), here and by routers, for they are
+    /// longer than the path carries; or no more. They are rare, so they need no socket of their own: this
+    /// one's DF is cleared for the time of the call.
+    #[cold]
+    pub(super) fn let_fragment(&mut self, socket: &Socket, yes: bool) {
+        // A train is cut before it is fragmented, and each of its packets must fit.
+        self.limits.segments = if yes {
+            self.trains = self.limits.segments;
+            1
+        } else {
+            self.trains
+        };
+        if let Err(e) = sock::fragmentation(socket, self.limits.v6, yes) {
+            let df = if yes { "with DF although they are long" } else { "without DF from now on" };
+            log::warn!("packets leave {df}: {e}");
+        }
     }
 
     /// Sends a refused train's packets one by one: (handed over, none of them refused).

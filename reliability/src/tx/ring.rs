@@ -46,6 +46,8 @@ pub(crate) struct Slot<D> {
     pub(super) path: u16,
     /// Times it was sent again, saturating.
     pub(super) tries: u8,
+    /// Of the times it was sent, those in a row of which no trace was left, saturating.
+    pub(super) missing: u8,
     pub(super) fate: Fate,
     /// Nothing waited behind it, and there was room for more.
     pub(super) app_limited: bool,
@@ -182,6 +184,11 @@ impl<D: Copy> Ring<D> {
     }
 
     #[inline]
+    pub(super) fn slot_mut(&mut self, at: usize) -> &mut Slot<D> {
+        &mut self.slots[at]
+    }
+
+    #[inline]
     pub(super) fn oldest(&self) -> Option<&Slot<D>> {
         self.slots.front()
     }
@@ -210,6 +217,7 @@ impl<D: Copy> Ring<D> {
             delivered: 0,
             path,
             tries: 0,
+            missing: 0,
             fate: Fate::InFlight,
             app_limited: false,
         });

@@ -447,7 +447,10 @@ impl Host {
                 }
             }
             Event::Waits { waited, .. } => self.worries.push(waited),
-            Event::Ready { .. } | Event::OtherMode { .. } | Event::Unknown { .. } => {}
+            Event::Ready { .. }
+            | Event::OtherMode { .. }
+            | Event::Unknown { .. }
+            | Event::Stuck { .. } => {}
         }
     }
 

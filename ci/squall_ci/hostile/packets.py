@@ -1,0 +1,150 @@
+"""Paths that carry smaller packets than the interfaces at their ends, from the beginning or since just now."""
+
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
+
+# Seconds: the job takes SECONDS, and a path that shrank may cost some of them.
+SECONDS = 6
+PATIENCE = 60.0
+# The path shrinks when the router has passed on this many bytes, well before the job ends.
+MIDST = 8 << 20
+LENGTH = 100_000
+HOST_A, HOST_B = "10.79.1.1", "10.79.2.1"
+GATE_A, GATE_B = "10.79.1.254", "10.79.2.254"
+
+
+class Chain(Namespaces):
+    """Host a, a router r and host b in a row. The hosts' links carry packets of `near` bytes, the router's one to b of
+    `far`."""
+
+    def __init__(self, near: int, far: int) -> None:
+        super().__init__(["a", "r", "b"])
+        self.near = near
+        self.far = far
+
+    def build(self) -> None:
+        """Two links and the routes over them."""
+        self.join("a", "eth0", f"{HOST_A}/24", "r", "near0", f"{GATE_A}/24")
+        self.join("r", "far0", f"{GATE_B}/24", "b", "eth0", f"{HOST_B}/24")
+        self.inside("r", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        # The launcher's own connections are not on trial: their segments are short from the beginning.
+        self.ip("a", "route", "add", "10.79.2.0/24", "via", GATE_A, "advmss", 1000)
+        self.ip("b", "route", "add", "10.79.1.0/24", "via", GATE_B, "advmss", 1000)
+        for node, device in (("a", "eth0"), ("r", "near0")):
+            self.mtu(node, device, self.near)
+        for node, device in (("b", "eth0"), ("r", "far0")):
+            self.mtu(node, device, self.far)
+
+    def mtu(self, node: str, device: str, size: int) -> None:
+        """Packets of up to `size` bytes may leave from here."""
+        self.ip(node, "link", "set", device, "mtu", size)
+
+    def mute(self) -> None:
+        """The router's messages about packets that are too big come to nothing: the hosts take none from its addresses,
+        since the way back to them is not where they come from."""
+        for node, gate, device in (("a", GATE_A, "near0"), ("b", GATE_B, "far0")):
+            # Nor do they answer its questions for their Ethernet addresses.
+            host = HOST_A if node == "a" else HOST_B
+            self.ip("r", "neigh", "replace", host, "lladdr", self.ethernet(node, "eth0"), "dev", device)
+            self.ip(node, "neigh", "replace", gate, "lladdr", self.ethernet("r", device), "dev", "eth0")
+            for scope in ("all", "eth0"):
+                self.inside(node, "sysctl", "-qw", f"net.ipv4.conf.{scope}.rp_filter=1")
+            self.ip(node, "route", "add", "blackhole", f"{gate}/32")
+
+    def ethernet(self, node: str, device: str) -> str:
+        """A device's Ethernet address."""
+        shown = self.inside(node, "ip", "-j", "link", "show", "dev", device).stdout
+        return str(json.loads(shown)[0]["address"])
+
+    def passed(self) -> int:
+        """Bytes that left the router to b."""
+        shown = self.inside("r", "ip", "-j", "-s", "link", "show", "dev", "far0").stdout
+        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+
+@contextlib.contextmanager
+def _meanwhile(chain: Chain, change: Callable[[], None]) -> Iterator[threading.Event]:
+    """Make a change once the job is under way; the event says that it was made."""
+    over, made = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            if chain.passed() >= MIDST:
+                change()
+                made.set()
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield made
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _stream(chain: Chain, provider: str = "squall") -> tuple[str | None, str, str]:
+    """A stream between the hosts: the problem, what to say about it, the output."""
+    mpi = MPIS["mpich"]
+    with chain.mpich({HOST_A: "a", HOST_B: "b"}) as launch:
+        env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall"}
+        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", SECONDS, LENGTH]
+        result, problem, _ = run_job(mpi, provider, 2, program, PATIENCE, 16 << 20, env, launch)
+    told = re.search(r"^stream: (\{.*\})$", result.output, re.M)
+    if problem:
+        return problem, "", result.output
+    if not told:
+        return "the stream did not say how it went", "", result.output
+    sizes = re.findall(r"path to (\S+) carries packets of (\d+) bytes", result.output)
+    said = json.loads(told.group(1))
+    note = f"{said}; " + ", ".join(f"to {host} {size}" for host, size in sizes)
+    return None if sizes else "no endpoint says that a path carries less", note, result.output
+
+
+def _shrinks(muted: bool) -> Verdict:
+    with Chain(1500, 1500) as chain:
+        if muted:
+            chain.mute()
+
+        def shrink() -> None:
+            for node, device in (("r", "far0"), ("b", "eth0")):
+                chain.mtu(node, device, 1400)
+
+        with _meanwhile(chain, shrink) as made:
+            problem, note, output = _stream(chain)
+    if not problem and not made.is_set():
+        problem = "the path did not shrink before the job was over"
+    return Verdict(problem, note, output)
+
+
+def shrinks() -> Verdict:
+    """The far link goes from 1500 to 1400 bytes in mid-job; the router says so."""
+    return _shrinks(muted=False)
+
+
+def shrinks_silently() -> Verdict:
+    """The same, and nobody hears the router."""
+    return _shrinks(muted=True)
+
+
+def differs() -> Verdict:
+    """One end has an interface of MTU 9000, the path and the other end 1500."""
+    with Chain(9000, 1500) as chain:
+        return Verdict(*_stream(chain))
+
+
+def differs_silently() -> Verdict:
+    """The same, and nobody hears the router."""
+    with Chain(9000, 1500) as chain:
+        chain.mute()
+        return Verdict(*_stream(chain))

@@ -1,0 +1,66 @@
+//! The packet sizes of paths, as they shrink and are tried again.
+
+use core::net::{IpAddr, SocketAddr};
+
+use super::Engine;
+use crate::api::Notice;
+use crate::base::Time;
+use crate::reliability::PdcId;
+
+impl Engine {
+    /// The network, or this host, said that UDP payloads to `dst` longer than `bytes` (without CRC trailer) do not
+    /// pass. A value that is not smaller than the present one, or that no path has, changes nothing: ICMP
+    /// can be forged. Packets that were sent before are sent again with
+    /// [`Datagram::fragment`](crate::base::Datagram::fragment); in ten minutes the configured size is tried again.
+    pub fn handle_packet_size(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
+        // Nothing is kept of hosts that nobody sends to.
+        if self.peers.has_host(dst.ip())
+            && let Some(size) = self.peers.paths.tell(now, dst.ip(), bytes)
+        {
+            self.shrink(dst.ip(), size, false);
+        }
+    }
+
+    /// The longest UDP payload, without CRC trailer, that goes to `dst` in one piece.
+    #[must_use]
+    pub fn packet_size(&self, dst: SocketAddr) -> u32 {
+        self.peers.paths.get(dst.ip())
+    }
+
+    /// A packet does not arrive however often it is sent. That is the path's fault only if the peer has answered
+    /// something since: one that answers nothing may compute, or be gone. Who never answered on the context has
+    /// introduced itself just before.
+    pub(super) fn handle_stuck(
+        &mut self,
+        now: Time,
+        id: PdcId,
+        bytes: u32,
+        (sent_at, connected): (Time, bool),
+    ) {
+        let Some(context) = self.contexts.get(id) else { return };
+        let to = context.dst.ip();
+        if connected && self.peers.get(context.peer).last_rx() <= sent_at {
+            return;
+        }
+        if let Some(size) = self.peers.paths.guess(now, to, bytes) {
+            self.shrink(to, size, true);
+        }
+    }
+
+    fn shrink(&mut self, to: IpAddr, size: u32, guessed: bool) {
+        self.report.counters.path_shrunk += 1;
+        self.resize(to, size, guessed);
+    }
+
+    fn resize(&mut self, to: IpAddr, size: u32, guessed: bool) {
+        self.contexts.resize(to, size);
+        self.report.notice(Notice::PacketSize { host: to, bytes: size, guessed });
+    }
+
+    /// Tries the configured size again where it is time to. No timer runs for that: whoever sends has others.
+    pub(super) fn widen_paths(&mut self, now: Time) {
+        while let Some((to, size)) = self.peers.paths.raise(now) {
+            self.resize(to, size, true);
+        }
+    }
+}

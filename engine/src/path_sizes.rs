@@ -1,0 +1,197 @@
+//! The packet sizes of paths: what hosts can be sent in one piece, where that is less than the endpoint's own.
+//!
+//! A path is narrow because somebody said so (this host's routes, a router by ICMP: RFC 1191, RFC 8201) or because
+//! long packets do not arrive while short ones do (RFC 8899). What was said holds for ten minutes, what was guessed
+//! for two seconds at first and longer each time that it proves right; then the endpoint's size is tried again.
+
+use core::net::IpAddr;
+use std::collections::HashMap;
+
+use crate::base::{Span, Time};
+
+/// RFC 8899 section 5.1.1, PMTU_RAISE_TIMER: also how long Linux believes ICMP.
+const RAISE: Span = Span::secs(600);
+/// After this time a guess is first put to the test.
+const DOUBT: Span = Span::secs(2);
+/// IP packets that are guessed to pass, in this order: Ethernet's, IPv6's smallest (RFC 8200 section 5), RFC 8899's
+/// BASE_PLPMTU, and what every IPv4 host takes (RFC 1122 section 3.3.2).
+const STEPS: [u32; 4] = [1500, 1280, 1200, 576];
+/// IPv6 links carry no less.
+const SMALLEST_V6: u32 = 1280;
+/// What surrounds a packet of ours: IP and UDP header, and the checksum behind it whether there is one or not.
+const AROUND_V4: u32 = 20 + 8 + 4;
+const AROUND_V6: u32 = 40 + 8 + 4;
+
+/// The longest packet of ours, as [`crate::Config::max_packet`] counts, in an IP packet of `bytes` to a host.
+fn room(to: IpAddr, bytes: u32) -> u32 {
+    bytes.saturating_sub(if to.is_ipv6() { AROUND_V6 } else { AROUND_V4 })
+}
+
+/// The smallest size that is believed of the path to a host.
+fn smallest(to: IpAddr) -> u32 {
+    room(to, if to.is_ipv6() { SMALLEST_V6 } else { STEPS[3] })
+}
+
+/// A path that carries less than the endpoint would send.
+#[derive(Debug)]
+struct Narrow {
+    size: u32,
+    /// When the endpoint's size is tried again; `None` while it is tried.
+    raise_at: Option<Time>,
+    /// When that was last done, and the size until then.
+    raised: Option<(Time, u32)>,
+    /// How long the next guess holds.
+    doubt: Span,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct PathSizes {
+    /// The endpoint's own.
+    most: u32,
+    narrow: HashMap<IpAddr, Narrow>,
+    /// The earliest of all `raise_at`.
+    next: Option<Time>,
+}
+
+impl PathSizes {
+    pub(crate) fn new(most: u32) -> Self {
+        Self { most, narrow: HashMap::new(), next: None }
+    }
+
+    /// The longest packet that goes to a host in one piece.
+    pub(crate) fn get(&self, to: IpAddr) -> u32 {
+        self.narrow.get(&to).map_or(self.most, |path| path.size)
+    }
+
+    /// Somebody said that packets to a host may have `bytes` at most; it may not be true. The new size, if that
+    /// makes it less.
+    pub(crate) fn tell(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
+        let size = self.get(to);
+        // An MTU that no link has is a forgery, or a link that fragments by itself.
+        if bytes >= size || bytes < smallest(to) {
+            return None;
+        }
+        self.lower(to, bytes, now + RAISE);
+        Some(bytes)
+    }
+
+    /// A packet of `bytes` to a host does not arrive, shorter ones do: the new size, if there is a smaller one to
+    /// try.
+    pub(crate) fn guess(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
+        let size = self.get(to);
+        if bytes > size {
+            // It goes in pieces already.
+            return None;
+        }
+        let raised = self.narrow.get(&to).and_then(|path| path.raised);
+        let lately = raised.filter(|(at, before)| now.since(*at) < RAISE && *before < bytes);
+        let steps = STEPS.iter().map(|&step| room(to, step));
+        let next = lately
+            .map(|(_, before)| before)
+            .or_else(|| steps.into_iter().find(|&step| step < bytes))?;
+        if next >= size || next < smallest(to) {
+            return None;
+        }
+        let doubt = match (self.narrow.get(&to), lately) {
+            (Some(path), Some(_)) => path.doubt,
+            _ => DOUBT,
+        };
+        self.lower(to, next, now + doubt);
+        Some(next)
+    }
+
+    fn lower(&mut self, to: IpAddr, size: u32, raise_at: Time) {
+        let fresh = Narrow { size, raise_at: None, raised: None, doubt: DOUBT };
+        let path = self.narrow.entry(to).or_insert(fresh);
+        path.size = size;
+        path.raise_at = Some(raise_at);
+        self.next = Some(self.next.map_or(raise_at, |next| next.min(raise_at)));
+    }
+
+    /// The next host to which the endpoint's size is tried again, and that size.
+    pub(crate) fn raise(&mut self, now: Time) -> Option<(IpAddr, u32)> {
+        if self.next.is_none_or(|next| next > now) {
+            return None;
+        }
+        let due =
+            self.narrow.iter_mut().find(|(_, path)| path.raise_at.is_some_and(|at| at <= now));
+        let Some((&to, path)) = due else {
+            self.next = self.narrow.values().filter_map(|path| path.raise_at).min();
+            return None;
+        };
+        path.raise_at = None;
+        path.raised = Some((now, path.size));
+        path.doubt = (path.doubt * 2).min(RAISE);
+        path.size = self.most;
+        Some((to, self.most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V4: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 1));
+    const V6: IpAddr = IpAddr::V6(core::net::Ipv6Addr::LOCALHOST);
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Span::secs(seconds)
+    }
+
+    #[test]
+    fn what_is_said_is_believed_within_bounds_and_for_ten_minutes() {
+        let mut paths = PathSizes::new(8968);
+        for bytes in [8968, 9000, u32::MAX, 543, 0] {
+            assert_eq!((paths.tell(at(0), V4, bytes), paths.get(V4)), (None, 8968));
+        }
+        assert_eq!(paths.tell(at(0), V4, 544), Some(544));
+        assert_eq!(paths.tell(at(0), V6, 1227), None, "less than any IPv6 link");
+        assert_eq!(paths.tell(at(1), V6, 1228), Some(1228));
+        assert_eq!(paths.tell(at(2), V6, 1300), None, "it does not grow by hearsay");
+        assert_eq!(paths.raise(at(599)), None);
+        assert_eq!(paths.raise(at(600)), Some((V4, 8968)));
+        assert_eq!(paths.raise(at(600)), None);
+        assert_eq!((paths.get(V4), paths.get(V6)), (8968, 1228));
+        assert_eq!((paths.raise(at(601)), paths.raise(at(601))), (Some((V6, 8968)), None));
+        assert_eq!(paths.next, None);
+    }
+
+    #[test]
+    fn guesses_go_down_in_steps() {
+        for (to, steps) in [(V4, &[1468, 1248, 1168, 544][..]), (V6, &[1448, 1228])] {
+            let mut paths = PathSizes::new(8968);
+            for &step in steps {
+                let before = paths.get(to);
+                // What goes in pieces already tells nothing.
+                assert_eq!(paths.guess(at(0), to, before + 1), None);
+                assert_eq!(paths.guess(at(0), to, before), Some(step));
+            }
+            let last = paths.get(to);
+            assert_eq!(paths.guess(at(0), to, last), None, "there is no smaller one");
+        }
+        // What is stuck may be shorter than a step.
+        let mut paths = PathSizes::new(1400);
+        assert_eq!(paths.guess(at(0), V4, 1200), Some(1168));
+    }
+
+    #[test]
+    fn a_guess_that_proves_right_is_put_to_the_test_ever_more_rarely() {
+        let mut paths = PathSizes::new(1468);
+        assert_eq!(paths.guess(at(0), V4, 1468), Some(1248));
+        assert_eq!(paths.guess(at(0), V4, 1248), Some(1168));
+        let mut now = at(0);
+        for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
+            let due = now + Span::secs(seconds);
+            assert_eq!(paths.raise(Time(due.0 - 1)), None, "{seconds}");
+            now = due;
+            assert_eq!(paths.raise(now), Some((V4, 1468)), "{seconds}");
+            // What passed before passes still.
+            assert_eq!(paths.guess(now, V4, 1468), Some(1168));
+        }
+        // A path that was wide for long is another one.
+        assert!(paths.raise(now + RAISE).is_some());
+        assert_eq!(paths.guess(now + RAISE * 2, V4, 1468), Some(1248));
+        assert_eq!(paths.raise(now + RAISE * 2 + DOUBT), Some((V4, 1468)));
+    }
+}

@@ -1,0 +1,100 @@
+//! Packets that the peer lacks however often they are sent, as where a path does not carry their size and
+//! nobody says so (RFC 8899 section 4.2, loss of consecutive probes: a black hole for big packets).
+
+use super::Tx;
+use super::ring::{Cause, Ring, Slot};
+use crate::base::Time;
+use crate::shared::Shared;
+use crate::types::{Event, PdcId};
+
+/// Transmissions without a trace after which a packet is stuck: RFC 8899 section 5.1.2, MAX_PROBES.
+const MAX_MISSING: u8 = 3;
+
+impl<D> Slot<D> {
+    /// It is about to be sent again for this reason: times it was sent without a trace. What was refused or
+    /// trimmed had come through.
+    fn miss(&mut self, cause: Cause) -> u8 {
+        self.missing = match cause {
+            Cause::Trimmed | Cause::Nacked => 0,
+            Cause::OutOfOrder | Cause::Probe | Cause::Timeout => self.missing.saturating_add(1),
+        };
+        self.missing
+    }
+}
+
+impl<D: Copy> Ring<D> {
+    /// The packet at `at`, which waits, is about to be sent again: when it was sent last, if it is stuck. It is
+    /// not while packets as long as it, and sent later, arrive: the network just loses a lot.
+    fn find_stuck(&mut self, at: usize, cause: Cause) -> Option<(u32, Time)> {
+        if self.slot_mut(at).miss(cause) < MAX_MISSING {
+            return None;
+        }
+        let Slot { bytes, sent_at, .. } = *self.slot(at);
+        let passes = |s: &Slot<D>| s.is_acked() && s.bytes >= bytes && s.sent_at >= sent_at;
+        (!self.iter().any(passes)).then_some((bytes, sent_at))
+    }
+}
+
+impl<D: Copy> Tx<D> {
+    /// Reports the packet at `at`, which is about to be sent again, if it is stuck.
+    pub(crate) fn report_stuck(
+        &mut self,
+        (id, connected): (PdcId, bool),
+        at: usize,
+        cause: Cause,
+        shared: &mut Shared<D>,
+    ) {
+        if let Some((bytes, sent_at)) = self.ring.find_stuck(at, cause) {
+            shared.events.push_back(Event::Stuck { id, bytes, sent_at, connected });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Psn;
+
+    /// Sends the packet at `at` again; whether it is stuck.
+    fn again(ring: &mut Ring<u8>, at: usize, cause: Cause, now: u64) -> bool {
+        ring.enqueue(at, cause);
+        let found = ring.find_stuck(at, cause);
+        ring.send_again(at, Time(now), 0);
+        found.is_some()
+    }
+
+    fn ring(packets: u8, bytes: u32) -> Ring<u8> {
+        let mut ring = Ring::new(Psn(7), 64);
+        for n in 0..packets {
+            ring.push(Time(1), n, bytes, 0);
+        }
+        ring
+    }
+
+    #[test]
+    fn a_packet_is_stuck_when_it_was_missed_three_times() {
+        let mut ring = ring(1, 1000);
+        for (now, cause) in [(2, Cause::Timeout), (3, Cause::Probe)] {
+            assert!(!again(&mut ring, 0, cause, now));
+        }
+        assert!(
+            again(&mut ring, 0, Cause::OutOfOrder, 4) && again(&mut ring, 0, Cause::Timeout, 5)
+        );
+        // It arrived, and was not wanted.
+        assert!(!again(&mut ring, 0, Cause::Nacked, 6) && !again(&mut ring, 0, Cause::Timeout, 7));
+    }
+
+    #[test]
+    fn what_arrives_meanwhile_and_is_as_long_speaks_against_it() {
+        for (bytes, stuck) in [(1000, false), (999, true)] {
+            let mut ring = ring(1, 1000);
+            ring.push(Time(3), 1, bytes, 0);
+            ring.acknowledge(1);
+            again(&mut ring, 0, Cause::Timeout, 1);
+            again(&mut ring, 0, Cause::Timeout, 2);
+            assert_eq!(again(&mut ring, 0, Cause::Timeout, 4), stuck);
+            // It arrived before the packet was sent last.
+            assert!(again(&mut ring, 0, Cause::Timeout, 5));
+        }
+    }
+}
