@@ -6,7 +6,7 @@ mod budget;
 mod ends;
 mod recv;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::api::PeerId;
 use crate::base::{Span, Time};
@@ -50,6 +50,8 @@ pub(crate) struct Inbox {
     /// By [`PdcId::index`].
     streams: Vec<Option<Stream>>,
     asks: VecDeque<Ask>,
+    /// Messages whose senders wait for more than acknowledgements: by [`PdcId::index`], and the number there.
+    awaited: BTreeMap<(usize, u16), Key>,
     budget: Budget,
     /// It was said that too many messages wait.
     overflow_told: bool,
@@ -64,6 +66,7 @@ impl Inbox {
             messages: Slab::default(),
             streams: Vec::new(),
             asks: VecDeque::new(),
+            awaited: BTreeMap::new(),
             budget: Budget::default(),
             overflow_told: false,
         }
@@ -103,6 +106,33 @@ impl Inbox {
     /// Messages that are not finished.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
+    }
+
+    /// Keeps a message that is not finished.
+    fn add(&mut self, message: Message) -> Key {
+        let head = message.head;
+        let key = self.messages.add(message);
+        if head.pull != Pull::No || head.confirm.is_some() {
+            self.awaited.insert((head.context.index(), head.id), key);
+        }
+        key
+    }
+
+    /// A message is finished, or nobody will ever see it.
+    fn remove(&mut self, key: Key) -> Option<Message> {
+        let message = self.messages.remove(key)?;
+        let name = (message.head.context.index(), message.head.id);
+        if !self.awaited.is_empty() && self.awaited.get(&name) == Some(&key) {
+            self.awaited.remove(&name);
+        }
+        Some(message)
+    }
+
+    /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
+    pub(crate) fn awaits(&self, context: PdcId, id: u16) -> bool {
+        let key = self.awaited.get(&(context.index(), id));
+        let message = key.and_then(|key| self.messages.get(*key));
+        message.is_some_and(|m| m.head.context == context && m.broken.is_none())
     }
 
     /// Peers of which packets of a message are missing.

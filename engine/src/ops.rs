@@ -43,8 +43,8 @@ pub(crate) enum Work {
     /// RESPONSE_DATA for a peer's READ, of a registered region or of a rendezvous send. `cut`: those bytes
     /// are not ours to read any more; what the peer has not got yet it gets this answer to instead.
     Response { read_id: u16, offered: Option<Offered>, region: RegionId, cut: Option<ReturnCode> },
-    /// NO_OP: are you there?
-    Hello,
+    /// NO_OP: are you there, and do you know of the operation that waits for you?
+    Question { about: Option<Key>, subject: Subject },
     /// An RMA operation of several ranges: completes with its last part. `last` waits until the others have
     /// arrived.
     Group { left: u32, error: Option<OpError>, last: Option<Key> },
@@ -63,6 +63,28 @@ impl Work {
             _ => None,
         }
     }
+}
+
+/// What a question names: three fields of its header, see `outbound::questions`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Subject {
+    /// `resource_index`.
+    pub(crate) kind: u16,
+    /// `buffer_offset`.
+    pub(crate) number: u64,
+    /// `match_bits`.
+    pub(crate) key: u64,
+}
+
+/// Whether an operation that only its peer can end was asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// It did not wait long enough.
+    No,
+    /// It did, or the peer knew of it when it was asked last.
+    Soon,
+    /// The question is under way.
+    Now,
 }
 
 /// For whom a READ fetches.
@@ -182,6 +204,7 @@ pub(crate) struct TxOp {
     pub(crate) error: Option<OpError>,
     /// Ended, but a packet of it may still have to be sent again.
     pub(crate) over: bool,
+    pub(crate) asked: Asked,
 }
 
 impl TxOp {
@@ -197,6 +220,7 @@ impl TxOp {
             owner: Owner::Engine,
             error: None,
             over: false,
+            asked: Asked::No,
         }
     }
 
@@ -210,7 +234,10 @@ impl TxOp {
             | Work::Deferred
             | Work::Write(_)
             | Work::Response { .. } => self.label.len,
-            Work::Rendezvous { .. } | Work::Read { .. } | Work::Hello | Work::Group { .. } => 0,
+            Work::Rendezvous { .. }
+            | Work::Read { .. }
+            | Work::Question { .. }
+            | Work::Group { .. } => 0,
         }
     }
 
@@ -219,6 +246,12 @@ impl TxOp {
     pub(crate) const fn wants_prompt_ack(&self) -> bool {
         self.bytes.copied.is_none()
             && !matches!(self.work, Work::Rendezvous { .. } | Work::Read { .. })
+    }
+
+    /// Whether all of it has arrived, and its peer owes what ends it.
+    pub(crate) const fn is_owed(&self) -> bool {
+        let sent = self.progress.all_packed && self.progress.in_flight == 0;
+        sent && self.work.is_answered() && !self.over
     }
 
     /// Whether a packet of it may still read user memory.
@@ -290,6 +323,11 @@ impl Ops {
     /// Operations alive.
     pub(crate) fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// Whether `wanted` says yes to any.
+    pub(crate) fn any(&self, wanted: impl Fn(&TxOp) -> bool) -> bool {
+        self.slab.iter().any(|(_, op)| wanted(op))
     }
 
     /// Keys of the operations that `wanted` says yes to.

@@ -4,6 +4,7 @@
 mod acks;
 mod ends;
 mod packet;
+mod questions;
 mod transmit;
 
 use std::collections::{HashSet, VecDeque};
@@ -13,13 +14,14 @@ use crate::api::{
 };
 use crate::base::{RegionId, SecretRng};
 use crate::memory::{Buf, Memory};
-use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
+use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, Subject, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
 pub(crate) use packet::emit_control;
+pub(crate) use questions::Asks;
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
@@ -59,11 +61,19 @@ pub(crate) struct Outbound {
     outstanding: u32,
     /// Of the keys of rendezvous sends.
     nonces: SecretRng,
+    /// The place of the operation to ask about next.
+    next_question: u32,
 }
 
 impl Outbound {
     pub(crate) fn new(nonces: SecretRng) -> Self {
-        Self { ops: Ops::default(), pull_ends: VecDeque::new(), outstanding: 0, nonces }
+        Self {
+            ops: Ops::default(),
+            pull_ends: VecDeque::new(),
+            outstanding: 0,
+            nonces,
+            next_question: 0,
+        }
     }
 
     /// Takes an operation of the user.
@@ -312,7 +322,8 @@ impl Outbound {
         if step.contexts.set_asked(peer, true) {
             return;
         }
-        self.start_on(step, id, TxOp::internal(Work::Hello, peer));
+        let work = Work::Question { about: None, subject: Subject::default() };
+        self.start_on(step, id, TxOp::internal(work, peer));
         step.report.counters.hellos += 1;
     }
 

@@ -99,9 +99,8 @@ impl Engine {
         self.exchange(now);
     }
 
-    /// Whoever owes us bytes and has been silent is asked for a sign of life; the context's deadline
-    /// does the rest. What is owed on a context of ours is asked for there: the peer may have given up on it
-    /// and be talkative on others.
+    /// Whoever owes an operation its end is asked whether it knows of it, and whoever owes us packets of a
+    /// message and has been silent is asked for a sign of life; the context's deadline does the rest.
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         self.inbox.retry_pulls();
         self.exchange(now);
@@ -114,11 +113,7 @@ impl Engine {
             self.pdcs.abort(id);
         }
         self.drain_events(now);
-        for id in self.outbound.owing_contexts(&self.contexts) {
-            if self.pdcs.last_used(id).is_some_and(|used| self.liveness.is_silent(now, used)) {
-                self.outbound.ask(&mut step!(self, now), id);
-            }
-        }
+        self.outbound.ask_about_owed(&mut step!(self, now));
         for peer in self.inbox.owing_peers() {
             if self.liveness.is_silent(now, self.peers.get(peer).last_rx()) {
                 let mut step = step!(self, now);

@@ -8,7 +8,7 @@ use crate::base::Time;
 use crate::config::Config;
 use crate::introductions::{Around, Heard};
 use crate::memory::{KeyError, Memory};
-use crate::outbound::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
+use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
 use crate::report::Report;
@@ -244,7 +244,7 @@ impl Engine {
                     Err(target::Inconsistent) => Taken::No,
                 };
             }
-            Opcode::NoOp => return Taken::Yes(None),
+            Opcode::NoOp => return self.answer_question((id, peer), request),
             Opcode::Read if request.resource_index == RESOURCE_MEMORY => target::read(mem, request),
             Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {
                 self.outbound.read_offer(&mut step, peer, request)
@@ -260,6 +260,26 @@ impl Engine {
                 Taken::Yes(None)
             }
             Err(error) => refuse_access(&mut self.report, &self.config, error, request),
+        }
+    }
+
+    /// Says whether we know of what a peer asks about: see `outbound::questions`.
+    fn answer_question(&self, (id, peer): (PdcId, PeerId), request: &StdRequest) -> Taken {
+        let known = match Asks::read(request) {
+            Asks::Nothing => true,
+            Asks::Read(read) => self.outbound.answers(id, read),
+            Asks::Send(message, slot) => {
+                self.inbox.awaits(id, message) || self.outbound.answers(id, slot)
+            }
+            Asks::Rendezvous(message, key) => {
+                self.inbox.awaits(id, message) || self.outbound.reads(peer, key)
+            }
+            Asks::Unknown => false,
+        };
+        if known {
+            Taken::Yes(None)
+        } else {
+            Taken::refused(self.config.job_id, ReturnCode::BadIndex, request)
         }
     }
 

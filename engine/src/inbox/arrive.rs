@@ -130,7 +130,7 @@ impl Inbox {
                 return Taken::Yes(None);
             }
             head.extent.received = len;
-            let key = self.messages.add(head.message(step.now, Place::User(target)));
+            let key = self.add(head.message(step.now, Place::User(target)));
             self.pull(key);
             // A rendezvous for which there is no room has come as far as it will.
             self.finish_if_complete(step, key);
@@ -143,7 +143,7 @@ impl Inbox {
             };
             step.report.counters.rx_unexpected += 1;
             let deferred = message.head.extent.deferred;
-            let key = self.messages.add(message);
+            let key = self.add(message);
             self.unexpected.push(Waiting { envelope: head.envelope, message: key });
             if deferred {
                 self.pass(step, mem, head.context, head.id, Seen::Open(key));
@@ -166,7 +166,7 @@ impl Inbox {
             return self.hold_back(step, &head);
         };
         let deferred = message.head.extent.deferred;
-        let key = self.messages.add(message);
+        let key = self.add(message);
         if let Some(order) = self.order(head.context) {
             // Even a complete one stays open until it has been matched.
             order.set(head.id, Seen::Open(key));
@@ -270,6 +270,7 @@ impl Inbox {
         message.touched = step.now;
         // One that has met its receive already, or is not wanted, is not matched again.
         let (context, id) = (head.context, head.id);
+        self.awaited.insert((context.index(), id), key);
         if matches!(message.place, Place::User(_) | Place::Discard) {
             self.pull(key);
         }

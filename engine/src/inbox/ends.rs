@@ -134,7 +134,7 @@ impl Inbox {
         if !complete || !matches!(message.place, Place::User(_) | Place::Discard) {
             return;
         }
-        let Some(message) = self.messages.remove(key) else { return };
+        let Some(message) = self.remove(key) else { return };
         if message.broken.is_none() {
             self.confirm(&message.head);
         }
@@ -211,6 +211,6 @@ impl Inbox {
     /// Drops a message that nobody will ever see.
     fn forget(&mut self, step: &mut Step<'_>, key: Key) {
         self.refund(step, key);
-        self.messages.remove(key);
+        self.remove(key);
     }
 }

@@ -4,7 +4,6 @@ use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
-use crate::contexts::Contexts;
 use crate::memory::{Buf, KeyError, Memory};
 use crate::ops::{Offered, Owner, Part, ReadOwner, TxOp, When, Work};
 use crate::reliability::PdcId;
@@ -43,10 +42,7 @@ impl Outbound {
             // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
             Work::Rendezvous { .. } => {}
             Work::Deferred => self.offer(step, part.op),
-            Work::Hello => {
-                step.contexts.set_asked(op.peer, false);
-                self.ops.remove(part.op);
-            }
+            Work::Question { about, .. } => self.answered(step, part.op, about),
             Work::Response { offered, cut, .. } => {
                 let len = op.label.len;
                 self.ops.remove(part.op);
@@ -60,6 +56,9 @@ impl Outbound {
     /// The peer's engine took a packet and answered.
     pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
         let code = response.return_code;
+        if code == ReturnCode::BadIndex && self.disowned(step, part.op) {
+            return;
+        }
         if code == ReturnCode::NoMatch && self.defer(step, part.op) {
             self.acked(step, part);
             return;
@@ -272,21 +271,5 @@ impl Outbound {
                 }
             }
         }
-    }
-
-    /// Contexts on which a peer owes something that only it can give: the reads of a rendezvous, the data
-    /// of a read, a confirmation.
-    pub(crate) fn owing_contexts(&self, contexts: &Contexts) -> Vec<PdcId> {
-        let owed = self.ops.select(|op| {
-            op.work.is_answered()
-                && op.progress.all_packed
-                && op.progress.in_flight == 0
-                && !op.over
-        });
-        let mut ids: Vec<PdcId> =
-            owed.into_iter().filter_map(|key| self.ops.get(key)?.context).collect();
-        ids.retain(|id| contexts.get(*id).is_some());
-        ids.dedup();
-        ids
     }
 }

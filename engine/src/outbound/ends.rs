@@ -230,10 +230,10 @@ impl Outbound {
         for key in self.ops.select(lost) {
             let Some(op) = self.ops.get_mut(key) else { continue };
             op.progress.in_flight = 0;
-            if matches!(op.work, Work::Hello) {
+            if matches!(op.work, Work::Question { about: None, .. }) {
                 step.contexts.set_asked(op.peer, false);
             }
-            if op.over || matches!(op.work, Work::Hello | Work::Response { .. }) {
+            if op.over || matches!(op.work, Work::Question { .. } | Work::Response { .. }) {
                 self.ops.remove(key);
             } else {
                 self.finish(step, key, Some(error));

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::ops::{Part, ReadOwner, TxOp, Work};
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
+use crate::slab::Key;
 use crate::wire::{
     self, Extension, NextHeader, Opcode, Rendezvous, ResponseData, ReturnCode, StdBody, StdRequest,
 };
@@ -42,6 +43,11 @@ pub(super) fn max_payload(max_packet: u32, headers: u64) -> u64 {
     // Whole cache lines, unless the packet is too small for that to matter.
     let room = if room >= 1024 { room & !63 } else { room };
     room.clamp(1, MAX_PAYLOAD)
+}
+
+/// The memory key of [`RESOURCE_RENDEZVOUS`] that names a rendezvous send.
+pub(super) const fn rendezvous_key(nonce: u32, op: Key) -> u64 {
+    (nonce as u64) << 32 | op.index as u64
 }
 
 /// The rendezvous send that a memory key of [`RESOURCE_RENDEZVOUS`] names: index and nonce.
@@ -83,7 +89,8 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
         Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, 0),
         Work::Write(remote) => (Opcode::Write, remote.address, remote.key, 0),
         Work::Read { remote, resource, .. } => (Opcode::Read, remote.address, remote.key, resource),
-        Work::Hello | Work::Response { .. } | Work::Group { .. } => (Opcode::NoOp, 0, 0, 0),
+        Work::Question { subject, .. } => (Opcode::NoOp, subject.number, subject.key, subject.kind),
+        Work::Response { .. } | Work::Group { .. } => (Opcode::NoOp, 0, 0, 0),
     };
     StdRequest {
         opcode,
@@ -123,7 +130,7 @@ fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
         pid_on_fep: config.pid_on_fep,
         resource_index: RESOURCE_RENDEZVOUS,
         read_offset: 0,
-        memory_key: u64::from(nonce) << 32 | u64::from(part.op.index),
+        memory_key: rendezvous_key(nonce, part.op),
     })
 }
 

@@ -1,0 +1,154 @@
+//! Operations that have arrived and that only their peer can end: a read whose data, a rendezvous whose reads, a
+//! send whose match is to come. They wait for as long as the peer knows of them, and so it is asked, of each by name.
+//!
+//! The question is a NO_OP on the operation's own context. `resource_index` says what it is about; the answer is
+//! the default response where the peer knows of it, and BAD_INDEX where it does not:
+//!
+//! | `resource_index` | about | `buffer_offset` | `match_bits` | known while |
+//! |---|---|---|---|---|
+//! | 0 | nothing: are you there? | 0 | 0 | always |
+//! | 1 | a read | the read's id | 0 | its data are not all acknowledged |
+//! | 2 | a send with DC | the message's id; from bit 16 on the slot | 0 | no receive has taken it, or word of that is not acknowledged |
+//! | 3 | a rendezvous | the message's id | the offered key | it is not read to its end |
+//!
+//! Who is asked has acknowledged the operation, and what ends it is acknowledged here. So an honest peer knows of
+//! each operation that waits; one that does not has forgotten it, or somebody else acknowledged in its name.
+
+use super::packet::rendezvous_key;
+use super::{Outbound, RESOURCE_RENDEZVOUS};
+use crate::api::{OpError, PeerId};
+use crate::ops::{Asked, Subject, TxOp, Work};
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+use crate::wire::StdRequest;
+
+/// Questions an interval of [`crate::Config::keepalive`], at most; operations take turns.
+const QUESTIONS: usize = 64;
+
+/// What a peer asks about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asks {
+    /// Whether we are there.
+    Nothing,
+    /// Its read with this id.
+    Read(u16),
+    /// Its message with this id, and the slot for word of a match.
+    Send(u16, u16),
+    /// Its message with this id, and the key under which it is read.
+    Rendezvous(u16, u64),
+    /// Nothing that we know of.
+    Unknown,
+}
+
+impl Asks {
+    /// What a NO_OP asks.
+    pub(crate) const fn read(request: &StdRequest) -> Self {
+        // Cut to their fields.
+        let (low, high) = (request.buffer_offset as u16, (request.buffer_offset >> 16) as u16);
+        match request.resource_index {
+            0 => Self::Nothing,
+            1 => Self::Read(low),
+            2 => Self::Send(low, high),
+            3 => Self::Rendezvous(low, request.match_bits),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What a question about an operation names.
+fn subject(key: Key, op: &TxOp) -> Subject {
+    let id = u64::from(op.progress.message_id.unwrap_or(0));
+    match op.work {
+        Work::Read { slot, .. } => Subject { kind: 1, number: u64::from(slot), key: 0 },
+        Work::Confirmed { slot, .. } => {
+            Subject { kind: 2, number: id | u64::from(slot) << 16, key: 0 }
+        }
+        Work::Rendezvous { nonce, .. } => {
+            Subject { kind: 3, number: id, key: rendezvous_key(nonce, key) }
+        }
+        _ => Subject::default(),
+    }
+}
+
+impl Outbound {
+    /// Asks about operations that have been waiting for an interval at least.
+    pub(crate) fn ask_about_owed(&mut self, step: &mut Step<'_>) {
+        let owed = self.ops.select(TxOp::is_owed);
+        let from = owed.partition_point(|key| key.index < self.next_question);
+        let mut left = QUESTIONS;
+        for &key in owed[from..].iter().chain(&owed[..from]) {
+            let Some(op) = self.ops.get_mut(key) else { continue };
+            let (peer, context) = (op.peer, op.context);
+            match (op.asked, context.filter(|id| step.contexts.get(*id).is_some())) {
+                (Asked::No, _) => op.asked = Asked::Soon,
+                (Asked::Soon, Some(id)) if left > 0 => {
+                    op.asked = Asked::Now;
+                    left -= 1;
+                    self.next_question = key.index.wrapping_add(1);
+                    let (about, subject) = (Some(key), subject(key, op));
+                    let question = TxOp::internal(Work::Question { about, subject }, peer);
+                    self.start_on(step, id, question);
+                    step.report.counters.hellos += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A question was answered: the peer is there, and knows.
+    pub(super) fn answered(&mut self, step: &mut Step<'_>, question: Key, about: Option<Key>) {
+        match about {
+            Some(about) => {
+                if let Some(op) = self.ops.get_mut(about) {
+                    op.asked = Asked::Soon;
+                }
+            }
+            None => {
+                if let Some(op) = self.ops.get(question) {
+                    step.contexts.set_asked(op.peer, false);
+                }
+            }
+        }
+        self.ops.remove(question);
+    }
+
+    /// The peer says that it does not know of an operation, if that was asked. It acknowledged what it never got, or
+    /// forgot what it got. Whether it was.
+    #[cold]
+    pub(super) fn disowned(&mut self, step: &mut Step<'_>, question: Key) -> bool {
+        let Some(op) = self.ops.get(question) else { return false };
+        let Work::Question { about: Some(about), .. } = op.work else { return false };
+        let asked_on = op.context;
+        self.ops.remove(question);
+        let Some(op) = self.ops.get_mut(about).filter(|op| op.is_owed()) else { return true };
+        op.asked = Asked::Soon;
+        let Some(id) = op.context.filter(|_| op.context == asked_on) else { return true };
+        match op.work {
+            // What answers its reads is under way, and ends it, or its context.
+            Work::Rendezvous { answers: 1.., .. } => {}
+            Work::Rendezvous { .. } => self.finish(step, about, Some(OpError::Closed)),
+            // What was acknowledged may still come, and must not meet another operation in its slot.
+            _ => step.pdcs.abort(id),
+        }
+        true
+    }
+
+    /// Whether we are about to answer a peer's read, or to say that its message was taken, on this context.
+    pub(crate) fn answers(&self, id: PdcId, read_id: u16) -> bool {
+        let answers = |op: &TxOp| {
+            op.context == Some(id)
+                && matches!(op.work, Work::Response { read_id: of, .. } if of == read_id)
+        };
+        self.ops.any(answers)
+    }
+
+    /// Whether we read, or are about to read to its end, what a peer offered under this key.
+    pub(crate) fn reads(&self, peer: PeerId, key: u64) -> bool {
+        let reads = |op: &TxOp| {
+            let Work::Read { remote, resource, .. } = op.work else { return false };
+            op.peer == peer && resource == RESOURCE_RENDEZVOUS && remote.key == key
+        };
+        self.ops.any(reads)
+    }
+}
