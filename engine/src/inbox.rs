@@ -36,9 +36,34 @@ pub(crate) enum Ask {
 struct Stream {
     context: PdcId,
     order: Order,
-    /// When a packet was last refused because there is no room: its message, and those after it, wait for
-    /// us.
-    held_back: Time,
+    /// The first message of which packets are refused because there is no room: it, and those after it, wait
+    /// for us.
+    held_back: HeldBack,
+}
+
+/// A message that waits for room.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldBack {
+    id: u16,
+    /// When a packet of it was refused last.
+    at: Time,
+}
+
+impl HeldBack {
+    /// Senders try again far more often.
+    const FRESH: Span = Span::secs(5);
+
+    /// A packet of message `id` is refused.
+    fn refuse(&mut self, now: Time, id: u16, order: &Order) {
+        if now.since(self.at) > Self::FRESH || !order.is_before(self.id, id) {
+            *self = Self { id, at: now };
+        }
+    }
+
+    /// Whether a message waits for room.
+    fn excuses(&self, now: Time, id: u16, order: &Order) -> bool {
+        now.since(self.at) <= Self::FRESH && !order.is_before(id, self.id)
+    }
 }
 
 /// See the module's documentation.
@@ -78,7 +103,7 @@ impl Inbox {
             self.streams.resize_with(context.index() + 1, || None);
         }
         self.streams[context.index()] =
-            Some(Stream { context, order: Order::default(), held_back: Time::ZERO });
+            Some(Stream { context, order: Order::default(), held_back: HeldBack::default() });
     }
 
     #[inline]
@@ -149,10 +174,16 @@ impl Inbox {
     /// have waited for an acknowledgement: it knows nothing of the message.
     pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<PdcId> {
         let streams = self.streams.iter().flatten();
+        let touched = |key: Key| self.messages.get(key).map(|message| message.touched);
         let stalled = streams.filter(|stream| {
-            let mut open = stream.order.open().filter_map(|key| self.messages.get(key));
-            now.since(stream.held_back) > patience
-                && open.any(|message| now.since(message.touched) > patience)
+            let (id, first) = stream.order.first_missing();
+            let since = match first {
+                Some(key) => touched(key),
+                // Nothing of it came, for as long as others have been waiting for it.
+                None => stream.order.open().filter_map(touched).min(),
+            };
+            since.is_some_and(|since| now.since(since) > patience)
+                && !stream.held_back.excuses(now, id, &stream.order)
         });
         stalled.map(|stream| stream.context).collect()
     }
@@ -161,7 +192,7 @@ impl Inbox {
     pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
         let shift = |at: &mut Time| *at = (*at + absent).min(now);
         self.messages.iter_mut().for_each(|message| shift(&mut message.touched));
-        self.streams.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back));
+        self.streams.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back.at));
     }
 
     /// Asks again for the reads that found no room for a context.

@@ -92,6 +92,24 @@ impl Order {
         })
     }
 
+    /// The message that all open ones wait for: of the oldest of which packets are missing, its id, and itself if
+    /// any packet of it has come.
+    pub(crate) fn first_missing(&self) -> (u16, Option<Key>) {
+        let ahead = self.window.iter().position(|seen| *seen != Seen::Done);
+        let ahead = ahead.unwrap_or(self.window.len());
+        // The window is shorter than there are ids.
+        let id = self.base.wrapping_add(ahead as u16);
+        match self.window.get(ahead) {
+            Some(Seen::Open(message)) => (id, Some(*message)),
+            _ => (id, None),
+        }
+    }
+
+    /// Whether `id` comes before `other`, both inside the window.
+    pub(crate) const fn is_before(&self, id: u16, other: u16) -> bool {
+        id.wrapping_sub(self.base) < other.wrapping_sub(self.base)
+    }
+
     fn shrink(&mut self) {
         while self.base != self.next && self.window.front() == Some(&Seen::Done) {
             self.window.pop_front();

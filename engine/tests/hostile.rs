@@ -21,13 +21,11 @@ fn corpus() -> impl Iterator<Item = (Mode, u64)> {
     })
 }
 
-/// Plays the corpus of a mode, then other seeds; fails at the first finding that is not `expected`.
-fn survive(mode: Mode, expected: &[&str]) {
+/// Plays the corpus of a mode, then other seeds; fails at the first finding.
+fn survive(mode: Mode) {
     let known = corpus().filter(|(of, _)| *of == mode).map(|(_, seed)| seed);
     for seed in known.chain(0..HISTORIES) {
-        if let Err(finding) = guard::play(mode, seed)
-            && !expected.iter().any(|kind| finding.kind.starts_with(kind))
-        {
+        if let Err(finding) = guard::play(mode, seed) {
             panic!("{} {seed}: {finding}", mode.name());
         }
     }
@@ -35,21 +33,15 @@ fn survive(mode: Mode, expected: &[&str]) {
 
 #[test]
 fn nobody_is_taken_for_an_attacker() {
-    survive(Mode::Honest, &[]);
+    survive(Mode::Honest);
 }
 
 #[test]
-fn any_packets_do_no_harm_to_memory() {
-    survive(Mode::OnPath, &["stuck", "a context never ends"]);
-}
-
-#[test]
-#[ignore = "waits for operations that end when they make no progress, whatever their peer acknowledges"]
 fn every_operation_ends_whatever_packets_come() {
-    survive(Mode::OnPath, &[]);
+    survive(Mode::OnPath);
 }
 
 #[test]
 fn an_attacker_who_sees_nothing_changes_nothing() {
-    survive(Mode::OffPath, &[]);
+    survive(Mode::OffPath);
 }

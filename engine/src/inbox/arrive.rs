@@ -178,7 +178,7 @@ impl Inbox {
     #[cold]
     fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
         if let Some(stream) = self.stream(head.context) {
-            stream.held_back = step.now;
+            stream.held_back.refuse(step.now, head.id, &stream.order);
         }
         if !core::mem::replace(&mut self.overflow_told, true) {
             let (peer, tag) = (head.peer(), head.envelope.tag);

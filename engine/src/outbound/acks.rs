@@ -56,7 +56,11 @@ impl Outbound {
     /// The peer's engine took a packet and answered.
     pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
         let code = response.return_code;
-        if code == ReturnCode::BadIndex && self.disowned(step, part.op) {
+        if let Some(Work::Question { about, .. }) = self.ops.get(part.op).map(|op| op.work) {
+            match about.filter(|_| code == ReturnCode::BadIndex) {
+                Some(about) => self.disowned(step, part.op, about),
+                None => self.answered(step, part.op, about),
+            }
             return;
         }
         if code == ReturnCode::NoMatch && self.defer(step, part.op) {

@@ -113,17 +113,14 @@ impl Outbound {
         self.ops.remove(question);
     }
 
-    /// The peer says that it does not know of an operation, if that was asked. It acknowledged what it never got, or
-    /// forgot what it got. Whether it was.
+    /// The peer says that it does not know of an operation: it acknowledged what it never got, or forgot what it
+    /// got.
     #[cold]
-    pub(super) fn disowned(&mut self, step: &mut Step<'_>, question: Key) -> bool {
-        let Some(op) = self.ops.get(question) else { return false };
-        let Work::Question { about: Some(about), .. } = op.work else { return false };
-        let asked_on = op.context;
-        self.ops.remove(question);
-        let Some(op) = self.ops.get_mut(about).filter(|op| op.is_owed()) else { return true };
-        op.asked = Asked::Soon;
-        let Some(id) = op.context.filter(|_| op.context == asked_on) else { return true };
+    pub(super) fn disowned(&mut self, step: &mut Step<'_>, question: Key, about: Key) {
+        let asked_on = self.ops.get(question).and_then(|op| op.context);
+        self.answered(step, question, Some(about));
+        let Some(op) = self.ops.get(about).filter(|op| op.is_owed()) else { return };
+        let Some(id) = op.context.filter(|_| op.context == asked_on) else { return };
         match op.work {
             // What answers its reads is under way, and ends it, or its context.
             Work::Rendezvous { answers: 1.., .. } => {}
@@ -131,7 +128,6 @@ impl Outbound {
             // What was acknowledged may still come, and must not meet another operation in its slot.
             _ => step.pdcs.abort(id),
         }
-        true
     }
 
     /// Whether we are about to answer a peer's read, or to say that its message was taken, on this context.

@@ -67,9 +67,18 @@ impl Lifecycle {
         self.used_at
     }
 
-    /// Something was sent, or believed.
+    /// Something was sent, or believed. Once the Close Command is out, nothing that is said keeps the context
+    /// alive but data: the peer takes the command, or the two do not agree about what there is to close.
     #[inline]
     pub(crate) fn on_use(&mut self, now: Time) {
+        if self.phase != Phase::Closing {
+            self.used_at = now;
+        }
+    }
+
+    /// Data arrived.
+    #[inline]
+    pub(crate) fn on_data(&mut self, now: Time) {
         self.used_at = now;
     }
 

@@ -52,7 +52,7 @@ impl<D: Copy> Pdc<D> {
             return RxVerdict::Refused(Refusal::OutOfWindow);
         }
         // From here on the packet is believed.
-        self.life.on_use(now);
+        self.life.on_data(now);
         self.numbers.connect(pds.spdcid);
         let counters = &mut shared.counters;
         counters.rx_ce += u64::from(arrival.ce);
