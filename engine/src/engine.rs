@@ -25,6 +25,7 @@ use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
 use crate::target::Target;
+use sizes::paths;
 
 /// One endpoint's messages: see the crate's documentation for the contract.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub struct Engine {
 
 /// What [`crate::step::Step`] lends of an engine.
 macro_rules! step {
-    ($engine:ident, $now:expr) => {
+    ($engine:expr, $now:expr) => {
         crate::step::Step {
             now: $now,
             config: &$engine.config,
@@ -194,7 +195,7 @@ impl Engine {
                 Silent::ForGood(peer) => self.fail_peer(now, peer, OpError::Unreachable),
             }
         }
-        self.widen_paths(now);
+        paths!(self).widen(now);
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
         }
@@ -315,7 +316,7 @@ impl Engine {
             }
             Event::Waits { id, waited } => self.context_waits(now, id, waited),
             Event::Stuck { id, bytes, sent_at, connected } => {
-                self.handle_stuck(now, id, bytes, (sent_at, connected));
+                paths!(self).stuck(now, id, bytes, (sent_at, connected));
             }
             // The `Failed` that follows ends every operation of the peer.
             Event::Lost { .. } => {}

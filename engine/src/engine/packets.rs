@@ -40,6 +40,7 @@ impl Engine {
         if self.pdcs.is_tardy(now) {
             self.excuse_absence(now);
         }
+        let arriving = Arriving { engine: self, mem, now, src };
         let arrival = reliability::Arrival {
             ce: marks.ce,
             trimmed: marks.trimmed,
@@ -47,219 +48,244 @@ impl Engine {
             bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
         };
         if arrival.trimmed {
-            self.handle_trimmed(now, mem, src, &arrival, bytes);
-            return;
+            arriving.trimmed(&arrival, bytes);
+        } else {
+            arriving.whole(&arrival, bytes);
         }
+        self.drain_events(now);
+    }
+}
+
+/// A packet that arrived, while it is looked at: at whose engine, when, and from where.
+struct Arriving<'a, M> {
+    engine: &'a mut Engine,
+    mem: &'a mut M,
+    now: Time,
+    src: SocketAddr,
+}
+
+impl<M: Memory> Arriving<'_, M> {
+    /// A packet as it was sent.
+    #[inline]
+    fn whole(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
         let Ok(packet) = wire::parse(bytes) else {
-            self.report.counters.rx_malformed += 1;
+            self.engine.report.counters.rx_malformed += 1;
             return;
         };
-        match packet {
+        let (peer, believed) = match packet {
             Packet::Request { pds, ses, payload } => {
-                self.handle_request(now, mem, src, &pds, &ses, payload, &arrival);
-                return;
+                return self.request(&pds, &ses, payload, arrival);
             }
             Packet::Ack { pds, ses, .. } => {
-                let Some(peer) = self.owner(src, pds.dpdcid) else { return };
+                let Some(peer) = self.owner(pds.dpdcid) else { return };
                 let response = match &ses {
                     Ses::Response(response) => Some(response),
                     _ => None,
                 };
-                if self.pdcs.rx_ack(now, PeerKey(peer.0), &pds, response) {
-                    self.note_rx(now, mem, peer);
-                }
+                (peer, self.engine.pdcs.rx_ack(self.now, PeerKey(peer.0), &pds, response))
             }
             Packet::Nack(nack) => {
-                let Some(peer) = self.owner(src, nack.dpdcid) else { return };
-                if self.pdcs.rx_nack(now, PeerKey(peer.0), &nack) {
-                    self.note_rx(now, mem, peer);
-                }
+                let Some(peer) = self.owner(nack.dpdcid) else { return };
+                (peer, self.engine.pdcs.rx_nack(self.now, PeerKey(peer.0), &nack))
             }
             Packet::Control(control) => {
                 let Dest::Pdc(dpdcid) = control.dest else {
                     // No context of ours is opened by a control packet.
-                    self.report.counters.rx_foreign += 1;
+                    self.engine.report.counters.rx_foreign += 1;
                     return;
                 };
-                let Some(peer) = self.owner(src, dpdcid) else { return };
-                if self.pdcs.rx_control(now, PeerKey(peer.0), &control) {
-                    self.note_rx(now, mem, peer);
-                }
+                let Some(peer) = self.owner(dpdcid) else { return };
+                (peer, self.engine.pdcs.rx_control(self.now, PeerKey(peer.0), &control))
             }
-            Packet::Negotiation { values, .. } => {
-                self.handle_introduction(now, mem, src, values);
-                return;
-            }
+            Packet::Negotiation { values, .. } => return self.introduction(values),
             // RUDI, UUD and TSS are not used between our endpoints.
             _ => {
-                self.report.counters.rx_foreign += 1;
+                self.engine.report.counters.rx_foreign += 1;
                 return;
             }
+        };
+        if believed {
+            self.note_rx(peer);
         }
-        self.drain_events(now);
     }
 
     /// A data packet whose payload a switch cut off: the sender learns at once.
-    fn handle_trimmed<M: Memory>(
-        &mut self,
-        now: Time,
-        mem: &M,
-        src: SocketAddr,
-        arrival: &reliability::Arrival,
-        bytes: &[u8],
-    ) {
+    fn trimmed(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
-            self.report.counters.rx_malformed += 1;
+            self.engine.report.counters.rx_malformed += 1;
             return;
         };
         let peer = match (trimmed.pds.dest, &trimmed.ses) {
-            (Dest::Pdc(dpdcid), _) => self.owner(src, dpdcid),
-            (Dest::Syn { .. }, Some(ses)) => {
-                initiator(&mut self.strays, &mut step!(self, now), src, (&trimmed.pds, ses))
-            }
+            (Dest::Pdc(dpdcid), _) => self.owner(dpdcid),
+            (Dest::Syn { .. }, Some(ses)) => initiator(
+                &mut self.engine.strays,
+                &mut step!(self.engine, self.now),
+                self.src,
+                (&trimmed.pds, ses),
+            ),
             (Dest::Syn { .. }, None) => {
                 // Cut so short that it does not say who opens the context; the sender's timer helps.
-                self.report.counters.rx_foreign += 1;
+                self.engine.report.counters.rx_foreign += 1;
                 None
             }
         };
         let Some(peer) = peer else { return };
-        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), &trimmed.pds, arrival);
+        let verdict = self.engine.pdcs.rx_request(self.now, PeerKey(peer.0), &trimmed.pds, arrival);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
-            self.note_rx(now, mem, peer);
+            self.note_rx(peer);
         }
-        self.drain_events(now);
     }
 
     /// Something a peer sent was believed.
     #[inline]
-    fn note_rx<M: Memory>(&mut self, now: Time, mem: &M, peer: PeerId) {
-        if self.peers.get_mut(peer).note_rx(now) {
-            self.outbound.first_contact(&mut step!(self, now), mem, peer);
+    fn note_rx(&mut self, peer: PeerId) {
+        if self.engine.peers.get_mut(peer).note_rx(self.now) {
+            self.engine.outbound.first_contact(&mut step!(self.engine, self.now), self.mem, peer);
         }
     }
 
     /// The peer whose context `dpdcid` is, if the packet came from its address.
     #[inline]
-    fn owner(&mut self, src: SocketAddr, dpdcid: u16) -> Option<PeerId> {
-        let peer = self.pdcs.peer_of(dpdcid).map(|key| PeerId(key.0));
+    fn owner(&mut self, dpdcid: u16) -> Option<PeerId> {
+        let peer = self.engine.pdcs.peer_of(dpdcid).map(|key| PeerId(key.0));
         match peer {
-            Some(peer) if self.peers.get(peer).addr().ip() == src.ip() => Some(peer),
+            Some(peer) if self.engine.peers.get(peer).addr().ip() == self.src.ip() => Some(peer),
             _ => {
-                self.report.counters.rx_foreign += 1;
+                self.engine.report.counters.rx_foreign += 1;
                 None
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // one packet, in its parts
-    fn handle_request<M: Memory>(
+    /// A data packet.
+    fn request(
         &mut self,
-        now: Time,
-        mem: &mut M,
-        src: SocketAddr,
         pds: &wire::Request,
         ses: &Ses,
         payload: &[u8],
         arrival: &reliability::Arrival,
     ) {
         let peer = match pds.dest {
-            Dest::Syn { .. } => initiator(&mut self.strays, &mut step!(self, now), src, (pds, ses)),
-            Dest::Pdc(dpdcid) if self.pdcs.peer_of(dpdcid).is_none() => {
-                self.strays.reject(&mut step!(self, now), src, (pds, ses));
+            Dest::Syn { .. } => initiator(
+                &mut self.engine.strays,
+                &mut step!(self.engine, self.now),
+                self.src,
+                (pds, ses),
+            ),
+            Dest::Pdc(dpdcid) if self.engine.pdcs.peer_of(dpdcid).is_none() => {
+                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
                 None
             }
-            Dest::Pdc(dpdcid) => self.owner(src, dpdcid),
+            Dest::Pdc(dpdcid) => self.owner(dpdcid),
         };
         let Some(peer) = peer else { return };
         if let Ses::Std(request) = ses
-            && !is_ours(&self.config, self.peers.get(peer), request)
+            && !is_ours(&self.engine.config, self.engine.peers.get(peer), request)
         {
-            self.report.counters.rx_foreign += 1;
-            if !self.peers.get(peer).is_met() {
+            self.engine.report.counters.rx_foreign += 1;
+            if !self.engine.peers.get(peer).is_met() {
                 // It has a context to us, it thinks: to one who was here before us.
-                self.strays.reject(&mut step!(self, now), src, (pds, ses));
+                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
             }
             return;
         }
-        let verdict = self.pdcs.rx_request(now, PeerKey(peer.0), pds, arrival);
+        let verdict = self.engine.pdcs.rx_request(self.now, PeerKey(peer.0), pds, arrival);
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
-                self.note_rx(now, mem, peer);
-                self.drain_events(now);
+                self.note_rx(peer);
                 return;
             }
             RxVerdict::Refused(Refusal::Stranger) => {
-                self.strays.reject(&mut step!(self, now), src, (pds, ses));
+                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
                 return;
             }
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
                 // The number names another context here than there: one of us has restarted.
-                self.strays.reject(&mut step!(self, now), src, (pds, ses));
+                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
                 return;
             }
             RxVerdict::Refused(_) => return,
         };
         let (id, forward) = (delivery.id(), delivery.is_forward());
-        self.note_rx(now, mem, peer);
-        if self.contexts.get(id).is_none() {
-            self.meet_context(now, id, peer);
+        self.note_rx(peer);
+        if self.engine.contexts.get(id).is_none() {
+            self.meet_context(id, peer);
         }
         let taken = match ses {
-            Ses::Std(request) if forward => {
-                self.take_request(now, mem, (id, peer), request, payload)
-            }
-            Ses::ResponseData(header) if !forward => {
-                self.outbound.response_data(&mut step!(self, now), mem, id, header, payload)
-            }
+            Ses::Std(request) if forward => self.take_request((id, peer), request, payload),
+            Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
+                &mut step!(self.engine, self.now),
+                self.mem,
+                id,
+                header,
+                payload,
+            ),
             _ => Taken::No,
         };
-        acknowledge(&mut step!(self, now), delivery, taken);
-        self.drain_events(now);
+        acknowledge(&mut step!(self.engine, self.now), delivery, taken);
     }
 
     /// A request of the context's initiator.
     #[inline]
-    fn take_request<M: Memory>(
+    fn take_request(
         &mut self,
-        now: Time,
-        mem: &mut M,
         (id, peer): (PdcId, PeerId),
         request: &StdRequest,
         payload: &[u8],
     ) -> Taken {
-        let mut step = step!(self, now);
+        let mut step = step!(self.engine, self.now);
         let answer = match request.opcode {
             Opcode::Send
             | Opcode::TaggedSend
             | Opcode::RendezvousSend
             | Opcode::RendezvousTsend => {
-                return self.inbox.take_message(&mut step, mem, id, peer, request, payload);
+                return self
+                    .engine
+                    .inbox
+                    .take_message(&mut step, self.mem, id, peer, request, payload);
             }
             Opcode::Write => {
-                return match self.target.write(&mut step, mem, (id, peer), request, payload) {
+                return match self.engine.target.write(
+                    &mut step,
+                    self.mem,
+                    (id, peer),
+                    request,
+                    payload,
+                ) {
                     Ok(Ok(())) => Taken::Yes(None),
-                    Ok(Err(error)) => refuse_access(&mut self.report, &self.config, error, request),
+                    Ok(Err(error)) => {
+                        refuse_access(&mut self.engine.report, &self.engine.config, error, request)
+                    }
                     Err(target::Inconsistent) => Taken::No,
                 };
             }
             Opcode::NoOp => return self.answer_question((id, peer), request),
-            Opcode::Read if request.resource_index == RESOURCE_MEMORY => target::read(mem, request),
+            Opcode::Read if request.resource_index == RESOURCE_MEMORY => {
+                target::read(self.mem, request)
+            }
             Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {
-                self.outbound.read_offer(&mut step, peer, request)
+                self.engine.outbound.read_offer(&mut step, peer, request)
             }
             Opcode::Read => {
-                return Taken::refused(self.config.job_id, ReturnCode::BadIndex, request);
+                return Taken::refused(self.engine.config.job_id, ReturnCode::BadIndex, request);
             }
-            _ => return Taken::refused(self.config.job_id, ReturnCode::UnsupportedOp, request),
+            _ => {
+                return Taken::refused(
+                    self.engine.config.job_id,
+                    ReturnCode::UnsupportedOp,
+                    request,
+                );
+            }
         };
         match answer {
             Ok(answer) => {
-                self.outbound.answer(&mut step, id, peer, answer);
+                self.engine.outbound.answer(&mut step, id, peer, answer);
                 Taken::Yes(None)
             }
-            Err(error) => refuse_access(&mut self.report, &self.config, error, request),
+            Err(error) => {
+                refuse_access(&mut self.engine.report, &self.engine.config, error, request)
+            }
         }
     }
 
@@ -267,75 +293,73 @@ impl Engine {
     fn answer_question(&self, (id, peer): (PdcId, PeerId), request: &StdRequest) -> Taken {
         let known = match Asks::read(request) {
             Asks::Nothing => true,
-            Asks::Read(read) => self.outbound.answers(id, read),
+            Asks::Read(read) => self.engine.outbound.answers(id, read),
             Asks::Send(message, slot) => {
-                self.inbox.awaits(id, message) || self.outbound.answers(id, slot)
+                self.engine.inbox.awaits(id, message) || self.engine.outbound.answers(id, slot)
             }
             Asks::Rendezvous(message, key) => {
-                self.inbox.awaits(id, message) || self.outbound.reads(peer, key)
+                self.engine.inbox.awaits(id, message) || self.engine.outbound.reads(peer, key)
             }
             Asks::Unknown => false,
         };
         if known {
             Taken::Yes(None)
         } else {
-            Taken::refused(self.config.job_id, ReturnCode::BadIndex, request)
+            Taken::refused(self.engine.config.job_id, ReturnCode::BadIndex, request)
         }
     }
 
     /// A Negotiation control packet arrived.
     #[cold]
-    fn handle_introduction<M: Memory>(
-        &mut self,
-        now: Time,
-        mem: &M,
-        src: SocketAddr,
-        values: &[u8],
-    ) {
+    fn introduction(&mut self, values: &[u8]) {
         let intro = match Introduction::read(values) {
             Ok(Some(intro)) => intro,
             Ok(None) => {
-                self.report.counters.rx_foreign += 1;
+                self.engine.report.counters.rx_foreign += 1;
                 return;
             }
             Err(_) => {
-                self.report.counters.rx_malformed += 1;
+                self.engine.report.counters.rx_malformed += 1;
                 return;
             }
         };
-        self.report.counters.rx_introductions += 1;
-        let from = SocketAddr::new(src.ip(), intro.port);
+        self.engine.report.counters.rx_introductions += 1;
+        let from = SocketAddr::new(self.src.ip(), intro.port);
         loop {
             let around = Around {
-                now,
-                config: &self.config,
-                peers: &mut self.peers,
-                pdcs: &mut self.pdcs,
-                contexts: &self.contexts,
-                counters: &mut self.report.counters,
+                now: self.now,
+                config: &self.engine.config,
+                peers: &mut self.engine.peers,
+                pdcs: &mut self.engine.pdcs,
+                contexts: &self.engine.contexts,
+                counters: &mut self.engine.report.counters,
             };
-            match self.introductions.hear(around, from, &intro) {
+            match self.engine.introductions.hear(around, from, &intro) {
                 Heard::Nothing => {}
-                Heard::Met(peer) => self.note_rx(now, mem, peer),
-                Heard::Ended(peer, error) => self.fail_peer(now, peer, error),
+                Heard::Met(peer) => self.note_rx(peer),
+                Heard::Ended(peer, error) => self.engine.fail_peer(self.now, peer, error),
                 Heard::Succeeded(peer) => {
-                    self.peer_restarted(now, peer);
+                    self.engine.peer_restarted(self.now, peer);
                     continue;
                 }
             }
             break;
         }
-        self.drain_events(now);
     }
 
     /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
     /// not be finished.
-    fn meet_context(&mut self, now: Time, id: PdcId, peer: PeerId) {
-        let addr = self.peers.get(peer).addr();
-        let former = self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), false);
-        self.inbox.open(id);
+    fn meet_context(&mut self, id: PdcId, peer: PeerId) {
+        let addr = self.engine.peers.get(peer).addr();
+        let former = self.engine.contexts.add(
+            id,
+            peer,
+            (addr, self.engine.peers.paths.get(addr.ip())),
+            false,
+        );
+        self.engine.inbox.open(id);
         if let Some(former) = former {
-            self.inbox.abandon(&mut step!(self, now), former, OpError::Closed);
+            self.engine.inbox.abandon(&mut step!(self.engine, self.now), former, OpError::Closed);
         }
     }
 }

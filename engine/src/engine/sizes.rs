@@ -5,7 +5,22 @@ use core::net::{IpAddr, SocketAddr};
 use super::Engine;
 use crate::api::Notice;
 use crate::base::Time;
+use crate::contexts::Contexts;
+use crate::peers::Peers;
 use crate::reliability::PdcId;
+use crate::report::Report;
+
+/// What [`Paths`] borrows of an engine.
+macro_rules! paths {
+    ($engine:expr) => {
+        crate::engine::sizes::Paths {
+            peers: &mut $engine.peers,
+            contexts: &mut $engine.contexts,
+            report: &mut $engine.report,
+        }
+    };
+}
+pub(super) use paths;
 
 impl Engine {
     /// The network, or this host, said that UDP payloads to `dst` longer than `bytes` (without CRC trailer) do not
@@ -17,7 +32,7 @@ impl Engine {
         if self.peers.has_host(dst.ip())
             && let Some(size) = self.peers.paths.tell(now, dst.ip(), bytes)
         {
-            self.shrink(dst.ip(), size, false);
+            paths!(self).shrink(dst.ip(), size, false);
         }
     }
 
@@ -26,11 +41,20 @@ impl Engine {
     pub fn packet_size(&self, dst: SocketAddr) -> u32 {
         self.peers.paths.get(dst.ip())
     }
+}
 
+/// What a packet that does not arrive, and time, do to the sizes of paths.
+pub(super) struct Paths<'a> {
+    pub(super) peers: &'a mut Peers,
+    pub(super) contexts: &'a mut Contexts,
+    pub(super) report: &'a mut Report,
+}
+
+impl Paths<'_> {
     /// A packet does not arrive however often it is sent. That is the path's fault only if the peer has answered
     /// something since: one that answers nothing may compute, or be gone. Who never answered on the context has
     /// introduced itself just before.
-    pub(super) fn handle_stuck(
+    pub(super) fn stuck(
         &mut self,
         now: Time,
         id: PdcId,
@@ -58,7 +82,7 @@ impl Engine {
     }
 
     /// Tries the configured size again where it is time to. No timer runs for that: whoever sends has others.
-    pub(super) fn widen_paths(&mut self, now: Time) {
+    pub(super) fn widen(&mut self, now: Time) {
         while let Some((to, size)) = self.peers.paths.raise(now) {
             self.resize(to, size, true);
         }
