@@ -5,6 +5,7 @@ mod world;
 
 use squall_base::{Span, Time, UserSlice};
 use squall_engine::*;
+use squall_wire::{Ack, AckExt, AckRequest, Dest, NextHeader, Packet, parse};
 use world::*;
 
 /// Above the rendezvous threshold.
@@ -264,4 +265,70 @@ fn a_host_that_says_that_nobody_listens_is_believed_soon() {
         assert!(lost.iter().all(|end| ends(&w, 0).contains(end)), "{:?}", ends(&w, 0));
         assert!(w.now > Time::ZERO);
     }
+}
+
+/// An acknowledgement of a packet, by somebody who saw it.
+fn forged(bytes: &[u8]) -> Option<Vec<u8>> {
+    let Ok(Packet::Request { pds, .. }) = parse(bytes) else { return None };
+    let Dest::Pdc(target) = pds.dest else { return None };
+    let ack = Ack {
+        next: NextHeader::None,
+        ce: false,
+        retx: false,
+        probe: false,
+        request: AckRequest::None,
+        ack_psn_offset: 0,
+        cack_psn: pds.psn,
+        spdcid: target,
+        dpdcid: pds.spdcid,
+        ext: AckExt::None,
+    };
+    let mut out = vec![0; 64];
+    let len = ack.emit(&mut out);
+    out.truncate(len);
+    Some(out)
+}
+
+/// The request never arrives, and somebody acknowledges it: its peer does not know of it, and says so.
+#[test]
+fn an_operation_that_its_peer_does_not_know_of_ends() {
+    for op in 0..3 {
+        let mut w = world();
+        meet(&mut w);
+        w.tap = Some(Vec::new());
+        w.mute = Some(|_, _| true);
+        match op {
+            0 => read(&mut w),
+            1 => send(&mut w, 2, LONG, Level::Transmit),
+            _ => send(&mut w, 2, 100, Level::Match),
+        }
+        w.run(Span::micros(3), |_| false);
+        let seen = w.tap.take().unwrap();
+        let ack = seen.iter().find_map(|seen| forged(&seen.bytes)).expect("a request left");
+        let (from, to) = (w.hosts[1].addr, w.hosts[0].addr);
+        w.inject(from, to, PacketMarks::default(), &ack);
+        w.mute = None;
+        assert!(w.run(Span::secs(5), |w| ends(w, 0).len() == 1), "operation {op} ends");
+        assert_eq!(ends(&w, 0)[0].1, Err(OpError::Closed));
+        // Everything works again.
+        recv(&mut w, 3);
+        send(&mut w, 3, LONG, Level::Match);
+        assert!(w.run(Span::secs(1), |w| ends(w, 0).contains(&(3, Ok(())))), "after {op}");
+    }
+}
+
+#[test]
+fn operations_that_the_peer_knows_of_wait_for_as_long_as_it_takes() {
+    let mut w = world();
+    meet(&mut w);
+    for tag in 0..100 {
+        let (len, level) = if tag % 2 == 0 { (LONG, Level::Transmit) } else { (100, Level::Match) };
+        send(&mut w, 2 + tag, len, level);
+    }
+    w.run(Span::secs(1000), |_| false);
+    assert_eq!(ends(&w, 0), []);
+    assert!(w.hosts[0].engine.counters().0.hellos > 10_000, "each of them was asked about");
+    (0..100).for_each(|tag| recv(&mut w, 2 + tag));
+    assert!(w.run(Span::secs(1), |w| ends(w, 0).len() == 100));
+    assert!((0..2).all(|at| ends(&w, at).iter().all(|(_, end)| end.is_ok())));
 }

@@ -95,7 +95,7 @@ impl Inbox {
                 if piece.first && in_turn {
                     self.begin_in_turn(step, mem, head, piece)
                 } else {
-                    self.begin_early(step, head, piece)
+                    self.begin_early(step, head, piece, in_turn)
                 }
             }
         }
@@ -157,11 +157,19 @@ impl Inbox {
     }
 
     /// A packet of a message whose turn has not come, or whose first packet has not.
-    fn begin_early(&mut self, step: &mut Step<'_>, head: Head, piece: Piece<'_>) -> Taken {
+    fn begin_early(
+        &mut self,
+        step: &mut Step<'_>,
+        head: Head,
+        piece: Piece<'_>,
+        in_turn: bool,
+    ) -> Taken {
         // Others must come before it.
         step.watch();
-        // Those whose turn it is have room besides: these may be all there are, and wait for them.
-        let room = self.messages.len() < step.config.max_unexpected;
+        // Those whose turn it is have room besides, whichever packet of them comes first: these may be all there
+        // are, and wait for them.
+        let most = step.config.max_unexpected;
+        let room = self.messages.len() < most || in_turn && self.unexpected.len() < most;
         let Some(message) = room.then(|| self.keep(step, head, piece)).flatten() else {
             return self.hold_back(step, &head);
         };

@@ -16,7 +16,7 @@
 
 use super::packet::rendezvous_key;
 use super::{Outbound, RESOURCE_RENDEZVOUS};
-use crate::api::{OpError, PeerId};
+use crate::api::PeerId;
 use crate::ops::{Asked, Subject, TxOp, Work};
 use crate::reliability::PdcId;
 use crate::slab::Key;
@@ -124,8 +124,8 @@ impl Outbound {
         match op.work {
             // What answers its reads is under way, and ends it, or its context.
             Work::Rendezvous { answers: 1.., .. } => {}
-            Work::Rendezvous { .. } => self.finish(step, about, Some(OpError::Closed)),
-            // What was acknowledged may still come, and must not meet another operation in its slot.
+            // What was acknowledged may still come, and must not meet another operation in its slot; and later
+            // messages wait for one that never came.
             _ => step.pdcs.abort(id),
         }
     }
