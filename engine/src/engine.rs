@@ -352,7 +352,7 @@ impl Engine {
                 }
             }
             Ask::EndPull { peer, offer, total, failed } => {
-                let read = Inbox::end_of_pull(peer, offer, total, failed);
+                let read = Ask::end_of_pull(peer, offer, total, failed);
                 self.outbound.start_internal(&mut step, read);
             }
             Ask::WithdrawPull(message) => self.outbound.withdraw_pull(message),

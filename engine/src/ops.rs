@@ -1,10 +1,13 @@
 //! Outbound operations: what is queued, in flight or waiting for the peer.
 
+use std::collections::HashSet;
+
 use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, RemoteSeg, Visibility};
 use crate::base::RegionId;
 use crate::memory::{Buf, Memory};
 use crate::reliability::PdcId;
 use crate::slab::{Key, Slab};
+use crate::step::Step;
 use crate::wire::ReturnCode;
 
 /// The engine's descriptor of a packet: which part of which operation.
@@ -277,6 +280,14 @@ impl Ops {
         self.slab.add(op)
     }
 
+    /// Queues an operation of the engine itself on a context.
+    pub(crate) fn start(&mut self, step: &mut Step<'_>, id: PdcId, mut op: TxOp) -> Key {
+        op.context = Some(id);
+        let key = self.add(op);
+        step.contexts.enqueue(id, key);
+        key
+    }
+
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&TxOp> {
         self.slab.get(key)
@@ -333,5 +344,10 @@ impl Ops {
     /// Keys of the operations that `wanted` says yes to.
     pub(crate) fn select(&self, wanted: impl Fn(&TxOp) -> bool) -> Vec<Key> {
         self.slab.iter().filter(|(_, op)| wanted(op)).map(|(key, _)| key).collect()
+    }
+
+    /// Contexts on which operations are open.
+    pub(crate) fn contexts(&self) -> HashSet<PdcId> {
+        self.slab.iter().filter_map(|(_, op)| op.context).collect()
     }
 }

@@ -14,11 +14,12 @@ use crate::api::{
 };
 use crate::base::{RegionId, SecretRng};
 use crate::memory::{Buf, Memory};
-use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, Subject, TxOp, UserOp, When, Work};
+use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
+use questions::Questions;
 
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
@@ -61,8 +62,7 @@ pub(crate) struct Outbound {
     outstanding: u32,
     /// Of the keys of rendezvous sends.
     nonces: SecretRng,
-    /// The place of the operation to ask about next.
-    next_question: u32,
+    questions: Questions,
 }
 
 impl Outbound {
@@ -72,7 +72,7 @@ impl Outbound {
             pull_ends: VecDeque::new(),
             outstanding: 0,
             nonces,
-            next_question: 0,
+            questions: Questions::default(),
         }
     }
 
@@ -281,16 +281,8 @@ impl Outbound {
     /// had; nothing has happened then.
     pub(crate) fn start_internal(&mut self, step: &mut Step<'_>, op: TxOp) -> bool {
         let Some(id) = step.context_to(op.peer) else { return false };
-        self.start_on(step, id, op);
+        self.ops.start(step, id, op);
         true
-    }
-
-    /// Queues an operation of the engine itself on a context.
-    fn start_on(&mut self, step: &mut Step<'_>, id: PdcId, mut op: TxOp) -> Key {
-        op.context = Some(id);
-        let key = self.ops.add(op);
-        step.contexts.enqueue(id, key);
-        key
     }
 
     /// Queues the answer to a READ on the context it came on.
@@ -304,7 +296,7 @@ impl Outbound {
         {
             *answers += 1;
         }
-        self.start_on(step, id, op);
+        self.ops.start(step, id, op);
     }
 
     /// Tells a sender, on the context its message came on, that a receive has taken it: an answer without
@@ -318,13 +310,7 @@ impl Outbound {
 
     /// Asks a context's peer whether it is there and still has the context.
     pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: PdcId) {
-        let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
-        if step.contexts.set_asked(peer, true) {
-            return;
-        }
-        let work = Work::Question { about: None, subject: Subject::default() };
-        self.start_on(step, id, TxOp::internal(work, peer));
-        step.report.counters.hellos += 1;
+        questions::ask(&mut self.ops, step, id);
     }
 
     /// Operations, of whomever.
@@ -334,8 +320,7 @@ impl Outbound {
 
     /// Contexts on which operations are open.
     pub(crate) fn contexts(&self) -> HashSet<PdcId> {
-        let keys = self.ops.select(|op| op.context.is_some());
-        keys.into_iter().filter_map(|key| self.ops.get(key)?.context).collect()
+        self.ops.contexts()
     }
 
     /// The next read for a message that ended.

@@ -1,6 +1,7 @@
 //! Packets of two-sided messages, and the order in which messages are matched.
 
-use super::{Ask, Budget, Inbox};
+use super::Inbox;
+use super::ends::complete_receive;
 use crate::api::{MatchSpace, Notice, PeerId};
 use crate::matching::{Envelope, Waiting};
 use crate::memory::Memory;
@@ -14,9 +15,9 @@ use crate::wire::{Extension, NackCode, Rendezvous, StdBody, StdRequest};
 
 /// A packet's place in its message.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
-    offset: u64,
-    bytes: &'a [u8],
+pub(super) struct Piece<'a> {
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
     first: bool,
 }
 
@@ -60,7 +61,7 @@ impl Inbox {
             StdBody::First { header_data } if request.header_data_present => Some(header_data),
             _ => None,
         };
-        let Some(order) = self.order(context) else { return Taken::No };
+        let Some(order) = self.streams.order(context) else { return Taken::No };
         let seen = order.seen(request.message_id);
         let in_turn = order.is_next(request.message_id);
         let envelope = Envelope { space, source: peer, tag };
@@ -130,20 +131,22 @@ impl Inbox {
                 return Taken::Yes(None);
             }
             head.extent.received = len;
-            let key = self.add(head.message(step.now, Place::User(target)));
-            self.pull(key);
+            let key = self.messages.add(head.message(step.now, Place::User(target)));
+            if let Some(message) = self.messages.get_mut(key) {
+                self.asks.pull(key, message);
+            }
             // A rendezvous for which there is no room has come as far as it will.
             self.finish_if_complete(step, key);
             key
         } else {
             let most = step.config.max_unexpected;
             let room = self.unexpected.len() < most;
-            let Some(message) = room.then(|| self.keep(step, head, piece)).flatten() else {
+            let Some(message) = self.keep(step, room, head, piece) else {
                 return self.hold_back(step, &head);
             };
             step.report.counters.rx_unexpected += 1;
             let deferred = message.head.extent.deferred;
-            let key = self.add(message);
+            let key = self.messages.add(message);
             self.unexpected.push(Waiting { envelope: head.envelope, message: key });
             if deferred {
                 self.pass(step, mem, head.context, head.id, Seen::Open(key));
@@ -170,12 +173,12 @@ impl Inbox {
         // are, and wait for them.
         let most = step.config.max_unexpected;
         let room = self.messages.len() < most || in_turn && self.unexpected.len() < most;
-        let Some(message) = room.then(|| self.keep(step, head, piece)).flatten() else {
+        let Some(message) = self.keep(step, room, head, piece) else {
             return self.hold_back(step, &head);
         };
         let deferred = message.head.extent.deferred;
-        let key = self.add(message);
-        if let Some(order) = self.order(head.context) {
+        let key = self.messages.add(message);
+        if let Some(order) = self.streams.order(head.context) {
             // Even a complete one stays open until it has been matched.
             order.set(head.id, Seen::Open(key));
         }
@@ -185,9 +188,7 @@ impl Inbox {
     /// There is no room for the header of a message now.
     #[cold]
     fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
-        if let Some(stream) = self.stream(head.context) {
-            stream.held_back.refuse(step.now, head.id, &stream.order);
-        }
+        self.streams.hold_back(step.now, head);
         if !core::mem::replace(&mut self.overflow_told, true) {
             let (peer, tag) = (head.peer(), head.envelope.tag);
             step.report.notice(Notice::TooManyUnexpected { peer, tag });
@@ -195,63 +196,21 @@ impl Inbox {
         Taken::Later(NackCode::NoSesMsgAvail)
     }
 
-    /// Keeps a packet's bytes for a message without a receive, or, when the budget is spent, its header.
-    /// `None` when it cannot be deferred.
-    fn keep(&mut self, step: &mut Step<'_>, mut head: Head, piece: Piece<'_>) -> Option<Message> {
+    /// Keeps what a packet brings of a message without a receive, if there is `room` for its header.
+    fn keep(
+        &mut self,
+        step: &mut Step<'_>,
+        room: bool,
+        head: Head,
+        piece: Piece<'_>,
+    ) -> Option<Message> {
+        if !room {
+            return None;
+        }
         if self.messages.len() == 0 {
             self.overflow_told = false;
         }
-        let extent = &mut head.extent;
-        if extent.eager == 0 {
-            return Some(head.message(step.now, Place::None));
-        }
-        // What comes is no more than the whole message, as was checked.
-        let end = piece.offset + piece.bytes.len() as u64;
-        let cost = Budget::cost(end);
-        if self.budget.charge(step, head.envelope.source, cost) {
-            extent.received = piece.bytes.len() as u64;
-            step.report.counters.rx_payload_bytes += extent.received;
-            let mut bytes = Vec::with_capacity(end as usize);
-            bytes.resize(piece.offset as usize, 0);
-            bytes.extend_from_slice(piece.bytes);
-            let message = head.message(step.now, Place::Stash(bytes));
-            return Some(Message { charged: cost, ..message });
-        }
-        if head.pull != Pull::No {
-            // It is a rendezvous already, and its eager part has nowhere to go.
-            return None;
-        }
-        step.report.counters.rx_deferred += 1;
-        extent.deferred = true;
-        head.confirm = None;
-        Some(head.message(step.now, Place::None))
-    }
-
-    /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
-    /// if not, the message is deferred.
-    fn grow(&mut self, step: &mut Step<'_>, key: Key, end: u64) -> bool {
-        let Some(message) = self.messages.get_mut(key) else { return false };
-        let Place::Stash(bytes) = &mut message.place else { return true };
-        let (held, extent) = (bytes.len() as u64, message.head.extent);
-        if end <= held {
-            return true;
-        }
-        // Twice as much each time, so that each byte is moved a few times at most.
-        let size = extent.eager.min(held * 2).max(end);
-        if self.budget.charge(step, message.head.envelope.source, size - held) {
-            message.charged += size - held;
-            bytes.resize(size as usize, 0);
-            return true;
-        }
-        if message.head.pull != Pull::No {
-            return false;
-        }
-        step.report.counters.rx_deferred += 1;
-        message.place = Place::None;
-        message.head.extent.deferred = true;
-        message.head.confirm = None;
-        self.refund(step, key);
-        false
+        self.budget.keep(step, head, piece)
     }
 
     /// The sender of a deferred message offers it.
@@ -278,10 +237,10 @@ impl Inbox {
         message.touched = step.now;
         // One that has met its receive already, or is not wanted, is not matched again.
         let (context, id) = (head.context, head.id);
-        self.awaited.insert((context.index(), id), key);
         if matches!(message.place, Place::User(_) | Place::Discard) {
-            self.pull(key);
+            self.asks.pull(key, message);
         }
+        self.messages.expect(context, id, key);
         self.advance(step, mem, key, context, id);
         Taken::Yes(None)
     }
@@ -330,8 +289,8 @@ impl Inbox {
         piece: Piece<'_>,
     ) -> Taken {
         let len = piece.bytes.len() as u64;
-        let room = self.grow(step, key, piece.offset + len);
         let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+        let room = self.budget.grow(step, message, piece.offset + len);
         if let Place::Stash(bytes) = &mut message.place {
             if !room {
                 let head = message.head;
@@ -357,7 +316,7 @@ impl Inbox {
         id: u16,
     ) {
         let arrived = self.messages.get(key).is_some_and(|message| message.head.extent.arrived());
-        if let Some(order) = self.order(context) {
+        if let Some(order) = self.streams.order(context) {
             if order.next_open() == Some(key) {
                 self.match_in_order(step, mem, context);
             } else if arrived && order.is_past(id) {
@@ -369,13 +328,13 @@ impl Inbox {
 
     /// Matches messages whose turn has come and whose first packet is here.
     fn match_in_order<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, context: PdcId) {
-        while let Some(key) = self.order(context).and_then(|order| order.next_open()) {
+        while let Some(key) = self.streams.order(context).and_then(|order| order.next_open()) {
             let Some(message) = self.messages.get(key).filter(|m| m.head.extent.started) else {
                 return;
             };
             let (id, envelope, extent) =
                 (message.head.id, message.head.envelope, message.head.extent);
-            if let Some(order) = self.order(context) {
+            if let Some(order) = self.streams.order(context) {
                 order.matched();
                 if extent.arrived() {
                     order.set(id, Seen::Done);
@@ -403,7 +362,7 @@ impl Inbox {
         id: u16,
         seen: Seen,
     ) {
-        let Some(order) = self.order(context) else { return };
+        let Some(order) = self.streams.order(context) else { return };
         if seen == Seen::Done && order.pass() {
             return;
         }
@@ -417,16 +376,8 @@ impl Inbox {
     fn deliver(&mut self, step: &mut Step<'_>, head: &Head, target: &Target) {
         let mut completion = head.completion();
         target.describe(&mut completion, head.extent.total, None);
-        self.confirm(head);
-        self.complete_receive(step, completion, target.multi);
-    }
-
-    /// Tells a sender who waits for it that a receive has taken its message.
-    #[inline]
-    pub(super) fn confirm(&mut self, head: &Head) {
-        if let Some(slot) = head.confirm {
-            self.asks.push_back(Ask::Confirm { context: head.context, slot });
-        }
+        self.asks.confirm(head);
+        complete_receive(&mut self.posted, step, completion, target.multi);
     }
 }
 

@@ -19,7 +19,9 @@
 //! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
 //! headers packets are refused, and come again later.
 
+use super::arrive::Piece;
 use crate::api::PeerId;
+use crate::messages::{Head, Message, Place, Pull};
 use crate::step::Step;
 
 /// What keeping a message costs beside its bytes.
@@ -38,13 +40,73 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Keeps a packet's bytes for a message without a receive, or, when the budget is spent, its header.
+    /// `None` when it cannot be deferred.
+    pub(super) fn keep(
+        &mut self,
+        step: &mut Step<'_>,
+        mut head: Head,
+        piece: Piece<'_>,
+    ) -> Option<Message> {
+        let extent = &mut head.extent;
+        if extent.eager == 0 {
+            return Some(head.message(step.now, Place::None));
+        }
+        // What comes is no more than the whole message, as was checked.
+        let end = piece.offset + piece.bytes.len() as u64;
+        let cost = Self::cost(end);
+        if self.charge(step, head.envelope.source, cost) {
+            extent.received = piece.bytes.len() as u64;
+            step.report.counters.rx_payload_bytes += extent.received;
+            let mut bytes = Vec::with_capacity(end as usize);
+            bytes.resize(piece.offset as usize, 0);
+            bytes.extend_from_slice(piece.bytes);
+            let message = head.message(step.now, Place::Stash(bytes));
+            return Some(Message { charged: cost, ..message });
+        }
+        if head.pull != Pull::No {
+            // It is a rendezvous already, and its eager part has nowhere to go.
+            return None;
+        }
+        step.report.counters.rx_deferred += 1;
+        extent.deferred = true;
+        head.confirm = None;
+        Some(head.message(step.now, Place::None))
+    }
+
+    /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
+    /// if not, the message is deferred.
+    pub(super) fn grow(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
+        let Place::Stash(bytes) = &mut message.place else { return true };
+        let (held, extent) = (bytes.len() as u64, message.head.extent);
+        if end <= held {
+            return true;
+        }
+        // Twice as much each time, so that each byte is moved a few times at most.
+        let size = extent.eager.min(held * 2).max(end);
+        if self.charge(step, message.head.envelope.source, size - held) {
+            message.charged += size - held;
+            bytes.resize(size as usize, 0);
+            return true;
+        }
+        if message.head.pull != Pull::No {
+            return false;
+        }
+        step.report.counters.rx_deferred += 1;
+        message.place = Place::None;
+        message.head.extent.deferred = true;
+        message.head.confirm = None;
+        self.release(step, message);
+        false
+    }
+
     /// What a new message with `bytes` costs.
-    pub(super) const fn cost(bytes: u64) -> u64 {
+    const fn cost(bytes: u64) -> u64 {
         bytes.saturating_add(HEADER_COST)
     }
 
     /// Charges `bytes` more to a peer's messages. Whether there was room.
-    pub(super) fn charge(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) -> bool {
+    fn charge(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) -> bool {
         let whole = step.config.unexpected_bytes;
         let share = if step.peers.len() > ALONE { whole / SHARES } else { whole };
         let at = peer.0 as usize;
@@ -63,9 +125,10 @@ impl Budget {
         true
     }
 
-    /// Gives back what was charged.
-    pub(super) fn refund(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) {
-        if let Some(charged) = self.charged.get_mut(peer.0 as usize) {
+    /// Gives back what was charged for a message.
+    pub(super) fn release(&mut self, step: &mut Step<'_>, message: &mut Message) {
+        let bytes = core::mem::take(&mut message.charged);
+        if let Some(charged) = self.charged.get_mut(message.head.peer().0 as usize) {
             *charged -= bytes;
             step.report.counters.unexpected_bytes -= bytes;
         }

@@ -2,9 +2,10 @@
 
 use super::recv::cancelled;
 use super::{Ask, Inbox};
-use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
+use crate::api::{Completion, OpError, RemoteSeg, Visibility};
+use crate::matching::Posted;
 use crate::memory::Memory;
-use crate::messages::{Offer, Place, Pull, Target};
+use crate::messages::{Place, Pull, Target};
 use crate::ops::{ReadOwner, TxOp, Work};
 use crate::outbound::PullEnd;
 use crate::reliability::PdcId;
@@ -37,38 +38,11 @@ impl Inbox {
 
     /// It is known where a message goes, so nothing of it is kept any more.
     fn placed(&mut self, step: &mut Step<'_>, key: Key) {
-        self.refund(step, key);
-        self.pull(key);
-        self.finish_if_complete(step, key);
-    }
-
-    pub(super) fn refund(&mut self, step: &mut Step<'_>, key: Key) {
         if let Some(message) = self.messages.get_mut(key) {
-            let charged = core::mem::take(&mut message.charged);
-            self.budget.refund(step, message.head.peer(), charged);
+            self.budget.release(step, message);
+            self.asks.pull(key, message);
         }
-    }
-
-    /// Fetches what a rendezvous offered, as far as the receive has room.
-    pub(super) fn pull(&mut self, key: Key) {
-        let Some(message) = self.messages.get_mut(key) else { return };
-        let Pull::Offered(offer) = message.head.pull else { return };
-        let room = match &message.place {
-            Place::User(target) => target.room,
-            Place::Discard => 0,
-            Place::None | Place::Stash(_) => return,
-        };
-        if message.broken.is_some() {
-            return;
-        }
-        let extent = message.head.extent;
-        if room.min(extent.total) > extent.eager {
-            self.asks.push_back(Ask::Pull(key));
-        } else {
-            message.head.pull = Pull::Done;
-            let (peer, total, failed) = (message.head.peer(), extent.total, false);
-            self.asks.push_back(Ask::EndPull { peer, offer, total, failed });
-        }
+        self.finish_if_complete(step, key);
     }
 
     /// The read that [`Ask::Pull`] asks for; `None` when it is not wanted any more.
@@ -86,14 +60,6 @@ impl Inbox {
         op.bytes.offset = target.at + extent.eager;
         op.label.len = want;
         Some(op)
-    }
-
-    /// The read that [`Ask::EndPull`] asks for: an empty one at the end.
-    pub(crate) fn end_of_pull(peer: PeerId, offer: Offer, total: u64, failed: bool) -> TxOp {
-        let remote = RemoteSeg { address: offer.offset + total, len: 0, key: offer.key };
-        let owner = ReadOwner::End { failed };
-        let work = Work::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
-        TxOp::internal(work, peer)
     }
 
     /// The read of a message is on its way.
@@ -120,7 +86,7 @@ impl Inbox {
         // When the peer itself is gone there is nobody to tell, and what it refused it knows.
         let failed = error == Some(OpError::Closed);
         if failed || error.is_none() && room < total {
-            self.asks.push_back(Ask::EndPull { peer, offer, total, failed });
+            self.asks.push(Ask::EndPull { peer, offer, total, failed });
         }
         self.finish_if_complete(step, key);
     }
@@ -134,43 +100,19 @@ impl Inbox {
         if !complete || !matches!(message.place, Place::User(_) | Place::Discard) {
             return;
         }
-        let Some(message) = self.remove(key) else { return };
+        let Some(message) = self.messages.remove(key) else { return };
         if message.broken.is_none() {
-            self.confirm(&message.head);
+            self.asks.confirm(&message.head);
         }
         let mut completion = message.head.completion();
         let Place::User(target) = message.place else { return };
         target.describe(&mut completion, message.head.extent.total, message.broken);
-        self.complete_receive(step, completion, target.multi);
-    }
-
-    /// Reports a received message, and a multi-receive buffer that it was the last of.
-    #[inline]
-    pub(super) fn complete_receive(
-        &mut self,
-        step: &mut Step<'_>,
-        mut completion: Completion,
-        multi: Option<u32>,
-    ) {
-        let Some(recv) = multi.and_then(|slot| self.posted.leave(slot)) else {
-            step.report.complete(completion);
-            return;
-        };
-        let was_cancelled = recv.multi.is_some_and(|multi| multi.cancelled);
-        if !was_cancelled {
-            // Whoever wants no entries wants this one: the buffer is the user's again (fi_msg(3)).
-            completion.released = true;
-            completion.visibility = Visibility::Entry;
-        }
-        step.report.complete(completion);
-        if was_cancelled {
-            step.report.complete(cancelled(&recv));
-        }
+        complete_receive(&mut self.posted, step, completion, target.multi);
     }
 
     /// Nothing more will come on a context: its messages that are not whole end.
     pub(crate) fn abandon(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
-        let open = self.order(context).map(|order| order.abandon()).unwrap_or_default();
+        let open = self.streams.order(context).map(|order| order.abandon()).unwrap_or_default();
         for key in open {
             self.break_message(step, key, error);
         }
@@ -179,11 +121,7 @@ impl Inbox {
     /// A context is gone.
     pub(crate) fn close(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
         self.abandon(step, context, error);
-        if let Some(stream) = self.streams.get_mut(context.index())
-            && stream.as_ref().is_some_and(|stream| stream.context == context)
-        {
-            *stream = None;
-        }
+        self.streams.close(context);
     }
 
     /// The rest of a message will not come.
@@ -193,7 +131,7 @@ impl Inbox {
         match message.place {
             Place::User(_) => {
                 if matches!(message.head.pull, Pull::Reading(_)) {
-                    self.asks.push_back(Ask::WithdrawPull(key));
+                    self.asks.push(Ask::WithdrawPull(key));
                 }
                 self.finish_if_complete(step, key);
             }
@@ -210,7 +148,32 @@ impl Inbox {
 
     /// Drops a message that nobody will ever see.
     fn forget(&mut self, step: &mut Step<'_>, key: Key) {
-        self.refund(step, key);
-        self.remove(key);
+        if let Some(mut message) = self.messages.remove(key) {
+            self.budget.release(step, &mut message);
+        }
+    }
+}
+
+/// Reports a received message, and a multi-receive buffer that it was the last of.
+#[inline]
+pub(super) fn complete_receive(
+    posted: &mut Posted,
+    step: &mut Step<'_>,
+    mut completion: Completion,
+    multi: Option<u32>,
+) {
+    let Some(recv) = multi.and_then(|slot| posted.leave(slot)) else {
+        step.report.complete(completion);
+        return;
+    };
+    let was_cancelled = recv.multi.is_some_and(|multi| multi.cancelled);
+    if !was_cancelled {
+        // Whoever wants no entries wants this one: the buffer is the user's again (fi_msg(3)).
+        completion.released = true;
+        completion.visibility = Visibility::Entry;
+    }
+    step.report.complete(completion);
+    if was_cancelled {
+        step.report.complete(cancelled(&recv));
     }
 }

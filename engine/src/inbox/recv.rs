@@ -5,7 +5,6 @@ use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
 use crate::matching::{Cancelled, Multi, PostedRecv, Wanted};
 use crate::memory::Memory;
 use crate::messages::Target;
-use crate::slab::Key;
 use crate::step::Step;
 
 impl Inbox {
@@ -25,11 +24,11 @@ impl Inbox {
             RecvMode::Multi { least } => self.post_multi(step, mem, op, least),
             RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard => self.peek(step, &op),
             RecvMode::Claim => {
-                let message = self.take_claimed(op.context)?;
+                let message = self.messages.take_claimed(op.context)?;
                 self.attach(step, mem, message, target(op));
             }
             RecvMode::ClaimDiscard => {
-                let message = self.take_claimed(op.context)?;
+                let message = self.messages.take_claimed(op.context)?;
                 if let Some(message) = self.messages.get(message) {
                     let (context, visibility) = (op.context, op.visibility);
                     let completion =
@@ -104,15 +103,6 @@ impl Inbox {
         if op.mode == RecvMode::PeekDiscard {
             self.discard(step, waiting.message);
         }
-    }
-
-    fn take_claimed(&mut self, context: u64) -> Result<Key, Refused> {
-        let claimed = self.messages.iter().find(|(_, m)| m.claimed == Some(context));
-        let key = claimed.map(|(key, _)| key).ok_or(Refused::NotClaimed)?;
-        if let Some(message) = self.messages.get_mut(key) {
-            message.claimed = None;
-        }
-        Ok(key)
     }
 
     /// Cancels the oldest posted receive with this context that has not matched. Its completion says

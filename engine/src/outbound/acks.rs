@@ -1,11 +1,11 @@
 //! What peers say of our operations: acknowledgements, refusals, answers, reads of what we offered.
 
 use super::packet::split_rendezvous_key;
-use super::{Answer, Outbound};
+use super::{Answer, Outbound, questions};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
 use crate::memory::{Buf, KeyError, Memory};
-use crate::ops::{Offered, Owner, Part, ReadOwner, TxOp, When, Work};
+use crate::ops::{Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
@@ -42,7 +42,9 @@ impl Outbound {
             // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
             Work::Rendezvous { .. } => {}
             Work::Deferred => self.offer(step, part.op),
-            Work::Question { about, .. } => self.answered(step, part.op, about),
+            Work::Question { about, .. } => {
+                questions::answered(&mut self.ops, step, part.op, about);
+            }
             Work::Response { offered, cut, .. } => {
                 let len = op.label.len;
                 self.ops.remove(part.op);
@@ -59,11 +61,11 @@ impl Outbound {
         if let Some(Work::Question { about, .. }) = self.ops.get(part.op).map(|op| op.work) {
             match about.filter(|_| code == ReturnCode::BadIndex) {
                 Some(about) => self.disowned(step, part.op, about),
-                None => self.answered(step, part.op, about),
+                None => questions::answered(&mut self.ops, step, part.op, about),
             }
             return;
         }
-        if code == ReturnCode::NoMatch && self.defer(step, part.op) {
+        if code == ReturnCode::NoMatch && self.ops.defer(step, part.op) {
             self.acked(step, part);
             return;
         }
@@ -74,38 +76,10 @@ impl Outbound {
             // What is still to be sent would be refused as well.
             if !op.progress.all_packed {
                 op.progress.all_packed = true;
-                self.unqueue(step, part.op);
+                self.ops.unqueue(step, part.op);
             }
         }
         self.acked(step, part);
-    }
-
-    /// The peer has no room for a message: what is not sent yet of its bytes is not sent now. Whether it
-    /// was an eager message.
-    #[cold]
-    fn defer(&mut self, step: &mut Step<'_>, key: Key) -> bool {
-        let Some(op) = self.ops.get_mut(key).filter(|op| !op.over && op.error.is_none()) else {
-            return false;
-        };
-        let slot = match op.work {
-            Work::Eager | Work::Confirmed { .. } => op.work.slot(),
-            _ => return matches!(op.work, Work::Deferred),
-        };
-        op.work = Work::Deferred;
-        let (context, packed) = (op.context, core::mem::replace(&mut op.progress.all_packed, true));
-        if !packed {
-            self.unqueue(step, key);
-        }
-        // The reads of the offer will say that a receive has taken it.
-        if let (Some(id), Some(slot)) = (context, slot)
-            && let Some(context) = step.contexts.get_mut(id)
-        {
-            context.answered(Some(slot), key);
-            context.update_hold(step.now, step.pdcs);
-            step.contexts.activate(id);
-        }
-        step.report.counters.tx_deferred += 1;
-        true
     }
 
     /// Nothing of a deferred message is in flight any more: it is offered, under its number.
@@ -122,16 +96,6 @@ impl Outbound {
         }
         step.contexts.enqueue_first(id, key);
         step.watch();
-    }
-
-    /// No more packets of an operation are built; it was half-way, but its context is not any more.
-    fn unqueue(&mut self, step: &mut Step<'_>, key: Key) {
-        let id = self.ops.get(key).and_then(|op| op.context);
-        if let Some(context) = id.and_then(|id| step.contexts.get_mut(id)) {
-            context.queue.retain(|&queued| queued != key);
-            context.set_half_way(false);
-            context.update_hold(step.now, step.pdcs);
-        }
     }
 
     /// A read of a rendezvous send has been answered, and the answer acknowledged. The send is complete
@@ -274,6 +238,46 @@ impl Outbound {
                     op.bytes.copied = Some(copied);
                 }
             }
+        }
+    }
+}
+
+impl Ops {
+    /// The peer has no room for a message: what is not sent yet of its bytes is not sent now. Whether it
+    /// was an eager message.
+    #[cold]
+    fn defer(&mut self, step: &mut Step<'_>, key: Key) -> bool {
+        let Some(op) = self.get_mut(key).filter(|op| !op.over && op.error.is_none()) else {
+            return false;
+        };
+        let slot = match op.work {
+            Work::Eager | Work::Confirmed { .. } => op.work.slot(),
+            _ => return matches!(op.work, Work::Deferred),
+        };
+        op.work = Work::Deferred;
+        let (context, packed) = (op.context, core::mem::replace(&mut op.progress.all_packed, true));
+        if !packed {
+            self.unqueue(step, key);
+        }
+        // The reads of the offer will say that a receive has taken it.
+        if let (Some(id), Some(slot)) = (context, slot)
+            && let Some(context) = step.contexts.get_mut(id)
+        {
+            context.answered(Some(slot), key);
+            context.update_hold(step.now, step.pdcs);
+            step.contexts.activate(id);
+        }
+        step.report.counters.tx_deferred += 1;
+        true
+    }
+
+    /// No more packets of an operation are built; it was half-way, but its context is not any more.
+    fn unqueue(&mut self, step: &mut Step<'_>, key: Key) {
+        let id = self.get(key).and_then(|op| op.context);
+        if let Some(context) = id.and_then(|id| step.contexts.get_mut(id)) {
+            context.queue.retain(|&queued| queued != key);
+            context.set_half_way(false);
+            context.update_hold(step.now, step.pdcs);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
 use crate::contexts::Context;
 use crate::memory::Buf;
-use crate::ops::{Bytes, Owner, ReadOwner, TxOp, When, Work};
+use crate::ops::{Bytes, Ops, Owner, ReadOwner, TxOp, When, Work};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
@@ -42,7 +42,7 @@ impl Outbound {
             self.ops.remove(key);
         }
         if work.is_answered() {
-            self.end_answered(step, key, work, waited_on);
+            self.ops.end_answered(step, key, work, waited_on);
         }
         match owner {
             Owner::User(_) => {}
@@ -59,31 +59,6 @@ impl Outbound {
                 }
                 _ => {}
             },
-        }
-    }
-
-    /// An operation that its peer answers has ended: nothing waits for the answer any more, and what it
-    /// offered is not read any more.
-    fn end_answered(
-        &mut self,
-        step: &mut Step<'_>,
-        key: Key,
-        work: Work,
-        waited_on: Option<PdcId>,
-    ) {
-        if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
-            self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
-                matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
-            });
-        }
-        let Some(id) = waited_on else { return };
-        if let Some(context) = step.contexts.get_mut(id) {
-            let waits = !context.slots.has_room();
-            context.answered(work.slot(), key);
-            context.update_hold(step.now, step.pdcs);
-            if waits {
-                step.contexts.activate(id);
-            }
         }
     }
 
@@ -126,31 +101,11 @@ impl Outbound {
     /// A registered region is given back: from now on no packet reads it. Peers that have not got all they
     /// asked for of it are told.
     pub(crate) fn release_region(&mut self, step: &mut Step<'_>, gone: RegionId) {
-        self.cut_answers(
+        self.ops.cut_answers(
             step,
             ReturnCode::BadMkey,
             |work| matches!(work, Work::Response { region, .. } if *region == gone),
         );
-    }
-
-    /// Cuts answers off: their packets, those that must be sent again and one that stands for what was
-    /// not sent yet, say why instead of carrying bytes. So the packets' numbers are all used, and a peer
-    /// that has the bytes does not notice.
-    fn cut_answers(
-        &mut self,
-        step: &mut Step<'_>,
-        code: ReturnCode,
-        named: impl Fn(&Work) -> bool,
-    ) {
-        // An empty answer reads nothing.
-        for key in self.ops.select(|op| op.label.len > 0 && named(&op.work)) {
-            let Some(op) = self.ops.get_mut(key) else { continue };
-            op.bytes = Bytes { buf: Buf::Empty, offset: 0, copied: None };
-            if let Work::Response { cut: cut @ None, .. } = &mut op.work {
-                *cut = Some(code);
-                step.report.counters.tx_answers_cut += 1;
-            }
-        }
     }
 
     /// The context to a peer takes no more packets: what has not begun goes on another one.
@@ -237,6 +192,53 @@ impl Outbound {
                 self.ops.remove(key);
             } else {
                 self.finish(step, key, Some(error));
+            }
+        }
+    }
+}
+
+impl Ops {
+    /// An operation that its peer answers has ended: nothing waits for the answer any more, and what it
+    /// offered is not read any more.
+    fn end_answered(
+        &mut self,
+        step: &mut Step<'_>,
+        key: Key,
+        work: Work,
+        waited_on: Option<PdcId>,
+    ) {
+        if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
+            self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
+                matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
+            });
+        }
+        let Some(id) = waited_on else { return };
+        if let Some(context) = step.contexts.get_mut(id) {
+            let waits = !context.slots.has_room();
+            context.answered(work.slot(), key);
+            context.update_hold(step.now, step.pdcs);
+            if waits {
+                step.contexts.activate(id);
+            }
+        }
+    }
+
+    /// Cuts answers off: their packets, those that must be sent again and one that stands for what was
+    /// not sent yet, say why instead of carrying bytes. So the packets' numbers are all used, and a peer
+    /// that has the bytes does not notice.
+    fn cut_answers(
+        &mut self,
+        step: &mut Step<'_>,
+        code: ReturnCode,
+        named: impl Fn(&Work) -> bool,
+    ) {
+        // An empty answer reads nothing.
+        for key in self.select(|op| op.label.len > 0 && named(&op.work)) {
+            let Some(op) = self.get_mut(key) else { continue };
+            op.bytes = Bytes { buf: Buf::Empty, offset: 0, copied: None };
+            if let Work::Response { cut: cut @ None, .. } = &mut op.work {
+                *cut = Some(code);
+                step.report.counters.tx_answers_cut += 1;
             }
         }
     }

@@ -17,7 +17,7 @@
 use super::packet::rendezvous_key;
 use super::{Outbound, RESOURCE_RENDEZVOUS};
 use crate::api::PeerId;
-use crate::ops::{Asked, Subject, TxOp, Work};
+use crate::ops::{Asked, Ops, Subject, TxOp, Work};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
@@ -71,46 +71,71 @@ fn subject(key: Key, op: &TxOp) -> Subject {
     }
 }
 
-impl Outbound {
+/// Whom to ask next, of the operations that wait.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    /// The place of the operation to ask about next.
+    next: u32,
+}
+
+impl Questions {
     /// Asks about operations that have been waiting for an interval at least.
-    pub(crate) fn ask_about_owed(&mut self, step: &mut Step<'_>) {
-        let owed = self.ops.select(TxOp::is_owed);
-        let from = owed.partition_point(|key| key.index < self.next_question);
+    fn ask_about_owed(&mut self, ops: &mut Ops, step: &mut Step<'_>) {
+        let owed = ops.select(TxOp::is_owed);
+        let from = owed.partition_point(|key| key.index < self.next);
         let mut left = QUESTIONS;
         for &key in owed[from..].iter().chain(&owed[..from]) {
-            let Some(op) = self.ops.get_mut(key) else { continue };
+            let Some(op) = ops.get_mut(key) else { continue };
             let (peer, context) = (op.peer, op.context);
             match (op.asked, context.filter(|id| step.contexts.get(*id).is_some())) {
                 (Asked::No, _) => op.asked = Asked::Soon,
                 (Asked::Soon, Some(id)) if left > 0 => {
                     op.asked = Asked::Now;
                     left -= 1;
-                    self.next_question = key.index.wrapping_add(1);
+                    self.next = key.index.wrapping_add(1);
                     let (about, subject) = (Some(key), subject(key, op));
                     let question = TxOp::internal(Work::Question { about, subject }, peer);
-                    self.start_on(step, id, question);
+                    ops.start(step, id, question);
                     step.report.counters.hellos += 1;
                 }
                 _ => {}
             }
         }
     }
+}
 
-    /// A question was answered: the peer is there, and knows.
-    pub(super) fn answered(&mut self, step: &mut Step<'_>, question: Key, about: Option<Key>) {
-        match about {
-            Some(about) => {
-                if let Some(op) = self.ops.get_mut(about) {
-                    op.asked = Asked::Soon;
-                }
-            }
-            None => {
-                if let Some(op) = self.ops.get(question) {
-                    step.contexts.set_asked(op.peer, false);
-                }
+/// Asks a context's peer whether it is there and still has the context.
+pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: PdcId) {
+    let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
+    if step.contexts.set_asked(peer, true) {
+        return;
+    }
+    let work = Work::Question { about: None, subject: Subject::default() };
+    ops.start(step, id, TxOp::internal(work, peer));
+    step.report.counters.hellos += 1;
+}
+
+/// A question was answered: the peer is there, and knows.
+pub(super) fn answered(ops: &mut Ops, step: &mut Step<'_>, question: Key, about: Option<Key>) {
+    match about {
+        Some(about) => {
+            if let Some(op) = ops.get_mut(about) {
+                op.asked = Asked::Soon;
             }
         }
-        self.ops.remove(question);
+        None => {
+            if let Some(op) = ops.get(question) {
+                step.contexts.set_asked(op.peer, false);
+            }
+        }
+    }
+    ops.remove(question);
+}
+
+impl Outbound {
+    /// Asks about operations that have been waiting for an interval at least.
+    pub(crate) fn ask_about_owed(&mut self, step: &mut Step<'_>) {
+        self.questions.ask_about_owed(&mut self.ops, step);
     }
 
     /// The peer says that it does not know of an operation: it acknowledged what it never got, or forgot what it
@@ -118,7 +143,7 @@ impl Outbound {
     #[cold]
     pub(super) fn disowned(&mut self, step: &mut Step<'_>, question: Key, about: Key) {
         let asked_on = self.ops.get(question).and_then(|op| op.context);
-        self.answered(step, question, Some(about));
+        answered(&mut self.ops, step, question, Some(about));
         let Some(op) = self.ops.get(about).filter(|op| op.is_owed()) else { return };
         let Some(id) = op.context.filter(|_| op.context == asked_on) else { return };
         match op.work {

@@ -6,7 +6,7 @@ use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
 use crate::config::Config;
 use crate::contexts::{Context, Contexts, IdSpace};
-use crate::ops::{Part, TxOp, Work};
+use crate::ops::{Ops, Part, TxOp, Work};
 use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
@@ -53,10 +53,10 @@ impl Outbound {
                 return Turn::More;
             }
             if let Some((grant, part)) = step.pdcs.poll_retransmit(step.now, id) {
-                self.emit_again(step, batch, id, &grant, part);
+                self.ops.emit_again(step, batch, id, &grant, part);
                 continue;
             }
-            match self.next_new(step, id, batch) {
+            match self.ops.next_new(step, id, batch) {
                 Ok(true) => {}
                 Ok(false) | Err(Blocked::Wait | Blocked::Gone | Blocked::Retransmit) => {
                     return Turn::Done;
@@ -69,7 +69,9 @@ impl Outbound {
         }
         Turn::More
     }
+}
 
+impl Ops {
     /// Sends the next packet of the operation at the head of a context's queue. False when the queue
     /// is empty.
     #[inline]
@@ -83,7 +85,7 @@ impl Outbound {
         let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
         let Some(context) = step.contexts.get_mut(id) else { return Ok(false) };
         let Some(&key) = context.queue.front() else { return Ok(false) };
-        let Some(op) = self.ops.get_mut(key) else {
+        let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
             context.queue.pop_front();
             return Ok(true);
@@ -120,7 +122,7 @@ impl Outbound {
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
     fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
         let queue = contexts.get(id).into_iter().flat_map(|context| &context.queue);
-        let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.ops.get(key));
+        let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.get(key));
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
 
@@ -134,7 +136,7 @@ impl Outbound {
         grant: &TxGrant,
         part: Part,
     ) {
-        if let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id)) {
+        if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id)) {
             emit(step.config, batch, context.dst, op, grant, part);
             if let Some(packet) = batch.packets.last_mut().filter(|p| p.len > context.max_packet) {
                 packet.fragment = true;

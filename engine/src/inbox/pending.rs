@@ -1,0 +1,98 @@
+//! The messages that are not finished, and which of them their senders wait for.
+
+use std::collections::BTreeMap;
+
+use crate::api::{PeerId, Refused};
+use crate::base::Time;
+use crate::messages::{Message, Pull};
+use crate::reliability::PdcId;
+use crate::slab::{Key, Slab};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    messages: Slab<Message>,
+    /// Messages whose senders wait for more than acknowledgements: by [`PdcId::index`], and the number there.
+    awaited: BTreeMap<(usize, u16), Key>,
+}
+
+impl Pending {
+    /// Keeps a message that is not finished.
+    pub(super) fn add(&mut self, message: Message) -> Key {
+        let head = message.head;
+        let key = self.messages.add(message);
+        if head.pull != Pull::No || head.confirm.is_some() {
+            self.expect(head.context, head.id, key);
+        }
+        key
+    }
+
+    /// The sender of a message waits for more than acknowledgements from now on.
+    pub(super) fn expect(&mut self, context: PdcId, id: u16, key: Key) {
+        self.awaited.insert((context.index(), id), key);
+    }
+
+    /// A message is finished, or nobody will ever see it.
+    pub(super) fn remove(&mut self, key: Key) -> Option<Message> {
+        let message = self.messages.remove(key)?;
+        let name = (message.head.context.index(), message.head.id);
+        if !self.awaited.is_empty() && self.awaited.get(&name) == Some(&key) {
+            self.awaited.remove(&name);
+        }
+        Some(message)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: Key) -> Option<&Message> {
+        self.messages.get(key)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Message> {
+        self.messages.get_mut(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Message)> {
+        self.messages.iter()
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
+    pub(super) fn awaits(&self, context: PdcId, id: u16) -> bool {
+        let key = self.awaited.get(&(context.index(), id));
+        let message = key.and_then(|key| self.messages.get(*key));
+        message.is_some_and(|m| m.head.context == context && m.broken.is_none())
+    }
+
+    /// Peers of which packets of a message are missing.
+    pub(super) fn owing_peers(&self) -> Vec<PeerId> {
+        let owed = |m: &Message| !m.head.extent.arrived() && m.broken.is_none();
+        let mut peers: Vec<PeerId> =
+            self.messages.iter().filter(|(_, m)| owed(m)).map(|(_, m)| m.head.peer()).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    /// The message that a call with this context has claimed; it is claimed no more.
+    ///
+    /// # Errors
+    /// [`Refused::NotClaimed`].
+    pub(super) fn take_claimed(&mut self, context: u64) -> Result<Key, Refused> {
+        let claimed = self.messages.iter().find(|(_, m)| m.claimed == Some(context));
+        let key = claimed.map(|(key, _)| key).ok_or(Refused::NotClaimed)?;
+        if let Some(message) = self.messages.get_mut(key) {
+            message.claimed = None;
+        }
+        Ok(key)
+    }
+
+    /// Moves by `shift` when packets came last.
+    pub(super) fn shift(&mut self, shift: impl Fn(&mut Time)) {
+        self.messages.iter_mut().for_each(|message| shift(&mut message.touched));
+    }
+}

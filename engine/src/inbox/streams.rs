@@ -1,0 +1,114 @@
+//! The messages of each context: their order, and those that wait for room.
+
+use crate::base::{Span, Time};
+use crate::messages::Head;
+use crate::order::Order;
+use crate::reliability::PdcId;
+use crate::slab::Key;
+
+/// The messages of a context.
+#[derive(Debug)]
+struct Stream {
+    context: PdcId,
+    order: Order,
+    /// The first message of which packets are refused because there is no room: it, and those after it, wait
+    /// for us.
+    held_back: HeldBack,
+}
+
+/// A message that waits for room.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldBack {
+    id: u16,
+    /// When a packet of it was refused last.
+    at: Time,
+}
+
+impl HeldBack {
+    /// Senders try again far more often.
+    const FRESH: Span = Span::secs(5);
+
+    /// A packet of message `id` is refused.
+    fn refuse(&mut self, now: Time, id: u16, order: &Order) {
+        if now.since(self.at) > Self::FRESH || !order.is_before(self.id, id) {
+            *self = Self { id, at: now };
+        }
+    }
+
+    /// Whether a message waits for room.
+    fn excuses(&self, now: Time, id: u16, order: &Order) -> bool {
+        now.since(self.at) <= Self::FRESH && !order.is_before(id, self.id)
+    }
+}
+
+/// The contexts that peers opened to us.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// By [`PdcId::index`].
+    open: Vec<Option<Stream>>,
+}
+
+impl Streams {
+    /// A peer opened a context to us.
+    pub(super) fn open(&mut self, context: PdcId) {
+        if self.open.len() <= context.index() {
+            self.open.resize_with(context.index() + 1, || None);
+        }
+        self.open[context.index()] =
+            Some(Stream { context, order: Order::default(), held_back: HeldBack::default() });
+    }
+
+    #[inline]
+    fn get(&mut self, context: PdcId) -> Option<&mut Stream> {
+        let stream = self.open.get_mut(context.index())?.as_mut()?;
+        (stream.context == context).then_some(stream)
+    }
+
+    /// The order of a context's messages.
+    #[inline]
+    pub(super) fn order(&mut self, context: PdcId) -> Option<&mut Order> {
+        self.get(context).map(|stream| &mut stream.order)
+    }
+
+    /// A context is gone.
+    pub(super) fn close(&mut self, context: PdcId) {
+        if let Some(stream) = self.open.get_mut(context.index())
+            && stream.as_ref().is_some_and(|stream| stream.context == context)
+        {
+            *stream = None;
+        }
+    }
+
+    /// A packet of a message is refused, because there is no room.
+    pub(super) fn hold_back(&mut self, now: Time, head: &Head) {
+        if let Some(stream) = self.get(head.context) {
+            stream.held_back.refuse(now, head.id, &stream.order);
+        }
+    }
+
+    /// Contexts with half a message of which nothing has come for `patience`, for no want of room here.
+    /// `touched` says when a packet of a message came last.
+    pub(super) fn stalled(
+        &self,
+        now: Time,
+        patience: Span,
+        touched: impl Fn(Key) -> Option<Time>,
+    ) -> Vec<PdcId> {
+        let stalled = self.open.iter().flatten().filter(|stream| {
+            let (id, first) = stream.order.first_missing();
+            let since = match first {
+                Some(key) => touched(key),
+                // Nothing of it came, for as long as others have been waiting for it.
+                None => stream.order.open().filter_map(&touched).min(),
+            };
+            since.is_some_and(|since| now.since(since) > patience)
+                && !stream.held_back.excuses(now, id, &stream.order)
+        });
+        stalled.map(|stream| stream.context).collect()
+    }
+
+    /// Moves by `shift` when packets were refused.
+    pub(super) fn shift(&mut self, shift: impl Fn(&mut Time)) {
+        self.open.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back.at));
+    }
+}
