@@ -185,7 +185,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn next_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlOut> {
         let packet = self.poll_control(now, shared);
         self.control_path.set_listed(packet.is_some());
-        Some(self.control_out(packet?))
+        Some(self.control_path.out(self.numbers.peer, packet?))
     }
 
     fn poll_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlPacket> {
@@ -193,7 +193,6 @@ impl<D: Copy> Pdc<D> {
             return None;
         }
         if let Some(body) = self.rx.next_ack(now, &mut self.timers, &shared.config) {
-            shared.counters.tx_acks += 1;
             return Some(self.ack(now, &body, shared));
         }
         let newest = self.tx.ring().next().minus(1);
@@ -239,12 +238,6 @@ impl<D: Copy> Pdc<D> {
         }
         let next = self.tx.ring().next();
         Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
-    }
-
-    /// A packet without data, on its way to the peer.
-    #[inline]
-    pub(crate) const fn control_out(&self, packet: ControlPacket) -> ControlOut {
-        ControlOut { peer: self.numbers.peer, path: self.control_path.path(), packet }
     }
 
     /// Control packets seem to get lost: they take another path.

@@ -1,6 +1,7 @@
 //! All contexts of one endpoint: the calls that name a context, and what to do next.
 
 mod admission;
+mod joint;
 mod numbering;
 mod receive;
 mod table;
@@ -15,8 +16,7 @@ use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Blocked, Contact, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, PdcInfo,
-    PeerKey, TxGrant,
+    Blocked, Contact, ControlOut, Event, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, TxGrant,
 };
 pub use admission::Admissions;
 use numbering::Numbering;
@@ -219,7 +219,7 @@ impl<D: Copy> Pdcs<D> {
             return Some(out);
         }
         if self.shared.config.receiver != cc::ReceiverConfig::Plain
-            && let Some(out) = self.poll_receiver(now)
+            && let Some(out) = self.table.poll_receiver(now, &mut self.shared)
         {
             return Some(out);
         }
@@ -237,35 +237,6 @@ impl<D: Copy> Pdcs<D> {
         }
         // Begins again where it is in the cache.
         self.shared.control.slots.clear();
-        None
-    }
-
-    /// What the receiver's part of congestion control wants to send to a peer.
-    fn poll_receiver(&mut self, now: Time) -> Option<ControlOut> {
-        while let Some(action) = self.shared.receiver.poll(now) {
-            let flow = match action {
-                cc::ReceiverAction::Credit { flow, .. } | cc::ReceiverAction::Notify { flow } => {
-                    flow
-                }
-                // Nothing that is configurable asks for these.
-                cc::ReceiverAction::Bounce { .. } | cc::ReceiverAction::RemoteGroup(_) => continue,
-            };
-            let id = PdcId::from_u32(flow);
-            let counters = &mut self.shared.counters;
-            let Some(pdc) = self.table.get(id).filter(|pdc| pdc.numbers().is_connected()) else {
-                counters.tx_unsent += 1;
-                continue;
-            };
-            let packet = match action {
-                cc::ReceiverAction::Credit { cumulative, .. } => pdc.credit(cumulative),
-                _ => pdc.notification(),
-            };
-            match packet {
-                ControlPacket::Control(_) => counters.tx_credits += 1,
-                _ => counters.tx_notifications += 1,
-            }
-            return Some(pdc.control_out(packet));
-        }
         None
     }
 
@@ -433,28 +404,8 @@ impl<D: Copy> Pdcs<D> {
         let when = pdc.next_deadline(now, shared).max(now + Span::nanos(1));
         shared.schedule.at_latest(slot, when);
         if let Some(group) = pdc.tx().flow().context().index() {
-            self.wake_line(now, group);
+            self.table.wake_line(now, group, shared);
         }
-    }
-
-    /// Wakes flows that wait for room in shared context `group`, the longest waiting first, as many as
-    /// there is room for.
-    fn wake_line(&mut self, now: Time, group: u16) {
-        let shared = &mut self.shared;
-        let mut line = shared.groups.take_waiting(group);
-        let mut room = shared.groups.room(group, now);
-        for _ in 0..line.len() {
-            let Some(slot) = line.pop_front() else { break };
-            let Some(pdc) = self.table.at_mut(slot) else { continue };
-            let (id, wants) = (pdc.numbers().id, pdc.tx().wants());
-            if wants == 0 || room > 0 && pdc.tx_mut().wake(now, id, shared) {
-                pdc.tx_mut().ready_mut().leave_line();
-                room = room.saturating_sub(u64::from(wants));
-            } else {
-                line.push_back(slot);
-            }
-        }
-        shared.groups.put_waiting(group, line);
     }
 
     /// Takes the context out of the table, and reports it.

@@ -64,6 +64,23 @@ pub(crate) struct AckBody {
     pub(crate) response: Option<Response>,
 }
 
+impl AckBody {
+    /// The acknowledgement of a Close Command at `psn`, with which the context ends.
+    pub(crate) const fn last(psn: Psn) -> Self {
+        Self {
+            cack: psn,
+            ack_psn: psn,
+            probe: None,
+            sack_base: psn.plus(1),
+            bitmap: 0,
+            service_time: 1,
+            ce: false,
+            retx: false,
+            response: None,
+        }
+    }
+}
+
 /// The receiving half. When an ACK is due that nothing else causes is [`Timer::Ack`], which runs while
 /// anything received was not yet acknowledged.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The path of packets without data: another one once there is a sign that it loses them.
 
 use crate::base::Psn;
+use crate::types::{ControlOut, ControlPacket, PeerKey};
 
 /// Where a context's control packets go, and whether some wait.
 #[derive(Debug)]
@@ -21,9 +22,10 @@ impl ControlPath {
         Self { path, proven: None, since: start, listed: false }
     }
 
+    /// A packet without data, on its way to `peer`.
     #[inline]
-    pub(crate) const fn path(&self) -> u16 {
-        self.path
+    pub(super) const fn out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
+        ControlOut { peer, path: self.path, packet }
     }
 
     /// Whether the endpoint knows that some wait.
@@ -80,10 +82,10 @@ mod tests {
     fn returns(control: &mut ControlPath, good: u16, received: Psn, rng: &mut Rng) -> u32 {
         let (mut returns, mut turns) = (0, 0);
         while turns < 20 {
-            let other = control.path() != good;
+            let other = control.path != good;
             control.turn(received, || u16::try_from(rng.below(16)).expect("small"));
             turns += u32::from(other);
-            returns += u32::from(other && control.path() == good);
+            returns += u32::from(other && control.path == good);
         }
         returns
     }
@@ -97,11 +99,11 @@ mod tests {
         // That the peer knows what was acknowledged before says nothing about this path.
         control.confirm(start.minus(1));
         assert!(returns(&mut control, 3, start, &mut rng) < 10);
-        let good = control.path();
+        let good = control.path;
         control.confirm(start);
         assert_eq!(returns(&mut control, good, start, &mut rng), 20);
         // The peer asks, but for what did not arrive; then for what this path should have told.
-        assert_eq!(control.path(), good);
+        assert_eq!(control.path, good);
         control.turn_away(start, start, &mut any);
         assert_eq!(returns(&mut control, good, start, &mut rng), 20);
         control.turn_away(start.minus(1), start, &mut any);

@@ -4,7 +4,10 @@ use crate::base::Psn;
 use crate::cc;
 use crate::tx::Departure;
 use crate::types::{ControlPacket, PdcId, PeerKey, TxGrant};
-use crate::wire::{Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode, NextHeader, Request};
+use crate::wire::{
+    Ack, AckExt, AckRequest, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode, NextHeader,
+    Request,
+};
 
 /// What names a context, here and on the wire.
 #[derive(Debug)]
@@ -85,6 +88,25 @@ impl Numbers {
             payload: end.0,
             ccx: None,
         })
+    }
+
+    /// A congestion notification packet: an ACK that is marked and carries no congestion-control state.
+    pub(super) const fn notification(&self, cack: Psn) -> ControlPacket {
+        ControlPacket::Ack {
+            pds: Ack {
+                next: NextHeader::None,
+                ce: true,
+                retx: false,
+                probe: false,
+                request: AckRequest::None,
+                ack_psn_offset: 0,
+                cack_psn: cack,
+                spdcid: self.local,
+                dpdcid: self.remote,
+                ext: AckExt::None,
+            },
+            response: None,
+        }
     }
 
     /// A control packet about `psn`.

@@ -5,39 +5,25 @@ use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::rx::AckBody;
 use crate::shared::Shared;
-use crate::types::ControlPacket;
+use crate::types::{ControlOut, ControlPacket};
 use crate::wire::{Ack, AckCc, AckExt, AckRequest, CcState, ControlKind, NextHeader, NsccState};
 
 impl<D: Copy> Pdc<D> {
-    /// Grants the peer credit for `cumulative` bytes in all.
-    pub(crate) fn credit(&self, cumulative: u64) -> ControlPacket {
-        let units = cc::credit_units(cumulative);
-        ControlPacket::Control(self.numbers.control(
-            ControlKind::Credit,
-            self.tx.ring().next().minus(1),
-            units,
-        ))
+    /// What the receiver's congestion control sends the peer: `credit` for so many bytes in all, or a
+    /// congestion notification.
+    pub(crate) fn receiver_out(&self, credit: Option<u64>) -> ControlOut {
+        let packet = match credit {
+            Some(cumulative) => {
+                let (newest, units) =
+                    (self.tx.ring().next().minus(1), cc::credit_units(cumulative));
+                ControlPacket::Control(self.numbers.control(ControlKind::Credit, newest, units))
+            }
+            None => self.numbers.notification(self.rx.cack()),
+        };
+        self.control_path.out(self.numbers.peer, packet)
     }
 
-    /// A congestion notification packet: an ACK that is marked and carries no congestion-control state.
-    pub(crate) fn notification(&self) -> ControlPacket {
-        ControlPacket::Ack {
-            pds: Ack {
-                next: NextHeader::None,
-                ce: true,
-                retx: false,
-                probe: false,
-                request: AckRequest::None,
-                ack_psn_offset: 0,
-                cack_psn: self.rx.cack(),
-                spdcid: self.numbers.local,
-                dpdcid: self.numbers.remote,
-                ext: AckExt::None,
-            },
-            response: None,
-        }
-    }
-
+    /// An acknowledgement that says `body`.
     #[inline]
     pub(super) fn ack(
         &mut self,
@@ -45,6 +31,7 @@ impl<D: Copy> Pdc<D> {
         body: &AckBody,
         shared: &mut Shared<D>,
     ) -> ControlPacket {
+        shared.counters.tx_acks += 1;
         let mut signals =
             cc::AckSignals { ooo: Some(self.rx.window().ahead()), ..cc::AckSignals::default() };
         shared.receiver.fill_ack(now, self.rx.flow_mut(), &mut signals);
@@ -88,27 +75,5 @@ impl<D: Copy> Pdc<D> {
             }),
         };
         ControlPacket::Ack { pds, response: body.response }
-    }
-
-    /// The acknowledgement of a Close Command, with which the context ends.
-    pub(super) fn last_ack(
-        &mut self,
-        now: Time,
-        psn: Psn,
-        shared: &mut Shared<D>,
-    ) -> ControlPacket {
-        let body = AckBody {
-            cack: psn,
-            ack_psn: psn,
-            probe: None,
-            sack_base: psn.plus(1),
-            bitmap: 0,
-            service_time: 1,
-            ce: false,
-            retx: false,
-            response: None,
-        };
-        shared.counters.tx_acks += 1;
-        self.ack(now, &body, shared)
     }
 }

@@ -4,7 +4,7 @@ use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::config::NOMINAL_OVERHEAD;
-use crate::rx::{Place, Received};
+use crate::rx::{AckBody, Place, Received};
 use crate::shared::Shared;
 use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, nominal, on_ack};
 use crate::types::{Arrival, Contact, Delivery, Event, PdcFailure, PdcId, Refusal, RxVerdict};
@@ -151,7 +151,7 @@ impl<D: Copy> Pdc<D> {
     ) {
         shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
         let nack = self.numbers.nack(psn, retx, ce, code, self.rx.window().end());
-        shared.control.send(self.control_out(nack));
+        shared.control.send(self.control_path.out(self.numbers.peer, nack));
     }
 
     /// An ACK arrived; `None` when it was not believed.
@@ -340,8 +340,8 @@ impl<D: Copy> Pdc<D> {
             ControlKind::CloseCommand => {
                 let drained = self.tx.ring().is_empty();
                 if !initiator && drained && control.psn == self.rx.window().base() {
-                    let packet = self.last_ack(now, control.psn, shared);
-                    shared.control.send(self.control_out(packet));
+                    let packet = self.ack(now, &AckBody::last(control.psn), shared);
+                    shared.control.send(self.control_path.out(self.numbers.peer, packet));
                     return Some(Outcome::Closed);
                 }
                 false

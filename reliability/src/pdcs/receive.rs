@@ -169,8 +169,10 @@ impl<D: Copy> Pdcs<D> {
         let Ok(slot) =
             self.table.find(&mut self.shared.counters, peer, dpdcid, Some(control.spdcid))
         else {
-            if control.kind == ControlKind::CloseCommand {
-                self.answer_late_close(peer, control);
+            let late = control.kind == ControlKind::CloseCommand;
+            if late && self.table.was_closed(peer, control.spdcid) {
+                // Our last acknowledgement got lost.
+                self.shared.send_stateless_nack(peer, late_close(control));
             }
             return false;
         };
@@ -186,28 +188,6 @@ impl<D: Copy> Pdcs<D> {
             self.conclude(now, slot, outcome);
         }
         outcome.is_some()
-    }
-
-    /// A Close Command for a context that is gone: our last acknowledgement got lost. Answers, that the
-    /// initiator may stop asking.
-    fn answer_late_close(&mut self, peer: PeerKey, control: &Control) {
-        if !self.table.was_closed(peer, control.spdcid) {
-            return;
-        }
-        let code = NackCode::InvDpdcid;
-        let nack = Nack {
-            ce: false,
-            retx: control.retx,
-            rudi: false,
-            code,
-            vendor_code: 0,
-            psn: control.psn,
-            spdcid: 0,
-            dpdcid: control.spdcid,
-            payload: 0,
-            ccx: None,
-        };
-        self.shared.send_stateless_nack(peer, nack);
     }
 
     /// The context a SYN packet belongs to, opened if it is new.
@@ -286,6 +266,22 @@ const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
         psn: pds.psn,
         spdcid: 0,
         dpdcid: pds.spdcid,
+        payload: 0,
+        ccx: None,
+    }
+}
+
+/// The answer to a Close Command for a context that is gone, that the initiator may stop asking.
+const fn late_close(control: &Control) -> Nack {
+    Nack {
+        ce: false,
+        retx: control.retx,
+        rudi: false,
+        code: NackCode::InvDpdcid,
+        vendor_code: 0,
+        psn: control.psn,
+        spdcid: 0,
+        dpdcid: control.spdcid,
         payload: 0,
         ccx: None,
     }
