@@ -39,6 +39,8 @@ crate::base::counters! {
         rx_foreign: sum "packets",
         /// Introductions sent: questions, and answers to those of others.
         tx_introductions: sum "packets",
+        /// Introductions not sent, because too many waited to be.
+        tx_introductions_dropped: sum "packets",
         /// Introductions received.
         rx_introductions: sum "packets",
         /// Introductions that prove nothing or answer nothing that we asked: late, or forged.

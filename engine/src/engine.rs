@@ -205,6 +205,7 @@ impl Engine {
     /// more to ask for.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
+        self.report.counters.tx_introductions_dropped += self.introductions.take_dropped();
         while let Some((dst, intro, random)) = self.introductions.next() {
             self.report.counters.tx_introductions += 1;
             let paths = u32::from(self.pdcs.config().paths.paths().max(1));

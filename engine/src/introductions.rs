@@ -136,6 +136,8 @@ pub(crate) struct Introductions {
     /// Not later than the next question.
     due: Option<Time>,
     out: VecDeque<(SocketAddr, Introduction)>,
+    /// Those for which there was no room, not yet counted.
+    dropped: u64,
 }
 
 impl Introductions {
@@ -148,6 +150,7 @@ impl Introductions {
             asking: BTreeMap::new(),
             due: None,
             out: VecDeque::new(),
+            dropped: 0,
         }
     }
 
@@ -170,7 +173,15 @@ impl Introductions {
     fn send(&mut self, to: SocketAddr, intro: Introduction) {
         if self.out.len() < MAX_OUT {
             self.out.push_back((to, intro));
+        } else {
+            self.dropped += 1;
         }
+    }
+
+    /// Packets that found no room since this was asked last. Questions among them are repeated.
+    #[inline]
+    pub(crate) const fn take_dropped(&mut self) -> u64 {
+        core::mem::replace(&mut self.dropped, 0)
     }
 
     /// The next packet to send, to whom, and a random number to choose its path by: one that does not

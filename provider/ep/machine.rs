@@ -170,7 +170,8 @@ impl Core {
                 let addr = self.engine.peers().get(peer).addr();
                 let count = self.engine.unexpected_messages();
                 log::warn!(
-                    "{count} messages wait here for receives; more are held back at their senders, first one                      of {addr} with tag {tag:#x}: post receives, or let senders wait for answers"
+                    "{count} messages wait here for receives; more are held back at their senders, first one \
+                     of {addr} with tag {tag:#x}: post receives, or let senders wait for answers"
                 );
             }
             Notice::Silent { peer, since } => {

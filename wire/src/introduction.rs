@@ -7,7 +7,7 @@
 //! same length, so that an answer is never larger than its question.
 
 use crate::base::Psn;
-use crate::codes::ControlKind;
+use crate::codes::{ControlKind, code_points};
 use crate::error::ParseError;
 use crate::pds::{Control, Dest};
 use crate::view::{be16, be32, be64};
@@ -18,61 +18,35 @@ pub const WIRE_VERSION: u8 = 2;
 /// The value's type, in the vendor's range by our choice: no table numbers them.
 const TYPE: u8 = 0xf0;
 
-/// Where two endpoints are in getting to know each other.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Stage {
-    /// Asks who is there.
-    Hello = 1,
-    /// The answer, with a cookie to repeat.
-    Challenge = 2,
-    /// Repeats the cookie: contexts may follow.
-    Confirm = 3,
-    /// The cookie was good, and contexts are taken.
-    Welcome = 4,
-    /// The endpoint does not want to be talked to; [`Introduction::reason`] says why.
-    Refuse = 5,
-}
-
-impl Stage {
-    const fn from_u8(value: u8) -> Option<Self> {
-        Some(match value {
-            1 => Self::Hello,
-            2 => Self::Challenge,
-            3 => Self::Confirm,
-            4 => Self::Welcome,
-            5 => Self::Refuse,
-            _ => return None,
-        })
+code_points! {
+    /// Where two endpoints are in getting to know each other.
+    Stage {
+        /// Asks who is there.
+        Hello = 1, "HELLO";
+        /// The answer, with a cookie to repeat.
+        Challenge = 2, "CHALLENGE";
+        /// Repeats the cookie: contexts may follow.
+        Confirm = 3, "CONFIRM";
+        /// The cookie was good, and contexts are taken.
+        Welcome = 4, "WELCOME";
+        /// The endpoint does not want to be talked to; [`Introduction::reason`] says why.
+        Refuse = 5, "REFUSE";
     }
 }
 
-/// Why an endpoint refuses another one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Reason {
-    /// It does not refuse.
-    None = 0,
-    /// It speaks another [`WIRE_VERSION`], which is in [`Introduction::version`].
-    Version = 1,
-    /// It belongs to another job.
-    Job = 2,
-    /// The cookie is too old, or of an acquaintance that has ended: ask again.
-    Stale = 3,
-    /// Too many strangers were introduced already.
-    Crowded = 4,
-}
-
-impl Reason {
-    const fn from_u8(value: u8) -> Option<Self> {
-        Some(match value {
-            0 => Self::None,
-            1 => Self::Version,
-            2 => Self::Job,
-            3 => Self::Stale,
-            4 => Self::Crowded,
-            _ => return None,
-        })
+code_points! {
+    /// Why an endpoint refuses another one.
+    Reason {
+        /// It does not refuse.
+        None = 0, "NONE";
+        /// It speaks another [`WIRE_VERSION`], which is in [`Introduction::version`].
+        Version = 1, "VERSION";
+        /// It belongs to another job.
+        Job = 2, "JOB";
+        /// The cookie is too old, or of an acquaintance that has ended: ask again.
+        Stale = 3, "STALE";
+        /// Too many strangers were introduced already.
+        Crowded = 4, "CROWDED";
     }
 }
 
@@ -132,11 +106,11 @@ impl Introduction {
         value[0..4].copy_from_slice(&[
             TYPE,
             (Self::VALUE / 4) as u8,
-            self.stage as u8,
+            self.stage.to_u8(),
             self.version,
         ]);
         value[4..6].copy_from_slice(&self.port.to_be_bytes());
-        value[6..8].copy_from_slice(&u16::from(self.reason as u8).to_be_bytes());
+        value[6..8].copy_from_slice(&u16::from(self.reason.to_u8()).to_be_bytes());
         value[8..16].copy_from_slice(&self.nonce.to_be_bytes());
         value[16..20].copy_from_slice(&self.instance.to_be_bytes());
         value[20..24].copy_from_slice(&self.expected.to_be_bytes());

@@ -56,7 +56,8 @@ impl<D: Copy> Pdcs<D> {
     }
 
     /// What to answer to a data packet for a context that does not exist here ([`Pdcs::peer_of`] said
-    /// `None`), or to one that opens a context although its sender was not introduced; counted. The engine sends it to the packet's sender if it can tell the address. `peer` is
+    /// `None`), or to one that opens a context although its sender was not introduced; counted. The engine
+    /// sends it to the packet's sender if it can tell the address. `peer` is
     /// that sender, if this instance of it was heard of before: then the answer tells a context that we
     /// gave up on, which is gone, from one that we never had, whose sender must take us for restarted.
     pub fn reject(&mut self, peer: Option<PeerKey>, pds: &Request) -> Option<Nack> {

@@ -51,6 +51,8 @@ macro_rules! code_points {
     };
 }
 
+pub(crate) use code_points;
+
 /// The same with a range of vendor numbers, which the variant `Vendor` holds as they are.
 macro_rules! code_points_with_vendor {
     ($(#[$meta:meta])* $name:ident vendor $first:literal ..= $last:literal
@@ -100,7 +102,7 @@ macro_rules! code_points_with_vendor {
         }
     };
 }
-use {code_points, code_points_with_vendor};
+use code_points_with_vendor;
 
 code_points! {
     /// What follows the PDS header: `next_hdr` (table 3-16).
