@@ -1,6 +1,6 @@
 //! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
 //! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]) and one
-//! for secrets ([`SecretRng`]), tables of counters ([`counters!`]), names for user memory
+//! for secrets ([`SecretRng`]), keys of jobs ([`JobKey`]), tables of counters ([`counters!`]), names for user memory
 //! ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
 //!
 //! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
@@ -13,6 +13,7 @@ extern crate alloc;
 mod batch;
 mod counters;
 mod instance;
+mod job_key;
 mod memory;
 mod psn;
 mod rate;
@@ -23,6 +24,7 @@ mod time;
 pub use batch::{Batch, Datagram, TrafficClass};
 pub use counters::{CounterRow, Merge};
 pub use instance::Instance;
+pub use job_key::{JobKey, Proof, Purpose};
 pub use memory::{RegionId, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;

@@ -1,0 +1,123 @@
+//! What the endpoints of a job have in common and nobody else knows.
+
+use core::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+/// A job's secret: the key of HMAC-SHA-256 (RFC 2104), with which its endpoints prove to each other that they
+/// know it, without telling it.
+#[derive(Clone)]
+pub struct JobKey(Hmac<Sha256>);
+
+/// What a proof is for: the same fields prove nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Purpose {
+    /// That who answers a question knows the key.
+    Answer = 1,
+    /// That who asked knows it.
+    Confirm = 2,
+    /// What both know, and nobody else, since they have met.
+    Association = 3,
+    /// The JobID of those who know the key.
+    JobId = 4,
+}
+
+/// The first half of an HMAC-SHA-256, which RFC 2104 section 5 allows and nobody guesses.
+pub type Proof = [u8; 16];
+
+impl JobKey {
+    /// The key made of a secret, whose length is for the caller to judge: below 16 bytes from a random source
+    /// it can be found by trying.
+    #[must_use]
+    pub fn new(secret: &[u8]) -> Self {
+        match Hmac::new_from_slice(secret) {
+            Ok(mac) => Self(mac),
+            Err(_) => unreachable!("HMAC takes keys of any length"),
+        }
+    }
+
+    /// What whoever knows the key says of `fields` for this purpose.
+    #[must_use]
+    pub fn prove(&self, purpose: Purpose, fields: &[u64]) -> Proof {
+        let whole = self.mac(purpose, fields).finalize().into_bytes();
+        let mut half = Proof::default();
+        half.copy_from_slice(&whole[..16]);
+        half
+    }
+
+    /// Whether `proof` is what [`Self::prove`] gives; how long that takes tells nothing of it.
+    #[must_use]
+    pub fn verify(&self, purpose: Purpose, fields: &[u64], proof: &Proof) -> bool {
+        self.mac(purpose, fields).verify_truncated_left(proof).is_ok()
+    }
+
+    /// The JobID that follows from the key: 24 bits, not 0.
+    #[must_use]
+    pub fn job_id(&self) -> u32 {
+        let proof = self.prove(Purpose::JobId, &[]);
+        let id = u32::from_be_bytes([0, proof[0], proof[1], proof[2]]);
+        id.max(1)
+    }
+
+    fn mac(&self, purpose: Purpose, fields: &[u64]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        mac.update(&[purpose as u8]);
+        for field in fields {
+            mac.update(&field.to_be_bytes());
+        }
+        mac
+    }
+}
+
+impl fmt::Debug for JobKey {
+    /// Shows nothing of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::format;
+
+    use super::*;
+
+    /// RFC 4231 section 4.3, test case 2.
+    #[test]
+    fn it_is_hmac_sha_256() {
+        let mut mac = JobKey::new(b"Jefe").0;
+        mac.update(b"what do ya want for nothing?");
+        assert_eq!(
+            mac.finalize().into_bytes()[..8],
+            [0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e]
+        );
+    }
+
+    #[test]
+    fn who_knows_the_key_proves_it_for_one_purpose_and_these_fields() {
+        let (key, other) = (JobKey::new(&[7; 16]), JobKey::new(&[8; 16]));
+        let proof = key.prove(Purpose::Answer, &[1, 2]);
+        assert!(key.clone().verify(Purpose::Answer, &[1, 2], &proof));
+        assert!(!key.verify(Purpose::Confirm, &[1, 2], &proof));
+        assert!(!key.verify(Purpose::Answer, &[1, 3], &proof));
+        assert!(!key.verify(Purpose::Answer, &[1, 2, 0], &proof));
+        assert!(!other.verify(Purpose::Answer, &[1, 2], &proof));
+        let mut bent = proof;
+        bent[15] ^= 1;
+        assert!(!key.verify(Purpose::Answer, &[1, 2], &bent));
+    }
+
+    #[test]
+    fn its_job_id_fits_and_it_is_not_shown() {
+        for n in 0..200 {
+            let key = JobKey::new(&[n; 20]);
+            assert!((1..1 << 24).contains(&key.job_id()));
+            assert_eq!(format!("{key:?}"), "JobKey(..)");
+        }
+        assert_ne!(JobKey::new(&[1]).job_id(), JobKey::new(&[2]).job_id());
+    }
+}
