@@ -273,6 +273,14 @@ pub enum Notice {
         /// For how long.
         since: Span,
     },
+    /// A peer talks to those alone that its user has named, and has not found us among them for long. Said once;
+    /// it is asked again until the deadline.
+    NotListed {
+        /// The peer.
+        peer: PeerId,
+        /// For how long.
+        since: Span,
+    },
     /// A peer's receiver works in another mode than the congestion control here lives on; a plain window
     /// replaces what is missing.
     OtherMode {
@@ -288,6 +296,21 @@ pub enum Notice {
         /// Nobody said so: longer packets did not arrive. Or, when it grew, whether they do is only tried.
         guessed: bool,
     },
+}
+
+impl Notice {
+    /// The peer that it is about, if it is about one.
+    #[must_use]
+    pub const fn peer(&self) -> Option<PeerId> {
+        match *self {
+            Self::LostAfterCompletion { peer, .. }
+            | Self::TooManyUnexpected { peer, .. }
+            | Self::Silent { peer, .. }
+            | Self::NotListed { peer, .. }
+            | Self::OtherMode { peer } => Some(peer),
+            Self::PacketSize { .. } => None,
+        }
+    }
 }
 
 /// Why an operation failed.
@@ -319,6 +342,11 @@ pub enum OpError {
         /// Its version; ours is [`crate::WIRE_VERSION`].
         theirs: u8,
     },
+    /// The peer does not know the key of our job, or we not that of its (FI_EACCES).
+    OtherKey,
+    /// The peer talks to those alone that its user named, and for the deadline we were not among them
+    /// (FI_EACCES).
+    NotListed,
     /// The peer closed or refused the context, or gave up on it, and lives on (FI_ECONNABORTED).
     Closed,
     /// The target refused the operation with this SES return code (FI_EIO, FI_EACCES, FI_EKEYREJECTED).
@@ -338,6 +366,8 @@ impl fmt::Display for OpError {
                 write!(f, "another endpoint, {found}, is at the peer's address")
             }
             Self::OtherVersion { theirs } => write!(f, "peer speaks wire version {theirs}"),
+            Self::OtherKey => f.write_str("peer has another job key"),
+            Self::NotListed => f.write_str("peer does not have us in its address vector"),
             Self::Closed => f.write_str("peer closed the context"),
             Self::Remote(code) => write!(f, "target refused the operation: {code:?}"),
         }

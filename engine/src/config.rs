@@ -1,6 +1,6 @@
 //! The engine's parameters.
 
-use crate::base::{Instance, Seed, Span};
+use crate::base::{Instance, JobKey, Seed, Span};
 
 /// Thresholds and bounds of one endpoint. Sizes in bytes.
 #[derive(Clone, Debug)]
@@ -24,6 +24,12 @@ pub struct Config {
     /// Tells this endpoint from others that had, or have, its address; every request carries its low half
     /// in the `initiator` field.
     pub instance: Instance,
+    /// What the endpoints of the job prove to know when they are introduced; without one whoever proves an
+    /// address is believed.
+    pub key: Option<JobKey>,
+    /// Only endpoints that the user has named ([`crate::Engine::peer_at`], [`crate::Engine::name_peers`]) are
+    /// introduced.
+    pub named_only: bool,
     /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
     /// PIDonFEP of this endpoint and its peers.
@@ -50,6 +56,8 @@ impl Config {
             max_outstanding: 8192,
             port: 4793,
             instance,
+            key: None,
+            named_only: false,
             job_id: 1,
             pid_on_fep: 0,
             keepalive: Span::secs(1),

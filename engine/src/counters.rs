@@ -45,9 +45,15 @@ crate::base::counters! {
         rx_introductions: sum "packets",
         /// Introductions that prove nothing or answer nothing that we asked: late, or forged.
         rx_bad_introductions: sum "packets",
+        /// Introductions of endpoints that do not know the job's key, or proved that they know another.
+        rx_unauthorised: sum "introductions",
+        /// Introductions of endpoints that the user did not name, where only named ones are talked to.
+        rx_unlisted: sum "introductions",
         /// Strangers that were not introduced, because there are too many peers already that the user never
         /// named.
         rx_crowded: sum "introductions",
+        /// Peers that the user does not mean and that were forgotten because they had been silent for long.
+        peers_forgotten: sum "peers",
         /// Packets of strangers that were not answered, because too many had been in too short a time.
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.

@@ -1,5 +1,6 @@
 //! The endpoint's state machine: which part of the engine learns what.
 
+mod acquaintances;
 mod ends;
 mod packets;
 mod sizes;
@@ -8,7 +9,7 @@ use core::net::SocketAddr;
 
 pub use packets::PacketMarks;
 
-use crate::api::{Completion, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble};
+use crate::api::{Completion, Notice, Operation, PeerId, RecvOp, Refused, Trouble};
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::config::Config;
 use crate::contexts::Contexts;
@@ -192,7 +193,10 @@ impl Engine {
         {
             match silent {
                 Silent::For(peer, since) => self.tell_silence(peer, since),
-                Silent::ForGood(peer) => self.fail_peer(now, peer, OpError::Unreachable),
+                Silent::Unlisted(peer, since) => {
+                    self.report.notice(Notice::NotListed { peer, since });
+                }
+                Silent::ForGood(peer, error) => self.fail_peer(now, peer, error),
             }
         }
         paths!(self).widen(now);

@@ -64,6 +64,12 @@ impl Inbox {
         self.unexpected.len()
     }
 
+    /// Peers whose messages are here, or waited for.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let senders = self.messages.iter().map(|(_, message)| message.head.peer());
+        senders.chain(self.posted.sources())
+    }
+
     /// Messages that are not finished.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()

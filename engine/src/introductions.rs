@@ -6,6 +6,7 @@
 //! be introduced as its owner, and nothing larger than a question is ever answered to a stranger.
 
 mod hear;
+mod proofs;
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -13,11 +14,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use siphasher::sip::SipHasher24;
 
-use crate::api::PeerId;
-use crate::base::{SecretRng, Span, Time};
+use crate::api::{OpError, PeerId};
+use crate::base::{Instance, Purpose, SecretRng, Span, Time};
 use crate::config::Config;
 use crate::peers::{PeerState, Peers};
 use crate::wire::{Introduction, Reason, Stage, WIRE_VERSION};
+use proofs::Exchange;
 
 pub(crate) use hear::{Around, Heard};
 
@@ -104,13 +106,15 @@ pub(crate) enum Unknown {
     Forget,
 }
 
-/// A peer that does not answer our questions.
+/// A peer to which we are not introduced, although we ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Silent {
-    /// For so long, and it will be asked again.
+    /// It has not answered for so long, and will be asked again.
     For(PeerId, Span),
-    /// For as long as anybody waits.
-    ForGood(PeerId),
+    /// It has said for so long that its user has not named us, and will be asked again.
+    Unlisted(PeerId, Span),
+    /// For as long as anybody waits: this is what its operations come to.
+    ForGood(PeerId, OpError),
 }
 
 /// An introduction that we asked for.
@@ -122,8 +126,10 @@ struct Asking {
     since: Time,
     next: Time,
     wait: Span,
-    /// Its long silence was told.
+    /// That it takes long was told.
     told: bool,
+    /// It answers that its user has not named us.
+    unlisted: bool,
 }
 
 /// See the module's documentation.
@@ -167,6 +173,7 @@ impl Introductions {
             cookie: 0,
             job_id: config.job_id,
             capabilities: 0,
+            proof: [0; 16],
         }
     }
 
@@ -200,8 +207,15 @@ impl Introductions {
             return;
         }
         let (nonce, wait) = (self.random.next_u64(), FIRST_WAIT);
-        let asking =
-            Asking { nonce, cookie: None, since: now, next: now + wait, wait, told: false };
+        let asking = Asking {
+            nonce,
+            cookie: None,
+            since: now,
+            next: now + wait,
+            wait,
+            told: false,
+            unlisted: false,
+        };
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
         self.question(config, &asking, state);
         self.asking.insert(peer, asking);
@@ -210,10 +224,15 @@ impl Introductions {
     /// Sends what the peer is to answer.
     fn question(&mut self, config: &Config, asking: &Asking, state: &PeerState) {
         let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
-        let expected = state.expected().map_or(0, crate::base::Instance::get);
+        let expected = state.expected().map_or(0, Instance::get);
         let (nonce, cookie) = (asking.nonce, asking.cookie.unwrap_or(0));
-        let us = Self::about_us(config, stage);
-        self.send(state.addr(), Introduction { nonce, cookie, expected, ..us });
+        let mut intro = Introduction { nonce, cookie, expected, ..Self::about_us(config, stage) };
+        if let (Some(key), Some(answerer), Stage::Confirm) = (&config.key, state.instance(), stage)
+        {
+            let exchange = Exchange::new(config.instance, answerer, &intro);
+            intro.proof = exchange.prove(key, Purpose::Confirm);
+        }
+        self.send(state.addr(), intro);
     }
 
     /// The peer that answers a question of ours, if it is its nonce.
@@ -268,6 +287,23 @@ impl Introductions {
         Unknown::Forget
     }
 
+    /// A peer does not want to know us yet: it is asked again, from the beginning.
+    fn put_off(&mut self, peer: PeerId) {
+        if let Some(asking) = self.asking.get_mut(&peer) {
+            (asking.unlisted, asking.cookie) = (true, None);
+        }
+    }
+
+    /// Whether a peer's answer is that its user has not named us.
+    pub(crate) fn is_unlisted(&self, peer: PeerId) -> bool {
+        self.asking.get(&peer).is_some_and(|asking| asking.unlisted)
+    }
+
+    /// Peers that are asked.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.asking.keys().copied()
+    }
+
     /// There is nothing more to ask of a peer.
     fn stop(&mut self, peer: PeerId) {
         self.asking.remove(&peer);
@@ -305,7 +341,9 @@ impl Introductions {
             let patience = if refused { deadline.min(REFUSED_PATIENCE) } else { deadline };
             if now.since(asking.since) >= patience {
                 if asking.cookie.is_none() {
-                    return Some(Silent::ForGood(peer));
+                    let error =
+                        if asking.unlisted { OpError::NotListed } else { OpError::Unreachable };
+                    return Some(Silent::ForGood(peer, error));
                 }
                 // It answered, and whether it takes contexts they will tell.
                 continue;
@@ -316,9 +354,14 @@ impl Introductions {
             let silent = now.since(asking.since);
             let tell = silent >= LONG_SILENCE && asking.cookie.is_none() && !asking.told;
             asking.told |= tell;
+            let unlisted = asking.unlisted;
             self.asking.insert(peer, asking);
             if tell {
-                return Some(Silent::For(peer, silent));
+                return Some(if unlisted {
+                    Silent::Unlisted(peer, silent)
+                } else {
+                    Silent::For(peer, silent)
+                });
             }
         }
         self.due = self.asking.values().map(|asking| asking.next).min();
@@ -356,7 +399,12 @@ impl Introductions {
         let cookie = self.cookies.bake(now, asker, intro);
         let us = Self::about_us(config, Stage::Challenge);
         let (nonce, expected) = (intro.nonce, intro.instance);
-        self.send(asker, Introduction { nonce, cookie, expected, ..us });
+        let mut answer = Introduction { nonce, cookie, expected, ..us };
+        if let (Some(key), Some(instance)) = (&config.key, Instance::new(intro.instance)) {
+            let exchange = Exchange::new(instance, config.instance, &answer);
+            answer.proof = exchange.prove(key, Purpose::Answer);
+        }
+        self.send(asker, answer);
     }
 
     /// Whether somebody who confirms has received our challenge at the address it gives.
@@ -375,7 +423,6 @@ impl Introductions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Instance;
 
     fn part(seed: u8) -> (Introductions, Config) {
         let instance = Instance::new(u32::from(seed) + 1).expect("not 0");
@@ -415,7 +462,7 @@ mod tests {
     fn questions_are_repeated_ever_more_rarely_until_patience_ends() {
         let (mut part, config) = part(1);
         let mut peers = Peers::new(1400);
-        let (peer, _) = peers.add(ASKER, None);
+        let (peer, _) = peers.resolve(ASKER, None);
         let mut now = Time(1_000_000);
         let begin = now;
         part.ask(now, &config, peer, peers.get(peer));
@@ -428,8 +475,10 @@ mod tests {
             }
             now = part.deadline().expect("it goes on");
             match part.handle_timeout(now, &config, &peers, Span::secs(12)) {
-                Some(Silent::ForGood(peer)) => break peer,
+                Some(Silent::ForGood(peer, OpError::Unreachable)) => break peer,
+                Some(Silent::ForGood(..)) => panic!("it is not there"),
                 Some(Silent::For(silent, since)) => told.push((silent, since)),
+                Some(Silent::Unlisted(..)) => panic!("nobody said so"),
                 None => {}
             }
         };

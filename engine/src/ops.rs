@@ -346,6 +346,11 @@ impl Ops {
         self.slab.iter().filter(|(_, op)| wanted(op)).map(|(key, _)| key).collect()
     }
 
+    /// Peers of which operations are open.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.slab.iter().map(|(_, op)| op.peer)
+    }
+
     /// Contexts on which operations are open.
     pub(crate) fn contexts(&self) -> HashSet<PdcId> {
         self.slab.iter().filter_map(|(_, op)| op.context).collect()

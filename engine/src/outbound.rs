@@ -318,6 +318,11 @@ impl Outbound {
         self.ops.len()
     }
 
+    /// Peers of which operations are open.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.ops.peers()
+    }
+
     /// Contexts on which operations are open.
     pub(crate) fn contexts(&self) -> HashSet<PdcId> {
         self.ops.contexts()

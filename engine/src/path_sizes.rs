@@ -59,6 +59,11 @@ impl PathSizes {
         Self { most, narrow: HashMap::new(), next: None }
     }
 
+    /// Nobody is at a host any more.
+    pub(crate) fn forget(&mut self, host: IpAddr) {
+        self.narrow.remove(&host);
+    }
+
     /// The longest packet that goes to a host in one piece.
     pub(crate) fn get(&self, to: IpAddr) -> u32 {
         self.narrow.get(&to).map_or(self.most, |path| path.size)

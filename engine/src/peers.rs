@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
 use crate::api::{PeerId, Trouble};
-use crate::base::{Instance, Time};
+use crate::base::{Instance, Span, Time};
 use crate::path_sizes::PathSizes;
 
 /// What is known of a peer.
@@ -25,6 +25,20 @@ pub struct PeerState {
     welcomed: Time,
     /// Another instance at the same address.
     sibling: Option<PeerId>,
+    standing: Standing,
+}
+
+/// How a peer came here, and whether it may be forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// The user means it.
+    Named,
+    /// The user meant it once.
+    Unnamed,
+    /// It came by itself.
+    Stranger,
+    /// It is forgotten, and its place is free.
+    Forgotten,
 }
 
 impl PeerState {
@@ -154,12 +168,12 @@ impl Initiator {
 #[derive(Debug)]
 pub struct Peers {
     states: Vec<PeerState>,
+    /// Places in `states` of those that were forgotten.
+    free: Vec<PeerId>,
     /// The newest peer at an address; the others hang on it.
     by_addr: HashMap<SocketAddr, PeerId>,
-    /// Hosts by number, for congestion control.
-    hosts: HashMap<IpAddr, u32>,
-    /// Peers that came by themselves.
-    strangers: u32,
+    hosts: Hosts,
+    strangers: Strangers,
     /// What the paths to the hosts carry.
     pub(crate) paths: PathSizes,
 }
@@ -167,15 +181,67 @@ pub struct Peers {
 /// Peers that may come by themselves, so that who has many addresses does not take all memory. Those that the
 /// user names do not count.
 const MAX_STRANGERS: u32 = 1 << 16;
+/// So many may stay although they are of no use.
+const FEW_STRANGERS: u32 = 1 << 10;
+/// Silence after which a stranger that is of no use may be forgotten: longer than a cookie is good for, so that
+/// no introduction of before can be repeated.
+const FORGET_AFTER: Span = Span::secs(140);
+/// Between two looks at who may be forgotten.
+const LOOK_EVERY: Span = Span::secs(1);
+
+/// How many peers came by themselves.
+#[derive(Debug)]
+struct Strangers {
+    count: u32,
+    /// At how many it is worth to look whom to forget: twice as many as stayed the last time.
+    look_at: u32,
+    /// When that was.
+    looked: Time,
+    /// Changes when peers were forgotten.
+    epoch: u64,
+}
+
+/// Hosts by number, for congestion control, and how many peers live there.
+#[derive(Debug, Default)]
+struct Hosts {
+    by_ip: HashMap<IpAddr, (u32, u32)>,
+    next: u32,
+}
+
+impl Hosts {
+    /// A peer lives at a host: the host's number.
+    fn enter(&mut self, ip: IpAddr) -> u32 {
+        let (number, peers) = self.by_ip.entry(ip).or_insert_with(|| {
+            let number = self.next;
+            // After 2^32 hosts two may share what is known of a path.
+            self.next = self.next.wrapping_add(1);
+            (number, 0)
+        });
+        *peers += 1;
+        *number
+    }
+
+    /// A peer of a host is forgotten. Whether it was the last.
+    fn leave(&mut self, ip: IpAddr) -> bool {
+        let Some((_, peers)) = self.by_ip.get_mut(&ip) else { return false };
+        *peers -= 1;
+        let last = *peers == 0;
+        if last {
+            self.by_ip.remove(&ip);
+        }
+        last
+    }
+}
 
 impl Peers {
     /// None yet; packets to them have `max_packet` bytes at most.
     pub(crate) fn new(max_packet: u32) -> Self {
         Self {
             states: Vec::new(),
+            free: Vec::new(),
             by_addr: HashMap::new(),
-            hosts: HashMap::new(),
-            strangers: 0,
+            hosts: Hosts::default(),
+            strangers: Strangers { count: 0, look_at: FEW_STRANGERS, looked: Time::ZERO, epoch: 0 },
             paths: PathSizes::new(max_packet),
         }
     }
@@ -188,12 +254,25 @@ impl Peers {
 
     /// Whether any peer lives at this address.
     pub(crate) fn has_host(&self, ip: IpAddr) -> bool {
-        self.hosts.contains_key(&ip)
+        self.hosts.by_ip.contains_key(&ip)
     }
 
     /// How many there are.
-    pub(crate) const fn len(&self) -> usize {
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.states.len() - self.free.len()
+    }
+
+    /// One more than the largest number of a peer.
+    pub(crate) const fn places(&self) -> usize {
         self.states.len()
+    }
+
+    /// Changes when peers were forgotten: their [`PeerId`]s may be others' from then on.
+    #[must_use]
+    #[inline]
+    pub const fn epoch(&self) -> u64 {
+        self.strangers.epoch
     }
 
     /// What is known of a peer.
@@ -245,29 +324,112 @@ impl Peers {
             Some(instance) => self.is_or_may_be(addr, instance),
         };
         let Some(peer) = known else {
-            let (peer, host) = self.add(addr, expected);
+            let (peer, host) = self.add(addr, expected, Standing::Named);
             return (peer, Some(host));
         };
+        let state = self.get_mut(peer);
         if expected.is_some() {
-            self.get_mut(peer).expected = expected;
+            state.expected = expected;
+        }
+        if core::mem::replace(&mut state.standing, Standing::Named) == Standing::Stranger {
+            self.strangers.count -= 1;
         }
         (peer, None)
     }
 
+    /// Whether the user means the instance at an address, or whoever is there.
+    pub(crate) fn is_named(&self, addr: SocketAddr, instance: Instance) -> bool {
+        self.at(addr).map(|peer| self.get(peer)).any(|state| {
+            state.standing == Standing::Named
+                && state.expected.is_none_or(|expected| expected == instance)
+        })
+    }
+
+    /// The user means nobody any more.
+    pub(crate) fn unname_all(&mut self) {
+        for state in &mut self.states {
+            if state.standing == Standing::Named {
+                state.standing = Standing::Unnamed;
+            }
+        }
+    }
+
+    /// Those that the user does not mean.
+    pub(crate) fn unnamed(&self) -> Vec<PeerId> {
+        let other =
+            |state: &PeerState| matches!(state.standing, Standing::Unnamed | Standing::Stranger);
+        // Not more places than peers.
+        (0..self.states.len() as u32).map(PeerId).filter(|peer| other(self.get(*peer))).collect()
+    }
+
+    /// Whether so many came by themselves that it is time to look whom to forget.
+    pub(crate) fn should_forget(&mut self, now: Time) -> bool {
+        let strangers = &mut self.strangers;
+        let due = strangers.count >= strangers.look_at.min(MAX_STRANGERS - 1)
+            && now.since(strangers.looked) >= LOOK_EVERY;
+        if due {
+            strangers.looked = now;
+        }
+        due
+    }
+
+    /// Forgets those that the user does not mean, that were silent for long, and whose number is not among
+    /// `used`. Returns them, and the hosts where nobody is left.
+    pub(crate) fn forget(&mut self, now: Time, used: &[bool]) -> (Vec<PeerId>, Vec<IpAddr>) {
+        let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
+        let idle = |state: &PeerState| now.since(state.last_rx.max(state.welcomed)) >= FORGET_AFTER;
+        let mut gone = self.unnamed();
+        gone.retain(|peer| !is_used(peer) && idle(self.get(*peer)));
+        let mut left = Vec::new();
+        for peer in &gone {
+            let (addr, sibling) = (self.get(*peer).addr, self.get(*peer).sibling);
+            self.unlink(addr, *peer, sibling);
+            if self.hosts.leave(addr.ip()) {
+                left.push(addr.ip());
+            }
+            let before = core::mem::replace(&mut self.get_mut(*peer).standing, Standing::Forgotten);
+            self.strangers.count -= u32::from(before == Standing::Stranger);
+        }
+        self.strangers.epoch += u64::from(!gone.is_empty());
+        self.strangers.look_at = (self.strangers.count * 2).max(FEW_STRANGERS);
+        self.free.extend(&gone);
+        (gone, left)
+    }
+
+    /// Takes a peer, on which `sibling` hangs, out of those at its address.
+    fn unlink(&mut self, addr: SocketAddr, peer: PeerId, sibling: Option<PeerId>) {
+        let before = self.at(addr).find(|other| self.get(*other).sibling == Some(peer));
+        match (before, sibling) {
+            (Some(before), _) => self.get_mut(before).sibling = sibling,
+            (None, Some(sibling)) => {
+                self.by_addr.insert(addr, sibling);
+            }
+            (None, None) => {
+                self.by_addr.remove(&addr);
+            }
+        }
+    }
+
     /// Adds a peer that came by itself; also the number of its host. `None` when there are too many.
     pub(crate) fn add_stranger(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
-        if self.strangers >= MAX_STRANGERS {
+        if self.strangers.count >= MAX_STRANGERS {
             return None;
         }
-        self.strangers += 1;
-        Some(self.add(addr, None))
+        self.strangers.count += 1;
+        Some(self.add(addr, None, Standing::Stranger))
     }
 
     /// Adds a peer; also the number of its host.
-    pub(crate) fn add(&mut self, addr: SocketAddr, expected: Option<Instance>) -> (PeerId, u32) {
-        let peer = PeerId(u32::try_from(self.states.len()).expect("fewer than 2^32 peers"));
+    fn add(
+        &mut self,
+        addr: SocketAddr,
+        expected: Option<Instance>,
+        standing: Standing,
+    ) -> (PeerId, u32) {
+        let fresh = || PeerId(u32::try_from(self.states.len()).expect("fewer than 2^32 peers"));
+        let peer = self.free.pop().unwrap_or_else(fresh);
         let sibling = self.by_addr.insert(addr, peer);
-        self.states.push(PeerState {
+        let state = PeerState {
             addr,
             expected,
             instance: None,
@@ -277,10 +439,13 @@ impl Peers {
             silence_told: false,
             welcomed: Time::ZERO,
             sibling,
-        });
-        // Not more hosts than peers.
-        let fresh = self.hosts.len() as u32;
-        (peer, *self.hosts.entry(addr.ip()).or_insert(fresh))
+            standing,
+        };
+        match self.states.get_mut(peer.0 as usize) {
+            Some(place) => *place = state,
+            None => self.states.push(state),
+        }
+        (peer, self.hosts.enter(addr.ip()))
     }
 
     /// The network said that a destination cannot be reached. Only remembered: an ICMP message can be
@@ -312,7 +477,8 @@ mod tests {
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, host) = peers.resolve(addr, None);
         assert_eq!((peers.find(addr), host), (Some(peer), Some(0)));
-        assert_eq!(peers.add(SocketAddr::from(([10, 0, 0, 1], 8)), None).1, 0, "one host");
+        let neighbour = peers.resolve(SocketAddr::from(([10, 0, 0, 1], 8)), None);
+        assert_eq!(neighbour.1, Some(0), "one host");
         let who = Initiator { port: 7, tag: 3 };
         assert_eq!(peers.introduced(addr.ip(), who), None);
         assert_eq!(peers.is_or_may_be(addr, instance(3)), Some(peer));
@@ -344,6 +510,55 @@ mod tests {
     }
 
     #[test]
+    fn strangers_of_no_use_are_forgotten_and_their_places_are_used_again() {
+        let mut peers = Peers::new(1400);
+        let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
+        let later = Time::ZERO + FORGET_AFTER;
+        for n in 0..FEW_STRANGERS {
+            assert!(!peers.should_forget(later));
+            let _ = peers.add_stranger(addr(n));
+        }
+        assert!(peers.should_forget(later) && !peers.should_forget(later), "not all the time");
+        // The user means the first, something of the second is in use, the third was heard lately.
+        let named = peers.resolve(addr(0), None).0;
+        let (used, lively) =
+            (peers.find(addr(1)).expect("here"), peers.find(addr(2)).expect("here"));
+        let _ = peers.get_mut(lively).note_rx(Time(1));
+        let mut uses = vec![false; used.0 as usize + 1];
+        uses[used.0 as usize] = true;
+        let (epoch, count) = (peers.epoch(), FEW_STRANGERS as usize - 3);
+        let (gone, hosts) = peers.forget(later, &uses);
+        assert_eq!((gone.len(), hosts.len(), peers.count()), (count, count, 3));
+        assert!(![named, used, lively].iter().any(|peer| gone.contains(peer)));
+        assert_ne!(peers.epoch(), epoch);
+        assert!(!peers.has_host(addr(3).ip()) && peers.find(addr(3)).is_none());
+        // Somebody else takes a place, and nothing of the former is left in it.
+        let (new, host) = peers.add_stranger(addr(9999)).expect("room");
+        assert!(gone.contains(&new) && host >= FEW_STRANGERS);
+        assert_eq!(peers.get(new).addr(), addr(9999));
+        assert!(!peers.get(new).is_met() && peers.states.len() == FEW_STRANGERS as usize);
+    }
+
+    #[test]
+    fn of_two_at_an_address_the_one_of_no_use_is_forgotten() {
+        let addr = SocketAddr::from(([10, 0, 0, 1], 7));
+        for old_goes in [true, false] {
+            let mut peers = Peers::new(1400);
+            let (old, _) = peers.resolve(addr, Some(instance(1)));
+            let (new, _) = peers.resolve(addr, Some(instance(2)));
+            let (goes, stays) = if old_goes { (old, new) } else { (new, old) };
+            let meant = peers.get(stays).expected();
+            peers.unname_all();
+            assert!(!peers.is_named(addr, instance(1)) && !peers.is_named(addr, instance(2)));
+            assert_eq!(peers.resolve(addr, meant), (stays, None));
+            let (gone, hosts) = peers.forget(Time::ZERO + FORGET_AFTER, &[]);
+            assert_eq!((gone, hosts), (vec![goes], vec![]));
+            assert_eq!(peers.at(addr).collect::<Vec<_>>(), [stays]);
+            assert!(peers.is_named(addr, meant.expect("it was given")));
+        }
+    }
+
+    #[test]
     fn instances_that_the_user_tells_apart_are_peers_of_their_own() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
@@ -363,7 +578,7 @@ mod tests {
     fn who_was_met_before_its_address_was_given_is_the_same_peer() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
-        let (peer, _) = peers.add(addr, None);
+        let (peer, _) = peers.add_stranger(addr).expect("room");
         let _ = peers.get_mut(peer).meet(instance(5));
         assert_eq!(peers.resolve(addr, Some(instance(5))), (peer, None));
         assert_eq!(peers.get(peer).expected(), Some(instance(5)));

@@ -42,6 +42,12 @@ impl Report {
         }
     }
 
+    /// Peers of which something is still to be told.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let noticed = self.notices.iter().filter_map(Notice::peer);
+        self.completions.iter().filter_map(|done| done.peer).chain(noticed)
+    }
+
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()

@@ -192,6 +192,7 @@ fn a_forged_packet_restarts_nobody() {
         cookie: 99,
         job_id: 1,
         capabilities: 0,
+        proof: [0; 16],
     };
     let mut out = [0; Introduction::LEN];
     for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse] {
@@ -240,6 +241,7 @@ fn strangers_get_no_more_than_they_send() {
         cookie: 0,
         job_id: 1,
         capabilities: 0,
+        proof: [0; 16],
     };
     let mut out = [0; Introduction::LEN];
     for n in 0..1000 {

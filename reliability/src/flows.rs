@@ -99,6 +99,11 @@ impl FlowRecord {
         self.path_bits |= 1 << (path & 63);
     }
 
+    /// Whether nobody's contexts are recorded here.
+    pub(crate) const fn is_vacant(&self) -> bool {
+        self.contexts == 0
+    }
+
     /// Packets of `bytes` were acknowledged.
     #[inline]
     pub(crate) fn on_acked(&mut self, packets: u16, bytes: u32) {
@@ -112,13 +117,20 @@ impl FlowRecord {
 pub(crate) struct FlowRecords {
     list: Vec<FlowRecord>,
     by_key: BTreeMap<(PeerKey, bool), u32>,
+    /// Places of records that were forgotten.
+    free: Vec<u32>,
 }
 
 impl FlowRecords {
     /// A context opens; the place of its record.
     pub(crate) fn open(&mut self, peer: PeerKey, initiator: bool) -> u32 {
         let place = *self.by_key.entry((peer, initiator)).or_insert_with(|| {
-            self.list.push(FlowRecord::new(peer, initiator));
+            let record = FlowRecord::new(peer, initiator);
+            if let Some(place) = self.free.pop() {
+                self.list[place as usize] = record;
+                return place;
+            }
+            self.list.push(record);
             // Two for each of 2^31 peers would not fit any memory.
             self.list.len() as u32 - 1
         });
@@ -130,6 +142,16 @@ impl FlowRecords {
     #[inline]
     pub(crate) fn at(&mut self, place: u32) -> &mut FlowRecord {
         &mut self.list[place as usize]
+    }
+
+    /// Forgets a peer that has no context.
+    pub(crate) fn forget(&mut self, peer: PeerKey) {
+        for initiator in [true, false] {
+            if let Some(place) = self.by_key.remove(&(peer, initiator)) {
+                self.list[place as usize] = FlowRecord::new(peer, initiator);
+                self.free.push(place);
+            }
+        }
     }
 
     pub(crate) fn list_mut(&mut self) -> &mut [FlowRecord] {
@@ -160,6 +182,18 @@ mod tests {
         assert_eq!((ours.acked_packets, ours.acked_bytes), (1000, 100_000));
         assert_eq!((ours.retransmissions, theirs.retransmissions), (0, 1000));
         assert_eq!((ours.path_bits, theirs.path_bits, theirs.paths()), (1 << 3, 1 << 4, 1));
+    }
+
+    #[test]
+    fn the_place_of_a_forgotten_peer_is_used_again() {
+        let mut records = FlowRecords::default();
+        let (a, b) = (records.open(PeerKey(7), true), records.open(PeerKey(8), true));
+        records.at(a).on_sent(100, 3, false);
+        records.forget(PeerKey(7));
+        assert!(records.list()[a as usize].is_vacant() && !records.list()[b as usize].is_vacant());
+        assert_eq!(records.open(PeerKey(9), false), a);
+        let record = &records.list()[a as usize];
+        assert_eq!((record.peer, record.initiator, record.bytes), (PeerKey(9), false, 0));
     }
 
     #[test]

@@ -154,6 +154,14 @@ impl<D: Copy> Pdcs<D> {
         self.admissions.forget(peer);
     }
 
+    /// Forgets a peer that has no context and will not be talked to under this key again: another may have
+    /// it.
+    pub fn forget_peer(&mut self, peer: PeerKey) {
+        self.table.forget(peer);
+        self.admissions.erase(peer);
+        self.shared.flows.forget(peer);
+    }
+
     /// Asks to send a packet for the first time on context `id`, from whichever end this is.
     ///
     /// # Errors
@@ -365,6 +373,7 @@ impl<D: Copy> Pdcs<D> {
         for pdc in self.table.iter() {
             pdc.sample(&mut flows, &self.shared.groups);
         }
+        flows.retain(|record| !record.is_vacant());
         flows
     }
 

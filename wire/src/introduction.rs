@@ -3,8 +3,9 @@
 //!
 //! The endpoint that wants to open a context asks ([`Stage::Hello`]). The other one keeps nothing of the
 //! question and answers with a cookie ([`Stage::Challenge`]), which whoever does not receive at the asker's
-//! address cannot know. Only the asker that repeats it ([`Stage::Confirm`]) is believed. Every stage has the
-//! same length, so that an answer is never larger than its question.
+//! address cannot know. Only the asker that repeats it ([`Stage::Confirm`]) is believed. Endpoints whose job
+//! has a key prove to each other that they know it. Every stage has the same length, a refusal less, so that
+//! an answer is never larger than its question.
 
 use crate::base::Psn;
 use crate::codes::{ControlKind, code_points};
@@ -13,7 +14,7 @@ use crate::pds::{Control, Dest};
 use crate::view::{be16, be32, be64};
 
 /// What this crate, and what is built on it, puts on the wire: both ends must have the same.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 
 /// The value's type, in the vendor's range by our choice: no table numbers them.
 const TYPE: u8 = 0xf0;
@@ -47,12 +48,16 @@ code_points! {
         Stale = 3, "STALE";
         /// Too many strangers were introduced already.
         Crowded = 4, "CROWDED";
+        /// One of the two has a key of its job, and the other one has none or another.
+        Key = 5, "KEY";
+        /// It talks to those alone that its user named, and the asker is not among them yet.
+        Unlisted = 6, "UNLISTED";
     }
 }
 
 /// What an endpoint says of itself.
 ///
-/// The fields up to `nonce` have their places in every version, so that a newer endpoint can refuse an
+/// The fields up to `capabilities` have their places in every version, so that a newer endpoint can refuse an
 /// older one in words that it understands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Introduction {
@@ -76,19 +81,24 @@ pub struct Introduction {
     pub job_id: u32,
     /// What the sender can do beyond the version's common ground, a bit each; none is defined yet.
     pub capabilities: u32,
+    /// That the sender knows the key of its job; 0 in a hello, and where the job has none.
+    pub proof: [u8; 16],
 }
 
 impl Introduction {
+    /// Bytes of the value without the proof, as in versions below 3, and in every refusal.
+    const SHORT: usize = 40;
     /// Bytes of the value.
-    const VALUE: usize = 40;
-    /// Bytes of the packet.
+    const VALUE: usize = Self::SHORT + 16;
+    /// Bytes of the longest packet.
     pub const LEN: usize = Control::LEN + Self::VALUE;
 
-    /// Writes the whole packet and returns its length, [`Self::LEN`].
+    /// Writes the whole packet and returns its length, at most [`Self::LEN`].
     ///
     /// # Panics
     /// When `out` is shorter than that.
     pub fn emit(&self, out: &mut [u8]) -> usize {
+        let size = if self.stage == Stage::Refuse { Self::SHORT } else { Self::VALUE };
         let header = Control {
             kind: ControlKind::Negotiation,
             isrod: false,
@@ -102,13 +112,8 @@ impl Introduction {
             payload: 0,
         };
         let at = header.emit(out);
-        let value = &mut out[at..at + Self::VALUE];
-        value[0..4].copy_from_slice(&[
-            TYPE,
-            (Self::VALUE / 4) as u8,
-            self.stage.to_u8(),
-            self.version,
-        ]);
+        let value = &mut out[at..at + size];
+        value[0..4].copy_from_slice(&[TYPE, (size / 4) as u8, self.stage.to_u8(), self.version]);
         value[4..6].copy_from_slice(&self.port.to_be_bytes());
         value[6..8].copy_from_slice(&u16::from(self.reason.to_u8()).to_be_bytes());
         value[8..16].copy_from_slice(&self.nonce.to_be_bytes());
@@ -117,7 +122,10 @@ impl Introduction {
         value[24..32].copy_from_slice(&self.cookie.to_be_bytes());
         value[32..36].copy_from_slice(&self.job_id.to_be_bytes());
         value[36..40].copy_from_slice(&self.capabilities.to_be_bytes());
-        Self::LEN
+        if let Some(proof) = value.get_mut(Self::SHORT..) {
+            proof.copy_from_slice(&self.proof[..proof.len()]);
+        }
+        at + size
     }
 
     /// Reads the introduction among the type-length-values of a Negotiation control packet; others are
@@ -141,13 +149,19 @@ impl Introduction {
     }
 
     fn read_value(value: &[u8]) -> Result<Self, ParseError> {
-        let b = value.first_chunk::<{ Self::VALUE }>().ok_or(ParseError::Truncated)?;
+        let b = value.first_chunk::<{ Self::SHORT }>().ok_or(ParseError::Truncated)?;
         let (port, instance) = (be16(b, 4), be32(b, 16));
         if port == 0 || instance == 0 || b[6] != 0 {
             return Err(ParseError::Reserved);
         }
+        let stage = Stage::from_u8(b[2]).ok_or(ParseError::Kind)?;
+        let proof = value[Self::SHORT..].first_chunk::<16>();
+        // What has no proof must be a refusal, or of a version that has none, to be refused.
+        if proof.is_none() && stage != Stage::Refuse && b[3] == WIRE_VERSION {
+            return Err(ParseError::Truncated);
+        }
         Ok(Self {
-            stage: Stage::from_u8(b[2]).ok_or(ParseError::Kind)?,
+            stage,
             version: b[3],
             port,
             reason: Reason::from_u8(b[7]).ok_or(ParseError::Kind)?,
@@ -157,6 +171,7 @@ impl Introduction {
             cookie: be64(b, 24),
             job_id: be32(b, 32),
             capabilities: be32(b, 36),
+            proof: proof.copied().unwrap_or_default(),
         })
     }
 }
@@ -177,6 +192,7 @@ mod tests {
         cookie: 0x3132_3334_3536_3738,
         job_id: 0x4142_4344,
         capabilities: 0x5152_5354,
+        proof: [0x61; 16],
     };
 
     fn values(packet: &[u8]) -> &[u8] {
@@ -191,12 +207,16 @@ mod tests {
         let mut out = [0xee; MAX_HEADER];
         for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse]
         {
-            for reason in
-                [Reason::None, Reason::Version, Reason::Job, Reason::Stale, Reason::Crowded]
+            for reason in [0, 1, 2, 3, 4, 5, 6].map(|code| Reason::from_u8(code).expect("a reason"))
             {
-                let intro = Introduction { stage, reason, ..HELLO };
+                let mut intro = Introduction { stage, reason, ..HELLO };
                 let n = intro.emit(&mut out);
-                assert_eq!(n, Introduction::LEN);
+                if stage == Stage::Refuse {
+                    intro.proof = [0; 16];
+                    assert_eq!(n, 56, "nobody's question was shorter");
+                } else {
+                    assert_eq!(n, Introduction::LEN);
+                }
                 assert_eq!(Introduction::read(values(&out[..n])), Ok(Some(intro)));
             }
         }
@@ -204,9 +224,10 @@ mod tests {
         assert_eq!(
             &out[16..n],
             [
-                0xf0, 10, 1, 2, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
+                0xf0, 14, 1, 3, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
                 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42,
-                0x43, 0x44, 0x51, 0x52, 0x53, 0x54
+                0x43, 0x44, 0x51, 0x52, 0x53, 0x54, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61,
+                0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61
             ]
         );
     }
@@ -221,19 +242,26 @@ mod tests {
         assert_eq!(Introduction::read(&two), Ok(Some(HELLO)));
         assert_eq!(Introduction::read(&two[..8]), Ok(None));
         assert_eq!(Introduction::read(&[]), Ok(None));
-        for bad in [&two[..7], &two[..9], &two[..47], &[7][..], &[7, 0, 0, 0][..]] {
+        for bad in [&two[..7], &two[..9], &two[..63], &[7][..], &[7, 0, 0, 0][..]] {
             assert!(Introduction::read(bad).is_err(), "{bad:?}");
         }
         // Stage, port, reason (both bytes), instance.
-        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 5), (16..20, 0)] {
+        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 7), (16..20, 0)] {
             let mut bad = value.to_vec();
             bad[range].fill(byte);
             assert!(Introduction::read(&bad).is_err());
         }
         // A newer one may be longer.
         let mut longer = value.to_vec();
-        longer[1] = 11;
+        longer[1] = 15;
         longer.extend_from_slice(&[9; 4]);
         assert_eq!(Introduction::read(&longer), Ok(Some(HELLO)));
+        // An older one was shorter, and ours may not be.
+        let mut older = value[..40].to_vec();
+        older[1] = 10;
+        assert_eq!(Introduction::read(&older), Err(ParseError::Truncated));
+        older[3] = 2;
+        let read = Introduction { version: 2, proof: [0; 16], ..HELLO };
+        assert_eq!(Introduction::read(&older), Ok(Some(read)));
     }
 }

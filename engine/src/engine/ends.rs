@@ -34,6 +34,9 @@ impl Engine {
             | PdcFailure::Malformed
             | PdcFailure::Aborted => OpError::Closed,
         };
+        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
+        let refused = error == OpError::Unreachable && self.introductions.is_unlisted(peer);
+        let error = if refused { OpError::NotListed } else { error };
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
             // The peer stopped fetching answers. Its own requests are its own to report; the

@@ -336,7 +336,10 @@ impl<M: Memory> Arriving<'_, M> {
             };
             match self.engine.introductions.hear(around, from, &intro) {
                 Heard::Nothing => {}
-                Heard::Met(peer) => self.note_rx(peer),
+                Heard::Met(peer) => {
+                    self.note_rx(peer);
+                    self.engine.forget_peers(self.now);
+                }
                 Heard::Ended(peer, error) => self.engine.fail_peer(self.now, peer, error),
                 Heard::Succeeded(peer) => {
                     self.engine.peer_restarted(self.now, peer);

@@ -108,7 +108,7 @@ impl Budget {
     /// Charges `bytes` more to a peer's messages. Whether there was room.
     fn charge(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) -> bool {
         let whole = step.config.unexpected_bytes;
-        let share = if step.peers.len() > ALONE { whole / SHARES } else { whole };
+        let share = if step.peers.count() > ALONE { whole / SHARES } else { whole };
         let at = peer.0 as usize;
         if self.charged.len() <= at {
             self.charged.resize(at + 1, 0);

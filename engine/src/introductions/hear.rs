@@ -3,14 +3,15 @@
 use core::net::SocketAddr;
 
 use super::Introductions;
+use super::proofs::Exchange;
 use crate::api::{OpError, PeerId};
-use crate::base::{Instance, Time};
+use crate::base::{Instance, Purpose, Time};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::ops::Part;
 use crate::peers::{Meeting, Peers};
-use crate::reliability::{Association, Pdcs, PeerKey};
+use crate::reliability::{Pdcs, PeerKey};
 use crate::wire::{Introduction, Reason, ReturnCode, Stage, WIRE_VERSION};
 
 /// What an introduction came to.
@@ -39,8 +40,8 @@ pub(crate) struct Around<'a> {
 
 impl Around<'_> {
     /// The peer and we know each other now: contexts that waited for it go on.
-    fn introduce(&mut self, peer: PeerId, intro: &Introduction, asked: bool) -> Heard {
-        let association = Association::new(intro.cookie, intro.nonce);
+    fn introduce(&mut self, peer: PeerId, exchange: &Exchange, asked: bool) -> Heard {
+        let association = exchange.association(self.config.key.as_ref());
         if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
             // Late: of an acquaintance that ended.
             self.counters.rx_bad_introductions += 1;
@@ -55,7 +56,7 @@ impl Introductions {
     /// An introduction arrived from an endpoint that listens at `from`.
     pub(crate) fn hear(
         &mut self,
-        around: Around<'_>,
+        mut around: Around<'_>,
         from: SocketAddr,
         intro: &Introduction,
     ) -> Heard {
@@ -63,7 +64,9 @@ impl Introductions {
             Stage::Hello => {
                 if !self.may_answer(around.now) {
                     around.counters.rx_unanswered += 1;
-                } else if self.accepts(around.config, from, intro) {
+                } else if self.accepts(around.config, from, intro)
+                    && self.lists(&mut around, from, intro)
+                {
                     self.challenge(around.now, around.config, from, intro);
                 }
                 Heard::Nothing
@@ -77,6 +80,19 @@ impl Introductions {
                 Heard::Nothing
             }
         }
+    }
+
+    /// Whether an endpoint is one that the user means, where others are not talked to; one that is not is told,
+    /// and asks again: it may be about to be named.
+    fn lists(&mut self, around: &mut Around<'_>, from: SocketAddr, intro: &Introduction) -> bool {
+        let listed = Instance::new(intro.instance)
+            .is_some_and(|instance| around.peers.is_named(from, instance));
+        if listed || !around.config.named_only {
+            return true;
+        }
+        around.counters.rx_unlisted += 1;
+        self.refuse(around.config, from, intro, Reason::Unlisted);
+        false
     }
 
     /// Somebody claims to have received our challenge.
@@ -95,6 +111,15 @@ impl Introductions {
             if alike && self.may_answer(now) {
                 self.refuse(config, from, intro, Reason::Stale);
             }
+            return Heard::Nothing;
+        }
+        let exchange = Exchange::new(instance, config.instance, intro);
+        if !exchange.is_proven(config.key.as_ref(), Purpose::Confirm, intro) {
+            around.counters.rx_unauthorised += 1;
+            self.refuse(config, from, intro, Reason::Key);
+            return Heard::Nothing;
+        }
+        if !self.lists(&mut around, from, intro) {
             return Heard::Nothing;
         }
         let peer = match around.peers.is_or_may_be(from, instance) {
@@ -124,7 +149,7 @@ impl Introductions {
             // This answers our own question as well.
             self.stop(peer);
         }
-        if around.introduce(peer, intro, false) == Heard::Nothing {
+        if around.introduce(peer, &exchange, false) == Heard::Nothing {
             self.refuse(config, from, intro, Reason::Stale);
             return Heard::Nothing;
         }
@@ -142,16 +167,30 @@ impl Introductions {
                 self.ask(around.now, around.config, peer, around.peers.get(peer));
                 Heard::Nothing
             }
+            Stage::Refuse if intro.reason == Reason::Unlisted => {
+                self.put_off(peer);
+                Heard::Nothing
+            }
             Stage::Refuse => {
                 self.stop(peer);
                 let error = match intro.reason {
                     Reason::Version => OpError::OtherVersion { theirs: intro.version },
                     Reason::Job => OpError::Remote(ReturnCode::BadJobId),
-                    Reason::None | Reason::Stale | Reason::Crowded => OpError::Closed,
+                    Reason::Key => OpError::OtherKey,
+                    Reason::None | Reason::Stale | Reason::Crowded | Reason::Unlisted => {
+                        OpError::Closed
+                    }
                 };
                 Heard::Ended(peer, error)
             }
             Stage::Challenge if self.is_open(peer) => {
+                let config = around.config;
+                let exchange = Exchange::new(config.instance, instance, intro);
+                if !exchange.is_proven(config.key.as_ref(), Purpose::Answer, intro) {
+                    self.stop(peer);
+                    around.counters.rx_unauthorised += 1;
+                    return Heard::Ended(peer, OpError::OtherKey);
+                }
                 match around.peers.get_mut(peer).meet(instance) {
                     Meeting::Known => {}
                     Meeting::Successor => return Heard::Succeeded(peer),
@@ -161,8 +200,8 @@ impl Introductions {
                     }
                 }
                 let state = around.peers.get(peer);
-                self.confirm(around.now, around.config, (peer, state), intro.cookie);
-                around.introduce(peer, intro, true)
+                self.confirm(around.now, config, (peer, state), intro.cookie);
+                around.introduce(peer, &exchange, true)
             }
             Stage::Welcome => {
                 self.stop(peer);

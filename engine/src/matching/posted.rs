@@ -2,7 +2,7 @@
 
 use super::hash::{Map, Seeded};
 use super::{ANY, Envelope, Key, MAX_MASKS, Wanted};
-use crate::api::Visibility;
+use crate::api::{PeerId, Visibility};
 use crate::memory::Buf;
 use crate::messages::Target;
 
@@ -322,6 +322,11 @@ impl Posted {
             .filter(|(slot, _)| slot.recv.as_ref().is_some_and(fits))
             .min_by_key(|(slot, _)| slot.seq)
             .map(|(_, ix)| ix)
+    }
+
+    /// Whose messages are waited for, where only one peer's will do.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.slots.iter().filter_map(|slot| slot.recv.as_ref()?.wanted.source)
     }
 
     /// Receives that wait or hold a multi-receive buffer.

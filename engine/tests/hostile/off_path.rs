@@ -70,21 +70,30 @@ impl OffPath {
         let rng = &mut self.rng;
         let stages =
             [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse];
-        let reasons = [Reason::None, Reason::Version, Reason::Job, Reason::Stale];
+        let reasons = [
+            Reason::None,
+            Reason::Version,
+            Reason::Job,
+            Reason::Stale,
+            Reason::Key,
+            Reason::Unlisted,
+        ];
         let intro = Introduction {
             stage: stages[rng.below(5) as usize],
             version: if rng.chance(0.9) { WIRE_VERSION } else { 9 },
             port,
-            reason: reasons[rng.below(4) as usize],
+            reason: reasons[rng.below(6) as usize],
             nonce: rng.next_u64(),
             instance: rng.next_u32() | 1,
             expected: 0,
             cookie: if rng.chance(0.5) { rng.next_u64() } else { 0 },
             job_id: u32::from(rng.chance(0.9)),
             capabilities: 0,
+            proof: [0; 16],
         };
         let mut out = vec![0; Introduction::LEN];
-        intro.emit(&mut out);
+        let len = intro.emit(&mut out);
+        out.truncate(len);
         out
     }
 

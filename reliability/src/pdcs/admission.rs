@@ -96,6 +96,11 @@ impl Admissions {
         }
     }
 
+    /// Nothing is remembered of the peer, not even which exchange was its last.
+    pub(super) fn erase(&mut self, peer: PeerKey) {
+        self.peers.remove(&peer);
+    }
+
     /// Whether our context `number` may begin at `start`, which it was given before.
     pub(super) fn allows(&self, peer: PeerKey, number: u16, start: Psn) -> bool {
         let Some(exchanges) = self.peers.get(&peer) else { return false };

@@ -1,0 +1,53 @@
+//! Which peers the user means, and which are forgotten.
+
+use core::net::SocketAddr;
+
+use super::Engine;
+use crate::api::OpError;
+use crate::base::{Instance, Time};
+use crate::reliability::PeerKey;
+
+impl Engine {
+    /// The user means these peers, and no others; an operation may name another later. Where only named peers are
+    /// talked to ([`crate::Config::named_only`]), what there is with others ends.
+    pub fn name_peers(
+        &mut self,
+        now: Time,
+        names: impl IntoIterator<Item = (SocketAddr, Option<Instance>)>,
+    ) {
+        self.peers.unname_all();
+        for (addr, instance) in names {
+            self.peer_at(addr, instance);
+        }
+        if self.config.named_only {
+            for peer in self.peers.unnamed() {
+                self.fail_peer(now, peer, OpError::Closed);
+            }
+            self.drain_events(now);
+        }
+    }
+
+    /// Forgets peers that the user does not mean, that were silent for long and of whom nothing is here, when many
+    /// came by themselves. Who comes back is introduced again.
+    pub(super) fn forget_peers(&mut self, now: Time) {
+        if !self.peers.should_forget(now) {
+            return;
+        }
+        let mut used = vec![false; self.peers.places()];
+        let contexts = self.contexts.iter().map(|context| context.peer);
+        let operations = self.outbound.peers().chain(self.inbox.peers());
+        let told = self.report.peers().chain(self.introductions.asked());
+        for peer in contexts.chain(operations).chain(told) {
+            used[peer.0 as usize] = true;
+        }
+        let (peers, hosts) = self.peers.forget(now, &used);
+        self.report.counters.peers_forgotten += peers.len() as u64;
+        for peer in peers {
+            self.pdcs.forget_peer(PeerKey(peer.0));
+            self.contexts.set_asked(peer, false);
+        }
+        for host in hosts {
+            self.peers.paths.forget(host);
+        }
+    }
+}

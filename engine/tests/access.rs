@@ -1,0 +1,229 @@
+//! Who may talk to an endpoint: those who know the job's key, those whom the user named, and for how long the
+//! others are remembered.
+
+mod world;
+
+use std::net::SocketAddr;
+
+use squall_base::{JobKey, Span};
+use squall_engine::*;
+use squall_wire::{Introduction, Packet, Reason, Stage, parse};
+use world::*;
+
+/// Host `from` sends ten bytes with a tag, which is also the operation's context.
+fn send(w: &mut World, from: usize, to: usize, tag: u64) {
+    let peer = w.peer(from, to);
+    let base = w.hosts[from].memory.put(&[tag as u8; 10]);
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Tagged, tag },
+        buf: Buf::new(base, 10),
+        data: None,
+        context: tag,
+        options: Options { level: Level::Transmit, ..Options::default() },
+    };
+    w.submit(from, op).unwrap();
+}
+
+/// Host `at` waits for ten bytes with a tag, `1000 + tag` being the operation's context.
+fn recv(w: &mut World, at: usize, tag: u64) {
+    let base = w.hosts[at].memory.alloc(10);
+    let host = &mut w.hosts[at];
+    let op = RecvOp {
+        source: None,
+        space: MatchSpace::Tagged,
+        tag,
+        ignore: 0,
+        buf: Buf::new(base, 10),
+        context: 1000 + tag,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
+    };
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
+}
+
+/// How the operation with this context ended at a host.
+fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
+    w.hosts[at].done.iter().find(|c| c.context == context).map(|c| c.status)
+}
+
+fn counters(w: &World, at: usize) -> Counters {
+    *w.hosts[at].engine.counters().0
+}
+
+/// The introduction that a packet is, if it is one.
+fn introduction(bytes: &[u8]) -> Option<Introduction> {
+    match parse(bytes) {
+        Ok(Packet::Negotiation { values, .. }) => Introduction::read(values).ok().flatten(),
+        _ => None,
+    }
+}
+
+/// Two hosts with a key each, if they have one; 0 is none.
+fn keyed(seed: u64, keys: [u8; 2]) -> World {
+    World::with(2, seed, Faults::default(), |config, _| {
+        let key = keys[usize::from(config.port - 5000)];
+        config.key = (key > 0).then(|| JobKey::new(&[key; 16]));
+    })
+}
+
+#[test]
+fn endpoints_with_the_same_key_meet() {
+    let mut w = keyed(1, [7, 7]);
+    for (from, to, tag) in [(0, 1, 5), (1, 0, 6)] {
+        recv(&mut w, to, tag);
+        send(&mut w, from, to, tag);
+        assert!(w.run(Span::secs(1), |w| end(w, to, 1000 + tag).is_some()));
+        assert_eq!(end(&w, to, 1000 + tag), Some(Ok(())));
+    }
+    assert_eq!(counters(&w, 0).rx_unauthorised + counters(&w, 1).rx_unauthorised, 0);
+}
+
+/// Either side may be the one that knows less.
+#[test]
+fn endpoints_with_other_keys_are_told_so_and_deliver_nothing() {
+    for keys in [[7, 8], [0, 7], [7, 0]] {
+        let mut w = keyed(2, keys);
+        recv(&mut w, 1, 5);
+        send(&mut w, 0, 1, 5);
+        assert!(w.run(Span::secs(1), |w| end(w, 0, 5).is_some()), "{keys:?}");
+        assert_eq!(end(&w, 0, 5), Some(Err(OpError::OtherKey)), "{keys:?}");
+        w.run(Span::secs(5), |_| false);
+        assert_eq!(end(&w, 1, 1005), None, "{keys:?}");
+        assert!(w.hosts[1].engine.contexts().next().is_none(), "{keys:?}");
+        assert_eq!(counters(&w, 0).rx_unauthorised + counters(&w, 1).rx_unauthorised, 1);
+    }
+}
+
+/// With a key, who has seen an exchange and repeats its numbers opens nothing: what both ends know since is not
+/// in them.
+#[test]
+fn who_saw_an_exchange_but_not_the_key_cannot_confirm_another() {
+    let mut w = keyed(3, [7, 7]);
+    w.tap = Some(vec![]);
+    send(&mut w, 0, 1, 5);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 5).is_some()));
+    let seen: Vec<Introduction> =
+        w.tap.take().unwrap().iter().filter_map(|seen| introduction(&seen.bytes)).collect();
+    let of = |stage| *seen.iter().find(|intro| intro.stage == stage).expect("it was said");
+    let (hello, confirm) = (of(Stage::Hello), of(Stage::Confirm));
+    assert!(hello.proof == [0; 16] && confirm.proof != [0; 16]);
+    // An observer at an address of its own asks, and answers with the proof that it saw.
+    let observer = SocketAddr::from(([10, 0, 0, 9], 4000));
+    let ask = |w: &mut World, intro: Introduction| {
+        let mut out = [0; Introduction::LEN];
+        let len = intro.emit(&mut out);
+        w.tap = Some(vec![]);
+        let to = w.hosts[1].addr;
+        w.inject(observer, to, PacketMarks::default(), &out[..len]);
+        w.run(Span::millis(1), |_| false);
+        let seen = w.tap.take().unwrap();
+        seen.iter().find(|seen| seen.dst == observer).and_then(|seen| introduction(&seen.bytes))
+    };
+    let challenge = ask(&mut w, Introduction { port: 4000, ..hello }).expect("an answer");
+    assert_eq!(challenge.stage, Stage::Challenge);
+    let forged = Introduction { port: 4000, cookie: challenge.cookie, ..confirm };
+    let answer = ask(&mut w, forged).expect("an answer");
+    assert_eq!((answer.stage, answer.reason), (Stage::Refuse, Reason::Key));
+    // Nor does the answerer's own proof do.
+    let forged = Introduction { proof: challenge.proof, ..forged };
+    assert_eq!(ask(&mut w, forged).expect("an answer").reason, Reason::Key);
+    assert_eq!(w.hosts[1].engine.peers().find(observer), None);
+}
+
+/// A world whose second host talks to those alone that its user names.
+fn choosy(seed: u64) -> World {
+    World::with(2, seed, Faults::default(), |config, _| config.named_only = config.port == 5001)
+}
+
+#[test]
+fn who_is_not_named_yet_waits_and_who_never_is_gets_an_error() {
+    let mut w = choosy(4);
+    recv(&mut w, 1, 5);
+    send(&mut w, 0, 1, 5);
+    w.run(Span::secs(2), |_| false);
+    assert_eq!((end(&w, 0, 5), end(&w, 1, 1005)), (None, None));
+    assert!(counters(&w, 1).rx_unlisted > 3);
+    // Its user gets to know the other one.
+    let (addr, now) = (w.hosts[0].addr, w.now);
+    w.hosts[1].engine.name_peers(now, [(addr, None)]);
+    assert!(w.run(Span::secs(2), |w| end(w, 1, 1005).is_some() && end(w, 0, 5).is_some()));
+    assert_eq!((end(&w, 0, 5), end(&w, 1, 1005)), (Some(Ok(())), Some(Ok(()))));
+    // And wants no more of it: what is open ends, and new operations do not begin.
+    let now = w.now;
+    w.hosts[1].engine.name_peers(now, []);
+    assert!(w.hosts[1].engine.contexts().next().is_none());
+    for (tag, error) in [(6, OpError::Closed), (7, OpError::NotListed)] {
+        recv(&mut w, 1, tag);
+        send(&mut w, 0, 1, tag);
+        assert!(w.run(Span::secs(40), |w| end(w, 0, tag).is_some()));
+        assert_eq!((end(&w, 0, tag), end(&w, 1, 1000 + tag)), (Some(Err(error)), None));
+    }
+}
+
+#[test]
+fn the_instance_that_is_named_is_meant_and_no_other_at_its_address() {
+    for right in [true, false] {
+        let mut w = choosy(7);
+        let config = engine_config(76, 5000);
+        let own = config.instance;
+        w.hosts[0].engine = Engine::new(config, pdc_config(76));
+        let (addr, now) = (w.hosts[0].addr, w.now);
+        let other = engine_config(77, 5000);
+        let meant = if right { own } else { other.instance };
+        w.hosts[1].engine.name_peers(now, [(addr, Some(meant))]);
+        recv(&mut w, 1, 5);
+        send(&mut w, 0, 1, 5);
+        assert_eq!(w.run(Span::secs(2), |w| end(w, 1, 1005).is_some()), right);
+    }
+}
+
+#[test]
+fn whom_a_choosy_endpoint_talks_to_may_answer() {
+    let mut w = choosy(5);
+    send(&mut w, 1, 0, 5);
+    recv(&mut w, 0, 5);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 1005).is_some()));
+    send(&mut w, 0, 1, 6);
+    recv(&mut w, 1, 6);
+    assert!(w.run(Span::secs(1), |w| end(w, 1, 1006).is_some()));
+}
+
+/// Peers that came by themselves and are of no use do not stay for ever: here every one of them has sent a message
+/// that nobody wanted for a while.
+#[test]
+fn peers_that_are_nothing_to_anybody_are_forgotten() {
+    let (mut w, crowd) = (World::new(2, 6, Faults::default()), 1100);
+    let mut messages = 0;
+    let mut most = 0;
+    for round in 0..3u64 {
+        for n in 0..crowd {
+            // Another process at another port of the first host.
+            let port = 10_000 + round as u16 * crowd + n;
+            let seed = u64::from(port);
+            w.hosts[0].addr.set_port(port);
+            w.hosts[0].engine = Engine::new(engine_config(seed, port), pdc_config(seed));
+            send(&mut w, 0, 1, 5);
+            assert!(w.run(Span::secs(1), |w| end(w, 0, 5).is_some()));
+            w.hosts[0].done.clear();
+            messages += 1;
+            most = most.max(w.hosts[1].engine.peers().count());
+        }
+        assert_eq!(w.hosts[1].engine.unexpected_messages(), messages);
+        // All but one of the messages are taken, and everybody's context ends.
+        while messages > 1 {
+            recv(&mut w, 1, 5);
+            messages -= 1;
+        }
+        w.run(Span::secs(200), |_| false);
+    }
+    // The messages that were left have their senders.
+    let forgotten = counters(&w, 1).peers_forgotten;
+    assert!(
+        forgotten >= u64::from(crowd) && most < 2 * usize::from(crowd) + 300,
+        "{forgotten} {most}"
+    );
+    recv(&mut w, 1, 5);
+    let last = w.hosts[1].done.last().and_then(|done| done.peer).expect("a message");
+    assert_eq!(w.hosts[1].engine.peers().get(last).addr().ip(), w.hosts[0].addr.ip());
+}
