@@ -31,6 +31,8 @@ pub(crate) struct Av {
     addresses: RwLock<Addresses>,
     /// Changes when what was cached before is void.
     generation: AtomicU64,
+    /// Changes with every name that comes or goes.
+    revision: AtomicU64,
     /// Insertions are reported on an event queue (FI_EVENT).
     events: bool,
     eq: RwLock<Option<Hold<Eq>>>,
@@ -207,6 +209,7 @@ impl Av {
             domain: Hold::new(domain),
             addresses: RwLock::new(Addresses::with_capacity(count)),
             generation: AtomicU64::new(0),
+            revision: AtomicU64::new(0),
             events,
             eq: RwLock::new(None),
         });
@@ -217,6 +220,11 @@ impl Av {
     /// instance.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Changes with every name that comes or goes.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Reads the addresses.
@@ -300,6 +308,7 @@ impl Av {
             }
         }
         drop(addresses);
+        self.revision.fetch_add(1, Ordering::AcqRel);
         if let (true, Some(eq)) = (self.events, eq.as_deref()) {
             eq.report(ffi::FI_AV_COMPLETE, fid, call.context, done as u64);
             return Ok(0);
@@ -335,6 +344,7 @@ impl Av {
             result = result.and(addresses.remove(*index));
         }
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.revision.fetch_add(1, Ordering::AcqRel);
         result
     }
 }

@@ -19,6 +19,7 @@ use crate::ffi;
 use crate::flags::{class, mr_mode, progress, threading};
 use crate::gate::Gate;
 use crate::info::Chosen;
+use crate::job::AuthKey;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
@@ -41,6 +42,7 @@ pub(crate) struct Domain {
     locks: bool,
     virtual_addresses: bool,
     provider_keys: bool,
+    auth_key: AuthKey,
     regions: Arc<Gate<Regions>>,
     endpoints: Mutex<Vec<Enabled>>,
     progress: Option<Progress>,
@@ -108,6 +110,7 @@ pub(crate) fn open(
         // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each.
         locks: chosen.threading != threading::DOMAIN || automatic,
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
+        auth_key: chosen.domain_key.clone(),
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
         regions: Arc::new(Gate::new(
@@ -146,6 +149,11 @@ impl Domain {
     /// Whether keys are ours to choose.
     pub(crate) fn provider_keys(&self) -> bool {
         self.provider_keys
+    }
+
+    /// The key that endpoints have which are opened without one of their own.
+    pub(crate) fn auth_key(&self) -> &AuthKey {
+        &self.auth_key
     }
 
     /// The memory that peers may access.

@@ -30,7 +30,9 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::gate::{Gate, Inside};
 use crate::info::{self, Chosen};
+use crate::job::Job;
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::param::params;
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
@@ -49,6 +51,7 @@ pub(crate) struct Settings {
     rx_flags: AtomicU64,
     /// FI_OPT_MIN_MULTI_RECV.
     min_multi_recv: AtomicU64,
+    job: Job,
 }
 
 /// What is behind the gate.
@@ -166,6 +169,7 @@ impl Endpoint {
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
                 min_multi_recv: AtomicU64::new(64),
+                job: Job::of(params(), &chosen.endpoint_key, domain.auth_key())?,
             },
             inner: Gate::new(domain.locks(), Inner { bindings: Bindings::default(), core: None }),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -212,7 +216,7 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.visit() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        let arrived = core.as_mut().is_some_and(|core| core.attend());
+        let arrived = core.as_mut().is_some_and(|core| core.attend(bindings));
         if arrived {
             bindings.wake();
         }

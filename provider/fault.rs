@@ -74,7 +74,7 @@ faults! {
     Refused = 11, REMOTEIO,
         "the target refused the operation";
     WrongJob = 12, ACCES,
-        "the target belongs to another job (FI_SQUALL_JOB)";
+        "the target belongs to another job (FI_SQUALL_JOB, or the application's auth_key)";
     OtherInstance = 13, CONNREFUSED,
         "another endpoint is at the peer's address than the one whose address was given: either that one is \
          gone and another process has its port now, or two hosts call themselves by the same address; then \
@@ -82,6 +82,10 @@ faults! {
     OtherVersion = 14, CONNREFUSED,
         "the peer's build of squall speaks another version of the wire format: install the same one on all \
          hosts";
+    OtherKey = 15, ACCES,
+        "the two ends do not have the same job key: one has none, or another one. Give both the same          FI_SQUALL_KEY_FILE, or the same auth_key";
+    NotListed = 16, ACCES,
+        "the peer talks only to addresses in its address vector (FI_SQUALL_PEERS=av there), and ours was not          in it all the while";
 }
 
 /// The name of a libfabric error that the table uses.
@@ -128,6 +132,8 @@ impl Fault {
             OpError::PeerRestarted => Self::PeerRestarted,
             OpError::OtherInstance { .. } => Self::OtherInstance,
             OpError::OtherVersion { .. } => Self::OtherVersion,
+            OpError::OtherKey => Self::OtherKey,
+            OpError::NotListed => Self::NotListed,
             OpError::Closed => Self::Closed,
             OpError::Remote(code) => Self::remote(code),
         }

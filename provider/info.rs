@@ -18,6 +18,7 @@ use crate::compat::DomainAttr;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, addr_format};
+use crate::job::AuthKey;
 use crate::nic;
 use crate::nic::Nic;
 pub(crate) use build::Answer;
@@ -138,6 +139,8 @@ pub(crate) struct Chosen {
     pub(crate) data_progress: u32,
     pub(crate) mr_mode: i32,
     pub(crate) domain_name: Option<String>,
+    pub(crate) domain_key: AuthKey,
+    pub(crate) endpoint_key: AuthKey,
 }
 
 /// Reads an info leniently: applications edit them (SOS adds FI_RECV to the transmit capabilities and
@@ -145,22 +148,30 @@ pub(crate) struct Chosen {
 ///
 /// # Safety
 /// `info` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
-/// attribute, an address or a name is NULL or points to one; an address is as long as its family says.
+/// attribute, an address, a name or a key is NULL or points to one; an address is as long as its family says, a
+/// key as its size.
 pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
     // SAFETY: NULL, which is refused, or a `fi_info` by this function's contract, which has one size in every
     // release. So have its transmit and receive attributes. The domain's has grown: no reference to the
     // whole is made, and only fields of the 1.17 layout, which all have, are read. The name is NULL or
     // terminated, the source address NULL or as long as its family says.
-    let (info, tx, rx, source, (threading, data_progress, mr_mode, domain_name)) = unsafe {
+    let (info, tx, rx, endpoint_key, source, domain) = unsafe {
         let info = info.as_ref().ok_or(Errno::INVAL)?;
         let d = info.domain_attr.cast::<DomainAttr>();
         let domain = if d.is_null() {
-            (0, 0, 0, None)
+            (0, 0, 0, None, AuthKey::default())
         } else {
-            ((*d).threading, (*d).data_progress, (*d).mr_mode, boundary::text((*d).name))
+            let key = AuthKey::read((*d).auth_key, (*d).auth_key_size);
+            ((*d).threading, (*d).data_progress, (*d).mr_mode, boundary::text((*d).name), key)
         };
-        (info, info.tx_attr.as_ref(), info.rx_attr.as_ref(), addr::read(info.src_addr), domain)
+        let endpoint_key = info
+            .ep_attr
+            .as_ref()
+            .map_or_else(AuthKey::default, |ep| AuthKey::read(ep.auth_key, ep.auth_key_size));
+        let (tx, rx) = (info.tx_attr.as_ref(), info.rx_attr.as_ref());
+        (info, tx, rx, endpoint_key, addr::read(info.src_addr), domain)
     };
+    let (threading, data_progress, mr_mode, domain_name, domain_key) = domain;
     Ok(Chosen {
         caps: info.caps,
         source: source.map(|name| name.addr),
@@ -170,5 +181,7 @@ pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
         data_progress,
         mr_mode,
         domain_name,
+        domain_key,
+        endpoint_key,
     })
 }

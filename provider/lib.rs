@@ -31,6 +31,7 @@ mod flags;
 mod gate;
 mod host;
 mod info;
+mod job;
 mod logger;
 #[cfg(test)]
 mod manual;

@@ -16,6 +16,7 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::gate::Gate;
 use crate::info::limits;
+use crate::job::AuthKey;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 
 /// What a key stands for.
@@ -326,6 +327,12 @@ boundary::exports! {
         mr: *mut *mut ffi::fid_mr,
     ) -> c_int => {
         let (place, attr) = (Out::new(mr)?, attr.as_ref().ok_or(Errno::INVAL)?);
+        let domain: Arc<Domain> = object::share(fid)?;
+        let key = AuthKey::read(attr.auth_key, attr.auth_key_size);
+        if key.size() > 0 && key != *domain.auth_key() {
+            log::info!("memory region with an auth_key of its own: its domain's is the one it can have");
+            return Err(Errno::INVAL);
+        }
         let request = Request {
             pieces: boundary::slice(attr.mr_iov, attr.iov_count)?,
             access: attr.access,
@@ -337,7 +344,7 @@ boundary::exports! {
             log::info!("memory region in device memory (iface {}): only system memory", attr.iface);
             return Err(Errno::NOSYS);
         }
-        place.put(register(object::share(fid)?, &request)?)
+        place.put(register(domain, &request)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => object::retire::<Mr, _>(fid).map(drop);

@@ -19,7 +19,7 @@ use crate::ffi;
 use crate::host::host;
 use crate::provider;
 use kinds::Kind;
-pub(crate) use kinds::{StatsFormat, StatsSpec};
+pub(crate) use kinds::{Company, StatsFormat, StatsSpec};
 
 /// One row of the table.
 pub(crate) struct Spec {
@@ -110,6 +110,9 @@ params! {
     unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",
         "Memory for messages that arrive before their receive is posted; beyond it, and a peer's quarter, \
          bytes stay at the sender.";
+    max_unexpected: kinds::Count<1, 100000000> = "MAX_UNEXPECTED", "1000000",
+        "Messages that may wait at an endpoint for their receives, with their bytes or without; more are held \
+         back at their senders.";
     outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
         "Sends, writes and reads an endpoint has open at most before it says try again.";
     recv_window: kinds::Count<128, 3968> = "RECV_WINDOW", "2048",
@@ -142,7 +145,15 @@ params! {
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",
-        "JobID in every request; requests of another job are refused.";
+        "JobID in every request; requests of another job are refused. An application's own auth_key comes \
+         before it.";
+    key_file: kinds::Text = "KEY_FILE", "",
+        "File with a secret of 16 to 256 bytes, readable by its owner alone: only endpoints that prove to \
+         know it are talked to. An application's own auth_key comes before it. Default: whoever proves its \
+         address is talked to.";
+    peers: kinds::Company = "PEERS", "any",
+        "Who may talk to an endpoint: any, whoever proves its address; or av, only addresses in its address \
+         vector.";
     fabric: kinds::Text = "FABRIC", "",
         "Socket of a network made of software (squall fabric up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it. What is left open of LINK_RATE, \

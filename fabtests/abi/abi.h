@@ -88,6 +88,8 @@ struct want {
 	uint64_t tx_op_flags;
 	int mr_mode;
 	uint32_t version;
+	/* Authorisation keys, as strings; NULL: none. */
+	const char *domain_key, *ep_key;
 };
 
 static inline struct fi_info *abi_info(const struct want *want)
@@ -101,6 +103,14 @@ static inline struct fi_info *abi_info(const struct want *want)
 	hints->domain_attr->mr_mode = want->mr_mode;
 	hints->tx_attr->op_flags = want->tx_op_flags;
 	hints->fabric_attr->prov_name = strdup("squall");
+	if (want->domain_key) {
+		hints->domain_attr->auth_key = (uint8_t *)strdup(want->domain_key);
+		hints->domain_attr->auth_key_size = strlen(want->domain_key);
+	}
+	if (want->ep_key) {
+		hints->ep_attr->auth_key = (uint8_t *)strdup(want->ep_key);
+		hints->ep_attr->auth_key_size = strlen(want->ep_key);
+	}
 	uint32_t version = want->version ? want->version : FI_VERSION(1, 17);
 	EQUAL(fi_getinfo(version, "127.0.0.1", NULL, FI_SOURCE, hints, &info), 0);
 	CHECK(info != NULL && info->src_addr != NULL);

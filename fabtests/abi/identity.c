@@ -268,6 +268,135 @@ static void out_of_descriptors(void)
 	abi_close(&b);
 }
 
+/* a's send to b is refused. */
+static void expect_refusal(int err, int prov_errno)
+{
+	struct fi_cq_err_entry refused = {0};
+	struct fi_cq_tagged_entry e;
+	struct iovec iov = {buf, 8};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .context = &contexts[1]};
+	EQUAL(fi_sendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE), 0);
+	EQUAL(abi_next(&a, &b, &e), -FI_EAVAIL);
+	EQUAL(fi_cq_readerr(a.cq, &refused, 0), 1);
+	EQUAL(refused.err, err);
+	EQUAL(refused.prov_errno, prov_errno);
+}
+
+#define KEY(letters) letters letters letters letters letters letters letters letters
+#define ONE KEY("ab")
+#define OTHER KEY("cd")
+
+/* Endpoints with the same key talk, wherever they got it from; others do not. */
+static void keys_of_jobs(void)
+{
+	enum { WRONG_JOB = 12 };
+	struct want by_ep = plain, by_domain = plain, other = plain;
+	by_ep.ep_key = by_domain.domain_key = other.domain_key = ONE;
+	other.ep_key = OTHER;
+	abi_open(&a, &by_ep);
+	EQUAL(a.info->ep_attr->auth_key_size, strlen(ONE));
+	CHECK(memcmp(a.info->ep_attr->auth_key, ONE, strlen(ONE)) == 0);
+	EQUAL(a.info->domain_attr->auth_key_size, 0);
+	abi_open(&b, &by_domain);
+	EQUAL(b.info->domain_attr->auth_key_size, strlen(ONE));
+	to_b = abi_insert(&a, &b.name);
+	meet();
+	/* A region has its domain's, or names none. */
+	struct fid_mr *mr;
+	struct iovec iov = {buf, 8};
+	struct fi_mr_attr attr = {.mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ, .auth_key_size = strlen(ONE)};
+	attr.auth_key = (uint8_t *)OTHER;
+	EQUAL(fi_mr_regattr(b.domain, &attr, 0, &mr), -FI_EINVAL);
+	attr.auth_key = (uint8_t *)ONE;
+	EQUAL(fi_mr_regattr(b.domain, &attr, 0, &mr), 0);
+	EQUAL(fi_close(&mr->fid), 0);
+	abi_close(&b);
+	/* The endpoint's own comes before its domain's. */
+	for (int keyed = 0; keyed < 2; keyed++) {
+		abi_open(&b, keyed ? &other : &plain);
+		to_b = abi_insert(&a, &b.name);
+		expect_refusal(FI_EACCES, WRONG_JOB);
+		abi_close(&b);
+	}
+	abi_close(&a);
+}
+
+/* Keys that are too short are no hints to meet, and no endpoint has one. */
+static void keys_that_can_be_found_by_trying(void)
+{
+	struct fi_info *hints = fi_allocinfo(), *info = NULL;
+	uint8_t key[300] = {1};
+	hints->fabric_attr->prov_name = strdup("squall");
+	const size_t sizes[] = {1, 15, 257, (size_t)-1};
+	for (int i = 0; i < 4; i++) {
+		hints->ep_attr->auth_key = key;
+		hints->ep_attr->auth_key_size = sizes[i];
+		EQUAL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_ENODATA);
+		hints->ep_attr->auth_key = NULL;
+		hints->ep_attr->auth_key_size = 0;
+	}
+	fi_freeinfo(hints);
+	abi_open(&a, &plain);
+	struct fid_ep *ep;
+	for (int i = 0; i < 5; i++) {
+		a.info->ep_attr->auth_key = i < 4 ? key : NULL;
+		a.info->ep_attr->auth_key_size = i < 4 ? sizes[i] : 16;
+		EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), -FI_EINVAL);
+	}
+	a.info->ep_attr->auth_key = NULL;
+	a.info->ep_attr->auth_key_size = 0;
+	abi_close(&a);
+}
+
+/* The key in a file, which others must not be able to read. */
+static void key_in_a_file(void)
+{
+	char path[600];
+	struct fid_ep *ep;
+	snprintf(path, sizeof(path), "%s.key", stats);
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	CHECK(fd >= 0);
+	EQUAL(write(fd, ONE "\n", strlen(ONE) + 1), (ssize_t)strlen(ONE) + 1);
+	setenv("FI_SQUALL_KEY_FILE", path, 1);
+	open_pair(&plain);
+	meet();
+	EQUAL(fchmod(fd, 0640), 0);
+	close(fd);
+	log_begin();
+	int rc = fi_endpoint(a.domain, a.info, &ep, NULL);
+	log_says((const char *[]){path, "chmod 600"}, 2);
+	EQUAL(rc, -FI_EACCES);
+	unlink(path);
+	EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), -FI_ENOENT);
+	abi_close(&b);
+	abi_close(&a);
+}
+
+/* Who is not in the address vector waits until it is, and is a stranger again when it was removed. */
+static void peers_in_the_address_vector_alone(void)
+{
+	enum { CLOSED = 7, NOT_LISTED = 16 };
+	struct fi_cq_tagged_entry e;
+	setenv("FI_SQUALL_PEERS", "av", 1);
+	setenv("FI_SQUALL_DEADLINE", "2s", 1);
+	open_pair(&plain);
+	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
+	EQUAL(fi_send(a.ep, buf, 8, NULL, to_b, &contexts[1]), 0);
+	for (double end = abi_now() + 0.5; abi_now() < end;) {
+		EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+		EQUAL(fi_cq_read(b.cq, &e, 1), -FI_EAGAIN);
+	}
+	fi_addr_t to_a = abi_insert(&b, &a.name);
+	abi_expect(&a, &b, &e);
+	abi_expect(&b, &a, &e);
+	EQUAL(fi_av_remove(b.av, &to_a, 1, 0), 0);
+	turns(100);
+	expect_refusal(FI_ECONNABORTED, CLOSED);
+	expect_refusal(FI_EACCES, NOT_LISTED);
+	abi_close(&b);
+	abi_close(&a);
+}
+
 static const struct test tests[] = {
 	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
 	TEST(somebody_else_inserted_early, NULL, NULL, 1),
@@ -275,6 +404,10 @@ static const struct test tests[] = {
 	TEST(keys_are_not_to_be_guessed, NULL, NULL, 0),
 	TEST(without_random_bits_nothing_opens, NULL, NULL, 1),
 	TEST(out_of_descriptors, NULL, NULL, 0),
+	TEST(keys_of_jobs, NULL, NULL, 0),
+	TEST(keys_that_can_be_found_by_trying, NULL, NULL, 0),
+	TEST(key_in_a_file, NULL, NULL, 1),
+	TEST(peers_in_the_address_vector_alone, NULL, NULL, 0),
 };
 
 int main(int argc, char **argv)

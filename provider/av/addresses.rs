@@ -118,6 +118,11 @@ impl Addresses {
         slot.map(|s| s.name)
     }
 
+    /// All that are there, once each.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Name> + '_ {
+        self.slots.iter().flatten().map(|slot| slot.name)
+    }
+
     /// The index under which a name was inserted last; `FI_ADDR_NOTAVAIL` when it was not. An address without
     /// an instance is everybody's who is there.
     pub(crate) fn index_of(&self, name: &Name) -> u64 {

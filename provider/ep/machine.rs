@@ -86,13 +86,15 @@ pub(super) struct Opened {
     pub(super) dscp_trimmed: Option<u8>,
     /// Bytes that the port adds behind each packet.
     pub(super) trailer: u32,
+    /// Only those in the address vector are talked to.
+    pub(super) named_only: bool,
 }
 
 impl Core {
     pub(super) fn new(opened: Opened, regions: Arc<Gate<Regions>>) -> Self {
         Self {
             engine: opened.engine,
-            peers: Peers::default(),
+            peers: Peers::new(opened.named_only),
             regions,
             port: opened.port,
             name: opened.name,
@@ -130,6 +132,7 @@ impl Core {
     /// One turn: receive, time, transmit, complete. Whether anything happened.
     pub(super) fn turn(&mut self, ep: &Endpoint, bindings: &Bindings) -> bool {
         self.turns.all += 1;
+        self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
         let Received { now, mut busy, drained } = self.receive();
         // What looks overdue may be answered by packets that still wait in the socket; a stream of
         // them does not put timers off for ever, though.
@@ -189,6 +192,12 @@ impl Core {
                     self.name.addr
                 );
             }
+            Notice::NotListed { peer, since } => log::warn!(
+                "peer {} has said for {since} that this endpoint is not in its address vector \
+                 (FI_SQUALL_PEERS=av there); it is asked again until FI_SQUALL_DEADLINE [local {}]",
+                self.engine.peers().get(peer).addr(),
+                self.name.addr
+            ),
             Notice::LostAfterCompletion { peer, error } => {
                 self.warned.lost_since += 1;
                 if self.warned.lost.is_none_or(|last| now.since(last) >= WARN_EVERY) {
@@ -229,8 +238,9 @@ impl Core {
 
     /// A turn without the application: completions stay in the engine until it comes back. Whether
     /// packets had arrived.
-    pub(super) fn attend(&mut self) -> bool {
+    pub(super) fn attend(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
+        self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
         let Received { now, busy: arrived, .. } = self.receive();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
@@ -352,7 +362,7 @@ impl Core {
         let received = matches!(done.kind, OpKind::Recv | OpKind::Peek);
         match (&bindings.av, done.peer) {
             (Some(av), Some(peer)) if received && ep.settings.names_source => {
-                self.peers.fi_addr(av, &self.engine, peer)
+                self.peers.fi_addr(av, &mut self.engine, peer)
             }
             _ => ADDR_UNSPEC,
         }

@@ -101,7 +101,7 @@ impl Endpoint {
             log::warn!("fi_enable: neither a completion queue nor a counter is bound");
             return Err(Errno::NOCQ);
         }
-        let opened = setup::open(&self.domain, self.settings.source, self.number)?;
+        let opened = setup::open(&self.domain, &self.settings, self.number)?;
         let new = Core::new(opened, Arc::clone(self.domain.regions()));
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;

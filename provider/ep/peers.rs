@@ -7,6 +7,7 @@ use squall_engine::{Engine, PeerId};
 
 use crate::addr::Name;
 use crate::av::Av;
+use crate::clock;
 use crate::errno::{Errno, Result};
 use crate::flags::ADDR_UNSPEC;
 
@@ -17,6 +18,10 @@ const NONE: u32 = u32::MAX;
 #[derive(Default)]
 pub(super) struct Peers {
     generation: u64,
+    /// Which of the engine's peers the numbers in `by_peer` are.
+    epoch: u64,
+    /// The vector's revision of which the engine was told all names, where only named peers are talked to.
+    named: Option<u64>,
     /// By fi_addr: the peer.
     by_addr: Vec<u32>,
     /// By peer: the fi_addr.
@@ -28,14 +33,47 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    /// None yet; `named_only` when only those in the address vector are talked to.
+    pub(super) fn new(named_only: bool) -> Self {
+        // No vector has so many.
+        Self { named: named_only.then_some(u64::MAX), ..Self::default() }
+    }
+
     #[inline]
-    fn refresh(&mut self, av: &Av) {
+    fn refresh(&mut self, av: &Av, engine: &mut Engine) {
         let generation = av.generation();
         if generation != self.generation {
             self.generation = generation;
-            self.by_addr.clear();
-            self.by_peer.clear();
+            self.renew(engine);
         }
+    }
+
+    /// Somebody was removed from the address vector: who is still in it is asked for again.
+    #[cold]
+    fn renew(&mut self, engine: &mut Engine) {
+        self.by_addr.clear();
+        self.by_peer.clear();
+        if self.named.is_none() {
+            engine.name_peers(clock::now(), []);
+        }
+    }
+
+    /// Where only those in the address vector are talked to, tells the engine who they are, if that has changed.
+    #[inline]
+    pub(super) fn follow(&mut self, av: Option<&Av>, engine: &mut Engine) {
+        if let (Some(named), Some(av)) = (self.named, av)
+            && named != av.revision()
+        {
+            self.name(av, engine);
+        }
+    }
+
+    #[cold]
+    fn name(&mut self, av: &Av, engine: &mut Engine) {
+        // Before the names, so that none is missed that comes meanwhile.
+        self.named = Some(av.revision());
+        let names: Vec<Name> = av.addresses().names().collect();
+        engine.name_peers(clock::now(), names.iter().map(|name| (name.addr, name.instance)));
     }
 
     /// The peer behind a `fi_addr_t`.
@@ -45,7 +83,7 @@ impl Peers {
     /// is an endpoint's of ours.
     #[inline]
     pub(super) fn peer(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64) -> Result<PeerId> {
-        self.refresh(av);
+        self.refresh(av, engine);
         let at = usize::try_from(fi_addr).map_err(|_| Errno::INVAL)?;
         match self.by_addr.get(at) {
             Some(&id) if id != NONE => Ok(PeerId(id)),
@@ -87,8 +125,12 @@ impl Peers {
 
     /// The `fi_addr_t` of a peer; FI_ADDR_NOTAVAIL when it is not in the address vector.
     #[inline]
-    pub(super) fn fi_addr(&mut self, av: &Av, engine: &Engine, peer: PeerId) -> u64 {
-        self.refresh(av);
+    pub(super) fn fi_addr(&mut self, av: &Av, engine: &mut Engine, peer: PeerId) -> u64 {
+        self.refresh(av, engine);
+        if self.epoch != engine.peers().epoch() {
+            self.epoch = engine.peers().epoch();
+            self.by_peer.clear();
+        }
         let at = peer.0 as usize;
         if let Some(&fi_addr) = self.by_peer.get(at)
             && fi_addr != ADDR_UNSPEC

@@ -12,14 +12,16 @@ use squall_net::{
     UdpPort,
 };
 
+use super::Settings;
 use super::choice::{Algorithms, choose};
 use super::machine::Opened;
 use crate::addr::Name;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
+use crate::job::Job;
 use crate::nic::Nic;
-use crate::param::{Params, params};
+use crate::param::{Company, Params, params};
 use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
@@ -36,10 +38,11 @@ const FABRIC_PACKETS: u64 = 8;
 /// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
 const MAX_ACK_TRIGGER: u32 = 32 << 10;
 
-/// Opens port and engine of an endpoint that shall live at `source`.
-pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<Opened> {
+/// Opens port and engine of an endpoint.
+pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<Opened> {
     let params = params();
-    let mut source = source;
+    let Job { id: job_id, key } = settings.job.clone();
+    let mut source = settings.source;
     if source.ip().is_unspecified() {
         source.set_ip(domain.ip());
     }
@@ -54,10 +57,12 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
     let pdc = contexts(params, nic, max_packet, seed)?;
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = messages(params, max_packet, instance, secret);
-    let engine = Engine::new(Config { port: local.port(), ..messages }, pdc);
+    let keyed = key.is_some();
+    let engine = Engine::new(Config { port: local.port(), job_id, key, ..messages }, pdc);
     log::info!(
-        "endpoint {number} at {local} (instance {instance}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
+        "endpoint {number} at {local} (instance {instance}, job {job_id}{}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
          scope {}",
+        if keyed { ", with a key" } else { "" },
         nic.name,
         params.paths,
         params.cc,
@@ -70,7 +75,8 @@ pub(super) fn open(domain: &Domain, source: SocketAddr, number: u32) -> Result<O
     let port = wrap(params, port, &config, number, dscp_trimmed)?;
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
-    Ok(Opened { engine, port, name, dscp_trimmed, trailer })
+    let named_only = params.peers == Company::Named;
+    Ok(Opened { engine, port, name, dscp_trimmed, trailer, named_only })
 }
 
 /// A link-local IPv6 address needs its interface.
@@ -267,7 +273,8 @@ fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) 
         rendezvous_threshold: params.eager_size.unwrap_or(64 << 10),
         unexpected_bytes: info::buffered() as u64,
         max_outstanding: params.outstanding,
-        job_id: params.job,
+        max_unexpected: params.max_unexpected as usize,
+        named_only: params.peers == Company::Named,
         ..Config::new(instance, secret)
     }
 }

@@ -12,6 +12,7 @@ use crate::addr::{self, Name, Raw};
 use crate::compat::DomainAttr;
 use crate::ffi;
 use crate::flags;
+use crate::job::AuthKey;
 
 /// Bytes allocated for a domain attribute: more than any release's, zeroed, because a host's
 /// `fi_dupinfo` copies as much as *its* headers say.
@@ -32,6 +33,8 @@ pub(crate) struct Answer<'a> {
     pub(super) av_type: u32,
     pub(super) mr_mode: i32,
     pub(super) domain_object: usize,
+    pub(super) domain_key: &'a AuthKey,
+    pub(super) endpoint_key: &'a AuthKey,
     pub(super) fabric_object: usize,
 }
 
@@ -49,18 +52,30 @@ fn string(text: &str) -> *mut c_char {
     unsafe { libc::strdup(text.as_ptr()) }
 }
 
-/// A libc copy of an address and its length.
-fn address(name: &Name) -> (*mut c_void, usize) {
-    let raw = Raw::new(name);
-    let bytes = raw.as_bytes();
+/// A libc copy of some bytes and how many they are; NULL when memory is short.
+fn copy(bytes: &[u8]) -> (*mut u8, usize) {
     let copy: *mut u8 = zeroed(bytes.len());
     if copy.is_null() {
         return (null_mut(), 0);
     }
-    // SAFETY: `copy` is not NULL, so `zeroed` got `bytes.len()` bytes for it, new memory that `raw` cannot
+    // SAFETY: `copy` is not NULL, so `zeroed` got `bytes.len()` bytes for it, new memory that `bytes` cannot
     // overlap.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len()) };
-    (copy.cast(), bytes.len())
+    (copy, bytes.len())
+}
+
+/// A libc copy of an address and its length.
+fn address(name: &Name) -> (*mut c_void, usize) {
+    let (copy, len) = copy(Raw::new(name).as_bytes());
+    (copy.cast(), len)
+}
+
+/// A libc copy of an authorisation key and its length, NULL and 0 for none; `None` when memory is short.
+fn auth_key(key: &AuthKey) -> Option<(*mut u8, usize)> {
+    if key.bytes().is_empty() {
+        return Some((null_mut(), 0));
+    }
+    Some(copy(key.bytes())).filter(|(copy, _)| !copy.is_null())
 }
 
 /// Allocates the entry before `next`; `None` when memory is short.
@@ -110,17 +125,16 @@ fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     else {
         return false;
     };
-    fill_endpoint(answer, tx, rx, ep);
-    fill_domain(answer, domain) && fill_fabric(answer, fabric)
+    fill_endpoint(answer, tx, rx, ep) && fill_domain(answer, domain) && fill_fabric(answer, fabric)
 }
 
-/// Fills the transmit, receive and endpoint attributes.
+/// Fills the transmit, receive and endpoint attributes. Whether memory was there for the key.
 fn fill_endpoint(
     answer: &Answer<'_>,
     tx: &mut ffi::fi_tx_attr,
     rx: &mut ffi::fi_rx_attr,
     ep: &mut ffi::fi_ep_attr,
-) {
+) -> bool {
     tx.caps = answer.tx_caps;
     tx.op_flags = answer.tx_op_flags;
     tx.msg_order = limits::MSG_ORDER;
@@ -143,9 +157,12 @@ fn fill_endpoint(
     ep.mem_tag_format = u64::MAX;
     ep.tx_ctx_cnt = 1;
     ep.rx_ctx_cnt = 1;
+    let Some(key) = auth_key(answer.endpoint_key) else { return false };
+    (ep.auth_key, ep.auth_key_size) = key;
+    true
 }
 
-/// Fills the domain attribute. Whether memory was there for its name.
+/// Fills the domain attribute. Whether memory was there for its name and key.
 fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     d.domain = core::ptr::with_exposed_provenance_mut(answer.domain_object);
     d.name = string(&answer.endpoint.nic.name);
@@ -171,6 +188,8 @@ fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     d.tclass = answer.tclass;
     d.max_cntr_value = u64::MAX;
     d.max_err_cntr_value = u64::MAX;
+    let Some(key) = auth_key(answer.domain_key) else { return false };
+    (d.auth_key, d.auth_key_size) = key;
     !d.name.is_null()
 }
 
@@ -183,16 +202,20 @@ fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
     !f.name.is_null()
 }
 
-/// Frees a list that [`info`] built.
+/// Frees a list that [`info`] built, which nobody has got.
 pub(super) fn free_list(mut info: *mut ffi::fi_info) {
     while !info.is_null() {
         // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL
-        // or were allocated for it alone, by `zeroed`, `string` and `address`, all from libc. Each piece is
+        // or were allocated for it alone, by `zeroed`, `string`, `address` and `copy`, all from libc. Each piece is
         // freed once, after the names and the link inside of it were read.
         unsafe {
             let entry = &*info;
             if let Some(domain) = entry.domain_attr.as_ref() {
                 libc::free(domain.name.cast());
+                libc::free(domain.auth_key.cast());
+            }
+            if let Some(endpoint) = entry.ep_attr.as_ref() {
+                libc::free(endpoint.auth_key.cast());
             }
             if let Some(fabric) = entry.fabric_attr.as_ref() {
                 libc::free(fabric.name.cast());

@@ -9,6 +9,7 @@ use crate::compat::{DomainAttr, version};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
+use crate::job::AuthKey;
 use crate::param::params;
 
 /// What every endpoint offers.
@@ -98,7 +99,7 @@ pub(crate) struct Rx {
 }
 
 /// Endpoint hints.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Ep {
     kind: u32,
     protocol: u32,
@@ -106,7 +107,7 @@ pub(crate) struct Ep {
     max_order: [usize; 3],
     tx_ctx_cnt: usize,
     rx_ctx_cnt: usize,
-    auth_key_size: usize,
+    auth_key: AuthKey,
 }
 
 /// Domain hints.
@@ -126,7 +127,7 @@ pub(crate) struct Domain {
     max_ep: [usize; 4],
     mr_iov_limit: usize,
     caps: u64,
-    auth_key_size: usize,
+    auth_key: AuthKey,
     tclass: u32,
 }
 
@@ -236,7 +237,7 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints>
             max_order: [e.max_order_raw_size, e.max_order_war_size, e.max_order_waw_size],
             tx_ctx_cnt: e.tx_ctx_cnt,
             rx_ctx_cnt: e.rx_ctx_cnt,
-            auth_key_size: e.auth_key_size,
+            auth_key: AuthKey::read(e.auth_key, e.auth_key_size),
         });
         let (fabric_object, fabric_name) = info
             .fabric_attr
@@ -292,7 +293,7 @@ unsafe fn domain(d: *const DomainAttr) -> Domain {
             ],
             mr_iov_limit: (*d).mr_iov_limit,
             caps: (*d).caps,
-            auth_key_size: (*d).auth_key_size,
+            auth_key: AuthKey::read((*d).auth_key, (*d).auth_key_size),
             tclass: (*d).tclass,
         }
     }
@@ -315,6 +316,17 @@ fn most(what: &str, asked: usize, have: usize) -> bool {
     asked <= have
 }
 
+/// `true` when a key can be used, or there is none; says so otherwise.
+fn key(what: &str, asked: &AuthKey) -> bool {
+    if !asked.fits() {
+        log::info!(
+            "hint rejected: {what}: asked {}, have 16 to 256, with as many bytes at auth_key",
+            asked.size()
+        );
+    }
+    asked.fits()
+}
+
 /// `true` when `asked` is one of `have`; says so otherwise.
 fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     let found = have.contains(&asked);
@@ -331,7 +343,7 @@ impl Hints {
     }
 
     /// What `endpoint` answers, if it can.
-    pub(super) fn answer<'a>(&self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
+    pub(super) fn answer<'a>(&'a self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
         if !self.place(endpoint) {
             return None;
         }
@@ -352,6 +364,8 @@ impl Hints {
             av_type: d.av_type,
             mr_mode: self.registration(),
             domain_object: d.object,
+            domain_key: &self.domain.auth_key,
+            endpoint_key: &self.ep.auth_key,
             fabric_object: self.fabric_object,
         })
     }
@@ -426,7 +440,7 @@ impl Hints {
                 & most("ep_attr->max_order_waw_size", e.max_order[2], 0)
                 & most("ep_attr->tx_ctx_cnt", e.tx_ctx_cnt, 1)
                 & most("ep_attr->rx_ctx_cnt", e.rx_ctx_cnt, 1)
-                & most("ep_attr->auth_key_size", e.auth_key_size, 0)
+                & key("ep_attr->auth_key_size", &e.auth_key)
     }
 
     fn domain_fits(&self) -> bool {
@@ -451,7 +465,7 @@ impl Hints {
             & most("domain_attr->cq_data_size", d.cq_data_size, limits::CQ_DATA_SIZE)
             & most("domain_attr->mr_iov_limit", d.mr_iov_limit, limits::MR_IOV_LIMIT)
             & bits("domain_attr->caps", d.caps, limits::REACH)
-            & most("domain_attr->auth_key_size", d.auth_key_size, 0);
+            & key("domain_attr->auth_key_size", &d.auth_key);
         for (count, what) in d.counts.iter().zip(["cq", "ep", "tx_ctx", "rx_ctx", "cntr"]) {
             fits &= most(&format!("domain_attr->{what}_cnt"), *count, limits::OBJECTS);
         }

@@ -245,6 +245,27 @@ impl<L: List> Kind for Choice<L> {
     }
 }
 
+/// Who may talk to an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Company {
+    /// Whoever proves its address.
+    Any,
+    /// Those in the address vector.
+    Named,
+}
+
+impl Kind for Company {
+    type Value = Self;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "any" => Ok(Self::Any),
+            "av" => Ok(Self::Named),
+            _ => Err("any or av".to_owned()),
+        }
+    }
+}
+
 /// How statistics are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StatsFormat {
