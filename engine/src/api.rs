@@ -353,6 +353,20 @@ pub enum OpError {
     Remote(ReturnCode),
 }
 
+impl OpError {
+    /// Whether the two ends are set up so that they will not talk to each other, whatever is tried.
+    #[must_use]
+    pub const fn excludes(self) -> bool {
+        matches!(
+            self,
+            Self::OtherVersion { .. }
+                | Self::OtherKey
+                | Self::NotListed
+                | Self::Remote(ReturnCode::BadJobId)
+        )
+    }
+}
+
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -316,6 +316,19 @@ static void keys_of_jobs(void)
 		abi_open(&b, keyed ? &other : &plain);
 		to_b = abi_insert(&a, &b.name);
 		expect_refusal(FI_EACCES, WRONG_JOB);
+		/* What has no context has an entry, too: nothing else would end an application that waits for an
+		 * answer. */
+		struct fi_cq_err_entry lost = {0};
+		struct fi_cq_tagged_entry e;
+		EQUAL(fi_inject(a.ep, buf, 8, to_b), 0);
+		EQUAL(abi_next(&a, &b, &e), -FI_EAVAIL);
+		EQUAL(fi_cq_readerr(a.cq, &lost, 0), 1);
+		EQUAL(lost.err, FI_EACCES);
+		CHECK(lost.op_context == NULL);
+		EQUAL(fi_send(a.ep, buf, 8, NULL, to_b, &contexts[2]), 0);
+		EQUAL(abi_next(&a, &b, &e), -FI_EAVAIL);
+		EQUAL(fi_cq_readerr(a.cq, &lost, 0), 1);
+		CHECK(lost.err == FI_EACCES && lost.op_context == &contexts[2]);
 		abi_close(&b);
 	}
 	abi_close(&a);

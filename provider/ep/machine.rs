@@ -369,7 +369,8 @@ impl Core {
     }
 
     /// Shows an error. One of an operation that has no context by which the application could know it is
-    /// logged instead: an application that meets an entry it cannot place has no choice but to give up.
+    /// logged instead: an application that meets an entry it cannot place has no choice but to give up. Where
+    /// the two ends are set up so that they cannot talk, it has none anyway, and would wait for ever.
     #[cold]
     fn fail(
         &mut self,
@@ -380,7 +381,8 @@ impl Core {
         visibility: Visibility,
     ) {
         let source = self.source(ep, bindings, done);
-        let queue = bindings.queue(done.kind).filter(|_| visibility != Visibility::CountOnly);
+        let shown = visibility != Visibility::CountOnly || error.excludes();
+        let queue = bindings.queue(done.kind).filter(|_| shown);
         match queue {
             Some(cq) => {
                 // What applications provoke themselves needs no detail.

@@ -18,6 +18,7 @@ from squall_ci.tally import table, Tally
 CASES = (
     Case("veth", "two hosts whose one interface is called veth0", identity.only_a_cable),
     Case("same-address", "two hosts whose interfaces have the same address", identity.one_address_for_both),
+    Case("keys", "a job with a key runs, one with two keys is told so", identity.keys),
     Case("strangers", "unprivileged processes forge packets to both ranks of a job while it runs", attacks.strangers),
     Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
     Case("stopped", "one of two ranks is stopped for 15 s (SQUALL_TEST_PAUSE) and goes on", ends.one_stopped),

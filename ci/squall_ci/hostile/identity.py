@@ -1,12 +1,15 @@
 """Who is who: hosts whose interfaces have names or addresses that say little."""
 
+import pathlib
 import re
+import tempfile
 
 from squall_ci.hostile import Verdict
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS
+from squall_ci.process import run, Word
 
 # Seconds: the job takes two.
 PATIENCE = 60.0
@@ -61,3 +64,32 @@ def _both_named(code: int | None, output: str) -> str | None:
     if not address.startswith("172.17.0.2:") or interface != "eth0" or given == ours:
         return f"the line names the wrong ones: {found.group(0)}"
     return None
+
+
+def keys() -> Verdict:
+    """A job whose ranks have a key, and name whom they talk to; then one of its ranks has another key."""
+    mpi = MPIS["mpich"]
+    with tempfile.TemporaryDirectory() as directory:
+        for rank in range(2):
+            key = pathlib.Path(directory) / str(rank)
+            key.touch(0o600)
+            key.write_text(f"a key of 16 bytes and more: {rank}\n")
+        env = {
+            "FI_SQUALL_KEY_FILE": f"{directory}/0",
+            "FI_SQUALL_PEERS": "av",
+            "FI_LOG_LEVEL": "warn",
+            "FI_LOG_PROV": "squall",
+        }
+        program: list[Word] = [mpi.python, MPI_TESTS / "sums.py"]
+        result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env)
+        if problem:
+            return Verdict(f"with one key: {problem}", "", result.output)
+        other = ["sh", "-c", f'FI_SQUALL_KEY_FILE={directory}/$PMI_RANK exec "$@"', "sh"]
+        result = run(mpi.command(2, [*other, *program]), mpi.env("squall") | env, PATIENCE)
+    if result.code is None:
+        problem = f"with two keys it hung for {PATIENCE:.0f} s"
+    elif result.ok or re.search(r"^sums: \d+ passed", result.output, re.M):
+        problem = "with two keys the ranks talked to each other"
+    elif "FI_SQUALL_KEY_FILE" not in result.output:
+        problem = "nobody was told that the keys differ"
+    return Verdict(problem, f"{summary}; with two keys ended after {result.seconds:.1f} s", result.output)
