@@ -77,10 +77,10 @@ class Namespaces:
         command = [str(word) for word in self.command(node, *words)]
         return subprocess.run(command, check=True, capture_output=True, text=True)
 
-    def join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str) -> None:
-        """A veth pair of MTU 9000 with addresses on both ends."""
-        one: list[Word] = ["name", a_device, "netns", self.name(a), "mtu", 9000]
-        other: list[Word] = ["name", b_device, "netns", self.name(b), "mtu", 9000]
+    def join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str, mtu: int = 9000) -> None:
+        """A veth pair with addresses on both ends."""
+        one: list[Word] = ["name", a_device, "netns", self.name(a), "mtu", mtu]
+        other: list[Word] = ["name", b_device, "netns", self.name(b), "mtu", mtu]
         ip("link", "add", *one, "type", "veth", "peer", *other)
         for node, device, address in ((a, a_device, a_address), (b, b_device, b_address)):
             self.address(node, device, address)

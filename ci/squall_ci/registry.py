@@ -92,6 +92,12 @@ COMMANDS = (
     ),
     Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
     Command(
+        "bench networks",
+        "measure",
+        "4 min",
+        "every size from 0 to 4 MiB beside tcp, on loopback and over cables of MTU 1500 and 9000",
+    ),
+    Command(
         "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"
     ),
     Command(

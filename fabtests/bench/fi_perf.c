@@ -1,7 +1,7 @@
 /*
  * Latency, bandwidth and message rate of tagged messages on one libfabric provider, between two processes of this host.
  *
- *   fi_perf [-p PROVIDER] [-a ADDRESS] [-u] MEASURE..
+ *   fi_perf [-p PROVIDER] [-a ADDRESS[,ADDRESS]] [-n NETNS,NETNS] [-u] MEASURE..
  *
  * MEASURE is lat:SIZE:ROUNDS    half round trip in microseconds, fi_tsend
  *            latinj:SIZE:ROUNDS the same with fi_tinject
@@ -10,7 +10,8 @@
  *            rateinj:SIZE:ROUNDS  the same with fi_tinject
  *            verify:SIZE:ROUNDS messages whose contents are compared, both directions; prints the number of bytes
  * PROVIDER   a name as in FI_PROVIDER, `udp;ofi_rxd` for a layered one (default: the first that fits)
- * ADDRESS    the local address to use (default 127.0.0.1)
+ * ADDRESS    the local address to use (default 127.0.0.1), or one for each side
+ * NETNS      network namespaces to enter, files such as those in /run/netns, one for each side
  * -u         do not pin the processes to cores
  *
  * Prints one line `MEASURE VALUE` for each. The program forks before it touches libfabric, so the two sides are
@@ -19,6 +20,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -39,7 +41,9 @@
 
 enum { TAG_DATA = 1, TAG_ANSWER = 2, BW_WINDOW = 16, RATE_WINDOW = 256, MOST = 16 << 20 };
 
-static const char *provider, *address = "127.0.0.1";
+static const char *provider;
+static char *address = "127.0.0.1";
+static char *namespaces;
 static int side; /* 0 measures and prints, 1 answers */
 static int channel;
 
@@ -374,20 +378,44 @@ static void measure(const char *what)
 	}
 }
 
+/* The part of `first,second` that is this side's; all of a text without a comma. */
+static char *ours(char *text)
+{
+	char *comma = strchr(text, ',');
+
+	if (!comma)
+		return text;
+	*comma = 0;
+	return side ? comma + 1 : text;
+}
+
+static void enter_namespace(void)
+{
+	const char *path = ours(namespaces);
+	int fd = open(path, O_RDONLY);
+
+	if (fd < 0 || setns(fd, CLONE_NEWNET)) {
+		perror(path);
+		exit(1);
+	}
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	int option, pin = 1, ends[2], status = 0, code = 0;
 
-	while ((option = getopt(argc, argv, "p:a:u")) != -1) {
+	while ((option = getopt(argc, argv, "p:a:n:u")) != -1) {
 		switch (option) {
 		case 'p': provider = optarg; break;
 		case 'a': address = optarg; break;
+		case 'n': namespaces = optarg; break;
 		case 'u': pin = 0; break;
 		default: return 2;
 		}
 	}
 	if (optind == argc) {
-		fprintf(stderr, "usage: fi_perf [-p PROVIDER] [-a ADDRESS] [-u] MEASURE.. (see the head of its source)\n");
+		fprintf(stderr, "usage: fi_perf [-p PROVIDER] [-a ADDRESS] [-n NETNS,NETNS] [-u] MEASURE.. (see the head of its source)\n");
 		return 2;
 	}
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) {
@@ -402,6 +430,9 @@ int main(int argc, char **argv)
 	side = child == 0;
 	channel = ends[side];
 	close(ends[!side]);
+	address = ours(address);
+	if (namespaces)
+		enter_namespace();
 	if (pin) {
 		cpu_set_t allowed, one;
 		/* The first and the last core we may use; a failure costs precision only. */

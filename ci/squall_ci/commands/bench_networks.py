@@ -1,0 +1,138 @@
+"""Squall beside tcp where users are: three networks, every size from nothing to 4 MiB; one table a network.
+
+    ci/run bench networks [--rounds N] [--quick] [--json FILE] [--network NAME]..
+
+Networks: `lo`, the loopback interface; `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU (needs root).
+For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages. In every round the two
+providers run one right after the other, another one first each time; every figure is the median of the rounds, a ratio the
+median of the ratios within the rounds, above 1 where squall is faster. Both are loaded by the same libfabric, that of the
+MPICH wheel when ci/run setup has brought it, else the system's. `--quick` is to see that it works.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from squall_ci.commands.bench import environment
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import die, need, need_provider
+from squall_ci.process import run as run_command
+from squall_ci.process import Word
+from squall_ci.programs import fi_perf
+from squall_ci.tally import table
+
+PROVIDERS = ("squall", "tcp")
+SIZES = (0, *(1 << power for power in range(23)))
+NETWORKS = {"lo": None, "veth 1500": 1500, "veth 9000": 9000}
+# Bytes that a measure of one size moves at most, in one direction.
+MOVED = 48 << 20
+
+
+@dataclass
+class Network:
+    """Where a benchmark runs: options of fi_perf, and variables for squall."""
+
+    options: list[Word] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def network(name: str) -> Iterator[Network]:
+    mtu = NETWORKS[name]
+    if mtu is None:
+        yield Network()
+        return
+    need(os.geteuid() == 0, "namespaces need root")
+    with Namespaces(["a", "b"]) as net:
+        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", mtu)
+        paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
+        env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
+        yield Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env)
+
+
+def words(sizes: Sequence[int], quick: bool) -> list[str]:
+    """The measures, as fi_perf wants them."""
+    most = 20 if quick else 1000
+    found = []
+    for size in sizes:
+        rounds = max(6, min(most, MOVED // max(1, size) // 2))
+        found.append(f"lat:{size}:{rounds}")
+        if size:
+            found.append(f"bw:{size}:{max(3, min(most // 4, MOVED // (16 * size)))}")
+    return found
+
+
+def measure(where: Network, provider: str, plan: list[str]) -> dict[str, float]:
+    """The value of each measure."""
+    env = environment(provider) | where.env
+    result = run_command([fi_perf(), "-p", provider, *where.options, *plan], env, timeout=300)
+    lines = [line.split() for line in result.output.splitlines()]
+    found = {line[0]: float(line[1]) for line in lines if line and line[0] in plan}
+    if not result.ok or len(found) < len(plan):
+        die(f"{provider}: {result.why()}: {result.output.strip()[-600:]}", 1)
+    return found
+
+
+def faster(word: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How much faster squall is: the median of the rounds."""
+    ratios = [a / b if word.startswith("bw") else b / a for a, b in zip(ours, theirs)]
+    return statistics.median(ratios)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def report(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Prints a network's table. How much faster squall is, by measure."""
+    rows = []
+    ratios: dict[str, float] = {}
+    for size in SIZES:
+        row = [f"{size}"]
+        for kind in ("lat", "bw"):
+            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
+            if word is None:
+                row += ["", "", ""]
+                continue
+            values = [[sample[word] for sample in samples[provider]] for provider in PROVIDERS]
+            ratios[word] = faster(word, values[0], values[1])
+            row += [f"{statistics.median(value):.3g}" for value in values] + [f"{ratios[word]:.2f}"]
+        rows.append(row)
+    print(table(["bytes", "squall us", "tcp us", "faster", "squall GB/s", "tcp GB/s", "faster"], rows))
+    for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
+        all_of = [ratio for word, ratio in ratios.items() if word.startswith(kind)]
+        print(f"{name}: {what}: {geometric_mean(all_of):.2f} x tcp's speed in geometric mean, {min(all_of):.2f} at worst")
+    print(flush=True)
+    return ratios
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--network", action="append", choices=NETWORKS, help="default: all of them")
+    parser.add_argument("--json", help="also write all samples to this file")
+
+
+def run(args: argparse.Namespace) -> int:
+    need_provider("squall")
+    plan = words(SIZES, args.quick)
+    everything = {}
+    for name in args.network or NETWORKS:
+        samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in PROVIDERS}
+        with network(name) as where:
+            for turn in range(1 if args.quick else args.rounds):
+                for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
+                    samples[provider].append(measure(where, provider, plan))
+        print(f"## {name}\n")
+        report(name, plan, samples)
+        everything[name] = samples
+    print(f"medians of {args.rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(everything, file, indent=1)
+    return 0
