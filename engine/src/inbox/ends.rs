@@ -2,10 +2,10 @@
 
 use super::recv::cancelled;
 use super::{Ask, Inbox};
-use crate::api::{Completion, OpError, RemoteSeg, Visibility};
+use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::matching::Posted;
 use crate::memory::Memory;
-use crate::messages::{Place, Pull, Target};
+use crate::messages::{Message, Place, Pull, Target};
 use crate::ops::{ReadOwner, TxOp, Work};
 use crate::outbound::PullEnd;
 use crate::reliability::PdcId;
@@ -127,6 +127,17 @@ impl Inbox {
     pub(crate) fn close(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
         self.abandon(step, context, error);
         self.streams.close(context);
+    }
+
+    /// A peer is gone, and so is what it offered: who succeeds it at its address knows nothing of it.
+    pub(crate) fn part(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
+        let offered =
+            |m: &Message| m.head.peer() == peer && matches!(m.head.pull, Pull::Offered(_));
+        let gone = self.messages.iter().filter(|(_, message)| offered(message));
+        let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
+        for key in gone {
+            self.break_message(step, key, error);
+        }
     }
 
     /// The rest of a message will not come.
