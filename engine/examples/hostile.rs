@@ -1,7 +1,7 @@
 //! Plays histories of two engines with an attacker between them (`tests/hostile`), one seed after another:
 //!
 //! ```text
-//! hostile [--mode honest|on-path|off-path] [--from SEED] [--histories N] [--one SEED]
+//! hostile [--mode honest|on-path|off-path|trouble] [--from SEED] [--histories N] [--one SEED]
 //! ```
 //!
 //! Says how many it plays a second, and what was found by kind, with the first seed that shows it; ends
@@ -73,6 +73,7 @@ fn main() -> ExitCode {
             Ok(amount) => {
                 total.operations += amount.operations;
                 total.forged += amount.forged;
+                total.troubles += amount.troubles;
             }
             Err(first) => {
                 let kind = first.kind.clone();
@@ -88,11 +89,12 @@ fn main() -> ExitCode {
     }
     let rate = histories as f64 / start.elapsed().as_secs_f64();
     println!(
-        "{}: {histories} histories from seed {from}, {rate:.0} a second, {} operations and {} \
-         forged packets; slowest: seed {}, {} ms",
+        "{}: {histories} histories from seed {from}, {rate:.0} a second, {} operations, {} forged \
+         packets and {} troubles; slowest: seed {}, {} ms",
         mode.name(),
         total.operations,
         total.forged,
+        total.troubles,
         slowest.1,
         slowest.0.as_millis(),
     );

@@ -45,3 +45,8 @@ fn every_operation_ends_whatever_packets_come() {
 fn an_attacker_who_sees_nothing_changes_nothing() {
     survive(Mode::OffPath);
 }
+
+#[test]
+fn trouble_is_borne_and_nobody_is_told_what_is_not_so() {
+    survive(Mode::Trouble);
+}

@@ -3,7 +3,8 @@
     ci/run fuzz [--quick] [--mode MODE].. [--histories N] [--from SEED]
 
 Modes: honest (no attacker: nobody is taken for one), on-path (one who sees all packets and sends any), off-path (one who
-sees none). The engines run in virtual time with overflow checks and debug assertions on, about two thousand histories a
+sees none), trouble (no attacker, but processes that end, begin again and pause, paths that carry less, links that are
+cut). The engines run in virtual time with overflow checks and debug assertions on, about two thousand histories a
 second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
 target/fuzz/MODE.next; --from begins elsewhere. What is found is told by kind, with the first seed that shows it:
 target/fuzz/examples/hostile --mode MODE --one SEED says all about one. Seeds that showed something belong into
@@ -19,7 +20,7 @@ from squall_ci.paths import die, ROOT
 from squall_ci.process import run as run_command
 from squall_ci.tally import Tally
 
-MODES = ("honest", "on-path", "off-path")
+MODES = ("honest", "on-path", "off-path", "trouble")
 MANY, FEW = 1_000_000, 10_000
 # Histories a call of the program plays, so that what was reached is kept.
 SHARE = 50_000
