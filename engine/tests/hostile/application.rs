@@ -158,6 +158,11 @@ impl Application {
         }
     }
 
+    /// Whether there are completions that were not looked at.
+    pub(super) fn has_news(&self, world: &World) -> bool {
+        self.seen < world.hosts[self.at].done.len()
+    }
+
     /// In peace: keeps a receive for whatever comes.
     pub(super) fn welcome(&mut self, world: &mut World) {
         for (n, space) in [MatchSpace::Untagged, MatchSpace::Tagged].into_iter().enumerate() {
