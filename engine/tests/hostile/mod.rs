@@ -6,7 +6,6 @@
 //! - `off_path`: one who sees none, and knows addresses, formats and the job;
 //! - `trouble`: no attacker, but processes that end and begin again or pause, paths that carry less, cut links;
 //! - `judge`: what is wrong at the end; `lives`: the same where processes end;
-//! - `guard`: panics as findings, histories in rows.
 //!
 //! Always: nothing panics, overflows, or touches memory that is not lent (`world::VecMemory` fails then);
 //! every operation ends, or can be cancelled, in [`PEACE`]; budgets hold, and contexts end. Where the
@@ -15,18 +14,17 @@
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 mod application;
-pub mod guard;
 mod judge;
 mod lives;
 mod off_path;
 mod on_path;
 mod trouble;
 
-use core::fmt;
 use core::str::FromStr;
 
 use squall_base::{Rng, Span};
 
+use crate::histories::{Amount, Finding, guard};
 use crate::world::{Faults, Seen, World, engine_config};
 use application::Application;
 use off_path::OffPath;
@@ -51,7 +49,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    pub const ALL: [Self; 4] = [Self::Honest, Self::OnPath, Self::OffPath, Self::Trouble];
+    /// First the one that shows most.
+    pub const ALL: [Self; 4] = [Self::OnPath, Self::Honest, Self::OffPath, Self::Trouble];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,35 +67,8 @@ impl FromStr for Mode {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        known.ok_or_else(|| format!("{name:?} is no mode: honest, on-path, off-path or trouble"))
+        known.ok_or_else(|| format!("{name:?} is no mode"))
     }
-}
-
-/// What is wrong: `kind` is the same for histories that show the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    pub kind: String,
-    pub text: String,
-}
-
-impl Finding {
-    fn new(kind: &str, text: impl Into<String>) -> Self {
-        Self { kind: kind.into(), text: text.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.text)
-    }
-}
-
-/// How much happened in a history.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Amount {
-    pub operations: u64,
-    pub forged: u64,
-    pub troubles: u64,
 }
 
 enum Attacker {
@@ -105,13 +77,14 @@ enum Attacker {
     OffPath(OffPath),
 }
 
-/// Plays the history `seed`.
+/// Plays the history `seed`. That engines panic, or touch what is not theirs, is a finding as well.
 ///
 /// # Errors
 /// What is wrong with it.
-///
-/// # Panics
-/// When the engines do, or touch what is not theirs.
+pub fn play(mode: Mode, seed: u64) -> Result<Amount, Finding> {
+    guard::play(|| history(mode, seed))
+}
+
 fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if mode == Mode::Trouble {
         return trouble::history(seed);
