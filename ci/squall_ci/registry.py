@@ -87,8 +87,8 @@ COMMANDS = (
     Command(
         "fuzz",
         "long",
-        "40 min, `--quick` 1",
-        "random histories of two engines with an attacker between them, a million of each kind",
+        "2 h, `--quick` 3",
+        "random histories of two engines with an attacker or trouble between them, a million of each",
     ),
     Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
     Command(

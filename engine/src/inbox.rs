@@ -88,7 +88,11 @@ impl Inbox {
     /// Contexts with half a message of which nothing has come for `patience`, longer than its sender would
     /// have waited for an acknowledgement: it knows nothing of the message.
     pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<PdcId> {
-        let touched = |key| self.messages.get(key).map(|message| message.touched);
+        let touched = |key| {
+            let message = self.messages.get(key);
+            debug_assert!(message.is_some(), "what has a place in the order is kept");
+            message.map(|message| message.touched)
+        };
         self.streams.stalled(now, patience, touched)
     }
 

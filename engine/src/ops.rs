@@ -283,6 +283,9 @@ impl Ops {
     /// Queues an operation of the engine itself on a context.
     pub(crate) fn start(&mut self, step: &mut Step<'_>, id: PdcId, mut op: TxOp) -> Key {
         op.context = Some(id);
+        if op.work.is_answered() {
+            step.watch();
+        }
         let key = self.add(op);
         step.contexts.enqueue(id, key);
         key

@@ -52,7 +52,10 @@ fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
 
 /// Two hosts of which host 0 has sent a message, and the last request that it sent.
 fn acquainted(seed: u64) -> (World, Request, StdRequest) {
-    let mut w = World::new(2, seed, Faults::default());
+    acquainted_in(World::new(2, seed, Faults::default()))
+}
+
+fn acquainted_in(mut w: World) -> (World, Request, StdRequest) {
     w.tap = Some(vec![]);
     recv(&mut w, 1, 1, 10);
     send(&mut w, 0, 1, 10);
@@ -250,4 +253,60 @@ fn an_offer_beyond_the_end_of_the_address_space_is_refused() {
         let now = w.now;
         assert!(w.hosts[1].engine.cancel(now, 7), "no receive has met it");
     }
+}
+
+/// There is no room for a message that comes in one packet; it meets a receive, and waits for an offer that its
+/// sender, who knows nothing of it, will not make.
+#[test]
+fn a_deferred_message_that_is_never_offered_ends() {
+    let cramped = World::with(2, 6, Faults::default(), |config, _| config.unexpected_bytes = 0);
+    let (mut w, pds, ses) = acquainted_in(cramped);
+    let (pds, ses) = next(&pds, &ses, 100);
+    forge(&mut w, pds, StdRequest { match_bits: 77, eom: true, ..ses }, &[0xee; 100]);
+    recv(&mut w, 1, 77, 5000);
+    assert_eq!(w.hosts[1].engine.counters().0.rx_deferred, 1);
+    w.run(Span::secs(25), |_| false);
+    assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
+    // The sender learns of it by its next message.
+    send(&mut w, 0, 6, 10);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
+    all_is_well(&mut w);
+}
+
+/// A receive ends when what was offered to it cannot be read, although packets of the message are missing; what
+/// comes after the message must not wait for those for ever.
+#[test]
+fn half_a_message_behind_one_that_could_not_be_read_ends() {
+    let (mut w, pds, ses) = acquainted(7);
+    recv(&mut w, 1, 76, 50_000);
+    recv(&mut w, 1, 77, 5000);
+    let (pds, ses) = next(&pds, &ses, 50_000);
+    let offer = Rendezvous {
+        eager_length: 200,
+        ri_generation: 0,
+        pid_on_fep: 0,
+        resource_index: 1,
+        read_offset: 0,
+        memory_key: 3,
+    };
+    let half = StdRequest {
+        opcode: Opcode::RendezvousTsend,
+        match_bits: 76,
+        body: StdBody::First { header_data: 0 },
+        extension: Extension::Rendezvous(offer),
+        ..ses
+    };
+    forge(&mut w, pds, half, &[1; 100]);
+    w.run(Span::millis(100), |_| false);
+    assert!(matches!(end(&w, 1, 76), Some(Err(OpError::Remote(_)))), "{:?}", end(&w, 1, 76));
+    let (pds, ses) = next(&pds, &ses, 5000);
+    // So far ahead that nothing comes to contradict it.
+    let psn = Psn(pds.psn.0.wrapping_add(1000));
+    forge(&mut w, Request { psn, ..pds }, StdRequest { match_bits: 77, ..ses }, &[0xee; 100]);
+    w.run(Span::secs(25), |_| false);
+    assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
+    // The sender learns of it by its next message.
+    send(&mut w, 0, 6, 10);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
+    all_is_well(&mut w);
 }

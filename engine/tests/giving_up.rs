@@ -78,7 +78,8 @@ fn all_is_well(w: &mut World) {
     let done = |w: &World| (0..2).all(|at| w.hosts[at].done.len() == before[at] + 2);
     assert!(w.run(Span::secs(1), done), "works again");
     for at in [0, 1] {
-        assert!(w.hosts[at].done[before[at]..].iter().all(|c| c.status.is_ok()));
+        let done = &w.hosts[at].done[before[at]..];
+        assert!(done.iter().all(|c| c.status.is_ok()), "{done:?}");
     }
     w.run(Span::millis(5), |_| false);
     assert!(w.hosts.iter().all(|host| host.engine.idle()));
@@ -309,4 +310,25 @@ fn a_context_on_which_a_write_was_refused_closes_when_it_is_idle() {
     assert!(matches!(ends(&w, 0, OpKind::Write)[..], [Err(OpError::Remote(_))]));
     w.run(Span::secs(40), |_| false);
     assert_eq!(w.hosts[0].engine.contexts().count(), 0);
+}
+
+/// What a process offered that is not there any more is not asked of the one after it.
+#[test]
+fn an_offer_ends_with_the_process_that_made_it() {
+    let mut w = world(9);
+    send(&mut w, 0, 1, LONG);
+    w.run(Span::millis(5), |_| false);
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
+    w.crash(0);
+    w.restart(0, |_, _| {});
+    // Who is there now is learnt from its first message.
+    recv(&mut w, 1, 2, 100);
+    send(&mut w, 0, 2, 100);
+    assert!(w.run(Span::secs(5), |w| ends(w, 1, OpKind::Recv) == [Ok(())]));
+    recv(&mut w, 1, 1, LONG);
+    assert!(w.run(Span::secs(1), |w| ends(w, 1, OpKind::Recv).len() == 2));
+    assert_eq!(ends(&w, 1, OpKind::Recv)[1], Err(OpError::PeerRestarted));
+    assert_eq!(w.hosts[0].engine.counters().0.rx_access_refused, 0, "nobody asks for it");
+    w.run(Span::millis(5), |_| false);
+    all_is_well(&mut w);
 }

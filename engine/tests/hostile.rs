@@ -1,34 +1,16 @@
-//! Random histories of two engines with an attacker between them: see `hostile/mod.rs`. For many of them:
-//! `ci/run fuzz`.
+//! Random histories of two engines with an attacker or trouble between them: see `hostile/mod.rs`. For many of
+//! them: `ci/run fuzz`.
 
+#[path = "../../reliability/tests/histories/mod.rs"]
+mod histories;
 #[path = "hostile/mod.rs"]
 mod hostile_histories;
 mod world;
 
-use hostile_histories::{Mode, guard};
+use hostile_histories::{Mode, play};
 
-/// Histories that a test plays: a second's worth.
-const HISTORIES: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
-
-/// Seeds that have shown something, with the mode.
-fn corpus() -> impl Iterator<Item = (Mode, u64)> {
-    let lines = include_str!("hostile/corpus.txt").lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| {
-        let mut words = line.split_whitespace();
-        let mode = words.next().and_then(|mode| mode.parse().ok());
-        let seed = words.next().and_then(|seed| seed.parse().ok());
-        (mode.expect("a mode"), seed.expect("a seed"))
-    })
-}
-
-/// Plays the corpus of a mode, then other seeds; fails at the first finding.
 fn survive(mode: Mode) {
-    let known = corpus().filter(|(of, _)| *of == mode).map(|(_, seed)| seed);
-    for seed in known.chain(0..HISTORIES) {
-        if let Err(finding) = guard::play(mode, seed) {
-            panic!("{} {seed}: {finding}", mode.name());
-        }
-    }
+    histories::survive(mode.name(), include_str!("hostile/corpus.txt"), |seed| play(mode, seed));
 }
 
 #[test]
@@ -44,4 +26,9 @@ fn every_operation_ends_whatever_packets_come() {
 #[test]
 fn an_attacker_who_sees_nothing_changes_nothing() {
     survive(Mode::OffPath);
+}
+
+#[test]
+fn trouble_is_borne_and_nobody_is_told_what_is_not_so() {
+    survive(Mode::Trouble);
 }

@@ -224,3 +224,24 @@ fn forged_sizes_change_little() {
     arrive(&mut w, 1..4, Span::secs(1));
     assert_eq!(size(&w), 544);
 }
+
+/// A link fails, and after a while packets take another one, which carries less. Whatever was sent meanwhile is lost,
+/// the questions about it as well, and all that is sent again is too long.
+#[test]
+fn a_path_that_swallows_long_packets_after_an_outage_is_found_out() {
+    for seed in 0..5 {
+        for outage in [Span::millis(20), Span::secs(2)] {
+            let mut w = wide(seed, 1 << 20);
+            arrive(&mut w, 0..3, Span::secs(1));
+            w.mute = Some(|_, _| true);
+            let places: Vec<_> = (10..20).map(|tag| (tag, exchange(&mut w, tag))).collect();
+            w.run(outage, |_| false);
+            (w.mute, w.narrow) = (None, Some(Narrow::new(1468, false)));
+            finish(&mut w, Span::secs(6), |w| w.hosts.iter().all(|host| host.done.len() == 13));
+            for (tag, at) in places {
+                assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag), "message {tag}");
+            }
+            assert_eq!(size(&w), 1468);
+        }
+    }
+}

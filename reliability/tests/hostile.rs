@@ -1,15 +1,18 @@
-//! Forged, corrupt and random packets: counted, dropped, and nothing changes; and nothing panics.
+//! Forged, corrupt and random packets: counted, dropped, and nothing changes. Random histories with such packets
+//! (`hostile/mod.rs`; for many of them `ci/run fuzz`): nothing panics, and everything ends.
 
+mod histories;
+#[path = "hostile/mod.rs"]
+mod hostile_histories;
 mod link;
 
-use link::{Faults, PEER, Wire, World, fixed, named, response};
-use proptest::prelude::*;
+use link::{Faults, PEER, Wire, World, fixed, response};
 use squall_reliability::base::{Psn, Span};
 use squall_reliability::wire::{
-    Ack, AckCc, AckExt, AckRequest, CcState, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode,
+    Ack, AckCc, AckExt, AckRequest, CcState, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
 };
-use squall_reliability::{Arrival, Blocked, Config, NewPacket, PdcInfo, PeerKey, RxVerdict, cc};
+use squall_reliability::{Arrival, Blocked, NewPacket, PdcInfo, PeerKey, RxVerdict};
 
 /// A world with a connected context: some packets acknowledged, twenty on their way, cut off.
 fn world() -> World {
@@ -277,231 +280,30 @@ fn data_of_the_wrong_peer_number_or_mode_is_refused() {
     assert!(matches!(host.pdcs.rx_request(now, PEER, &pds, &meta), RxVerdict::Deliver(_)));
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Any {
-    Request(Request, Arrival, u8),
-    Ack(Ack, bool),
-    Nack(Nack),
-    Control(Control),
-    Pass(u32),
-    Send(u32),
-    Close,
+/// A packet that was never sent is answered with a response that its sender will never clear: the one asks for that
+/// again and again, and the other one clears what it has. Nobody uses the context, and it ends.
+#[test]
+fn what_is_never_cleared_does_not_keep_a_context() {
+    let mut world = World::new(fixed(1 << 20, 1), fixed(1 << 20, 2), Faults::default(), 3);
+    world.trace = Some(Vec::new());
+    world.send(0, 0..10, 1000);
+    assert!(world.settle(Span::millis(5)));
+    let last = outstanding(&world).pop().expect("some were sent");
+    let pds = Request { psn: last.psn.plus(100), dest: Dest::Pdc(1), ..last };
+    let (now, meta) = (world.now, Arrival { bytes: 1000, ..Arrival::default() });
+    let pdcs = &mut world.hosts[1].pdcs;
+    let RxVerdict::Deliver(forged) = pdcs.rx_request(now, PEER, &pds, &meta) else {
+        panic!("it is in the window")
+    };
+    pdcs.accept(now, forged, Some(response(1)));
+    world.pump(1);
+    world.send(0, 10..12, 1000);
+    world.run(world.now + Span::secs(200));
+    assert!(world.hosts.iter().all(|host| host.pdcs.is_empty()), "both ends are gone");
 }
 
-/// PSNs near the real ones, as a distance.
-fn near() -> impl Strategy<Value = u32> {
-    prop_oneof![4 => 0u32..70, 2 => (0u32..5000).prop_map(u32::wrapping_neg), 1 => any::<u32>()]
-}
-
-fn dest() -> impl Strategy<Value = Dest> {
-    prop_oneof![
-        4 => (1u16..4).prop_map(Dest::Pdc),
-        1 => (0u16..4096).prop_map(|psn_offset| Dest::Syn { use_rsv_pdc: false, psn_offset }),
-    ]
-}
-
-fn request() -> impl Strategy<Value = Request> {
-    (near(), 0u16..4, dest(), any::<(bool, bool)>(), -5000i16..50, any::<Option<u32>>()).prop_map(
-        |(psn, spdcid, dest, (retx, ack_request), clear_psn_offset, target)| Request {
-            mode: Mode::Rud,
-            next: NextHeader::RequestStd,
-            retx,
-            ack_request,
-            clear_psn_offset,
-            psn: Psn(psn),
-            spdcid,
-            dest,
-            ccc: target.map(|target| Ccc { ccc_id: 0, credit_target: target & 0xff_ffff }),
-        },
-    )
-}
-
-fn any_packet() -> impl Strategy<Value = Any> {
-    let meta = (any::<bool>(), 0u32..10).prop_map(|(ce, trimmed)| Arrival {
-        ce,
-        trimmed: trimmed == 0,
-        last_hop: false,
-        bytes: 500,
-    });
-    let ack = (
-        near(),
-        (0u16..4, 1u16..4),
-        prop_oneof![(-80i16..80).boxed(), any::<i16>().boxed()],
-        prop_oneof![(-80i16..80).boxed(), any::<i16>().boxed()],
-        prop_oneof![Just(0u64).boxed(), (0u64..256).boxed(), any::<u64>().boxed()],
-        any::<(bool, bool, bool, u8)>(),
-        any::<(u16, u8, u32, u16)>(),
-        0u8..3,
-    )
-        .prop_map(|(psn, ids, about, base, map, (ce, retx, probe, mpr), state, request)| Ack {
-            next: NextHeader::None,
-            ce,
-            retx,
-            probe,
-            request: [AckRequest::None, AckRequest::Clear, AckRequest::Close][usize::from(request)],
-            ack_psn_offset: about,
-            cack_psn: Psn(psn),
-            spdcid: ids.0,
-            dpdcid: ids.1,
-            ext: AckExt::Cc(AckCc {
-                mpr,
-                sack_psn_offset: base,
-                sack_bitmap: map,
-                state: if state.1 > 0x7f {
-                    CcState::Credit { credit: state.2 & 0xff_ffff, ooo_count: state.3 }
-                } else {
-                    CcState::Nscc(NsccState {
-                        service_time: state.0,
-                        restore_cwnd: probe,
-                        rcv_cwnd_pend: state.1,
-                        rcvd_bytes: state.2 & 0xff_ffff,
-                        ooo_count: state.3,
-                    })
-                },
-            }),
-        })
-        // Some without any state: plain ones, and congestion notifications.
-        .prop_flat_map(|ack| {
-            let bare = Ack { ext: AckExt::None, ..ack };
-            prop_oneof![7 => Just(ack), 1 => Just(bare)]
-        });
-    let nack = (near(), 0u16..4, 1u16..4, any::<u8>(), any::<bool>(), any::<u32>())
-        .prop_filter_map("a NACK code", |(psn, spdcid, dpdcid, code, retx, payload)| {
-            Some(Nack {
-                ce: false,
-                retx,
-                rudi: false,
-                code: NackCode::from_u8(code % 28)?,
-                vendor_code: 0,
-                psn: Psn(psn),
-                spdcid,
-                dpdcid,
-                payload,
-                ccx: None,
-            })
-        });
-    let control = (near(), 0u16..4, dest(), 0u8..10, any::<u16>(), near()).prop_filter_map(
-        "a kind",
-        |(psn, spdcid, dest, kind, probe_opaque, payload)| {
-            Some(Control {
-                kind: ControlKind::from_u8(kind)?,
-                isrod: false,
-                retx: false,
-                ack_request: true,
-                probe_opaque,
-                psn: Psn(psn),
-                spdcid,
-                dest,
-                payload,
-            })
-        },
-    );
-    prop_oneof![
-        4 => (request(), meta, any::<u8>()).prop_map(|(pds, meta, n)| Any::Request(pds, meta, n)),
-        4 => (ack, any::<bool>()).prop_map(|(ack, response)| Any::Ack(ack, response)),
-        2 => nack.prop_map(Any::Nack),
-        2 => control.prop_map(Any::Control),
-        2 => (0u32..10_000_000).prop_map(Any::Pass),
-        2 => (1u32..60).prop_map(Any::Send),
-        1 => Just(Any::Close),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 500, failure_persistence: None, ..ProptestConfig::default()
-    })]
-
-    /// Random packets aimed at living contexts, from either end: no panic, no arithmetic overflow
-    /// (tests check it), and nothing is outstanding for ever.
-    #[test]
-    fn nothing_panics(
-        seed in any::<u64>(),
-        (sender, paths, scope) in any::<(u8, u8, u8)>(),
-        packets in prop::collection::vec((0usize..2, any_packet()), 1..200),
-    ) {
-        let config = |seed| {
-            let pick = |names: &[(&'static str, _)], n: u8| names[usize::from(n) % names.len()].0;
-            let sender = pick(cc::SenderConfig::NAMES, sender);
-            let config = named(sender, pick(cc::PathsConfig::NAMES, paths), seed);
-            let scope = if config.credits() { "flow" } else { pick(cc::Scope::NAMES, scope) };
-            Config { scope: scope.parse().unwrap(), ..config }
-        };
-        let mut world = World::new(config(seed), config(2), Faults::default(), 3);
-        world.strict = false;
-        world.hosts[1].echo = Some(100);
-        world.send(0, 0..40, 1000);
-        world.run(world.now + Span::micros(35));
-        world.trace = Some(Vec::new());
-        let start = seed_start(seed);
-        for (host, packet) in packets {
-            let now = world.now;
-            let shift = |psn: Psn| start.plus(psn.0);
-            match packet {
-                Any::Request(pds, meta, n) => {
-                    let pds = Request { psn: shift(pds.psn), ..pds };
-                    let pdcs = &mut world.hosts[host].pdcs;
-                    if let RxVerdict::Deliver(delivery) =
-                        pdcs.rx_request(now, PEER, &pds, &meta)
-                    {
-                        match n {
-                            // Rarely: it ends the context.
-                            255 => pdcs.drop_malformed(delivery),
-                            _ if n % 3 == 0 => pdcs.refuse(now, delivery, NackCode::NoResource),
-                            _ if n % 3 == 1 => pdcs.accept(now, delivery, Some(response(7))),
-                            _ => pdcs.accept(now, delivery, None),
-                        }
-                    }
-                }
-                Any::Ack(ack, answered) => {
-                    let ack = Ack { cack_psn: shift(ack.cack_psn), ..ack };
-                    let response = answered.then(|| response(1));
-                    world.hosts[host].pdcs.rx_ack(now, PEER, &ack, response.as_ref());
-                }
-                Any::Nack(nack) => {
-                    let nack = Nack { psn: shift(nack.psn), ..nack };
-                    world.hosts[host].pdcs.rx_nack(now, PEER, &nack);
-                }
-                Any::Control(control) => {
-                    let payload = shift(Psn(control.payload)).0;
-                    let control = Control { psn: shift(control.psn), payload, ..control };
-                    world.hosts[host].pdcs.rx_control(now, PEER, &control);
-                }
-                Any::Pass(ns) => {
-                    world.run(now + Span::nanos(u64::from(ns)));
-                }
-                Any::Send(count) => {
-                    let from = 1000 + u32::try_from(world.trace.as_ref().unwrap().len()).unwrap();
-                    world.send(host, from..from + count, 800);
-                }
-                Any::Close => {
-                    if let Some(id) = world.hosts[host].id {
-                        world.hosts[host].pdcs.close(now, id);
-                    }
-                }
-            }
-            world.pump(host);
-            for host in &world.hosts {
-                if let Some(info) = host.id.and_then(|id| host.pdcs.info(id)) {
-                    prop_assert!(info.in_flight <= 1 << 28);
-                    prop_assert!(info.outstanding <= 2048);
-                }
-            }
-        }
-        // In peace whatever was sent is acknowledged, or its context fails.
-        world.run(world.now + Span::secs(120));
-        for host in &world.hosts {
-            let info = host.id.and_then(|id| host.pdcs.info(id));
-            prop_assert!(info.is_none_or(|info| info.outstanding == 0), "{info:?}");
-        }
-    }
-}
-
-/// The start PSN of the first context an endpoint of this seed opens.
-fn seed_start(seed: u64) -> Psn {
-    let mut pdcs = squall_reliability::Pdcs::new(fixed(1 << 18, seed));
-    let id = pdcs.open(squall_reliability::base::Time(0), PEER).unwrap();
-    let packet =
-        squall_reliability::NewPacket { desc: 0, bytes: 1, last: false, prompt: false, backlog: 0 };
-    pdcs.next_packet(squall_reliability::base::Time(0), id, &packet).unwrap().psn
+#[test]
+fn whatever_packets_come_contexts_end_and_others_work() {
+    let corpus = include_str!("hostile/corpus.txt");
+    histories::survive(hostile_histories::MODE, corpus, hostile_histories::play);
 }

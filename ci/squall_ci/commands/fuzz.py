@@ -1,14 +1,16 @@
-"""Random histories of two engines with an attacker between them (`engine/tests/hostile`), a million of each mode.
+"""Random histories of two engines, or of their contexts, with an attacker or trouble between them, a million of each mode.
 
     ci/run fuzz [--quick] [--mode MODE].. [--histories N] [--from SEED]
 
-Modes: honest (no attacker: nobody is taken for one), on-path (one who sees all packets and sends any), off-path (one who
-sees none). The engines run in virtual time with overflow checks and debug assertions on, about two thousand histories a
+Modes of two engines (`engine/tests/hostile`): honest (no attacker: nobody is taken for one), on-path (one who sees all
+packets and sends any), off-path (one who sees none), trouble (no attacker, but processes that end, begin again and pause,
+paths that carry less, links that are cut). Of the contexts of two endpoints (`reliability/tests/hostile`): contexts (any
+packets). All run in virtual time with overflow checks and debug assertions on, some hundred to two thousand histories a
 second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
 target/fuzz/MODE.next; --from begins elsewhere. What is found is told by kind, with the first seed that shows it:
-target/fuzz/examples/hostile --mode MODE --one SEED says all about one. Seeds that showed something belong into
-engine/tests/hostile/corpus.txt, which `cargo test` replays. --quick plays ten thousand. Ends with `N passed, N failed`:
-one line a mode.
+target/fuzz/examples/hostile (for contexts, target/fuzz/examples/contexts) --mode MODE --one SEED says all about one. Seeds
+that showed something belong into `corpus.txt` beside the histories, which `cargo test` replays. --quick plays ten
+thousand. Ends with `N passed, N failed`: one line a mode.
 """
 
 import argparse
@@ -19,15 +21,17 @@ from squall_ci.paths import die, ROOT
 from squall_ci.process import run as run_command
 from squall_ci.tally import Tally
 
-MODES = ("honest", "on-path", "off-path")
+# The crate whose example plays a mode, and the example.
+ENGINES, CONTEXTS = ("squall-engine", "hostile"), ("squall-reliability", "contexts")
+MODES = {"honest": ENGINES, "on-path": ENGINES, "off-path": ENGINES, "trouble": ENGINES, "contexts": CONTEXTS}
 MANY, FEW = 1_000_000, 10_000
 # Histories a call of the program plays, so that what was reached is kept.
 SHARE = 50_000
 DIRECTORY = ROOT / "target" / "fuzz"
 
 
-def build() -> None:
-    command = ["cargo", "build", "--locked", "-p", "squall-engine", "--profile", "fuzz", "--example", "hostile"]
+def build(crate: str, example: str) -> None:
+    command = ["cargo", "build", "--locked", "-p", crate, "--profile", "fuzz", "--example", example]
     built = run_command(command, os.environ, 900)
     if not built.ok:
         die(f"the histories do not build:\n{built.output[-4000:]}")
@@ -49,7 +53,7 @@ def play(mode: str, first: int, histories: int) -> tuple[str | None, float, str]
     found: list[str] = []
     seconds, output = 0.0, ""
     for begin, share in shares(first, histories):
-        program = str(DIRECTORY / "examples" / "hostile")
+        program = str(DIRECTORY / "examples" / MODES[mode][1])
         words = ["--mode", mode, "--from", str(begin), "--histories", str(share)]
         result = run_command([program, *words], os.environ, 3600)
         seconds += result.seconds
@@ -69,10 +73,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    build()
     tally = Tally()
     histories = args.histories or (FEW if args.quick else MANY)
-    for mode in args.mode or MODES:
+    modes: list[str] = args.mode or list(MODES)
+    for crate, example in {MODES[mode] for mode in modes}:
+        build(crate, example)
+    for mode in modes:
         counter = DIRECTORY / f"{mode}.next"
         first = args.first if args.first is not None else int(counter.read_text()) if counter.exists() else 0
         problem, seconds, output = play(mode, first, histories)

@@ -87,6 +87,7 @@ impl Engine {
             self.remove_context(now, id, error);
             self.pdcs.abort(id);
         }
+        self.inbox.part(&mut step!(self, now), peer, error);
         self.contexts.set_asked(peer, false);
         // It is a stranger again.
         self.pdcs.admissions().forget(PeerKey(peer.0));

@@ -68,9 +68,7 @@ impl Budget {
             // It is a rendezvous already, and its eager part has nowhere to go.
             return None;
         }
-        step.report.counters.rx_deferred += 1;
-        extent.deferred = true;
-        head.confirm = None;
+        Self::defer(step, &mut head);
         Some(head.message(step.now, Place::None))
     }
 
@@ -92,12 +90,18 @@ impl Budget {
         if message.head.pull != Pull::No {
             return false;
         }
-        step.report.counters.rx_deferred += 1;
         message.place = Place::None;
-        message.head.extent.deferred = true;
-        message.head.confirm = None;
+        Self::defer(step, &mut message.head);
         self.release(step, message);
         false
+    }
+
+    /// The bytes of a message stay at its sender, who owes an offer of them from now on.
+    fn defer(step: &mut Step<'_>, head: &mut Head) {
+        step.watch();
+        step.report.counters.rx_deferred += 1;
+        head.extent.deferred = true;
+        head.confirm = None;
     }
 
     /// What a new message with `bytes` costs.

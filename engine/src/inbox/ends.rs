@@ -2,10 +2,10 @@
 
 use super::recv::cancelled;
 use super::{Ask, Inbox};
-use crate::api::{Completion, OpError, RemoteSeg, Visibility};
+use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::matching::Posted;
 use crate::memory::Memory;
-use crate::messages::{Place, Pull, Target};
+use crate::messages::{Message, Place, Pull, Target};
 use crate::ops::{ReadOwner, TxOp, Work};
 use crate::outbound::PullEnd;
 use crate::reliability::PdcId;
@@ -93,20 +93,25 @@ impl Inbox {
 
     /// Completes a message that has met its receive, once nothing more will come.
     pub(super) fn finish_if_complete(&mut self, step: &mut Step<'_>, key: Key) {
-        let Some(message) = self.messages.get(key) else { return };
-        let complete = message.broken.is_some()
-            || (message.head.extent.arrived()
-                && matches!(message.head.pull, Pull::No | Pull::Done));
+        let Some(message) = self.messages.get_mut(key) else { return };
+        let (head, broken) = (message.head, message.broken);
+        let arrived = head.extent.arrived();
+        let complete = broken.is_some() || arrived && matches!(head.pull, Pull::No | Pull::Done);
         if !complete || !matches!(message.place, Place::User(_) | Place::Discard) {
             return;
         }
-        let Some(message) = self.messages.remove(key) else { return };
-        if message.broken.is_none() {
-            self.asks.confirm(&message.head);
+        let place = core::mem::replace(&mut message.place, Place::Discard);
+        // Packets of one that could not be fetched may still come. They have nowhere to go, but a place in the
+        // order, which is held until they are here or the context is given up.
+        if arrived || !self.streams.expects(key, &head) {
+            self.messages.remove(key);
         }
-        let mut completion = message.head.completion();
-        let Place::User(target) = message.place else { return };
-        target.describe(&mut completion, message.head.extent.total, message.broken);
+        if broken.is_none() {
+            self.asks.confirm(&head);
+        }
+        let mut completion = head.completion();
+        let Place::User(target) = place else { return };
+        target.describe(&mut completion, head.extent.total, broken);
         complete_receive(&mut self.posted, step, completion, target.multi);
     }
 
@@ -122,6 +127,17 @@ impl Inbox {
     pub(crate) fn close(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
         self.abandon(step, context, error);
         self.streams.close(context);
+    }
+
+    /// A peer is gone, and so is what it offered: who succeeds it at its address knows nothing of it.
+    pub(crate) fn part(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
+        let offered =
+            |m: &Message| m.head.peer() == peer && matches!(m.head.pull, Pull::Offered(_));
+        let gone = self.messages.iter().filter(|(_, message)| offered(message));
+        let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
+        for key in gone {
+            self.break_message(step, key, error);
+        }
     }
 
     /// The rest of a message will not come.

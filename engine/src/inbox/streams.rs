@@ -2,7 +2,7 @@
 
 use crate::base::{Span, Time};
 use crate::messages::Head;
-use crate::order::Order;
+use crate::order::{Order, Seen};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 
@@ -68,6 +68,12 @@ impl Streams {
     #[inline]
     pub(super) fn order(&mut self, context: PdcId) -> Option<&mut Order> {
         self.get(context).map(|stream| &mut stream.order)
+    }
+
+    /// Whether packets of a message are still to come.
+    pub(super) fn expects(&mut self, key: Key, head: &Head) -> bool {
+        let seen = self.order(head.context).and_then(|order| order.seen(head.id));
+        seen == Some(Seen::Open(key))
     }
 
     /// A context is gone.

@@ -1,6 +1,6 @@
 //! An application that does random things, and remembers what they must come to.
 
-use squall_base::{Rng, UserSlice};
+use squall_base::{Rng, Time, UserSlice};
 use squall_engine::*;
 
 use crate::world::{Lent, World};
@@ -12,6 +12,9 @@ const REGION: u64 = 20_000;
 /// Keys of the first regions; those that replace them count on from here. Written ones are odd.
 const FIRST_KEY: u64 = 8;
 
+/// Messages, and keys, that a process has at most.
+const LIFE: u64 = 1 << 16;
+
 /// A message of this application to the other one.
 pub(super) struct Sent {
     pub(super) space: MatchSpace,
@@ -19,6 +22,8 @@ pub(super) struct Sent {
     pub(super) bytes: Vec<u8>,
     /// Where its copy lies that the engine reads.
     pub(super) base: u64,
+    /// It is told when the peer's engine has it, and not before.
+    pub(super) delivered: bool,
 }
 
 /// What an operation does. Its number is its context.
@@ -44,6 +49,11 @@ pub(super) struct Op {
     /// How often a completion said that it ended, and how it did at last.
     pub(super) ended: u32,
     pub(super) status: Result<(), OpError>,
+    /// When it was begun, and when its end was seen.
+    pub(super) begun: Time,
+    pub(super) over: Time,
+    /// Its success says that the peer's application has it, or has what it asked for.
+    pub(super) proves: bool,
 }
 
 /// A region as both sides know it.
@@ -57,8 +67,10 @@ pub(super) struct Region {
 }
 
 pub(super) struct Application {
-    at: usize,
+    pub(super) at: usize,
     rng: Rng,
+    /// Serial number of its first message. Processes that follow each other at a host count on.
+    pub(super) first: u64,
     pub(super) ops: Vec<Op>,
     pub(super) sent: Vec<Sent>,
     /// Of this host, closed ones included.
@@ -82,17 +94,23 @@ fn content(at: usize, serial: usize, len: usize) -> Vec<u8> {
 
 impl Application {
     pub(super) fn new(at: usize, world: &mut World, seed: u64) -> Self {
+        Self::reborn(at, 0, world, seed)
+    }
+
+    /// The application of the process that is the `life`th of its host.
+    pub(super) fn reborn(at: usize, life: u64, world: &mut World, seed: u64) -> Self {
         let mut new = Self {
             at,
             rng: Rng::new(seed),
+            first: life * LIFE,
             ops: Vec::new(),
             sent: Vec::new(),
             regions: Vec::new(),
             seen: 0,
             standing: [None; 2],
         };
-        new.open_region(world, FIRST_KEY);
-        new.open_region(world, FIRST_KEY + 1);
+        new.open_region(world, new.first + FIRST_KEY);
+        new.open_region(world, new.first + FIRST_KEY + 1);
         new
     }
 
@@ -133,11 +151,16 @@ impl Application {
                 || done.released
                 || !matches!(op.what, What::Receive { multi: true });
             op.ended += u32::from(last);
-            op.status = done.status;
+            (op.status, op.over) = (done.status, world.now);
             if matches!(op.what, What::Peek { claims: true }) && done.status.is_ok() {
                 self.claim(world, done.context);
             }
         }
+    }
+
+    /// Whether there are completions that were not looked at.
+    pub(super) fn has_news(&self, world: &World) -> bool {
+        self.seen < world.hosts[self.at].done.len()
     }
 
     /// In peace: keeps a receive for whatever comes.
@@ -181,7 +204,8 @@ impl Application {
     fn send(&mut self, world: &mut World) {
         let (space, tag) = self.envelope();
         let len = self.size();
-        let bytes = content(self.at, self.sent.len(), len as usize);
+        let serial = self.first + self.sent.len() as u64;
+        let bytes = content(self.at, serial as usize, len as usize);
         let base = world.hosts[self.at].memory.put(&bytes);
         let levels =
             [Level::Default, Level::Inject, Level::Transmit, Level::Delivery, Level::Match];
@@ -191,7 +215,7 @@ impl Application {
             visibility: Visibility::Entry,
         };
         // What a message is can be told from its data.
-        let data = Some(self.sent.len() as u64);
+        let data = Some(serial);
         let op = Operation {
             peer: world.peer(self.at, 1 - self.at),
             action: Action::Message { space, tag },
@@ -203,9 +227,11 @@ impl Application {
         if world.submit(self.at, op).is_err() {
             return;
         }
-        let serial = self.sent.len();
-        self.sent.push(Sent { space, tag, bytes, base });
-        let context = self.begin(What::Send(serial), base, len);
+        let number = self.sent.len();
+        let delivered = matches!(options.level, Level::Transmit | Level::Delivery | Level::Match);
+        self.sent.push(Sent { space, tag, bytes, base, delivered });
+        let proves = options.level == Level::Match;
+        let context = self.begin(world, What::Send(number), (base, len), proves);
         if options.inject {
             world.hosts[self.at].memory.revoke(base);
         } else {
@@ -237,7 +263,7 @@ impl Application {
         let base = world.hosts[self.at].memory.alloc(room as usize);
         let multi = matches!(mode, RecvMode::Multi { .. });
         let buf = if multi { Buf::new(base, room) } else { self.pieces(base, room) };
-        let context = self.begin(what, base, room);
+        let context = self.begin(world, what, (base, room), false);
         lend(world, self.at, context, base, multi);
         let visibility = Visibility::Entry;
         let op = RecvOp { mode, source, space, tag, ignore, buf, context, visibility };
@@ -250,7 +276,7 @@ impl Application {
         let (space, tag) = self.envelope();
         let claims = self.rng.chance(0.5);
         let mode = if claims { RecvMode::PeekClaim } else { RecvMode::PeekDiscard };
-        let context = self.begin(What::Peek { claims }, 0, 0);
+        let context = self.begin(world, What::Peek { claims }, (0, 0), false);
         let op = RecvOp {
             mode,
             source: None,
@@ -330,13 +356,14 @@ impl Application {
             options: Options::default(),
         };
         if world.submit(self.at, op).is_ok() {
-            let context = self.begin(what, base, len);
+            let context = self.begin(world, what, (base, len), true);
             lend(world, self.at, context, base, false);
         }
     }
 
-    fn begin(&mut self, what: What, base: u64, len: u64) -> u64 {
-        self.ops.push(Op { what, base, len, ended: 0, status: Ok(()) });
+    fn begin(&mut self, world: &World, what: What, (base, len): (u64, u64), proves: bool) -> u64 {
+        let (begun, over) = (world.now, Time::NEVER);
+        self.ops.push(Op { what, base, len, ended: 0, status: Ok(()), begun, over, proves });
         self.ops.len() as u64 - 1
     }
 

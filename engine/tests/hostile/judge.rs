@@ -6,8 +6,8 @@ use squall_base::Span;
 use squall_engine::{Completion, MatchSpace, OpError, OpKind, ReturnCode};
 
 use super::Finding;
-use super::application::{Application, Op, What};
-use crate::world::World;
+use super::application::{Application, Op, Sent, What};
+use crate::world::{VecMemory, World};
 
 /// Contexts an endpoint has at most when there is no attacker, or one that opens a few.
 const CONTEXTS: usize = 2000;
@@ -28,10 +28,11 @@ pub(super) fn budgets(world: &World, budget: u64) -> Result<(), Finding> {
 }
 
 /// What has not ended.
-pub(super) fn stuck(world: &World, sides: &[Application; 2]) -> Finding {
+pub(super) fn stuck(world: &World, sides: &[&mut Application]) -> Finding {
     let mut kinds: Vec<&str> = Vec::new();
     let mut text = String::new();
-    for (at, side) in sides.iter().enumerate() {
+    for side in sides {
+        let at = side.at;
         let open = side.ops.iter().enumerate().filter(|(_, op)| op.ended == 0);
         for (context, op) in open {
             let kind = match op.what {
@@ -63,26 +64,26 @@ pub(super) fn stuck(world: &World, sides: &[Application; 2]) -> Finding {
 
 /// Nothing wrote to what was to be read alone, and everything ended once.
 pub(super) fn memory(world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
-    for (at, side) in sides.iter().enumerate() {
-        let memory = &world.hosts[at].memory;
-        for (serial, sent) in side.sent.iter().enumerate() {
-            if memory.get(sent.base, sent.bytes.len() as u64) != sent.bytes {
-                return Err(Finding::new(
-                    "a send buffer was written to",
-                    format!("{at}: {serial}"),
-                ));
-            }
+    (0..2).try_for_each(|at| untouched(&world.hosts[at].memory, &sides[at]))
+}
+
+/// The same of one application and its memory.
+pub(super) fn untouched(memory: &VecMemory, side: &Application) -> Result<(), Finding> {
+    let at = side.at;
+    for (serial, sent) in side.sent.iter().enumerate() {
+        if memory.get(sent.base, sent.bytes.len() as u64) != sent.bytes {
+            return Err(Finding::new("a send buffer was written to", format!("{at}: {serial}")));
         }
-        for region in side.regions.iter().filter(|region| region.key % 2 == 0) {
-            if memory.get(region.base, region.bytes.len() as u64) != region.bytes {
-                let text = format!("host {at}: key {}", region.key);
-                return Err(Finding::new("a region to be read was written to", text));
-            }
+    }
+    for region in side.regions.iter().filter(|region| region.key % 2 == 0) {
+        if memory.get(region.base, region.bytes.len() as u64) != region.bytes {
+            let text = format!("host {at}: key {}", region.key);
+            return Err(Finding::new("a region to be read was written to", text));
         }
-        if let Some(context) = side.ops.iter().position(|op| op.ended > 1) {
-            let text = format!("host {at}: operation {context}");
-            return Err(Finding::new("an operation ended twice", text));
-        }
+    }
+    if let Some(context) = side.ops.iter().position(|op| op.ended > 1) {
+        let text = format!("host {at}: operation {context}");
+        return Err(Finding::new("an operation ended twice", text));
     }
     Ok(())
 }
@@ -106,9 +107,11 @@ fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u3
     let mut arrived = vec![0; other.sent.len()];
     let mut order = Order::new();
     for done in &world.hosts[at].done {
-        let message = matches!(done.kind, OpKind::Recv | OpKind::Peek)
-            && matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
-        if !message {
+        if !is_message(done) {
+            let harmless = matches!(done.status, Err(OpError::Cancelled));
+            if done.kind == OpKind::Recv && !harmless {
+                return Err(wrong("a receive failed", at, done));
+            }
             continue;
         }
         let Some(op) = side.ops.get(done.context as usize) else { continue };
@@ -116,18 +119,7 @@ fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u3
         let Some(sent) = serial.and_then(|serial| other.sent.get(serial)) else {
             return Err(wrong("a message was received that was never sent", at, done));
         };
-        let fits = match done.kind {
-            OpKind::Peek => done.len == sent.bytes.len() as u64,
-            _ => {
-                let got = world.hosts[at].memory.get(done.buf, done.len);
-                let whole = done.status.is_ok();
-                got == &sent.bytes[..got.len().min(sent.bytes.len())]
-                    && whole == (got.len() == sent.bytes.len())
-            }
-        };
-        if !fits || (done.space, done.tag) != (sent.space, sent.tag) {
-            return Err(wrong("a message was received that is not as it was sent", at, done));
-        }
+        received_right(&world.hosts[at].memory, at, done, sent)?;
         let serial = serial.unwrap_or_default();
         if done.kind == OpKind::Peek && matches!(op.what, What::Claim) {
             // Counted when it is taken.
@@ -153,7 +145,35 @@ fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u3
     Ok(arrived)
 }
 
-fn wrong(kind: &str, at: usize, done: &Completion) -> Finding {
+/// Whether a completion says that a message is here.
+pub(super) fn is_message(done: &Completion) -> bool {
+    matches!(done.kind, OpKind::Recv | OpKind::Peek)
+        && matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }))
+}
+
+/// A message is as it was sent.
+pub(super) fn received_right(
+    memory: &VecMemory,
+    at: usize,
+    done: &Completion,
+    sent: &Sent,
+) -> Result<(), Finding> {
+    let fits = match done.kind {
+        OpKind::Peek => done.len == sent.bytes.len() as u64,
+        _ => {
+            let got = memory.get(done.buf, done.len);
+            let whole = done.status.is_ok();
+            got == &sent.bytes[..got.len().min(sent.bytes.len())]
+                && whole == (got.len() == sent.bytes.len())
+        }
+    };
+    if !fits || (done.space, done.tag) != (sent.space, sent.tag) {
+        return Err(wrong("a message was received that is not as it was sent", at, done));
+    }
+    Ok(())
+}
+
+pub(super) fn wrong(kind: &str, at: usize, done: &Completion) -> Finding {
     Finding::new(kind, format!("host {at}: {done:?}"))
 }
 
@@ -175,7 +195,11 @@ fn sent(
                 Ok(()) => "a send succeeded that was not received",
                 Err(_) => "a send failed",
             };
-            let text = format!("host {at}: message {serial}: {:?}", op.status);
+            let times = format!("begun at {:?}, over at {:?}", op.begun, op.over);
+            let text = format!(
+                "host {at}: message {serial} of {} bytes, {times}: {:?}",
+                op.len, op.status
+            );
             return Err(Finding::new(kind, text));
         }
     }
@@ -235,18 +259,18 @@ pub(super) fn honesty(world: &World) -> Result<(), Finding> {
 /// When nobody wants anything any more, contexts end, and nothing is kept.
 pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
     let now = world.now;
-    for at in 0..2 {
+    for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
         let keys: Vec<u64> = world.hosts[at].memory.regions.keys().copied().collect();
         for key in keys {
             world.unregister(at, key);
         }
         world.hosts[at].engine.close(now);
     }
-    let gone = |world: &World| world.hosts.iter().all(|h| h.engine.contexts().next().is_none());
+    let gone = |w: &World| w.hosts.iter().all(|h| h.dead || h.engine.contexts().next().is_none());
     if !world.run(FAREWELL, gone) {
         return Err(Finding::new("a context never ends", format!("at {:?}", world.now)));
     }
-    for (at, host) in world.hosts.iter().enumerate() {
+    for (at, host) in world.hosts.iter().enumerate().filter(|(_, host)| !host.dead) {
         // What came whole, and late, still waits for a receive.
         let waiting = host.engine.unexpected_messages() > 0;
         let held = host.engine.counters().0.unexpected_bytes;

@@ -4,8 +4,8 @@
 //! - `application`: random operations, and what they must come to;
 //! - `on_path`: an attacker who sees all packets, and makes others of them;
 //! - `off_path`: one who sees none, and knows addresses, formats and the job;
-//! - `judge`: what is wrong at the end;
-//! - `guard`: panics as findings, histories in rows.
+//! - `trouble`: no attacker, but processes that end and begin again or pause, paths that carry less, cut links;
+//! - `judge`: what is wrong at the end; `lives`: the same where processes end;
 //!
 //! Always: nothing panics, overflows, or touches memory that is not lent (`world::VecMemory` fails then);
 //! every operation ends, or can be cancelled, in [`PEACE`]; budgets hold, and contexts end. Where the
@@ -14,16 +14,17 @@
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 mod application;
-pub mod guard;
 mod judge;
+mod lives;
 mod off_path;
 mod on_path;
+mod trouble;
 
-use core::fmt;
 use core::str::FromStr;
 
 use squall_base::{Rng, Span};
 
+use crate::histories::{Amount, Finding, guard};
 use crate::world::{Faults, Seen, World, engine_config};
 use application::Application;
 use off_path::OffPath;
@@ -43,16 +44,20 @@ pub enum Mode {
     OnPath,
     /// Send any packets, but read none.
     OffPath,
+    /// Nothing: there is none, but processes end and pause, and paths change.
+    Trouble,
 }
 
 impl Mode {
-    pub const ALL: [Self; 3] = [Self::Honest, Self::OnPath, Self::OffPath];
+    /// First the one that shows most.
+    pub const ALL: [Self; 4] = [Self::OnPath, Self::Honest, Self::OffPath, Self::Trouble];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Honest => "honest",
             Self::OnPath => "on-path",
             Self::OffPath => "off-path",
+            Self::Trouble => "trouble",
         }
     }
 }
@@ -62,34 +67,8 @@ impl FromStr for Mode {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        known.ok_or_else(|| format!("{name:?} is no mode: honest, on-path or off-path"))
+        known.ok_or_else(|| format!("{name:?} is no mode"))
     }
-}
-
-/// What is wrong: `kind` is the same for histories that show the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    pub kind: String,
-    pub text: String,
-}
-
-impl Finding {
-    fn new(kind: &str, text: impl Into<String>) -> Self {
-        Self { kind: kind.into(), text: text.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.text)
-    }
-}
-
-/// How much happened in a history.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Amount {
-    pub operations: u64,
-    pub forged: u64,
 }
 
 enum Attacker {
@@ -98,14 +77,18 @@ enum Attacker {
     OffPath(OffPath),
 }
 
-/// Plays the history `seed`.
+/// Plays the history `seed`. That engines panic, or touch what is not theirs, is a finding as well.
 ///
 /// # Errors
 /// What is wrong with it.
-///
-/// # Panics
-/// When the engines do, or touch what is not theirs.
+pub fn play(mode: Mode, seed: u64) -> Result<Amount, Finding> {
+    guard::play(|| history(mode, seed))
+}
+
 fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
+    if mode == Mode::Trouble {
+        return trouble::history(seed);
+    }
     let mut rng = Rng::new(seed);
     let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |_, _| {});
     let mut budget = engine_config(0, 1).unexpected_bytes;
@@ -118,7 +101,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
         });
     }
     let mut attacker = match mode {
-        Mode::Honest => Attacker::None,
+        Mode::Honest | Mode::Trouble => Attacker::None,
         Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64())),
         Mode::OffPath => Attacker::OffPath(OffPath::new(rng.next_u64())),
     };
@@ -140,7 +123,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
         sides.iter_mut().for_each(|side| side.reap(&mut world));
     }
     world.tap = None;
-    make_peace(&mut world, &mut sides)?;
+    make_peace(&mut world, &mut sides, PEACE)?;
     let trusted = mode != Mode::OnPath;
     judge::memory(&world, &sides)?;
     if trusted {
@@ -168,16 +151,22 @@ fn faults(rng: &mut Rng) -> Faults {
 
 /// No attacker any more, and every message finds a receive: all operations end. Receives for which there
 /// was no message are cancelled then.
-fn make_peace(world: &mut World, sides: &mut [Application; 2]) -> Result<(), Finding> {
-    let end = world.now + PEACE;
+fn make_peace(world: &mut World, sides: &mut [Application; 2], peace: Span) -> Result<(), Finding> {
+    let end = world.now + peace;
+    let mut sides: Vec<&mut Application> =
+        sides.iter_mut().filter(|side| !world.hosts[side.at].dead).collect();
     loop {
         sides.iter_mut().for_each(|side| side.reap(world));
         sides.iter_mut().for_each(|side| side.welcome(world));
-        let over = |world: &World, sides: &[Application; 2]| {
-            let quiet = world.hosts.iter().all(|host| host.engine.idle());
+        let over = |world: &World, sides: &[&mut Application]| {
+            let quiet = world.hosts.iter().all(|host| host.dead || host.engine.idle());
             quiet && sides.iter().all(|side| side.is_over(world))
         };
-        if over(world, sides) || !world.step_before(end) {
+        if over(world, &sides) {
+            break;
+        }
+        // A message that waited meets its receive without a packet or a timer, and makes room for the next one.
+        if !world.step_before(end) && !sides.iter().any(|side| side.has_news(world)) {
             break;
         }
     }
@@ -185,11 +174,11 @@ fn make_peace(world: &mut World, sides: &mut [Application; 2]) -> Result<(), Fin
     loop {
         sides.iter_mut().for_each(|side| side.cancel_all(world));
         sides.iter_mut().for_each(|side| side.reap(world));
-        if sides.iter().all(Application::has_ended) {
+        if sides.iter().all(|side| side.has_ended()) {
             return Ok(());
         }
         if !world.step_before(end) {
-            return Err(judge::stuck(world, sides));
+            return Err(judge::stuck(world, &sides));
         }
     }
 }

@@ -9,11 +9,15 @@ use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, Use
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
     Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, OpKind,
-    Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Visibility,
+    Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Trouble,
+    Visibility,
 };
 
 /// When tests' endpoints give up.
 pub const DEADLINE: Span = Span::secs(10);
+
+/// ECONNREFUSED.
+const REFUSED: i32 = 111;
 
 /// Bytes between two buffers, so that whoever leaves one is not in the next.
 const GAP: usize = 64;
@@ -237,6 +241,8 @@ pub struct World {
     /// Packets from this address that it says yes to vanish, but for introductions.
     pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
     pub narrow: Option<Narrow>,
+    /// Hosts whose process is gone say so to whoever sends there.
+    pub refuses: bool,
     /// Every packet that was sent, for tests that look at them.
     pub tap: Option<Vec<Seen>>,
     flying: BinaryHeap<Reverse<Flying>>,
@@ -308,6 +314,18 @@ pub fn pdc_config(seed: u64) -> TransportConfig {
     TransportConfig { contact_deadline, progress_deadline, ..config }
 }
 
+/// A process at this address.
+fn engine(
+    rng: &mut Rng,
+    addr: SocketAddr,
+    adjust: impl Fn(&mut Config, &mut TransportConfig),
+) -> Engine {
+    let (mut engine, mut pdc) =
+        (engine_config(rng.next_u64(), addr.port()), pdc_config(rng.next_u64()));
+    adjust(&mut engine, &mut pdc);
+    Engine::new(engine, pdc)
+}
+
 impl World {
     pub fn new(hosts: usize, seed: u64, faults: Faults) -> Self {
         Self::with(hosts, seed, faults, |_, _| {})
@@ -324,11 +342,8 @@ impl World {
         let hosts = (0..hosts)
             .map(|n| {
                 let addr = SocketAddr::from(([10, 0, 0, n as u8 + 1], 5000 + n as u16));
-                let (mut e, mut p) =
-                    (engine_config(rng.next_u64(), addr.port()), pdc_config(rng.next_u64()));
-                adjust(&mut e, &mut p);
                 Host {
-                    engine: Engine::new(e, p),
+                    engine: engine(&mut rng, addr, &adjust),
                     memory: VecMemory::default(),
                     addr,
                     done: vec![],
@@ -346,6 +361,7 @@ impl World {
             rng,
             mute: None,
             narrow: None,
+            refuses: false,
             tap: None,
             flying: BinaryHeap::new(),
             order: 0,
@@ -397,6 +413,10 @@ impl World {
                         self.hosts[n].engine.handle_packet_size(self.now, packet.dst, size);
                     }
                     continue;
+                }
+                if self.refuses && self.hosts.iter().any(|h| h.dead && h.addr == packet.dst) {
+                    let trouble = Trouble { errno: REFUSED, peer: packet.dst };
+                    self.hosts[n].engine.handle_trouble(self.now, trouble);
                 }
                 let control = packet.class == TrafficClass::Control;
                 self.fly(src, packet.dst, packet.path, control, &bytes);
@@ -500,6 +520,30 @@ impl World {
         for (src, meta, bytes) in waiting {
             host.engine.handle_packet(self.now, &mut host.memory, src, meta, &bytes);
         }
+    }
+
+    /// The process of host `n` ends, in the midst of everything.
+    pub fn crash(&mut self, n: usize) {
+        let host = &mut self.hosts[n];
+        while let Some(completion) = host.engine.poll_completion() {
+            host.complete(completion);
+        }
+        (host.dead, host.stopped) = (true, false);
+        host.socket.clear();
+    }
+
+    /// Another process begins at host `n`, after a crash. What the former one had in its memory, and what it was
+    /// told.
+    pub fn restart(
+        &mut self,
+        n: usize,
+        adjust: impl Fn(&mut Config, &mut TransportConfig),
+    ) -> (VecMemory, Vec<Completion>) {
+        let host = &mut self.hosts[n];
+        host.engine = engine(&mut self.rng, host.addr, adjust);
+        host.dead = false;
+        host.lent.clear();
+        (std::mem::take(&mut host.memory), std::mem::take(&mut host.done))
     }
 
     /// Runs until `done`, at most for `limit` of virtual time.

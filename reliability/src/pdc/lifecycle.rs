@@ -43,7 +43,7 @@ pub(crate) struct Lifecycle {
     held: bool,
     /// How often a Close Command or Close Request was sent.
     asked: u8,
-    /// The last sign of the peer's life, or of ours.
+    /// When something was sent last, or something new was heard; where the close is waited for, anything.
     used_at: Time,
 }
 
@@ -67,11 +67,20 @@ impl Lifecycle {
         self.used_at
     }
 
-    /// Something was sent, or believed. Once the Close Command is out, nothing that is said keeps the context
+    /// Something was sent, or something new was heard. Once the Close Command is out, nothing that is said keeps the context
     /// alive but data: the peer takes the command, or the two do not agree about what there is to close.
     #[inline]
     pub(crate) fn on_use(&mut self, now: Time) {
         if self.phase != Phase::Closing {
+            self.used_at = now;
+        }
+    }
+
+    /// The peer said something, but nothing new: it is there, which whoever asks it to close waits for. That does not
+    /// keep a context of which nobody makes use.
+    #[inline]
+    pub(crate) fn on_word(&mut self, now: Time) {
+        if self.phase == Phase::Draining {
             self.used_at = now;
         }
     }

@@ -183,16 +183,18 @@ impl<D: Copy> Pdc<D> {
             // The target knows us, then.
             self.life.release(now);
         }
-        self.life.on_use(now);
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         let gain = on_ack(tx, now, self.numbers.id, &facts, timers, shared);
         if gain.packets > 0 {
+            self.life.on_use(now);
             let record = shared.flows.at(self.record);
             let headers = NOMINAL_OVERHEAD * u32::from(gain.packets);
             record.on_acked(gain.packets, gain.bytes - headers);
             if gain.round_end {
                 record.sample_window(tx.flow().metrics(&shared.groups).cwnd);
             }
+        } else {
+            self.life.on_word(now);
         }
         if ack.ce && ack.ext == AckExt::None {
             shared.counters.rx_notifications += 1;
@@ -378,7 +380,11 @@ impl<D: Copy> Pdc<D> {
             shared.counters.rx_stale += 1;
             return None;
         }
-        self.life.on_use(now);
+        // Each of these may answer one of the other kind, for ever.
+        match control.kind {
+            ControlKind::ClearCommand | ControlKind::ClearRequest => self.life.on_word(now),
+            _ => self.life.on_use(now),
+        }
         Some(self.step(now))
     }
 }

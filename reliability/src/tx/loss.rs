@@ -208,6 +208,10 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             // Ask at once, on another path, what became of the others.
             self.tx.prober.start_over();
             self.timers.set(Timer::Probe, self.now);
+        } else if connected && self.tx.ring.is_stuck() {
+            // Nothing but a packet that the path may not carry is sent any more: only something short tells that
+            // from a peer that is not there.
+            self.tx.prober.request();
         }
         self.tx.recovery.stop();
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);

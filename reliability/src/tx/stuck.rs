@@ -23,6 +23,11 @@ impl<D> Slot<D> {
 }
 
 impl<D: Copy> Ring<D> {
+    /// Whether the oldest packet was sent so often without a trace that its length may be why.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.oldest().is_some_and(|oldest| oldest.missing >= MAX_MISSING)
+    }
+
     /// The packet at `at`, which waits, is about to be sent again: when it was sent last, if it is stuck. It is
     /// not while packets as long as it, and sent later, arrive: the network just loses a lot.
     fn find_stuck(&mut self, at: usize, cause: Cause) -> Option<(u32, Time)> {

@@ -4,21 +4,21 @@ use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::Once;
 
-use super::{Amount, Finding, Mode, history};
+use super::{Amount, Finding};
 
 thread_local! {
     /// What a panic of the history that is being played said; `None` when none is.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Plays the history `seed`; a panic is a finding.
+/// Plays a history; a panic is a finding.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn play(mode: Mode, seed: u64) -> Result<Amount, Finding> {
+pub fn play(history: impl FnOnce() -> Result<Amount, Finding>) -> Result<Amount, Finding> {
     listen();
     SAID.set(Some(String::new()));
-    let result = panic::catch_unwind(AssertUnwindSafe(|| history(mode, seed)));
+    let result = panic::catch_unwind(AssertUnwindSafe(history));
     let said = SAID.take().unwrap_or_default();
     result.unwrap_or_else(|_| {
         let kind = said.lines().next().unwrap_or("panic").to_owned();
