@@ -6,6 +6,7 @@ use crate::base::{Span, Time};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
+use crate::report::Losses;
 
 impl Engine {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
@@ -34,6 +35,7 @@ impl Engine {
             | PdcFailure::Malformed
             | PdcFailure::Aborted => OpError::Closed,
         };
+        let before = self.report.losses();
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
             // The peer stopped fetching answers. Its own requests are its own to report; the
@@ -44,7 +46,7 @@ impl Engine {
             // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
             self.outbound.fail(&mut step!(self, now), error, |op| op.context == Some(id));
         } else {
-            self.fail_peer(now, context.peer, error);
+            self.end_peer(now, context.peer, error, before);
         }
     }
 
@@ -76,8 +78,15 @@ impl Engine {
         self.inbox.excuse(now, absent);
     }
 
-    /// Ends every operation, every half-received message and every context of a peer.
+    /// Ends every operation, every half-received message and every context of a peer, and the receives that
+    /// wait for it.
     pub(super) fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
+        let before = self.report.losses();
+        self.end_peer(now, peer, error, before);
+    }
+
+    /// The same, of which the user may have learnt since `before`.
+    fn end_peer(&mut self, now: Time, peer: PeerId, error: OpError, before: Losses) {
         let of_peer = self.contexts.iter().filter(|c| c.peer == peer);
         let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
         for id in ids {
@@ -89,6 +98,7 @@ impl Engine {
         self.pdcs.admissions().forget(PeerKey(peer.0));
         self.peers.get_mut(peer).part();
         self.outbound.fail(&mut step!(self, now), error, |op| op.peer == peer);
+        self.inbox.give_up(&mut step!(self, now), peer, error, before);
     }
 
     /// Another instance has answered at the peer's address.

@@ -52,7 +52,11 @@ impl Inbox {
                 false
             }
             None => {
-                self.posted.post(posted(wanted, op, None));
+                let recv = posted(wanted, op, None);
+                if self.tells(step, &recv) {
+                    return false;
+                }
+                self.posted.post(recv);
                 true
             }
         }
@@ -60,7 +64,11 @@ impl Inbox {
 
     fn post_multi<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp, least: u64) {
         let wanted = wanted(&op);
-        let slot = self.posted.post(posted(wanted, op, Some(Multi::new(least))));
+        let recv = posted(wanted, op, Some(Multi::new(least)));
+        if self.tells(step, &recv) {
+            return;
+        }
+        let slot = self.posted.post(recv);
         while self.posted.takes(slot, &wanted) {
             let Some(number) = self.unexpected.find(&wanted) else { break };
             let Some(waiting) = self.unexpected.take(number) else { break };
@@ -119,6 +127,11 @@ impl Inbox {
 
 /// The completion of a receive that was cancelled.
 pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
+    ended(recv, OpError::Cancelled)
+}
+
+/// The completion of a receive that ends without a message.
+pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
     Completion {
         context: recv.context,
         kind: OpKind::Recv,
@@ -130,7 +143,7 @@ pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
         peer: recv.wanted.source,
         visibility: recv.visibility,
         released: recv.multi.is_some(),
-        status: Err(OpError::Cancelled),
+        status: Err(error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::hash::{Map, Seeded};
 use super::{ANY, Envelope, Key, MAX_MASKS, Wanted};
-use crate::api::Visibility;
+use crate::api::{PeerId, Visibility};
 use crate::memory::Buf;
 use crate::messages::Target;
 
@@ -291,6 +291,34 @@ impl Posted {
             return Cancelled::Later;
         }
         self.take(ix).map_or(Cancelled::Unknown, Cancelled::Now)
+    }
+
+    /// Takes out the receives that name `peer`, in posting order.
+    pub(crate) fn take_directed(&mut self, peer: PeerId) -> Vec<PostedRecv> {
+        self.idle(|recv| recv.wanted.source == Some(peer))
+            .into_iter()
+            .filter_map(|ix| self.take(ix))
+            .collect()
+    }
+
+    /// Takes out the oldest receive that names nobody.
+    pub(crate) fn take_undirected(&mut self) -> Option<PostedRecv> {
+        let oldest = self.idle(|recv| recv.wanted.source.is_none()).into_iter().next()?;
+        self.take(oldest)
+    }
+
+    /// The receives in whose buffers nothing is being written, in posting order.
+    fn idle(&self, chosen: impl Fn(&PostedRecv) -> bool) -> Vec<u32> {
+        let idle = |recv: &PostedRecv| recv.multi.is_none_or(|multi| multi.busy == 0);
+        let mut found: Vec<(u64, u32)> = self
+            .slots
+            .iter()
+            .zip(0u32..)
+            .filter(|(slot, _)| slot.recv.as_ref().is_some_and(|recv| idle(recv) && chosen(recv)))
+            .map(|(slot, ix)| (slot.seq, ix))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, ix)| ix).collect()
     }
 
     /// Takes a receive out altogether.
