@@ -383,6 +383,44 @@ fn receives_that_wait_for_a_peer_that_was_given_up_end() {
     }
 }
 
+/// Nothing was sent to the dead one; the receive alone waits for it.
+#[test]
+fn a_peer_that_a_receive_names_must_be_there() {
+    let mut w = widowed(35);
+    let peer = w.peer(0, 1);
+    wait(&mut w, 5, Some(peer), RecvMode::Post);
+    wait(&mut w, 6, None, RecvMode::Post);
+    w.run(Span::secs(60), |w| !told(w).is_empty());
+    assert_eq!(told(&w), [(5, OpError::TimedOut)]);
+}
+
+/// It lives and has nothing to say for much longer than the deadline.
+#[test]
+fn a_peer_that_a_receive_names_may_take_its_time() {
+    let mut w = widowed(36);
+    w.hosts[1].dead = false;
+    let peer = w.peer(0, 1);
+    wait(&mut w, 1, Some(peer), RecvMode::Post);
+    w.run(Span::secs(300), |_| false);
+    assert!(told(&w).is_empty());
+    send(&mut w, 1, 1, 8);
+    assert!(w.run(Span::secs(1), |w| ends(w, 0, OpKind::Recv) == [Ok(())]));
+}
+
+/// A peer that was never heard of may not have begun.
+#[test]
+fn a_peer_that_has_not_begun_may_be_waited_for() {
+    let mut w = world(37);
+    w.hosts[1].dead = true;
+    let peer = w.peer(0, 1);
+    wait(&mut w, 1, Some(peer), RecvMode::Post);
+    w.run(Span::secs(300), |_| false);
+    assert!(told(&w).is_empty());
+    w.hosts[1].dead = false;
+    send(&mut w, 1, 1, 8);
+    assert!(w.run(Span::secs(1), |w| ends(w, 0, OpKind::Recv) == [Ok(())]));
+}
+
 #[test]
 fn a_loss_that_nothing_else_tells_ends_a_receive_from_anybody() {
     for mode in [RecvMode::Post, RecvMode::Multi { least: 1 }] {

@@ -1,5 +1,7 @@
 //! The ends of contexts and peers: closed, failed, restarted, silent.
 
+use std::collections::BTreeSet;
+
 use super::{Engine, step};
 use crate::api::{Notice, OpError, PeerId};
 use crate::base::{Span, Time};
@@ -110,11 +112,13 @@ impl Engine {
     }
 
     /// Whoever owes an operation its end is asked whether it knows of it, and whoever owes us packets of a
-    /// message and has been silent is asked for a sign of life; the context's deadline does the rest.
+    /// message, or is named by a receive, and has been silent is asked for a sign of life; the context's deadline
+    /// does the rest.
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         self.inbox.retry_pulls();
         self.exchange(now);
-        if self.outbound.len() + self.inbox.len() > 0 {
+        let awaited = self.inbox.awaited_peers();
+        if self.outbound.len() + self.inbox.len() + awaited.len() > 0 {
             self.liveness.watch(now);
         }
         // Whoever sends a message gives it up when a packet is not acknowledged for this long.
@@ -124,13 +128,24 @@ impl Engine {
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));
-        for peer in self.inbox.owing_peers() {
-            if self.liveness.is_silent(now, self.peers.get(peer).last_rx()) {
-                let mut step = step!(self, now);
-                if let Some(id) = step.context_to(peer) {
-                    self.outbound.ask(&mut step, id);
-                }
+        for peer in self.silent_peers(now, &awaited) {
+            let mut step = step!(self, now);
+            if let Some(id) = step.context_to(peer) {
+                self.outbound.ask(&mut step, id);
             }
         }
+    }
+
+    /// Who is to be asked for a sign of life.
+    fn silent_peers(&self, now: Time, awaited: &[PeerId]) -> BTreeSet<PeerId> {
+        let silent_since = |peer: &PeerId| self.peers.get(*peer).last_rx();
+        let mut owing = self.inbox.owing_peers();
+        owing.retain(|peer| self.liveness.is_silent(now, silent_since(peer)));
+        // Nothing was promised to a receive. Its peer may have nothing to say for hours, so it is asked seldom; one
+        // that was never heard may not have begun.
+        let patience = self.pdcs.config().progress_deadline / 4;
+        let met = awaited.iter().filter(|peer| self.peers.get(**peer).has_answered());
+        let awaited = met.filter(|peer| now.since(silent_since(peer)) >= patience);
+        owing.into_iter().chain(awaited.copied()).collect()
     }
 }

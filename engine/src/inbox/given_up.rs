@@ -43,6 +43,11 @@ impl Inbox {
         }
     }
 
+    /// Peers that receives name.
+    pub(crate) fn awaited_peers(&self) -> Vec<PeerId> {
+        self.posted.sources()
+    }
+
     /// Ends a receive that is about to be posted, if it has a loss to tell. Whether it had.
     #[inline]
     pub(super) fn tells(&mut self, step: &mut Step<'_>, recv: &PostedRecv) -> bool {

@@ -56,6 +56,9 @@ impl Inbox {
                 if self.tells(step, &recv) {
                     return false;
                 }
+                if recv.wanted.source.is_some() {
+                    step.watch();
+                }
                 self.posted.post(recv);
                 true
             }
@@ -67,6 +70,9 @@ impl Inbox {
         let recv = posted(wanted, op, Some(Multi::new(least)));
         if self.tells(step, &recv) {
             return;
+        }
+        if recv.wanted.source.is_some() {
+            step.watch();
         }
         let slot = self.posted.post(recv);
         while self.posted.takes(slot, &wanted) {

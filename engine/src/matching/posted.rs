@@ -293,6 +293,15 @@ impl Posted {
         self.take(ix).map_or(Cancelled::Unknown, Cancelled::Now)
     }
 
+    /// Who is named by receives, each once.
+    pub(crate) fn sources(&self) -> Vec<PeerId> {
+        let named = |slot: &Slot| slot.recv.as_ref().and_then(|recv| recv.wanted.source);
+        let mut peers: Vec<PeerId> = self.slots.iter().filter_map(named).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
     /// Takes out the receives that name `peer`, in posting order.
     pub(crate) fn take_directed(&mut self, peer: PeerId) -> Vec<PostedRecv> {
         self.idle(|recv| recv.wanted.source == Some(peer))
