@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 
-from squall_ci.hostile import attacks, Case, ends, identity, packets, resources
+from squall_ci.hostile import attacks, Case, ends, identity, links, packets, resources
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import table, Tally
@@ -20,6 +20,9 @@ CASES = (
     Case("same-address", "two hosts whose interfaces have the same address", identity.one_address_for_both),
     Case("strangers", "unprivileged processes forge packets to both ranks of a job while it runs", attacks.strangers),
     Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
+    Case("dead-finalize", "a rank is killed, the others leave (under every MPI there is)", ends.finalize_without),
+    Case("dead-exchange", "the same, and one exchanges long messages with it", ends.exchange_with_the_dead),
+    Case("dead-wait", "the same, and one waits for its answer to a short message", ends.answer_of_the_dead),
     Case("stopped", "one of two ranks is stopped for 15 s (SQUALL_TEST_PAUSE) and goes on", ends.one_stopped),
     Case("all-stopped", "both are, at once", ends.all_stopped),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
@@ -27,6 +30,10 @@ CASES = (
     Case("mtu-hole", "the same, and nobody hears the router", packets.shrinks_silently),
     Case("mtu-differs", "one end's interface has MTU 9000, the path 1500", packets.differs),
     Case("mtu-differs-hole", "the same, and nobody hears the router", packets.differs_silently),
+    Case("interface-down", "one host's interface goes down in mid-job for 8 s", links.interface_down),
+    Case("interface-stays-down", "the same, for good", links.interface_stays_down),
+    Case("address-gone", "one host loses its address in mid-job for 8 s", links.address_gone),
+    Case("address-stays-gone", "the same, for good", links.address_stays_gone),
     Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
     Case("full-disk", "capture and statistics go to a full disk", resources.full_disk),
 )
