@@ -457,3 +457,25 @@ fn a_loss_that_was_told_leaves_receives_from_anybody_alone() {
     w.run(Span::secs(20), |_| false);
     assert!(told(&w).is_empty() && w.hosts[0].done.iter().any(|done| done.status.is_err()));
 }
+
+/// The port has lost its network for good, and says so: nobody waits for anything, whatever the deadline is.
+#[test]
+fn without_a_network_everything_ends_at_once() {
+    let mut w = World::new(3, 38, Faults::default());
+    recv(&mut w, 1, 9, 8);
+    send(&mut w, 0, 9, 8);
+    w.run(Span::secs(1), |w| !w.hosts[0].done.is_empty());
+    w.hosts[0].done.clear();
+    let (met, other) = (w.peer(0, 1), w.peer(0, 2));
+    wait(&mut w, 5, Some(met), RecvMode::Post);
+    wait(&mut w, 6, Some(other), RecvMode::Post);
+    send(&mut w, 0, 1, LONG);
+    w.hosts[0].engine.handle_isolation(w.now, 107);
+    let mut ends: Vec<_> = std::iter::from_fn(|| w.hosts[0].engine.poll_completion())
+        .map(|c| (c.context, c.status))
+        .collect();
+    ends.sort_by_key(|end| end.0);
+    let expected = [(1, OpError::TimedOut), (5, OpError::TimedOut), (6, OpError::Unreachable)];
+    assert_eq!(ends, expected.map(|(context, error)| (context, Err(error))));
+    assert_eq!(w.hosts[0].engine.peers().get(met).trouble().map(|it| it.errno), Some(107));
+}

@@ -3,7 +3,7 @@
     mpiexec -n N python steady.py [SECONDS]
 
 A turn is a sum over all ranks, twenty short messages, a long one and a read of a neighbour's window. Prints one line before the
-usual summary, `steady: {json}`: the turns, and the longest one's seconds.
+usual summary, `steady: {json}`: the turns, the longest one's seconds, and how often the first rank saw the wall clock jump.
 """
 
 import json
@@ -47,16 +47,19 @@ def steady(check):
     window[:] = pattern(MIB, RANK)
     win = MPI.Win.Create(window, comm=WORLD)
     begin, number, longest = time.monotonic(), 0, 0.0
+    ahead, steps = time.time() - begin, 0
     # The same number of turns everywhere: the first rank says when it is enough.
     while WORLD.bcast(time.monotonic() - begin < SECONDS):
         at = time.monotonic()
         turn(check, number, win)
         longest = max(longest, time.monotonic() - at)
         number += 1
+        before, ahead = ahead, time.time() - time.monotonic()
+        steps += abs(ahead - before) > 60
     win.Free()
     longest = WORLD.allreduce(longest, MPI.MAX)
     if RANK == 0:
-        print("steady: " + json.dumps({"turns": number, "longest_s": round(longest, 2)}), flush=True)
+        print("steady: " + json.dumps({"turns": number, "longest_s": round(longest, 2), "clock_steps": steps}), flush=True)
 
 
 Checks("steady").run(steady)

@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 
-from squall_ci.hostile import attacks, Case, ends, identity, links, packets, resources
+from squall_ci.hostile import attacks, Case, children, clocks, ends, identity, links, packets, relay, resources
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import table, Tally
@@ -34,6 +34,10 @@ CASES = (
     Case("interface-stays-down", "the same, for good", links.interface_stays_down),
     Case("address-gone", "one host loses its address in mid-job for 8 s", links.address_gone),
     Case("address-stays-gone", "the same, for good", links.address_stays_gone),
+    Case("fork-exec", "ranks fork, with and without exec, while messages are on their way", children.forks),
+    Case("spawn-exit", "a rank spawns short-lived jobs, one after another", children.spawns),
+    Case("clock-steps", "the wall clock jumps by hours while a job runs", clocks.steps),
+    Case("relay-dies", "the relay of a network made of software is killed in mid-job", relay.relay_dies),
     Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
     Case("full-disk", "capture and statistics go to a full disk", resources.full_disk),
 )

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Engine, step};
-use crate::api::{Notice, OpError, PeerId};
+use crate::api::{Notice, OpError, PeerId, Trouble};
 use crate::base::{Span, Time};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
@@ -101,6 +101,17 @@ impl Engine {
         self.peers.get_mut(peer).part();
         self.outbound.fail(&mut step!(self, now), error, |op| op.peer == peer);
         self.inbox.give_up(&mut step!(self, now), peer, error, before);
+    }
+
+    /// This endpoint has lost its network for good, as the system's error number says: every operation, and every
+    /// receive that names a peer, ends now.
+    pub fn handle_isolation(&mut self, now: Time, errno: i32) {
+        for peer in self.peers.ids() {
+            let state = self.peers.get(peer);
+            let error = if state.has_answered() { OpError::TimedOut } else { OpError::Unreachable };
+            self.peers.note_trouble(now, Trouble { errno, peer: self.peers.get(peer).addr() });
+            self.fail_peer(now, peer, error);
+        }
     }
 
     /// Another instance has answered at the peer's address.
