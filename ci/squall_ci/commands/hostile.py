@@ -1,8 +1,9 @@
 """Jobs in surroundings that are against them, with real sockets: each must come out right, or end soon and say why.
 
-    ci/run hostile [--list] [NAME..]
+    ci/run hostile [--list] [--long] [NAME..]
 
 Without names, all cases run, those of `ci/run hostile --list`. Wrong results, a hang, and an end without a word are failures.
+With `--long` processes are stopped for a minute instead of 15 s.
 Most need root, for network namespaces; everything they make is gone when they end. `N passed, N failed` comes last.
 """
 
@@ -45,6 +46,7 @@ CASES = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print the cases")
+    parser.add_argument("--long", action="store_true", help="stop processes for a minute instead of 15 s")
     parser.add_argument("cases", nargs="*", metavar="NAME", choices=[[], *(case.name for case in CASES)])
 
 
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print(table(["case", "what"], [[case.name, case.what] for case in CASES], left=(0, 1)))
         return 0
+    if args.long:
+        os.environ["SQUALL_TEST_PAUSE"] = "60"
     MPIS["mpich"].need()
     need_provider()
     need(os.geteuid() == 0, "namespaces need root")
