@@ -34,8 +34,8 @@ pub(crate) struct Inbox {
     budget: Budget,
     /// It was said that too many messages wait.
     overflow_told: bool,
-    /// What the next receives that may have waited for lost peers have to tell; one for each peer.
-    untold: Vec<Untold>,
+    /// What the next receives that may have waited for lost peers have to tell.
+    untold: Untold,
 }
 
 impl Inbox {
@@ -49,7 +49,7 @@ impl Inbox {
             asks: AskQueue::default(),
             budget: Budget::default(),
             overflow_told: false,
-            untold: Vec::new(),
+            untold: Untold::default(),
         }
     }
 

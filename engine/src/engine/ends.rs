@@ -7,6 +7,8 @@ use crate::api::{Notice, OpError, PeerId, Trouble};
 use crate::base::{Span, Time};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
+use crate::liveness::Liveness;
+use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
 
@@ -139,24 +141,30 @@ impl Engine {
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));
-        for peer in self.silent_peers(now, &awaited) {
+        let (owing, seldom) = (self.inbox.owing_peers(), self.pdcs.config().progress_deadline / 4);
+        for peer in silent(now, &self.peers, &self.liveness, owing, awaited, seldom) {
             let mut step = step!(self, now);
             if let Some(id) = step.context_to(peer) {
                 self.outbound.ask(&mut step, id);
             }
         }
     }
+}
 
-    /// Who is to be asked for a sign of life.
-    fn silent_peers(&self, now: Time, awaited: &[PeerId]) -> BTreeSet<PeerId> {
-        let silent_since = |peer: &PeerId| self.peers.get(*peer).last_rx();
-        let mut owing = self.inbox.owing_peers();
-        owing.retain(|peer| self.liveness.is_silent(now, silent_since(peer)));
-        // Nothing was promised to a receive. Its peer may have nothing to say for hours, so it is asked seldom; one
-        // that was never heard may not have begun.
-        let patience = self.pdcs.config().progress_deadline / 4;
-        let met = awaited.iter().filter(|peer| self.peers.get(**peer).has_answered());
-        let awaited = met.filter(|peer| now.since(silent_since(peer)) >= patience);
-        owing.into_iter().chain(awaited.copied()).collect()
-    }
+/// Who is to be asked for a sign of life: of the peers that owe something, and of those that receives name, whoever has
+/// been silent. Nothing was promised to a receive: its peer may have nothing to say for hours and is asked seldom, only
+/// after `patience`; one that was never heard may not have begun.
+fn silent(
+    now: Time,
+    peers: &Peers,
+    liveness: &Liveness,
+    owing: Vec<PeerId>,
+    awaited: Vec<PeerId>,
+    patience: Span,
+) -> BTreeSet<PeerId> {
+    let since = |peer: &PeerId| peers.get(*peer).last_rx();
+    let owing = owing.into_iter().filter(|peer| liveness.is_silent(now, since(peer)));
+    let met = awaited.into_iter().filter(|peer| peers.get(*peer).has_answered());
+    let awaited = met.filter(|peer| now.since(since(peer)) >= patience);
+    owing.chain(awaited).collect()
 }

@@ -8,11 +8,28 @@ use crate::matching::PostedRecv;
 use crate::report::Losses;
 use crate::step::Step;
 
-/// A peer was given up, something sent to it is lost, and the user knows nothing of it yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Untold {
-    peer: PeerId,
-    error: OpError,
+/// Losses of which the user knows nothing yet, one for each peer that was given up.
+#[derive(Debug, Default)]
+pub(super) struct Untold(Vec<(PeerId, OpError)>);
+
+impl Untold {
+    fn add(&mut self, peer: PeerId, error: OpError) {
+        self.0.retain(|(other, _)| *other != peer);
+        self.0.push((peer, error));
+    }
+
+    /// Ends a receive that is about to be posted, if it has a loss to tell. Whether it had.
+    #[inline]
+    pub(super) fn told_by(&mut self, step: &mut Step<'_>, recv: &PostedRecv) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let may_wait_for = |peer| recv.wanted.source.is_none_or(|source| source == peer);
+        let found = self.0.iter().position(|(peer, _)| may_wait_for(*peer));
+        let Some((peer, error)) = found.map(|at| self.0.remove(at)) else { return false };
+        step.report.complete(lost(recv, peer, error));
+        true
+    }
 }
 
 impl Inbox {
@@ -36,31 +53,13 @@ impl Inbox {
         }
         match self.posted.take_undirected() {
             Some(recv) => step.report.complete(lost(&recv, peer, error)),
-            None => {
-                self.untold.retain(|untold| untold.peer != peer);
-                self.untold.push(Untold { peer, error });
-            }
+            None => self.untold.add(peer, error),
         }
     }
 
     /// Peers that receives name.
     pub(crate) fn awaited_peers(&self) -> Vec<PeerId> {
         self.posted.sources()
-    }
-
-    /// Ends a receive that is about to be posted, if it has a loss to tell. Whether it had.
-    #[inline]
-    pub(super) fn tells(&mut self, step: &mut Step<'_>, recv: &PostedRecv) -> bool {
-        if self.untold.is_empty() {
-            return false;
-        }
-        let may_wait_for = |peer| recv.wanted.source.is_none_or(|source| source == peer);
-        let found = self.untold.iter().position(|untold| may_wait_for(untold.peer));
-        let Some(Untold { peer, error }) = found.map(|at| self.untold.remove(at)) else {
-            return false;
-        };
-        step.report.complete(lost(recv, peer, error));
-        true
     }
 }
 

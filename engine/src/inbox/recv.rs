@@ -53,7 +53,7 @@ impl Inbox {
             }
             None => {
                 let recv = posted(wanted, op, None);
-                if self.tells(step, &recv) {
+                if self.untold.told_by(step, &recv) {
                     return false;
                 }
                 if recv.wanted.source.is_some() {
@@ -68,7 +68,7 @@ impl Inbox {
     fn post_multi<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp, least: u64) {
         let wanted = wanted(&op);
         let recv = posted(wanted, op, Some(Multi::new(least)));
-        if self.tells(step, &recv) {
+        if self.untold.told_by(step, &recv) {
             return;
         }
         if recv.wanted.source.is_some() {
