@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use squall_engine::{OpError, ReturnCode, Trouble, WIRE_VERSION};
 
 use crate::errno::Errno;
+use crate::param::params;
 
 /// One row.
 pub(crate) struct Row {
@@ -176,11 +177,11 @@ pub(crate) fn describe(
         if let Some(trouble) = trouble {
             text.push_str(&match trouble.errno {
                 // Only a port on a software network says so.
-                libc::ENOTCONN => {
-                    ", cause: the fabric that FI_SQUALL_FABRIC names is gone, its process \
-                                   ended or was killed; the peer is not at fault"
-                        .to_owned()
-                }
+                libc::ENOTCONN => format!(
+                    ", cause: the fabric {}, which FI_SQUALL_FABRIC names, is gone, its process ended or was \
+                     killed; the peer is not at fault",
+                    params().fabric
+                ),
                 errno => {
                     let cause = std::io::Error::from_raw_os_error(errno);
                     format!(", last network error: {cause} from {}", trouble.peer)

@@ -18,7 +18,7 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::object;
+use crate::object::{self, Process};
 use crate::param::params;
 
 /// Which wait object a queue was opened with.
@@ -73,8 +73,10 @@ unsafe fn owned(fd: c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// An epoll set with an eventfd and a timer in it. Every descriptor is close-on-exec.
+/// An epoll set with an eventfd and a timer in it. Every descriptor is close-on-exec. A forked child shares them with
+/// its parent, whose wake-ups it must neither take nor give.
 pub(crate) struct Waiter {
+    process: Process,
     set: OwnedFd,
     event: OwnedFd,
     timer: OwnedFd,
@@ -94,7 +96,7 @@ impl Waiter {
                 ))?,
             )
         };
-        let waiter = Self { set, event, timer };
+        let waiter = Self { process: Process::current(), set, event, timer };
         waiter.add(waiter.event.as_raw_fd())?;
         waiter.add(waiter.timer.as_raw_fd())?;
         Ok(waiter)
@@ -124,6 +126,9 @@ impl Waiter {
 
     /// No longer watches `fd`.
     pub(crate) fn remove(&self, fd: RawFd) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: epoll_ctl(2) reads at most `event`, a local variable, and touches no other memory; a `fd` that
         // is not in the set is refused.
@@ -132,6 +137,9 @@ impl Waiter {
 
     /// Wakes whoever waits.
     pub(crate) fn signal(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         let one = 1u64;
         // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (When the counter is full it fails,
         // which is as good as one more.)
@@ -140,6 +148,9 @@ impl Waiter {
 
     /// Takes back earlier signals.
     pub(crate) fn clear(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut count = 0u64;
         // SAFETY: read(2) writes at most the eight bytes of `count`, a local variable.
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
@@ -147,6 +158,9 @@ impl Waiter {
 
     /// Wakes up at `at`, too, instead of at the time set before.
     pub(crate) fn arm(&self, at: Option<Time>) {
+        if !self.process.is_current() {
+            return;
+        }
         // A zero time would disarm, so a time in the past is one nanosecond after the origin.
         let at = at.filter(|t| *t != Time::NEVER).map_or(0, |t| t.0.max(1));
         let spec = libc::itimerspec {
@@ -171,8 +185,9 @@ impl Waiter {
     /// Sleeps until something happens or `deadline` comes.
     ///
     /// # Errors
-    /// `FI_EINTR` when a signal handler ran.
+    /// `FI_EINTR` when a signal handler ran, `FI_ENODEV` in a forked child.
     pub(crate) fn sleep(&self, deadline: Time) -> Result<()> {
+        self.process.check()?;
         let timeout = match deadline {
             Time::NEVER => -1,
             at => {

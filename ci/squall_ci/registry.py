@@ -70,7 +70,7 @@ COMMANDS = (
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
-    Command("hostile", "suite", "2 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),
+    Command("hostile", "suite", "4 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),
     Command("matrix", "long", "20 min", "every MPI and `imb`, on a clean network, with faults, with a dead path"),
     Command(
         "brains",

@@ -5,6 +5,7 @@ mod arrive;
 mod asks;
 mod budget;
 mod ends;
+mod given_up;
 mod pending;
 mod recv;
 mod streams;
@@ -16,6 +17,7 @@ use crate::messages::{Message, Place, Pull};
 use crate::reliability::PdcId;
 use asks::AskQueue;
 use budget::Budget;
+use given_up::Untold;
 use pending::Pending;
 use streams::Streams;
 
@@ -32,6 +34,8 @@ pub(crate) struct Inbox {
     budget: Budget,
     /// It was said that too many messages wait.
     overflow_told: bool,
+    /// What the next receives that may have waited for lost peers have to tell.
+    untold: Untold,
 }
 
 impl Inbox {
@@ -45,6 +49,7 @@ impl Inbox {
             asks: AskQueue::default(),
             budget: Budget::default(),
             overflow_told: false,
+            untold: Untold::default(),
         }
     }
 

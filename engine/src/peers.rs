@@ -448,6 +448,12 @@ impl Peers {
         (peer, self.hosts.enter(addr.ip()))
     }
 
+    /// All of them.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
+        // Fewer than 2^32, as `add` sees to.
+        (0..self.states.len() as u32).map(PeerId)
+    }
+
     /// The network said that a destination cannot be reached. Only remembered: an ICMP message can be
     /// forged, and a peer that is not there yet may come.
     pub(crate) fn note_trouble(&mut self, now: Time, trouble: Trouble) {

@@ -3,17 +3,34 @@
 
 use std::collections::VecDeque;
 
-use crate::api::{Completion, Notice, OpError, PeerId};
+use crate::api::{Completion, Notice, OpError, PeerId, Visibility};
 use crate::counters::Counters;
 
 /// Notices kept until somebody takes them; of more, those that came first.
 const MAX_NOTICES: usize = 64;
+
+/// How many operations have failed, by whether the user is shown it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Losses {
+    /// Their errors leave an entry.
+    shown: u64,
+    /// They were complete when they were copied, or they only count.
+    hidden: u64,
+}
+
+impl Losses {
+    /// Whether something was lost since `before` and nothing has shown it.
+    pub(crate) const fn has_untold(self, before: Self) -> bool {
+        self.hidden > before.hidden && self.shown == before.shown
+    }
+}
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     completions: VecDeque<Completion>,
     notices: VecDeque<Notice>,
+    losses: Losses,
     pub(crate) counters: Counters,
 }
 
@@ -25,7 +42,13 @@ impl Report {
             Ok(()) => {}
             // An answer to a question, not a failure.
             Err(OpError::NoMessage) => {}
-            Err(_) => self.counters.op_errors += 1,
+            Err(_) => {
+                self.counters.op_errors += 1;
+                match completion.visibility {
+                    Visibility::CountOnly => self.losses.hidden += 1,
+                    Visibility::Entry | Visibility::ErrorEntry => self.losses.shown += 1,
+                }
+            }
         }
         self.completions.push_back(completion);
     }
@@ -33,7 +56,13 @@ impl Report {
     /// An operation whose end was reported when it was copied has failed.
     pub(crate) fn lose(&mut self, peer: PeerId, error: OpError) {
         self.counters.lost_after_completion += 1;
+        self.losses.hidden += 1;
         self.notice(Notice::LostAfterCompletion { peer, error });
+    }
+
+    /// What has failed so far.
+    pub(crate) const fn losses(&self) -> Losses {
+        self.losses
     }
 
     pub(crate) fn notice(&mut self, notice: Notice) {

@@ -129,9 +129,9 @@ fn half_a_message_without_its_beginning_is_forgotten() {
     assert!(w.hosts[1].engine.counters().0.unexpected_bytes > 0);
     w.run(Span::secs(15), |_| false);
     assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
-    // It never met the receive.
-    assert_eq!(ends(&w, 1, OpKind::Recv), []);
-    assert!(w.hosts[1].engine.cancel(w.now, 1));
+    // It never met the receive, which ends because the sender that it names does.
+    assert_eq!(ends(&w, 1, OpKind::Recv), [Err(OpError::Unreachable)]);
+    assert!(!w.hosts[1].engine.cancel(w.now, 1));
 }
 
 #[test]
@@ -331,4 +331,173 @@ fn an_offer_ends_with_the_process_that_made_it() {
     assert_eq!(w.hosts[0].engine.counters().0.rx_access_refused, 0, "nobody asks for it");
     w.run(Span::millis(5), |_| false);
     all_is_well(&mut w);
+}
+
+/// Posts a receive of 100 bytes at host 0: from host 1, from anybody, or a buffer for many messages of anybody.
+fn wait(w: &mut World, context: u64, source: Option<PeerId>, mode: RecvMode) {
+    let base = w.hosts[0].memory.alloc(100);
+    let host = &mut w.hosts[0];
+    let op = RecvOp {
+        source,
+        space: MatchSpace::Tagged,
+        tag: context,
+        ignore: 0,
+        buf: Buf::new(base, 100),
+        context,
+        visibility: Visibility::Entry,
+        mode,
+    };
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
+}
+
+/// Host 0 sends 8 bytes that are complete when they are copied, or leave no entry at all.
+fn send_short(w: &mut World, visibility: Visibility) {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.alloc(8);
+    let options = Options { inject: true, visibility, ..Options::default() };
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Tagged, tag: 1 },
+        buf: Buf::new(base, 8),
+        data: None,
+        context: 1,
+        options,
+    };
+    w.submit(0, op).unwrap();
+}
+
+/// Host 0 has met host 1, which dies.
+fn widowed(seed: u64) -> World {
+    let mut w = world(seed);
+    recv(&mut w, 1, 9, 8);
+    send(&mut w, 0, 9, 8);
+    w.run(Span::secs(1), |w| !w.hosts[0].done.is_empty());
+    w.hosts[1].dead = true;
+    w.hosts[0].done.clear();
+    w
+}
+
+/// The failed receives of host 0, by context; each says of whom nothing comes.
+fn told(w: &World) -> Vec<(u64, OpError)> {
+    let failed = w.hosts[0].done.iter().filter(|done| done.kind == OpKind::Recv);
+    let failed = failed.filter_map(|done| done.status.err().map(|error| (done, error)));
+    failed
+        .map(|(done, error)| {
+            assert!(done.peer.is_some(), "{done:?}");
+            (done.context, error)
+        })
+        .collect()
+}
+
+/// Who sends a short message to a dead peer and waits for its answer: the send was complete when it was copied, and
+/// nothing but the receives is there to tell.
+#[test]
+fn receives_that_wait_for_a_peer_that_was_given_up_end() {
+    for visibility in [Visibility::Entry, Visibility::CountOnly] {
+        let mut w = widowed(31);
+        let peer = w.peer(0, 1);
+        wait(&mut w, 5, Some(peer), RecvMode::Post);
+        wait(&mut w, 6, None, RecvMode::Post);
+        wait(&mut w, 7, Some(peer), RecvMode::Multi { least: 1 });
+        send_short(&mut w, visibility);
+        w.run(Span::secs(60), |w| told(w).len() == 2);
+        assert_eq!(told(&w), [(5, OpError::TimedOut), (7, OpError::TimedOut)], "{visibility:?}");
+    }
+}
+
+/// Nothing was sent to the dead one; the receive alone waits for it.
+#[test]
+fn a_peer_that_a_receive_names_must_be_there() {
+    let mut w = widowed(35);
+    let peer = w.peer(0, 1);
+    wait(&mut w, 5, Some(peer), RecvMode::Post);
+    wait(&mut w, 6, None, RecvMode::Post);
+    w.run(Span::secs(60), |w| !told(w).is_empty());
+    assert_eq!(told(&w), [(5, OpError::TimedOut)]);
+}
+
+/// It lives and has nothing to say for much longer than the deadline.
+#[test]
+fn a_peer_that_a_receive_names_may_take_its_time() {
+    let mut w = widowed(36);
+    w.hosts[1].dead = false;
+    let peer = w.peer(0, 1);
+    wait(&mut w, 1, Some(peer), RecvMode::Post);
+    w.run(Span::secs(300), |_| false);
+    assert!(told(&w).is_empty());
+    send(&mut w, 1, 1, 8);
+    assert!(w.run(Span::secs(1), |w| ends(w, 0, OpKind::Recv) == [Ok(())]));
+}
+
+/// A peer that was never heard of may not have begun.
+#[test]
+fn a_peer_that_has_not_begun_may_be_waited_for() {
+    let mut w = world(37);
+    w.hosts[1].dead = true;
+    let peer = w.peer(0, 1);
+    wait(&mut w, 1, Some(peer), RecvMode::Post);
+    w.run(Span::secs(300), |_| false);
+    assert!(told(&w).is_empty());
+    w.hosts[1].dead = false;
+    send(&mut w, 1, 1, 8);
+    assert!(w.run(Span::secs(1), |w| ends(w, 0, OpKind::Recv) == [Ok(())]));
+}
+
+#[test]
+fn a_loss_that_nothing_else_tells_ends_a_receive_from_anybody() {
+    for mode in [RecvMode::Post, RecvMode::Multi { least: 1 }] {
+        for visibility in [Visibility::Entry, Visibility::CountOnly] {
+            let mut w = widowed(32);
+            wait(&mut w, 5, None, mode);
+            wait(&mut w, 6, None, mode);
+            send_short(&mut w, visibility);
+            w.run(Span::secs(60), |w| !told(w).is_empty());
+            assert_eq!(told(&w), [(5, OpError::TimedOut)], "{mode:?} {visibility:?}");
+        }
+    }
+}
+
+#[test]
+fn a_loss_is_told_once_to_the_next_receive_if_none_waits() {
+    let mut w = widowed(33);
+    send_short(&mut w, Visibility::CountOnly);
+    w.run(Span::secs(20), |_| false);
+    assert!(told(&w).is_empty());
+    wait(&mut w, 5, None, RecvMode::Post);
+    wait(&mut w, 6, None, RecvMode::Post);
+    w.run(Span::secs(1), |w| !told(w).is_empty());
+    assert_eq!(told(&w), [(5, OpError::TimedOut)]);
+}
+
+/// An error entry that the user has seen is enough: receives from anybody go on.
+#[test]
+fn a_loss_that_was_told_leaves_receives_from_anybody_alone() {
+    let mut w = widowed(34);
+    wait(&mut w, 5, None, RecvMode::Post);
+    send(&mut w, 0, 1, LONG);
+    send_short(&mut w, Visibility::CountOnly);
+    w.run(Span::secs(20), |_| false);
+    assert!(told(&w).is_empty() && w.hosts[0].done.iter().any(|done| done.status.is_err()));
+}
+
+/// The port has lost its network for good, and says so: nobody waits for anything, whatever the deadline is.
+#[test]
+fn without_a_network_everything_ends_at_once() {
+    let mut w = World::new(3, 38, Faults::default());
+    recv(&mut w, 1, 9, 8);
+    send(&mut w, 0, 9, 8);
+    w.run(Span::secs(1), |w| !w.hosts[0].done.is_empty());
+    w.hosts[0].done.clear();
+    let (met, other) = (w.peer(0, 1), w.peer(0, 2));
+    wait(&mut w, 5, Some(met), RecvMode::Post);
+    wait(&mut w, 6, Some(other), RecvMode::Post);
+    send(&mut w, 0, 1, LONG);
+    w.hosts[0].engine.handle_isolation(w.now, 107);
+    let mut ends: Vec<_> = std::iter::from_fn(|| w.hosts[0].engine.poll_completion())
+        .map(|c| (c.context, c.status))
+        .collect();
+    ends.sort_by_key(|end| end.0);
+    let expected = [(1, OpError::TimedOut), (5, OpError::TimedOut), (6, OpError::Unreachable)];
+    assert_eq!(ends, expected.map(|(context, error)| (context, Err(error))));
+    assert_eq!(w.hosts[0].engine.peers().get(met).trouble().map(|it| it.errno), Some(107));
 }

@@ -1,4 +1,6 @@
 /* Several processes: exchange, a peer that is not there, one that dies, fork, and the end of a process. */
+#include <poll.h>
+
 #include "abi.h"
 
 static const struct want everything = {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE};
@@ -153,6 +155,46 @@ static void forked(void)
 	abi_close(&n);
 }
 
+/* A forked child that waits on its parent's queue is refused, and takes no wake-up from the parent. */
+static void forked_waiting(void)
+{
+	struct want want = everything;
+	struct node n;
+	struct fi_cq_tagged_entry e;
+	char buf[8] = "1234567", got[8] = "";
+	int fd, go[2];
+	want.progress = FI_PROGRESS_AUTO;
+	want.wait = FI_WAIT_FD;
+	abi_open(&n, &want);
+	fi_addr_t self = abi_insert(&n, &n.name);
+	EQUAL(fi_control(&n.cq->fid, FI_GETWAIT, &fd), 0);
+	EQUAL(pipe(go), 0);
+	EQUAL(fi_recv(n.ep, got, 8, NULL, self, got), 0);
+	struct fid *fids[] = {&n.cq->fid};
+	while (fi_trywait(n.fabric, fids, 1) != 0)
+		EQUAL(fi_cq_read(n.cq, &e, 1), -FI_EAGAIN);
+	pid_t child = fork();
+	if (child == 0) {
+		char c;
+		EQUAL(read(go[0], &c, 1), 1);
+		EQUAL(fi_cq_sread(n.cq, &e, 1, NULL, 10), -FI_ENODEV);
+		exit(0);
+	}
+	RETRY(&n, fi_send(n.ep, buf, 8, NULL, self, buf));
+	/* The progress thread has told the queue of both by then. */
+	struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+	EQUAL(poll(&poll_fd, 1, 5000), 1);
+	usleep(100000);
+	EQUAL(write(go[1], "x", 1), 1);
+	child_ended(child, 0);
+	EQUAL(poll(&poll_fd, 1, 0), 1);
+	abi_expect(&n, NULL, &e);
+	abi_expect(&n, NULL, &e);
+	close(go[0]);
+	close(go[1]);
+	abi_close(&n);
+}
+
 /* What was injected arrives although the sender closes at once. */
 static void last_words(void)
 {
@@ -226,6 +268,7 @@ int main(int argc, char **argv)
 	RUN(nobody_there);
 	RUN(peer_dies);
 	RUN(forked);
+	RUN(forked_waiting);
 	RUN(last_words);
 	RUN(left_open);
 	printf("%d checks\n", abi_checks);

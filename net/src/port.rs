@@ -102,9 +102,9 @@ pub enum NetError {
         /// The path's MTU, IP header included; 0 when unknown.
         mtu: u32,
     },
-    /// This host refused the packet.
+    /// This host refused the packet. With ENOTCONN the port has lost its network for good.
     Local {
-        /// The peer's address.
+        /// The peer's address; the port's own when it noticed the loss without a packet.
         peer: SocketAddr,
         /// The system's error number.
         errno: i32,

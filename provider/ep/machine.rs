@@ -292,6 +292,10 @@ impl Core {
                 NetError::Local { errno, .. } => errno,
             };
             log::debug!("{error}");
+            if errno == libc::ENOTCONN {
+                self.engine.handle_isolation(clock::now(), errno);
+                continue;
+            }
             self.engine.handle_trouble(clock::now(), Trouble { errno, peer: error.peer() });
         }
     }

@@ -1,8 +1,9 @@
 """Jobs in surroundings that are against them, with real sockets: each must come out right, or end soon and say why.
 
-    ci/run hostile [--list] [NAME..]
+    ci/run hostile [--list] [--long] [NAME..]
 
 Without names, all cases run, those of `ci/run hostile --list`. Wrong results, a hang, and an end without a word are failures.
+With `--long` processes are stopped for a minute instead of 15 s.
 Most need root, for network namespaces; everything they make is gone when they end. `N passed, N failed` comes last.
 """
 
@@ -10,7 +11,7 @@ import argparse
 import os
 import time
 
-from squall_ci.hostile import attacks, Case, ends, identity, packets, resources
+from squall_ci.hostile import attacks, Case, children, clocks, ends, identity, links, packets, relay, resources
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import table, Tally
@@ -21,6 +22,9 @@ CASES = (
     Case("keys", "a job with a key runs, one with two keys is told so", identity.keys),
     Case("strangers", "unprivileged processes forge packets to both ranks of a job while it runs", attacks.strangers),
     Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
+    Case("dead-finalize", "a rank is killed, the others leave (under every MPI there is)", ends.finalize_without),
+    Case("dead-exchange", "the same, and one exchanges long messages with it", ends.exchange_with_the_dead),
+    Case("dead-wait", "the same, and one waits for its answer to a short message", ends.answer_of_the_dead),
     Case("stopped", "one of two ranks is stopped for 15 s (SQUALL_TEST_PAUSE) and goes on", ends.one_stopped),
     Case("all-stopped", "both are, at once", ends.all_stopped),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
@@ -28,6 +32,14 @@ CASES = (
     Case("mtu-hole", "the same, and nobody hears the router", packets.shrinks_silently),
     Case("mtu-differs", "one end's interface has MTU 9000, the path 1500", packets.differs),
     Case("mtu-differs-hole", "the same, and nobody hears the router", packets.differs_silently),
+    Case("interface-down", "one host's interface goes down in mid-job for 8 s", links.interface_down),
+    Case("interface-stays-down", "the same, for good", links.interface_stays_down),
+    Case("address-gone", "one host loses its address in mid-job for 8 s", links.address_gone),
+    Case("address-stays-gone", "the same, for good", links.address_stays_gone),
+    Case("fork-exec", "ranks fork, with and without exec, while messages are on their way", children.forks),
+    Case("spawn-exit", "a rank spawns short-lived jobs, one after another", children.spawns),
+    Case("clock-steps", "the wall clock jumps by hours while a job runs", clocks.steps),
+    Case("relay-dies", "the relay of a network made of software is killed in mid-job", relay.relay_dies),
     Case("descriptors", "an endpoint opens when the process has no descriptors left", resources.out_of_descriptors),
     Case("full-disk", "capture and statistics go to a full disk", resources.full_disk),
 )
@@ -35,6 +47,7 @@ CASES = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print the cases")
+    parser.add_argument("--long", action="store_true", help="stop processes for a minute instead of 15 s")
     parser.add_argument("cases", nargs="*", metavar="NAME", choices=[[], *(case.name for case in CASES)])
 
 
@@ -42,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print(table(["case", "what"], [[case.name, case.what] for case in CASES], left=(0, 1)))
         return 0
+    if args.long:
+        os.environ["SQUALL_TEST_PAUSE"] = "60"
     MPIS["mpich"].need()
     need_provider()
     need(os.geteuid() == 0, "namespaces need root")

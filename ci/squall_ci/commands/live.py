@@ -70,6 +70,10 @@ class Fabric:
             self._process.wait()
         self._directory.cleanup()
 
+    def kill(self) -> None:
+        """The relay ends without a word."""
+        self._process.kill()
+
     def ask(self, *words: str) -> str:
         return subprocess.run(
             [self.program, "fabric", "--socket", self.socket, *words], check=True, capture_output=True, text=True, timeout=30

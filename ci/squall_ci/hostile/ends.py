@@ -2,17 +2,22 @@
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from squall_ci.hostile import Verdict
 from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
+from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS
-from squall_ci.process import run
+from squall_ci.process import Result, run
 
 # Seconds: after DEADLINE a silent peer becomes an error; PATIENCE is for what hangs.
 DEADLINE = 1
 PATIENCE = 30.0
 RANKS = 3
+# Seconds in which the survivors of a dead rank must be done, from their start.
+SURVIVE = 10
+# What squall says of the dead one.
+NAMED = r"\[peer 127\.0\.0\.1:\d+, local"
 
 
 def killed_rank() -> Verdict:
@@ -33,6 +38,66 @@ def killed_rank() -> Verdict:
         problem = f"none of the others was told: {result.why()}"
     note = f"over after {result.seconds:.1f} s; " + ", ".join(f"rank {rank}: {why}" for rank, why in ended)
     return Verdict(problem, note, result.output)
+
+
+def finalize_without() -> Verdict:
+    """A rank is killed, and the others want nothing more than to leave: MPI_Finalize lets them go, or says why not."""
+    return _survivors("finalize")
+
+
+def exchange_with_the_dead() -> Verdict:
+    """Long messages to and from a dead rank, with MPI_ERRORS_RETURN: an error class, or an end that names it."""
+    return _survivors("exchange")
+
+
+def answer_of_the_dead() -> Verdict:
+    """The same with a short message: its send was complete when it was copied, so that the receive alone can tell."""
+    return _survivors("wait")
+
+
+def _survivors(how: str) -> Verdict:
+    """fabtests/mpi/survive.py under every MPI there is, all at once: they wait for most of the time."""
+    mpis = [mpi for mpi in MPIS.values() if mpi.python.exists()]
+    with ThreadPoolExecutor(len(mpis)) as pool:
+        results = list(pool.map(lambda mpi: _survive(mpi, how), mpis))
+    notes, problem, output = [], None, ""
+    for mpi, result in zip(mpis, results):
+        why, note = _how_it_ended(result, how)
+        notes.append(f"{mpi.name}: {note}")
+        if why and not problem:
+            problem, output = f"{mpi.name}: {why}", result.output
+    return Verdict(problem, "; ".join(notes), output)
+
+
+def _survive(mpi: Mpi, how: str) -> Result:
+    env = mpi.env("squall") | {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+    env["SQUALL_TEST_DEADLINE"] = str(SURVIVE)
+    # To the launcher the killed rank is this shell, which outlives it by long enough.
+    shell = ["sh", "-c", f'"$0" "$1" "$2" || sleep {5 * DEADLINE}; exit 0']
+    return run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "survive.py", how]), env, PATIENCE)
+
+
+def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
+    """What is wrong with the survivors' end, and what it was."""
+    output = result.output
+    told = re.findall(r"^survive: (rank \d+: .*? after [\d.]+ s)$", output, re.M)
+    aborted = re.search(r"Abort\(\d+\) on node (\d+).*?OFI poll failed \(.*?: ?([^:]*?)\)$", output, re.S | re.M)
+    if aborted:
+        told.append(f"rank {aborted.group(1)} aborted: {aborted.group(2)}")
+    note = ", ".join(told) or "nothing"
+    named = aborted or re.search(NAMED, output)
+    # MPI_Abort, whose line the launcher may lose, ends the job with a status that the dead rank's shell has not.
+    ended = aborted or result.code not in (0, None)
+    left = [rank for rank in range(RANKS - 1) if f"rank {rank}: MPI_Finalize returned" not in output]
+    if "wrong bytes" in output:
+        return "wrong bytes", note
+    if "Timeout (" in output or (left and not ended):
+        return f"a survivor hangs, one of {left}", note
+    if left and not named:
+        return f"the job was ended, and nobody said why: {result.why()}", note
+    if how != "finalize" and not (named and (ended or "rank 0: error class" in output)):
+        return "rank 0 was not told who is dead", note
+    return None, note
 
 
 def one_after_another(jobs: int = 12) -> Verdict:

@@ -43,7 +43,10 @@ def _on(disk: pathlib.Path) -> Verdict:
     mpi = MPIS["mpich"]
     files = {"FI_SQUALL_PCAP": str(disk / "packets"), "FI_SQUALL_STATS": f"json:{disk}/statistics"}
     env = mpi.env("squall") | WARN | files
-    short: list[Word] = ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('sums: 1 passed, 0 failed')"]
+    short: list[Word] = [
+        "-c",
+        "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('sums: 1 passed, 0 failed\\n', end='')",
+    ]
     for name, program in (("long", [MPI_TESTS / "sums.py"]), ("short", short)):
         result = run(mpi.command(2, [mpi.python, *program]), env, PATIENCE)
         problem = None if result.ok else result.why()

@@ -1,11 +1,16 @@
 //! The ends of contexts and peers: closed, failed, restarted, silent.
 
+use std::collections::BTreeSet;
+
 use super::{Engine, step};
-use crate::api::{Notice, OpError, PeerId};
+use crate::api::{Notice, OpError, PeerId, Trouble};
 use crate::base::{Span, Time};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
+use crate::liveness::Liveness;
+use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
+use crate::report::Losses;
 
 impl Engine {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
@@ -37,6 +42,7 @@ impl Engine {
         let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
         let refused = error == OpError::Unreachable && self.introductions.is_unlisted(peer);
         let error = if refused { OpError::NotListed } else { error };
+        let before = self.report.losses();
         let Some(context) = self.remove_context(now, id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
             // The peer stopped fetching answers. Its own requests are its own to report; the
@@ -47,7 +53,7 @@ impl Engine {
             // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
             self.outbound.fail(&mut step!(self, now), error, |op| op.context == Some(id));
         } else {
-            self.fail_peer(now, context.peer, error);
+            self.end_peer(now, context.peer, error, before);
         }
     }
 
@@ -79,8 +85,15 @@ impl Engine {
         self.inbox.excuse(now, absent);
     }
 
-    /// Ends every operation, every half-received message and every context of a peer.
+    /// Ends every operation, every half-received message and every context of a peer, and the receives that
+    /// wait for it.
     pub(super) fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
+        let before = self.report.losses();
+        self.end_peer(now, peer, error, before);
+    }
+
+    /// The same, of which the user may have learnt since `before`.
+    fn end_peer(&mut self, now: Time, peer: PeerId, error: OpError, before: Losses) {
         let of_peer = self.contexts.iter().filter(|c| c.peer == peer);
         let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
         for id in ids {
@@ -93,6 +106,18 @@ impl Engine {
         self.pdcs.admissions().forget(PeerKey(peer.0));
         self.peers.get_mut(peer).part();
         self.outbound.fail(&mut step!(self, now), error, |op| op.peer == peer);
+        self.inbox.give_up(&mut step!(self, now), peer, error, before);
+    }
+
+    /// This endpoint has lost its network for good, as the system's error number says: every operation, and every
+    /// receive that names a peer, ends now.
+    pub fn handle_isolation(&mut self, now: Time, errno: i32) {
+        for peer in self.peers.ids() {
+            let state = self.peers.get(peer);
+            let error = if state.has_answered() { OpError::TimedOut } else { OpError::Unreachable };
+            self.peers.note_trouble(now, Trouble { errno, peer: self.peers.get(peer).addr() });
+            self.fail_peer(now, peer, error);
+        }
     }
 
     /// Another instance has answered at the peer's address.
@@ -104,11 +129,13 @@ impl Engine {
     }
 
     /// Whoever owes an operation its end is asked whether it knows of it, and whoever owes us packets of a
-    /// message and has been silent is asked for a sign of life; the context's deadline does the rest.
+    /// message, or is named by a receive, and has been silent is asked for a sign of life; the context's deadline
+    /// does the rest.
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         self.inbox.retry_pulls();
         self.exchange(now);
-        if self.outbound.len() + self.inbox.len() > 0 {
+        let awaited = self.inbox.awaited_peers();
+        if self.outbound.len() + self.inbox.len() + awaited.len() > 0 {
             self.liveness.watch(now);
         }
         // Whoever sends a message gives it up when a packet is not acknowledged for this long.
@@ -118,13 +145,30 @@ impl Engine {
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));
-        for peer in self.inbox.owing_peers() {
-            if self.liveness.is_silent(now, self.peers.get(peer).last_rx()) {
-                let mut step = step!(self, now);
-                if let Some(id) = step.context_to(peer) {
-                    self.outbound.ask(&mut step, id);
-                }
+        let (owing, seldom) = (self.inbox.owing_peers(), self.pdcs.config().progress_deadline / 4);
+        for peer in silent(now, &self.peers, &self.liveness, owing, awaited, seldom) {
+            let mut step = step!(self, now);
+            if let Some(id) = step.context_to(peer) {
+                self.outbound.ask(&mut step, id);
             }
         }
     }
+}
+
+/// Who is to be asked for a sign of life: of the peers that owe something, and of those that receives name, whoever has
+/// been silent. Nothing was promised to a receive: its peer may have nothing to say for hours and is asked seldom, only
+/// after `patience`; one that was never heard may not have begun.
+fn silent(
+    now: Time,
+    peers: &Peers,
+    liveness: &Liveness,
+    owing: Vec<PeerId>,
+    awaited: Vec<PeerId>,
+    patience: Span,
+) -> BTreeSet<PeerId> {
+    let since = |peer: &PeerId| peers.get(*peer).last_rx();
+    let owing = owing.into_iter().filter(|peer| liveness.is_silent(now, since(peer)));
+    let met = awaited.into_iter().filter(|peer| peers.get(*peer).has_answered());
+    let awaited = met.filter(|peer| now.since(since(peer)) >= patience);
+    owing.chain(awaited).collect()
 }

@@ -52,7 +52,14 @@ impl Inbox {
                 false
             }
             None => {
-                self.posted.post(posted(wanted, op, None));
+                let recv = posted(wanted, op, None);
+                if self.untold.told_by(step, &recv) {
+                    return false;
+                }
+                if recv.wanted.source.is_some() {
+                    step.watch();
+                }
+                self.posted.post(recv);
                 true
             }
         }
@@ -60,7 +67,14 @@ impl Inbox {
 
     fn post_multi<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp, least: u64) {
         let wanted = wanted(&op);
-        let slot = self.posted.post(posted(wanted, op, Some(Multi::new(least))));
+        let recv = posted(wanted, op, Some(Multi::new(least)));
+        if self.untold.told_by(step, &recv) {
+            return;
+        }
+        if recv.wanted.source.is_some() {
+            step.watch();
+        }
+        let slot = self.posted.post(recv);
         while self.posted.takes(slot, &wanted) {
             let Some(number) = self.unexpected.find(&wanted) else { break };
             let Some(waiting) = self.unexpected.take(number) else { break };
@@ -119,6 +133,11 @@ impl Inbox {
 
 /// The completion of a receive that was cancelled.
 pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
+    ended(recv, OpError::Cancelled)
+}
+
+/// The completion of a receive that ends without a message.
+pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
     Completion {
         context: recv.context,
         kind: OpKind::Recv,
@@ -130,7 +149,7 @@ pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
         peer: recv.wanted.source,
         visibility: recv.visibility,
         released: recv.multi.is_some(),
-        status: Err(OpError::Cancelled),
+        status: Err(error),
     }
 }
 

@@ -293,6 +293,43 @@ impl Posted {
         self.take(ix).map_or(Cancelled::Unknown, Cancelled::Now)
     }
 
+    /// Who is named by receives, each once.
+    pub(crate) fn sources(&self) -> Vec<PeerId> {
+        let named = |slot: &Slot| slot.recv.as_ref().and_then(|recv| recv.wanted.source);
+        let mut peers: Vec<PeerId> = self.slots.iter().filter_map(named).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    /// Takes out the receives that name `peer`, in posting order.
+    pub(crate) fn take_directed(&mut self, peer: PeerId) -> Vec<PostedRecv> {
+        self.idle(|recv| recv.wanted.source == Some(peer))
+            .into_iter()
+            .filter_map(|ix| self.take(ix))
+            .collect()
+    }
+
+    /// Takes out the oldest receive that names nobody.
+    pub(crate) fn take_undirected(&mut self) -> Option<PostedRecv> {
+        let oldest = self.idle(|recv| recv.wanted.source.is_none()).into_iter().next()?;
+        self.take(oldest)
+    }
+
+    /// The receives in whose buffers nothing is being written, in posting order.
+    fn idle(&self, chosen: impl Fn(&PostedRecv) -> bool) -> Vec<u32> {
+        let idle = |recv: &PostedRecv| recv.multi.is_none_or(|multi| multi.busy == 0);
+        let mut found: Vec<(u64, u32)> = self
+            .slots
+            .iter()
+            .zip(0u32..)
+            .filter(|(slot, _)| slot.recv.as_ref().is_some_and(|recv| idle(recv) && chosen(recv)))
+            .map(|(slot, ix)| (slot.seq, ix))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, ix)| ix).collect()
+    }
+
     /// Takes a receive out altogether.
     fn take(&mut self, ix: u32) -> Option<PostedRecv> {
         let released = self.slots.get(ix as usize)?.recv.as_ref()?.is_released();
@@ -322,11 +359,6 @@ impl Posted {
             .filter(|(slot, _)| slot.recv.as_ref().is_some_and(fits))
             .min_by_key(|(slot, _)| slot.seq)
             .map(|(_, ix)| ix)
-    }
-
-    /// Whose messages are waited for, where only one peer's will do.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.slots.iter().filter_map(|slot| slot.recv.as_ref()?.wanted.source)
     }
 
     /// Receives that wait or hold a multi-receive buffer.

@@ -179,7 +179,7 @@ impl FabricPort {
             return;
         }
         log::error!(
-            "fabric {}: {why}; endpoint {} is cut off, what it does now fails after its deadline",
+            "fabric {}: {why}; endpoint {} is cut off, what it does fails",
             self.spec.path.display(),
             self.local
         );
@@ -196,6 +196,8 @@ impl FabricPort {
         }
         (self.start, self.end) = (0, 0);
         self.rest.clear();
+        // About nobody but ourselves: whoever only waits must learn it, too.
+        self.note(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
     }
 
     fn note(&mut self, error: NetError) {

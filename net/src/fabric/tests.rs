@@ -222,6 +222,11 @@ fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     let report = port.recv(Time::ZERO, 64, &mut |_, _| panic!("nothing was sent"));
     assert!(report.empty && !port.is_alive());
     assert!(!readable(fds[0]), "once");
+    let mut errors = Vec::new();
+    port.take_errors(&mut errors);
+    let cut_off = NetError::Local { peer: port.local_addr(), errno: libc::ENOTCONN };
+    assert_eq!(errors, [cut_off], "whoever only receives learns it, too");
+    errors.clear();
     let dst = "127.0.0.1:9".parse().unwrap();
     let packet = Sample {
         dst,
@@ -233,7 +238,6 @@ fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     };
     let report = send(&mut port, Time::ZERO, &[packet; 3]);
     assert_eq!((report.sent, report.failed), (3, 3));
-    let mut errors = Vec::new();
     port.take_errors(&mut errors);
     assert_eq!(errors, [NetError::Local { peer: dst, errno: libc::ENOTCONN }]);
     assert!(port.recv(Time::ZERO, 64, &mut |_, _| ()).empty);

@@ -1,0 +1,100 @@
+"""Processes that fork, and jobs that spawn others."""
+
+import pathlib
+import re
+import struct
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job, Statistics
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import MPI_TESTS, TARGET
+from squall_ci.process import run, Word
+
+PATIENCE = 90.0
+RANKS = 2
+# Rounds of two children each. Open MPI's launcher takes a second and a half for a round.
+ROUNDS = {"mpich": 20, "openmpi": 20}
+
+
+def forks() -> Verdict:
+    """Ranks start children by fork and exec, and by fork alone with an orderly exit, while messages are on their way."""
+    (TARGET / "stats").mkdir(parents=True, exist_ok=True)
+    notes = []
+    for name in ROUNDS:
+        mpi = MPIS[name]
+        if not mpi.python.exists():
+            continue
+        with tempfile.TemporaryDirectory(dir=TARGET / "stats") as directory:
+            env = {"FI_SQUALL_PCAP": f"{directory}/%p-%e"}
+            program: list[Word] = [mpi.python, MPI_TESTS / "forks.py"]
+            result, problem, summary = run_job(mpi, "squall", RANKS, program, PATIENCE, 8 << 20, env)
+            captures = sorted(pathlib.Path(directory).iterdir())
+            problem = problem or _children_wrote(summary, captures)
+        if not problem and not re.search(r"^forks: \d+ passed, 0 failed$", result.output, re.M):
+            problem = "the ranks did not say that all was right"
+        if problem:
+            return Verdict(f"{name}: {problem}", summary, result.output)
+        notes.append(f"{name}: {summary}")
+    return Verdict(None, "; ".join(notes))
+
+
+def _children_wrote(summary: str, captures: list[pathlib.Path]) -> str | None:
+    """What children have left in statistics and captures, which are their parents'."""
+    if not summary.startswith(f"{RANKS} endpoints"):
+        return f"there are statistics of {summary.split(',', maxsplit=1)[0]}"
+    if len(captures) != RANKS:
+        return f"there are captures {[path.name for path in captures]}"
+    broken = [path.name for path in captures if not _is_whole(path.read_bytes())]
+    return f"captures are damaged: {broken}" if broken else None
+
+
+def _is_whole(capture: bytes) -> bool:
+    """Whether a pcap file is a head and records from its beginning to its end, none longer than a packet can be."""
+    if len(capture) < 24 or struct.unpack_from("<I", capture) != (0xA1B23C4D,):
+        return False
+    at = 24
+    while at < len(capture):
+        if len(capture) - at < 16:
+            return False
+        taken, length = struct.unpack_from("<II", capture, at + 8)
+        if taken > length or length > 1 << 16:
+            return False
+        at += 16 + taken
+    return at == len(capture)
+
+
+def spawns() -> Verdict:
+    """One rank spawns jobs that end soon, one after another; its endpoint lives on and forgets them."""
+    mpis = [MPIS[name] for name in ROUNDS if MPIS[name].python.exists()]
+    with ThreadPoolExecutor(len(mpis)) as pool:
+        verdicts = list(pool.map(_spawns, mpis))
+    bad = next((verdict for verdict in verdicts if verdict.problem), None)
+    return bad or Verdict(None, "; ".join(verdict.note for verdict in verdicts))
+
+
+def _spawns(mpi: Mpi) -> Verdict:
+    rounds = ROUNDS[mpi.name]
+    statistics = Statistics()
+    env = {**mpi.env("squall"), **statistics.env(), "SQUALL_TEST_DEADLINE": str(PATIENCE - 5)}
+    result = run(mpi.command(1, [mpi.python, MPI_TESTS / "spawns.py", rounds]), env, PATIENCE)
+    problem = None if result.ok else result.why()
+    if not problem and not re.search(r"^spawns: \d+ passed, 0 failed$", result.output, re.M):
+        problem = "the parent did not say that all was right"
+    endpoints = statistics.endpoints()
+    if not problem and len(endpoints) != 1 + 2 * rounds:
+        problem = f"{len(endpoints)} endpoints left statistics"
+    problem = problem or _left_over(endpoints)
+    note = f"{mpi.name}: {rounds} rounds, {len({endpoint['local'] for endpoint in endpoints})} addresses"
+    return Verdict(f"{mpi.name}: {problem}" if problem else None, note, result.output)
+
+
+def _left_over(endpoints: list[dict[str, Any]]) -> str | None:
+    """What an endpoint has lost, or has not given back."""
+    for endpoint in endpoints:
+        for counter in ("op_errors", "lost_after_completion"):
+            if endpoint[counter]:
+                return f"{counter} is {endpoint[counter]} at {endpoint['local']}"
+    return None

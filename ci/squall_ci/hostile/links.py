@@ -1,0 +1,146 @@
+"""Interfaces and addresses that go away in mid-job, for a while or for good."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Result, Word
+
+# Seconds: what is gone comes back after OUTAGE, the job takes some more; when nothing comes back, a peer that is silent
+# for DEADLINE becomes an error, and the job must be over soon after.
+OUTAGE = 8.0
+SECONDS = OUTAGE + 3
+DEADLINE = 2
+SOON = 5 * DEADLINE
+PATIENCE = 60.0
+# The network changes when this many bytes have left the first host.
+MIDST = 8 << 20
+HOST_A, HOST_B = "10.79.0.1", "10.79.0.2"
+
+
+class Pair(Namespaces):
+    """Two hosts with a cable for the job, eth0, and one for its launcher, which is not on trial."""
+
+    def __init__(self) -> None:
+        super().__init__(["a", "b"])
+
+    def build(self) -> None:
+        """The two cables."""
+        self.join("a", "mgmt0", "10.78.0.1/24", "b", "mgmt0", "10.78.0.2/24")
+        self.join("a", "eth0", f"{HOST_A}/24", "b", "eth0", f"{HOST_B}/24")
+
+    def sent(self) -> int:
+        """Bytes that left the first host."""
+        shown = self.inside("a", "ip", "-j", "-s", "link", "show", "dev", "eth0").stdout
+        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+    def interface(self, up: bool) -> None:
+        """Takes the second host's interface up or down."""
+        self.ip("b", "link", "set", "eth0", "up" if up else "down")
+
+    def has_address(self, there: bool) -> None:
+        """Gives the second host its address, or takes it."""
+        self.ip("b", "addr", "add" if there else "del", f"{HOST_B}/24", "dev", "eth0")
+
+
+class _Outage(threading.Thread):
+    """Something goes away once the job is under way, and comes back if it is meant to."""
+
+    def __init__(self, pair: Pair, change: Callable[[bool], None], back: bool) -> None:
+        super().__init__()
+        self.pair = pair
+        self.change = change
+        self.back = back
+        self.over = threading.Event()
+        # When it went, and came back.
+        self.gone: float | None = None
+        self.here: float | None = None
+
+    def run(self) -> None:
+        while self.pair.sent() < MIDST:
+            if self.over.wait(0.05):
+                return
+        self.change(False)
+        self.gone = time.monotonic()
+        if self.back and not self.over.wait(OUTAGE):
+            self.change(True)
+            self.here = time.monotonic()
+
+    def stop(self) -> None:
+        """The job is over."""
+        self.over.set()
+        self.join()
+
+
+def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[Result, str | None, _Outage, float]:
+    """A job with an outage; also when it was over."""
+    mpi = MPIS["mpich"]
+    env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+    if not back:
+        env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
+    program: list[Word] = [mpi.python, MPI_TESTS / "steady.py", SECONDS if back else PATIENCE]
+    with Pair() as pair, pair.mpich({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+        outage = _Outage(pair, change(pair), back)
+        outage.start()
+        try:
+            result, problem, _ = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
+        finally:
+            ended = time.monotonic()
+            outage.stop()
+    return result, problem, outage, ended
+
+
+def _comes_back(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
+    result, problem, outage, _ = _job(change, back=True)
+    told = re.search(r"^steady: (\{.*\})$", result.output, re.M)
+    if not problem and not (told and re.search(r"^steady: \d+ passed, 0 failed$", result.output, re.M)):
+        problem = "the ranks did not say that all was right"
+    if not problem and not outage.here:
+        problem = "the job was over before the outage was"
+    if not problem and told and json.loads(told.group(1))["longest_s"] < OUTAGE - 1:
+        problem = "nothing was interrupted"
+    return Verdict(problem, told.group(1) if told else "", result.output)
+
+
+def _stays_away(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
+    result, _, outage, ended = _job(change, back=False)
+    if outage.gone is None:
+        return Verdict("nothing went away", "", result.output)
+    took = ended - outage.gone
+    # Who is named, by whom: each host names the other, or says why it cannot.
+    named = re.findall(rf"squall.*\[peer ({HOST_A}|{HOST_B}):\d+, local", result.output)
+    problem = None
+    if result.code is None or took > SOON:
+        problem = f"the job went on for {took:.0f} s"
+    elif result.ok:
+        problem = "it ended as if all were well"
+    elif not named:
+        problem = "no line names the peer that cannot be reached"
+    return Verdict(problem, f"over after {took:.1f} s; named: {', '.join(sorted(set(named)))}", result.output)
+
+
+def interface_down() -> Verdict:
+    """The second host's interface goes down and comes back."""
+    return _comes_back(lambda pair: pair.interface)
+
+
+def interface_stays_down() -> Verdict:
+    """The same, and it does not come back."""
+    return _stays_away(lambda pair: pair.interface)
+
+
+def address_gone() -> Verdict:
+    """The second host's address is taken away and given back."""
+    return _comes_back(lambda pair: pair.has_address)
+
+
+def address_stays_gone() -> Verdict:
+    """The same, and it is not given back."""
+    return _stays_away(lambda pair: pair.has_address)

@@ -1,0 +1,51 @@
+"""A network made of software, whose relay goes away."""
+
+import threading
+import time
+
+from squall_ci.commands.live import Fabric
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
+from squall_ci.programs import squall
+
+# Seconds: the job runs for PATIENCE, the relay is there for the first ALIVE of them, and what is sent then must fail SOON.
+PATIENCE = 60.0
+ALIVE = 4.0
+SOON = 5.0
+
+
+def relay_dies() -> Verdict:
+    """The relay of a job is killed: the job ends soon, by an error that names it, although every deadline is long."""
+    mpi = MPIS["mpich"]
+    with Fabric(squall(), ["--topo", "leaf-spine:2x1x1", "--rate-scale", "0.01"]) as fabric:
+        killed: list[float] = []
+
+        def kill() -> None:
+            killed.append(time.monotonic())
+            fabric.kill()
+
+        killer = threading.Timer(ALIVE, kill)
+        killer.start()
+        attach = 'FI_SQUALL_FABRIC="$0,host=$PMI_RANK" exec "$@"'
+        program: list[Word] = ["sh", "-c", attach, fabric.socket, mpi.python, MPI_TESTS / "steady.py", PATIENCE]
+        env = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+        try:
+            result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env)
+        finally:
+            ended = time.monotonic()
+            killer.cancel()
+            killer.join()
+    if not killed:
+        return Verdict(f"the job was over before its relay: {result.why()}", "", result.output)
+    took = ended - killed[0]
+    problem = None
+    if result.code is None or took > SOON:
+        problem = f"the job went on for {took:.0f} s"
+    elif result.ok:
+        problem = "it ended as if all were well"
+    elif f"fabric {fabric.socket}" not in result.output or "not at fault" not in result.output:
+        problem = "no error names the relay"
+    return Verdict(problem, f"over after {took:.1f} s", result.output)
