@@ -196,7 +196,7 @@ impl Engine {
                 Silent::Unlisted(peer, since) => {
                     self.report.notice(Notice::NotListed { peer, since });
                 }
-                Silent::ForGood(peer, error) => self.fail_peer(now, peer, error),
+                Silent::ForGood(peer, error) => self.ending(now).fail_peer(peer, error),
             }
         }
         paths!(self).widen(now);
@@ -303,8 +303,8 @@ impl Engine {
     #[cold]
     fn handle_event(&mut self, now: Time, event: Event<Part>) {
         match event {
-            Event::Failed { id, why, .. } => self.context_failed(now, id, why),
-            Event::Closed { id, .. } => self.context_closed(now, id),
+            Event::Failed { id, why, .. } => self.ending(now).context_failed(id, why),
+            Event::Closed { id, .. } => self.ending(now).context_closed(id),
             Event::OtherMode { id } => {
                 if let Some(peer) = self.contexts.get(id).map(|c| c.peer) {
                     self.report.notice(Notice::OtherMode { peer });
@@ -319,7 +319,7 @@ impl Engine {
                     Unknown::Forget => self.pdcs.admissions().forget(key),
                 }
             }
-            Event::Waits { id, waited } => self.context_waits(now, id, waited),
+            Event::Waits { id, waited } => self.ending(now).context_waits(id, waited),
             Event::Stuck { id, bytes, sent_at, connected } => {
                 paths!(self).stuck(now, id, bytes, (sent_at, connected));
             }

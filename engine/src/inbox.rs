@@ -76,18 +76,8 @@ impl Inbox {
     }
 
     /// Messages that are not finished.
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len()
-    }
-
-    /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
-    pub(crate) fn awaits(&self, context: PdcId, id: u16) -> bool {
-        self.messages.awaits(context, id)
-    }
-
-    /// Peers of which packets of a message are missing.
-    pub(crate) fn owing_peers(&self) -> Vec<PeerId> {
-        self.messages.owing_peers()
+    pub(crate) const fn messages(&self) -> &Pending {
+        &self.messages
     }
 
     /// Contexts with half a message of which nothing has come for `patience`, longer than its sender would

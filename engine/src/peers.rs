@@ -356,10 +356,7 @@ impl Peers {
 
     /// Those that the user does not mean.
     pub(crate) fn unnamed(&self) -> Vec<PeerId> {
-        let other =
-            |state: &PeerState| matches!(state.standing, Standing::Unnamed | Standing::Stranger);
-        // Not more places than peers.
-        (0..self.states.len() as u32).map(PeerId).filter(|peer| other(self.get(*peer))).collect()
+        self.which(|state| matches!(state.standing, Standing::Unnamed | Standing::Stranger))
     }
 
     /// Whether so many came by themselves that it is time to look whom to forget.
@@ -449,9 +446,14 @@ impl Peers {
     }
 
     /// All of them.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
+    pub(crate) fn ids(&self) -> Vec<PeerId> {
+        self.which(|state| state.standing != Standing::Forgotten)
+    }
+
+    fn which(&self, wanted: impl Fn(&PeerState) -> bool) -> Vec<PeerId> {
         // Fewer than 2^32, as `add` sees to.
-        (0..self.states.len() as u32).map(PeerId)
+        let all = (0..self.states.len() as u32).map(PeerId);
+        all.filter(|peer| wanted(self.get(*peer))).collect()
     }
 
     /// The network said that a destination cannot be reached. Only remembered: an ICMP message can be

@@ -21,7 +21,7 @@ impl Engine {
         }
         if self.config.named_only {
             for peer in self.peers.unnamed() {
-                self.fail_peer(now, peer, OpError::Closed);
+                self.ending(now).fail_peer(peer, OpError::Closed);
             }
             self.drain_events(now);
         }

@@ -12,24 +12,30 @@ use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
 
-impl Engine {
+/// What ends, at an engine and at a time.
+pub(super) struct Ending<'a> {
+    engine: &'a mut Engine,
+    now: Time,
+}
+
+impl Ending<'_> {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
-    fn remove_context(&mut self, now: Time, id: PdcId, error: OpError) -> Option<Box<Context>> {
-        let context = self.contexts.remove(id)?;
-        self.target.close(id);
-        self.inbox.close(&mut step!(self, now), id, error);
+    fn remove_context(&mut self, id: PdcId, error: OpError) -> Option<Box<Context>> {
+        let context = self.engine.contexts.remove(id)?;
+        self.engine.target.close(id);
+        self.engine.inbox.close(&mut step!(self.engine, self.now), id, error);
         Some(context)
     }
 
     /// A context ended in good order.
-    pub(super) fn context_closed(&mut self, now: Time, id: PdcId) {
-        if let Some(context) = self.remove_context(now, id, OpError::Closed) {
-            self.outbound.context_closed(&mut step!(self, now), *context);
+    pub(super) fn context_closed(&mut self, id: PdcId) {
+        if let Some(context) = self.remove_context(id, OpError::Closed) {
+            self.engine.outbound.context_closed(&mut step!(self.engine, self.now), *context);
         }
     }
 
     /// A context failed: so does everything that needs its peer.
-    pub(super) fn context_failed(&mut self, now: Time, id: PdcId, why: PdcFailure) {
+    pub(super) fn context_failed(&mut self, id: PdcId, why: PdcFailure) {
         let error = match why {
             PdcFailure::Unreachable => OpError::Unreachable,
             PdcFailure::Silent => OpError::TimedOut,
@@ -39,34 +45,75 @@ impl Engine {
             | PdcFailure::Malformed
             | PdcFailure::Aborted => OpError::Closed,
         };
-        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
-        let refused = error == OpError::Unreachable && self.introductions.is_unlisted(peer);
+        let Some(peer) = self.engine.contexts.get(id).map(|context| context.peer) else { return };
+        let refused = error == OpError::Unreachable && self.engine.introductions.is_unlisted(peer);
         let error = if refused { OpError::NotListed } else { error };
-        let before = self.report.losses();
-        let Some(context) = self.remove_context(now, id, error) else { return };
+        let before = self.engine.report.losses();
+        let Some(context) = self.remove_context(id, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
             // The peer stopped fetching answers. Its own requests are its own to report; the
             // messages it did not finish will not be.
-            self.outbound.drop_answers(&mut step!(self, now), id, error);
+            self.engine.outbound.drop_answers(&mut step!(self.engine, self.now), id, error);
         } else if error == OpError::Closed {
             // The peer lives, and so do its contexts to us: if they ended as well, and with them what
             // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
-            self.outbound.fail(&mut step!(self, now), error, |op| op.context == Some(id));
+            self.engine
+                .outbound
+                .fail(&mut step!(self.engine, self.now), error, |op| op.context == Some(id));
         } else {
-            self.end_peer(now, context.peer, error, before);
+            self.end_peer(context.peer, error, before);
         }
     }
 
     /// A packet has had no answer for so long.
-    pub(super) fn context_waits(&mut self, now: Time, id: PdcId, waited: Span) {
-        let Some(peer) = self.contexts.get(id).map(|context| context.peer) else { return };
-        let state = self.peers.get(peer);
+    pub(super) fn context_waits(&mut self, id: PdcId, waited: Span) {
+        let Some(peer) = self.engine.contexts.get(id).map(|context| context.peer) else { return };
+        let state = self.engine.peers.get(peer);
         if waited >= REFUSED_PATIENCE && state.is_refused() {
             let met = state.has_answered();
-            self.fail_peer(now, peer, if met { OpError::TimedOut } else { OpError::Unreachable });
+            self.fail_peer(peer, if met { OpError::TimedOut } else { OpError::Unreachable });
         } else {
-            self.tell_silence(peer, waited);
+            self.engine.tell_silence(peer, waited);
         }
+    }
+
+    /// Ends every operation, every half-received message and every context of a peer, and the receives that
+    /// wait for it.
+    pub(super) fn fail_peer(&mut self, peer: PeerId, error: OpError) {
+        let before = self.engine.report.losses();
+        self.end_peer(peer, error, before);
+    }
+
+    /// The same, of which the user may have learnt since `before`.
+    fn end_peer(&mut self, peer: PeerId, error: OpError, before: Losses) {
+        let of_peer = self.engine.contexts.iter().filter(|c| c.peer == peer);
+        let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
+        for id in ids {
+            self.remove_context(id, error);
+            self.engine.pdcs.abort(id);
+        }
+        self.engine.inbox.part(&mut step!(self.engine, self.now), peer, error);
+        self.engine.contexts.set_asked(peer, false);
+        // It is a stranger again.
+        self.engine.pdcs.admissions().forget(PeerKey(peer.0));
+        self.engine.peers.get_mut(peer).part();
+        self.engine.outbound.fail(&mut step!(self.engine, self.now), error, |op| op.peer == peer);
+        self.engine.inbox.give_up(&mut step!(self.engine, self.now), peer, error, before);
+    }
+
+    /// Another instance has answered at the peer's address.
+    pub(super) fn peer_restarted(&mut self, peer: PeerId) {
+        self.engine.pdcs.peer_restarted(PeerKey(peer.0));
+        self.engine.drain_events(self.now);
+        self.fail_peer(peer, OpError::PeerRestarted);
+        self.engine.exchange(self.now);
+    }
+}
+
+impl Engine {
+    /// Something ends now.
+    pub(super) const fn ending(&mut self, now: Time) -> Ending<'_> {
+        Ending { engine: self, now }
     }
 
     /// A peer that owes an answer has been silent for so long.
@@ -85,30 +132,6 @@ impl Engine {
         self.inbox.excuse(now, absent);
     }
 
-    /// Ends every operation, every half-received message and every context of a peer, and the receives that
-    /// wait for it.
-    pub(super) fn fail_peer(&mut self, now: Time, peer: PeerId, error: OpError) {
-        let before = self.report.losses();
-        self.end_peer(now, peer, error, before);
-    }
-
-    /// The same, of which the user may have learnt since `before`.
-    fn end_peer(&mut self, now: Time, peer: PeerId, error: OpError, before: Losses) {
-        let of_peer = self.contexts.iter().filter(|c| c.peer == peer);
-        let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
-        for id in ids {
-            self.remove_context(now, id, error);
-            self.pdcs.abort(id);
-        }
-        self.inbox.part(&mut step!(self, now), peer, error);
-        self.contexts.set_asked(peer, false);
-        // It is a stranger again.
-        self.pdcs.admissions().forget(PeerKey(peer.0));
-        self.peers.get_mut(peer).part();
-        self.outbound.fail(&mut step!(self, now), error, |op| op.peer == peer);
-        self.inbox.give_up(&mut step!(self, now), peer, error, before);
-    }
-
     /// This endpoint has lost its network for good, as the system's error number says: every operation, and every
     /// receive that names a peer, ends now.
     pub fn handle_isolation(&mut self, now: Time, errno: i32) {
@@ -116,16 +139,8 @@ impl Engine {
             let state = self.peers.get(peer);
             let error = if state.has_answered() { OpError::TimedOut } else { OpError::Unreachable };
             self.peers.note_trouble(now, Trouble { errno, peer: self.peers.get(peer).addr() });
-            self.fail_peer(now, peer, error);
+            self.ending(now).fail_peer(peer, error);
         }
-    }
-
-    /// Another instance has answered at the peer's address.
-    pub(super) fn peer_restarted(&mut self, now: Time, peer: PeerId) {
-        self.pdcs.peer_restarted(PeerKey(peer.0));
-        self.drain_events(now);
-        self.fail_peer(now, peer, OpError::PeerRestarted);
-        self.exchange(now);
     }
 
     /// Whoever owes an operation its end is asked whether it knows of it, and whoever owes us packets of a
@@ -135,7 +150,7 @@ impl Engine {
         self.inbox.retry_pulls();
         self.exchange(now);
         let awaited = self.inbox.awaited_peers();
-        if self.outbound.len() + self.inbox.len() + awaited.len() > 0 {
+        if self.outbound.len() + self.inbox.messages().len() + awaited.len() > 0 {
             self.liveness.watch(now);
         }
         // Whoever sends a message gives it up when a packet is not acknowledged for this long.
@@ -145,7 +160,8 @@ impl Engine {
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));
-        let (owing, seldom) = (self.inbox.owing_peers(), self.pdcs.config().progress_deadline / 4);
+        let (owing, seldom) =
+            (self.inbox.messages().owing_peers(), self.pdcs.config().progress_deadline / 4);
         for peer in silent(now, &self.peers, &self.liveness, owing, awaited, seldom) {
             let mut step = step!(self, now);
             if let Some(id) = step.context_to(peer) {

@@ -295,10 +295,12 @@ impl<M: Memory> Arriving<'_, M> {
             Asks::Nothing => true,
             Asks::Read(read) => self.engine.outbound.answers(id, read),
             Asks::Send(message, slot) => {
-                self.engine.inbox.awaits(id, message) || self.engine.outbound.answers(id, slot)
+                self.engine.inbox.messages().awaits(id, message)
+                    || self.engine.outbound.answers(id, slot)
             }
             Asks::Rendezvous(message, key) => {
-                self.engine.inbox.awaits(id, message) || self.engine.outbound.reads(peer, key)
+                self.engine.inbox.messages().awaits(id, message)
+                    || self.engine.outbound.reads(peer, key)
             }
             Asks::Unknown => false,
         };
@@ -340,9 +342,9 @@ impl<M: Memory> Arriving<'_, M> {
                     self.note_rx(peer);
                     self.engine.forget_peers(self.now);
                 }
-                Heard::Ended(peer, error) => self.engine.fail_peer(self.now, peer, error),
+                Heard::Ended(peer, error) => self.engine.ending(self.now).fail_peer(peer, error),
                 Heard::Succeeded(peer) => {
-                    self.engine.peer_restarted(self.now, peer);
+                    self.engine.ending(self.now).peer_restarted(peer);
                     continue;
                 }
             }

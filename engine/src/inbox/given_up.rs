@@ -34,8 +34,8 @@ impl Untold {
 
 impl Inbox {
     /// A peer was given up. Receives that name it end, unless they may mean the instance that has taken its
-    /// place. What was lost by operations that were complete when copied, or that leave no
-    /// entry, is told to a receive from anybody if nothing else has told it since `before`.
+    /// place. What a dead one has not got of operations that were complete when copied, or that
+    /// leave no entry, is told to a receive from anybody if nothing else has told it since `before`.
     pub(crate) fn give_up(
         &mut self,
         step: &mut Step<'_>,
@@ -48,7 +48,10 @@ impl Inbox {
                 step.report.complete(lost(&recv, peer, error));
             }
         }
-        if !step.report.losses().has_untold(before) {
+        // Who closed its endpoint, or was replaced, may well have had enough of what was sent to it: a process that
+        // was spawned, and ended. A receive for others is not to fail for that.
+        let died = matches!(error, OpError::TimedOut | OpError::Unreachable);
+        if !died || !step.report.losses().has_untold(before) {
             return;
         }
         match self.posted.take_undirected() {

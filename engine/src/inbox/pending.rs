@@ -10,7 +10,7 @@ use crate::slab::{Key, Slab};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     messages: Slab<Message>,
     /// Messages whose senders wait for more than acknowledgements: by [`PdcId::index`], and the number there.
     awaited: BTreeMap<(usize, u16), Key>,
@@ -57,19 +57,19 @@ impl Pending {
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
 
     /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
-    pub(super) fn awaits(&self, context: PdcId, id: u16) -> bool {
+    pub(crate) fn awaits(&self, context: PdcId, id: u16) -> bool {
         let key = self.awaited.get(&(context.index(), id));
         let message = key.and_then(|key| self.messages.get(*key));
         message.is_some_and(|m| m.head.context == context && m.broken.is_none())
     }
 
     /// Peers of which packets of a message are missing.
-    pub(super) fn owing_peers(&self) -> Vec<PeerId> {
+    pub(crate) fn owing_peers(&self) -> Vec<PeerId> {
         let owed = |m: &Message| !m.head.extent.arrived() && m.broken.is_none();
         let mut peers: Vec<PeerId> =
             self.messages.iter().filter(|(_, m)| owed(m)).map(|(_, m)| m.head.peer()).collect();
