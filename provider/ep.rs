@@ -278,6 +278,23 @@ impl Endpoint {
         self.domain.release();
     }
 
+    /// The process ends, and nobody closed the endpoint: sees to it that what was complete when it was copied arrives. Not
+    /// while another thread is at it: that one may be stuck for good.
+    pub(crate) fn drain(&self) {
+        let start = crate::clock::now();
+        while self.process.is_current() {
+            let Some(mut inner) = self.inner.try_enter() else { return };
+            let Inner { bindings, core } = &mut *inner;
+            let Some(core) = core.as_mut() else { return };
+            core.turn(self, bindings);
+            if core.is_drained(start) {
+                return;
+            }
+            drop(inner);
+            std::thread::yield_now();
+        }
+    }
+
     /// Gives what was sent a chance to be acknowledged, and the peers a close.
     fn linger(&self) {
         let start = crate::clock::now();

@@ -104,7 +104,13 @@ params! {
     crc: kinds::Flag = "CRC", "no",
         "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
     inject_size: kinds::Bytes = "INJECT_SIZE", "256",
-        "Largest message that may be injected (copied at the call); 64 to 1024.";
+        "Largest message that may be injected (copied at the call); 64 to 64K.";
+    copy_size: kinds::Bytes = "COPY_SIZE", "16K",
+        "Messages up to this size that ask for no more than their buffer back are copied and complete at \
+         once. 0: only those that may be injected.";
+    copied_bytes: kinds::Bytes = "COPIED_BYTES", "64M",
+        "Memory of an endpoint for copies of what its peers have not acknowledged; beyond it messages wait for \
+         their acknowledgement, and injected ones are to be tried again.";
     eager_size: kinds::Bytes = "EAGER_SIZE", "64K",
         "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
     unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",

@@ -263,10 +263,11 @@ pub(crate) fn forget(ep: &Endpoint) {
     OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
-/// The process ends: reports endpoints that nobody closed.
+/// The process ends: sends what endpoints that nobody closed still owe, and reports them.
 pub(crate) fn report_open() {
     let open: Vec<Weak<Endpoint>> = core::mem::take(&mut *OPEN.get().lock());
     for ep in open.iter().filter_map(Weak::upgrade) {
+        ep.drain();
         ep.report();
     }
 }

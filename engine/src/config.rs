@@ -9,6 +9,12 @@ pub struct Config {
     pub max_packet: u32,
     /// Messages up to this size may be injected: copied at the call.
     pub inject_size: u32,
+    /// Messages up to this size that ask for no more than their buffer back are copied as well, and complete
+    /// at the call, while copies take less than [`Config::copied_bytes`].
+    pub copy_size: u32,
+    /// Memory for copies of what the peers have not acknowledged; beyond it messages are lent, and injected
+    /// ones refused for now.
+    pub copied_bytes: u64,
     /// Messages longer than this go by rendezvous: the receiver pulls them by read.
     pub rendezvous_threshold: u64,
     /// Memory for unexpected and early messages; beyond it, and beyond a peer's share of it, the bytes stay
@@ -50,6 +56,8 @@ impl Config {
         Self {
             max_packet: 1472,
             inject_size: 256,
+            copy_size: 16 << 10,
+            copied_bytes: 64 << 20,
             rendezvous_threshold: 64 * 1024,
             unexpected_bytes: 256 << 20,
             max_unexpected: 1_000_000,
@@ -64,5 +72,13 @@ impl Config {
             batch_packets: 64,
             secret,
         }
+    }
+
+    /// The longest message that is copied. One that the peer reads may be read from where it is.
+    #[inline]
+    pub(crate) const fn longest_copy(&self) -> u64 {
+        let (inject, copy) = (self.inject_size as u64, self.copy_size as u64);
+        let copy = if copy < self.rendezvous_threshold { copy } else { self.rendezvous_threshold };
+        if inject > copy { inject } else { copy }
     }
 }

@@ -262,6 +262,20 @@ impl Engine {
         self.outbound.len() == 0 && self.contexts.is_idle()
     }
 
+    /// Bytes that were copied and that no peer has acknowledged: of many of them the user believes that they are
+    /// sent.
+    #[must_use]
+    pub const fn copied_bytes(&self) -> u64 {
+        self.outbound.copied()
+    }
+
+    /// When one of the peers of open operations was last heard; [`Time::ZERO`] when none was, or none is open.
+    #[must_use]
+    pub fn last_sign(&self) -> Time {
+        let signs = self.outbound.peers().map(|peer| self.peers.get(peer).last_rx());
+        signs.max().unwrap_or(Time::ZERO)
+    }
+
     /// Messages that wait for a receive.
     #[must_use]
     pub const fn unexpected_messages(&self) -> usize {

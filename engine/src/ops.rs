@@ -181,6 +181,13 @@ pub(crate) struct Bytes {
     pub(crate) copied: Option<Vec<u8>>,
 }
 
+impl Bytes {
+    #[inline]
+    fn copied_len(&self) -> u64 {
+        self.copied.as_ref().map_or(0, |copied| copied.len() as u64)
+    }
+}
+
 /// How far the packets of an operation are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Progress {
@@ -272,12 +279,26 @@ pub(crate) struct Ops {
     slab: Slab<TxOp>,
     /// Memory of copied payloads, used again.
     spare: Vec<Vec<u8>>,
+    /// Bytes of payloads that are copied.
+    copied: u64,
 }
+
+/// Copies whose memory is kept for others.
+const SPARE: usize = 512;
 
 impl Ops {
     #[inline]
     pub(crate) fn add(&mut self, op: TxOp) -> Key {
+        self.copied += op.bytes.copied_len();
         self.slab.add(op)
+    }
+
+    /// Gives an operation other bytes: a copy of them, or none.
+    pub(crate) fn set_bytes(&mut self, key: Key, bytes: Bytes) {
+        if let Some(op) = self.slab.get_mut(key) {
+            self.copied = self.copied.saturating_sub(op.bytes.copied_len()) + bytes.copied_len();
+            op.bytes = bytes;
+        }
     }
 
     /// Queues an operation of the engine itself on a context.
@@ -309,8 +330,10 @@ impl Ops {
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) {
         let Some(op) = self.slab.remove(key) else { return };
-        if let Some(mut copied) = op.bytes.copied {
-            copied.clear();
+        self.copied = self.copied.saturating_sub(op.bytes.copied_len());
+        if let Some(copied) = op.bytes.copied
+            && self.spare.len() < SPARE
+        {
             self.spare.push(copied);
         }
         let Work::Response { offered: Some(offered), .. } = op.work else { return };
@@ -325,13 +348,19 @@ impl Ops {
     #[inline]
     pub(crate) fn copy<M: Memory>(&mut self, mem: &M, buf: &Buf, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
-        // At most what may be injected.
+        // At most what may be copied.
         bytes.resize(len as usize, 0);
         buf.for_range(offset, len, |piece, position| {
             let from = position as usize;
             mem.read(piece, &mut bytes[from..from + piece.len as usize]);
         });
         bytes
+    }
+
+    /// Bytes of payloads that are copied.
+    #[inline]
+    pub(crate) const fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Operations alive.

@@ -108,6 +108,8 @@ impl Outbound {
             level: op.options.level,
             visibility: op.options.visibility,
             known: step.is_known(op.peer),
+            room: len <= step.config.longest_copy()
+                && self.ops.copied() + len <= step.config.copied_bytes,
         })?;
         if let Action::Write(remote) | Action::Read(remote) = &op.action
             && remote.len() != len
@@ -316,6 +318,11 @@ impl Outbound {
     /// Operations, of whomever.
     pub(crate) fn len(&self) -> usize {
         self.ops.len()
+    }
+
+    /// Bytes of payloads that are copied.
+    pub(crate) const fn copied(&self) -> u64 {
+        self.ops.copied()
     }
 
     /// Peers of which operations are open.

@@ -3,7 +3,7 @@
 //!
 //! | Matter | Rule |
 //! |---|---|
-//! | Copied | An injected operation, at the call. A short message at whose completion level nothing but the buffer matters: at the call when the peer has answered before, else when it answers first. All else is lent. |
+//! | Copied | An injected operation, at the call. A message that is not long, at whose completion level nothing but the buffer matters: at the call when the peer has answered before, else when it answers first. All else is lent, and such a message, too, where there is no room for a copy; an injected operation is refused for now. |
 //! | Complete at the call | Copied messages that leave an entry, asked for no level above [`Level::Inject`], and whose peer has answered before (or [`Level::Inject`] was asked for: it speaks of the buffer alone). |
 //! | Complete at first contact | The same to a peer that has not answered yet, so that whoever sends to nobody learns it. |
 //! | Complete at the end | Everything else: when the peer's message layer has all of it. For a message of [`Level::Match`] that is when a receive has taken it; for writes, also injected ones, when they are in place; for reads when the data is here. |
@@ -44,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) visibility: Visibility,
     /// The peer has answered before.
     pub(crate) known: bool,
+    /// It is not too long for a copy, and there is room for one.
+    pub(crate) room: bool,
 }
 
 /// How the bytes of a message travel.
@@ -89,16 +91,20 @@ pub(crate) struct Plan {
 /// Decides.
 ///
 /// # Errors
-/// [`Refused::InjectTooLong`], [`Refused::InjectedRead`].
+/// [`Refused::InjectTooLong`], [`Refused::InjectedRead`], and [`Refused::Again`] where there is no room for what is
+/// injected.
 #[inline]
 pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
-    let Request { kind, size, inject, level, visibility, known } = request;
+    let Request { kind, size, inject, level, visibility, known, room } = request;
     if inject {
         if matches!(kind, Kind::Read) {
             return Err(Refused::InjectedRead);
         }
         if !matches!(size, Size::Short) {
             return Err(Refused::InjectTooLong);
+        }
+        if !room {
+            return Err(Refused::Again);
         }
     }
     let protocol = match (size, level) {
@@ -110,7 +116,8 @@ pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
     // Nothing but the buffer matters to whoever waits for the completion.
     let buffer_only = matches!(level, Level::Default | Level::Inject)
         && matches!(visibility, Visibility::Entry)
-        && matches!(size, Size::Short)
+        && !matches!(size, Size::Long)
+        && room
         && message;
     let complete = match (buffer_only, level) {
         (true, Level::Inject) => Complete::Call,
@@ -143,13 +150,14 @@ mod tests {
             SIZES.into_iter().flat_map(move |size| {
                 LEVELS.into_iter().flat_map(move |level| {
                     VISIBILITIES.into_iter().flat_map(move |visibility| {
-                        (0..4).map(move |bits| Request {
+                        (0..8).map(move |bits| Request {
                             kind,
                             size,
                             inject: bits & 1 != 0,
                             level,
                             visibility,
                             known: bits & 2 != 0,
+                            room: bits & 4 != 0,
                         })
                     })
                 })
@@ -163,7 +171,8 @@ mod tests {
         for request in all() {
             let Ok(plan) = plan(request) else {
                 assert!(request.inject, "{request:?}");
-                assert!(request.kind == Kind::Read || request.size != Size::Short, "{request:?}");
+                let never = request.kind == Kind::Read || request.size != Size::Short;
+                assert!(never || !request.room, "{request:?}");
                 refused += 1;
                 continue;
             };
@@ -190,12 +199,12 @@ mod tests {
                 assert_ne!(plan.protocol, Protocol::Eager, "{request:?}");
             }
             if plan.copy != Copy::Never {
-                assert_eq!(request.size, Size::Short, "only what is short is copied: {request:?}");
+                assert!(request.room && request.size != Size::Long, "{request:?}");
             }
         }
-        // Half of 3 x 3 x 5 x 3 requests to known and unknown peers are injected; all but the short
-        // messages and writes of them are refused.
-        assert_eq!(refused, 2 * (135 - 2 * 15));
+        // Half of 3 x 3 x 5 x 3 requests to known and unknown peers, with room and without, are injected; all
+        // but the short messages and writes of them with room are refused.
+        assert_eq!(refused, 4 * 135 - 2 * 2 * 15);
     }
 
     #[test]
@@ -207,6 +216,7 @@ mod tests {
             level: Level::Default,
             visibility: Visibility::Entry,
             known: true,
+            room: true,
         };
         let of = |request| plan(request).map(|plan| (plan.copy, plan.complete));
         assert_eq!(of(base), Ok((Copy::Call, Complete::Call)));
@@ -220,6 +230,12 @@ mod tests {
         assert_eq!(of(counted), Ok((Copy::Call, Complete::End)));
         let write = Request { kind: Kind::Write, inject: true, ..base };
         assert_eq!(of(write), Ok((Copy::Call, Complete::End)));
+        let middling = Request { size: Size::Eager, ..base };
+        assert_eq!(of(middling), Ok((Copy::Call, Complete::Call)));
+        let crowded = Request { room: false, ..middling };
+        assert_eq!(of(crowded), Ok((Copy::Never, Complete::End)));
+        let crowded = Request { inject: true, room: false, ..base };
+        assert_eq!(of(crowded), Err(Refused::Again));
         let long = Request { size: Size::Long, ..base };
         assert_eq!(of(long), Ok((Copy::Never, Complete::End)));
     }

@@ -285,3 +285,69 @@ fn what_waited_for_first_contact_is_not_read_afterwards() {
     w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.engine.idle()));
     assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
 }
+
+/// Host 0 sends `len` bytes that nothing but the buffer matters of.
+fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<(), Refused> {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.put(&pattern(len));
+    let action = Action::Message { space: MatchSpace::Tagged, tag: context };
+    let options = Options { inject, ..Options::default() };
+    w.submit(0, Operation { peer, action, buf: Buf::new(base, len), data: None, context, options })
+}
+
+/// A world whose first host has met the second and keeps at most 10 KB of copies, in packets of one message each.
+fn frugal() -> World {
+    let mut w = World::with(2, 9, Faults::default(), |config, _| config.copied_bytes = 10_000);
+    send_copied(&mut w, 8, 1, false).unwrap();
+    assert!(w.run(Span::secs(1), |w| w.hosts[0].engine.idle()));
+    w.hosts[0].done.clear();
+    w
+}
+
+fn contexts_done(w: &mut World) -> Vec<u64> {
+    w.step();
+    w.hosts[0].done.iter().map(|done| done.context).collect()
+}
+
+/// Messages complete at once as long as there is room for copies, the others when the peer has them; the peer's bytes
+/// are right although the user has its buffers back (`VecMemory` does not let them be read any more).
+#[test]
+fn copies_take_a_bounded_amount_of_memory() {
+    let mut w = frugal();
+    w.hosts[1].stopped = true;
+    for context in 10..18 {
+        send_copied(&mut w, 3000, context, false).unwrap();
+    }
+    assert_eq!(contexts_done(&mut w), [10, 11, 12], "what there is room for");
+    assert_eq!(w.hosts[0].engine.copied_bytes(), 9000);
+    // What would be copied by the call's own contract is to be tried again.
+    assert_eq!(send_copied(&mut w, 256, 90, true), Ok(()), "744 bytes are left");
+    for context in 91..94 {
+        let taken = send_copied(&mut w, 250, context, true);
+        assert_eq!(taken, if context == 93 { Err(Refused::Again) } else { Ok(()) });
+    }
+    assert_eq!(send_copied(&mut w, 250, 95, false), Ok(()), "this one is lent");
+    assert_eq!(contexts_done(&mut w), [10, 11, 12, 90, 91, 92], "as they were copied");
+    w.hosts[1].stopped = false;
+    assert!(w.run(Span::secs(2), |w| w.hosts[0].engine.idle()));
+    assert_eq!(w.hosts[0].engine.copied_bytes(), 0);
+    assert!(ends(&w, 0).iter().all(Result::is_ok));
+    assert_eq!(contexts_done(&mut w).len(), 12, "{:?}", w.hosts[0].done);
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 13, "with the first");
+    for context in 10..18 {
+        let into = w.hosts[1].memory.alloc(3000);
+        let host = &mut w.hosts[1];
+        let op = RecvOp {
+            mode: RecvMode::Post,
+            source: None,
+            space: MatchSpace::Tagged,
+            tag: context,
+            ignore: 0,
+            buf: Buf::new(into, 3000),
+            context,
+            visibility: Visibility::Entry,
+        };
+        host.engine.receive(w.now, &mut host.memory, op).unwrap();
+        assert_eq!(host.memory.get(into, 3000), pattern(3000));
+    }
+}

@@ -253,9 +253,73 @@ static void left_open(void)
 	unlink(path);
 }
 
+enum { PROMISES = 60 };
+
+static size_t promised_length(unsigned i)
+{
+	return (i * 1231 + 7) % 12000;
+}
+
+/* Sends messages whose completions come at once, writes over them, and leaves: by closing the endpoint or without. */
+static void promise(int fd, int closes)
+{
+	static unsigned char out[12000];
+	struct sockaddr_in theirs;
+	struct fi_cq_tagged_entry e;
+	struct node n;
+	abi_open(&n, &everything);
+	swap_names(fd, &n.name, &theirs);
+	fi_addr_t peer = abi_insert(&n, &theirs);
+	for (unsigned i = 0; i < PROMISES; i++) {
+		abi_fill(out, promised_length(i), i);
+		RETRY(&n, fi_tsend(n.ep, out, promised_length(i), NULL, peer, i, out));
+		abi_expect(&n, NULL, &e);
+		memset(out, 0xee, sizeof(out));
+	}
+	if (closes)
+		abi_close(&n);
+	exit(0);
+}
+
+/* What was said to be sent arrives, whatever is lost on the way, and whether or not its sender closes its endpoint. */
+static void promises(void)
+{
+	static unsigned char in[12000];
+	for (int closes = 0; closes < 2; closes++) {
+		struct sockaddr_in theirs;
+		struct fi_cq_tagged_entry e;
+		struct node n;
+		int fds[2];
+		EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+		pid_t child = fork();
+		if (child == 0) {
+			char fd[12];
+			snprintf(fd, sizeof(fd), "%d", fds[1]);
+			setenv("FI_SQUALL_FAULT", "loss=25%,seed=3", 1);
+			setenv("FI_SQUALL_ATTEND", "0ns", 1);
+			execl(program, program, closes ? "--promise-close" : "--promise-exit", fd, NULL);
+			_exit(9);
+		}
+		abi_open(&n, &everything);
+		swap_names(fds[0], &n.name, &theirs);
+		for (unsigned i = 0; i < PROMISES; i++) {
+			EQUAL(fi_trecv(n.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, i, 0, in), 0);
+			abi_expect(&n, NULL, &e);
+			EQUAL(e.len, promised_length(i));
+			abi_verify(in, e.len, i);
+		}
+		child_ended(child, 0);
+		close(fds[0]);
+		close(fds[1]);
+		abi_close(&n);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	program = argv[0];
+	if (argc > 2 && strncmp(argv[1], "--promise-", 10) == 0)
+		promise(atoi(argv[2]), strcmp(argv[1], "--promise-close") == 0);
 	if (argc > 1 && strcmp(argv[1], "--leave-open") == 0) {
 		struct want want = everything;
 		struct node manual, automatic;
@@ -271,6 +335,7 @@ int main(int argc, char **argv)
 	RUN(forked_waiting);
 	RUN(last_words);
 	RUN(left_open);
+	RUN(promises);
 	printf("%d checks\n", abi_checks);
 	return 0;
 }

@@ -30,8 +30,11 @@ const RX_BUDGET: usize = 64;
 const YIELD_AFTER: u64 = 64;
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
-/// How long a closing endpoint waits for acknowledgements of what it sent.
-const CLOSE_DEADLINE: Span = Span::secs(1);
+/// How long a closing endpoint waits for acknowledgements of what it sent, after it last heard one of those who owe
+/// them.
+const CLOSE_PATIENCE: Span = Span::secs(2);
+/// How long it waits at most, whatever it hears.
+const CLOSE_DEADLINE: Span = Span::secs(60);
 /// How long no packet must come before it goes although contexts are open: a peer that missed our last
 /// acknowledgement asks again within this time.
 const TIME_WAIT: Span = Span::millis(20);
@@ -409,7 +412,7 @@ impl Core {
         let now = clock::now();
         match self.closing_since {
             None => {
-                if self.engine.idle() || now.since(start) >= CLOSE_DEADLINE {
+                if self.engine.idle() || self.is_in_vain(now, start) {
                     self.engine.close(now);
                     self.flush(now);
                     self.closing_since = Some(now);
@@ -420,9 +423,21 @@ impl Core {
             Some(since) => {
                 self.engine.contexts().next().is_none()
                     || now.since(since.max(self.last_arrival)) >= TIME_WAIT
-                    || now.since(start) >= CLOSE_DEADLINE + TIME_WAIT
+                    || self.is_in_vain(now, start.max(since) + TIME_WAIT)
             }
         }
+    }
+
+    /// Whether what has been waited for since `start` will not come any more.
+    fn is_in_vain(&self, now: Time, start: Time) -> bool {
+        let heard = start.max(self.engine.last_sign());
+        now.since(heard) >= CLOSE_PATIENCE || now.since(start) >= CLOSE_DEADLINE
+    }
+
+    /// The process ends with this endpoint open. Whether all that it believes sent has arrived, or will not any
+    /// more.
+    pub(super) fn is_drained(&self, start: Time) -> bool {
+        self.engine.copied_bytes() == 0 || self.is_in_vain(clock::now(), start)
     }
 
     /// Everything that was counted.

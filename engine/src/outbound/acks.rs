@@ -5,7 +5,7 @@ use super::{Answer, Outbound, questions};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
 use crate::memory::{Buf, KeyError, Memory};
-use crate::ops::{Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
+use crate::ops::{Bytes, Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
@@ -225,18 +225,22 @@ impl Outbound {
                 && !op.over
         };
         for key in self.ops.select(waits) {
+            let copied = self.ops.copied();
             let Some(op) = self.ops.get_mut(key) else { continue };
-            let len = op.label.len;
-            let buf = core::mem::take(&mut op.bytes.buf);
+            let (len, buf) = (op.label.len, op.bytes.buf.clone());
+            let is_copied = op.bytes.copied.is_some();
+            let room = is_copied || copied + len <= step.config.copied_bytes;
             if let Owner::User(user) = &mut op.owner {
+                if !room {
+                    user.when = When::AtEnd;
+                    continue;
+                }
                 step.report.complete(user.completion(peer, &op.label, buf.base(), None));
                 user.when = When::Told;
             }
-            if op.bytes.copied.is_none() {
-                let copied = self.ops.copy(mem, &buf, 0, len);
-                if let Some(op) = self.ops.get_mut(key) {
-                    op.bytes.copied = Some(copied);
-                }
+            if !is_copied {
+                let copied = Some(self.ops.copy(mem, &buf, 0, len));
+                self.ops.set_bytes(key, Bytes { buf: Buf::Empty, offset: 0, copied });
             }
         }
     }

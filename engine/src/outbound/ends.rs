@@ -234,8 +234,8 @@ impl Ops {
     ) {
         // An empty answer reads nothing.
         for key in self.select(|op| op.label.len > 0 && named(&op.work)) {
+            self.set_bytes(key, Bytes::default());
             let Some(op) = self.get_mut(key) else { continue };
-            op.bytes = Bytes { buf: Buf::Empty, offset: 0, copied: None };
             if let Work::Response { cut: cut @ None, .. } = &mut op.work {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
