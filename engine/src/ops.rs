@@ -254,8 +254,18 @@ impl TxOp {
     /// Whether somebody waits for the acknowledgement.
     #[inline]
     pub(crate) const fn wants_prompt_ack(&self) -> bool {
-        self.bytes.copied.is_none()
-            && !matches!(self.work, Work::Rendezvous { .. } | Work::Read { .. })
+        match self.work {
+            // What the peer sends of itself ends them.
+            Work::Rendezvous { .. } | Work::Read { .. } => false,
+            // One-sided programs wait for all their writes at once, injected ones by a counter.
+            Work::Write(_) => true,
+            _ => match self.owner {
+                Owner::User(UserOp { when: When::AtEnd, visibility, .. }) => {
+                    self.bytes.copied.is_none() || matches!(visibility, Visibility::Entry)
+                }
+                _ => self.bytes.copied.is_none(),
+            },
+        }
     }
 
     /// Whether all of it has arrived, and its peer owes what ends it.

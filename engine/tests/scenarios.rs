@@ -526,3 +526,46 @@ fn remote_cq_data_comes_after_every_range() {
         assert_eq!(w.hosts[0].done[0].status, Ok(()));
     }
 }
+
+/// Whether an operation of 64 bytes, once the peers know each other, asks for its acknowledgement.
+fn asks_for_acknowledgement(write: bool, options: Options) -> bool {
+    let mut w = World::new(2, 21, Faults::default());
+    let at = w.hosts[1].memory.alloc(64);
+    w.hosts[1].memory.register(4, at, 64, true, true);
+    for context in 0..2 {
+        w.tap = Some(vec![]);
+        let peer = w.peer(0, 1);
+        let buf = Buf::new(w.hosts[0].memory.put(&[7; 64]), 64);
+        let remote = RemoteIov::One(RemoteSeg { address: 0, len: 64, key: 4 });
+        let message = Action::Message { space: MatchSpace::Tagged, tag: 1 };
+        let action = if write { Action::Write(remote) } else { message };
+        w.submit(0, Operation { peer, action, buf, data: None, context, options }).unwrap();
+        w.run(Span::millis(10), |_| false);
+        assert_eq!(w.hosts[0].done.len(), context as usize + 1);
+    }
+    let seen = w.tap.take().unwrap();
+    let requests = seen.iter().filter_map(|seen| match squall_wire::parse(&seen.bytes) {
+        Ok(squall_wire::Packet::Request { pds, .. }) => Some(pds.ack_request),
+        _ => None,
+    });
+    let [asks] = requests.collect::<Vec<_>>()[..] else { panic!("one packet was to be sent") };
+    asks
+}
+
+/// A receiver sits on acknowledgements of which nobody hears. An injected write waited for that although a flush waits
+/// for the write.
+#[test]
+fn what_somebody_waits_for_asks_for_its_acknowledgement() {
+    let base = Options { inject: true, ..Options::default() };
+    let counted = Options { visibility: Visibility::CountOnly, ..base };
+    let delivered = Options { level: Level::Delivery, ..base };
+    for (write, options) in
+        [(true, counted), (true, base), (false, delivered), (true, Options::default())]
+    {
+        assert!(asks_for_acknowledgement(write, options), "{write} {options:?}");
+    }
+    // Nobody waits for what an MPI injects, nor for what was complete when it was copied.
+    for options in [counted, Options::default()] {
+        assert!(!asks_for_acknowledgement(false, options), "{options:?}");
+    }
+}
