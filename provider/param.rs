@@ -103,7 +103,7 @@ params! {
         "Largest UDP payload of a packet. auto: from the interface, at most 16K.";
     crc: kinds::Flag = "CRC", "no",
         "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
-    inject_size: kinds::Bytes = "INJECT_SIZE", "256",
+    inject_size: kinds::Bytes = "INJECT_SIZE", "8K",
         "Largest message that may be injected (copied at the call); 64 to 64K.";
     copy_size: kinds::Bytes = "COPY_SIZE", "16K",
         "Messages up to this size that ask for no more than their buffer back are copied and complete at \

@@ -69,12 +69,18 @@ static void open_pair(int kind)
 	}
 }
 
+/* The level at which the sender is told: FI_DELIVERY_COMPLETE where nothing else says that all of it is here. */
+static uint64_t level;
+
 static void send_one(int tagged, size_t len, uint64_t tag)
 {
+	struct iovec iov = {content, len};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .context = content};
+	struct fi_msg_tagged tmsg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .tag = tag, .context = content};
 	if (tagged)
-		RETRY(&a, fi_tsend(a.ep, content, len, NULL, to_b, tag, content));
+		RETRY(&a, fi_tsendmsg(a.ep, &tmsg, FI_COMPLETION | level));
 	else
-		RETRY(&a, fi_send(a.ep, content, len, NULL, to_b, content));
+		RETRY(&a, fi_sendmsg(a.ep, &msg, FI_COMPLETION | level));
 }
 
 static void turns(int n)
@@ -210,6 +216,8 @@ static void one(const struct combo *c)
 	uint64_t flags = c->call == RECVMSG ? c->flags : c->defaults;
 	int shown = !selective || flags & FI_COMPLETION;
 	size_t sent = c->len + (c->fate == TOO_LONG);
+	int told = shown || cntr || c->fate >= TOO_LONG;
+	level = told ? 0 : FI_DELIVERY_COMPLETE;
 	if (c->fate == MESSAGE_WAITS) {
 		send_one(c->tagged, sent, id);
 		turns(4);
@@ -260,7 +268,6 @@ static void one(const struct combo *c)
 		}
 	}
 	size_t at = 0;
-	int told = shown || cntr || c->fate >= TOO_LONG;
 	if (told)
 		for (unsigned i = 0; i < c->pieces; i++) {
 			for (size_t k = 0; k < parts[i].len; k++, at++) {
@@ -281,7 +288,7 @@ static void one(const struct combo *c)
 		nothing_more();
 	for (unsigned i = 0; i < c->pieces; i++)
 		if (!told) {
-			/* The sender has been told, so all is in place: its level was none, but its bytes are here. */
+			/* The sender has been told that it was delivered, so all is in place. */
 			turns(20);
 			guard_give_back(&parts[i]);
 		}

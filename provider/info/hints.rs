@@ -529,7 +529,7 @@ impl Hints {
 
 /// Largest injected message, within what a packet header buffer holds.
 pub(crate) fn inject_size() -> u64 {
-    params().inject_size.unwrap_or(256).clamp(64, 64 << 10)
+    params().inject_size.unwrap_or(8 << 10).clamp(64, 64 << 10)
 }
 
 /// Operations an endpoint holds at once, each way.
