@@ -527,16 +527,16 @@ fn remote_cq_data_comes_after_every_range() {
     }
 }
 
-/// Whether an operation of 64 bytes, once the peers know each other, asks for its acknowledgement.
-fn asks_for_acknowledgement(write: bool, options: Options) -> bool {
+/// Whether an operation of `len` bytes, once the peers know each other, asks for its acknowledgement.
+fn asks_for_acknowledgement(write: bool, len: u64, options: Options) -> bool {
     let mut w = World::new(2, 21, Faults::default());
-    let at = w.hosts[1].memory.alloc(64);
-    w.hosts[1].memory.register(4, at, 64, true, true);
+    let at = w.hosts[1].memory.alloc(len as usize);
+    w.hosts[1].memory.register(4, at, len, true, true);
     for context in 0..2 {
         w.tap = Some(vec![]);
         let peer = w.peer(0, 1);
-        let buf = Buf::new(w.hosts[0].memory.put(&[7; 64]), 64);
-        let remote = RemoteIov::One(RemoteSeg { address: 0, len: 64, key: 4 });
+        let buf = Buf::new(w.hosts[0].memory.put(&bytes(len as usize)), len);
+        let remote = RemoteIov::One(RemoteSeg { address: 0, len, key: 4 });
         let message = Action::Message { space: MatchSpace::Tagged, tag: 1 };
         let action = if write { Action::Write(remote) } else { message };
         w.submit(0, Operation { peer, action, buf, data: None, context, options }).unwrap();
@@ -548,8 +548,9 @@ fn asks_for_acknowledgement(write: bool, options: Options) -> bool {
         Ok(squall_wire::Packet::Request { pds, .. }) => Some(pds.ack_request),
         _ => None,
     });
-    let [asks] = requests.collect::<Vec<_>>()[..] else { panic!("one packet was to be sent") };
-    asks
+    let asks: Vec<bool> = requests.collect();
+    assert_eq!(asks.len() as u64, len.div_ceil(1300), "packets");
+    asks.contains(&true)
 }
 
 /// A receiver sits on acknowledgements of which nobody hears. An injected write waited for that although a flush waits
@@ -559,13 +560,18 @@ fn what_somebody_waits_for_asks_for_its_acknowledgement() {
     let base = Options { inject: true, ..Options::default() };
     let counted = Options { visibility: Visibility::CountOnly, ..base };
     let delivered = Options { level: Level::Delivery, ..base };
-    for (write, options) in
-        [(true, counted), (true, base), (false, delivered), (true, Options::default())]
-    {
-        assert!(asks_for_acknowledgement(write, options), "{write} {options:?}");
+    for (write, len, options) in [
+        (true, 64, counted),
+        (true, 64, base),
+        (false, 64, delivered),
+        (true, 64, Options::default()),
+        (true, 5000, Options::default()),
+        (false, 5000, Options { level: Level::Transmit, ..Options::default() }),
+    ] {
+        assert!(asks_for_acknowledgement(write, len, options), "{write} {len} {options:?}");
     }
     // Nobody waits for what an MPI injects, nor for what was complete when it was copied.
-    for options in [counted, Options::default()] {
-        assert!(!asks_for_acknowledgement(false, options), "{options:?}");
+    for (len, options) in [(64, counted), (64, Options::default()), (5000, Options::default())] {
+        assert!(!asks_for_acknowledgement(false, len, options), "{len} {options:?}");
     }
 }

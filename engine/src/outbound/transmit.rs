@@ -154,7 +154,7 @@ fn book(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bo
     }
     op.progress.packed += u64::from(part.len);
     op.progress.in_flight += 1;
-    context.prompt = !ends || prompt;
+    context.prompt = prompt;
     if ends {
         op.progress.all_packed = true;
         context.queue.pop_front();
