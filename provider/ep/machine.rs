@@ -129,7 +129,11 @@ impl Core {
     pub(super) fn next_timeout(&self) -> Option<Time> {
         // A full socket drains soon; nothing announces when.
         let soon = self.outbox.has_unsent().then(|| Time(clock::now().0.saturating_add(50_000)));
-        [self.engine.poll_timeout(), self.port.next_deadline(), soon].into_iter().flatten().min()
+        // Not the least of what is there: the compiler compares what is not there, too, before it looks, and
+        // memcheck takes that for a decision.
+        let times = [self.engine.poll_timeout(), self.port.next_deadline(), soon];
+        let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
+        first.filter(|time| *time < Time::NEVER)
     }
 
     /// One turn: receive, time, transmit, complete. Whether anything happened.
