@@ -94,7 +94,7 @@ COMMANDS = (
     Command(
         "bench networks",
         "measure",
-        "4 min",
+        "1 min",
         "every size from 0 to 4 MiB beside tcp, on loopback and over cables of MTU 1500 and 9000",
     ),
     Command(

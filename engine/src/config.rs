@@ -76,9 +76,8 @@ impl Config {
 
     /// The longest message that is copied. One that the peer reads may be read from where it is.
     #[inline]
-    pub(crate) const fn longest_copy(&self) -> u64 {
-        let (inject, copy) = (self.inject_size as u64, self.copy_size as u64);
-        let copy = if copy < self.rendezvous_threshold { copy } else { self.rendezvous_threshold };
-        if inject > copy { inject } else { copy }
+    pub(crate) fn longest_copy(&self) -> u64 {
+        let copy = u64::from(self.copy_size).min(self.rendezvous_threshold);
+        copy.max(self.inject_size.into())
     }
 }

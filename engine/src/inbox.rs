@@ -69,10 +69,10 @@ impl Inbox {
         self.unexpected.len()
     }
 
-    /// Peers whose messages are here, or waited for.
+    /// Peers whose messages are here, or waited for, or whose losses are to be told.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         let senders = self.messages.iter().map(|(_, message)| message.head.peer());
-        senders.chain(self.posted.sources())
+        senders.chain(self.posted.sources()).chain(self.untold.peers())
     }
 
     /// Messages that are not finished.

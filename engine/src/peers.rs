@@ -59,6 +59,11 @@ impl PeerState {
         self.expected
     }
 
+    /// Whether the user means it now.
+    pub(crate) fn is_named(&self) -> bool {
+        self.standing == Standing::Named
+    }
+
     /// Whether anything it sent was ever believed.
     #[must_use]
     pub fn has_answered(&self) -> bool {
@@ -189,16 +194,29 @@ const FORGET_AFTER: Span = Span::secs(140);
 /// Between two looks at who may be forgotten.
 const LOOK_EVERY: Span = Span::secs(1);
 
-/// How many peers came by themselves.
+/// How many peers there are that the user does not mean: that came by themselves, and others.
 #[derive(Debug)]
 struct Strangers {
     count: u32,
-    /// At how many it is worth to look whom to forget: twice as many as stayed the last time.
+    /// Peers that the user meant once.
+    unnamed: u32,
+    /// At how many of both it is worth to look whom to forget: twice as many as stayed the last time.
     look_at: u32,
     /// When that was.
     looked: Time,
     /// Changes when peers were forgotten.
     epoch: u64,
+}
+
+impl Strangers {
+    /// One that had this standing has another one now.
+    fn leave(&mut self, standing: Standing) {
+        match standing {
+            Standing::Stranger => self.count -= 1,
+            Standing::Unnamed => self.unnamed -= 1,
+            Standing::Named | Standing::Forgotten => {}
+        }
+    }
 }
 
 /// Hosts by number, for congestion control, and how many peers live there.
@@ -241,7 +259,13 @@ impl Peers {
             free: Vec::new(),
             by_addr: HashMap::new(),
             hosts: Hosts::default(),
-            strangers: Strangers { count: 0, look_at: FEW_STRANGERS, looked: Time::ZERO, epoch: 0 },
+            strangers: Strangers {
+                count: 0,
+                unnamed: 0,
+                look_at: FEW_STRANGERS,
+                looked: Time::ZERO,
+                epoch: 0,
+            },
             paths: PathSizes::new(max_packet),
         }
     }
@@ -331,39 +355,35 @@ impl Peers {
         if expected.is_some() {
             state.expected = expected;
         }
-        if core::mem::replace(&mut state.standing, Standing::Named) == Standing::Stranger {
-            self.strangers.count -= 1;
-        }
+        let before = core::mem::replace(&mut state.standing, Standing::Named);
+        self.strangers.leave(before);
         (peer, None)
     }
 
     /// Whether the user means the instance at an address, or whoever is there.
     pub(crate) fn is_named(&self, addr: SocketAddr, instance: Instance) -> bool {
         self.at(addr).map(|peer| self.get(peer)).any(|state| {
-            state.standing == Standing::Named
-                && state.expected.is_none_or(|expected| expected == instance)
+            state.is_named() && state.expected.is_none_or(|expected| expected == instance)
         })
     }
 
-    /// The user means nobody any more.
-    pub(crate) fn unname_all(&mut self) {
-        for state in &mut self.states {
-            if state.standing == Standing::Named {
-                state.standing = Standing::Unnamed;
-            }
+    /// The user means nobody any more. Whom it meant.
+    pub(crate) fn unname_all(&mut self) -> Vec<PeerId> {
+        let named = self.which(PeerState::is_named);
+        for peer in &named {
+            self.get_mut(*peer).standing = Standing::Unnamed;
         }
+        // Fewer than 2^32, as `add` sees to.
+        self.strangers.unnamed += named.len() as u32;
+        named
     }
 
-    /// Those that the user does not mean.
-    pub(crate) fn unnamed(&self) -> Vec<PeerId> {
-        self.which(|state| matches!(state.standing, Standing::Unnamed | Standing::Stranger))
-    }
-
-    /// Whether so many came by themselves that it is time to look whom to forget.
+    /// Whether there are so many whom the user does not mean that it is time to look whom to forget.
     pub(crate) fn should_forget(&mut self, now: Time) -> bool {
         let strangers = &mut self.strangers;
-        let due = strangers.count >= strangers.look_at.min(MAX_STRANGERS - 1)
-            && now.since(strangers.looked) >= LOOK_EVERY;
+        let many = strangers.count + strangers.unnamed >= strangers.look_at
+            || strangers.count >= MAX_STRANGERS - 1;
+        let due = many && now.since(strangers.looked) >= LOOK_EVERY;
         if due {
             strangers.looked = now;
         }
@@ -375,8 +395,10 @@ impl Peers {
     pub(crate) fn forget(&mut self, now: Time, used: &[bool]) -> (Vec<PeerId>, Vec<IpAddr>) {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
         let idle = |state: &PeerState| now.since(state.last_rx.max(state.welcomed)) >= FORGET_AFTER;
-        let mut gone = self.unnamed();
-        gone.retain(|peer| !is_used(peer) && idle(self.get(*peer)));
+        let mut gone = self.which(|state| {
+            matches!(state.standing, Standing::Unnamed | Standing::Stranger) && idle(state)
+        });
+        gone.retain(|peer| !is_used(peer));
         let mut left = Vec::new();
         for peer in &gone {
             let (addr, sibling) = (self.get(*peer).addr, self.get(*peer).sibling);
@@ -385,10 +407,11 @@ impl Peers {
                 left.push(addr.ip());
             }
             let before = core::mem::replace(&mut self.get_mut(*peer).standing, Standing::Forgotten);
-            self.strangers.count -= u32::from(before == Standing::Stranger);
+            self.strangers.leave(before);
         }
         self.strangers.epoch += u64::from(!gone.is_empty());
-        self.strangers.look_at = (self.strangers.count * 2).max(FEW_STRANGERS);
+        let stayed = self.strangers.count + self.strangers.unnamed;
+        self.strangers.look_at = (stayed * 2).max(FEW_STRANGERS);
         self.free.extend(&gone);
         (gone, left)
     }
@@ -545,6 +568,25 @@ mod tests {
         assert!(gone.contains(&new) && host >= FEW_STRANGERS);
         assert_eq!(peers.get(new).addr(), addr(9999));
         assert!(!peers.get(new).is_met() && peers.states.len() == FEW_STRANGERS as usize);
+    }
+
+    #[test]
+    fn those_that_the_user_meant_once_are_forgotten_as_well() {
+        let mut peers = Peers::new(1400);
+        let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
+        let later = Time::ZERO + FORGET_AFTER;
+        for n in 0..FEW_STRANGERS {
+            let _ = peers.resolve(addr(n), None);
+        }
+        assert!(!peers.should_forget(later), "they are meant");
+        assert_eq!(peers.unname_all().len(), FEW_STRANGERS as usize);
+        let _ = peers.resolve(addr(0), None);
+        assert!(!peers.should_forget(later), "one is again");
+        let _ = peers.add_stranger(addr(9999));
+        assert!(peers.should_forget(later));
+        let (gone, _) = peers.forget(later, &[]);
+        assert_eq!((gone.len(), peers.count()), (FEW_STRANGERS as usize, 1));
+        assert_eq!((peers.strangers.count, peers.strangers.unnamed), (0, 0));
     }
 
     #[test]

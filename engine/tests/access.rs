@@ -227,3 +227,41 @@ fn peers_that_are_nothing_to_anybody_are_forgotten() {
     let last = w.hosts[1].done.last().and_then(|done| done.peer).expect("a message");
     assert_eq!(w.hosts[1].engine.peers().get(last).addr().ip(), w.hosts[0].addr.ip());
 }
+
+/// A loss that nobody was told of yet names its peer, whose number must not become another's.
+#[test]
+fn a_peer_whose_loss_is_still_to_be_told_is_not_forgotten() {
+    let mut w = World::new(2, 8, Faults::default());
+    send(&mut w, 1, 0, 5);
+    assert!(w.run(Span::secs(1), |w| end(w, 1, 5).is_some()));
+    let lost = w.hosts[0].addr;
+    w.hosts[0].dead = true;
+    let (peer, base) = (w.peer(1, 0), w.hosts[1].memory.put(&[1; 10]));
+    let op = injected(peer, MatchSpace::Tagged, 5, Buf::new(base, 10), None);
+    w.submit(1, op).unwrap();
+    w.run(Span::secs(60), |_| false);
+    // The user does not mean it any more, and enough others come to make it worth while to look.
+    let now = w.now;
+    w.hosts[1].engine.name_peers(now, []);
+    w.hosts[0].dead = false;
+    for round in 0..2 {
+        for n in 0..1100 {
+            let port = 10_000 + round * 1100 + n;
+            let seed = u64::from(port);
+            w.hosts[0].addr.set_port(port);
+            w.hosts[0].engine = Engine::new(engine_config(seed, port), pdc_config(seed));
+            send(&mut w, 0, 1, 6);
+            assert!(w.run(Span::secs(1), |w| end(w, 0, 6).is_some()));
+            w.hosts[0].done.clear();
+            recv(&mut w, 1, 6);
+        }
+        w.run(Span::secs(200), |_| false);
+    }
+    assert!(counters(&w, 1).peers_forgotten >= 1000);
+    assert_eq!(w.hosts[1].engine.peers().find(lost), Some(peer));
+    w.hosts[1].done.clear();
+    recv(&mut w, 1, 7);
+    w.run(Span::millis(1), |_| false);
+    let told: Vec<_> = w.hosts[1].done.iter().map(|done| (done.peer, done.status)).collect();
+    assert_eq!(told, [(Some(peer), Err(OpError::TimedOut))]);
+}

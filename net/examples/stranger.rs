@@ -103,7 +103,7 @@ fn forge(rng: &mut Rng, port: u16, out: &mut [u8]) -> usize {
             cookie: rng.next_u64(),
             job_id: 1,
             capabilities: 0,
-            proof: rng.next_u64().to_be_bytes().repeat(2).try_into().unwrap_or_default(),
+            proof: core::array::from_fn(|_| rng.next_u32() as u8),
         }
         .emit(out),
         _ => request(rng, port, (psn, spdcid, dpdcid), out),

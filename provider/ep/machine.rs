@@ -417,6 +417,7 @@ impl Core {
         match self.closing_since {
             None => {
                 if self.engine.idle() || self.is_in_vain(now, start) {
+                    self.log_forsaken();
                     self.engine.close(now);
                     self.flush(now);
                     self.closing_since = Some(now);
@@ -441,7 +442,23 @@ impl Core {
     /// The process ends with this endpoint open. Whether all that it believes sent has arrived, or will not any
     /// more.
     pub(super) fn is_drained(&self, start: Time) -> bool {
-        self.engine.copied_bytes() == 0 || self.is_in_vain(clock::now(), start)
+        let over = self.engine.copied_bytes() == 0 || self.is_in_vain(clock::now(), start);
+        if over {
+            self.log_forsaken();
+        }
+        over
+    }
+
+    /// Says what was not acknowledged although the application was told that it is sent.
+    fn log_forsaken(&self) {
+        let bytes = self.engine.copied_bytes();
+        if bytes > 0 {
+            log::warn!(
+                "{bytes} bytes that were complete when copied were not acknowledged before the endpoint ended: the \
+                 peers were silent for {CLOSE_PATIENCE}, or took longer than {CLOSE_DEADLINE} [local {}]",
+                self.name.addr
+            );
+        }
     }
 
     /// Everything that was counted.

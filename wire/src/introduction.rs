@@ -7,7 +7,7 @@
 //! has a key prove to each other that they know it. Every stage has the same length, a refusal less, so that
 //! an answer is never larger than its question.
 
-use crate::base::Psn;
+use crate::base::{Proof, Psn};
 use crate::codes::{ControlKind, code_points};
 use crate::error::ParseError;
 use crate::pds::{Control, Dest};
@@ -82,14 +82,14 @@ pub struct Introduction {
     /// What the sender can do beyond the version's common ground, a bit each; none is defined yet.
     pub capabilities: u32,
     /// That the sender knows the key of its job; 0 in a hello, and where the job has none.
-    pub proof: [u8; 16],
+    pub proof: Proof,
 }
 
 impl Introduction {
     /// Bytes of the value without the proof, as in versions below 3, and in every refusal.
     const SHORT: usize = 40;
     /// Bytes of the value.
-    const VALUE: usize = Self::SHORT + 16;
+    const VALUE: usize = Self::SHORT + size_of::<Proof>();
     /// Bytes of the longest packet.
     pub const LEN: usize = Control::LEN + Self::VALUE;
 
@@ -155,7 +155,7 @@ impl Introduction {
             return Err(ParseError::Reserved);
         }
         let stage = Stage::from_u8(b[2]).ok_or(ParseError::Kind)?;
-        let proof = value[Self::SHORT..].first_chunk::<16>();
+        let proof = value[Self::SHORT..].first_chunk::<{ size_of::<Proof>() }>();
         // What has no proof must be a refusal, or of a version that has none, to be refused.
         if proof.is_none() && stage != Stage::Refuse && b[3] == WIRE_VERSION {
             return Err(ParseError::Truncated);

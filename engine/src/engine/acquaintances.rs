@@ -15,12 +15,13 @@ impl Engine {
         now: Time,
         names: impl IntoIterator<Item = (SocketAddr, Option<Instance>)>,
     ) {
-        self.peers.unname_all();
+        let mut former = self.peers.unname_all();
         for (addr, instance) in names {
             self.peer_at(addr, instance);
         }
         if self.config.named_only {
-            for peer in self.peers.unnamed() {
+            former.retain(|peer| !self.peers.get(*peer).is_named());
+            for peer in former {
                 self.ending(now).fail_peer(peer, OpError::Closed);
             }
             self.drain_events(now);

@@ -18,6 +18,11 @@ impl Untold {
         self.0.push((peer, error));
     }
 
+    /// Peers whose losses are to be told.
+    pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.0.iter().map(|(peer, _)| *peer)
+    }
+
     /// Ends a receive that is about to be posted, if it has a loss to tell. Whether it had.
     #[inline]
     pub(super) fn told_by(&mut self, step: &mut Step<'_>, recv: &PostedRecv) -> bool {

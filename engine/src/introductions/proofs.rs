@@ -1,6 +1,6 @@
 //! What two endpoints prove to each other, and what follows for them from an exchange of introductions.
 
-use crate::base::{Instance, JobKey, Purpose};
+use crate::base::{Instance, JobKey, Proof, Purpose};
 use crate::reliability::Association;
 use crate::wire::Introduction;
 
@@ -15,7 +15,7 @@ impl Exchange {
     }
 
     /// That we know the job's key.
-    pub(super) fn prove(&self, key: &JobKey, purpose: Purpose) -> [u8; 16] {
+    pub(super) fn prove(&self, key: &JobKey, purpose: Purpose) -> Proof {
         key.prove(purpose, &self.0)
     }
 
