@@ -4,6 +4,7 @@ mod acquaintances;
 mod ends;
 mod packets;
 mod sizes;
+mod trains;
 
 use core::net::SocketAddr;
 

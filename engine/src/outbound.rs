@@ -5,6 +5,7 @@ mod acks;
 mod ends;
 mod packet;
 mod questions;
+mod runs;
 mod transmit;
 
 use std::collections::{HashSet, VecDeque};
@@ -23,6 +24,7 @@ use questions::Questions;
 
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
+pub(crate) use runs::Reading;
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.

@@ -527,3 +527,46 @@ fn a_sack_shows_the_segment_of_the_lowest_packet_since_the_last_one() {
     let ack = receiver.acks()[0];
     assert_eq!((cack(&ack), ack.sack().unwrap().0), (2, Psn(START + 3)));
 }
+
+fn counted(receiver: &Receiver) -> String {
+    format!("{:?}", receiver.pdcs.counters())
+}
+
+#[test]
+fn a_run_is_taken_as_its_packets_would_be() {
+    for (ce, bytes) in [(false, 100), (true, 100), (false, 3000)] {
+        let (mut one, mut other) = (Receiver::new(), Receiver::new());
+        let id = one.take(&request(1), bytes, false).unwrap();
+        assert_eq!(other.take(&request(1), bytes, false).unwrap(), id);
+        for n in 2..12 {
+            one.take(&request(n), bytes, ce).unwrap();
+        }
+        let arrival = Arrival { bytes, ce, ..Arrival::default() };
+        assert!(other.pdcs.accept_run(other.now, id, (Psn(START + 2), 10), &arrival));
+        assert_eq!(counted(&one), counted(&other));
+        assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout());
+        assert_eq!(one.acks(), other.acks());
+        one.wait(Span::millis(1));
+        other.wait(Span::millis(1));
+        assert_eq!(one.acks(), other.acks());
+    }
+}
+
+#[test]
+fn a_run_that_is_not_expected_next_changes_nothing() {
+    let arrival = Arrival { bytes: 100, ..Arrival::default() };
+    let mut receiver = Receiver::new();
+    let id = receiver.take(&request(1), 100, false).unwrap();
+    receiver.take(&request(5), 100, false).unwrap();
+    let before = counted(&receiver);
+    // Behind a hole, before a packet that came early, received already.
+    for first in [6, 2, 1] {
+        assert!(!receiver.pdcs.accept_run(receiver.now, id, (Psn(START + first), 2), &arrival));
+    }
+    assert_eq!(counted(&receiver), before);
+    receiver.take_all([2, 3, 4], 100);
+    assert!(receiver.pdcs.accept_run(receiver.now, id, (Psn(START + 6), 2), &arrival));
+    // A response that the peer must not miss is not passed over.
+    receiver.answer(8, response(8));
+    assert!(!receiver.pdcs.accept_run(receiver.now, id, (Psn(START + 9), 1), &arrival));
+}

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use crate::base::{Span, Time};
+use crate::base::{Span, Time, Train};
 use crate::{
     Burst, Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport,
 };
@@ -214,7 +214,7 @@ impl Port for UdpPort {
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let report =
             self.rx.recv(self.endpoint.as_fd(), budget, &mut self.counters, &mut self.errors, sink);
