@@ -106,6 +106,18 @@ pub struct TxGrant {
     pub pds: wire::Request,
 }
 
+/// Permission to send packets that follow each other, now; as binding as a [`TxGrant`].
+#[must_use = "the packets count as sent"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct RunGrant {
+    /// How many, at least one. Their numbers follow that of the packet before them.
+    pub count: u16,
+    /// The path of all but the last.
+    pub path: u16,
+    /// The last: it may go another way, and ask for an acknowledgement.
+    pub last: TxGrant,
+}
+
 /// Why no packet may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Blocked {

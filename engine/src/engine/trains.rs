@@ -92,7 +92,7 @@ impl<M: Memory> Arriving<'_, M> {
         }
         let len = u64::from(count) * payload as u64;
         let Some(place) = self.place_of_run(id, ses, (offset, len)) else { return };
-        if !self.engine.pdcs.accept_run(self.now, id, (psn, count), arrival) {
+        if !self.engine.pdcs.runs(id).accept(self.now, (psn, count), arrival) {
             return;
         }
         let payloads = train.by_ref().take(usize::from(count)).map(|packet| &packet[headers..]);

@@ -113,34 +113,6 @@ impl<D: Copy> Pdc<D> {
         self.rx.record(now, &pending.received, response, config, &mut self.timers, pool);
     }
 
-    /// As [`Pdc::on_request`] and [`Pdc::accept`] for each of `count` packets in a row from `first` on, that ask
-    /// for nothing, are all like `arrival`, and follow what was accepted last. Whether they do.
-    #[inline]
-    pub(crate) fn accept_run(
-        &mut self,
-        now: Time,
-        (first, count): (Psn, u16),
-        arrival: &Arrival,
-        shared: &mut Shared<D>,
-    ) -> bool {
-        if !self.rx.goes_on_at(first) {
-            return false;
-        }
-        self.life.on_data(now);
-        let (packets, counters) = (u64::from(count), &mut shared.counters);
-        counters.rx_packets += packets;
-        counters.rx_bytes += packets * u64::from(arrival.bytes);
-        counters.rx_ce += if arrival.ce { packets } else { 0 };
-        counters.rx_accepted += packets;
-        for _ in 0..count {
-            self.count_arrival(now, arrival, false, None, shared);
-        }
-        let Arrival { bytes, ce, .. } = *arrival;
-        let received = Received { psn: first, bytes, ce, retx: false, ask: false, prompt: false };
-        self.rx.record_run(now, &received, count, &shared.config, &mut self.timers);
-        true
-    }
-
     /// The engine cannot take the packet; the peer learns `code`.
     pub(crate) fn refuse(&mut self, pending: &Pending, code: NackCode, shared: &mut Shared<D>) {
         let Received { psn, retx, .. } = pending.received;
@@ -149,7 +121,7 @@ impl<D: Copy> Pdc<D> {
 
     /// The receiver's congestion control learns of a data packet.
     #[inline]
-    fn count_arrival(
+    pub(super) fn count_arrival(
         &mut self,
         now: Time,
         arrival: &Arrival,

@@ -3,7 +3,7 @@
 use super::Pdcs;
 use crate::base::{Psn, Time};
 use crate::pdc::Outcome;
-use crate::types::{Arrival, Contact, Delivery, PdcFailure, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::types::{Arrival, Contact, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
 /// Contexts that one peer may have open here. An initiator has one at a time, and those that it is closing.
@@ -100,26 +100,6 @@ impl<D: Copy> Pdcs<D> {
             self.pending = None;
             self.conclude(now, id.slot_number(), Outcome::Alive);
         }
-    }
-
-    /// `count` data packets from `first` on follow the one that was [accepted](Self::accept) last, on its context
-    /// and from its sender; their headers ask for nothing and all are like `arrival`, which is not trimmed. Takes
-    /// them, for the engine has room for all. `false`, and nothing is changed, where they are not what is
-    /// expected next; then each is [handed in](Self::rx_request) as ever.
-    pub fn accept_run(
-        &mut self,
-        now: Time,
-        id: PdcId,
-        (first, count): (Psn, u16),
-        arrival: &Arrival,
-    ) -> bool {
-        debug_assert!(self.pending.is_none() && !arrival.trimmed);
-        let Some(pdc) = self.table.get_mut(id) else { return false };
-        let taken = pdc.accept_run(now, (first, count), arrival, &mut self.shared);
-        if taken {
-            self.conclude(now, id.slot_number(), Outcome::Alive);
-        }
-        taken
     }
 
     /// The engine cannot take the packet of `delivery` now: the peer gets a NACK with `code`, and sends it again

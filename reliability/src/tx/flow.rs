@@ -77,11 +77,22 @@ impl Flow {
     /// for good.
     #[inline]
     pub(super) fn allows(&self, now: Time, nominal: u32, train: u32, groups: &Groups) -> bool {
-        let governor = self.context.get(groups);
-        let budget = governor.cc.budget(now);
+        let budget = self.context.get(groups).cc.budget(now);
+        self.fits(now, nominal, (&budget, train), groups)
+    }
+
+    /// [`Flow::allows`] by a budget that is known.
+    #[inline]
+    pub(super) fn fits(
+        &self,
+        now: Time,
+        nominal: u32,
+        (budget, train): (&cc::Budget, u32),
+        groups: &Groups,
+    ) -> bool {
         if let Some(rate) = budget.rate {
             let lead = rate.transmit_time(u64::from(budget.burst.min(train)));
-            if governor.pace_at > now + lead {
+            if self.context.get(groups).pace_at > now + lead {
                 return false;
             }
         }
