@@ -325,7 +325,7 @@ impl<D: Copy> Tx<D> {
             self.route.begin(now, bytes, avoid, window, shared.paths, config);
             shared.counters.tx_trains += 1;
         }
-        self.route.join(bytes)
+        self.route.join(bytes, 1)
     }
 
     /// The peer knows us by now.

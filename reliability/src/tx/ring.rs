@@ -224,6 +224,37 @@ impl<D: Copy> Ring<D> {
         (psn, at)
     }
 
+    /// Adds packets that leave now for the first time, all of so many bytes, on one path, when so much was
+    /// delivered.
+    #[inline]
+    pub(super) fn push_run(
+        &mut self,
+        now: Time,
+        (bytes, path, delivered): (u32, u16, u32),
+        descs: impl ExactSizeIterator<Item = D>,
+    ) {
+        self.next = self.next.plus(descs.len() as u32); // a run has at most 65535
+        self.slots.extend(descs.map(|desc| Slot {
+            desc,
+            sent_at: now,
+            bytes,
+            delivered,
+            path,
+            tries: 0,
+            missing: 0,
+            fate: Fate::InFlight,
+            app_limited: false,
+        }));
+    }
+
+    /// How many new packets may join until [`Ring::is_full`].
+    #[inline]
+    pub(super) fn room(&self, window: u16) -> u16 {
+        let open = u16::try_from(self.limit.plus(1).distance(self.next)).unwrap_or(0);
+        let places = usize::from(window).saturating_sub(self.slots.len());
+        u16::try_from(places).map_or(open, |places| places.min(open))
+    }
+
     /// The packet at `at`, which waited, leaves again on `path`.
     #[inline]
     pub(super) fn send_again(&mut self, at: usize, now: Time, path: u16) {
