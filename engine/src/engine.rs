@@ -299,16 +299,18 @@ impl Engine {
     /// Takes what the contexts report.
     #[inline]
     fn drain_events(&mut self, now: Time) {
-        loop {
-            let mut step = step!(self, now);
-            match step.pdcs.poll_event() {
-                None => break,
-                Some(Event::Acked { desc, .. }) => self.outbound.acked(&mut step, desc),
-                Some(Event::Responded { desc, response, .. }) => {
+        let mut step = step!(self, now);
+        while let Some(event) = step.pdcs.poll_event() {
+            match event {
+                Event::Acked { desc, .. } => self.outbound.acked(&mut step, desc),
+                Event::Responded { desc, response, .. } => {
                     self.outbound.responded(&mut step, desc, &response);
                 }
-                Some(Event::Ready { id }) => self.contexts.activate(id),
-                Some(event) => self.handle_event(now, event),
+                Event::Ready { id } => step.contexts.activate(id),
+                event => {
+                    self.handle_event(now, event);
+                    step = step!(self, now);
+                }
             }
         }
         self.exchange(now);

@@ -171,11 +171,11 @@ impl Port for UdpPort {
         let packets = burst.packets();
         while report.sent < packets.len() {
             let rest = &packets[report.sent..];
-            let index = usize::from(rest[0].path) % paths;
-            let fragment = rest[0].fragment;
+            let (path, fragment) = (rest[0].path, rest[0].fragment);
+            let index = usize::from(path) % paths;
             let run = rest
                 .iter()
-                .position(|p| usize::from(p.path) % paths != index || p.fragment != fragment)
+                .position(|p| p.path != path || p.fragment != fragment)
                 .unwrap_or(rest.len());
             if index > 0 && matches!(self.paths[index - 1], PathSocket::Closed) {
                 self.open_path(index);
