@@ -302,7 +302,7 @@ impl Engine {
         let mut step = step!(self, now);
         while let Some(event) = step.pdcs.poll_event() {
             match event {
-                Event::Acked { desc, .. } => self.outbound.acked(&mut step, desc),
+                Event::Acked { desc, count, .. } => self.outbound.acked(&mut step, desc, count),
                 Event::Responded { desc, response, .. } => {
                     self.outbound.responded(&mut step, desc, &response);
                 }

@@ -261,12 +261,14 @@ pub enum ControlPacket {
 /// What became of packets and contexts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<D> {
-    /// The peer's engine took the packet; its response is the default one.
+    /// The peer's engine took packets; its response to each is the default one.
     Acked {
         /// On which context.
         id: PdcId,
-        /// Which packet.
+        /// Which packet, or the first of those.
         desc: D,
+        /// How many: the others were sent behind it by [`crate::Runs::send`].
+        count: u16,
     },
     /// The peer's engine took the packet and answered.
     Responded {

@@ -2,8 +2,8 @@
 
 mod link;
 
-use link::{PEER, named};
-use squall_reliability::base::{Rng, Time};
+use link::{Faults, PEER, World, named};
+use squall_reliability::base::{Rng, Span, Time};
 use squall_reliability::{Blocked, NewPacket, PdcId, Pdcs, cc};
 
 const BYTES: u32 = 1400;
@@ -83,4 +83,42 @@ fn packets_of_a_run_leave_as_they_would_one_by_one() {
         }
     }
     assert!(in_runs > 1_000, "runs are hardly used: {in_runs}");
+}
+
+/// Whatever is lost, marked, trimmed, doubled and overtaken: every packet, of data and of acknowledgements, is the
+/// same.
+#[test]
+fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
+    let mut in_runs = 0;
+    let rough = || Faults {
+        loss: 0.01,
+        trim: 0.01,
+        mark: 0.05,
+        duplicate: 0.01,
+        jitter: Span::micros(10),
+        ..Faults::default()
+    };
+    for (sender, _) in cc::SenderConfig::NAMES {
+        for (seed, bad) in [(1, false), (2, true), (3, true)] {
+            let mut play = |runs| {
+                let config = |seed| named(sender, "reps", seed);
+                let faults = if bad { rough() } else { Faults::default() };
+                let mut world = World::new(config(seed), config(seed + 10), faults, seed);
+                world.trace = Some(Vec::new());
+                world.hosts[0].runs = runs;
+                world.send(0, 0..1500, 4096);
+                assert!(world.settle(Span::secs(60)), "{sender} {seed}");
+                let counted =
+                    format!("{:?}", world.hosts.each_ref().map(|host| host.pdcs.counters()));
+                let fates = format!("{:?}", world.hosts[0].fates);
+                in_runs += world.hosts[0].in_runs;
+                (world.trace.unwrap(), counted, fates)
+            };
+            let (one, other) = (play(false), play(true));
+            let differs = one.0.iter().zip(&other.0).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "{sender} {seed}");
+            assert!(one == other, "{sender} {seed}");
+        }
+    }
+    assert!(in_runs > 1000, "runs are hardly used: {in_runs}");
 }

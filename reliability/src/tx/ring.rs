@@ -51,6 +51,8 @@ pub(crate) struct Slot<D> {
     pub(super) fate: Fate,
     /// Nothing waited behind it, and there was room for more.
     pub(super) app_limited: bool,
+    /// It left in a run with the packet before it: what becomes of both may be told together.
+    pub(super) follows: bool,
 }
 
 impl<D> Slot<D> {
@@ -220,6 +222,7 @@ impl<D: Copy> Ring<D> {
             missing: 0,
             fate: Fate::InFlight,
             app_limited: false,
+            follows: false,
         });
         (psn, at)
     }
@@ -244,6 +247,7 @@ impl<D: Copy> Ring<D> {
             missing: 0,
             fate: Fate::InFlight,
             app_limited: false,
+            follows: true,
         }));
     }
 
@@ -343,6 +347,28 @@ impl<D: Copy> Ring<D> {
             self.top = end;
         }
         was
+    }
+
+    /// Of the oldest `most` packets, at least one, how many share the fate of the first, in flight on its path,
+    /// behind which they left in a run.
+    #[inline]
+    pub(super) fn together(&self, most: usize) -> usize {
+        let Some(first) = self.slots.front() else { return 0 };
+        if !first.is_in_flight() {
+            return 1;
+        }
+        let with = |slot: &&Slot<D>| slot.follows && slot.is_in_flight() && slot.path == first.path;
+        1 + self.slots.iter().take(most).skip(1).take_while(with).count()
+    }
+
+    /// The oldest `count` packets, which are in flight, were acknowledged: forgets them.
+    #[inline]
+    pub(super) fn acknowledge_oldest(&mut self, count: usize) {
+        self.slots.drain(..count);
+        self.base = self.base.plus(count as u32); // places are below 4096
+        if self.base.is_after(self.top) {
+            self.top = self.base;
+        }
     }
 
     /// Forgets the oldest packet.
