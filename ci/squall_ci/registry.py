@@ -98,6 +98,12 @@ COMMANDS = (
         "every size from 0 to 4 MiB beside tcp, on loopback and over cables of MTU 1500 and 9000",
     ),
     Command(
+        "bench threads",
+        "measure",
+        "2 min",
+        "several threads, automatic progress, more ranks than cores, beside tcp; what was sent in vain",
+    ),
+    Command(
         "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"
     ),
     Command(

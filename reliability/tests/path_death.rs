@@ -12,11 +12,11 @@ fn stream(world: &mut World, sent: &mut [u32; 2], window: u32, span: Span) -> Sp
     let mut last: [(usize, Time); 2] = [0, 1].map(|n: usize| (world.hosts[n].got.len(), world.now));
     let mut longest = Span::ZERO;
     while world.now < end {
-        for n in 0..2 {
+        for (n, sent) in sent.iter_mut().enumerate() {
             let ended = world.hosts[n].fates.len() as u32;
-            while sent[n] < ended + window {
-                world.send(n, sent[n]..sent[n] + 1, 4096);
-                sent[n] += 1;
+            while *sent < ended + window {
+                world.send(n, *sent..*sent + 1, 4096);
+                *sent += 1;
             }
         }
         world.run(world.now + Span::micros(50));
