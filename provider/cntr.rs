@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use squall_base::Time;
 
 use crate::boundary::{self, Out};
 use crate::domain::Domain;
@@ -14,6 +15,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::rest::Rest;
 use crate::wait::{self, WaitKind, Waiter};
 
 /// `struct fid_cntr` and what is behind it.
@@ -29,6 +31,7 @@ pub(crate) struct Cntr {
     armed: AtomicBool,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
+    rest: Rest,
 }
 
 // SAFETY: `Cntr` is repr(C) and begins with the cell of a `fid_cntr`, which begins with a `fid`; `create`
@@ -141,6 +144,7 @@ impl Cntr {
             wait_obj: attr.wait_obj,
             armed: AtomicBool::new(false),
             endpoints: Mutex::default(),
+            rest: Rest::default(),
         });
         Ok(object::publish(opened))
     }
@@ -161,6 +165,7 @@ impl Cntr {
     }
 
     fn changed(&self) {
+        self.rest.wake();
         if self.armed.load(Ordering::Acquire)
             && self.armed.swap(false, Ordering::AcqRel)
             && let Some(waiter) = &self.waiter
@@ -176,6 +181,7 @@ impl Cntr {
                 waiter.add(*fd)?;
             }
         }
+        self.rest.watch(sockets);
         let mut endpoints = self.endpoints.lock();
         if !endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             endpoints.push(Arc::clone(endpoint));
@@ -190,17 +196,34 @@ impl Cntr {
                 waiter.remove(*fd);
             }
         }
+        self.rest.forget(sockets);
         self.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
-    fn progress(&self) {
-        let mut i = 0;
+    /// Drives every endpoint once. Whether anything happened.
+    fn progress(&self) -> bool {
+        let (mut i, mut busy) = (0, false);
         loop {
             let endpoint = self.endpoints.lock().get(i).cloned();
-            let Some(endpoint) = endpoint else { return };
-            endpoint.progress();
+            let Some(endpoint) = endpoint else { return busy };
+            busy |= endpoint.progress();
             i += 1;
         }
+    }
+
+    /// As [`crate::cq::Cq::poll`], for somebody who found `before`.
+    fn poll(&self, before: (u64, u64)) {
+        if self.progress() {
+            self.rest.on_busy();
+        } else {
+            self.rest.on_idle(|| self.next_timeout(), || before == self.snapshot());
+        }
+    }
+
+    /// When one of the endpoints needs a turn by itself.
+    fn next_timeout(&self) -> Option<Time> {
+        let endpoints = self.endpoints.lock().clone();
+        endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
     /// Makes sure that the next change wakes the waiter.
@@ -211,9 +234,12 @@ impl Cntr {
         let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
         let before = self.snapshot();
         self.progress();
-        if self.domain.progress().is_none() {
-            let endpoints = self.endpoints.lock().clone();
-            waiter.arm(endpoints.iter().filter_map(|e| e.next_timeout()).min());
+        match self.domain.progress() {
+            None => waiter.arm(self.next_timeout()),
+            Some(progress) => {
+                self.endpoints.lock().iter().for_each(|ep| ep.leave());
+                progress.take_over();
+            }
         }
         waiter.clear();
         self.armed.store(true, Ordering::Release);
@@ -226,7 +252,7 @@ impl Cntr {
 
     /// One of the two numbers, after a turn of progress.
     fn read(&self, number: &AtomicU64) -> u64 {
-        self.progress();
+        self.poll(self.snapshot());
         number.load(Ordering::Acquire)
     }
 

@@ -24,6 +24,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::rest::Rest;
 use crate::wait::{self, WaitKind, Waiter};
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
@@ -56,6 +57,7 @@ pub(crate) struct Cq {
     wait_obj: ffi::fi_wait_obj,
     /// Applications of 1.20 and later have room for `fi_cq_err_entry::src_addr`.
     names_source: bool,
+    rest: Rest,
     state: Gate<State>,
 }
 
@@ -138,6 +140,7 @@ impl Cq {
             waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
             wait_obj: attr.wait_obj,
             names_source: domain.api_version() >= crate::compat::version(1, 20),
+            rest: Rest::default(),
             state: Gate::new(
                 domain.locks(),
                 State {
@@ -164,6 +167,8 @@ impl Cq {
         if state.armed {
             self.wake_armed(&mut state);
         }
+        drop(state);
+        self.rest.wake();
     }
 
     /// Adds a failure, behind the completions so far.
@@ -174,6 +179,8 @@ impl Cq {
         if state.armed {
             self.wake_armed(&mut state);
         }
+        drop(state);
+        self.rest.wake();
     }
 
     /// The attendant took packets away from a sleeper that watches the sockets: lets it look.
@@ -198,6 +205,7 @@ impl Cq {
                 waiter.add(*fd)?;
             }
         }
+        self.rest.watch(sockets);
         let mut state = self.state.enter();
         if !state.endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             state.endpoints.push(Arc::clone(endpoint));
@@ -212,24 +220,35 @@ impl Cq {
                 waiter.remove(*fd);
             }
         }
+        self.rest.forget(sockets);
         self.state.enter().endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
-    /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here.
-    fn progress(&self) {
-        let mut i = 0;
+    /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here. Whether anything happened.
+    fn progress(&self) -> bool {
+        let (mut i, mut busy) = (0, false);
         loop {
             // One endpoint per queue is the common case: one clone, one turn.
             let (endpoint, last) = {
                 let state = self.state.enter();
-                let Some(endpoint) = state.endpoints.get(i) else { return };
+                let Some(endpoint) = state.endpoints.get(i) else { return busy };
                 (Arc::clone(endpoint), i + 1 == state.endpoints.len())
             };
-            endpoint.progress();
+            busy |= endpoint.progress();
             if last {
-                return;
+                return busy;
             }
             i += 1;
+        }
+    }
+
+    /// Drives every endpoint once for somebody who polls; when nothing happens, that one rests as is fit.
+    #[inline]
+    fn poll(&self) {
+        if self.progress() {
+            self.rest.on_busy();
+        } else {
+            self.rest.on_idle(|| self.next_timeout(), || self.state.enter().is_empty());
         }
     }
 
@@ -246,11 +265,15 @@ impl Cq {
     pub(crate) fn try_wait(&self) -> Result<()> {
         let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
         self.progress();
-        if self.domain.progress().is_none() {
-            waiter.arm(self.next_timeout());
+        match self.domain.progress() {
+            None => waiter.arm(self.next_timeout()),
+            Some(progress) => {
+                self.state.enter().endpoints.iter().for_each(|ep| ep.leave());
+                progress.take_over();
+            }
         }
         let mut state = self.state.enter();
-        if state.entries.is_empty() && state.failures.is_empty() && !state.signaled {
+        if state.is_empty() && !state.signaled {
             waiter.clear();
             state.armed = true;
             Ok(())

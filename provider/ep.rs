@@ -191,17 +191,33 @@ impl Endpoint {
         Ok(self.inner.enter())
     }
 
-    /// Moves packets, timers and completions along, unless somebody else is doing it. Whether
-    /// anything happened.
+    /// Moves packets, timers and completions along for the application. Whether anything happened.
+    ///
+    /// A thread that finds another one at it sleeps until that is done: it would take the processor from it otherwise.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         if !self.process.is_current() {
             return false;
         }
-        let Some(mut inner) = self.inner.try_enter() else { return false };
+        let mut inner = self.inner.enter();
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
         core.as_mut().is_some_and(|core| core.turn(self, bindings))
+    }
+
+    /// As [`Endpoint::progress`] by a thread of ours, which leaves it to the application if that is at it.
+    pub(crate) fn serve(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_enter() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        core.as_mut().is_some_and(|core| core.turn(self, bindings))
+    }
+
+    /// The application is about to sleep, and will not make progress.
+    pub(crate) fn leave(&self) {
+        self.stalled.store(true, Ordering::Relaxed);
     }
 
     /// Whether the application made no progress since this was asked last.

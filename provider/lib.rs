@@ -40,6 +40,7 @@ mod nic;
 mod object;
 mod param;
 mod progress;
+mod rest;
 mod secret;
 mod stats;
 mod wait;

@@ -1,9 +1,13 @@
 //! Automatic progress: one named thread per domain that serves its endpoints, polling briefly after
 //! the last thing that happened, then asleep on their sockets.
+//!
+//! While the application polls by itself, the thread leaves it to that and only looks now and then whether it still does:
+//! two threads that serve one endpoint wait for each other, and take each other's processor.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -16,6 +20,9 @@ use crate::object::PerProcess;
 use crate::param::params;
 use crate::wait::Waiter;
 
+/// How long the thread leaves an endpoint alone that the application was seen to serve.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
 /// What the thread and the domain share.
 struct Shared {
     waiter: Waiter,
@@ -23,6 +30,8 @@ struct Shared {
     stop: AtomicBool,
     /// When the sleeping thread will wake up by itself; 0 while it is awake.
     asleep_until: AtomicU64,
+    /// The thread has left everything to the application.
+    away: AtomicBool,
 }
 
 /// A progress thread.
@@ -48,6 +57,7 @@ impl Progress {
             endpoints: Mutex::default(),
             stop: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
+            away: AtomicBool::new(false),
         });
         let name = format!("squall-prog-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let of_thread = Arc::clone(&shared);
@@ -85,6 +95,15 @@ impl Progress {
         let until = self.shared.asleep_until.load(Ordering::Acquire);
         if until != 0 && at.is_some_and(|at| at.0 < until) {
             self.shared.waiter.signal();
+        }
+    }
+
+    /// The application stops polling: the thread goes on at once.
+    pub(crate) fn take_over(&self) {
+        if self.shared.away.swap(false, Ordering::SeqCst)
+            && let Some(thread) = &*self.thread.lock()
+        {
+            thread.thread().unpark();
         }
     }
 
@@ -158,8 +177,16 @@ impl Shared {
         while !self.stop.load(Ordering::Acquire) {
             let endpoints = self.endpoints.lock().clone();
             let mut busy = false;
+            let mut left = false;
             for ep in &endpoints {
-                busy |= ep.progress();
+                if ep.stalled() {
+                    left = true;
+                    busy |= ep.serve();
+                }
+            }
+            if !left && !endpoints.is_empty() {
+                self.stay_away();
+                continue;
             }
             let now = clock::now();
             if busy {
@@ -171,6 +198,13 @@ impl Shared {
                 last_busy = clock::now();
             }
         }
+    }
+
+    /// The application serves every endpoint.
+    fn stay_away(&self) {
+        self.away.store(true, Ordering::SeqCst);
+        std::thread::park_timeout(LOOK_AGAIN);
+        self.away.store(false, Ordering::SeqCst);
     }
 
     /// Sleeps until a socket, a timer or a signal.

@@ -46,3 +46,8 @@ def compile_c(
 def fi_perf() -> pathlib.Path:
     """The benchmark of two processes, compiled."""
     return compile_c([FABTESTS / "bench" / "fi_perf.c"], TARGET / "bench" / "fi_perf")
+
+
+def fi_threads() -> pathlib.Path:
+    """The benchmark of several threads, compiled."""
+    return compile_c([FABTESTS / "bench" / "fi_threads.c"], TARGET / "bench" / "fi_threads")

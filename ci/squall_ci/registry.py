@@ -111,6 +111,12 @@ COMMANDS = (
     ),
     Command("bench scale", "measure", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer"),
     Command(
+        "bench threads",
+        "measure",
+        "2 min",
+        "several threads, automatic progress, more ranks than cores, beside tcp; what was sent in vain",
+    ),
+    Command(
         "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"
     ),
     Command(

@@ -14,6 +14,11 @@ use crate::object;
 use crate::wait;
 
 impl State {
+    /// Whether there is nothing to read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.failures.is_empty()
+    }
+
     /// How many completions come before the next failure.
     fn before_failure(&self) -> usize {
         let next =
@@ -70,12 +75,12 @@ impl Cq {
                 Err(Errno::AGAIN) => {}
                 // A read of nothing is a call for progress.
                 Ok(0) => {
-                    self.progress();
+                    self.poll();
                     return Ok(0);
                 }
                 done => return done,
             }
-            self.progress();
+            self.poll();
             self.take(buf, count, source)
         }
     }

@@ -25,9 +25,6 @@ use crate::stats::{Statistics, Turns};
 
 /// Packets received per turn before transmitting, so that acknowledgements keep flowing.
 const RX_BUDGET: usize = 64;
-/// Turns in a row that find nothing before the processor is offered to others: with more processes
-/// than processors, the one that is polled for may be waiting for it.
-const YIELD_AFTER: u64 = 64;
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
 /// How long a closing endpoint waits for acknowledgements of what it sent, after it last heard one of those who owe
@@ -54,8 +51,6 @@ pub(super) struct Core {
     last_arrival: Time,
     closing_since: Option<Time>,
     turns: Turns,
-    /// Turns in a row that found nothing to do.
-    idle_streak: u64,
     warned: Warned,
 }
 
@@ -108,7 +103,6 @@ impl Core {
             last_arrival: Time::ZERO,
             closing_since: None,
             turns: Turns::default(),
-            idle_streak: 0,
             warned: Warned::default(),
         }
     }
@@ -151,16 +145,11 @@ impl Core {
         busy |= self.flush(now);
         busy |= self.complete(ep, bindings);
         if busy {
-            self.idle_streak = 0;
             while let Some(notice) = self.engine.poll_notice() {
                 self.log(now, notice);
             }
         } else {
             self.turns.idle += 1;
-            self.idle_streak += 1;
-            if self.idle_streak.is_multiple_of(YIELD_AFTER) {
-                std::thread::yield_now();
-            }
         }
         busy
     }

@@ -194,7 +194,11 @@ impl<D: Copy> Pdc<D> {
             return None;
         }
         if let Some(body) = self.rx.next_ack(now, &mut self.timers, &shared.config) {
-            return Some(self.ack(now, &body, shared));
+            let packet = self.ack(now, &body, shared);
+            if body.probe.is_some() {
+                self.send_copies(packet, shared);
+            }
+            return Some(packet);
         }
         let newest = self.tx.ring().next().minus(1);
         let packet = match self.tx.next_control(now, &mut self.timers, &shared.config) {
@@ -204,6 +208,7 @@ impl<D: Copy> Pdc<D> {
             Some(TxControl::Probe(opaque)) => {
                 shared.counters.tx_probes += 1;
                 self.turn(shared);
+                self.tx.probe_went_by(self.control_path.path());
                 let base = self.tx.ring().base();
                 let probe = self.numbers.control(ControlKind::Probe, newest, base.0);
                 Control { probe_opaque: opaque, ack_request: true, ..probe }
@@ -239,6 +244,15 @@ impl<D: Copy> Pdc<D> {
         }
         let next = self.tx.ring().next();
         Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
+    }
+
+    /// The answer to a question goes on several paths if earlier ones were lost.
+    #[inline]
+    fn send_copies(&mut self, packet: ControlPacket, shared: &mut Shared<D>) {
+        for _ in 0..self.control_path.copies() {
+            shared.control.send(self.control_path.out(self.numbers.peer, packet));
+            self.turn(shared);
+        }
     }
 
     /// Control packets seem to get lost: they take another path.

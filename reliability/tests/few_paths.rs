@@ -48,10 +48,11 @@ fn a_quarter_of_the_paths_carries_most_of_the_load() {
     for window in [8, 64] {
         let (avoiding, plain) = (mean("reps", window), mean("reps:avoid=0", window));
         eprintln!("{avoiding} {plain}");
-        assert!(avoiding > 1500, "window {window}: {avoiding}");
-        // With a window of 64, probes that find the lost tails make up for much of the difference.
+        assert!(avoiding > 2700, "window {window}: {avoiding}");
+        // What was lost goes by a path that an acknowledgement proved, with either. With a window of 64 that, and probes
+        // that find the lost tails, make up for much of the difference.
         assert!(
-            2 * avoiding > 3 * plain,
+            3 * avoiding > 4 * plain,
             "window {window}: {avoiding}, and {plain} as in uet-htsim"
         );
     }

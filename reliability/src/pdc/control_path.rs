@@ -3,6 +3,9 @@
 use crate::base::Psn;
 use crate::types::{ControlOut, ControlPacket, PeerKey};
 
+/// Copies of an acknowledgement, besides itself, that the peer seems not to have heard.
+const COPIES: u8 = 2;
+
 /// Where a context's control packets go, and whether some wait.
 #[derive(Debug)]
 pub(crate) struct ControlPath {
@@ -12,6 +15,8 @@ pub(crate) struct ControlPath {
     proven: Option<u16>,
     /// The first packet that can only have been acknowledged on `path`.
     since: Psn,
+    /// How often in a row the peer asked for what it could know.
+    unheard: u8,
     /// Some wait: the context is in [`crate::shared::ControlQueue`].
     listed: bool,
 }
@@ -19,13 +24,23 @@ pub(crate) struct ControlPath {
 impl ControlPath {
     /// `path`, with packets received from `start` on.
     pub(super) const fn new(path: u16, start: Psn) -> Self {
-        Self { path, proven: None, since: start, listed: false }
+        Self { path, proven: None, since: start, unheard: 0, listed: false }
     }
 
     /// A packet without data, on its way to `peer`.
     #[inline]
     pub(super) const fn out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
         ControlOut { peer, path: self.path, packet }
+    }
+
+    /// Where they go.
+    pub(super) const fn path(&self) -> u16 {
+        self.path
+    }
+
+    /// `path` brought a question through.
+    pub(super) fn settle(&mut self, path: u16) {
+        self.path = path;
     }
 
     /// Whether the endpoint knows that some wait.
@@ -50,18 +65,22 @@ impl ControlPath {
         self.since = received;
     }
 
-    /// The peer asks although `acknowledged` was: the path loses what is sent on it.
-    pub(super) fn turn_away(
-        &mut self,
-        acknowledged: Psn,
-        received: Psn,
-        any: impl FnOnce() -> u16,
-    ) {
-        let unheard = acknowledged.is_before(received);
-        if unheard && self.proven == Some(self.path) {
-            self.proven = None;
+    /// The peer asks what became of its packets from `asked` on. If it was told of that one, the path loses what is sent on
+    /// it.
+    pub(super) fn turn_away(&mut self, asked: Psn, received: Psn, any: impl FnOnce() -> u16) {
+        if asked.is_before(received) {
+            self.unheard = self.unheard.saturating_add(1);
+            if self.proven == Some(self.path) {
+                self.proven = None;
+            }
         }
         self.turn(received, any);
+    }
+
+    /// On how many further paths an answer to a question should go: paths may have died in both directions, and to
+    /// try one after the other takes long.
+    pub(super) const fn copies(&self) -> u8 {
+        if self.unheard > 1 { COPIES } else { 0 }
     }
 
     /// The peer knows that everything up to `psn` arrived.
@@ -69,6 +88,7 @@ impl ControlPath {
     pub(super) fn confirm(&mut self, psn: Psn) {
         if !psn.is_before(self.since) {
             self.proven = Some(self.path);
+            self.unheard = 0;
         }
     }
 }

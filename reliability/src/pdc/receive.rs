@@ -185,6 +185,9 @@ impl<D: Copy> Pdc<D> {
         }
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         let gain = on_ack(tx, now, self.numbers.id, &facts, timers, shared);
+        if let Some(path) = gain.open_path {
+            self.control_path.settle(path);
+        }
         if gain.packets > 0 {
             self.life.on_use(now);
             let record = shared.flows.at(self.record);

@@ -118,6 +118,8 @@ pub(crate) struct Gain {
     pub(crate) packets: u16,
     /// A round trip ended with it.
     pub(crate) round_end: bool,
+    /// The path of the probe that it answers.
+    pub(crate) open_path: Option<u16>,
     /// The path already reported as good.
     credited: Option<u16>,
 }
@@ -155,11 +157,17 @@ impl<D: Copy> Acknowledgement<'_, D> {
         self.shared.counters.rx_acks += 1;
         self.shared.counters.rx_ce_echoes += u64::from(ack.ce);
         let newest = self.tx.rare.as_ref().map(|rare| rare.probe);
-        let sent_probe = newest.filter(|probe| probe.is_answered_by(ack.probe));
+        let open_path = newest.and_then(|probe| probe.answered(ack.probe));
+        let sent_probe = newest.filter(|_| open_path.is_some());
         let probed = sent_probe.is_some();
+        if let Some(path) = open_path {
+            self.tx.route.prove(path);
+            self.gain.open_path = open_path;
+        }
         let trip = match sent_probe {
             Some(probe) => {
                 self.shared.counters.rx_probe_answers += 1;
+                self.tx.rare_mut().probe.calm();
                 let timely = probe.sent_at() >= self.shared.resumed;
                 timely.then(|| ack.round_trip(probe.sent_at(), now)).flatten()
             }
@@ -383,6 +391,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         if let Some(rare) = &mut tx.rare {
             rare.pause.on_progress();
+            rare.probe.calm();
         }
         tx.prober.on_progress();
         self.timers.set(Timer::Probe, self.now + tx.probe_interval(self.shared));
@@ -496,6 +505,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         };
         if all {
             tx.rare_mut().probe.retire();
+            tx.prober.start_over();
             // More than a window may have been lost, so what is sent again has to keep to the window.
             tx.recovery.stop();
         }

@@ -207,6 +207,11 @@ impl<D: Copy> Tx<D> {
         self.rare_mut().clear.on_request(now, psn, rto, timers);
     }
 
+    /// The newest copy of the newest probe leaves by `path`.
+    pub(crate) fn probe_went_by(&mut self, path: u16) {
+        self.rare_mut().probe.went_by(path);
+    }
+
     /// The next packet without data to send, if one is due.
     #[inline]
     pub(crate) fn next_control(
@@ -225,8 +230,16 @@ impl<D: Copy> Tx<D> {
             self.rare_mut().clear.on_sent(clear);
             return Some(TxControl::Clear(clear));
         }
-        if self.prober.take() && !self.ring.is_empty() {
-            return Some(TxControl::Probe(self.rare_mut().probe.send(now)));
+        if self.prober.is_due() {
+            let waits = !self.ring.is_empty();
+            let probe = &mut self.rare_mut().probe;
+            let opaque = waits.then(|| probe.next_copy().unwrap_or_else(|| probe.send(now)));
+            if opaque.is_none() || probe.left() == 0 {
+                self.prober.done();
+            }
+            if let Some(opaque) = opaque {
+                return Some(TxControl::Probe(opaque));
+            }
         }
         self.rare.as_mut()?.credit.take_request().map(TxControl::CreditRequest)
     }

@@ -191,6 +191,10 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             self.timers.set(Timer::Retransmit, due);
             return false;
         }
+        if connected && self.shared.config.loss.probe && self.tx.loss_timer.only_asks(self.now) {
+            self.ask_again();
+            return false;
+        }
         self.shared.counters.timeouts += 1;
         let late = self.now - timeout;
         let range = if connected && self.shared.config.loss.probe {
@@ -219,6 +223,16 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         true
     }
 
+    /// The peer has been silent for as long as the timer says, but not longer than one whose process waits for a
+    /// processor: nothing is sent twice. An answer to a probe says what is lost, on whichever path it comes.
+    fn ask_again(&mut self) {
+        self.tx.loss_timer.on_expiry(self.now, true);
+        self.tx.prober.start_over();
+        self.timers.set(Timer::Probe, self.now);
+        let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
+        self.timers.set(Timer::Retransmit, self.now + timeout);
+    }
+
     /// The peer is silent. One that was never heard of cannot be asked, for only data introduces a sender:
     /// the oldest packet goes again in the place of a probe (compare RFC 8985 section 7). That is no
     /// sign of loss yet, so nobody is told of one.
@@ -233,6 +247,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.tx.prober.on_silence();
         if connected {
             self.tx.prober.request();
+            self.tx.rare_mut().probe.insist(self.shared.paths);
         } else if self.tx.ring.oldest().is_some_and(Slot::is_in_flight) {
             self.tx.enqueue(0, Cause::Probe, self.shared);
         }

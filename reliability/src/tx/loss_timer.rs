@@ -15,6 +15,9 @@ const ANSWERED_BACKOFF: u8 = 2;
 /// How long ago "lately" is: some twenty of those, after which the peer itself is in doubt.
 const LATELY: Span = Span::millis(500);
 
+/// For how long a silent peer is only asked: a process that waits for a processor is back within this time.
+const ASKED: Span = Span::millis(100);
+
 /// How much longer than the timer the last resort waits.
 const LAST_RESORT: u64 = 10;
 
@@ -105,6 +108,11 @@ impl LossTimer {
         self.backoff = (self.backoff + 1).min(most);
         self.lone_resend = true;
         lately
+    }
+
+    /// Whether a peer that took nothing for so long is to be asked what arrived, before anything is sent twice.
+    pub(super) fn only_asks(&self, now: Time) -> bool {
+        self.stalled_since.until(now) < ASKED
     }
 
     /// The peer answers: timeouts in a row are over.

@@ -3,10 +3,18 @@
 use super::loss_timer::MAX_BACKOFF;
 use crate::base::{Span, Time};
 
+/// Most copies of a probe.
+const MOST_COPIES: u8 = 8;
+
+/// Copies of one probe after the other while the peer is silent. Where half of the paths lose everything in either
+/// direction, one silence in a thousand outlasts the first five: then it is the peer that is not there, and more of them
+/// would only keep it busy when it is back.
+const COPIES: [u8; 6] = [1, 2, 4, MOST_COPIES, MOST_COPIES, 2];
+
 /// When a sending half probes. When the next probe is due is [`crate::deadlines::Timer::Probe`].
 #[derive(Debug, Default)]
 pub(super) struct Prober {
-    /// Unanswered in a row.
+    /// Unanswered in a row, since they began with the shortest silence.
     unanswered: u8,
     /// One is to be sent.
     due: bool,
@@ -19,7 +27,7 @@ impl Prober {
         self.due
     }
 
-    /// Unanswered in a row.
+    /// Unanswered in a row, since they began with the shortest silence.
     #[inline]
     pub(super) const fn unanswered(&self) -> u8 {
         self.unanswered
@@ -38,10 +46,10 @@ impl Prober {
         self.due = true;
     }
 
-    /// Whether a probe is to be sent; from now on it is not.
+    /// Nothing more is to be sent.
     #[inline]
-    pub(super) fn take(&mut self) -> bool {
-        core::mem::replace(&mut self.due, false)
+    pub(super) fn done(&mut self) {
+        self.due = false;
     }
 
     /// The silence lasted: one more that nothing answered.
@@ -62,26 +70,72 @@ impl Prober {
     }
 }
 
-/// The newest probe that was sent.
+/// The newest probe that was sent. The longer the peer is silent, the more copies of it leave, each on a path of its own:
+/// paths may have died in both directions, and to try one after the other takes long. Their opaque numbers follow
+/// each other, so that the answer says which path was open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentProbe {
     /// `NEVER` when nothing can be learnt from an answer.
     sent_at: Time,
+    /// Of the first copy.
     opaque: u16,
+    /// The path of each copy.
+    paths: [u16; MOST_COPIES as usize],
+    copies: u8,
+    /// Copies of it that are still to be sent.
+    left: u8,
+    /// Further copies of the next one.
+    next: u8,
+    /// Which of [`COPIES`] is next.
+    urgency: u8,
 }
 
 impl Default for SentProbe {
     fn default() -> Self {
-        Self { sent_at: Time::NEVER, opaque: 0 }
+        let paths = [0; MOST_COPIES as usize];
+        Self { sent_at: Time::NEVER, opaque: 0, paths, copies: 1, left: 0, next: 0, urgency: 0 }
     }
 }
 
 impl SentProbe {
-    /// Another one leaves; its opaque number.
+    /// The peer has been silent for another while: the next one leaves in more copies, on as many of `paths` paths.
+    pub(super) fn insist(&mut self, paths: u16) {
+        let most = u8::try_from(paths).unwrap_or(u8::MAX);
+        let copies = COPIES[usize::from(self.urgency)].min(most);
+        self.next = copies.saturating_sub(1);
+        self.urgency = (self.urgency + 1).min(COPIES.len() as u8 - 1);
+    }
+
+    /// The peer was heard.
+    #[inline]
+    pub(super) fn calm(&mut self) {
+        (self.urgency, self.next, self.left) = (0, 0, 0);
+    }
+
+    /// Another one leaves; the opaque number of its first copy.
     pub(super) fn send(&mut self, now: Time) -> u16 {
         self.sent_at = now;
-        self.opaque = self.opaque.wrapping_add(1);
+        self.opaque = self.opaque.wrapping_add(u16::from(self.copies));
+        self.copies = 1;
+        self.left = core::mem::take(&mut self.next);
         self.opaque
+    }
+
+    /// Copies of it that are still to be sent.
+    pub(super) const fn left(&self) -> u8 {
+        self.left
+    }
+
+    /// The opaque number of a further copy, if one is to be sent.
+    pub(super) fn next_copy(&mut self) -> Option<u16> {
+        self.left = self.left.checked_sub(1)?;
+        self.copies += 1; // at most as many as there were left
+        Some(self.opaque.wrapping_add(u16::from(self.copies - 1)))
+    }
+
+    /// The newest copy leaves by `path`.
+    pub(super) fn went_by(&mut self, path: u16) {
+        self.paths[usize::from(self.copies - 1)] = path;
     }
 
     /// When it was sent.
@@ -95,10 +149,12 @@ impl SentProbe {
         self.sent_at != Time::NEVER && now.since(self.sent_at) < trip
     }
 
-    /// Whether `opaque` answers it.
+    /// The path of the copy that `opaque` answers, if it does.
     #[inline]
-    pub(super) fn is_answered_by(&self, opaque: Option<u16>) -> bool {
-        opaque == Some(self.opaque) && self.sent_at != Time::NEVER
+    pub(super) fn answered(&self, opaque: Option<u16>) -> Option<u16> {
+        let copy = opaque?.wrapping_sub(self.opaque);
+        let sent = copy < u16::from(self.copies) && self.sent_at != Time::NEVER;
+        self.paths.get(usize::from(copy)).copied().filter(|_| sent)
     }
 
     /// Nothing can be learnt any more from another answer.
@@ -114,14 +170,26 @@ mod tests {
     #[test]
     fn a_probe_is_answered_by_its_number_until_it_is_retired() {
         let mut sent = SentProbe::default();
-        assert!(!sent.is_answered_by(Some(0)) && !sent.is_out(Time(0), Span(9)));
-        let opaque = Some(sent.send(Time(5)));
-        assert!(sent.is_answered_by(opaque) && !sent.is_answered_by(None));
+        assert!(sent.answered(Some(0)).is_none() && !sent.is_out(Time(0), Span(9)));
+        let opaque = sent.send(Time(5));
+        sent.went_by(3);
+        assert_eq!((sent.answered(Some(opaque)), sent.answered(None)), (Some(3), None));
+        assert_eq!(sent.answered(Some(opaque + 1)), None);
         assert!(sent.is_out(Time(6), Span(2)) && !sent.is_out(Time(7), Span(2)));
+        // Every copy has a number.
+        assert_eq!((sent.left(), sent.next_copy()), (0, None));
+        sent.insist(16);
+        sent.insist(16);
+        let opaque = sent.send(Time(5));
+        sent.went_by(3);
+        let copy = sent.next_copy().expect("two are sent");
+        sent.went_by(4);
+        assert_eq!((sent.answered(Some(opaque)), sent.answered(Some(copy))), (Some(3), Some(4)));
         sent.retire();
-        assert!(!sent.is_answered_by(opaque) && !sent.is_out(Time(6), Span(2)));
-        assert_ne!(Some(sent.send(Time(9))), opaque);
-        assert!(!sent.is_answered_by(opaque));
+        assert!(sent.answered(Some(opaque)).is_none() && !sent.is_out(Time(6), Span(2)));
+        let next = sent.send(Time(9));
+        assert!(next != opaque && next != copy);
+        assert!(sent.answered(Some(opaque)).is_none() && sent.answered(Some(copy)).is_none());
     }
 
     #[test]
@@ -141,12 +209,32 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_taken_once_and_forgotten_with_progress() {
+    fn a_request_is_forgotten_when_it_is_done_and_with_progress() {
         let mut prober = Prober::default();
         prober.request();
-        assert!(prober.is_due() && prober.take() && !prober.take());
+        assert!(prober.is_due());
+        prober.done();
+        assert!(!prober.is_due());
         prober.request();
         prober.on_progress();
         assert!(!prober.is_due());
+    }
+
+    #[test]
+    fn the_longer_the_silence_the_more_copies() {
+        let mut probe = SentProbe::default();
+        let copies = |probe: &mut SentProbe, paths| {
+            probe.insist(paths);
+            probe.send(Time(1));
+            1 + core::iter::from_fn(|| probe.next_copy()).count()
+        };
+        for expected in [1, 2, 4, 8, 8, 2, 2] {
+            assert_eq!(copies(&mut probe, 16), expected);
+        }
+        probe.calm();
+        // Not more than there are paths.
+        for (paths, expected) in [(16, 1), (1, 1), (3, 3), (u16::MAX, 8)] {
+            assert_eq!(copies(&mut probe, paths), expected);
+        }
     }
 }

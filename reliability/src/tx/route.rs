@@ -8,11 +8,17 @@ use crate::config::Config;
 #[derive(Debug)]
 pub(super) struct Route {
     path: u16,
+    /// A path that brought something through and has lost nothing since, [`NO_PATH`] for none: what was lost elsewhere goes
+    /// this way, for another one may be as dead as the first.
+    proven: u16,
     /// Packets and bytes that still fit the train.
     packets: u16,
-    bytes: u32,
+    bytes: u16,
     selector: cc::Paths,
 }
+
+/// Not a path: there are at most so many.
+const NO_PATH: u16 = u16::MAX;
 
 /// The path of a packet for which one of `paths` was chosen: congestion control may insist on another.
 #[inline]
@@ -23,7 +29,13 @@ pub(super) fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
 impl Route {
     /// No train yet.
     pub(super) fn new(config: &cc::PathsConfig, rng: Rng) -> Self {
-        Self { path: 0, packets: 0, bytes: 0, selector: cc::Paths::new(config, rng) }
+        Self {
+            path: 0,
+            proven: NO_PATH,
+            packets: 0,
+            bytes: 0,
+            selector: cc::Paths::new(config, rng),
+        }
     }
 
     /// The path of the newest train.
@@ -35,7 +47,22 @@ impl Route {
     /// Whether a packet of `bytes` needs another train, because the newest is full or goes by `avoid`.
     #[inline]
     pub(super) fn is_over(&self, bytes: u32, avoid: Option<u16>) -> bool {
-        self.packets == 0 || self.bytes < bytes || avoid == Some(self.path)
+        let better = avoid.and_then(|avoid| self.way_round(avoid));
+        self.packets == 0
+            || u32::from(self.bytes) < bytes
+            || avoid == Some(self.path)
+            || better.is_some_and(|better| better != self.path)
+    }
+
+    /// A path that brings through what was lost on `avoid`.
+    fn way_round(&self, avoid: u16) -> Option<u16> {
+        Some(self.proven).filter(|path| *path != NO_PATH && *path != avoid)
+    }
+
+    /// `path` brought something through.
+    #[inline]
+    pub(super) fn prove(&mut self, path: u16) {
+        self.proven = path;
     }
 
     /// A train for a packet of `bytes` and more, on one of `paths` paths; never `avoid` if there is
@@ -50,7 +77,10 @@ impl Route {
         paths: u16,
         config: &Config,
     ) {
-        let mut path = self.selector.pick(now, window);
+        let mut path = match avoid.and_then(|avoid| self.way_round(avoid)) {
+            Some(path) => path,
+            None => self.selector.pick(now, window),
+        };
         if avoid == Some(path) {
             path = self.selector.pick(now, window);
         }
@@ -59,13 +89,13 @@ impl Route {
         }
         self.path = path;
         self.packets = config.train_packets.max(1);
-        self.bytes = config.train_bytes.max(bytes);
+        self.bytes = u16::try_from(config.train_bytes.max(bytes)).unwrap_or(u16::MAX);
     }
 
     /// How many packets of `bytes` still fit the newest train.
     #[inline]
     pub(super) fn room(&self, bytes: u32) -> u16 {
-        let fit = self.bytes / bytes.max(1);
+        let fit = u32::from(self.bytes) / bytes.max(1);
         u16::try_from(fit).map_or(self.packets, |fit| fit.min(self.packets))
     }
 
@@ -73,13 +103,17 @@ impl Route {
     #[inline]
     pub(super) fn join(&mut self, bytes: u32, count: u16) -> u16 {
         self.packets -= count;
-        self.bytes -= bytes * u32::from(count);
+        let taken = u16::try_from(bytes * u32::from(count)).unwrap_or(u16::MAX);
+        self.bytes = self.bytes.saturating_sub(taken);
         self.path
     }
 
     /// What became of a packet on `path`.
     #[inline]
     pub(super) fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
+        if signal == PathSignal::Good {
+            self.prove(path);
+        }
         self.selector.on_feedback(now, path, signal);
     }
 
@@ -88,6 +122,9 @@ impl Route {
         if path == self.path {
             // The rest of the train goes another way.
             self.packets = 0;
+        }
+        if path == self.proven {
+            self.proven = NO_PATH;
         }
         let before = self.selector.metrics().freezes;
         self.selector.on_feedback(now, path, signal);
