@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
-use crate::pdc::Outcome;
+use crate::pdc::{Outcome, accept_run, send_run};
 use crate::tx::Following;
 use crate::types::{Arrival, PdcId, RunGrant};
 
@@ -29,7 +29,7 @@ impl<D: Copy> Runs<'_, D> {
         let Self { pdcs, id } = self;
         debug_assert!(pdcs.pending.is_none() && !arrival.trimmed);
         let Some(pdc) = pdcs.table.get_mut(id) else { return false };
-        let taken = pdc.accept_run(now, (first, count), arrival, &mut pdcs.shared);
+        let taken = accept_run(pdc, now, (first, count), arrival, &mut pdcs.shared);
         if taken {
             pdcs.conclude(now, id.slot_number(), Outcome::Alive);
         }
@@ -49,7 +49,7 @@ impl<D: Copy> Runs<'_, D> {
         let Self { pdcs, id } = self;
         let pdc = pdcs.table.get_mut(id)?;
         let shared = &mut pdcs.shared;
-        let grant = pdc.send_run(now, Following { bytes, count }, desc, shared);
+        let grant = send_run(pdc, now, Following { bytes, count }, desc, shared);
         let when = pdc.deadline_after_send(now, shared);
         shared.schedule.at_latest(id.slot_number(), when);
         grant
