@@ -1,6 +1,6 @@
 //! Packets that arrive together, and the runs among them.
 //!
-//! Most of a long message are packets that differ in their numbers alone ([`wire::Run`]). When one was taken, those
+//! Most of a long message are packets that differ in their numbers alone ([`Run`]). When one was taken, those
 //! that follow it in the same train are compared with what they must be, and their bytes put into place, without
 //! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
 //! acknowledgement, a hole before it, a message without room) goes the way of a single packet.
