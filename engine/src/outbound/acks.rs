@@ -4,9 +4,9 @@ use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound, questions};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
+use crate::channel::ChannelId;
 use crate::memory::{Buf, KeyError, Memory};
 use crate::ops::{Bytes, Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
-use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
@@ -154,7 +154,7 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        id: PdcId,
+        id: ChannelId,
         header: &ResponseData,
         payload: &[u8],
     ) -> Taken {

@@ -11,6 +11,7 @@
 use super::RESOURCE_RENDEZVOUS;
 use crate::api::MatchSpace;
 use crate::config::Config;
+use crate::links::frame;
 use crate::ops::{Part, ReadOwner, TxOp, Work};
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
@@ -73,6 +74,21 @@ pub(super) fn write_headers(
         pds.next = NextHeader::RequestStd;
         let n = pds.emit(out);
         n + request_header(config, op, part).emit(&mut out[n..])
+    }
+}
+
+/// Writes the head of a frame; how many bytes.
+#[inline]
+pub(super) fn write_frame_head(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    out: &mut [u8; frame::MAX_HEAD],
+) -> usize {
+    if let Work::Response { read_id, cut, .. } = op.work {
+        frame::data(&response_header(config, op, part, read_id, cut), out)
+    } else {
+        frame::request(&request_header(config, op, part), out)
     }
 }
 

@@ -37,7 +37,7 @@ impl Outbound {
     ) -> bool {
         let Some(id) = step.contexts.next_turn() else { return false };
         let turn = self.take_turn(step, id, batch, limit);
-        step.contexts.end_turn(id, turn == Turn::More);
+        step.contexts.end_turn(id.into(), turn == Turn::More);
         true
     }
 
@@ -83,7 +83,7 @@ impl Ops {
     ) -> Result<bool, Blocked> {
         let credits = step.pdcs.config().credits();
         let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
-        let Some(context) = step.contexts.get_mut(id) else { return Ok(false) };
+        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(false) };
         let Some(&key) = context.queue.front() else { return Ok(false) };
         let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
@@ -121,7 +121,7 @@ impl Ops {
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
     fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
-        let queue = contexts.get(id).into_iter().flat_map(|context| &context.queue);
+        let queue = contexts.get(id.into()).into_iter().flat_map(|context| &context.queue);
         let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.get(key));
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
@@ -136,7 +136,7 @@ impl Ops {
         grant: &TxGrant,
         part: Part,
     ) {
-        if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id)) {
+        if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id.into())) {
             emit(step.config, batch, context.dst, op, grant, part);
             if let Some(packet) = batch.packets.last_mut().filter(|p| p.len > context.max_packet) {
                 packet.fragment = true;
@@ -207,7 +207,7 @@ fn emit(
 
 /// Gives an operation its id: for what is answered on the same context, a slot that no other such
 /// operation uses.
-fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
+pub(super) fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
     match work {
         Work::Eager => context.next_id(IdSpace::Message),
         Work::Rendezvous { .. } => {

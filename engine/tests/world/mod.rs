@@ -1,6 +1,8 @@
 //! Engines joined by a virtual network with faults, in virtual time: what the tests run in.
 #![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
+mod links;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
@@ -12,6 +14,21 @@ use squall_engine::{
     Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Trouble,
     Visibility,
 };
+
+/// Whether hosts link when they are introduced: in test programs whose name says so the same suites run over links.
+pub const LINKED: bool = in_program(module_path!(), "linked");
+
+const fn in_program(path: &str, name: &str) -> bool {
+    let (path, name) = (path.as_bytes(), name.as_bytes());
+    let mut at = 0;
+    while at < name.len() {
+        if at >= path.len() || path[at] != name[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
 
 /// When tests' endpoints give up.
 pub const DEADLINE: Span = Span::secs(10);
@@ -245,6 +262,8 @@ pub struct World {
     pub refuses: bool,
     /// Every packet that was sent, for tests that look at them.
     pub tap: Option<Vec<Seen>>,
+    /// Frames between linked hosts.
+    pub links: links::MockLinks,
     flying: BinaryHeap<Reverse<Flying>>,
     order: u64,
     batch: Batch,
@@ -300,6 +319,7 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
         max_packet: 1400,
         rendezvous_threshold: 16 * 1024,
         port,
+        links: LINKED,
         ..Config::new(secret.instance(), secret.seed())
     }
 }
@@ -363,6 +383,7 @@ impl World {
             narrow: None,
             refuses: false,
             tap: None,
+            links: links::MockLinks::default(),
             flying: BinaryHeap::new(),
             order: 0,
             batch: Batch::default(),
@@ -427,6 +448,7 @@ impl World {
                 break;
             }
         }
+        self.transmit_frames(n);
         while let Some(completion) = self.hosts[n].engine.poll_completion() {
             self.hosts[n].complete(completion);
         }
@@ -483,6 +505,9 @@ impl World {
             if self.hosts[n].runs() {
                 self.transmit(n);
             }
+        }
+        if self.carry_frames() {
+            return true;
         }
         let timeout =
             self.hosts.iter().filter(|h| h.runs()).filter_map(|h| h.engine.poll_timeout()).min();
