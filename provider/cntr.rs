@@ -29,6 +29,8 @@ pub(crate) struct Cntr {
     armed: AtomicBool,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
+    /// Those that were told that somebody sleeps until something of theirs comes.
+    dozing: Mutex<Vec<Arc<Endpoint>>>,
 }
 
 // SAFETY: `Cntr` is repr(C) and begins with the cell of a `fid_cntr`, which begins with a `fid`; `create`
@@ -141,6 +143,7 @@ impl Cntr {
             wait_obj: attr.wait_obj,
             armed: AtomicBool::new(false),
             endpoints: Mutex::default(),
+            dozing: Mutex::default(),
         });
         Ok(object::publish(opened))
     }
@@ -191,9 +194,12 @@ impl Cntr {
             }
         }
         self.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        self.dozing.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
     fn progress(&self) {
+        let dozing = core::mem::take(&mut *self.dozing.lock());
+        dozing.iter().for_each(|endpoint| endpoint.woke());
         let mut i = 0;
         loop {
             let endpoint = self.endpoints.lock().get(i).cloned();
@@ -214,6 +220,11 @@ impl Cntr {
         if self.domain.progress().is_none() {
             let endpoints = self.endpoints.lock().clone();
             waiter.arm(endpoints.iter().filter_map(|e| e.next_timeout()).min());
+            let quiet = endpoints.iter().take_while(|e| e.doze()).count();
+            self.dozing.lock().extend(endpoints.iter().take(quiet).cloned());
+            if quiet < endpoints.len() {
+                return Err(Errno::AGAIN);
+            }
         }
         waiter.clear();
         self.armed.store(true, Ordering::Release);

@@ -35,6 +35,8 @@ struct State {
     taken: u64,
     /// Endpoints to drive when the queue is empty.
     endpoints: Vec<Arc<Endpoint>>,
+    /// Those that were told that somebody sleeps until something of theirs comes.
+    dozing: Vec<Arc<Endpoint>>,
     /// Somebody sleeps, or polls the descriptor.
     armed: bool,
     /// fi_cq_signal was called and nobody woke up for it yet.
@@ -145,6 +147,7 @@ impl Cq {
                     failures: VecDeque::new(),
                     taken: 0,
                     endpoints: Vec::new(),
+                    dozing: Vec::new(),
                     armed: false,
                     signaled: false,
                     text: CString::default(),
@@ -212,11 +215,15 @@ impl Cq {
                 waiter.remove(*fd);
             }
         }
-        self.state.enter().endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        let mut state = self.state.enter();
+        state.endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        state.dozing.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
     /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here.
     fn progress(&self) {
+        let dozing = core::mem::take(&mut self.state.enter().dozing);
+        dozing.iter().for_each(|endpoint| endpoint.woke());
         let mut i = 0;
         loop {
             // One endpoint per queue is the common case: one clone, one turn.
@@ -239,6 +246,14 @@ impl Cq {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
+    /// Whether nothing waits that peers on this host have left; from now on they wake the waiter.
+    fn doze(&self) -> bool {
+        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        let quiet = endpoints.iter().take_while(|e| e.doze()).count();
+        self.state.enter().dozing.extend(endpoints.iter().take(quiet).cloned());
+        quiet == endpoints.len()
+    }
+
     /// Makes sure that whatever comes from now on wakes the waiter.
     ///
     /// # Errors
@@ -248,6 +263,9 @@ impl Cq {
         self.progress();
         if self.domain.progress().is_none() {
             waiter.arm(self.next_timeout());
+            if !self.doze() {
+                return Err(Errno::AGAIN);
+            }
         }
         let mut state = self.state.enter();
         if state.entries.is_empty() && state.failures.is_empty() && !state.signaled {

@@ -7,6 +7,7 @@ mod calls;
 mod choice;
 mod cm;
 mod flow;
+mod links;
 mod machine;
 mod options;
 mod outbox;
@@ -221,6 +222,26 @@ impl Endpoint {
             bindings.wake();
         }
         arrived
+    }
+
+    /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
+    /// something of theirs is there already.
+    pub(crate) fn doze(&self) -> bool {
+        if !self.process.is_current() {
+            return true;
+        }
+        // Whoever is inside drives it, or is the attendant, which tells sleepers what it found.
+        let Some(mut inner) = self.inner.try_enter() else { return false };
+        inner.core.as_mut().is_none_or(|core| core.doze())
+    }
+
+    /// Who was about to sleep is back.
+    pub(crate) fn woke(&self) {
+        if self.process.is_current()
+            && let Some(core) = &mut self.inner.enter().core
+        {
+            core.links.wake();
+        }
     }
 
     /// When it needs a turn without anything arriving.

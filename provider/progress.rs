@@ -181,10 +181,12 @@ impl Shared {
         let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
         self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
         self.waiter.arm(next);
-        if !self.stop.load(Ordering::Acquire) {
+        let quiet = endpoints.iter().take_while(|e| e.doze()).count();
+        if quiet == endpoints.len() && !self.stop.load(Ordering::Acquire) {
             // Interrupted by a signal: one more turn does no harm.
             let _ = self.waiter.sleep(Time::NEVER);
         }
+        endpoints.iter().take(quiet).for_each(|e| e.woke());
         self.asleep_until.store(0, Ordering::SeqCst);
     }
 }

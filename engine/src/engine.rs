@@ -275,6 +275,13 @@ impl Engine {
         self.outbound.len() == 0 && self.contexts.is_idle() && !self.links.owe()
     }
 
+    /// Whether [`Self::poll_transmit`] may have data packets to send.
+    #[must_use]
+    #[inline]
+    pub fn has_packets(&self) -> bool {
+        !self.contexts.is_idle()
+    }
+
     /// Bytes that were copied and that no peer has acknowledged: of many of them the user believes that they are
     /// sent.
     #[must_use]

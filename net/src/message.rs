@@ -129,8 +129,12 @@ pub trait MessagePort {
     /// Wakes peers that sleep and have got something.
     fn ring(&mut self);
 
-    /// Says to all peers that we are going to sleep. False when something is there already: then we are awake.
+    /// Says to all peers that we are going to sleep: the next thing of each wakes us, whether or not we did. False when
+    /// something is there already.
     fn doze(&mut self) -> bool;
+
+    /// Makes [`MessagePort::fd`] readable: whoever sleeps on it is to look.
+    fn nudge(&mut self);
 
     /// The descriptor that becomes readable when there is something to do.
     fn fd(&self) -> RawFd;

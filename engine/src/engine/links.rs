@@ -224,12 +224,6 @@ impl Engine {
         self.links.next_ended()
     }
 
-    /// Whether every link has said what was to be said.
-    #[must_use]
-    pub fn links_are_quiet(&self) -> bool {
-        !self.links.owe()
-    }
-
     /// This end closes: says farewell.
     pub(super) fn part_from_link(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id)

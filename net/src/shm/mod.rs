@@ -88,8 +88,6 @@ pub struct ShmPort {
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
     events: VecDeque<LinkEvent>,
-    /// Peers were told that we sleep.
-    dozing: bool,
     /// Where a frame is copied to before anybody looks at it.
     frame: Box<[u8; MAX_FRAME]>,
 }
@@ -106,18 +104,18 @@ impl Rings {
     #[inline]
     fn ring(&mut self) {
         if (self.writer.must_ring() | self.reader.must_ring()) && self.reader.wakes(&self.segment) {
-            self.wake();
+            self.bell.iter().for_each(wake);
         }
     }
+}
 
-    #[cold]
-    fn wake(&self) {
-        let Some(bell) = &self.bell else { return };
-        let one = 1u64;
-        // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (It fails when the counter is full, which
-        // wakes as well, or when the peer sent something else than an eventfd, to its own harm.)
-        unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
-    }
+/// Wakes whoever sleeps on an eventfd.
+#[cold]
+fn wake(bell: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (It fails when the counter is full, which
+    // wakes as well, or when a peer sent something else than an eventfd, to its own harm.)
+    unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
 impl ShmPort {
@@ -144,7 +142,6 @@ impl ShmPort {
             epoll,
             connections: Vec::new(),
             events: VecDeque::new(),
-            dozing: false,
             frame: Box::new([0; MAX_FRAME]),
         };
         port.watch(port.listener.as_raw_fd(), LISTENER)?;
@@ -361,9 +358,6 @@ impl MessagePort for ShmPort {
 
     #[inline]
     fn recv(&mut self, budget: usize, sink: &mut dyn FnMut(LinkNo, &[u8]) -> Verdict) -> usize {
-        if self.dozing {
-            self.awake();
-        }
         let mut all = 0;
         for (connection, number) in self.connections.iter_mut().zip(0u32..) {
             let Some(Connection { stage, rings: Some(rings), hung_up, .. }) = connection else {
@@ -429,41 +423,27 @@ impl MessagePort for ShmPort {
     }
 
     fn doze(&mut self) -> bool {
-        self.dozing = true;
         for connection in self.connections.iter().flatten() {
             if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                rings.writer.set_asleep(&rings.segment, true);
+                rings.writer.fall_asleep(&rings.segment);
             }
         }
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let quiet = self.events.is_empty()
+        self.events.is_empty()
             && self.connections.iter().flatten().all(|connection| match connection {
                 Connection { stage: Stage::Open, rings: Some(rings), .. } => {
                     rings.reader.is_empty(&rings.segment)
                         && rings.writer.taken(&rings.segment) == rings.taken
                 }
                 _ => true,
-            });
-        if !quiet {
-            self.awake();
-        }
-        quiet
+            })
+    }
+
+    fn nudge(&mut self) {
+        wake(&self.bell);
     }
 
     fn fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
-    }
-}
-
-impl ShmPort {
-    /// We do not sleep any more.
-    #[cold]
-    fn awake(&mut self) {
-        self.dozing = false;
-        for connection in self.connections.iter().flatten() {
-            if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                rings.writer.set_asleep(&rings.segment, false);
-            }
-        }
     }
 }

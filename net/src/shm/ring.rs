@@ -137,10 +137,10 @@ impl Writer {
         !core::mem::replace(&mut self.rung, true)
     }
 
-    /// Says whether the writer of this ring sleeps.
+    /// Says that the writer of this ring is about to sleep. It holds until it was woken.
     #[inline]
-    pub(super) fn set_asleep(&self, segment: &Segment, asleep: bool) {
-        segment.flag(self.place.control + ASLEEP).store(asleep.into(), Ordering::SeqCst);
+    pub(super) fn fall_asleep(&self, segment: &Segment) {
+        segment.flag(self.place.control + ASLEEP).store(1, Ordering::SeqCst);
     }
 }
 
