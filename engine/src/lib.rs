@@ -58,7 +58,7 @@ pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;
 pub use engine::{Acquaintance, Engine, LinkEnd, PacketMarks};
-pub use links::{FramePayload, FrameSink, FrameTaken};
+pub use links::{FramePayload, FrameSink, FrameTaken, Referred};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{

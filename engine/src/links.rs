@@ -7,6 +7,10 @@
 //! - A frame to which there is more to say than that (no room, no such key) is answered by a frame. The count does not
 //!   pass it before that answer is on its way, and is looked at before the frames that came with it, so that who sees
 //!   the count has seen the answer.
+//! - The payload of a long answer stays where it is: the frame refers to it, and who takes the frame fetches it, with
+//!   one copy, straight into its place. It is lent for as long as any payload is; whoever gives the memory back before
+//!   that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot fetch, frames
+//!   carry the payload.
 //! - A frame for which there is no room now stays where it is, with all behind it.
 //!
 //! # The change from packets to a link
@@ -53,6 +57,30 @@ pub trait FrameSink {
     /// Puts a frame, `head` and then `payload`, at the end of a link. False when there is no room now: nothing has
     /// happened then.
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
+
+    /// Puts a frame at the end of a link whose payload the peer fetches from where it is: `len` bytes of `buf` from
+    /// `offset` on, which are lent until the frame is taken, or `tag` is revoked ([`crate::Engine::poll_revoked`]).
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let _ = (link, head, (buf, offset, len), tag);
+        Referred::Never
+    }
+}
+
+/// What came of an attempt to refer to a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Referred {
+    /// The frame is on the link.
+    Yes,
+    /// There is no room now.
+    Full,
+    /// The peer cannot fetch: the payload has to be in frames.
+    Never,
 }
 
 /// What became of a frame.
@@ -175,6 +203,8 @@ pub(crate) struct Links {
     ended: VecDeque<LinkId>,
     /// Links that are to end.
     given_up: VecDeque<LinkId>,
+    /// Operations whose memory frames refer to, and which is not to be fetched any more.
+    revoked: VecDeque<(LinkId, u64)>,
     /// Peers that were introduced since somebody asked, and whether we asked for that.
     acquainted: VecDeque<(PeerId, bool)>,
 }
@@ -263,6 +293,17 @@ impl Links {
         if self.get_mut(id).is_some_and(|link| core::mem::replace(&mut link.held, false)) {
             self.holding -= 1;
         }
+    }
+
+    /// Nothing of an operation is to be fetched any more.
+    pub(crate) fn revoke(&mut self, id: LinkId, tag: u64) {
+        self.revoked.push_back((id, tag));
+    }
+
+    /// The next operation of which nothing is to be fetched any more.
+    #[inline]
+    pub(crate) fn next_revoked(&mut self) -> Option<(LinkId, u64)> {
+        self.revoked.pop_front()
     }
 
     /// A link is to end.

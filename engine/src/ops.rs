@@ -15,7 +15,7 @@ use crate::wire::ReturnCode;
 pub(crate) struct Part {
     pub(crate) op: Key,
     pub(crate) offset: u32,
-    pub(crate) len: u16,
+    pub(crate) len: u32,
 }
 
 /// The rendezvous send of which an answer carries a part.

@@ -218,3 +218,47 @@ fn whatever_a_peer_says_on_a_link_harms_nobody_but_the_link() {
         assert!(status.is_err() || w.hosts[1].memory.get(base, 5) == b"after", "seed {seed}");
     }
 }
+
+/// Registers `len` bytes at host 1 and reads them from host 0. The region, and where they go.
+fn read(w: &mut World, len: usize) -> (Vec<u8>, u64) {
+    let bytes: Vec<u8> = (0..len).map(|n| (n * 7 + n / 251) as u8).collect();
+    let region = w.hosts[1].memory.put(&bytes);
+    w.hosts[1].memory.register(77, region, len as u64, true, false);
+    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.alloc(len));
+    let remote = RemoteIov::One(RemoteSeg { address: 0, len: len as u64, key: 77 });
+    let buf = Buf::new(base, len as u64);
+    w.submit(0, RmaOp { peer, buf, remote, data: None, context: 8 }.read()).expect("room");
+    (bytes, base)
+}
+
+#[test]
+fn long_answers_are_fetched_where_that_works_and_carried_where_not() {
+    for unfetchable in [false, true] {
+        let mut w = world(11, Faults::default());
+        w.links.unfetchable = unfetchable;
+        meet(&mut w);
+        let (bytes, base) = read(&mut w, 3_000_000);
+        assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
+        assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, Ok(()));
+        assert!(w.hosts[0].memory.get(base, bytes.len() as u64) == bytes);
+        assert_eq!(w.links.referred, if unfetchable { 0 } else { 3 });
+    }
+}
+
+#[test]
+fn what_is_taken_back_is_not_fetched_any_more() {
+    let mut w = world(12, Faults::default());
+    meet(&mut w);
+    read(&mut w, 3_000_000);
+    w.transmit_once(0);
+    w.hosts[0].stopped = true;
+    w.run(Span::millis(1), |_| false);
+    assert_eq!(w.links.referred, 3);
+    w.unregister(1, 77);
+    w.run(Span::millis(1), |_| false);
+    w.resume(0, 0);
+    assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
+    let refused = Err(OpError::Remote(ReturnCode::BadMkey));
+    assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, refused);
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+}

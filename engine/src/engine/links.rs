@@ -16,7 +16,7 @@ use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::links::frame::{Frame, MAX_PAYLOAD};
 use crate::links::{Farewell, FrameSink, FrameTaken};
-use crate::memory::Memory;
+use crate::memory::{Memory, Payload};
 use crate::reliability::PeerKey;
 use crate::taken::Taken;
 
@@ -127,6 +127,12 @@ impl Engine {
             }
             Some(Frame::Data(header, payload)) => {
                 let step = &mut step!(self, now);
+                let payload = Payload::Here(payload);
+                self.outbound.response_data(step, mem, channel, &header, payload)
+            }
+            Some(Frame::Reference(header, len)) => {
+                let step = &mut step!(self, now);
+                let payload = Payload::Elsewhere(len.into());
                 self.outbound.response_data(step, mem, channel, &header, payload)
             }
             Some(Frame::Answer(number, response)) => {
@@ -217,6 +223,12 @@ impl Engine {
         let died = how == LinkEnd::Died && !link.parted;
         self.ending(now).link_over(id, if died { OpError::TimedOut } else { OpError::Closed });
         self.drain_events(now);
+    }
+
+    /// The next reference that is to be revoked, by link and tag, before anything else is done that may give memory back.
+    #[inline]
+    pub fn poll_revoked(&mut self) -> Option<(LinkId, u64)> {
+        self.links.next_revoked()
     }
 
     /// The next link that ended, of which no frames are to be carried any more.

@@ -8,7 +8,7 @@ use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::introductions::{Around, Heard};
-use crate::memory::{KeyError, Memory};
+use crate::memory::{KeyError, Memory, Payload};
 use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
@@ -221,7 +221,7 @@ impl<M: Memory> Arriving<'_, M> {
                 self.mem,
                 channel,
                 header,
-                payload,
+                Payload::Here(payload),
             ),
             _ => Taken::No,
         };

@@ -6,6 +6,7 @@
 //! | 2 | response data, and payload |
 //! | 3 | the number of the frame that is answered, 8 bytes, the lowest first; a response |
 //! | 4 | nothing: farewell |
+//! | 5 | how many bytes of payload it refers to, 4 bytes, the lowest first; response data without payload |
 //!
 //! Headers are as on the wire, and are checked by the same rules.
 
@@ -15,11 +16,14 @@ use crate::wire::{NextHeader, Response, ResponseData, Ses, StdRequest, parse_sem
 pub(crate) const MAX_HEAD: usize = 1 + 44 + 24 + 8;
 /// Most payload of a frame, bytes: lengths in semantic headers have 14 bits; whole cache lines.
 pub(crate) const MAX_PAYLOAD: u32 = 0x3fc0;
+/// Most payload that a frame refers to, bytes: the peer's other frames wait for as long as it takes to copy.
+pub(crate) const MAX_REFERENCE: u32 = 1 << 20;
 
 const REQUEST: u8 = 1;
 const DATA: u8 = 2;
 const ANSWER: u8 = 3;
 const FAREWELL: u8 = 4;
+const REFERENCE: u8 = 5;
 
 /// A frame, checked.
 #[derive(Debug)]
@@ -28,6 +32,7 @@ pub(crate) enum Frame<'a> {
     Data(ResponseData, &'a [u8]),
     Answer(u64, Response),
     Farewell,
+    Reference(ResponseData, u32),
 }
 
 impl<'a> Frame<'a> {
@@ -54,6 +59,16 @@ impl<'a> Frame<'a> {
                 }
             }
             FAREWELL if rest.is_empty() => Some(Self::Farewell),
+            REFERENCE => {
+                let (len, rest) = rest.split_first_chunk()?;
+                let len = u32::from_le_bytes(*len);
+                match parse_semantic(NextHeader::ResponseData, rest).ok()? {
+                    (Ses::ResponseData(header), []) if len <= MAX_REFERENCE => {
+                        Some(Self::Reference(header, len))
+                    }
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }
@@ -71,6 +86,13 @@ pub(crate) fn request(header: &StdRequest, out: &mut [u8; MAX_HEAD]) -> usize {
 pub(crate) fn data(header: &ResponseData, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = DATA;
     1 + header.emit(&mut out[1..])
+}
+
+/// Writes response data that refer to their payload; how many bytes.
+pub(crate) fn reference(header: &ResponseData, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+    out[0] = REFERENCE;
+    out[1..5].copy_from_slice(&len.to_le_bytes());
+    5 + header.emit(&mut out[5..])
 }
 
 /// Writes the answer to frame `number`; how many bytes.

@@ -257,6 +257,9 @@ impl Ops {
             if let Work::Response { cut: cut @ None, .. } = &mut op.work {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
+                if let (Some(ChannelId::Link(id)), 1..) = (op.context, op.progress.in_flight) {
+                    step.links.revoke(id, key.to_u64());
+                }
             }
         }
     }

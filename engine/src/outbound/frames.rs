@@ -1,12 +1,13 @@
 //! Frames that leave: answers, then new frames of the queued operations, links in turn.
 
 use super::Outbound;
-use super::packet::write_frame_head;
+use super::packet::{write_frame_head, write_reference_head};
 use super::transmit::name;
 use crate::api::PeerId;
 use crate::channel::{ChannelId, LinkId};
-use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD};
-use crate::links::{Farewell, FramePayload, FrameSink};
+use crate::config::Config;
+use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE};
+use crate::links::{Farewell, FramePayload, FrameSink, Referred};
 use crate::ops::{Ops, Part, TxOp, Work};
 use crate::step::Step;
 
@@ -111,26 +112,24 @@ impl Ops {
             op.progress.message_id = Some(name(context, &mut op.work, key));
         }
         let left = op.payload_len() - op.progress.packed;
-        let len = left.min(MAX_PAYLOAD.into());
-        let ends = len == left;
-        // `request_length` has 32 bits, a payload 14.
-        let part = Part { op: key, offset: op.progress.packed as u32, len: len as u16 };
-        let mut head = [0; MAX_HEAD];
-        let head_len = write_frame_head(step.config, op, part, &mut head);
-        let from = u64::from(part.offset);
-        let payload = match &op.bytes.copied {
-            Some(copied) => {
-                let from = part.offset as usize;
-                FramePayload::Copied(&copied[from..from + usize::from(part.len)])
+        let mut len = left.min(MAX_PAYLOAD.into());
+        // `request_length` has 32 bits.
+        let mut part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
+        if left > len && op.lends() {
+            let all = left.min(MAX_REFERENCE.into());
+            match refer(step.config, op, Part { len: all as u32, ..part }, id, sink) {
+                Referred::Never => {
+                    if !send(step.config, op, part, id, sink) {
+                        return Sent::Full;
+                    }
+                }
+                Referred::Yes => (len, part.len) = (all, all as u32),
+                Referred::Full => return Sent::Full,
             }
-            None if op.lends() => {
-                FramePayload::Lent { buf: &op.bytes.buf, offset: op.bytes.offset + from, len }
-            }
-            None => FramePayload::Copied(&[]),
-        };
-        if !sink.send(id, &head[..head_len], payload) {
+        } else if !send(step.config, op, part, id, sink) {
             return Sent::Full;
         }
+        let ends = len == left;
         step.report.counters.tx_payload_bytes += len;
         step.report.counters.tx_frames += 1;
         link.sent(Some(part));
@@ -143,4 +142,39 @@ impl Ops {
         }
         Sent::Yes
     }
+}
+
+/// Sends a part of an answer as a reference to it.
+fn refer(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    id: LinkId,
+    sink: &mut impl FrameSink,
+) -> Referred {
+    let mut head = [0; MAX_HEAD];
+    let Some(len) = write_reference_head(config, op, part, &mut head) else {
+        return Referred::Never;
+    };
+    let lent = (&op.bytes.buf, op.bytes.offset + u64::from(part.offset), u64::from(part.len));
+    sink.refer(id, &head[..len], lent, part.op.to_u64())
+}
+
+/// Sends a part of an operation. Whether there was room.
+#[inline]
+fn send(config: &Config, op: &TxOp, part: Part, id: LinkId, sink: &mut impl FrameSink) -> bool {
+    let mut head = [0; MAX_HEAD];
+    let head_len = write_frame_head(config, op, part, &mut head);
+    let payload = match &op.bytes.copied {
+        Some(copied) => {
+            let from = part.offset as usize;
+            FramePayload::Copied(&copied[from..from + part.len as usize])
+        }
+        None if op.lends() => {
+            let offset = op.bytes.offset + u64::from(part.offset);
+            FramePayload::Lent { buf: &op.bytes.buf, offset, len: part.len.into() }
+        }
+        None => FramePayload::Copied(&[]),
+    };
+    sink.send(id, &head[..head_len], payload)
 }

@@ -102,7 +102,7 @@ impl Ops {
         let len = left.min(room);
         let ends = len == left;
         // `request_length` has 32 bits, a payload 14.
-        let part = Part { op: key, offset: op.progress.packed as u32, len: len as u16 };
+        let part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
         let prompt = op.wants_prompt_ack() || context.prompt;
         let wanted = NewPacket {
             desc: part,
@@ -183,7 +183,7 @@ fn emit(
     let payload = batch.slices.len();
     if let Some(copied) = &op.bytes.copied {
         let from = part.offset as usize;
-        batch.bytes.extend_from_slice(&copied[from..from + usize::from(part.len)]);
+        batch.bytes.extend_from_slice(&copied[from..from + part.len as usize]);
     } else if op.lends() {
         op.bytes.buf.for_range(op.bytes.offset + from, len, |piece, _| {
             batch.slices.push(piece);

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use squall_base::Rng;
-use squall_engine::{FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _};
+use squall_engine::{
+    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Referred,
+};
 
 use super::{VecMemory, World};
 
@@ -12,11 +14,19 @@ const ROOM: usize = 64 * 1024;
 /// What proofs are for.
 const PURPOSE: u64 = 1;
 
+/// A frame on its way.
+struct Flying {
+    bytes: Vec<u8>,
+    /// What it refers to, and whose that is.
+    refers: Option<(u64, Vec<u8>)>,
+    revoked: bool,
+}
+
 /// One direction of a link.
 struct Lane {
     from: (usize, LinkId),
     to: (usize, LinkId),
-    frames: VecDeque<Vec<u8>>,
+    frames: VecDeque<Flying>,
     bytes: usize,
     /// Frames that the receiver showed to be taken.
     taken: u64,
@@ -29,6 +39,10 @@ pub struct MockLinks {
     lanes: Vec<Lane>,
     /// Bytes a direction holds.
     pub room: usize,
+    /// Frames must carry all payload.
+    pub unfetchable: bool,
+    /// Frames that referred to their payload.
+    pub referred: u64,
     /// No link is made.
     pub refused: bool,
     /// Bytes of frames are changed now and then, from this seed on.
@@ -39,7 +53,15 @@ pub struct MockLinks {
 
 impl Default for MockLinks {
     fn default() -> Self {
-        Self { lanes: Vec::new(), room: ROOM, refused: false, scribble: None, carried: 0 }
+        Self {
+            lanes: Vec::new(),
+            room: ROOM,
+            unfetchable: false,
+            referred: 0,
+            refused: false,
+            scribble: None,
+            carried: 0,
+        }
     }
 }
 
@@ -49,13 +71,22 @@ struct Sink<'a> {
     room: usize,
     host: usize,
     memory: &'a VecMemory,
+    unfetchable: bool,
+    referred: &'a mut u64,
+}
+
+impl Sink<'_> {
+    fn lane(&mut self, link: LinkId) -> Option<&mut Lane> {
+        let from = (self.host, link);
+        self.lanes.iter_mut().find(|lane| lane.from == from)
+    }
 }
 
 impl FrameSink for Sink<'_> {
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
-        let from = (self.host, link);
-        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.from == from) else { return true };
-        if lane.bytes >= self.room {
+        let (room, memory) = (self.room, self.memory);
+        let Some(lane) = self.lane(link) else { return true };
+        if lane.bytes >= room {
             return false;
         }
         let mut frame = head.to_vec();
@@ -64,12 +95,38 @@ impl FrameSink for Sink<'_> {
             FramePayload::Lent { buf, offset, len } => buf.for_range(offset, len, |piece, _| {
                 let start = frame.len();
                 frame.resize(start + piece.len as usize, 0);
-                self.memory.read(piece, &mut frame[start..]);
+                memory.read(piece, &mut frame[start..]);
             }),
         }
         lane.bytes += frame.len();
-        lane.frames.push_back(frame);
+        lane.frames.push_back(Flying { bytes: frame, refers: None, revoked: false });
         true
+    }
+
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let (room, memory) = (self.room, self.memory);
+        if self.unfetchable {
+            return Referred::Never;
+        }
+        let Some(lane) = self.lane(link) else { return Referred::Yes };
+        if lane.bytes >= room {
+            return Referred::Full;
+        }
+        let mut payload = vec![0; len as usize];
+        buf.for_range(offset, len, |piece, at| {
+            memory.read(piece, &mut payload[at as usize..][..piece.len as usize]);
+        });
+        lane.bytes += head.len();
+        let refers = Some((tag, payload));
+        lane.frames.push_back(Flying { bytes: head.to_vec(), refers, revoked: false });
+        *self.referred += 1;
+        Referred::Yes
     }
 }
 
@@ -104,9 +161,16 @@ impl World {
     pub(super) fn transmit_frames(&mut self, n: usize) {
         self.make_links(n);
         let host = &mut self.hosts[n];
-        let room = self.links.room;
-        let lanes = &mut self.links.lanes[..];
-        let mut sink = Sink { lanes, room, host: n, memory: &host.memory };
+        let MockLinks { lanes, room, unfetchable, referred, .. } = &mut self.links;
+        while let Some((id, tag)) = host.engine.poll_revoked() {
+            for lane in lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
+                for frame in &mut lane.frames {
+                    frame.revoked |= frame.refers.as_ref().is_some_and(|(of, _)| *of == tag);
+                }
+            }
+        }
+        let (room, unfetchable, memory) = (*room, *unfetchable, &host.memory);
+        let mut sink = Sink { lanes, room, host: n, memory, unfetchable, referred };
         host.engine.transmit_frames(self.now, &mut sink);
         while let Some(id) = host.engine.poll_link_end() {
             self.links.lanes.retain(|lane| lane.to != (n, id));
@@ -188,8 +252,12 @@ impl World {
         let mut busy = false;
         for _ in 0..most {
             let Some(frame) = lane.frames.front_mut() else { break };
-            MockLinks::spoil(&mut self.links.scribble, frame);
-            match host.engine.handle_frame(now, &mut host.memory, id, frame) {
+            MockLinks::spoil(&mut self.links.scribble, &mut frame.bytes);
+            host.memory.source = match &frame.refers {
+                Some((_, payload)) if !frame.revoked => Some(payload.clone()),
+                _ => None,
+            };
+            match host.engine.handle_frame(now, &mut host.memory, id, &frame.bytes) {
                 FrameTaken::Yes => {}
                 FrameTaken::Later => break,
                 FrameTaken::Never => {
@@ -200,7 +268,7 @@ impl World {
             busy = true;
             self.links.carried += 1;
             if let Some(frame) = lane.frames.pop_front() {
-                lane.bytes -= frame.len();
+                lane.bytes -= frame.bytes.len();
             }
         }
         if lane.frames.is_empty() {

@@ -49,6 +49,8 @@ pub struct VecMemory {
     buffers: BTreeMap<u64, Buffer>,
     /// Of the regions' numbers.
     registrations: u32,
+    /// What the frame that is being handled refers to.
+    pub source: Option<Vec<u8>>,
 }
 
 struct Buffer {
@@ -110,6 +112,14 @@ impl Memory for VecMemory {
     fn read(&self, from: UserSlice, out: &mut [u8]) {
         self.check(from, out.len());
         out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
+    }
+
+    fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        let Some(source) = self.source.clone() else { return false };
+        let Some(rest) = source.get(at as usize..) else { return false };
+        let Some(bytes) = rest.get(..to.len as usize) else { return false };
+        self.write(to, bytes);
+        true
     }
 
     fn resolve(
