@@ -32,9 +32,11 @@ pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, Crc};
 pub use fabric::{FabricPort, FabricSpec, FabricSpecError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
-pub use message::{LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Verdict};
+pub use message::{
+    FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+};
 pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};
-pub use shm::{ShmConfig, ShmPort};
+pub use shm::{ShmConfig, ShmPort, Source};
 pub use squall_wire::base;
 pub use udp::UdpPort;

@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 
 use crate::base::UserSlice;
 use crate::burst::address;
+use crate::shm::Source;
 
 /// Longest frame, bytes.
 pub const MAX_FRAME: usize = 16_512;
@@ -76,6 +77,17 @@ pub enum Verdict {
     Broken,
 }
 
+/// What came of an attempt to refer to user memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reference {
+    /// The frame is on its way.
+    Sent,
+    /// There is no room now.
+    Full,
+    /// The peer cannot read our memory, or there are too many pieces.
+    Impossible,
+}
+
 /// What happened to the connections of a message port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
@@ -87,6 +99,9 @@ pub enum LinkEvent {
     /// The peer has closed the connection, or its process died; no frame is left. To be closed.
     Over(LinkNo),
 }
+
+/// Takes frames that arrived, each with the connection it came on and what it refers to.
+pub type FrameTaker<'a> = dyn FnMut(LinkNo, &[u8], Option<&Source<'_>>) -> Verdict + 'a;
 
 /// Frames in and out, between processes of one user on one host. One thread at a time.
 pub trait MessagePort {
@@ -115,9 +130,16 @@ pub trait MessagePort {
     /// connection that is not there a frame is lost.
     fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
 
-    /// Hands frames that arrived to `sink`, connection after connection, at most `budget` of each. How many were
-    /// taken.
-    fn recv(&mut self, budget: usize, sink: &mut dyn FnMut(LinkNo, &[u8]) -> Verdict) -> usize;
+    /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
+    /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked.
+    fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference;
+
+    /// Takes back what frames with this tag refer to: whatever a peer reads of it from now on it will not use.
+    fn revoke(&mut self, link: LinkNo, tag: u64);
+
+    /// Hands frames that arrived to `sink`, connection after connection, at most `budget` of each, with what they refer
+    /// to. How many were taken.
+    fn recv(&mut self, budget: usize, sink: &mut FrameTaker<'_>) -> usize;
 
     /// Tells the peer that we have taken `count` frames in all.
     fn show_taken(&mut self, link: LinkNo, count: u64);

@@ -10,10 +10,12 @@ use std::os::fd::RawFd;
 
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
-    Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, PeerId,
-    WIRE_VERSION,
+    Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
+    LinkId, Memory, PeerId, Referred, WIRE_VERSION,
 };
-use squall_net::{LinkEvent, LinkNo, MessagePort, Outgoing, ShmConfig, ShmPort, Verdict};
+use squall_net::{
+    LinkEvent, LinkNo, MessagePort, Outgoing, Reference, ShmConfig, ShmPort, Source, Verdict,
+};
 
 use crate::addr::Name;
 use crate::gate::Gate;
@@ -186,8 +188,8 @@ impl Links {
 impl Open {
     fn receive(&mut self, now: Time, engine: &mut Engine, regions: &Gate<Regions>) -> bool {
         let Self { port, links, .. } = self;
-        let mut memory = UserMemory(regions);
-        let mut sink = |no: LinkNo, bytes: &[u8]| {
+        let mut sink = |no: LinkNo, bytes: &[u8], source: Option<&Source<'_>>| {
+            let mut memory = FrameMemory { user: UserMemory(regions), source };
             let Some(link) = links.iter().find(|link| link.no == no) else {
                 return Verdict::Broken;
             };
@@ -211,12 +213,18 @@ impl Open {
 
     fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         let Self { port, numbers, .. } = self;
+        while let Some((id, tag)) = engine.poll_revoked() {
+            if let Some(Some(no)) = numbers.get(id.index()) {
+                port.revoke(*no, tag);
+            }
+        }
         let busy = engine.has_frames() && engine.transmit_frames(now, &mut Sink { port, numbers });
         for link in &self.links {
             self.port.show_taken(link.no, engine.frames_taken(link.id));
         }
         self.port.ring();
-        busy
+        // Whatever of a link that ended is lent must not be read after the completions that say so.
+        self.follow(now, engine) | busy
     }
 
     /// Looks after connections.
@@ -382,6 +390,57 @@ impl FrameSink for Sink<'_> {
                 send(self.port, buf.part(offset, len).slices())
             }
         }
+    }
+
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let Some(Some(no)) = self.numbers.get(link.index()) else { return Referred::Yes };
+        match self.port.refer(*no, head, buf.part(offset, len).slices(), tag) {
+            Reference::Sent => Referred::Yes,
+            Reference::Full => Referred::Full,
+            Reference::Impossible => Referred::Never,
+        }
+    }
+}
+
+/// User memory, and what the frame that is being handled refers to.
+struct FrameMemory<'a> {
+    user: UserMemory<'a>,
+    source: Option<&'a Source<'a>>,
+}
+
+impl Memory for FrameMemory<'_> {
+    #[inline]
+    fn write(&mut self, to: UserSlice, data: &[u8]) {
+        self.user.write(to, data);
+    }
+
+    #[inline]
+    fn read(&self, from: UserSlice, out: &mut [u8]) {
+        self.user.read(from, out);
+    }
+
+    fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        // SAFETY: the engine fetches into the buffer of an operation that has not completed: `ep/buffer.rs` exposed its
+        // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
+        // which cannot be handed out before this returns.
+        self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
+    }
+
+    #[inline]
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<UserSlice, KeyError> {
+        self.user.resolve(key, address, len, access)
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Nothing in the segment is believed: see `ring.rs`. A ring is bounded, and so are the pages of a pair.
 
+mod fetch;
 mod ring;
 mod segment;
 mod socket;
@@ -21,9 +22,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::message::{LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Verdict};
+use crate::base::UserSlice;
+use crate::message::{
+    FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+};
+use fetch::{Lender, MOST_BYTES, MOST_PIECES, Process};
 use ring::{CONTROL, Found, LEAST, MOST, Place, Reader, Writer};
 use segment::{Segment, check};
+
+pub use fetch::Source;
 
 /// Bytes before the rings: what stands beside them.
 const FRONT: usize = 4096;
@@ -63,6 +70,7 @@ struct Rings {
     segment: Segment,
     writer: Writer,
     reader: Reader,
+    lender: Lender,
     /// Wakes the peer.
     bell: Option<OwnedFd>,
     /// What the peer said to have taken, when its ring was last seen empty.
@@ -73,8 +81,7 @@ struct Rings {
 struct Connection {
     stage: Stage,
     socket: OwnedFd,
-    /// Tells when the peer's process is gone.
-    _process: Option<OwnedFd>,
+    process: Option<Process>,
     /// Nobody is at the other end any more.
     hung_up: bool,
     rings: Option<Rings>,
@@ -97,7 +104,9 @@ impl Rings {
         let place = |n: usize| Place { control: n * CONTROL, base: FRONT + n * ring, size: ring };
         let (ours, theirs) = if creator { (0, 1) } else { (1, 0) };
         let (writer, reader) = (Writer::new(place(ours)), Reader::new(place(theirs)));
-        Self { segment, writer, reader, bell, taken: 0 }
+        let lender = Lender::new(place(ours));
+        lender.show_probe(&segment);
+        Self { segment, writer, reader, lender, bell, taken: 0 }
     }
 
     /// Wakes the peer if it sleeps and has got something.
@@ -169,11 +178,11 @@ impl ShmPort {
         let at = free.unwrap_or(self.connections.len());
         let number = u32::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
         self.watch(socket.as_raw_fd(), number.into())?;
-        let process = process(who.pid);
+        let process = Process::open(who.pid);
         if let Some(process) = &process {
-            self.watch(process.as_raw_fd(), u64::from(number) | PROCESS)?;
+            self.watch(process.fd(), u64::from(number) | PROCESS)?;
         }
-        let connection = Connection { stage, socket, _process: process, hung_up: false, rings };
+        let connection = Connection { stage, socket, process, hung_up: false, rings };
         if at == self.connections.len() {
             self.connections.push(None);
         }
@@ -228,10 +237,11 @@ impl ShmPort {
         let Some(connection) = self.get_mut(link) else { return };
         connection.hung_up = true;
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        for fd in [Some(&connection.socket), connection._process.as_ref()].into_iter().flatten() {
+        let process = connection.process.as_ref().map(Process::fd);
+        for fd in [Some(connection.socket.as_raw_fd()), process].into_iter().flatten() {
             // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is refused.
             unsafe {
-                libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd.as_raw_fd(), &raw mut event);
+                libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, &raw mut event);
             };
         }
         if connection.stage != Stage::Open {
@@ -242,6 +252,17 @@ impl ShmPort {
 }
 
 impl Connection {
+    /// Finds out whether we can read the peer's memory, and says so to it.
+    fn probe(&self) {
+        let (Some(rings), Some(process)) = (&self.rings, &self.process) else { return };
+        if !process.probe(&rings.segment, rings.reader.place()) {
+            log::info!(
+                "a peer's memory cannot be read (process_vm_readv: another PID namespace, or ptrace is restricted): \
+                 its long messages are copied through shared memory, twice"
+            );
+        }
+    }
+
     /// Takes what comes with a peer's greeting.
     fn greet(&mut self, fds: Vec<OwnedFd>) -> io::Result<()> {
         let unexpected = || io::Error::other("the peer's greeting is not what it should be");
@@ -263,24 +284,11 @@ impl Connection {
             (Stage::Outgoing, Some(rings)) => {
                 rings.bell = fds.next();
                 self.stage = Stage::Open;
+                self.probe();
                 Ok(())
             }
             _ => Err(unexpected()),
         }
-    }
-}
-
-/// A descriptor that is readable when a process is gone; none where the kernel has none.
-fn process(pid: libc::pid_t) -> Option<OwnedFd> {
-    if pid <= 0 {
-        return None;
-    }
-    // SAFETY: pidfd_open(2) takes numbers and returns a new descriptor, closed on exec, which goes nowhere but into
-    // the `OwnedFd`.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        Some(OwnedFd::from_raw_fd(fd))
     }
 }
 
@@ -304,6 +312,7 @@ impl MessagePort for ShmPort {
         let connection = self.get_mut(link).filter(|c| c.stage == Stage::Asked);
         let connection = connection.ok_or(io::ErrorKind::NotConnected)?;
         connection.stage = Stage::Open;
+        connection.probe();
         let sent = socket::send(connection.socket.as_raw_fd(), welcome, &[bell.as_fd()]);
         if sent.is_err() {
             self.close(link);
@@ -313,6 +322,9 @@ impl MessagePort for ShmPort {
 
     fn close(&mut self, link: LinkNo) {
         if let Some(connection) = self.connections.get_mut(link.0 as usize) {
+            if let Some(Connection { rings: Some(rings), .. }) = connection {
+                rings.lender.revoke(&rings.segment, None);
+            }
             *connection = None;
         }
         self.events.retain(|event| {
@@ -356,11 +368,40 @@ impl MessagePort for ShmPort {
         }
     }
 
+    fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference {
+        let Some(Connection { stage: Stage::Open, rings: Some(rings), .. }) = self.get_mut(link)
+        else {
+            return Reference::Sent;
+        };
+        if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
+            return Reference::Impossible;
+        }
+        let now = (rings.writer.frames(), rings.taken);
+        let Some((text, len)) = rings.lender.describe(&rings.segment, now, pieces, tag) else {
+            return Reference::Full;
+        };
+        let mut first = [0; MOST_BYTES];
+        first[..len].copy_from_slice(&text[..len]);
+        if rings.writer.refer(&rings.segment, Outgoing::of_copies(&first[..len], head)) {
+            Reference::Sent
+        } else {
+            rings.lender.withdraw();
+            Reference::Full
+        }
+    }
+
+    fn revoke(&mut self, link: LinkNo, tag: u64) {
+        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
+            rings.lender.revoke(&rings.segment, Some(tag));
+        }
+    }
+
     #[inline]
-    fn recv(&mut self, budget: usize, sink: &mut dyn FnMut(LinkNo, &[u8]) -> Verdict) -> usize {
+    fn recv(&mut self, budget: usize, sink: &mut FrameTaker<'_>) -> usize {
         let mut all = 0;
         for (connection, number) in self.connections.iter_mut().zip(0u32..) {
-            let Some(Connection { stage, rings: Some(rings), hung_up, .. }) = connection else {
+            let Some(Connection { stage, rings: Some(rings), hung_up, process, .. }) = connection
+            else {
                 continue;
             };
             if *stage != Stage::Open {
@@ -374,14 +415,22 @@ impl MessagePort for ShmPort {
                     break false;
                 }
                 match rings.reader.peek(&rings.segment, &mut self.frame) {
-                    Found::Frame(len) => match sink(LinkNo(number), &self.frame[..len]) {
-                        Verdict::Taken => {
-                            rings.reader.consume(&rings.segment, len);
-                            left -= 1;
+                    Found::Frame(len, refers) => {
+                        let frame = &self.frame[..len];
+                        let verdict = if refers {
+                            referring(process.as_ref(), rings, LinkNo(number), frame, sink)
+                        } else {
+                            sink(LinkNo(number), frame, None)
+                        };
+                        match verdict {
+                            Verdict::Taken => {
+                                rings.reader.consume(&rings.segment, len);
+                                left -= 1;
+                            }
+                            Verdict::NotNow => break false,
+                            Verdict::Broken => break true,
                         }
-                        Verdict::NotNow => break false,
-                        Verdict::Broken => break true,
-                    },
+                    }
                     Found::Nothing => {
                         rings.taken = taken;
                         break *hung_up;
@@ -445,5 +494,22 @@ impl MessagePort for ShmPort {
 
     fn fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
+    }
+}
+
+/// Hands out a frame that begins with the description of a payload.
+#[cold]
+fn referring(
+    process: Option<&Process>,
+    rings: &Rings,
+    link: LinkNo,
+    frame: &[u8],
+    sink: &mut FrameTaker<'_>,
+) -> Verdict {
+    let place = rings.reader.place();
+    let source = process.and_then(|process| Source::read(process, &rings.segment, place, frame));
+    match source {
+        Some((source, len)) => sink(link, &frame[len..], Some(&source)),
+        None => Verdict::Broken,
     }
 }

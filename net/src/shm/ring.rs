@@ -21,6 +21,8 @@ use crate::message::{MAX_FRAME, Outgoing};
 const LINE: usize = 64;
 /// Bytes before the frame.
 const WORD: usize = 8;
+/// The frame begins with the description of a payload elsewhere (`fetch.rs`).
+const REFERS: u64 = 1 << 32;
 /// The rest of the ring is not used.
 const SKIP: u64 = u64::MAX;
 /// Bytes of what stands beside a ring.
@@ -74,18 +76,35 @@ pub(super) struct Writer {
     written: u64,
     /// Bytes that the reader has consumed, as far as looked.
     consumed: u64,
+    /// Frames written.
+    frames: u64,
     /// Something was written since the reader was last rung for.
     rung: bool,
 }
 
 impl Writer {
     pub(super) const fn new(place: Place) -> Self {
-        Self { place, written: 0, consumed: 0, rung: true }
+        Self { place, written: 0, consumed: 0, frames: 0, rung: true }
     }
 
     /// Puts a frame into the ring. False when there is no room.
     #[inline]
     pub(super) fn send(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
+        self.put(segment, frame, 0)
+    }
+
+    /// The same for a frame that begins with the description of a payload.
+    pub(super) fn refer(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
+        self.put(segment, frame, REFERS)
+    }
+
+    /// Frames written.
+    pub(super) const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    #[inline]
+    fn put(&mut self, segment: &Segment, frame: Outgoing<'_>, mark: u64) -> bool {
         let len = frame.len();
         assert!((1..=MAX_FRAME).contains(&len), "a frame has up to {MAX_FRAME} bytes");
         let (need, to_end) = (record(len), self.place.to_end(self.written));
@@ -104,11 +123,12 @@ impl Writer {
             unsafe { segment.write(at, from, len) };
             at += len;
         });
-        segment.word(self.place.at(start)).store(len as u64, Ordering::Release);
+        segment.word(self.place.at(start)).store(len as u64 | mark, Ordering::Release);
         if skip > 0 {
             segment.word(self.place.at(self.written)).store(SKIP, Ordering::Release);
         }
         self.written = next;
+        self.frames += 1;
         self.rung = false;
         true
     }
@@ -147,8 +167,8 @@ impl Writer {
 /// What a reader found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// A frame of so many bytes, copied out.
-    Frame(usize),
+    /// A frame of so many bytes, copied out; whether it begins with the description of a payload.
+    Frame(usize, bool),
     Nothing,
     /// Something that no honest writer writes.
     Nonsense,
@@ -172,6 +192,11 @@ impl Reader {
         Self { place, consumed: 0, told: 0, taken: 0, rung: true }
     }
 
+    /// Where the ring is.
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
     /// Whether a record waits.
     #[inline]
     pub(super) fn is_empty(&self, segment: &Segment) -> bool {
@@ -189,12 +214,13 @@ impl Reader {
         if word == 0 {
             return Found::Nothing;
         }
-        let len = usize::try_from(word).unwrap_or(usize::MAX);
-        if len > MAX_FRAME || record(len) > self.place.to_end(self.consumed) {
+        let refers = word & REFERS != 0;
+        let len = usize::try_from(word & !REFERS).unwrap_or(usize::MAX);
+        if len == 0 || len > MAX_FRAME || record(len) > self.place.to_end(self.consumed) {
             return Found::Nonsense;
         }
         segment.read(self.place.at(self.consumed) + WORD, &mut out[..len]);
-        Found::Frame(len)
+        Found::Frame(len, refers)
     }
 
     /// The frame that was looked at is done with.
@@ -272,7 +298,7 @@ mod tests {
                 sent += 1;
             }
             for _ in 0..rng.below(6) {
-                let Found::Frame(len) = reader.peek(&segment, &mut out) else { break };
+                let Found::Frame(len, _) = reader.peek(&segment, &mut out) else { break };
                 assert_eq!((len, out[..len].iter().all(|b| *b == got as u8)), (length(got), true));
                 reader.consume(&segment, len);
                 got += 1;
@@ -289,7 +315,7 @@ mod tests {
         let fits = (0..10_000).take_while(|_| writer.send(&segment, frame)).count();
         assert_eq!(fits, SIZE / 128 - 1);
         assert!(!writer.send(&segment, frame) && !writer.send(&segment, frame));
-        let Found::Frame(len) = reader.peek(&segment, &mut out) else { panic!("it is full") };
+        let Found::Frame(len, _) = reader.peek(&segment, &mut out) else { panic!("it is full") };
         reader.consume(&segment, len);
         reader.show_taken(&segment, 1);
         assert!(writer.send(&segment, frame) && !writer.send(&segment, frame));
@@ -311,7 +337,7 @@ mod tests {
                     .store(word[rng.below(4) as usize], Ordering::Relaxed);
                 let _ = writer.send(&segment, Outgoing::of_copies(&[1; 300], &[]));
                 writer.taken(&segment);
-                if let Found::Frame(len) = reader.peek(&segment, &mut out) {
+                if let Found::Frame(len, _) = reader.peek(&segment, &mut out) {
                     reader.consume(&segment, len);
                 }
                 reader.show_taken(&segment, rng.next_u64());

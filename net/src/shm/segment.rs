@@ -10,6 +10,7 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 
 /// A mapping. Whatever is in it may be changed by the other process at any time: words are read as atomics, bytes
 /// by raw copies, and no reference to bytes is ever made.
+#[derive(Debug)]
 pub(super) struct Segment {
     base: NonNull<u8>,
     len: usize,

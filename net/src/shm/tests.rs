@@ -27,7 +27,7 @@ fn pair(name: &str) -> [(ShmPort, LinkNo); 2] {
 
 fn collect(port: &mut ShmPort) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
-    port.recv(1000, &mut |_, frame| {
+    port.recv(1000, &mut |_, frame, _| {
         got.push(frame.to_vec());
         Verdict::Taken
     });
@@ -70,7 +70,7 @@ fn a_frame_that_is_not_taken_now_comes_again_before_others() {
     }
     let mut seen = Vec::new();
     for _ in 0..3 {
-        b.recv(10, &mut |_, frame| {
+        b.recv(10, &mut |_, frame, _| {
             seen.push(frame[0]);
             if seen.len() < 3 { Verdict::NotNow } else { Verdict::Taken }
         });
@@ -157,7 +157,7 @@ fn two_threads_ping_and_pong() {
                 assert!(port.send(link, Outgoing::of_copies(&sent.to_le_bytes(), &[7; 60])));
                 sent += 1;
             }
-            port.recv(16, &mut |_, frame| {
+            port.recv(16, &mut |_, frame, _| {
                 assert_eq!(frame[..4], got.to_le_bytes());
                 got += 1;
                 Verdict::Taken
@@ -169,4 +169,32 @@ fn two_threads_ping_and_pong() {
     let other = std::thread::spawn(move || run(b, to_a, false));
     run(a, to_b, true);
     other.join().expect("no panic");
+}
+
+#[test]
+fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
+    let [(mut a, to_b), (mut b, _)] = pair("refer");
+    let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+    let (one, two) = bytes.split_at(30_000);
+    let lend = |bytes: &[u8]| {
+        UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)
+    };
+    let mut place = vec![0u8; 90_000];
+    let to = UserSlice::lent(place.as_mut_ptr().expose_provenance() as u64, 90_000);
+    for revoked in [false, true] {
+        place.fill(0);
+        assert_eq!(a.refer(to_b, b"head", &[lend(one), lend(two)], 5), Reference::Sent);
+        if revoked {
+            a.revoke(to_b, 5);
+        }
+        let mut fetched = None;
+        b.recv(9, &mut |_, frame, source| {
+            assert_eq!(frame, b"head");
+            // SAFETY: `place` has 90000 bytes, whose address was exposed, and lives to the end of the test.
+            fetched = source.map(|source| unsafe { source.fetch(to, 10_000) });
+            Verdict::Taken
+        });
+        assert_eq!(fetched, Some(!revoked));
+        assert!(revoked || place == bytes[10_000..]);
+    }
 }
