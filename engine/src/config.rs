@@ -43,7 +43,7 @@ pub struct Config {
     /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
     pub keepalive: Span,
     /// Somebody carries the frames of links: peers that are introduced are told of
-    /// ([`crate::Engine::poll_acquaintance`]).
+    /// ([`crate::Linking::poll_acquaintance`]).
     pub links: bool,
     /// Packets a batch is filled with at most per call.
     pub batch_packets: usize,

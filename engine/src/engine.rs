@@ -8,7 +8,7 @@ mod sizes;
 
 use core::net::SocketAddr;
 
-pub use links::{Acquaintance, LinkEnd};
+pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
 
 use crate::api::{Completion, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble};
@@ -112,12 +112,6 @@ impl Engine {
     #[inline]
     pub const fn peers(&self) -> &Peers {
         &self.peers
-    }
-
-    /// Tells this endpoint from others that had, or have, its address.
-    #[must_use]
-    pub const fn instance(&self) -> Instance {
-        self.config.instance
     }
 
     /// What the packet delivery contexts were told.
@@ -275,13 +269,6 @@ impl Engine {
         self.outbound.len() == 0 && self.contexts.is_idle() && !self.links.owe()
     }
 
-    /// Whether [`Self::poll_transmit`] may have data packets to send.
-    #[must_use]
-    #[inline]
-    pub fn has_packets(&self) -> bool {
-        !self.contexts.is_idle()
-    }
-
     /// Bytes that were copied and that no peer has acknowledged: of many of them the user believes that they are
     /// sent.
     #[must_use]
@@ -312,7 +299,7 @@ impl Engine {
         for id in ids {
             match id {
                 ChannelId::Context(id) => self.pdcs.close(now, id),
-                ChannelId::Link(id) => self.part_from_link(id),
+                ChannelId::Link(id) => self.links().part(id),
             }
         }
         self.drain_events(now);

@@ -57,7 +57,7 @@ pub use api::{
 pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;
-pub use engine::{Acquaintance, Engine, LinkEnd, PacketMarks};
+pub use engine::{Acquaintance, Engine, LinkEnd, Linking, PacketMarks};
 pub use links::{FramePayload, FrameSink, FrameTaken, Referred};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};

@@ -16,7 +16,7 @@
 //! # The change from packets to a link
 //!
 //! Two endpoints that were introduced (`introductions.rs`) may link: each proves to the other that it is the one it
-//! was introduced as, by what both know since ([`crate::Engine::link_proof`]). From then on new operations queue on the link, but
+//! was introduced as, by what both know since ([`crate::Linking::proof`]). From then on new operations queue on the link, but
 //! none leaves before all that was begun on contexts to that peer has been acknowledged: *held*. So the first frame is
 //! the mark behind which nothing comes by packets any more, and the receiver, which matches what arrives as it
 //! arrives, keeps the order without knowing of the change. Answers to what came by packets go back by packets.
@@ -59,7 +59,7 @@ pub trait FrameSink {
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
 
     /// Puts a frame at the end of a link whose payload the peer fetches from where it is: `len` bytes of `buf` from
-    /// `offset` on, which are lent until the frame is taken, or `tag` is revoked ([`crate::Engine::poll_revoked`]).
+    /// `offset` on, which are lent until the frame is taken, or `tag` is revoked ([`crate::Linking::poll_revoked`]).
     fn refer(
         &mut self,
         link: LinkId,

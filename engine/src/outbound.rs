@@ -22,6 +22,7 @@ use crate::slab::Key;
 use crate::step::Step;
 use questions::Questions;
 
+pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
 pub(crate) use transmit::push_control;

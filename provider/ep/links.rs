@@ -193,7 +193,7 @@ impl Open {
             let Some(link) = links.iter().find(|link| link.no == no) else {
                 return Verdict::Broken;
             };
-            match engine.handle_frame(now, &mut memory, link.id, bytes) {
+            match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
                 FrameTaken::Yes => Verdict::Taken,
                 FrameTaken::Later => Verdict::NotNow,
                 FrameTaken::Never => Verdict::Broken,
@@ -204,7 +204,7 @@ impl Open {
             let taken = self.port.taken(link.no);
             if taken != link.taken {
                 link.taken = taken;
-                engine.handle_taken(now, link.id, taken);
+                engine.links().handle_taken(now, link.id, taken);
                 busy = true;
             }
         }
@@ -213,14 +213,15 @@ impl Open {
 
     fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         let Self { port, numbers, .. } = self;
-        while let Some((id, tag)) = engine.poll_revoked() {
+        while let Some((id, tag)) = engine.links().poll_revoked() {
             if let Some(Some(no)) = numbers.get(id.index()) {
                 port.revoke(*no, tag);
             }
         }
-        let busy = engine.has_frames() && engine.transmit_frames(now, &mut Sink { port, numbers });
+        let busy = engine.links().has_frames()
+            && engine.links().transmit(now, &mut Sink { port, numbers });
         for link in &self.links {
-            self.port.show_taken(link.no, engine.frames_taken(link.id));
+            self.port.show_taken(link.no, engine.links().taken(link.id));
         }
         self.port.ring();
         // Whatever of a link that ended is lent must not be read after the completions that say so.
@@ -230,7 +231,7 @@ impl Open {
     /// Looks after connections.
     #[cold]
     fn look(&mut self, now: Time, engine: &mut Engine) {
-        while let Some(met) = engine.poll_acquaintance() {
+        while let Some(met) = engine.links().poll_acquaintance() {
             self.attentive_until = now + ATTENTION;
             if !met.asked {
                 self.seek(engine, met);
@@ -254,7 +255,7 @@ impl Open {
                 LinkEvent::Over(no) => self.over(now, engine, no),
             }
         }
-        while let Some(id) = engine.poll_link_end() {
+        while let Some(id) = engine.links().poll_end() {
             busy = true;
             if let Some(at) = self.links.iter().position(|link| link.id == id) {
                 let link = self.links.swap_remove(at);
@@ -268,7 +269,7 @@ impl Open {
     /// Looks for a peer on this host.
     fn seek(&mut self, engine: &mut Engine, met: Acquaintance) {
         let (Some(proof), Some(instance)) =
-            (engine.link_proof(met.peer, false, HELLO), self.name.instance)
+            (engine.links().proof(met.peer, false, HELLO), self.name.instance)
         else {
             return;
         };
@@ -294,9 +295,9 @@ impl Open {
     /// A process of our user asks for a connection.
     fn answer(&mut self, engine: &mut Engine, no: LinkNo, text: &[u8]) {
         let welcome = Hello::read(text).and_then(|hello| {
-            let peer = engine.introduced(hello.addr, hello.instance)?;
+            let peer = engine.links().introduced(hello.addr, hello.instance)?;
             let ours = self.name.instance?;
-            let known = engine.link_proof(peer, true, HELLO) == Some(hello.proof);
+            let known = engine.links().proof(peer, true, HELLO) == Some(hello.proof);
             if !known || hello.expected != ours {
                 return None;
             }
@@ -308,7 +309,7 @@ impl Open {
                 let asked = self.asked.swap_remove(at);
                 self.port.close(asked.no);
             }
-            Some((peer, engine.link_proof(peer, true, WELCOME)?))
+            Some((peer, engine.links().proof(peer, true, WELCOME)?))
         });
         let Some((peer, proof)) = welcome else {
             log::debug!(
@@ -330,7 +331,7 @@ impl Open {
             self.port.close(no);
             return;
         };
-        let known = engine.link_proof(asked.peer, false, WELCOME).map(write_proof);
+        let known = engine.links().proof(asked.peer, false, WELCOME).map(write_proof);
         if known.is_some_and(|proof| proof == text) {
             self.link(engine, no, asked.peer);
         } else {
@@ -340,7 +341,7 @@ impl Open {
 
     /// There is a connection to a peer.
     fn link(&mut self, engine: &mut Engine, no: LinkNo, peer: PeerId) {
-        let Some(id) = engine.link(peer) else {
+        let Some(id) = engine.links().link(peer) else {
             self.port.close(no);
             return;
         };
@@ -357,7 +358,7 @@ impl Open {
         self.asked.retain(|asked| asked.no != no);
         match self.links.iter().find(|link| link.no == no) {
             // Which tells of its end, and then it is closed.
-            Some(link) => engine.handle_link_end(now, link.id, LinkEnd::Died),
+            Some(link) => engine.links().handle_end(now, link.id, LinkEnd::Died),
             None => self.port.close(no),
         }
     }

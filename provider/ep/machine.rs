@@ -370,10 +370,10 @@ impl Core {
     /// An operation of `bytes` was posted: sends it now, or defers it, to go with others.
     #[inline]
     pub(super) fn posted(&mut self, now: Time, bytes: u64, more: bool) {
-        if self.engine.has_frames() {
+        if self.engine.links().has_frames() {
             self.links.flush(now, &mut self.engine);
         }
-        if !self.engine.has_packets() {
+        if !self.engine.links().has_packets() {
             return;
         }
         if self.outbox.defer(now, bytes, more) {

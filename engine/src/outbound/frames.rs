@@ -24,44 +24,42 @@ enum Sent {
     Full,
 }
 
-impl Outbound {
-    /// Lets every link that has something to send put frames into `sink`, as many as it takes. Whether any left.
-    pub(crate) fn transmit_frames(
-        &mut self,
-        step: &mut Step<'_>,
-        sink: &mut impl FrameSink,
-    ) -> bool {
-        let mut busy = false;
-        for _ in 0..step.contexts.active_links() {
-            let Some(id) = step.contexts.next_link_turn() else { break };
-            let mut sent = Sent::Yes;
-            for _ in 0..QUANTUM {
-                sent = self.ops.next_frame(step, id, sink);
-                if sent != Sent::Yes {
-                    break;
-                }
-                busy = true;
+/// Lets every link that has something to send put frames into `sink`, as many as it takes. Whether any left.
+pub(crate) fn transmit_frames(
+    outbound: &mut Outbound,
+    step: &mut Step<'_>,
+    sink: &mut impl FrameSink,
+) -> bool {
+    let mut busy = false;
+    for _ in 0..step.contexts.active_links() {
+        let Some(id) = step.contexts.next_link_turn() else { break };
+        let mut sent = Sent::Yes;
+        for _ in 0..QUANTUM {
+            sent = outbound.ops.next_frame(step, id, sink);
+            if sent != Sent::Yes {
+                break;
             }
-            step.contexts.end_turn(ChannelId::Link(id), sent != Sent::Nothing);
+            busy = true;
         }
-        busy
+        step.contexts.end_turn(ChannelId::Link(id), sent != Sent::Nothing);
     }
+    busy
+}
 
-    /// Whether nothing that was begun on contexts to a peer is on its way any more, so that what comes next may
-    /// travel on a link.
-    pub(crate) fn has_arrived(&self, peer: PeerId) -> bool {
-        let on_its_way = |op: &TxOp| {
-            let progress = op.progress;
-            op.peer == peer
-                && op.context.is_some_and(|id| id.context().is_some())
-                && !(progress.all_packed && progress.in_flight == 0)
-                && !matches!(
-                    op.work,
-                    Work::Response { .. } | Work::Question { .. } | Work::Group { .. }
-                )
-        };
-        !self.ops.any(on_its_way)
-    }
+/// Whether nothing that was begun on contexts to a peer is on its way any more, so that what comes next may
+/// travel on a link.
+pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
+    let on_its_way = |op: &TxOp| {
+        let progress = op.progress;
+        op.peer == peer
+            && op.context.is_some_and(|id| id.context().is_some())
+            && !(progress.all_packed && progress.in_flight == 0)
+            && !matches!(
+                op.work,
+                Work::Response { .. } | Work::Question { .. } | Work::Group { .. }
+            )
+    };
+    !outbound.ops.any(on_its_way)
 }
 
 impl Ops {

@@ -162,7 +162,7 @@ impl World {
         self.make_links(n);
         let host = &mut self.hosts[n];
         let MockLinks { lanes, room, unfetchable, referred, .. } = &mut self.links;
-        while let Some((id, tag)) = host.engine.poll_revoked() {
+        while let Some((id, tag)) = host.engine.links().poll_revoked() {
             for lane in lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
                 for frame in &mut lane.frames {
                     frame.revoked |= frame.refers.as_ref().is_some_and(|(of, _)| *of == tag);
@@ -171,8 +171,8 @@ impl World {
         }
         let (room, unfetchable, memory) = (*room, *unfetchable, &host.memory);
         let mut sink = Sink { lanes, room, host: n, memory, unfetchable, referred };
-        host.engine.transmit_frames(self.now, &mut sink);
-        while let Some(id) = host.engine.poll_link_end() {
+        host.engine.links().transmit(self.now, &mut sink);
+        while let Some(id) = host.engine.links().poll_end() {
             self.links.lanes.retain(|lane| lane.to != (n, id));
             for lane in self.links.lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
                 lane.over = Some(LinkEnd::Closed);
@@ -180,28 +180,30 @@ impl World {
         }
         for lane in &mut self.links.lanes {
             if lane.to.0 == n {
-                lane.taken = self.hosts[n].engine.frames_taken(lane.to.1);
+                lane.taken = self.hosts[n].engine.links().taken(lane.to.1);
             }
         }
     }
 
     /// Hosts that were introduced to host `n` link to it.
     fn make_links(&mut self, n: usize) {
-        while let Some(met) = self.hosts[n].engine.poll_acquaintance() {
+        while let Some(met) = self.hosts[n].engine.links().poll_acquaintance() {
             if met.asked || self.links.refused {
                 continue;
             }
             let Some(m) = self.hosts.iter().position(|h| h.addr == met.addr && !h.dead) else {
                 continue;
             };
-            let (addr, instance) = (self.hosts[n].addr, self.hosts[n].engine.instance());
-            let Some(peer) = self.hosts[m].engine.introduced(addr, instance) else { continue };
-            let proof = self.hosts[n].engine.link_proof(met.peer, false, PURPOSE);
-            if proof.is_none() || proof != self.hosts[m].engine.link_proof(peer, true, PURPOSE) {
+            let (addr, instance) = (self.hosts[n].addr, self.hosts[n].engine.links().instance());
+            let Some(peer) = self.hosts[m].engine.links().introduced(addr, instance) else {
+                continue;
+            };
+            let proof = self.hosts[n].engine.links().proof(met.peer, false, PURPOSE);
+            if proof.is_none() || proof != self.hosts[m].engine.links().proof(peer, true, PURPOSE) {
                 continue;
             }
-            let Some(there) = self.hosts[m].engine.link(peer) else { continue };
-            let Some(here) = self.hosts[n].engine.link(met.peer) else { continue };
+            let Some(there) = self.hosts[m].engine.links().link(peer) else { continue };
+            let Some(here) = self.hosts[n].engine.links().link(met.peer) else { continue };
             for (from, to) in [((n, here), (m, there)), ((m, there), (n, here))] {
                 self.links.lanes.push(Lane {
                     from,
@@ -257,7 +259,7 @@ impl World {
                 Some((_, payload)) if !frame.revoked => Some(payload.clone()),
                 _ => None,
             };
-            match host.engine.handle_frame(now, &mut host.memory, id, &frame.bytes) {
+            match host.engine.links().handle_frame(now, &mut host.memory, id, &frame.bytes) {
                 FrameTaken::Yes => {}
                 FrameTaken::Later => break,
                 FrameTaken::Never => {
@@ -274,11 +276,11 @@ impl World {
         if lane.frames.is_empty() {
             let before = host.engine.idle();
             if let Some(told) = told {
-                host.engine.handle_taken(now, id, told);
+                host.engine.links().handle_taken(now, id, told);
             }
             busy |= before != host.engine.idle();
             if let Some(how) = lane.over {
-                host.engine.handle_link_end(now, id, how);
+                host.engine.links().handle_end(now, id, how);
                 busy = true;
             }
         }

@@ -190,7 +190,7 @@ impl Process {
         let expected = segment.word(place.control + PROBE).load(Ordering::Acquire);
         let at = segment.word(place.control + PROBE_AT).load(Ordering::Relaxed);
         let mut found = 0u64;
-        // SAFETY: the eight bytes of a local variable.
+        // SAFETY: `read` writes at most eight bytes, all of `found`, a local variable.
         let read = unsafe { self.read(at, (&raw mut found).cast(), 8) };
         let can = read && found == expected && expected != 0 && self.lives();
         segment.word(place.control + CAN_READ).store(can.into(), Ordering::Release);

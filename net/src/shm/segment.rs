@@ -104,7 +104,8 @@ impl Segment {
     #[inline]
     pub(super) fn flag(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at < self.len - 3, "a flag is inside the segment");
-        // SAFETY: as in `word`, for four bytes.
+        // SAFETY: the four bytes are inside the mapping, which begins at a page, and aligned, as was just checked; the
+        // mapping lives as long as the reference. What another process does to it is no access of this program.
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
     }
 
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_segment_cannot_be_taken_away() {
         let (_segment, fd) = Segment::create(8192).expect("memory");
-        // SAFETY: ftruncate(2) takes numbers alone.
+        // SAFETY: ftruncate(2) on a descriptor of this test touches no memory of the program: the segment stays mapped.
         let rc = unsafe { libc::ftruncate(fd.as_raw_fd(), 0) };
         assert_eq!((rc, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
         assert!(Segment::open(fd.as_fd(), 8192, 8192).is_ok());
@@ -171,7 +172,7 @@ mod tests {
             fd
         };
         assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_err(), "not sealed");
-        // SAFETY: fcntl(2) with F_ADD_SEALS takes numbers alone.
+        // SAFETY: fcntl(2) seals the descriptor of this test, and follows no pointer.
         assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) }, 0);
         assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_err(), "holes");
         let file = std::fs::File::open("/dev/null").expect("it is there");

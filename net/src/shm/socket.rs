@@ -91,7 +91,7 @@ pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
 
 /// Our user.
 pub(super) fn user() -> libc::uid_t {
-    // SAFETY: geteuid(2) takes nothing and cannot fail.
+    // SAFETY: geteuid(2) follows no pointer, and returns the number of the user.
     unsafe { libc::geteuid() }
 }
 
