@@ -129,6 +129,40 @@ fn a_killed_peer_is_noticed_at_once_and_what_it_sent_is_received() {
     assert_eq!(w.hosts[0].memory.get(base, 10), b"last words");
 }
 
+/// Nothing was asked of it when it died: a receive that names it later does not wait for ever, unless another is there.
+#[test]
+fn a_receive_that_names_a_dead_peer_ends_at_once() {
+    let mut w = world(13, Faults::default());
+    meet(&mut w);
+    w.crash(1);
+    w.run(Span::millis(10), |_| false);
+    assert!(w.hosts[0].done.is_empty());
+    let directed = |w: &mut World, context: u64| {
+        let (source, base) = (Some(w.peer(0, 1)), w.hosts[0].memory.alloc(5));
+        let host = &mut w.hosts[0];
+        let op = RecvOp {
+            source,
+            space: MatchSpace::Tagged,
+            tag: 0,
+            ignore: u64::MAX,
+            buf: Buf::new(base, 5),
+            context,
+            visibility: Visibility::Entry,
+            mode: RecvMode::Post,
+        };
+        host.engine.receive(w.now, &mut host.memory, op).expect("it may be posted");
+    };
+    directed(&mut w, 1);
+    w.transmit_once(0);
+    assert_eq!(of_kind(&w, 0, OpKind::Recv)[0].status, Err(OpError::TimedOut));
+    w.restart(1, |config, _| config.links = true);
+    send(&mut w, 1, 5, b"again", Level::Default);
+    assert!(w.run(DONE, |w| w.hosts[0].engine.unexpected_messages() == 1));
+    directed(&mut w, 2);
+    assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Recv).len() == 2));
+    assert_eq!(of_kind(&w, 0, OpKind::Recv)[1].status, Ok(()));
+}
+
 #[test]
 fn a_peer_that_closes_says_so_and_is_talked_to_by_packets_after_that() {
     let mut w = world(3, Faults::default());

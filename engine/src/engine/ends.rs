@@ -117,6 +117,8 @@ impl Ending<'_> {
         let peer = link.peer;
         if error != OpError::Closed {
             self.fail_peer(peer, error);
+            // Nobody may have asked anything of it, and receives may yet.
+            self.engine.peers.get_mut(peer).die();
         } else if let Some(context) = self.remove_context(ChannelId::Link(id), error) {
             self.engine.outbound.link_closed(&mut step!(self.engine, self.now), *context, error);
         }

@@ -256,7 +256,7 @@ impl Connection {
     fn probe(&self) {
         let (Some(rings), Some(process)) = (&self.rings, &self.process) else { return };
         if !process.probe(&rings.segment, rings.reader.place()) {
-            log::info!(
+            log::debug!(
                 "a peer's memory cannot be read (process_vm_readv: another PID namespace, or ptrace is restricted): \
                  its long messages are copied through shared memory, twice"
             );
