@@ -111,7 +111,7 @@ params! {
     copied_bytes: kinds::Bytes = "COPIED_BYTES", "64M",
         "Memory of an endpoint for copies of what its peers have not acknowledged; beyond it messages wait for \
          their acknowledgement, and injected ones are to be tried again.";
-    eager_size: kinds::Bytes = "EAGER_SIZE", "64K",
+    eager_size: kinds::Bytes = "EAGER_SIZE", "256K",
         "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
     unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",
         "Memory for messages that arrive before their receive is posted; beyond it, and a peer's quarter, \
@@ -363,7 +363,7 @@ pub(crate) mod tests {
     fn the_table_is_complete_and_its_defaults_parse() {
         let (params, problems) = read(&[]);
         assert!(problems.is_empty(), "{problems:?}");
-        assert_eq!(params.eager_size, Some(64 << 10));
+        assert_eq!(params.eager_size, Some(256 << 10));
         assert_eq!(params.deadline, None);
         assert!(params.gso && !params.crc);
         for (i, spec) in TABLE.iter().enumerate() {

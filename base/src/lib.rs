@@ -1,7 +1,7 @@
 //! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
 //! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]) and one
 //! for secrets ([`SecretRng`]), keys of jobs ([`JobKey`]), tables of counters ([`counters!`]), names for user memory
-//! ([`UserSlice`]) and datagrams on their way to the network ([`Batch`]).
+//! ([`UserSlice`]), datagrams on their way to the network ([`Batch`]) and from it ([`Train`]).
 //!
 //! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
 //! pure function of its inputs and seeds.
@@ -20,6 +20,7 @@ mod rate;
 mod rng;
 mod secret;
 mod time;
+mod train;
 
 pub use batch::{Batch, Datagram, TrafficClass};
 pub use counters::{CounterRow, Merge};
@@ -31,3 +32,4 @@ pub use rate::Rate;
 pub use rng::Rng;
 pub use secret::{SecretRng, Seed};
 pub use time::{Span, Time};
+pub use train::Train;

@@ -39,6 +39,19 @@ impl Budget {
         self.unsent(in_flight).min(u64::from(self.burst))
     }
 
+    /// How many packets of `bytes` may leave one after the other at `now`, as far as window, credit and departure
+    /// time say, when `in_flight` bytes are on their way: until one finds no room, or leaves none for `most` bytes.
+    #[must_use]
+    pub fn run(&self, now: Time, in_flight: u64, bytes: u32, most: u32) -> u16 {
+        let (room, bytes) = (self.unsent(in_flight), u64::from(bytes.max(1)));
+        if now < self.not_before || room < bytes {
+            return 0;
+        }
+        // One leaves, and others while there is room for `most` before them.
+        let others = if self.burst < most { 0 } else { room.saturating_sub(most.into()) / bytes };
+        u16::try_from((1 + others).min(room / bytes)).unwrap_or(u16::MAX)
+    }
+
     fn unsent(&self, in_flight: u64) -> u64 {
         let window = self.window.map_or(u64::MAX, |window| window.saturating_sub(in_flight));
         window.min(self.credit.unwrap_or(u64::MAX))
@@ -182,5 +195,30 @@ mod tests {
         let burst = Budget { burst: 1_000, ..window };
         assert_eq!(burst.room(0), 1_000);
         assert!(burst.allows(Time::ZERO, 0, 4_000));
+    }
+
+    #[test]
+    fn a_run_is_as_long_as_packet_by_packet() {
+        for (window, bytes, most, burst) in (0..9000_u64).step_by(7).flat_map(|window| {
+            [(100, 100), (100, 150), (150, 100), (1520, 1520), (1000, 4096)].into_iter().flat_map(
+                move |(bytes, most)| [u32::MAX, 120].map(|burst| (window, bytes, most, burst)),
+            )
+        }) {
+            let budget = Budget { window: Some(window), burst, ..Budget::default() };
+            let (mut in_flight, mut count) = (500, 0);
+            while budget.allows(Time(1), in_flight, bytes)
+                && (count == 0 || budget.room(in_flight) >= u64::from(most))
+            {
+                in_flight += u64::from(bytes);
+                count += 1;
+            }
+            let run = budget.run(Time(1), 500, bytes, most);
+            assert_eq!(run, count, "{window} {bytes} {most} {burst}");
+        }
+        let later = Budget { not_before: Time(2), ..Budget::default() };
+        assert_eq!(
+            (later.run(Time(1), 0, 100, 100), later.run(Time(2), 0, 100, 100)),
+            (0, u16::MAX)
+        );
     }
 }

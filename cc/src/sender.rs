@@ -47,6 +47,19 @@ pub trait SenderCc {
         Stamp::default()
     }
 
+    /// Packets leave back to back, each as `sending` says: up to `count` of them, at least one, until one wants
+    /// something of its own. How many left, and what rides on the last; nothing rides on the others.
+    #[inline]
+    fn on_send_run(&mut self, now: Time, sending: &Sending, count: u16) -> (u16, Stamp) {
+        for n in 1..count {
+            let stamp = self.on_send(now, sending);
+            if stamp != Stamp::default() {
+                return (n, stamp);
+            }
+        }
+        (count, self.on_send(now, sending))
+    }
+
     /// Something was learnt.
     fn on_feedback(&mut self, feedback: &Feedback<'_>);
 
@@ -382,6 +395,10 @@ impl SenderCc for Sender {
 
     fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
         each!(self, cc => cc.on_send(now, sending))
+    }
+
+    fn on_send_run(&mut self, now: Time, sending: &Sending, count: u16) -> (u16, Stamp) {
+        each!(self, cc => cc.on_send_run(now, sending, count))
     }
 
     #[inline]

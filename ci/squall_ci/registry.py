@@ -98,6 +98,19 @@ COMMANDS = (
         "every size from 0 to 4 MiB beside tcp, on loopback and over cables of MTU 1500 and 9000",
     ),
     Command(
+        "bench mpi",
+        "measure",
+        "10 min, `--quick` 1",
+        "ping-pong and collectives under three MPIs, 2 and 4 ranks, beside tcp in the same rounds",
+    ),
+    Command(
+        "bench packets",
+        "measure",
+        "2 min",
+        "instructions of a message and of a further packet of it, at either side (valgrind)",
+    ),
+    Command("bench scale", "measure", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer"),
+    Command(
         "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"
     ),
     Command(

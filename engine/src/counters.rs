@@ -25,6 +25,8 @@ crate::base::counters! {
         rx_unexpected: sum "messages",
         /// Payload bytes placed in user memory or stashed.
         rx_payload_bytes: sum "bytes",
+        /// Packets that were taken together with one before them, because they differed in their numbers alone.
+        rx_run_packets: sum "packets",
         /// Bytes of unexpected and early messages held now.
         unexpected_bytes: sum "bytes",
         /// The most that were ever held.

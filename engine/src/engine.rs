@@ -5,6 +5,7 @@ mod ends;
 mod links;
 mod packets;
 mod sizes;
+mod trains;
 
 use core::net::SocketAddr;
 
@@ -308,16 +309,18 @@ impl Engine {
     /// Takes what the contexts report.
     #[inline]
     fn drain_events(&mut self, now: Time) {
-        loop {
-            let mut step = step!(self, now);
-            match step.pdcs.poll_event() {
-                None => break,
-                Some(Event::Acked { desc, .. }) => self.outbound.acked(&mut step, desc),
-                Some(Event::Responded { desc, response, .. }) => {
+        let mut step = step!(self, now);
+        while let Some(event) = step.pdcs.poll_event() {
+            match event {
+                Event::Acked { desc, count, .. } => self.outbound.acked(&mut step, desc, count),
+                Event::Responded { desc, response, .. } => {
                     self.outbound.responded(&mut step, desc, &response);
                 }
-                Some(Event::Ready { id }) => self.contexts.activate(id.into()),
-                Some(event) => self.handle_event(now, event),
+                Event::Ready { id } => step.contexts.activate(id.into()),
+                event => {
+                    self.handle_event(now, event);
+                    step = step!(self, now);
+                }
             }
         }
         while let Some(id) = self.links.next_given_up() {

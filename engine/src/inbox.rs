@@ -8,6 +8,7 @@ mod ends;
 mod given_up;
 mod pending;
 mod recv;
+mod runs;
 mod streams;
 
 use crate::api::PeerId;
@@ -22,6 +23,7 @@ use pending::Pending;
 use streams::Streams;
 
 pub(crate) use asks::Ask;
+pub(crate) use runs::Filling;
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ mod ends;
 mod frames;
 mod packet;
 mod questions;
+mod runs;
 mod transmit;
 
 use std::collections::{HashSet, VecDeque};
@@ -25,6 +26,7 @@ use questions::Questions;
 pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
+pub(crate) use runs::Reading;
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
@@ -101,7 +103,7 @@ impl Outbound {
             kind,
             size: if len <= u64::from(step.config.inject_size) {
                 Size::Short
-            } else if len <= step.config.rendezvous_threshold {
+            } else if len <= step.longest_eager(op.peer) {
                 Size::Eager
             } else {
                 Size::Long

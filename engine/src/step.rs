@@ -13,6 +13,9 @@ use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
 
+/// See [`Step::longest_eager`]. Bytes.
+const LINK_EAGER: u64 = 32 << 10;
+
 /// The parts that every other part needs, lent for one call.
 pub(crate) struct Step<'a> {
     pub(crate) now: Time,
@@ -60,6 +63,14 @@ impl Step<'_> {
             ChannelId::Context(id) => self.pdcs.abort(id),
             ChannelId::Link(id) => self.links.give_up(id),
         }
+    }
+
+    /// The longest message whose bytes are sent to a peer before it asks for them. Over a link it asks in no time, and
+    /// fetches with one copy what otherwise is copied more often.
+    #[inline]
+    pub(crate) fn longest_eager(&self, peer: PeerId) -> u64 {
+        let longest = self.config.rendezvous_threshold;
+        if self.contexts.link_to(peer).is_some() { longest.min(LINK_EAGER) } else { longest }
     }
 
     /// Whether a peer has ever answered.

@@ -62,6 +62,22 @@ impl Target {
         Ok(placed)
     }
 
+    /// Where `len` bytes from `offset` of a WRITE go, a packet of which was taken, if they can simply be put there:
+    /// it reports no data, and they lie in one piece.
+    pub(crate) fn piece<M: Memory>(
+        mem: &M,
+        request: &StdRequest,
+        (offset, len): (u64, u64),
+    ) -> Option<UserSlice> {
+        if request.header_data_present {
+            return None;
+        }
+        let total = u64::from(request.request_length);
+        let (key, base) = (request.match_bits, request.buffer_offset);
+        let whole = mem.resolve(key, base, total, Access::RemoteWrite).ok()?;
+        (offset + len <= whole.len).then(|| whole.part(offset, len))
+    }
+
     /// Counts the bytes of a write that reports remote CQ data. The data, once all are here.
     fn note(
         &mut self,

@@ -86,6 +86,7 @@ fn history(seed: u64) {
             config.unexpected_bytes = 40_000;
         }
     });
+    w.gathers = seed % 2 == 1;
     let mut sides = [Direction::default(), Direction::default()];
     let region = 60_000u64;
     let mut shadow = Vec::new();

@@ -85,7 +85,7 @@ fn send(port: &mut FabricPort, dst: SocketAddr, path: u16, bytes: &[u8]) {
 }
 
 fn receive(port: &mut FabricPort, into: &mut Vec<(RxMeta, Vec<u8>)>) {
-    port.recv(Time::ZERO, 64, &mut |meta, bytes| into.push((*meta, bytes.to_vec())));
+    port.recv_each(Time::ZERO, 64, &mut |meta, bytes| into.push((*meta, bytes.to_vec())));
 }
 
 #[test]

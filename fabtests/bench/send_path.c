@@ -1,11 +1,13 @@
 /*
- * Small tagged sends to a peer that has answered, for an instruction counter that collects inside of the calls alone.
+ * Tagged sends to a peer that has answered, for an instruction counter that collects inside of some calls alone.
  *
- *   send_path PROVIDER tsend|tinject ROUNDS
+ *   send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE]
  *
  * Both sides live in this process, each with its own domain, over the loopback interface. After a warm-up of messages
- * both ways, each round sends 64 bytes and waits until they have arrived, were acknowledged, and nothing is under way. Under
- * `valgrind --tool=callgrind --collect-atstart=no` only the calls of the rounds are collected.
+ * both ways, each round sends SIZE bytes (64) and waits until they have arrived, were acknowledged, and nothing is under
+ * way. Under `valgrind --tool=callgrind --collect-atstart=no` only calls of the rounds are collected: fi_tsend or
+ * fi_tinject itself, or every call of the sender, or of the receiver, from fi_tsend until the message has arrived and
+ * its sender knows.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +23,9 @@
 #include <rdma/fi_tagged.h>
 #include <valgrind/callgrind.h>
 
-enum { SIZE = 64, WARM_UP = 50, QUIET = 50, PATIENCE = 60 };
+enum { SMALL = 64, MOST = 16 << 20, WARM_UP = 50, QUIET = 50, PATIENCE = 60 };
+/* Whose calls are collected. */
+enum what { THE_CALL, SENDER, RECEIVER };
 
 struct side {
 	struct fid_domain *domain;
@@ -36,7 +40,8 @@ struct side {
 static struct side sides[2];
 /* Contexts of operations under way; a round has two at most. */
 static struct fi_context2 contexts[4];
-static char payload[SIZE], landing[2][SIZE];
+static char *payload, *landing[2];
+static size_t size = SMALL;
 
 static void check(const char *what, ssize_t code)
 {
@@ -62,12 +67,18 @@ static void open_side(struct side *side, struct fid_fabric *fabric, struct fi_in
 	check("fi_getname", fi_getname(&side->ep->fid, side->name, &length));
 }
 
-static void progress(void)
+/* `counted`: the calls of this side are collected, of none when negative. */
+static void progress(int counted)
 {
 	for (int i = 0; i < 2; i++) {
 		struct fi_cq_tagged_entry entry;
-		ssize_t n = fi_cq_read(sides[i].cq, &entry, 1);
+		ssize_t n;
 
+		if (i == counted)
+			CALLGRIND_TOGGLE_COLLECT;
+		n = fi_cq_read(sides[i].cq, &entry, 1);
+		if (i == counted)
+			CALLGRIND_TOGGLE_COLLECT;
 		if (n == -FI_EAGAIN)
 			continue;
 		check("fi_cq_read", n);
@@ -78,26 +89,28 @@ static void progress(void)
 	}
 }
 
-/* One message from a side to the other; collected when `counted`. */
-static void message(int from, int injected, int counted)
+/* One message from a side to the other; `what` is collected of it when `counted`. */
+static void message(int from, int injected, enum what what, int counted)
 {
+	int calls = !counted || what == THE_CALL ? -1 : what == SENDER ? from : !from;
+	int send = counted && what != RECEIVER;
 	struct side *a = &sides[from], *b = &sides[!from];
 	uint64_t sent = a->sent + !injected, received = b->received + 1;
 	time_t begin = time(NULL);
 	ssize_t code;
 
-	check("fi_trecv", fi_trecv(b->ep, landing[!from], SIZE, NULL, b->peer, 1, 0, &contexts[2 + !from]));
-	if (counted)
+	check("fi_trecv", fi_trecv(b->ep, landing[!from], size, NULL, b->peer, 1, 0, &contexts[2 + !from]));
+	if (send)
 		CALLGRIND_TOGGLE_COLLECT;
 	if (injected)
-		code = fi_tinject(a->ep, payload, SIZE, a->peer, 1);
+		code = fi_tinject(a->ep, payload, size, a->peer, 1);
 	else
-		code = fi_tsend(a->ep, payload, SIZE, NULL, a->peer, 1, &contexts[from]);
-	if (counted)
+		code = fi_tsend(a->ep, payload, size, NULL, a->peer, 1, &contexts[from]);
+	if (send)
 		CALLGRIND_TOGGLE_COLLECT;
 	check("send", code);
 	while (a->sent < sent || b->received < received) {
-		progress();
+		progress(calls);
 		if (time(NULL) > begin + PATIENCE) {
 			fprintf(stderr, "send_path: no progress\n");
 			exit(1);
@@ -105,25 +118,37 @@ static void message(int from, int injected, int counted)
 	}
 	/* Acknowledgements come home. */
 	for (int i = 0; i < QUIET; i++)
-		progress();
-	if (memcmp(landing[!from], payload, SIZE)) {
+		progress(-1);
+	if (memcmp(landing[!from], payload, size)) {
 		fprintf(stderr, "send_path: the message arrived wrong\n");
 		exit(1);
 	}
-	memset(landing, 0, sizeof landing);
+	memset(landing[!from], 0, size);
 }
 
 int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo(), *info;
 	struct fid_fabric *fabric;
-	int injected, rounds;
+	static const char *const names[] = {"tsend", "tinject", "sender", "receiver"};
+	int kind = 0, injected, rounds = argc < 4 ? 0 : atoi(argv[3]);
+	enum what what;
 
-	if (argc != 4 || (rounds = atoi(argv[3])) < 1 || (strcmp(argv[2], "tsend") && strcmp(argv[2], "tinject"))) {
-		fprintf(stderr, "usage: send_path PROVIDER tsend|tinject ROUNDS (see the head of its source)\n");
+	while (argc >= 4 && kind < 4 && strcmp(argv[2], names[kind]))
+		kind++;
+	if (argc == 5)
+		size = strtoul(argv[4], NULL, 10);
+	if (argc < 4 || argc > 5 || kind == 4 || rounds < 1 || size < 1 || size > MOST) {
+		fprintf(stderr, "usage: send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE] (see the head of its source)\n");
 		return 2;
 	}
-	injected = !strcmp(argv[2], "tinject");
+	injected = kind == 1;
+	what = kind < 2 ? THE_CALL : kind == 2 ? SENDER : RECEIVER;
+	payload = malloc(size);
+	for (int i = 0; i < 2; i++)
+		landing[i] = calloc(1, size);
+	if (!payload || !landing[0] || !landing[1])
+		check("malloc", -FI_ENOMEM);
 	hints->caps = FI_TAGGED;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->ep_attr->type = FI_EP_RDM;
@@ -139,15 +164,15 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 2; i++)
 		if (fi_av_insert(sides[i].av, sides[!i].name, 1, &sides[i].peer, 0, NULL) != 1)
 			check("fi_av_insert", -FI_EADDRNOTAVAIL);
-	for (int i = 0; i < SIZE; i++)
+	for (size_t i = 0; i < size; i++)
 		payload[i] = (char)(i + 1);
 	for (int i = 0; i < WARM_UP; i++) {
-		message(0, injected, 0);
-		message(1, injected, 0);
+		message(0, injected, what, 0);
+		message(1, injected, what, 0);
 	}
 	for (int i = 0; i < rounds; i++)
-		message(0, injected, 1);
-	printf("%d messages of %d bytes\n", rounds, SIZE);
+		message(0, injected, what, 1);
+	printf("%d messages of %zu bytes\n", rounds, size);
 	for (int i = 0; i < 2; i++) {
 		check("fi_close", fi_close(&sides[i].ep->fid));
 		check("fi_close", fi_close(&sides[i].cq->fid));

@@ -1,6 +1,8 @@
 """Allreduce, alltoall and ping-pong over a few sizes: medians, as one JSON object on standard output.
 
-For ci/demo. Each result of a collective is verified once before it is timed.
+    perf.py [BYTES:REPETITIONS ..]
+
+For ci/demo and ci/run bench mpi. Each result of a collective is verified once before it is timed.
 """
 
 import json
@@ -13,6 +15,8 @@ from check import KIB, MIB, MPI, pattern, RANK, SIZE, WORLD
 
 # Bytes: repetitions. For an alltoall, bytes to each rank.
 PLAN = {8: 400, KIB: 400, 64 * KIB: 100, MIB: 20}
+if sys.argv[1:]:
+    PLAN = {int(size): int(count) for size, count in (word.split(":") for word in sys.argv[1:])}
 
 # The ranks of a ping-pong.
 ENDS = (0, SIZE - 1)

@@ -134,7 +134,7 @@ fn ping_pong() {
             send_one(&mut port, to, &bytes);
             let mut got = false;
             while !got {
-                port.recv(Time::ZERO, 16, &mut |_, _| got = true);
+                port.recv_each(Time::ZERO, 16, &mut |_, _| got = true);
             }
         }
         halves.push(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / 2e3);
@@ -144,7 +144,7 @@ fn ping_pong() {
     let start = cpu();
     for _ in 0..20_000 {
         send_one(&mut port, own.local_addr(), &bytes);
-        while own.recv(Time::ZERO, 16, &mut |_, _| ()).packets == 0 {}
+        while own.recv_each(Time::ZERO, 16, &mut |_, _| ()).packets == 0 {}
     }
     let alone = (cpu() - start).as_nanos() as f64 / 20_000.0;
     println!("send + receive of 64 B: {alone:.0} ns processor time");
@@ -153,7 +153,7 @@ fn ping_pong() {
     // What a poll costs that finds nothing.
     let start = Instant::now();
     for _ in 0..200_000 {
-        port.recv(Time::ZERO, 16, &mut |_, _| ());
+        port.recv_each(Time::ZERO, 16, &mut |_, _| ());
     }
     println!("empty poll: {:.0} ns", start.elapsed().as_nanos() as f64 / 2e5);
     child.kill().expect("our child");
@@ -167,7 +167,7 @@ fn ping_pong_peer() {
         let mut from = None;
         let mut bytes = [0; 64];
         while from.is_none() {
-            port.recv(Time::ZERO, 16, &mut |meta, packet| {
+            port.recv_each(Time::ZERO, 16, &mut |meta, packet| {
                 bytes.copy_from_slice(packet);
                 from = Some(meta.src);
             });
@@ -212,7 +212,7 @@ fn bandwidth(payload: usize, how: &str, train: usize) {
                 next = (next + done) % pieces.len();
             }
             let seen = acked;
-            port.recv(Time::ZERO, 64, &mut |_, bytes| {
+            port.recv_each(Time::ZERO, 64, &mut |_, bytes| {
                 if let Some((total, cpu)) = parse(bytes) {
                     acked = acked.max(total);
                     rx_cpu = cpu;
@@ -268,7 +268,7 @@ fn bandwidth_peer(payload: usize, how: &str, gro: bool) {
             next += bytes / (payload + HEADER) * payload;
             from = src.or(from);
         } else {
-            port.recv(Time::ZERO, 256, &mut |meta, packet| {
+            port.recv_each(Time::ZERO, 256, &mut |meta, packet| {
                 total += packet.len() as u64;
                 if copy {
                     let body = &packet[HEADER..];

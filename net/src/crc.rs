@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use squall_wire::crc;
 
-use crate::base::{Batch, Time};
+use crate::base::{Batch, Time, Train};
 use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
 
 pub use squall_wire::crc::CRC_LEN;
@@ -59,14 +59,14 @@ impl<P: Port> Port for Crc<P> {
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let Self { inner, dscp_trimmed, errors, .. } = self;
-        inner.recv(now, budget, &mut |meta, bytes| {
+        inner.recv_each(now, budget, &mut |meta, bytes| {
             if *dscp_trimmed == Some(meta.dscp) {
-                sink(meta, bytes);
+                sink(meta, Train::single(bytes));
             } else if let Some(packet) = crc::check_and_strip_crc(bytes) {
-                sink(meta, packet);
+                sink(meta, Train::single(packet));
             } else {
                 *errors += 1;
             }
@@ -111,7 +111,7 @@ mod tests {
 
     fn received(port: &mut Crc<Mock>) -> Vec<Vec<u8>> {
         let mut got = vec![];
-        port.recv(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
+        port.recv_each(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
         got
     }
 

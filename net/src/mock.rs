@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use crate::base::{Time, TrafficClass};
+use crate::base::{Time, TrafficClass, Train};
 use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
 
 pub(crate) struct Mock {
@@ -42,11 +42,11 @@ impl Port for Mock {
         &mut self,
         _now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let mut report = RecvReport::default();
         for (meta, bytes) in self.queue.drain(..budget.min(self.queue.len())) {
-            sink(&meta, &bytes);
+            sink(&meta, Train::single(&bytes));
             report.packets += 1;
             report.bytes += bytes.len() as u64;
         }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use crate::Burst;
-use crate::base::Time;
+use crate::base::{Time, Train};
 
 /// Most payload pieces in a packet; one with more is dropped and counted as failed.
 pub const MAX_PIECES: usize = 254;
@@ -215,14 +215,24 @@ pub trait Port {
     /// travel as one train: sort a batch that way.
     fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport;
 
-    /// Hands at most about `budget` packets to `sink` (a train is not cut, so up to 127 more). Never
-    /// blocks; an empty port costs one system call.
+    /// Hands at most about `budget` packets to `sink`, those that came together as one train (which is not
+    /// cut, so up to 127 more). Never blocks; an empty port costs one system call.
     fn recv(
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport;
+
+    /// As [`Port::recv`], packet by packet.
+    fn recv_each(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+    ) -> RecvReport {
+        self.recv(now, budget, &mut |meta, train| train.for_each(|packet| sink(meta, packet)))
+    }
 
     /// The endpoint's address: where peers must send. The address part is unspecified when the
     /// port was bound so.
@@ -261,7 +271,7 @@ impl<P: Port + ?Sized> Port for Box<P> {
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         (**self).recv(now, budget, sink)
     }

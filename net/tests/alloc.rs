@@ -54,7 +54,7 @@ fn turns(tx: &mut dyn Port, rx: &mut dyn Port, turns: u64, batch: &Batch) -> u64
         assert_eq!(tx.send(Time(now), burst).sent, count);
         let mut here = 0;
         while here < count {
-            rx.recv(Time(now), 64, &mut |_, bytes| {
+            rx.recv_each(Time(now), 64, &mut |_, bytes| {
                 assert_eq!(bytes.len(), 3064);
                 here += 1;
             });

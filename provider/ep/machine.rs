@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use squall_base::{Span, Time};
+use squall_base::{Span, Time, Train};
 use squall_engine::{
     Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
 };
@@ -306,11 +306,11 @@ impl Core {
         // Read when the first packet is here: the process may have slept since the turn began, and
         // round trips would seem shorter than they were.
         let mut arrived = None;
-        let mut sink = |meta: &RxMeta, bytes: &[u8]| {
+        let mut sink = |meta: &RxMeta, train: Train<'_>| {
             let at = *arrived.get_or_insert_with(clock::now);
             let trimmed = *dscp_trimmed == Some(meta.dscp);
             let marks = PacketMarks { ce: meta.ce(), trimmed };
-            engine.handle_packet(at, &mut memory, meta.src, marks, bytes);
+            engine.handle_train(at, &mut memory, meta.src, marks, train);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
         self.port.take_errors(&mut self.errors);

@@ -87,8 +87,8 @@ pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
-pub use pdcs::{Admissions, Pdcs, TARDY};
+pub use pdcs::{Admissions, Pdcs, Runs, TARDY};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,
-    PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RxVerdict, TxGrant,
+    PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunGrant, RxVerdict, TxGrant,
 };

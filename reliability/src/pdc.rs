@@ -6,6 +6,7 @@ mod lifecycle;
 mod numbers;
 mod packets;
 mod receive;
+mod runs;
 
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, ReceiverCc};

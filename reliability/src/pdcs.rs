@@ -4,6 +4,7 @@ mod admission;
 mod joint;
 mod numbering;
 mod receive;
+mod runs;
 mod table;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::types::{
 };
 pub use admission::Admissions;
 use numbering::Numbering;
+pub use runs::Runs;
 use table::Table;
 
 /// Whoever comes later than this after the time that [`Pdcs::poll_timeout`] said was not there: far longer
@@ -335,14 +337,8 @@ impl<D: Copy> Pdcs<D> {
 
     /// Contexts that exist.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.table.len()
-    }
-
-    /// Whether none exists.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// A context as seen from outside; `None` when it is gone.

@@ -180,6 +180,35 @@ impl Rx {
         timers.set_earlier(Timer::Ack, now + config.ack_delay);
     }
 
+    /// Whether all that came before `psn` was received and acknowledged without a response, and nothing after it
+    /// came: then [`Rx::record_run`] takes what begins there.
+    #[inline]
+    pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
+        self.window.ends_at(psn) && self.responses.is_empty()
+    }
+
+    /// As [`Rx::record`] for each of `count` packets in a row like `first`, where the window
+    /// [goes on](Self::goes_on_at) and nobody asks for anything.
+    #[inline]
+    pub(crate) fn record_run(
+        &mut self,
+        now: Time,
+        first: &Received,
+        count: u16,
+        config: &Config,
+        timers: &mut Deadlines,
+    ) {
+        self.window.extend(count);
+        let each = first.bytes.max(config.ack_min_pkt);
+        self.next_ack.gather(each.saturating_mul(u32::from(count)), config.ack_after());
+        if first.ce {
+            self.next_ack.request();
+        }
+        let last = self.window.base().minus(1);
+        self.next_ack.set_subject(now, last, first.retx, first.ce);
+        timers.set_earlier(Timer::Ack, now + config.ack_delay);
+    }
+
     /// A packet whose place was [`Place::Duplicate`] arrived: acknowledge again what is known.
     #[inline]
     pub(crate) fn on_duplicate(&mut self, now: Time, psn: Psn, retx: bool) {

@@ -14,6 +14,7 @@ mod recovery;
 mod ring;
 mod route;
 mod rtt;
+mod run;
 mod stuck;
 
 use crate::base::{Psn, Rng, Time};
@@ -36,6 +37,7 @@ use recovery::Recovery;
 pub(crate) use ring::{Cause, Ring, Slot};
 use route::{Route, insisted};
 pub(crate) use rtt::RttEstimator;
+pub(crate) use run::{Following, send_run};
 
 /// Bytes the congestion control counts for a packet of `bytes`.
 pub(crate) const fn nominal(bytes: u32) -> u32 {
@@ -323,7 +325,7 @@ impl<D: Copy> Tx<D> {
             self.route.begin(now, bytes, avoid, window, shared.paths, config);
             shared.counters.tx_trains += 1;
         }
-        self.route.join(bytes)
+        self.route.join(bytes, 1)
     }
 
     /// The peer knows us by now.

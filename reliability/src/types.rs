@@ -106,6 +106,18 @@ pub struct TxGrant {
     pub pds: wire::Request,
 }
 
+/// Permission to send packets that follow each other, now; as binding as a [`TxGrant`].
+#[must_use = "the packets count as sent"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct RunGrant {
+    /// How many, at least one. Their numbers follow that of the packet before them.
+    pub count: u16,
+    /// The path of all but the last.
+    pub path: u16,
+    /// The last: it may go another way, and ask for an acknowledgement.
+    pub last: TxGrant,
+}
+
 /// Why no packet may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Blocked {
@@ -249,12 +261,14 @@ pub enum ControlPacket {
 /// What became of packets and contexts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<D> {
-    /// The peer's engine took the packet; its response is the default one.
+    /// The peer's engine took packets; its response to each is the default one.
     Acked {
         /// On which context.
         id: PdcId,
-        /// Which packet.
+        /// Which packet, or the first of those.
         desc: D,
+        /// How many: the others were sent behind it by [`crate::Runs::send`].
+        count: u16,
     },
     /// The peer's engine took the packet and answered.
     Responded {

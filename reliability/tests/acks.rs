@@ -381,7 +381,7 @@ fn a_malformed_packet_ends_the_context_and_its_sender_is_told() {
     assert_eq!(receiver.pdcs.poll_event(), Some(Event::Failed { id, peer: PEER, why }));
     let counters = receiver.pdcs.counters();
     assert_eq!((counters.rx_malformed, counters.rx_accepted), (1, accepted));
-    assert!(receiver.pdcs.is_empty());
+    assert!(receiver.pdcs.count() == 0);
     // The NACK got lost: what comes again is answered in the same sense.
     let again = receiver.pdcs.reject(Some(PEER), &Request { dest: Dest::Pdc(1), ..request(1) });
     assert_eq!(again.map(|nack| nack.code), Some(NackCode::ClosingInErr));
@@ -480,7 +480,7 @@ fn a_target_with_unacknowledged_data_does_not_let_go() {
     receiver.all();
     assert!(receiver.control(ControlKind::CloseCommand, START + 2, 0, 0));
     assert_eq!(cack(&receiver.acks()[0]), 2);
-    assert!(receiver.pdcs.is_empty());
+    assert!(receiver.pdcs.count() == 0);
 }
 
 #[test]
@@ -526,4 +526,47 @@ fn a_sack_shows_the_segment_of_the_lowest_packet_since_the_last_one() {
     receiver.take(&Request { ack_request: true, ..request(1) }, 10, false).unwrap();
     let ack = receiver.acks()[0];
     assert_eq!((cack(&ack), ack.sack().unwrap().0), (2, Psn(START + 3)));
+}
+
+fn counted(receiver: &Receiver) -> String {
+    format!("{:?}", receiver.pdcs.counters())
+}
+
+#[test]
+fn a_run_is_taken_as_its_packets_would_be() {
+    for (ce, bytes) in [(false, 100), (true, 100), (false, 3000)] {
+        let (mut one, mut other) = (Receiver::new(), Receiver::new());
+        let id = one.take(&request(1), bytes, false).unwrap();
+        assert_eq!(other.take(&request(1), bytes, false).unwrap(), id);
+        for n in 2..12 {
+            one.take(&request(n), bytes, ce).unwrap();
+        }
+        let arrival = Arrival { bytes, ce, ..Arrival::default() };
+        assert!(other.pdcs.runs(id).accept(other.now, (Psn(START + 2), 10), &arrival));
+        assert_eq!(counted(&one), counted(&other));
+        assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout());
+        assert_eq!(one.acks(), other.acks());
+        one.wait(Span::millis(1));
+        other.wait(Span::millis(1));
+        assert_eq!(one.acks(), other.acks());
+    }
+}
+
+#[test]
+fn a_run_that_is_not_expected_next_changes_nothing() {
+    let arrival = Arrival { bytes: 100, ..Arrival::default() };
+    let mut receiver = Receiver::new();
+    let id = receiver.take(&request(1), 100, false).unwrap();
+    receiver.take(&request(5), 100, false).unwrap();
+    let before = counted(&receiver);
+    // Behind a hole, before a packet that came early, received already.
+    for first in [6, 2, 1] {
+        assert!(!receiver.pdcs.runs(id).accept(receiver.now, (Psn(START + first), 2), &arrival));
+    }
+    assert_eq!(counted(&receiver), before);
+    receiver.take_all([2, 3, 4], 100);
+    assert!(receiver.pdcs.runs(id).accept(receiver.now, (Psn(START + 6), 2), &arrival));
+    // A response that the peer must not miss is not passed over.
+    receiver.answer(8, response(8));
+    assert!(!receiver.pdcs.runs(id).accept(receiver.now, (Psn(START + 9), 1), &arrival));
 }

@@ -58,7 +58,7 @@ impl Sender {
         sender.start = grant.psn;
         sender.now += Span::micros(20);
         assert!(sender.ack(PLAIN));
-        assert_eq!(sender.pdcs.poll_event(), Some(Event::Acked { id, desc: 0 }));
+        assert_eq!(sender.pdcs.poll_event(), Some(Event::Acked { id, desc: 0, count: 1 }));
         assert_eq!(sender.pdcs.poll_event(), None);
         sender
     }
@@ -175,7 +175,7 @@ fn the_window_limits_bytes_and_acknowledgements_open_it() {
     assert!(!sender.ready());
     assert!(sender.ack(Says { cack: 3, about: 3, ..PLAIN }));
     let events = sender.events();
-    let acked = [1, 2, 3].map(|desc| Event::Acked { id: sender.id, desc });
+    let acked = [1, 2, 3].map(|desc| Event::Acked { id: sender.id, desc, count: 1 });
     assert_eq!(events[..3], acked);
     assert_eq!(events[3..], [Event::Ready { id: sender.id }]);
     assert_eq!(sender.in_flight(), 7 * NOMINAL);

@@ -87,7 +87,7 @@ fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() 
         assert_eq!((nack.code, nack.payload), (NackCode::NewStartPsn, 0));
         ends[0].rx_nack(NOW, PEER, &nack);
     }
-    assert_eq!(ends[1].len(), 0);
+    assert_eq!(ends[1].count(), 0);
     let unknown = Event::Unknown { peer: PEER, sent_at: NOW };
     assert_eq!(events(&mut ends[0]).iter().filter(|e| **e == unknown).count(), 1);
     assert_eq!(ends[0].poll_retransmit(NOW, id), None, "held");
@@ -126,7 +126,7 @@ fn who_guesses_opens_nothing() {
             assert_eq!(arrive(&mut ends[1], &forged), STRANGER);
         }
     }
-    assert_eq!(ends[1].len(), 1);
+    assert_eq!(ends[1].count(), 1);
     assert!(ends[1].counters().rx_strangers > 99_000);
     // Nor does who comes from another address with what was seen.
     let stolen = ends[1].rx_request(NOW, PeerKey(9), &seen.pds, &Arrival::default());
@@ -143,7 +143,7 @@ fn one_peer_cannot_take_all_contexts() {
         last = Some(arrive(&mut ends[1], &grant.pds));
     }
     assert_eq!(last, Some(Err(RxVerdict::Refused(Refusal::NoContext))));
-    assert_eq!(ends[1].len(), 64);
+    assert_eq!(ends[1].count(), 64);
 }
 
 #[test]

@@ -123,6 +123,7 @@ mod error;
 mod introduction;
 mod packet;
 mod pds;
+mod run;
 mod ses;
 mod view;
 
@@ -139,6 +140,7 @@ pub use pds::{
     ControlView, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView, RudiRequest,
     RudiResponse, RudiView, Tss, TssView, Uud, UudView,
 };
+pub use run::Run;
 pub use ses::{
     Atomic, AtomicView, CompareSwap, CompareSwapView, Extension, MediumRequest, MediumView,
     Rendezvous, RendezvousView, Response, ResponseData, ResponseDataSmall, ResponseDataSmallView,

@@ -204,7 +204,7 @@ impl Linking<'_> {
         while let Some(part) = self.engine.links.get_mut(id).and_then(|link| link.next_acked(count))
         {
             if let Some(part) = part {
-                self.engine.outbound.acked(&mut step!(self.engine, now), part);
+                self.engine.outbound.acked(&mut step!(self.engine, now), part, 1);
             }
         }
         self.engine.drain_events(now);

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
-use crate::base::Time;
+use crate::base::{Time, Train};
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::introductions::{Around, Heard};
@@ -28,35 +28,6 @@ pub struct PacketMarks {
     pub trimmed: bool,
 }
 
-impl Engine {
-    /// A packet arrived. `bytes` is the UDP payload without CRC trailer.
-    pub fn handle_packet<M: Memory>(
-        &mut self,
-        now: Time,
-        mem: &mut M,
-        src: SocketAddr,
-        marks: PacketMarks,
-        bytes: &[u8],
-    ) {
-        if self.pdcs.is_tardy(now) {
-            self.excuse_absence(now);
-        }
-        let arriving = Arriving { engine: self, mem, now, src };
-        let arrival = reliability::Arrival {
-            ce: marks.ce,
-            trimmed: marks.trimmed,
-            last_hop: false,
-            bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        };
-        if arrival.trimmed {
-            arriving.trimmed(&arrival, bytes);
-        } else {
-            arriving.whole(&arrival, bytes);
-        }
-        self.drain_events(now);
-    }
-}
-
 /// A packet that arrived, while it is looked at: at whose engine, when, and from where.
 pub(super) struct Arriving<'a, M> {
     pub(super) engine: &'a mut Engine,
@@ -66,16 +37,21 @@ pub(super) struct Arriving<'a, M> {
 }
 
 impl<M: Memory> Arriving<'_, M> {
-    /// A packet as it was sent.
+    /// A packet as it was sent, and those of the train behind it that make a run with it.
     #[inline]
-    fn whole(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
+    pub(super) fn whole(
+        mut self,
+        arrival: &reliability::Arrival,
+        bytes: &[u8],
+        train: &mut Train<'_>,
+    ) {
         let Ok(packet) = wire::parse(bytes) else {
             self.engine.report.counters.rx_malformed += 1;
             return;
         };
         let (peer, believed) = match packet {
             Packet::Request { pds, ses, payload } => {
-                return self.request(&pds, &ses, payload, arrival);
+                return self.request((&pds, &ses), payload, arrival, train);
             }
             Packet::Ack { pds, ses, .. } => {
                 let Some(peer) = self.owner(pds.dpdcid) else { return };
@@ -111,7 +87,7 @@ impl<M: Memory> Arriving<'_, M> {
     }
 
     /// A data packet whose payload a switch cut off: the sender learns at once.
-    fn trimmed(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
+    pub(super) fn trimmed(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
             self.engine.report.counters.rx_malformed += 1;
             return;
@@ -158,13 +134,13 @@ impl<M: Memory> Arriving<'_, M> {
         }
     }
 
-    /// A data packet.
+    /// A data packet, and those of the train behind it that make a run with it.
     fn request(
         &mut self,
-        pds: &wire::Request,
-        ses: &Ses,
+        (pds, ses): (&wire::Request, &Ses),
         payload: &[u8],
         arrival: &reliability::Arrival,
+        train: &mut Train<'_>,
     ) {
         let peer = match pds.dest {
             Dest::Syn { .. } => initiator(
@@ -226,6 +202,10 @@ impl<M: Memory> Arriving<'_, M> {
             _ => Taken::No,
         };
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
+        let as_long = |next: &[u8]| next.len() == arrival.bytes as usize;
+        if matches!(taken, Taken::Yes(None)) && train.peek().is_some_and(as_long) {
+            self.follow(id, (pds, ses), payload.len(), arrival, train);
+        }
     }
 
     /// A request of the context's initiator.

@@ -75,6 +75,21 @@ impl Budget {
     /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
     /// if not, the message is deferred.
     pub(super) fn grow(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
+        if self.stretch(step, message, end) {
+            return true;
+        }
+        if message.head.pull != Pull::No {
+            return false;
+        }
+        message.place = Place::None;
+        Self::defer(step, &mut message.head);
+        self.release(step, message);
+        false
+    }
+
+    /// Makes room for what belongs before `end` of a message, if it is kept and there is memory for it; changes
+    /// nothing if there is not.
+    pub(super) fn stretch(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
         let Place::Stash(bytes) = &mut message.place else { return true };
         let (held, extent) = (bytes.len() as u64, message.head.extent);
         if end <= held {
@@ -87,12 +102,6 @@ impl Budget {
             bytes.resize(size as usize, 0);
             return true;
         }
-        if message.head.pull != Pull::No {
-            return false;
-        }
-        message.place = Place::None;
-        Self::defer(step, &mut message.head);
-        self.release(step, message);
         false
     }
 

@@ -13,12 +13,12 @@ use crate::taken::Taken;
 use crate::wire::{Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
-    /// The peer's engine took a packet.
+    /// The peer's engine took `count` packets of an operation, `part` or those from it on.
     #[inline]
-    pub(crate) fn acked(&mut self, step: &mut Step<'_>, part: Part) {
+    pub(crate) fn acked(&mut self, step: &mut Step<'_>, part: Part, count: u16) {
         let Some(op) = self.ops.get_mut(part.op) else { return };
         let progress = &mut op.progress;
-        progress.in_flight = progress.in_flight.saturating_sub(1);
+        progress.in_flight = progress.in_flight.saturating_sub(count.into());
         if progress.in_flight > 0 || !progress.all_packed {
             return;
         }
@@ -66,7 +66,7 @@ impl Outbound {
             return;
         }
         if code == ReturnCode::NoMatch && self.ops.defer(step, part.op) {
-            self.acked(step, part);
+            self.acked(step, part, 1);
             return;
         }
         if !matches!(code, ReturnCode::Ok | ReturnCode::Null)
@@ -79,7 +79,7 @@ impl Outbound {
                 self.ops.unqueue(step, part.op);
             }
         }
-        self.acked(step, part);
+        self.acked(step, part, 1);
     }
 
     /// Nothing of a deferred message is in flight any more: it is offered, under its number.

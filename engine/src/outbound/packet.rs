@@ -17,7 +17,8 @@ use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
 use crate::slab::Key;
 use crate::wire::{
-    self, Extension, NextHeader, Opcode, Rendezvous, ResponseData, ReturnCode, StdBody, StdRequest,
+    self, Extension, NextHeader, Opcode, Rendezvous, ResponseData, ReturnCode, Run, Ses, StdBody,
+    StdRequest,
 };
 
 /// `payload_length` has 14 bits.
@@ -102,6 +103,19 @@ pub(super) fn write_frame_head(
     } else {
         frame::request(&request_header(config, op, part), out)
     }
+}
+
+/// The headers of what follows a packet that was just written, if that is simple.
+pub(super) fn run_after(config: &Config, op: &TxOp, grant: &TxGrant, part: Part) -> Option<Run> {
+    let mut pds = grant.pds;
+    let ses = if let Work::Response { read_id, cut, .. } = op.work {
+        pds.next = NextHeader::ResponseData;
+        Ses::ResponseData(response_header(config, op, part, read_id, cut))
+    } else {
+        pds.next = NextHeader::RequestStd;
+        Ses::Std(request_header(config, op, part))
+    };
+    Run::after(&pds, &ses, part.len as usize)
 }
 
 fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {

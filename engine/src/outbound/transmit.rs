@@ -12,7 +12,7 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::MAX_HEADER;
 
-/// Packets a context may send before the next one gets its turn.
+/// Packets, or runs of them, that a context may send before the next one gets its turn.
 const QUANTUM: usize = 16;
 /// Operations looked at to tell how much waits on a context.
 const BACKLOG_OPS: usize = 64;
@@ -56,7 +56,7 @@ impl Outbound {
                 self.ops.emit_again(step, batch, id, &grant, part);
                 continue;
             }
-            match self.ops.next_new(step, id, batch) {
+            match self.ops.next_new(step, id, batch, limit) {
                 Ok(true) => {}
                 Ok(false) | Err(Blocked::Wait | Blocked::Gone | Blocked::Retransmit) => {
                     return Turn::Done;
@@ -72,14 +72,15 @@ impl Outbound {
 }
 
 impl Ops {
-    /// Sends the next packet of the operation at the head of a context's queue. False when the queue
-    /// is empty.
+    /// Sends the next packet of the operation at the head of a context's queue, and those that follow it as a
+    /// run, up to `limit` in all. False when the queue is empty.
     #[inline]
     fn next_new(
         &mut self,
         step: &mut Step<'_>,
         id: PdcId,
         batch: &mut Batch,
+        limit: usize,
     ) -> Result<bool, Blocked> {
         let credits = step.pdcs.config().credits();
         let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
@@ -116,6 +117,18 @@ impl Ops {
         book(context, op, part, ends, prompt);
         context.update_hold(step.now, step.pdcs);
         emit(step.config, batch, context.dst, op, &grant, part);
+        // Of what is left the last packet is no part of a run.
+        let alike = (left - len).saturating_sub(1) / len.max(1);
+        let room = limit.saturating_sub(batch.packets.len());
+        if alike > 0 && room > 0 {
+            // Fewer than 65536 in a batch.
+            let count = alike.min(room as u64).min(u64::from(u16::MAX)) as u16;
+            let (dst, first) = (context.dst, (&grant, part));
+            let sent = run(step, batch, (id, dst), op, first, (wanted.bytes, count));
+            op.progress.packed += u64::from(sent) * len;
+            op.progress.in_flight += u32::from(sent);
+            step.report.counters.tx_payload_bytes += u64::from(sent) * len;
+        }
         Ok(true)
     }
 
@@ -165,6 +178,35 @@ fn book(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bo
     context.set_half_way(!ends);
 }
 
+/// Sends packets like the `first`, each of `bytes` in all and `count` of them at most, as far as they may go and
+/// differ from it in their numbers alone. How many.
+fn run(
+    step: &mut Step<'_>,
+    batch: &mut Batch,
+    (id, dst): (PdcId, SocketAddr),
+    op: &TxOp,
+    (grant, first): (&TxGrant, Part),
+    (bytes, count): (u32, u16),
+) -> u16 {
+    let Some(mut template) = packet::run_after(step.config, op, grant, first) else { return 0 };
+    let count = count.min(u16::try_from(template.most()).unwrap_or(u16::MAX));
+    if count == 0 {
+        return 0;
+    }
+    let len = u32::from(first.len);
+    // `request_length` has 32 bits.
+    let part = |n: u16| Part { offset: first.offset + len * (u32::from(n) + 1), ..first };
+    let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else { return 0 };
+    for n in 0..sent.count - 1 {
+        let start = batch.bytes.len();
+        batch.bytes.extend_from_slice(template.headers());
+        template.advance();
+        finish(batch, (dst, sent.path), op, start, part(n));
+    }
+    emit(step.config, batch, dst, op, &sent.last, part(sent.count - 1));
+    sent.count
+}
+
 /// Builds a packet: headers into the batch, payload by reference.
 #[inline]
 fn emit(
@@ -179,6 +221,13 @@ fn emit(
     batch.bytes.resize(start + MAX_HEADER, 0);
     let headers = packet::write_headers(config, op, grant, part, &mut batch.bytes[start..]);
     batch.bytes.truncate(start + headers);
+    finish(batch, (dst, grant.path), op, start, part);
+}
+
+/// Adds the payload to a packet whose headers end the batch's bytes, from `start` on.
+#[inline]
+fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: usize, part: Part) {
+    let headers = batch.bytes.len() - start;
     let (from, mut len) = (u64::from(part.offset), u64::from(part.len));
     let payload = batch.slices.len();
     if let Some(copied) = &op.bytes.copied {
@@ -194,7 +243,7 @@ fn emit(
     let end = batch.bytes.len() as u32;
     batch.packets.push(Datagram {
         dst,
-        path: grant.path,
+        path,
         class: TrafficClass::Data,
         len: (headers as u64 + len) as u32,
         header: start as u32..end,

@@ -100,6 +100,8 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
             config.max_unexpected = [1000, 3][seed as usize / 4 % 2];
         });
     }
+    // Not in those of the corpus.
+    world.gathers = seed % 8 == 7;
     let mut attacker = match mode {
         Mode::Honest | Mode::Trouble => Attacker::None,
         Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64())),

@@ -37,6 +37,8 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     let kind = Kind::new(&mut rng);
     let mut world =
         World::with(2, rng.next_u64(), faults(&mut rng), |engine, pdc| kind.adjust(engine, pdc));
+    // Not in those of the corpus.
+    world.gathers = seed % 8 == 6;
     world.refuses = rng.chance(0.5);
     let mut sides = [0, 1].map(|at| Application::new(at, &mut world, rng.next_u64()));
     let mut troubles = Troubles::new(kind, &world, rng.next_u64());

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, UserSlice};
+use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, Train, UserSlice};
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
     Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, OpKind,
@@ -274,7 +274,11 @@ pub struct World {
     pub tap: Option<Vec<Seen>>,
     /// Frames between linked hosts.
     pub links: links::MockLinks,
+    /// Packets of equal length that left together may arrive together, as trains.
+    pub gathers: bool,
     flying: BinaryHeap<Reverse<Flying>>,
+    /// When the packets arrive that leave together now, once it is known.
+    arrival: Option<Time>,
     order: u64,
     batch: Batch,
 }
@@ -394,7 +398,9 @@ impl World {
             refuses: false,
             tap: None,
             links: links::MockLinks::default(),
+            gathers: false,
             flying: BinaryHeap::new(),
+            arrival: None,
             order: 0,
             batch: Batch::default(),
         }
@@ -423,6 +429,7 @@ impl World {
         loop {
             let mut batch = std::mem::take(&mut self.batch);
             batch.clear();
+            self.arrival = None;
             let more = self.hosts[n].engine.poll_transmit(self.now, &mut batch);
             for packet in &batch.packets {
                 let mut bytes = batch.header(packet).to_vec();
@@ -479,7 +486,10 @@ impl World {
                 meta.trimmed = true;
             }
             let late = if self.rng.chance(f.reorder) { self.rng.below(200_000) } else { 0 };
-            let at = self.now + Span::micros(5) + Span(u64::from(late + self.rng.below(100)));
+            let mut at = self.now + Span::micros(5) + Span(u64::from(late + self.rng.below(100)));
+            if self.gathers && late == 0 && !control {
+                at = *self.arrival.get_or_insert(at);
+            }
             self.order += 1;
             let order = self.order;
             self.flying.push(Reverse(Flying { at, order, dst, src, meta, bytes }));
@@ -536,7 +546,19 @@ impl World {
                 host.socket.push((f.src, f.meta, f.bytes));
                 continue;
             }
-            host.engine.handle_packet(self.now, &mut host.memory, f.src, f.meta, &f.bytes);
+            let (segment, mut bytes) = (f.bytes.len(), f.bytes);
+            while self.gathers && segment > 0 && bytes.len().is_multiple_of(segment) {
+                let follows = |Reverse(next): &Reverse<Flying>| {
+                    (next.at, next.src, next.dst, next.meta) == (f.at, f.src, f.dst, f.meta)
+                        && (1..=segment).contains(&next.bytes.len())
+                };
+                match self.flying.peek().filter(|next| follows(next)) {
+                    Some(_) => bytes.extend(self.flying.pop().expect("it was there").0.bytes),
+                    None => break,
+                }
+            }
+            let train = Train::new(&bytes, segment);
+            host.engine.handle_train(self.now, &mut host.memory, f.src, f.meta, train);
         }
         for host in self.hosts.iter_mut().filter(|h| h.runs()) {
             if host.engine.poll_timeout().is_some_and(|at| at <= self.now) {

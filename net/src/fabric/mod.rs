@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
-use crate::base::{Time, TrafficClass};
+use crate::base::{Time, TrafficClass, Train};
 use crate::udp::{bound, plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
@@ -296,7 +296,7 @@ impl FabricPort {
         &mut self,
         budget: usize,
         report: &mut RecvReport,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> Result<(), frame::FrameError> {
         while report.packets < budget {
             let Some(frame) = Frame::first(&self.inbox[self.start..self.end])? else { break };
@@ -307,7 +307,7 @@ impl FabricPort {
                     let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
                     let overflow = head.overflow;
                     let meta = RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow };
-                    sink(&meta, payload);
+                    sink(&meta, Train::single(payload));
                     report.packets += 1;
                     report.bytes += payload.len() as u64;
                     self.counters.rx_ce += u64::from(meta.ce());
@@ -428,7 +428,7 @@ impl Port for FabricPort {
         &mut self,
         _now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let mut report = RecvReport::default();
         while self.is_alive() && report.packets < budget {

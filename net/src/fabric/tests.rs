@@ -111,7 +111,7 @@ fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
     wait_until(|| {
         sent += send(&mut port, Time::ZERO, &packets[sent..]).sent;
         let ports: Vec<u16> = (0..5).map(|p| port.source_port(p)).collect();
-        port.recv(Time::ZERO, 64, &mut |meta, bytes| {
+        port.recv_each(Time::ZERO, 64, &mut |meta, bytes| {
             let i = got as u16;
             let mut want = data[got..got + 40].to_vec();
             want.extend_from_slice(&data[..sizes[got]]);
@@ -162,7 +162,7 @@ fn marks_trims_and_overflow_reach_the_transport() {
     assert_eq!(send(&mut port, Time::ZERO, &[packet]).sent, 1);
     let (mut seen, mut errors) = (None, Vec::new());
     wait_until(|| {
-        port.recv(Time::ZERO, 64, &mut |meta, bytes| seen = Some((*meta, bytes.to_vec())));
+        port.recv_each(Time::ZERO, 64, &mut |meta, bytes| seen = Some((*meta, bytes.to_vec())));
         port.take_errors(&mut errors);
         seen.is_some() && !errors.is_empty()
     });
@@ -196,9 +196,9 @@ fn what_was_read_and_not_handed_out_is_a_deadline() {
     let stream = thread.join().unwrap();
     assert_eq!(port.next_deadline(), None);
     let mut n = 0;
-    let report = port.recv(Time::ZERO, 1, &mut |_, _| n += 1);
+    let report = port.recv_each(Time::ZERO, 1, &mut |_, _| n += 1);
     assert_eq!((report.packets, report.empty, port.next_deadline()), (1, false, Some(Time::ZERO)));
-    let report = port.recv(Time::ZERO, 10, &mut |_, _| n += 1);
+    let report = port.recv_each(Time::ZERO, 10, &mut |_, _| n += 1);
     assert_eq!((report.packets, report.empty, port.next_deadline()), (2, true, None));
     assert_eq!(n, 3);
     drop(stream);
@@ -219,7 +219,7 @@ fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     let mut fds = Vec::new();
     port.fds(&mut fds);
     assert!(readable(fds[0]), "its end is news");
-    let report = port.recv(Time::ZERO, 64, &mut |_, _| panic!("nothing was sent"));
+    let report = port.recv_each(Time::ZERO, 64, &mut |_, _| panic!("nothing was sent"));
     assert!(report.empty && !port.is_alive());
     assert!(!readable(fds[0]), "once");
     let mut errors = Vec::new();
@@ -240,7 +240,7 @@ fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     assert_eq!((report.sent, report.failed), (3, 3));
     port.take_errors(&mut errors);
     assert_eq!(errors, [NetError::Local { peer: dst, errno: libc::ENOTCONN }]);
-    assert!(port.recv(Time::ZERO, 64, &mut |_, _| ()).empty);
+    assert!(port.recv_each(Time::ZERO, 64, &mut |_, _| ()).empty);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn rubbish_from_the_fabric_ends_the_conversation() {
     });
     let mut port = FabricPort::attach(&spec, &config()).unwrap();
     let stream = thread.join().unwrap();
-    port.recv(Time::ZERO, 64, &mut |_, _| panic!("that is no packet"));
+    port.recv_each(Time::ZERO, 64, &mut |_, _| panic!("that is no packet"));
     assert!(!port.is_alive());
     drop(stream);
 }

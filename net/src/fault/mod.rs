@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use crate::base::{Datagram, Rng, Span, Time};
+use crate::base::{Datagram, Rng, Span, Time, Train};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
 mod spec;
@@ -265,17 +265,17 @@ impl<P: Port> Port for Fault<P> {
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let Self { inner, state } = self;
         let (mut packets, mut bytes) = (0, 0);
         let mut counting = |meta: &RxMeta, packet: &[u8]| {
             packets += 1;
             bytes += packet.len() as u64;
-            sink(meta, packet);
+            sink(meta, Train::single(packet));
         };
         state.release(now, &mut counting);
-        let report = inner.recv(now, budget, &mut |meta, packet| {
+        let report = inner.recv_each(now, budget, &mut |meta, packet| {
             state.packet(now, meta, packet, &mut counting);
         });
         state.release(now, &mut counting);

@@ -19,13 +19,13 @@ fn run(spec: &str) -> (Packets, Packets, Counters) {
         assert_eq!(send(&mut port, Time::ZERO, &[packet]).sent, 1);
     }
     let mut now = Vec::new();
-    let report = port.recv(Time::ZERO, N, &mut |m, b| now.push((*m, b.to_vec())));
+    let report = port.recv_each(Time::ZERO, N, &mut |m, b| now.push((*m, b.to_vec())));
     assert_eq!(report.packets, now.len());
     let mut later = Vec::new();
     while let Some(due) = port.next_deadline() {
         assert!(due > Time::ZERO && due <= Time::ZERO + Span::secs(1));
         let before = later.len();
-        port.recv(due, N, &mut |m, b| later.push((*m, b.to_vec())));
+        port.recv_each(due, N, &mut |m, b| later.push((*m, b.to_vec())));
         assert!(later.len() > before, "a deadline that brings nothing");
     }
     (now, later, port.counters())
@@ -108,11 +108,11 @@ fn a_lone_reordered_packet_comes_after_a_millisecond() {
     let mut port = Fault::new(Mock::new("[::1]:4793"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"alone", 0)]);
     let mut got = 0;
-    port.recv(Time(5), 9, &mut |_, _| got += 1);
+    port.recv_each(Time(5), 9, &mut |_, _| got += 1);
     assert_eq!((got, port.next_deadline()), (0, Some(Time(1_000_005))));
-    port.recv(Time(1_000_004), 9, &mut |_, _| got += 1);
+    port.recv_each(Time(1_000_004), 9, &mut |_, _| got += 1);
     assert_eq!(got, 0);
-    port.recv(Time(1_000_005), 9, &mut |_, _| got += 1);
+    port.recv_each(Time(1_000_005), 9, &mut |_, _| got += 1);
     assert_eq!((got, port.next_deadline()), (1, None));
 }
 
@@ -141,7 +141,7 @@ fn corrupting_the_shortest_packets_is_harmless() {
     let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"", 0), data(b"a", 0)]);
     let mut got = Vec::new();
-    port.recv(Time::ZERO, 9, &mut |_, b| got.push(b.to_vec()));
+    port.recv_each(Time::ZERO, 9, &mut |_, b| got.push(b.to_vec()));
     assert_eq!(got[0], b"");
     assert_eq!(got[1].len(), 1);
     assert_ne!(got[1], b"a");
@@ -156,12 +156,12 @@ fn delay_holds_each_packet_its_time() {
     let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"1", 0), data(b"2", 0)]);
     let mut got = Vec::new();
-    port.recv(Time(7), 9, &mut |_, b| got.push(b[0]));
+    port.recv_each(Time(7), 9, &mut |_, b| got.push(b[0]));
     assert_eq!(port.next_deadline(), Some(Time(50_007)));
-    port.recv(Time(50_006), 9, &mut |_, b| got.push(b[0]));
+    port.recv_each(Time(50_006), 9, &mut |_, b| got.push(b[0]));
     assert!(got.is_empty());
     // A constant delay keeps the order.
-    port.recv(Time(50_007), 9, &mut |_, b| got.push(b[0]));
+    port.recv_each(Time(50_007), 9, &mut |_, b| got.push(b[0]));
     assert_eq!(got, b"12");
 }
 
@@ -178,7 +178,7 @@ fn trimming_cuts_data_and_marks_it() {
     let control = Sample { class: TrafficClass::Control, ..data(&long, 0) };
     send(&mut port, Time::ZERO, &[control, data(&long[..64], 0)]);
     let mut got = Vec::new();
-    port.recv(Time::ZERO, 9, &mut |m, b| got.push((m.dscp, b.len())));
+    port.recv_each(Time::ZERO, 9, &mut |m, b| got.push((m.dscp, b.len())));
     assert_eq!(got, [(46, 100), (0, 64)], "control packets and short ones are never trimmed");
 }
 
@@ -195,7 +195,7 @@ fn a_black_hole_swallows_its_path() {
     assert_eq!((report.sent, report.bytes), (8, 3));
     assert_eq!(port.counters().fault_blackholed, 5);
     let mut got = Vec::new();
-    port.recv(Time::ZERO, 9, &mut |_, b| got.push(b[0]));
+    port.recv_each(Time::ZERO, 9, &mut |_, b| got.push(b[0]));
     assert_eq!(got, [0, 4, 6]);
     // A full socket still stops the batch where it is full.
     port.inner.room = 1;

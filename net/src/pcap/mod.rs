@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::base::{Span, Time, TrafficClass};
+use crate::base::{Span, Time, TrafficClass, Train};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
 mod spec;
@@ -91,7 +91,7 @@ impl<P: Port> Port for Pcap<P> {
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let writer = &mut self.writer;
         if self.direction == Direction::Tx {
@@ -100,10 +100,10 @@ impl<P: Port> Port for Pcap<P> {
             return report;
         }
         let local = self.inner.local_addr();
-        let report = self.inner.recv(now, budget, &mut |meta, bytes| {
+        let report = self.inner.recv(now, budget, &mut |meta, train| {
             let tos = (meta.dscp << 2) | meta.ecn;
-            writer.packet(now, meta.src, local, tos, bytes);
-            sink(meta, bytes);
+            train.for_each(|packet| writer.packet(now, meta.src, local, tos, packet));
+            sink(meta, train);
         });
         if report.empty {
             writer.idle(now);

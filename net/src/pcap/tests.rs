@@ -29,9 +29,9 @@ fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, 
     let control = Sample { class: TrafficClass::Control, path: 0, ..data };
     send(&mut port, Time(1_000), &[data, control]);
     let mut got = 0;
-    port.recv(Time(3_000), 9, &mut |_, _| got += 1);
+    port.recv_each(Time(3_000), 9, &mut |_, _| got += 1);
     // Idle for long enough: everything is on disk although the port still exists.
-    port.recv(Time(3_000) + FLUSH, 9, &mut |_, _| ());
+    port.recv_each(Time(3_000) + FLUSH, 9, &mut |_, _| ());
     let bytes = fs::read(&path).unwrap();
     drop(port);
     assert_eq!(fs::read(&path).unwrap(), bytes);

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use crate::base::{Span, Time};
+use crate::base::{Span, Time, Train};
 use crate::{
     Burst, Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport,
 };
@@ -171,11 +171,11 @@ impl Port for UdpPort {
         let packets = burst.packets();
         while report.sent < packets.len() {
             let rest = &packets[report.sent..];
-            let index = usize::from(rest[0].path) % paths;
-            let fragment = rest[0].fragment;
+            let (path, fragment) = (rest[0].path, rest[0].fragment);
+            let index = usize::from(path) % paths;
             let run = rest
                 .iter()
-                .position(|p| usize::from(p.path) % paths != index || p.fragment != fragment)
+                .position(|p| p.path != path || p.fragment != fragment)
                 .unwrap_or(rest.len());
             if index > 0 && matches!(self.paths[index - 1], PathSocket::Closed) {
                 self.open_path(index);
@@ -214,7 +214,7 @@ impl Port for UdpPort {
         &mut self,
         now: Time,
         budget: usize,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let report =
             self.rx.recv(self.endpoint.as_fd(), budget, &mut self.counters, &mut self.errors, sink);

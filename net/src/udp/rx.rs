@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::addr::SockAddr;
 use super::cmsg::{Control, Decoder};
 use super::errq::{self, Errors};
+use crate::base::Train;
 use crate::{Counters, RecvReport, RxMeta};
 
 /// Room for the longest UDP datagram or GRO train.
@@ -58,7 +59,7 @@ impl Rx {
         budget: usize,
         counters: &mut Counters,
         errors: &mut Errors,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let mut report = RecvReport::default();
         // A single message is the common case of a latency-bound caller, who wants it now and not
@@ -167,7 +168,7 @@ impl Rx {
         i: usize,
         counters: &mut Counters,
         report: &mut RecvReport,
-        sink: &mut dyn FnMut(&RxMeta, &[u8]),
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> usize {
         let message = &self.messages[i];
         let header = &message.msg_hdr;
@@ -199,17 +200,9 @@ impl Rx {
         };
         let meta = RxMeta { src, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
         let bytes = &self.buffers[i * BUFFER..][..len];
-        let segment = if segment == 0 { len } else { segment };
-        let mut packets = 0;
-        if len == 0 {
-            sink(&meta, bytes);
-            packets = 1;
-        } else {
-            for packet in bytes.chunks(segment) {
-                sink(&meta, packet);
-                packets += 1;
-            }
-        }
+        let train = Train::new(bytes, segment);
+        let packets = train.count();
+        sink(&meta, train);
         counters.rx_packets += packets as u64;
         counters.rx_bytes += len as u64;
         counters.rx_trains += 1;

@@ -27,7 +27,7 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<(RxMeta, Vec<u8>)> {
     let mut got = Vec::new();
     let end = deadline();
     while got.len() < count && before(end) {
-        port.recv(Time::ZERO, 64, &mut |meta, bytes| got.push((*meta, bytes.to_vec())));
+        port.recv_each(Time::ZERO, 64, &mut |meta, bytes| got.push((*meta, bytes.to_vec())));
     }
     got
 }
@@ -239,7 +239,7 @@ fn a_dead_port_is_a_typed_error() {
             let mut now = Time::ZERO;
             while errors.is_empty() && before(end) {
                 now += Span::millis(1);
-                tx.recv(now, 1, &mut |_, _| panic!("nothing was sent here"));
+                tx.recv_each(now, 1, &mut |_, _| panic!("nothing was sent here"));
                 tx.take_errors(&mut errors);
             }
             assert_eq!(
@@ -286,7 +286,7 @@ fn too_big(ip: IpAddr) {
     assert_eq!(receive(&mut rx, 1)[0].1, b"fits");
     // That was all about it.
     errors.clear();
-    tx.recv(Time::ZERO, 1, &mut |_, _| ());
+    tx.recv_each(Time::ZERO, 1, &mut |_, _| ());
     tx.take_errors(&mut errors);
     assert!(errors.is_empty(), "{errors:?}");
     assert!(!tx.gso_refused());
@@ -342,7 +342,7 @@ fn what_the_socket_drops_is_counted() {
         assert_eq!(send(&mut tx, Time::ZERO, &[one]).sent, 1);
     }
     let before = receive(&mut rx, 1).len();
-    while !rx.recv(Time::ZERO, 1000, &mut |_, _| ()).empty {}
+    while !rx.recv_each(Time::ZERO, 1000, &mut |_, _| ()).empty {}
     // The count travels with the packets that are queued from now on.
     for _ in 0..3 {
         send(&mut tx, Time::ZERO, &[one]);
@@ -382,12 +382,12 @@ fn path_mtu_and_payload() {
 fn budget_bounds_a_call_and_an_empty_port_says_so() {
     let mut tx = open(&PortConfig { gso: false, ..config(V4) });
     let mut rx = open(&config(V4));
-    assert!(rx.recv(Time::ZERO, 8, &mut |_, _| ()).empty);
+    assert!(rx.recv_each(Time::ZERO, 8, &mut |_, _| ()).empty);
     let one = packet(rx.local_addr(), 0, b"0123456789", &[], &[]);
     send(&mut tx, Time::ZERO, &[one; 100]);
     let mut got = 0;
     loop {
-        let report = rx.recv(Time::ZERO, 8, &mut |_, _| ());
+        let report = rx.recv_each(Time::ZERO, 8, &mut |_, _| ());
         assert!(report.packets <= 8);
         got += report.packets;
         if report.empty {

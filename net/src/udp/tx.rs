@@ -271,14 +271,14 @@ impl Tx {
         let first = &packets.packets()[0];
         let segment = first.len as usize;
         let start = self.pieces.len();
+        // All that fits this message and this call.
+        let most = (start + PIECES).min(ALL_PIECES);
         let mut count = 0;
         let mut bytes = 0;
         for packet in packets.packets().iter().take(segments) {
             let len = packet.len as usize;
             let payload = packets.payload(packet);
-            let pieces = payload.len() + 2;
-            let used = self.pieces.len() - start;
-            if used + pieces > PIECES || self.pieces.len() + pieces > ALL_PIECES {
+            if self.pieces.len() + payload.len() + 2 > most || payload.len() > MAX_PIECES {
                 break;
             }
             if count > 0
@@ -290,16 +290,15 @@ impl Tx {
             {
                 break;
             }
-            if payload.len() > MAX_PIECES {
-                break;
-            }
             let header = packets.header(packet);
             self.piece(header.as_ptr(), header.len());
             for piece in payload {
                 self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
             }
-            let trailer = packets.trailer(packet);
-            self.piece(trailer.as_ptr(), trailer.len());
+            if !packet.trailer.is_empty() {
+                let trailer = packets.trailer(packet);
+                self.piece(trailer.as_ptr(), trailer.len());
+            }
             count += 1;
             bytes += len;
             if len < segment {

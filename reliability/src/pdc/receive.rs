@@ -121,7 +121,7 @@ impl<D: Copy> Pdc<D> {
 
     /// The receiver's congestion control learns of a data packet.
     #[inline]
-    fn count_arrival(
+    pub(super) fn count_arrival(
         &mut self,
         now: Time,
         arrival: &Arrival,

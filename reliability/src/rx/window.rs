@@ -69,6 +69,19 @@ impl Window {
         self.holes.as_ref().map_or(0, |holes| holes.0.count)
     }
 
+    /// Whether `psn` is the oldest one not received, and none after it was.
+    #[inline]
+    pub(super) fn ends_at(&self, psn: Psn) -> bool {
+        self.base == psn && self.holes.is_none()
+    }
+
+    /// Takes in the `count` packets with which it goes on, where it [ends](Self::ends_at).
+    #[inline]
+    pub(super) fn extend(&mut self, count: u16) {
+        self.base = self.base.plus(u32::from(count));
+        self.end = self.base;
+    }
+
     /// Whether `psn`, not before `base`, was received.
     #[inline]
     pub(super) fn has(&self, psn: Psn) -> bool {

@@ -292,9 +292,28 @@ impl<D: Copy> Acknowledgement<'_, D> {
     #[inline]
     fn take_cumulative(&mut self) {
         while !self.tx.ring.is_empty() && !self.tx.ring.base().is_after(self.ack.cack) {
-            self.take_default(0);
-            self.tx.ring.pop_oldest();
+            let most = self.ack.cack.plus(1).distance(self.tx.ring.base());
+            match self.tx.ring.together(usize::try_from(most).unwrap_or(1)) {
+                0 | 1 => {
+                    self.take_default(0);
+                    self.tx.ring.pop_oldest();
+                }
+                count => self.take_oldest(count),
+            }
         }
+    }
+
+    /// The peer has the oldest `count` packets, that left as a run and had no fate yet.
+    #[inline]
+    fn take_oldest(&mut self, count: usize) {
+        let slot = self.tx.ring.slot(0);
+        let (nominal, path, desc) = (slot.nominal(), slot.path, slot.desc);
+        self.tx.ring.acknowledge_oldest(count);
+        let count = count as u16; // a ring has fewer than 4096 places
+        let bytes = nominal * u32::from(count);
+        self.tx.flow.remove_in_flight(bytes, &mut self.shared.groups);
+        self.count((bytes, count), path, self.ack.ce);
+        self.shared.events.push_back(Event::Acked { id: self.id, desc, count });
     }
 
     /// Packets the peer has although earlier ones are missing: the SACK bitmap, and the packet the
@@ -321,7 +340,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     fn take_default(&mut self, at: usize) {
         if !self.tx.ring.slot(at).is_acked() {
             let desc = self.take(at, self.ack.ce);
-            self.shared.events.push_back(Event::Acked { id: self.id, desc });
+            self.shared.events.push_back(Event::Acked { id: self.id, desc, count: 1 });
         }
     }
 
@@ -335,14 +354,20 @@ impl<D: Copy> Acknowledgement<'_, D> {
         if tx.ring.acknowledge(at) == Fate::InFlight {
             tx.flow.remove_in_flight(nominal, groups);
         }
-        tx.flow.add_delivered(nominal, groups);
-        self.gain.bytes += nominal;
-        self.gain.packets += 1;
+        self.count((nominal, 1), path, marked);
+        desc
+    }
+
+    /// The peer has so many nominal bytes and packets more, that came by `path`.
+    #[inline]
+    fn count(&mut self, (bytes, packets): (u32, u16), path: u16, marked: bool) {
+        self.tx.flow.add_delivered(bytes, &mut self.shared.groups);
+        self.gain.bytes += bytes;
+        self.gain.packets += packets;
         if !marked && self.gain.credited != Some(path) {
             self.gain.credited = Some(path);
-            tx.route.on_feedback(self.now, path, PathSignal::Good);
+            self.tx.route.on_feedback(self.now, path, PathSignal::Good);
         }
-        desc
     }
 
     // What follows from it.

@@ -77,11 +77,22 @@ impl Flow {
     /// for good.
     #[inline]
     pub(super) fn allows(&self, now: Time, nominal: u32, train: u32, groups: &Groups) -> bool {
-        let governor = self.context.get(groups);
-        let budget = governor.cc.budget(now);
+        let budget = self.context.get(groups).cc.budget(now);
+        self.fits(now, nominal, (&budget, train), groups)
+    }
+
+    /// [`Flow::allows`] by a budget that is known.
+    #[inline]
+    pub(super) fn fits(
+        &self,
+        now: Time,
+        nominal: u32,
+        (budget, train): (&cc::Budget, u32),
+        groups: &Groups,
+    ) -> bool {
         if let Some(rate) = budget.rate {
             let lead = rate.transmit_time(u64::from(budget.burst.min(train)));
-            if governor.pace_at > now + lead {
+            if self.context.get(groups).pace_at > now + lead {
                 return false;
             }
         }
@@ -127,11 +138,54 @@ impl Flow {
             let sent = rate.transmit_time(u64::from(sending.bytes));
             governor.pace_at = governor.pace_at.max(now) + sent;
         }
-        self.in_flight += sending.bytes;
-        if let Some(group) = self.context.group(groups) {
-            group.in_flight += u64::from(sending.bytes);
-        }
+        self.add_in_flight(sending.bytes, groups);
         (stamp, budget)
+    }
+
+    /// Up to `count` packets, each as `sending` says, leave behind one that is in flight: those that may, in
+    /// trains of `train` bytes, until the congestion control wants something to ride on one, or after one there is
+    /// no room for one of `most` bytes. How many, what rides on the last, and whether there is no more room.
+    #[inline]
+    pub(super) fn send_run(
+        &mut self,
+        now: Time,
+        (sending, count): (&cc::Sending, u16),
+        (train, most): (u32, u32),
+        groups: &mut Groups,
+    ) -> (u16, cc::Stamp, bool) {
+        let mut budget = self.budget(now, groups);
+        if let cc::Budget { rate: None, credit: None, .. } = budget {
+            // What a window has room for is known without asking again after each packet.
+            let fits = budget.run(now, self.total_in_flight(groups), sending.bytes, most);
+            let count = count.min(fits);
+            if count == 0 {
+                return (0, cc::Stamp::default(), false);
+            }
+            let governor = self.context.get_mut(groups);
+            let (sent, stamp) = governor.cc.on_send_run(now, sending, count);
+            self.add_in_flight(u32::from(sent) * sending.bytes, groups);
+            let room = budget.room(self.total_in_flight(groups));
+            return (sent, stamp, room < u64::from(most));
+        }
+        let (mut sent, mut stamp, mut full) = (0, cc::Stamp::default(), false);
+        while sent < count && stamp.path.is_none() && !full {
+            if !self.fits(now, sending.bytes, (&budget, train), groups) {
+                break;
+            }
+            (stamp, budget) = self.send(now, sending, groups);
+            full = budget.room(self.total_in_flight(groups)) < u64::from(most);
+            sent += 1;
+        }
+        (sent, stamp, full)
+    }
+
+    /// `bytes` more are in flight.
+    #[inline]
+    fn add_in_flight(&mut self, bytes: u32, groups: &mut Groups) {
+        self.in_flight += bytes;
+        if let Some(group) = self.context.group(groups) {
+            group.in_flight += u64::from(bytes);
+        }
     }
 
     /// `bytes` are not in flight any more.

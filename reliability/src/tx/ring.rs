@@ -51,6 +51,8 @@ pub(crate) struct Slot<D> {
     pub(super) fate: Fate,
     /// Nothing waited behind it, and there was room for more.
     pub(super) app_limited: bool,
+    /// It left in a run with the packet before it: what becomes of both may be told together.
+    pub(super) follows: bool,
 }
 
 impl<D> Slot<D> {
@@ -220,8 +222,41 @@ impl<D: Copy> Ring<D> {
             missing: 0,
             fate: Fate::InFlight,
             app_limited: false,
+            follows: false,
         });
         (psn, at)
+    }
+
+    /// Adds packets that leave now for the first time, all of so many bytes, on one path, when so much was
+    /// delivered.
+    #[inline]
+    pub(super) fn push_run(
+        &mut self,
+        now: Time,
+        (bytes, path, delivered): (u32, u16, u32),
+        descs: impl ExactSizeIterator<Item = D>,
+    ) {
+        self.next = self.next.plus(descs.len() as u32); // a run has at most 65535
+        self.slots.extend(descs.map(|desc| Slot {
+            desc,
+            sent_at: now,
+            bytes,
+            delivered,
+            path,
+            tries: 0,
+            missing: 0,
+            fate: Fate::InFlight,
+            app_limited: false,
+            follows: true,
+        }));
+    }
+
+    /// How many new packets may join until [`Ring::is_full`].
+    #[inline]
+    pub(super) fn room(&self, window: u16) -> u16 {
+        let open = u16::try_from(self.limit.plus(1).distance(self.next)).unwrap_or(0);
+        let places = usize::from(window).saturating_sub(self.slots.len());
+        u16::try_from(places).map_or(open, |places| places.min(open))
     }
 
     /// The packet at `at`, which waited, leaves again on `path`.
@@ -312,6 +347,28 @@ impl<D: Copy> Ring<D> {
             self.top = end;
         }
         was
+    }
+
+    /// Of the oldest `most` packets, at least one, how many share the fate of the first, in flight on its path,
+    /// behind which they left in a run.
+    #[inline]
+    pub(super) fn together(&self, most: usize) -> usize {
+        let Some(first) = self.slots.front() else { return 0 };
+        if !first.is_in_flight() {
+            return 1;
+        }
+        let with = |slot: &&Slot<D>| slot.follows && slot.is_in_flight() && slot.path == first.path;
+        1 + self.slots.iter().take(most).skip(1).take_while(with).count()
+    }
+
+    /// The oldest `count` packets, which are in flight, were acknowledged: forgets them.
+    #[inline]
+    pub(super) fn acknowledge_oldest(&mut self, count: usize) {
+        self.slots.drain(..count);
+        self.base = self.base.plus(count as u32); // places are below 4096
+        if self.base.is_after(self.top) {
+            self.top = self.base;
+        }
     }
 
     /// Forgets the oldest packet.

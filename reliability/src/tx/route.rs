@@ -62,11 +62,18 @@ impl Route {
         self.bytes = config.train_bytes.max(bytes);
     }
 
-    /// A packet of `bytes` joins the train; its path.
+    /// How many packets of `bytes` still fit the newest train.
     #[inline]
-    pub(super) fn join(&mut self, bytes: u32) -> u16 {
-        self.packets -= 1;
-        self.bytes -= bytes;
+    pub(super) fn room(&self, bytes: u32) -> u16 {
+        let fit = self.bytes / bytes.max(1);
+        u16::try_from(fit).map_or(self.packets, |fit| fit.min(self.packets))
+    }
+
+    /// `count` packets of `bytes`, for which there is room, join the train; their path.
+    #[inline]
+    pub(super) fn join(&mut self, bytes: u32, count: u16) -> u16 {
+        self.packets -= count;
+        self.bytes -= bytes * u32::from(count);
         self.path
     }
 
@@ -119,7 +126,7 @@ mod tests {
     ) -> u16 {
         assert!(route.is_over(bytes, avoid));
         route.begin(Time(1), bytes, avoid, 9, paths, config);
-        route.join(bytes)
+        route.join(bytes, 1)
     }
 
     #[test]
@@ -128,7 +135,7 @@ mod tests {
         let path = begin(&mut route, 100, None, 16, &config);
         for _ in 0..2 {
             assert!(!route.is_over(100, None));
-            assert_eq!(route.join(100), path);
+            assert_eq!(route.join(100, 1), path);
         }
         assert!(route.is_over(100, None));
         begin(&mut route, 4000, None, 16, &config);

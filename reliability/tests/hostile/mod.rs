@@ -164,8 +164,8 @@ fn bounds(world: &World) -> Result<(), Finding> {
             .filter_map(|id| host.pdcs.info(id))
             .find(|info| info.in_flight > 1 << 28 || info.outstanding > 2048);
         // Two peers, each end.
-        if beyond.is_some() || host.pdcs.len() > 4 * CONTEXTS {
-            let text = format!("host {at}: {} contexts, {beyond:?}", host.pdcs.len());
+        if beyond.is_some() || host.pdcs.count() > 4 * CONTEXTS {
+            let text = format!("host {at}: {} contexts, {beyond:?}", host.pdcs.count());
             return Err(Finding::new("beyond a bound", text));
         }
     }
@@ -205,7 +205,7 @@ fn fates(world: &World) -> Result<(), Finding> {
             return Err(Finding::new("a packet never ends", format!("host {at}: {info:?}")));
         }
         if let Some((number, _)) = host.backlog.iter().find(|(number, _)| *number < ECHO) {
-            let text = format!("host {at}: number {number}, contexts {}", host.pdcs.len());
+            let text = format!("host {at}: number {number}, contexts {}", host.pdcs.count());
             return Err(Finding::new("a packet never leaves", text));
         }
     }
@@ -252,10 +252,10 @@ fn farewell(world: &mut World) -> Result<(), Finding> {
         }
         world.pump(at);
     }
-    until(world, FAREWELL, |world| world.hosts.iter().all(|host| host.pdcs.is_empty()));
+    until(world, FAREWELL, |world| world.hosts.iter().all(|host| host.pdcs.count() == 0));
     for (at, host) in world.hosts.iter().enumerate() {
-        if !host.pdcs.is_empty() {
-            let text = format!("host {at}: {} contexts", host.pdcs.len());
+        if host.pdcs.count() != 0 {
+            let text = format!("host {at}: {} contexts", host.pdcs.count());
             return Err(Finding::new("a context never ends", text));
         }
     }

@@ -91,7 +91,7 @@ impl Default for Faults {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Wire {
     Data { pds: wire::Request, number: u32, meta: Arrival },
     Control(ControlPacket),
@@ -118,6 +118,10 @@ pub(crate) struct Host {
     pub(crate) respond_each: Option<u32>,
     pub(crate) last_from: Option<PdcId>,
     pub(crate) prompt: bool,
+    /// Send in runs what can be.
+    pub(crate) runs: bool,
+    /// Packets that were.
+    pub(crate) in_runs: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,7 +146,38 @@ impl Host {
             respond_each: None,
             last_from: None,
             prompt: true,
+            runs: false,
+            in_runs: 0,
         }
+    }
+
+    /// Sends what follows the packet `number` of `bytes`, for which there is a `grant`, as a run; the packets.
+    fn follow(
+        &mut self,
+        (now, id): (Time, PdcId),
+        grant: &TxGrant,
+        (number, bytes): (u32, u32),
+    ) -> Vec<(TxGrant, u32, u32)> {
+        // The last one is not part of a run.
+        let others = self.backlog.len().saturating_sub(1);
+        let alike = self.backlog.iter().take(others).zip(number + 1..);
+        let count = alike.take_while(|(next, n)| **next == (*n, bytes)).count() as u16;
+        if !self.runs || count == 0 || !matches!(grant.pds.dest, wire::Dest::Pdc(_)) {
+            return vec![];
+        }
+        let desc = |n| number + 1 + u32::from(n);
+        let Some(run) = self.pdcs.runs(id).send(now, (bytes, count), desc) else { return vec![] };
+        self.in_runs += u32::from(run.count);
+        self.backlog.drain(..usize::from(run.count));
+        let single = |n: u16| {
+            let psn = grant.psn.plus(n.into());
+            let clear_psn_offset = grant.pds.clear_psn_offset - n.cast_signed();
+            let pds = wire::Request { psn, clear_psn_offset, ..grant.pds };
+            (TxGrant { psn, path: run.path, pds }, number + u32::from(n), bytes)
+        };
+        let mut sent: Vec<_> = (1..run.count).map(single).collect();
+        sent.push((run.last, number + u32::from(run.count), bytes));
+        sent
     }
 }
 
@@ -342,7 +377,9 @@ impl World {
                 match host.pdcs.next_packet(now, id, &packet) {
                     Ok(grant) => {
                         host.backlog.pop_front();
+                        let run = host.follow((now, id), &grant, (number, bytes));
                         sent.push((grant, number, bytes));
+                        sent.extend(run);
                     }
                     Err(Blocked::Closing | Blocked::Gone) if number < ECHO => {
                         host.id = host.pdcs.open(now, PEER);
@@ -429,7 +466,11 @@ pub(crate) const ECHO: u32 = 1_000_000;
 impl Host {
     fn on_event(&mut self, event: Event<u32>, strict: bool) {
         match event {
-            Event::Acked { desc, .. } => self.fate(desc, Fate::Acked, strict),
+            Event::Acked { desc, count, .. } => {
+                for number in desc..desc + u32::from(count) {
+                    self.fate(number, Fate::Acked, strict);
+                }
+            }
             Event::Responded { desc, response, .. } => {
                 self.fate(desc, Fate::Responded(response.message_id), strict);
             }

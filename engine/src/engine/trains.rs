@@ -1,0 +1,135 @@
+//! Packets that arrive together, and the runs among them.
+//!
+//! Most of a long message are packets that differ in their numbers alone ([`wire::Run`]). When one was taken, those
+//! that follow it in the same train are compared with what they must be, and their bytes put into place, without
+//! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
+//! acknowledgement, a hole before it, a message without room) goes the way of a single packet.
+
+use core::net::SocketAddr;
+
+use super::packets::{Arriving, PacketMarks};
+use super::{Engine, step};
+use crate::base::{Time, Train, UserSlice};
+use crate::inbox::Filling;
+use crate::memory::Memory;
+use crate::outbound::Reading;
+use crate::reliability::{Arrival, PdcId};
+use crate::target::Target;
+use crate::wire::{Opcode, Request, Run, Ses};
+
+impl Engine {
+    /// Packets arrived together, in this order. They are UDP payloads without CRC trailer.
+    pub fn handle_train<M: Memory>(
+        &mut self,
+        now: Time,
+        mem: &mut M,
+        src: SocketAddr,
+        marks: PacketMarks,
+        mut train: Train<'_>,
+    ) {
+        if self.pdcs.is_tardy(now) {
+            self.excuse_absence(now);
+        }
+        while let Some(packet) = train.next() {
+            let arrival = Arrival {
+                ce: marks.ce,
+                trimmed: marks.trimmed,
+                last_hop: false,
+                bytes: u32::try_from(packet.len()).unwrap_or(u32::MAX),
+            };
+            let arriving = Arriving { engine: self, mem, now, src };
+            if arrival.trimmed {
+                arriving.trimmed(&arrival, packet);
+            } else {
+                arriving.whole(&arrival, packet, &mut train);
+            }
+            self.drain_events(now);
+        }
+    }
+
+    /// A packet arrived: a UDP payload without CRC trailer.
+    pub fn handle_packet<M: Memory>(
+        &mut self,
+        now: Time,
+        mem: &mut M,
+        src: SocketAddr,
+        marks: PacketMarks,
+        bytes: &[u8],
+    ) {
+        self.handle_train(now, mem, src, marks, Train::single(bytes));
+    }
+}
+
+/// Where the bytes of a run go.
+enum Place {
+    Message(Filling),
+    Region(UserSlice),
+    Read(Reading),
+}
+
+impl<M: Memory> Arriving<'_, M> {
+    /// Takes the packets of `train` that follow, in a run, the one with these headers and `payload` bytes, which
+    /// was taken.
+    pub(super) fn follow(
+        &mut self,
+        id: PdcId,
+        (pds, ses): (&Request, &Ses),
+        payload: usize,
+        arrival: &Arrival,
+        train: &mut Train<'_>,
+    ) {
+        let Some(mut run) = Run::after(pds, ses, payload) else { return };
+        let (psn, offset, headers) = (run.psn(), u64::from(run.offset()), run.headers_len());
+        let most = u16::try_from(run.most()).unwrap_or(u16::MAX);
+        let (mut rest, mut count) = (*train, 0);
+        while count < most && rest.peek().is_some_and(|packet| run.is_next(packet)) {
+            rest.next();
+            run.advance();
+            count += 1;
+        }
+        if count == 0 {
+            return;
+        }
+        let len = u64::from(count) * payload as u64;
+        let Some(place) = self.place_of_run(id, ses, (offset, len)) else { return };
+        if !self.engine.pdcs.runs(id).accept(self.now, (psn, count), arrival) {
+            return;
+        }
+        let payloads = train.by_ref().take(usize::from(count)).map(|packet| &packet[headers..]);
+        let mut step = step!(self.engine, self.now);
+        step.report.counters.rx_run_packets += u64::from(count);
+        match place {
+            Place::Message(filling) => {
+                filling.take(&mut self.engine.inbox, &mut step, self.mem, offset, payloads);
+            }
+            Place::Read(reading) => {
+                reading.take(&mut self.engine.outbound, &mut step, self.mem, offset, payloads);
+            }
+            Place::Region(piece) => {
+                for (n, bytes) in (0..).zip(payloads) {
+                    self.mem.write(piece.part(n * payload as u64, payload as u64), bytes);
+                }
+                step.report.counters.rx_payload_bytes += len;
+            }
+        }
+    }
+
+    /// Where the bytes of a run go, if there is nothing to it but to put them there.
+    fn place_of_run(&mut self, id: PdcId, ses: &Ses, range: (u64, u64)) -> Option<Place> {
+        let mut step = step!(self.engine, self.now);
+        match ses {
+            Ses::Std(request) if request.opcode == Opcode::Write => {
+                Target::piece(self.mem, request, range).map(Place::Region)
+            }
+            Ses::Std(request) => {
+                let message = (id, request.message_id);
+                Filling::of(&mut self.engine.inbox, &mut step, message, range).map(Place::Message)
+            }
+            Ses::ResponseData(header) => {
+                let slot = (id, header.read_request_message_id);
+                Reading::of(&mut self.engine.outbound, &step, slot, range).map(Place::Read)
+            }
+            _ => None,
+        }
+    }
+}

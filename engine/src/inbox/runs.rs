@@ -1,0 +1,64 @@
+//! Runs of packets of a message: what neither begins nor ends it, so that nothing but its bytes arrives.
+
+use super::Inbox;
+use crate::memory::Memory;
+use crate::messages::Place;
+use crate::order::Seen;
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+
+/// A message to which the bytes of a run belong, and that has room for them.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling(Key);
+
+impl Filling {
+    /// The message `id` of a context, if `len` bytes from `offset` on can simply be put into it. `None` when
+    /// they end it, have no place yet, or are too many: then each packet is looked at by itself.
+    pub(crate) fn of(
+        inbox: &mut Inbox,
+        step: &mut Step<'_>,
+        (context, id): (PdcId, u16),
+        (offset, len): (u64, u64),
+    ) -> Option<Self> {
+        let Seen::Open(key) = inbox.streams.order(context.into())?.seen(id)? else { return None };
+        let message = inbox.messages.get_mut(key)?;
+        let extent = message.head.extent;
+        let inside = extent.received + len < extent.eager && offset + len <= extent.eager;
+        if !inside || extent.deferred {
+            return None;
+        }
+        let room = match message.place {
+            Place::User(_) => true,
+            Place::Stash(_) => inbox.budget.stretch(step, message, offset + len),
+            Place::None | Place::Discard => false,
+        };
+        room.then_some(Self(key))
+    }
+
+    /// Puts payloads that follow each other from `offset` on into it.
+    pub(crate) fn take<'a, M: Memory>(
+        self,
+        inbox: &mut Inbox,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        offset: u64,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let Some(message) = inbox.messages.get_mut(self.0) else { return };
+        let mut end = offset;
+        for payload in payloads {
+            match &mut message.place {
+                Place::User(target) => target.write(mem, end, payload),
+                Place::Stash(bytes) => {
+                    let from = end as usize;
+                    bytes[from..from + payload.len()].copy_from_slice(payload);
+                }
+                Place::None | Place::Discard => {}
+            }
+            end += payload.len() as u64;
+        }
+        message.take(step.now, end - offset, None);
+        step.report.counters.rx_payload_bytes += end - offset;
+    }
+}

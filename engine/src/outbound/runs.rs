@@ -1,0 +1,53 @@
+//! Runs of packets of an answer to one of our reads: what does not end it, so that nothing but its bytes arrives.
+
+use super::Outbound;
+use crate::memory::Memory;
+use crate::ops::Work;
+use crate::reliability::PdcId;
+use crate::slab::Key;
+use crate::step::Step;
+
+/// A read to which the bytes of a run belong.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading(Key);
+
+impl Reading {
+    /// The read that waits in `slot` of a context, if `len` bytes from `offset` on can simply be put into it.
+    pub(crate) fn of(
+        outbound: &mut Outbound,
+        step: &Step<'_>,
+        (id, slot): (PdcId, u16),
+        (offset, len): (u64, u64),
+    ) -> Option<Self> {
+        let key = step.contexts.get(id.into())?.slots.get(slot)?;
+        let op = outbound.ops.get_mut(key)?;
+        let Work::Read { received, .. } = op.work else { return None };
+        let inside = received + len < op.label.len && offset + len <= op.label.len;
+        (inside && op.error.is_none()).then_some(Self(key))
+    }
+
+    /// Puts payloads that follow each other from `offset` on into it.
+    pub(crate) fn take<'a, M: Memory>(
+        self,
+        outbound: &mut Outbound,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        offset: u64,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let Some(op) = outbound.ops.get_mut(self.0) else { return };
+        let mut end = offset;
+        for payload in payloads {
+            let len = payload.len() as u64;
+            op.bytes.buf.for_range(op.bytes.offset + end, len, |piece, position| {
+                let from = position as usize;
+                mem.write(piece, &payload[from..from + piece.len as usize]);
+            });
+            end += len;
+        }
+        if let Work::Read { received, .. } = &mut op.work {
+            *received += end - offset;
+        }
+        step.report.counters.rx_payload_bytes += end - offset;
+    }
+}

@@ -1,0 +1,175 @@
+//! Packets that arrive together: what is taken of them in runs is taken as one by one.
+
+mod world;
+
+use squall_base::{Span, UserSlice};
+use squall_engine::*;
+use world::*;
+
+const LEN: u64 = 40_000;
+const PAYLOAD: u64 = 1344;
+fn bytes() -> Vec<u8> {
+    (0..LEN).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+/// Two hosts that know each other, in a network that keeps packets together; messages are eager.
+fn world(seed: u64, faults: Faults, config: impl Fn(&mut Config)) -> World {
+    let mut w = World::with(2, seed, Faults::default(), |engine, _| {
+        engine.rendezvous_threshold = LEN;
+        config(engine);
+    });
+    w.gathers = true;
+    let region = w.hosts[1].memory.put(&bytes());
+    w.hosts[1].memory.regions.insert(7, (UserSlice::lent(region, LEN), true, true));
+    let landing = w.hosts[1].memory.alloc(1);
+    receive(&mut w, Buf::new(landing, 1));
+    message(&mut w, 1);
+    finish(&mut w, 1);
+    w.faults = faults;
+    w
+}
+
+fn receive(w: &mut World, buf: Buf) {
+    let op = RecvOp {
+        source: None,
+        space: MatchSpace::Tagged,
+        tag: 1,
+        ignore: 0,
+        buf,
+        context: 5,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
+    };
+    let host = &mut w.hosts[1];
+    host.engine.receive(w.now, &mut host.memory, op).unwrap();
+}
+
+fn message(w: &mut World, len: u64) {
+    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.put(&bytes()));
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Tagged, tag: 1 },
+        buf: Buf::new(base, len),
+        data: None,
+        context: 6,
+        options: Options { level: Level::Transmit, ..Options::default() },
+    };
+    w.submit(0, op).unwrap();
+}
+
+/// Runs until host 0 has nothing to do and host 1 has received `messages`.
+fn finish(w: &mut World, messages: usize) {
+    let received = |w: &World| w.hosts[1].done.iter().filter(|c| c.kind == OpKind::Recv).count();
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle() && received(w) == messages));
+}
+
+/// Packets that host `n` took in runs.
+fn runs(w: &World, n: usize) -> u64 {
+    w.hosts[n].engine.counters().0.rx_run_packets
+}
+
+#[test]
+fn most_of_a_message_is_a_run() {
+    let mut w = world(1, Faults::default(), |_| {});
+    let base = w.hosts[1].memory.alloc(LEN as usize);
+    receive(&mut w, Buf::new(base, LEN));
+    message(&mut w, LEN);
+    finish(&mut w, 2);
+    assert_eq!(w.hosts[1].memory.get(base, LEN), bytes());
+    // All but the first and the last of each train, at most.
+    assert!(runs(&w, 1) + 6 >= LEN.div_ceil(PAYLOAD), "{}", runs(&w, 1));
+    let (_, transport) = w.hosts[1].engine.counters();
+    assert_eq!((transport.rx_duplicates, transport.rx_out_of_order), (0, 0));
+}
+
+#[test]
+fn a_message_without_a_receive_is_kept() {
+    let mut w = world(2, Faults::default(), |_| {});
+    message(&mut w, LEN);
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()));
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
+    assert!(runs(&w, 1) > 15, "{}", runs(&w, 1));
+    let (first, second) = (w.hosts[1].memory.alloc(30_001), w.hosts[1].memory.alloc(20_000));
+    let pieces = [UserSlice::lent(first, 30_001), UserSlice::lent(second, 20_000)];
+    receive(&mut w, Buf::from_slices(&pieces));
+    finish(&mut w, 2);
+    assert_eq!(w.hosts[1].memory.get(first, 30_001), &bytes()[..30_001]);
+    assert_eq!(w.hosts[1].memory.get(second, LEN - 30_001), &bytes()[30_001..]);
+}
+
+#[test]
+fn a_message_for_which_there_is_no_room_is_deferred() {
+    let mut w = world(3, Faults::default(), |config| config.unexpected_bytes = 9_000);
+    message(&mut w, LEN);
+    w.run(Span::secs(1), |_| false);
+    let (counters, _) = w.hosts[1].engine.counters();
+    assert_eq!(counters.rx_deferred, 1);
+    assert!(counters.unexpected_bytes_peak <= 9_000);
+    let base = w.hosts[1].memory.alloc(LEN as usize);
+    receive(&mut w, Buf::new(base, LEN));
+    finish(&mut w, 2);
+    assert_eq!(w.hosts[1].memory.get(base, LEN), bytes());
+}
+
+#[test]
+fn a_receive_that_is_too_short_gets_what_fits() {
+    let mut w = world(4, Faults::default(), |_| {});
+    let base = w.hosts[1].memory.alloc(10_000);
+    receive(&mut w, Buf::new(base, 10_000));
+    message(&mut w, LEN);
+    finish(&mut w, 2);
+    assert_eq!(w.hosts[1].memory.get(base, 10_000), &bytes()[..10_000]);
+    let status = w.hosts[1].done.last().map(|c| c.status);
+    assert_eq!(status, Some(Err(OpError::Truncated { excess: LEN - 10_000 })));
+}
+
+#[test]
+fn writes_and_reads_come_in_runs() {
+    let mut w = world(5, Faults::default(), |_| {});
+    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.alloc(LEN as usize));
+    let remote = |address, len| RemoteIov::One(RemoteSeg { address, len, key: 7 });
+    let op = |buf, remote| RmaOp { peer, buf, remote, data: None, context: 9 };
+    w.submit(0, op(Buf::new(base, LEN), remote(0, LEN)).read()).unwrap();
+    finish(&mut w, 1);
+    assert_eq!(w.hosts[0].memory.get(base, LEN), bytes());
+    assert!(runs(&w, 0) > 15, "{}", runs(&w, 0));
+    let other: Vec<u8> = bytes().iter().map(|byte| !byte).collect();
+    let source = w.hosts[0].memory.put(&other);
+    let before = runs(&w, 1);
+    w.submit(0, op(Buf::new(source, LEN - 10), remote(10, LEN - 10)).write()).unwrap();
+    finish(&mut w, 1);
+    let region = w.hosts[1].memory.regions[&7].0.base;
+    assert_eq!(w.hosts[1].memory.get(region, 10), &bytes()[..10]);
+    assert_eq!(w.hosts[1].memory.get(region + 10, LEN - 10), &other[..LEN as usize - 10]);
+    assert!(runs(&w, 1) > before + 15, "{}", runs(&w, 1) - before);
+}
+
+#[test]
+fn holes_copies_and_marks_change_nothing() {
+    for seed in 0..200 {
+        let rough = Faults {
+            drop: 0.03,
+            duplicate: 0.02,
+            reorder: 0.02,
+            trim: 0.01,
+            ce: 0.02,
+            black_hole: None,
+        };
+        let mut w = world(seed, rough, |_| {});
+        let bases: Vec<u64> = (0..4).map(|_| w.hosts[1].memory.alloc(LEN as usize)).collect();
+        for (n, &base) in bases.iter().enumerate() {
+            if n % 2 == 0 {
+                receive(&mut w, Buf::new(base, LEN));
+            }
+            message(&mut w, LEN);
+        }
+        w.run(Span::millis(3), |_| false);
+        for &base in bases.iter().skip(1).step_by(2) {
+            receive(&mut w, Buf::new(base, LEN));
+        }
+        finish(&mut w, 5);
+        for base in bases {
+            assert_eq!(w.hosts[1].memory.get(base, LEN), bytes(), "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Runs: packets of one context that follow each other and differ in their numbers alone.
+
+use super::Pdcs;
+use crate::base::{Psn, Time};
+use crate::pdc::Outcome;
+use crate::tx::Following;
+use crate::types::{Arrival, PdcId, RunGrant};
+
+/// What can be done with many packets of a context at once.
+#[derive(Debug)]
+pub struct Runs<'a, D> {
+    pdcs: &'a mut Pdcs<D>,
+    id: PdcId,
+}
+
+impl<D: Copy> Pdcs<D> {
+    /// The runs of context `id`.
+    pub const fn runs(&mut self, id: PdcId) -> Runs<'_, D> {
+        Runs { pdcs: self, id }
+    }
+}
+
+impl<D: Copy> Runs<'_, D> {
+    /// `count` data packets from `first` on follow the one that was [accepted](Pdcs::accept) last, on this
+    /// context and from its sender; their headers ask for nothing and all are like `arrival`, which is not
+    /// trimmed. Takes them, for the engine has room for all. `false`, and nothing is changed, where they are not
+    /// what is expected next; then each is [handed in](Pdcs::rx_request) as ever.
+    pub fn accept(self, now: Time, (first, count): (Psn, u16), arrival: &Arrival) -> bool {
+        let Self { pdcs, id } = self;
+        debug_assert!(pdcs.pending.is_none() && !arrival.trimmed);
+        let Some(pdc) = pdcs.table.get_mut(id) else { return false };
+        let taken = pdc.accept_run(now, (first, count), arrival, &mut pdcs.shared);
+        if taken {
+            pdcs.conclude(now, id.slot_number(), Outcome::Alive);
+        }
+        taken
+    }
+
+    /// Asks to send up to `count` packets of `bytes` of UDP payload each for the first time, that follow the one
+    /// for which [`Pdcs::next_packet`] gave permission at this very moment; something waits behind each of them.
+    /// `desc` tells what the engine needs to build the n-th again. `None` when none may go this way; then each
+    /// is asked for as ever.
+    pub fn send(
+        self,
+        now: Time,
+        (bytes, count): (u32, u16),
+        desc: impl FnMut(u16) -> D,
+    ) -> Option<RunGrant> {
+        let Self { pdcs, id } = self;
+        let pdc = pdcs.table.get_mut(id)?;
+        let shared = &mut pdcs.shared;
+        let grant = pdc.send_run(now, Following { bytes, count }, desc, shared);
+        let when = pdc.deadline_after_send(now, shared);
+        shared.schedule.at_latest(id.slot_number(), when);
+        grant
+    }
+}
