@@ -193,7 +193,7 @@ fn run(
     if count == 0 {
         return 0;
     }
-    let len = u32::from(first.len);
+    let len = first.len;
     // `request_length` has 32 bits.
     let part = |n: u16| Part { offset: first.offset + len * (u32::from(n) + 1), ..first };
     let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else { return 0 };
