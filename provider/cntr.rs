@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use squall_base::Time;
 
 use crate::boundary::{self, Out};
+use crate::cq::doze;
 use crate::domain::Domain;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
@@ -31,6 +32,8 @@ pub(crate) struct Cntr {
     armed: AtomicBool,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
+    /// Those that were told that somebody sleeps until something of theirs comes.
+    dozing: Mutex<Vec<Arc<Endpoint>>>,
     rest: Rest,
 }
 
@@ -144,6 +147,7 @@ impl Cntr {
             wait_obj: attr.wait_obj,
             armed: AtomicBool::new(false),
             endpoints: Mutex::default(),
+            dozing: Mutex::default(),
             rest: Rest::default(),
         });
         Ok(object::publish(opened))
@@ -198,10 +202,13 @@ impl Cntr {
         }
         self.rest.forget(sockets);
         self.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        self.dozing.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
     /// Drives every endpoint once. Whether anything happened.
     fn progress(&self) -> bool {
+        let dozing = core::mem::take(&mut *self.dozing.lock());
+        dozing.iter().for_each(|endpoint| endpoint.woke());
         let (mut i, mut busy) = (0, false);
         loop {
             let endpoint = self.endpoints.lock().get(i).cloned();
@@ -216,8 +223,17 @@ impl Cntr {
         if self.progress() {
             self.rest.on_busy();
         } else {
-            self.rest.on_idle(|| self.next_timeout(), || before == self.snapshot());
+            let is_unchanged = || self.doze(true) && before == self.snapshot();
+            self.rest.on_idle(|| self.next_timeout(), is_unchanged);
         }
+    }
+
+    /// As [`crate::cq::Cq::doze`].
+    fn doze(&self, driven: bool) -> bool {
+        let endpoints = self.endpoints.lock().clone();
+        let (dozing, quiet) = doze(&endpoints, driven);
+        self.dozing.lock().extend(dozing);
+        quiet
     }
 
     /// When one of the endpoints needs a turn by itself.
@@ -235,7 +251,12 @@ impl Cntr {
         let before = self.snapshot();
         self.progress();
         match self.domain.progress() {
-            None => waiter.arm(self.next_timeout()),
+            None => {
+                waiter.arm(self.next_timeout());
+                if !self.doze(false) {
+                    return Err(Errno::AGAIN);
+                }
+            }
             Some(progress) => {
                 self.endpoints.lock().iter().for_each(|ep| ep.leave());
                 progress.take_over();

@@ -36,6 +36,8 @@ struct State {
     taken: u64,
     /// Endpoints to drive when the queue is empty.
     endpoints: Vec<Arc<Endpoint>>,
+    /// Those that were told that somebody sleeps until something of theirs comes.
+    dozing: Vec<Arc<Endpoint>>,
     /// Somebody sleeps, or polls the descriptor.
     armed: bool,
     /// fi_cq_signal was called and nobody woke up for it yet.
@@ -148,6 +150,7 @@ impl Cq {
                     failures: VecDeque::new(),
                     taken: 0,
                     endpoints: Vec::new(),
+                    dozing: Vec::new(),
                     armed: false,
                     signaled: false,
                     text: CString::default(),
@@ -221,11 +224,15 @@ impl Cq {
             }
         }
         self.rest.forget(sockets);
-        self.state.enter().endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        let mut state = self.state.enter();
+        state.endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        state.dozing.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
     /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here. Whether anything happened.
     fn progress(&self) -> bool {
+        let dozing = core::mem::take(&mut self.state.enter().dozing);
+        dozing.iter().for_each(|endpoint| endpoint.woke());
         let (mut i, mut busy) = (0, false);
         loop {
             // One endpoint per queue is the common case: one clone, one turn.
@@ -248,7 +255,8 @@ impl Cq {
         if self.progress() {
             self.rest.on_busy();
         } else {
-            self.rest.on_idle(|| self.next_timeout(), || self.state.enter().is_empty());
+            let is_empty = || self.doze(true) && self.state.enter().is_empty();
+            self.rest.on_idle(|| self.next_timeout(), is_empty);
         }
     }
 
@@ -256,6 +264,15 @@ impl Cq {
     fn next_timeout(&self) -> Option<Time> {
         let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
+    }
+
+    /// Whether nothing waits that peers on this host have left; from now on they wake the waiter. Of an endpoint that
+    /// another thread drives, `driven` is believed.
+    fn doze(&self, driven: bool) -> bool {
+        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        let (dozing, quiet) = doze(&endpoints, driven);
+        self.state.enter().dozing.extend(dozing);
+        quiet
     }
 
     /// Makes sure that whatever comes from now on wakes the waiter.
@@ -266,7 +283,12 @@ impl Cq {
         let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
         self.progress();
         match self.domain.progress() {
-            None => waiter.arm(self.next_timeout()),
+            None => {
+                waiter.arm(self.next_timeout());
+                if !self.doze(false) {
+                    return Err(Errno::AGAIN);
+                }
+            }
             Some(progress) => {
                 self.state.enter().endpoints.iter().for_each(|ep| ep.leave());
                 progress.take_over();
@@ -281,6 +303,20 @@ impl Cq {
             Err(Errno::AGAIN)
         }
     }
+}
+
+/// Those of `endpoints` whose peers on this host wake a sleeper from now on, and whether nothing of theirs is there. Of one
+/// that another thread drives, `driven` is believed.
+pub(crate) fn doze(endpoints: &[Arc<Endpoint>], driven: bool) -> (Vec<Arc<Endpoint>>, bool) {
+    let mut dozing = Vec::new();
+    for endpoint in endpoints {
+        match endpoint.doze() {
+            Some(true) => dozing.push(Arc::clone(endpoint)),
+            None if driven => {}
+            _ => return (dozing, false),
+        }
+    }
+    (dozing, true)
 }
 
 impl Cq {

@@ -7,6 +7,7 @@ mod calls;
 mod choice;
 mod cm;
 mod flow;
+mod links;
 mod machine;
 mod options;
 mod outbox;
@@ -237,6 +238,26 @@ impl Endpoint {
             bindings.wake();
         }
         arrived
+    }
+
+    /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
+    /// something of theirs is there already; `None` when somebody is inside and drives it: a thread of the
+    /// application, or the attendant, which tells sleepers what it found.
+    pub(crate) fn doze(&self) -> Option<bool> {
+        if !self.process.is_current() {
+            return Some(true);
+        }
+        let mut inner = self.inner.try_enter()?;
+        Some(inner.core.as_mut().is_none_or(|core| core.doze()))
+    }
+
+    /// Who was about to sleep is back.
+    pub(crate) fn woke(&self) {
+        if self.process.is_current()
+            && let Some(core) = &mut self.inner.enter().core
+        {
+            core.links.wake();
+        }
     }
 
     /// When it needs a turn without anything arriving.

@@ -160,6 +160,11 @@ params! {
     peers: kinds::Company = "PEERS", "any",
         "Who may talk to an endpoint: any, whoever proves its address; or av, only addresses in its address \
          vector.";
+    shm: kinds::Flag = "SHM", "no",
+        "Talk to endpoints of the same host and user through shared memory. Off by itself with FI_SQUALL_FABRIC, \
+         FI_SQUALL_FAULT and FI_SQUALL_PCAP, which are about packets.";
+    shm_ring: kinds::Bytes = "SHM_RING", "256K",
+        "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
     fabric: kinds::Text = "FABRIC", "",
         "Socket of a network made of software (squall fabric up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it. What is left open of LINK_RATE, \

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use squall_base::Time;
 
 use crate::clock;
+use crate::cq::doze;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::object::PerProcess;
@@ -215,10 +216,12 @@ impl Shared {
         let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
         self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
         self.waiter.arm(next);
-        if !self.stop.load(Ordering::Acquire) {
+        let (dozing, quiet) = doze(endpoints, false);
+        if quiet && !self.stop.load(Ordering::Acquire) {
             // Interrupted by a signal: one more turn does no harm.
             let _ = self.waiter.sleep(Time::NEVER);
         }
+        dozing.iter().for_each(|e| e.woke());
         self.asleep_until.store(0, Ordering::SeqCst);
     }
 }

@@ -6,7 +6,7 @@ use core::num::NonZeroU32;
 /// A random number that tells one endpoint from another that had, or also has, the same address: from the one
 /// before a restart, and from that of another host which calls itself by the same address. Never zero, so that
 /// zero can stand for "none said" where an address is written down.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance(NonZeroU32);
 
 impl Instance {

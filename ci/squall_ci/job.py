@@ -55,12 +55,13 @@ class Statistics:
         if len(endpoints) < ranks:
             return f"{len(endpoints)} endpoints left statistics, expected {ranks} or more"
         total = self.total()
-        for field in ("tx_packets", "rx_packets"):
+        for field in ("tx_packets", "rx_packets"):  # of the introduction at least
             if not total.get(field):
                 return f"{field} is {total.get(field)} over {len(endpoints)} endpoints"
-        for field in ("tx_bytes", "rx_bytes"):
-            if total.get(field, 0) < at_least:
-                return f"{field} is {total.get(field)} over {len(endpoints)} endpoints, expected {at_least} or more"
+        # As packets, or as frames through shared memory.
+        field = "rx_bytes" if not total.get("links") else "rx_payload_bytes"
+        if total.get(field, 0) < at_least:
+            return f"{field} is {total.get(field)} over {len(endpoints)} endpoints, expected {at_least} or more"
         # Of a few packets, none may have been unlucky.
         if faulty and total["tx_packets"] > 2000:
             if not any(value for field, value in total.items() if field.startswith("fault_")):
@@ -72,7 +73,7 @@ class Statistics:
         total = self.total()
         words = [f"{len(self.endpoints())} endpoints"]
         for field in sorted(total):
-            interesting = field.startswith(("tx_packets", "tx_bytes", "retrans", "fault_", "timeout"))
+            interesting = field.startswith(("tx_packets", "tx_frames", "tx_bytes", "retrans", "fault_", "timeout"))
             if interesting and total[field]:
                 words.append(f"{field} {total[field]:.0f}")
         return ", ".join(words)

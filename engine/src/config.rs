@@ -42,6 +42,9 @@ pub struct Config {
     pub pid_on_fep: u16,
     /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
     pub keepalive: Span,
+    /// Somebody carries the frames of links: peers that are introduced are told of
+    /// ([`crate::Linking::poll_acquaintance`]).
+    pub links: bool,
     /// Packets a batch is filled with at most per call.
     pub batch_packets: usize,
     /// Where everything comes from that others must not guess: numbers of contexts, cookies, keys of
@@ -69,6 +72,7 @@ impl Config {
             job_id: 1,
             pid_on_fep: 0,
             keepalive: Span::secs(1),
+            links: false,
             batch_packets: 64,
             secret,
         }

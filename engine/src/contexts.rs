@@ -1,11 +1,12 @@
-//! What the engine keeps beside the packet delivery contexts: which one leads to whom, and which
-//! operations wait on it.
+//! What the engine keeps beside the packet delivery contexts, and of links: which one leads to whom, and which
+//! operations wait on it. Of a link the same is kept as of a context that both ends opened.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 
 use crate::api::PeerId;
 use crate::base::Time;
+use crate::channel::{ChannelId, LinkId};
 use crate::ops::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
@@ -60,10 +61,10 @@ impl Slots {
     }
 }
 
-/// What the engine keeps beside a packet delivery context.
+/// What the engine keeps beside a packet delivery context, or of a link.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(crate) id: PdcId,
+    pub(crate) id: ChannelId,
     pub(crate) peer: PeerId,
     /// The peer's address.
     pub(crate) dst: SocketAddr,
@@ -123,9 +124,11 @@ impl Context {
     #[inline]
     pub(crate) fn update_hold(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
         let hold = self.hold.half_way || self.offers > 0 || !self.slots.is_empty();
-        if hold != self.hold.held {
+        if hold != self.hold.held
+            && let ChannelId::Context(id) = self.id
+        {
             self.hold.held = hold;
-            pdcs.set_busy(now, self.id, hold);
+            pdcs.set_busy(now, id, hold);
         }
     }
 
@@ -143,6 +146,8 @@ impl Context {
 /// Which contexts lead to a peer and from it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Route {
+    /// The link between us.
+    link: Option<LinkId>,
     /// The context we opened to it.
     ours: Option<PdcId>,
     /// The context it opened to us.
@@ -154,22 +159,24 @@ struct Route {
 /// All contexts of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    /// By [`PdcId::index`].
+    /// By [`ChannelId::index`].
     table: Vec<Option<Box<Context>>>,
-    /// Those that may have something to send, in turn.
+    /// Contexts that may have something to send, in turn.
     active: VecDeque<PdcId>,
+    /// Links that may have something to send, in turn.
+    active_links: VecDeque<LinkId>,
     /// By peer.
     routes: Vec<Route>,
 }
 
 impl Contexts {
     #[inline]
-    pub(crate) fn get(&self, id: PdcId) -> Option<&Context> {
+    pub(crate) fn get(&self, id: ChannelId) -> Option<&Context> {
         self.table.get(id.index())?.as_deref().filter(|c| c.id == id)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: PdcId) -> Option<&mut Context> {
+    pub(crate) fn get_mut(&mut self, id: ChannelId) -> Option<&mut Context> {
         self.table.get_mut(id.index())?.as_deref_mut().filter(|c| c.id == id)
     }
 
@@ -181,16 +188,23 @@ impl Contexts {
         &mut self.routes[at]
     }
 
-    /// The context we opened to a peer.
+    /// What the next operation to a peer travels on: the link, if there is one, or else the context we opened.
     #[inline]
-    pub(crate) fn to(&self, peer: PeerId) -> Option<PdcId> {
-        self.routes.get(peer.0 as usize)?.ours
+    pub(crate) fn to(&self, peer: PeerId) -> Option<ChannelId> {
+        let route = self.routes.get(peer.0 as usize)?;
+        route.link.map(ChannelId::Link).or(route.ours.map(ChannelId::Context))
     }
 
-    /// We opened a context to a peer, or it opened one to us, in which case the one it opened before.
+    /// The link to a peer.
+    pub(crate) fn link_to(&self, peer: PeerId) -> Option<LinkId> {
+        self.routes.get(peer.0 as usize)?.link
+    }
+
+    /// We opened a context to a peer, or it opened one to us, in which case the one it opened before; or there is a
+    /// link.
     pub(crate) fn add(
         &mut self,
-        id: PdcId,
+        id: ChannelId,
         peer: PeerId,
         (dst, max_packet): (SocketAddr, u32),
         initiator: bool,
@@ -213,54 +227,79 @@ impl Contexts {
             hold: Hold::default(),
         }));
         let route = self.route(peer);
-        if initiator {
-            route.ours = Some(id);
-            None
-        } else {
-            route.theirs.replace(id)
+        match id {
+            ChannelId::Link(id) => {
+                route.link = Some(id);
+                None
+            }
+            ChannelId::Context(id) if initiator => {
+                route.ours = Some(id);
+                None
+            }
+            ChannelId::Context(id) => route.theirs.replace(id),
         }
     }
 
     /// Takes a context out.
-    pub(crate) fn remove(&mut self, id: PdcId) -> Option<Box<Context>> {
+    pub(crate) fn remove(&mut self, id: ChannelId) -> Option<Box<Context>> {
         self.get(id)?;
         let context = self.table[id.index()].take()?;
         let route = self.route(context.peer);
-        if route.ours == Some(id) {
-            route.ours = None;
-        }
-        if route.theirs == Some(id) {
-            route.theirs = None;
+        match id {
+            ChannelId::Link(id) => {
+                route.link.take_if(|link| *link == id);
+            }
+            ChannelId::Context(id) => {
+                route.ours.take_if(|ours| *ours == id);
+                route.theirs.take_if(|theirs| *theirs == id);
+            }
         }
         Some(context)
     }
 
     /// New operations to the peer go on another context; this one is not ours to use any more. Its queue.
     pub(crate) fn retire(&mut self, id: PdcId) -> Option<(PeerId, VecDeque<Key>)> {
-        let context = self.get_mut(id).filter(|context| context.initiator)?;
+        let context = self.get_mut(id.into()).filter(|context| context.initiator)?;
         let queue = core::mem::take(&mut context.queue);
         let peer = context.peer;
-        let route = self.route(peer);
-        if route.ours == Some(id) {
-            route.ours = None;
-        }
+        self.route(peer).ours.take_if(|ours| *ours == id);
         Some((peer, queue))
     }
 
     /// Puts an operation behind those already queued on a context.
     #[inline]
-    pub(crate) fn enqueue(&mut self, id: PdcId, op: Key) {
+    pub(crate) fn enqueue(&mut self, id: ChannelId, op: Key) {
         if let Some(context) = self.get_mut(id) {
             context.queue.push_back(op);
             if !context.active {
                 context.active = true;
-                self.active.push_back(id);
+                self.line_up(id);
             }
         }
     }
 
+    /// Puts operations that were begun before those on a link that is held in front of them; else behind those
+    /// already queued.
+    pub(crate) fn enqueue_all(&mut self, id: ChannelId, mut ops: VecDeque<Key>) {
+        let Some(context) = self.get_mut(id) else { return };
+        if id.context().is_none() {
+            core::mem::swap(&mut context.queue, &mut ops);
+        }
+        context.queue.append(&mut ops);
+        self.activate(id);
+    }
+
+    /// A channel waits for its turn.
+    #[inline]
+    fn line_up(&mut self, id: ChannelId) {
+        match id {
+            ChannelId::Context(id) => self.active.push_back(id),
+            ChannelId::Link(id) => self.active_links.push_back(id),
+        }
+    }
+
     /// Puts an operation before those queued on a context, but behind one that is half-way.
-    pub(crate) fn enqueue_first(&mut self, id: PdcId, op: Key) {
+    pub(crate) fn enqueue_first(&mut self, id: ChannelId, op: Key) {
         if let Some(context) = self.get_mut(id) {
             let at = usize::from(context.hold.half_way).min(context.queue.len());
             context.queue.insert(at, op);
@@ -269,12 +308,12 @@ impl Contexts {
     }
 
     /// A context may have something to send.
-    pub(crate) fn activate(&mut self, id: PdcId) {
+    pub(crate) fn activate(&mut self, id: ChannelId) {
         if let Some(context) = self.get_mut(id)
             && !context.active
         {
             context.active = true;
-            self.active.push_back(id);
+            self.line_up(id);
         }
     }
 
@@ -284,11 +323,23 @@ impl Contexts {
         self.active.pop_front()
     }
 
+    /// The link whose turn it is to send.
+    #[inline]
+    pub(crate) fn next_link_turn(&mut self) -> Option<LinkId> {
+        self.active_links.pop_front()
+    }
+
+    /// Links that may have something to send.
+    #[inline]
+    pub(crate) fn active_links(&self) -> usize {
+        self.active_links.len()
+    }
+
     /// Ends a turn; `more` when it may have more to send.
     #[inline]
-    pub(crate) fn end_turn(&mut self, id: PdcId, more: bool) {
+    pub(crate) fn end_turn(&mut self, id: ChannelId, more: bool) {
         if more {
-            self.active.push_back(id);
+            self.line_up(id);
         } else if let Some(context) = self.get_mut(id) {
             context.active = false;
         }
@@ -297,19 +348,22 @@ impl Contexts {
     /// Lets our contexts to a peer go on that waited for it to be introduced.
     pub(crate) fn release(&self, now: Time, peer: PeerId, pdcs: &mut Pdcs<Part>) {
         for context in self.iter().filter(|c| c.peer == peer && c.initiator) {
-            pdcs.release(now, context.id);
+            if let ChannelId::Context(id) = context.id {
+                pdcs.release(now, id);
+            }
         }
     }
 
     /// Packets to a host may have `max_packet` bytes from now on. Packets that have a number keep their content, and
     /// so their length.
     pub(crate) fn resize(&mut self, to: IpAddr, max_packet: u32) {
-        for context in self.table.iter_mut().flatten().filter(|c| c.dst.ip() == to) {
+        let contexts = self.table.iter_mut().flatten().filter(|c| c.id.context().is_some());
+        for context in contexts.filter(|c| c.dst.ip() == to) {
             context.max_packet = max_packet;
         }
     }
 
-    /// Whether none has anything to send.
+    /// Whether no context has anything to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
@@ -319,7 +373,7 @@ impl Contexts {
         core::mem::replace(&mut self.route(peer).asked, asked)
     }
 
-    /// All of them.
+    /// All of them, and links.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Context> {
         self.table.iter().flatten().map(|context| &**context)
     }

@@ -78,6 +78,12 @@ crate::base::counters! {
         hellos: sum "packets",
         /// Times the packets to a host had to become smaller.
         path_shrunk: sum "times",
+        /// Frames sent on links to endpoints of this host.
+        tx_frames: sum "frames",
+        /// Frames received on links, and taken.
+        rx_frames: sum "frames",
+        /// Links to endpoints of this host that were made.
+        links: sum "links",
         /// Packets sent again that routers may fragment, because they are longer than the path carries by now.
         tx_fragmentable: sum "packets",
     }

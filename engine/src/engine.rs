@@ -2,27 +2,31 @@
 
 mod acquaintances;
 mod ends;
+mod links;
 mod packets;
 mod sizes;
 mod trains;
 
 use core::net::SocketAddr;
 
+pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
 
-use crate::api::{Completion, Notice, Operation, PeerId, RecvOp, Refused, Trouble};
+use crate::api::{Completion, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble};
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
+use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::inbox::{Ask, Inbox};
 use crate::introductions::{Introductions, Silent, Unknown};
+use crate::links::Links;
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::Part;
 use crate::outbound::{Outbound, emit_control, push_control};
 use crate::peers::Peers;
-use crate::reliability::{self, Contact, Event, FlowRecord, PdcId, PdcInfo, Pdcs, PeerKey, TARDY};
+use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -35,6 +39,7 @@ pub struct Engine {
     config: Config,
     pdcs: Pdcs<Part>,
     contexts: Contexts,
+    links: Links,
     peers: Peers,
     outbound: Outbound,
     inbox: Inbox,
@@ -54,6 +59,7 @@ macro_rules! step {
             peers: &$engine.peers,
             pdcs: &mut $engine.pdcs,
             contexts: &mut $engine.contexts,
+            links: &mut $engine.links,
             report: &mut $engine.report,
             liveness: &mut $engine.liveness,
             introductions: &mut $engine.introductions,
@@ -74,6 +80,7 @@ impl Engine {
         Self {
             pdcs: Pdcs::new(pdc),
             contexts: Contexts::default(),
+            links: Links::default(),
             peers: Peers::new(config.max_packet),
             outbound: Outbound::new(outbound),
             inbox: Inbox::new(posted, unexpected),
@@ -248,7 +255,7 @@ impl Engine {
 
     /// The contexts that live.
     pub fn contexts(&self) -> impl Iterator<Item = PdcInfo> + '_ {
-        self.contexts.iter().filter_map(|c| self.pdcs.info(c.id))
+        self.contexts.iter().filter_map(|c| self.pdcs.info(c.id.context()?))
     }
 
     /// What is remembered of all contexts, living and past, for statistics: one record a peer and direction.
@@ -260,7 +267,7 @@ impl Engine {
     /// Whether nothing is queued, in flight or unacknowledged from this side.
     #[must_use]
     pub fn idle(&self) -> bool {
-        self.outbound.len() == 0 && self.contexts.is_idle()
+        self.outbound.len() == 0 && self.contexts.is_idle() && !self.links.owe()
     }
 
     /// Bytes that were copied and that no peer has acknowledged: of many of them the user believes that they are
@@ -289,9 +296,12 @@ impl Engine {
         // What is on its way may have to be offered on the same context.
         let used = self.outbound.contexts();
         let idle = self.contexts.iter().filter(|c| c.initiator && !used.contains(&c.id));
-        let ids: Vec<PdcId> = idle.map(|c| c.id).collect();
+        let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();
         for id in ids {
-            self.pdcs.close(now, id);
+            match id {
+                ChannelId::Context(id) => self.pdcs.close(now, id),
+                ChannelId::Link(id) => self.links().part(id),
+            }
         }
         self.drain_events(now);
     }
@@ -306,12 +316,15 @@ impl Engine {
                 Event::Responded { desc, response, .. } => {
                     self.outbound.responded(&mut step, desc, &response);
                 }
-                Event::Ready { id } => step.contexts.activate(id),
+                Event::Ready { id } => step.contexts.activate(id.into()),
                 event => {
                     self.handle_event(now, event);
                     step = step!(self, now);
                 }
             }
+        }
+        while let Some(id) = self.links.next_given_up() {
+            self.ending(now).link_over(id, OpError::Closed);
         }
         self.exchange(now);
     }
@@ -323,7 +336,7 @@ impl Engine {
             Event::Failed { id, why, .. } => self.ending(now).context_failed(id, why),
             Event::Closed { id, .. } => self.ending(now).context_closed(id),
             Event::OtherMode { id } => {
-                if let Some(peer) = self.contexts.get(id).map(|c| c.peer) {
+                if let Some(peer) = self.contexts.get(id.into()).map(|c| c.peer) {
                     self.report.notice(Notice::OtherMode { peer });
                 }
             }

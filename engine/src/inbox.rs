@@ -13,9 +13,9 @@ mod streams;
 
 use crate::api::PeerId;
 use crate::base::{Span, Time};
+use crate::channel::ChannelId;
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, Place, Pull};
-use crate::reliability::PdcId;
 use asks::AskQueue;
 use budget::Budget;
 use given_up::Untold;
@@ -56,7 +56,7 @@ impl Inbox {
     }
 
     /// A peer opened a context to us.
-    pub(crate) fn open(&mut self, context: PdcId) {
+    pub(crate) fn open(&mut self, context: ChannelId) {
         self.streams.open(context);
     }
 
@@ -84,7 +84,7 @@ impl Inbox {
 
     /// Contexts with half a message of which nothing has come for `patience`, longer than its sender would
     /// have waited for an acknowledgement: it knows nothing of the message.
-    pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<PdcId> {
+    pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<ChannelId> {
         let touched = |key| {
             let message = self.messages.get(key);
             debug_assert!(message.is_some(), "what has a place in the order is kept");

@@ -22,12 +22,14 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod channel;
 mod config;
 mod contexts;
 mod counters;
 mod engine;
 mod inbox;
 mod introductions;
+mod links;
 mod liveness;
 mod matching;
 mod memory;
@@ -52,9 +54,11 @@ pub use api::{
     Action, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options, PeerId,
     RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
 };
+pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;
-pub use engine::{Engine, PacketMarks};
+pub use engine::{Acquaintance, Engine, LinkEnd, Linking, PacketMarks};
+pub use links::{FramePayload, FrameSink, FrameTaken, Referred};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{

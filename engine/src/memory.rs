@@ -105,6 +105,38 @@ impl Buf {
     }
 }
 
+/// What came with a packet or frame for an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    /// The bytes.
+    Here(&'a [u8]),
+    /// So many bytes, which are to be fetched ([`Memory::fetch`]).
+    Elsewhere(u64),
+}
+
+impl Payload<'_> {
+    /// Bytes.
+    pub(crate) const fn len(&self) -> u64 {
+        match self {
+            Self::Here(bytes) => bytes.len() as u64,
+            Self::Elsewhere(len) => *len,
+        }
+    }
+
+    /// Copies the bytes from `at` on into all of `to`. Whether they could be had.
+    #[inline]
+    pub(crate) fn place<M: Memory>(&self, mem: &mut M, to: UserSlice, at: u64) -> bool {
+        match self {
+            Self::Here(bytes) => {
+                let from = at as usize;
+                mem.write(to, &bytes[from..from + to.len as usize]);
+                true
+            }
+            Self::Elsewhere(_) => mem.fetch(to, at),
+        }
+    }
+}
+
 /// What a remote operation wants to do with a registered range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -143,6 +175,12 @@ pub trait Memory {
     fn write(&mut self, to: UserSlice, data: &[u8]);
     /// Copies from the start of `from`, which is at least as long, into all of `out`.
     fn read(&self, from: UserSlice, out: &mut [u8]);
+    /// Copies into all of `to` what the frame that is being handled refers to, from byte `at` on
+    /// ([`crate::FrameSink::refer`]). Whether that was possible, and true to the end: its owner may have taken it back.
+    fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        let _ = (to, at);
+        false
+    }
     /// Checks that all of `len` bytes at `address` of the registration `key` may be accessed, and
     /// returns the first contiguous piece of them (at least one byte when `len > 0`).
     ///

@@ -3,9 +3,9 @@
 
 use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
 use crate::base::Time;
+use crate::channel::ChannelId;
 use crate::matching::Envelope;
 use crate::memory::{Buf, Memory};
-use crate::reliability::PdcId;
 
 /// Where the bytes of a message go.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Extent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// The context it comes on ...
-    pub(crate) context: PdcId,
+    pub(crate) context: ChannelId,
     /// ... and its number there.
     pub(crate) id: u16,
     pub(crate) envelope: Envelope,

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, RemoteSeg, Visibility};
 use crate::base::RegionId;
+use crate::channel::ChannelId;
 use crate::memory::{Buf, Memory};
-use crate::reliability::PdcId;
 use crate::slab::{Key, Slab};
 use crate::step::Step;
 use crate::wire::ReturnCode;
@@ -15,7 +15,7 @@ use crate::wire::ReturnCode;
 pub(crate) struct Part {
     pub(crate) op: Key,
     pub(crate) offset: u32,
-    pub(crate) len: u16,
+    pub(crate) len: u32,
 }
 
 /// The rendezvous send of which an answer carries a part.
@@ -205,7 +205,7 @@ pub(crate) struct TxOp {
     pub(crate) work: Work,
     pub(crate) peer: PeerId,
     /// The context it was queued on.
-    pub(crate) context: Option<PdcId>,
+    pub(crate) context: Option<ChannelId>,
     pub(crate) label: Label,
     pub(crate) bytes: Bytes,
     pub(crate) progress: Progress,
@@ -312,7 +312,7 @@ impl Ops {
     }
 
     /// Queues an operation of the engine itself on a context.
-    pub(crate) fn start(&mut self, step: &mut Step<'_>, id: PdcId, mut op: TxOp) -> Key {
+    pub(crate) fn start(&mut self, step: &mut Step<'_>, id: ChannelId, mut op: TxOp) -> Key {
         op.context = Some(id);
         if op.work.is_answered() {
             step.watch();
@@ -394,7 +394,7 @@ impl Ops {
     }
 
     /// Contexts on which operations are open.
-    pub(crate) fn contexts(&self) -> HashSet<PdcId> {
+    pub(crate) fn contexts(&self) -> HashSet<ChannelId> {
         self.slab.iter().filter_map(|(_, op)| op.context).collect()
     }
 }

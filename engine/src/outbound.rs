@@ -3,6 +3,7 @@
 
 mod acks;
 mod ends;
+mod frames;
 mod packet;
 mod questions;
 mod runs;
@@ -14,14 +15,15 @@ use crate::api::{
     Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
 };
 use crate::base::{RegionId, SecretRng};
+use crate::channel::ChannelId;
 use crate::memory::{Buf, Memory};
 use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
-use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 use questions::Questions;
 
+pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
 pub(crate) use runs::Reading;
@@ -101,7 +103,7 @@ impl Outbound {
             kind,
             size: if len <= u64::from(step.config.inject_size) {
                 Size::Short
-            } else if len <= step.config.rendezvous_threshold {
+            } else if len <= step.longest_eager(op.peer) {
                 Size::Eager
             } else {
                 Size::Long
@@ -170,7 +172,7 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
-        id: PdcId,
+        id: ChannelId,
         op: &Operation,
         remote: &RemoteIov,
         kind: OpKind,
@@ -232,7 +234,7 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
-        id: PdcId,
+        id: ChannelId,
         work: Work,
         peer: PeerId,
         label: Label,
@@ -254,7 +256,7 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
-        id: PdcId,
+        id: ChannelId,
         work: Work,
         peer: PeerId,
         label: Label,
@@ -290,7 +292,13 @@ impl Outbound {
     }
 
     /// Queues the answer to a READ on the context it came on.
-    pub(crate) fn answer(&mut self, step: &mut Step<'_>, id: PdcId, peer: PeerId, answer: Answer) {
+    pub(crate) fn answer(
+        &mut self,
+        step: &mut Step<'_>,
+        id: ChannelId,
+        peer: PeerId,
+        answer: Answer,
+    ) {
         let Answer { read_id, bytes, copied, len, region, offered } = answer;
         let mut op = TxOp::internal(Work::Response { read_id, offered, region, cut: None }, peer);
         op.bytes = Bytes { buf: bytes, offset: 0, copied };
@@ -305,7 +313,7 @@ impl Outbound {
 
     /// Tells a sender, on the context its message came on, that a receive has taken it: an answer without
     /// payload.
-    pub(crate) fn confirm(&mut self, step: &mut Step<'_>, id: PdcId, read_id: u16) {
+    pub(crate) fn confirm(&mut self, step: &mut Step<'_>, id: ChannelId, read_id: u16) {
         let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
         let (region, offered) = (RegionId::LENT, None);
         let answer = Answer { read_id, bytes: Buf::Empty, copied: None, len: 0, region, offered };
@@ -313,7 +321,7 @@ impl Outbound {
     }
 
     /// Asks a context's peer whether it is there and still has the context.
-    pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: PdcId) {
+    pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: ChannelId) {
         questions::ask(&mut self.ops, step, id);
     }
 
@@ -333,7 +341,7 @@ impl Outbound {
     }
 
     /// Contexts on which operations are open.
-    pub(crate) fn contexts(&self) -> HashSet<PdcId> {
+    pub(crate) fn contexts(&self) -> HashSet<ChannelId> {
         self.ops.contexts()
     }
 

@@ -23,6 +23,8 @@ pub struct PeerState {
     silence_told: bool,
     /// When it was last introduced to us, or we to it.
     welcomed: Time,
+    /// Its process is known to have died, although nothing was asked of it then.
+    died: bool,
     /// Another instance at the same address.
     sibling: Option<PeerId>,
     standing: Standing,
@@ -119,6 +121,7 @@ impl PeerState {
         }
         self.instance = Some(instance);
         self.trouble = None;
+        self.died = false;
         Meeting::Known
     }
 
@@ -136,6 +139,16 @@ impl PeerState {
     pub(crate) fn part(&mut self) {
         self.instance = None;
         self.last_rx = Time::ZERO;
+    }
+
+    /// Its process has died. Known until somebody is met there.
+    pub(crate) fn die(&mut self) {
+        self.died = true;
+    }
+
+    /// Whether its process is known to have died, and nobody was met there since.
+    pub(crate) const fn is_dead(&self) -> bool {
+        self.died
     }
 }
 
@@ -457,6 +470,7 @@ impl Peers {
             trouble: None,
             refused: Time::ZERO,
             silence_told: false,
+            died: false,
             welcomed: Time::ZERO,
             sibling,
             standing,

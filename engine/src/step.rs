@@ -2,14 +2,19 @@
 
 use crate::api::PeerId;
 use crate::base::Time;
+use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::introductions::Introductions;
+use crate::links::Links;
 use crate::liveness::Liveness;
 use crate::ops::Part;
 use crate::peers::Peers;
-use crate::reliability::{PdcId, Pdcs, PeerKey};
+use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
+
+/// See [`Step::longest_eager`]. Bytes.
+const LINK_EAGER: u64 = 32 << 10;
 
 /// The parts that every other part needs, lent for one call.
 pub(crate) struct Step<'a> {
@@ -18,6 +23,7 @@ pub(crate) struct Step<'a> {
     pub(crate) peers: &'a Peers,
     pub(crate) pdcs: &'a mut Pdcs<Part>,
     pub(crate) contexts: &'a mut Contexts,
+    pub(crate) links: &'a mut Links,
     pub(crate) report: &'a mut Report,
     pub(crate) liveness: &'a mut Liveness,
     pub(crate) introductions: &'a mut Introductions,
@@ -30,9 +36,9 @@ impl Step<'_> {
         self.liveness.watch(self.now);
     }
 
-    /// The context we opened to a peer, opened now if there is none.
+    /// What the next operation to a peer travels on: a link, or the context we opened, opened now if there is none.
     #[inline]
-    pub(crate) fn context_to(&mut self, peer: PeerId) -> Option<PdcId> {
+    pub(crate) fn context_to(&mut self, peer: PeerId) -> Option<ChannelId> {
         if let Some(id) = self.contexts.to(peer) {
             return Some(id);
         }
@@ -40,14 +46,31 @@ impl Step<'_> {
     }
 
     #[cold]
-    fn open(&mut self, peer: PeerId) -> Option<PdcId> {
+    fn open(&mut self, peer: PeerId) -> Option<ChannelId> {
         let (id, state) = (self.pdcs.open(self.now, PeerKey(peer.0))?, self.peers.get(peer));
         let addr = state.addr();
+        let id = ChannelId::Context(id);
         self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), true);
         if !self.pdcs.admissions().knows(PeerKey(peer.0)) {
             self.introductions.ask(self.now, self.config, peer, state);
         }
         Some(id)
+    }
+
+    /// Nothing more is to come of a channel: its operations end, and the peer learns that it is gone.
+    pub(crate) fn abort(&mut self, id: ChannelId) {
+        match id {
+            ChannelId::Context(id) => self.pdcs.abort(id),
+            ChannelId::Link(id) => self.links.give_up(id),
+        }
+    }
+
+    /// The longest message whose bytes are sent to a peer before it asks for them. Over a link it asks in no time, and
+    /// fetches with one copy what otherwise is copied more often.
+    #[inline]
+    pub(crate) fn longest_eager(&self, peer: PeerId) -> u64 {
+        let longest = self.config.rendezvous_threshold;
+        if self.contexts.link_to(peer).is_some() { longest.min(LINK_EAGER) } else { longest }
     }
 
     /// Whether a peer has ever answered.

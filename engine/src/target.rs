@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use crate::api::{Completion, MatchSpace, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, UserSlice};
+use crate::channel::ChannelId;
 use crate::counters::Counters;
 use crate::memory::{Access, Buf, KeyError, Memory};
 use crate::outbound::Answer;
-use crate::reliability::PdcId;
 use crate::step::Step;
 use crate::wire::{ReturnCode, StdBody, StdRequest};
 
@@ -25,7 +25,7 @@ pub(crate) struct Inconsistent;
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     /// By context and message id.
-    writes: HashMap<(PdcId, u16), PartialWrite>,
+    writes: HashMap<(ChannelId, u16), PartialWrite>,
 }
 
 impl Target {
@@ -37,7 +37,7 @@ impl Target {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        (context, peer): (PdcId, PeerId),
+        (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: &[u8],
     ) -> Result<Result<(), KeyError>, Inconsistent> {
@@ -81,7 +81,7 @@ impl Target {
     /// Counts the bytes of a write that reports remote CQ data. The data, once all are here.
     fn note(
         &mut self,
-        context: PdcId,
+        context: ChannelId,
         message_id: u16,
         len: u64,
         total: u64,
@@ -101,7 +101,7 @@ impl Target {
     }
 
     /// A context is gone: its writes will not be whole.
-    pub(crate) fn close(&mut self, context: PdcId) {
+    pub(crate) fn close(&mut self, context: ChannelId) {
         self.writes.retain(|(of, _), _| *of != context);
     }
 }

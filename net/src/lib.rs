@@ -1,7 +1,9 @@
 //! Packet I/O for Squall.
 //!
-//! One trait, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
-//! them (ECN, DSCP, which path). [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
+//! Two traits. A packet port, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
+//! them (ECN, DSCP, which path); it lies under packet delivery contexts. And a message port, [`MessagePort`]: frames in
+//! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
+//! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
 //! port a path; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
 //! [`Pcap`] are ports wrapped round a port.
 //!
@@ -17,10 +19,12 @@ mod crc;
 pub mod fabric;
 pub mod fault;
 pub mod iface;
+mod message;
 #[cfg(test)]
 mod mock;
 pub mod pcap;
 mod port;
+pub mod shm;
 pub mod udp;
 
 pub use burst::Burst;
@@ -28,7 +32,11 @@ pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, Crc};
 pub use fabric::{FabricPort, FabricSpec, FabricSpecError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
+pub use message::{
+    FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+};
 pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};
+pub use shm::{ShmConfig, ShmPort, Source};
 pub use squall_wire::base;
 pub use udp::UdpPort;

@@ -13,6 +13,7 @@ use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 use super::Endpoint;
 use super::bind::Bindings;
 use super::flow::{entry_of, error_entry_of};
+use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use crate::addr::Name;
@@ -36,12 +37,21 @@ const CLOSE_DEADLINE: Span = Span::secs(60);
 /// acknowledgement asks again within this time.
 const TIME_WAIT: Span = Span::millis(20);
 
-/// Engine, port, and what travels between them.
+/// Where there are links, the sockets are not looked at more often than this when they were found empty.
+const PACKETS_EVERY: Span = Span::micros(5);
+/// ... unless a packet came within this time.
+const PACKETS_LATELY: Span = Span::micros(200);
+
+/// Engine, ports, and what travels between them.
 pub(super) struct Core {
     pub(super) engine: Engine,
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
+    /// Links to endpoints of this host.
+    pub(super) links: Links,
+    /// When the sockets were last looked at.
+    packets_at: Time,
     name: Name,
     dscp_trimmed: Option<u8>,
     /// Bytes that the port adds behind each packet.
@@ -80,6 +90,7 @@ struct Received {
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) port: Box<dyn Port + Send>,
+    pub(super) links: Links,
     pub(super) name: Name,
     pub(super) dscp_trimmed: Option<u8>,
     /// Bytes that the port adds behind each packet.
@@ -95,6 +106,8 @@ impl Core {
             peers: Peers::new(opened.named_only),
             regions,
             port: opened.port,
+            links: opened.links,
+            packets_at: Time::ZERO,
             name: opened.name,
             dscp_trimmed: opened.dscp_trimmed,
             trailer: opened.trailer,
@@ -116,6 +129,7 @@ impl Core {
     pub(super) fn sockets(&self) -> Vec<RawFd> {
         let mut fds = Vec::new();
         self.port.fds(&mut fds);
+        fds.extend(self.links.fd());
         fds
     }
 
@@ -134,7 +148,7 @@ impl Core {
     pub(super) fn turn(&mut self, ep: &Endpoint, bindings: &Bindings) -> bool {
         self.turns.all += 1;
         self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
-        let Received { now, mut busy, drained } = self.receive();
+        let Received { now, mut busy, drained } = self.receive_all();
         // What looks overdue may be answered by packets that still wait in the socket; a stream of
         // them does not put timers off for ever, though.
         let timely = drained || self.turns.all.is_multiple_of(TIMER_TURNS);
@@ -144,6 +158,7 @@ impl Core {
         }
         busy |= self.flush(now);
         busy |= self.complete(ep, bindings);
+        self.links.rearm();
         if busy {
             while let Some(notice) = self.engine.poll_notice() {
                 self.log(now, notice);
@@ -237,12 +252,39 @@ impl Core {
     pub(super) fn attend(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
-        let Received { now, busy: arrived, .. } = self.receive();
+        let Received { now, busy: arrived, .. } = self.receive_all();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
         self.flush(now);
+        self.links.rearm();
         arrived
+    }
+
+    /// Somebody is going to sleep until something comes. False when something is there already.
+    pub(super) fn doze(&mut self) -> bool {
+        self.links.doze(clock::now(), &mut self.engine)
+    }
+
+    /// Hands what arrived by links and by packets to the engine. While links have something, or packets do not come,
+    /// the sockets are looked at now and then.
+    #[inline]
+    fn receive_all(&mut self) -> Received {
+        if !self.links.any() {
+            let linked = self.links.receive(clock::now(), &mut self.engine, &self.regions);
+            let received = self.receive();
+            return Received { busy: received.busy | linked, ..received };
+        }
+        let now = clock::now();
+        let linked = self.links.receive(now, &mut self.engine, &self.regions);
+        let lately = now.since(self.last_arrival) < PACKETS_LATELY;
+        let due = now.since(self.packets_at) >= PACKETS_EVERY;
+        if due || lately && !linked {
+            let received = self.receive();
+            self.packets_at = received.now;
+            return Received { busy: received.busy | linked, ..received };
+        }
+        Received { now, busy: linked, drained: false }
     }
 
     /// Hands what arrived to the engine.
@@ -317,6 +359,12 @@ impl Core {
     /// An operation of `bytes` was posted: sends it now, or defers it, to go with others.
     #[inline]
     pub(super) fn posted(&mut self, now: Time, bytes: u64, more: bool) {
+        if self.engine.links().has_frames() {
+            self.links.flush(now, &mut self.engine);
+        }
+        if !self.engine.links().has_packets() {
+            return;
+        }
         if self.outbox.defer(now, bytes, more) {
             self.flush(now);
         }
@@ -327,7 +375,8 @@ impl Core {
         if self.peers.has_new_hosts() {
             self.fit_new_hosts(now);
         }
-        self.outbox.flush(now, &mut self.engine, &mut *self.port)
+        let linked = self.links.flush(now, &mut self.engine);
+        self.outbox.flush(now, &mut self.engine, &mut *self.port) | linked
     }
 
     /// Moves finished operations to queues and counters.

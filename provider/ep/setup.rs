@@ -14,6 +14,7 @@ use squall_net::{
 
 use super::Settings;
 use super::choice::{Algorithms, choose};
+use super::links::{self, Links};
 use super::machine::Opened;
 use crate::addr::Name;
 use crate::domain::Domain;
@@ -58,7 +59,8 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = messages(params, max_packet, instance, secret);
     let keyed = key.is_some();
-    let engine = Engine::new(Config { port: local.port(), job_id, key, ..messages }, pdc);
+    let links = links::wanted(params);
+    let engine = Engine::new(Config { port: local.port(), job_id, key, links, ..messages }, pdc);
     log::info!(
         "endpoint {number} at {local} (instance {instance}, job {job_id}{}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
          scope {}",
@@ -76,7 +78,8 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == Company::Named;
-    Ok(Opened { engine, port, name, dscp_trimmed, trailer, named_only })
+    let links = if links { Links::open(params, name) } else { Links::none() };
+    Ok(Opened { engine, port, links, name, dscp_trimmed, trailer, named_only })
 }
 
 /// A link-local IPv6 address needs its interface.

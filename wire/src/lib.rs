@@ -134,7 +134,7 @@ pub use codes::{
 pub use crc::{CRC_LEN, check_and_strip_crc};
 pub use error::ParseError;
 pub use introduction::{Introduction, Reason, Stage, WIRE_VERSION};
-pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_trimmed};
+pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_semantic, parse_trimmed};
 pub use pds::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, Ccc, Control,
     ControlView, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView, RudiRequest,

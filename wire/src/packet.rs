@@ -168,6 +168,17 @@ pub fn parse_trimmed(bytes: &[u8]) -> Result<Trimmed, ParseError> {
     Ok(Trimmed { pds, ses: Ses::read_trimmed(kind, pds.next, rest) })
 }
 
+/// Reads what is left of a reliable packet without its delivery header: a semantic header, which `next` announces,
+/// and the payload, which fill `bytes`. Checks every rule of the tables.
+///
+/// # Errors
+/// The first rule that it breaks.
+#[inline]
+pub fn parse_semantic(next: NextHeader, bytes: &[u8]) -> Result<(Ses, &[u8]), ParseError> {
+    let (ses, payload) = upper(PdsType::RudReq, next, bytes, 0)?;
+    Ok((ses.build(), payload))
+}
+
 /// The semantic header behind `at` bytes, and the payload behind that.
 #[inline]
 fn upper(

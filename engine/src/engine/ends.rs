@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Engine, step};
 use crate::api::{Notice, OpError, PeerId, Trouble};
 use crate::base::{Span, Time};
+use crate::channel::{ChannelId, LinkId};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
@@ -20,8 +21,11 @@ pub(super) struct Ending<'a> {
 
 impl Ending<'_> {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
-    fn remove_context(&mut self, id: PdcId, error: OpError) -> Option<Box<Context>> {
+    fn remove_context(&mut self, id: ChannelId, error: OpError) -> Option<Box<Context>> {
         let context = self.engine.contexts.remove(id)?;
+        if let ChannelId::Link(id) = id {
+            self.engine.links.remove(id);
+        }
         self.engine.target.close(id);
         self.engine.inbox.close(&mut step!(self.engine, self.now), id, error);
         Some(context)
@@ -29,7 +33,7 @@ impl Ending<'_> {
 
     /// A context ended in good order.
     pub(super) fn context_closed(&mut self, id: PdcId) {
-        if let Some(context) = self.remove_context(id, OpError::Closed) {
+        if let Some(context) = self.remove_context(id.into(), OpError::Closed) {
             self.engine.outbound.context_closed(&mut step!(self.engine, self.now), *context);
         }
     }
@@ -45,21 +49,24 @@ impl Ending<'_> {
             | PdcFailure::Malformed
             | PdcFailure::Aborted => OpError::Closed,
         };
-        let Some(peer) = self.engine.contexts.get(id).map(|context| context.peer) else { return };
+        let channel = ChannelId::Context(id);
+        let Some(peer) = self.engine.contexts.get(channel).map(|context| context.peer) else {
+            return;
+        };
         let refused = error == OpError::Unreachable && self.engine.introductions.is_unlisted(peer);
         let error = if refused { OpError::NotListed } else { error };
         let before = self.engine.report.losses();
-        let Some(context) = self.remove_context(id, error) else { return };
+        let Some(context) = self.remove_context(channel, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
             // The peer stopped fetching answers. Its own requests are its own to report; the
             // messages it did not finish will not be.
-            self.engine.outbound.drop_answers(&mut step!(self.engine, self.now), id, error);
+            self.engine.outbound.drop_answers(&mut step!(self.engine, self.now), channel, error);
         } else if error == OpError::Closed {
             // The peer lives, and so do its contexts to us: if they ended as well, and with them what
             // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
             self.engine
                 .outbound
-                .fail(&mut step!(self.engine, self.now), error, |op| op.context == Some(id));
+                .fail(&mut step!(self.engine, self.now), error, |op| op.context == Some(channel));
         } else {
             self.end_peer(context.peer, error, before);
         }
@@ -67,7 +74,8 @@ impl Ending<'_> {
 
     /// A packet has had no answer for so long.
     pub(super) fn context_waits(&mut self, id: PdcId, waited: Span) {
-        let Some(peer) = self.engine.contexts.get(id).map(|context| context.peer) else { return };
+        let Some(context) = self.engine.contexts.get(id.into()) else { return };
+        let peer = context.peer;
         let state = self.engine.peers.get(peer);
         if waited >= REFUSED_PATIENCE && state.is_refused() {
             let met = state.has_answered();
@@ -87,10 +95,12 @@ impl Ending<'_> {
     /// The same, of which the user may have learnt since `before`.
     fn end_peer(&mut self, peer: PeerId, error: OpError, before: Losses) {
         let of_peer = self.engine.contexts.iter().filter(|c| c.peer == peer);
-        let ids: Vec<PdcId> = of_peer.map(|c| c.id).collect();
+        let ids: Vec<ChannelId> = of_peer.map(|c| c.id).collect();
         for id in ids {
             self.remove_context(id, error);
-            self.engine.pdcs.abort(id);
+            if let ChannelId::Context(id) = id {
+                self.engine.pdcs.abort(id);
+            }
         }
         self.engine.inbox.part(&mut step!(self.engine, self.now), peer, error);
         self.engine.contexts.set_asked(peer, false);
@@ -99,6 +109,19 @@ impl Ending<'_> {
         self.engine.peers.get_mut(peer).part();
         self.engine.outbound.fail(&mut step!(self.engine, self.now), error, |op| op.peer == peer);
         self.engine.inbox.give_up(&mut step!(self.engine, self.now), peer, error, before);
+    }
+
+    /// A link is over. Of a peer that closed it nothing else ends; one that did not is gone.
+    pub(super) fn link_over(&mut self, id: LinkId, error: OpError) {
+        let Some(link) = self.engine.links.get(id) else { return };
+        let peer = link.peer;
+        if error != OpError::Closed {
+            self.fail_peer(peer, error);
+            // Nobody may have asked anything of it, and receives may yet.
+            self.engine.peers.get_mut(peer).die();
+        } else if let Some(context) = self.remove_context(ChannelId::Link(id), error) {
+            self.engine.outbound.link_closed(&mut step!(self.engine, self.now), *context, error);
+        }
     }
 
     /// Another instance has answered at the peer's address.
@@ -156,7 +179,7 @@ impl Engine {
         // Whoever sends a message gives it up when a packet is not acknowledged for this long.
         let patience = self.pdcs.config().progress_deadline * 2;
         for id in self.inbox.stalled(now, patience) {
-            self.pdcs.abort(id);
+            step!(self, now).abort(id);
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));

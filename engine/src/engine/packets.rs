@@ -5,9 +5,10 @@ use core::net::SocketAddr;
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
 use crate::base::{Time, Train};
+use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::introductions::{Around, Heard};
-use crate::memory::{KeyError, Memory};
+use crate::memory::{KeyError, Memory, Payload};
 use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
@@ -16,7 +17,7 @@ use crate::step::Step;
 use crate::strays::Strays;
 use crate::taken::Taken;
 use crate::target;
-use crate::wire::{self, Dest, Introduction, Opcode, Packet, ReturnCode, Ses, StdRequest};
+use crate::wire::{self, Dest, Introduction, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest};
 
 /// What the network said about a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,7 +115,7 @@ impl<M: Memory> Arriving<'_, M> {
 
     /// Something a peer sent was believed.
     #[inline]
-    fn note_rx(&mut self, peer: PeerId) {
+    pub(super) fn note_rx(&mut self, peer: PeerId) {
         if self.engine.peers.get_mut(peer).note_rx(self.now) {
             self.engine.outbound.first_contact(&mut step!(self.engine, self.now), self.mem, peer);
         }
@@ -185,17 +186,18 @@ impl<M: Memory> Arriving<'_, M> {
         };
         let (id, forward) = (delivery.id(), delivery.is_forward());
         self.note_rx(peer);
-        if self.engine.contexts.get(id).is_none() {
+        let channel = ChannelId::Context(id);
+        if self.engine.contexts.get(channel).is_none() {
             self.meet_context(id, peer);
         }
         let taken = match ses {
-            Ses::Std(request) if forward => self.take_request((id, peer), request, payload),
+            Ses::Std(request) if forward => self.take_request((channel, peer), request, payload),
             Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
                 &mut step!(self.engine, self.now),
                 self.mem,
-                id,
+                channel,
                 header,
-                payload,
+                Payload::Here(payload),
             ),
             _ => Taken::No,
         };
@@ -208,9 +210,9 @@ impl<M: Memory> Arriving<'_, M> {
 
     /// A request of the context's initiator.
     #[inline]
-    fn take_request(
+    pub(super) fn take_request(
         &mut self,
-        (id, peer): (PdcId, PeerId),
+        (id, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: &[u8],
     ) -> Taken {
@@ -270,7 +272,7 @@ impl<M: Memory> Arriving<'_, M> {
     }
 
     /// Says whether we know of what a peer asks about: see `outbound::questions`.
-    fn answer_question(&self, (id, peer): (PdcId, PeerId), request: &StdRequest) -> Taken {
+    fn answer_question(&self, (id, peer): (ChannelId, PeerId), request: &StdRequest) -> Taken {
         let known = match Asks::read(request) {
             Asks::Nothing => true,
             Asks::Read(read) => self.engine.outbound.answers(id, read),
@@ -320,6 +322,9 @@ impl<M: Memory> Arriving<'_, M> {
                 Heard::Nothing => {}
                 Heard::Met(peer) => {
                     self.note_rx(peer);
+                    if self.engine.config.links {
+                        self.engine.links.acquaint(peer, intro.stage == Stage::Challenge);
+                    }
                     self.engine.forget_peers(self.now);
                 }
                 Heard::Ended(peer, error) => self.engine.ending(self.now).fail_peer(peer, error),
@@ -337,14 +342,15 @@ impl<M: Memory> Arriving<'_, M> {
     fn meet_context(&mut self, id: PdcId, peer: PeerId) {
         let addr = self.engine.peers.get(peer).addr();
         let former = self.engine.contexts.add(
-            id,
+            id.into(),
             peer,
             (addr, self.engine.peers.paths.get(addr.ip())),
             false,
         );
-        self.engine.inbox.open(id);
+        self.engine.inbox.open(id.into());
         if let Some(former) = former {
-            self.engine.inbox.abandon(&mut step!(self.engine, self.now), former, OpError::Closed);
+            let (step, former) = (&mut step!(self.engine, self.now), former.into());
+            self.engine.inbox.abandon(step, former, OpError::Closed);
         }
     }
 }
@@ -389,7 +395,7 @@ fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Taken) {
 
 /// Whether a request is meant for this endpoint and comes from the instance that owns the context.
 #[inline]
-fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
+pub(super) fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
     request.job_id == config.job_id
         && request.pid_on_fep == config.pid_on_fep
         && peer.is_instance(Initiator::from_field(request.initiator))

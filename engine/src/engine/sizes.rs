@@ -61,7 +61,7 @@ impl Paths<'_> {
         bytes: u32,
         (sent_at, connected): (Time, bool),
     ) {
-        let Some(context) = self.contexts.get(id) else { return };
+        let Some(context) = self.contexts.get(id.into()) else { return };
         let to = context.dst.ip();
         if connected && self.peers.get(context.peer).last_rx() <= sent_at {
             return;

@@ -3,11 +3,11 @@
 use super::Inbox;
 use super::ends::complete_receive;
 use crate::api::{MatchSpace, Notice, PeerId};
+use crate::channel::ChannelId;
 use crate::matching::{Envelope, Waiting};
 use crate::memory::Memory;
 use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
 use crate::order::Seen;
-use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
@@ -28,7 +28,7 @@ impl Inbox {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        context: PdcId,
+        context: ChannelId,
         peer: PeerId,
         request: &StdRequest,
         payload: &[u8],
@@ -312,7 +312,7 @@ impl Inbox {
         step: &mut Step<'_>,
         mem: &mut M,
         key: Key,
-        context: PdcId,
+        context: ChannelId,
         id: u16,
     ) {
         let arrived = self.messages.get(key).is_some_and(|message| message.head.extent.arrived());
@@ -327,7 +327,7 @@ impl Inbox {
     }
 
     /// Matches messages whose turn has come and whose first packet is here.
-    fn match_in_order<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, context: PdcId) {
+    fn match_in_order<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, context: ChannelId) {
         while let Some(key) = self.streams.order(context).and_then(|order| order.next_open()) {
             let Some(message) = self.messages.get(key).filter(|m| m.head.extent.started) else {
                 return;
@@ -358,7 +358,7 @@ impl Inbox {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        context: PdcId,
+        context: ChannelId,
         id: u16,
         seen: Seen,
     ) {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::api::{PeerId, RemoteSeg};
+use crate::channel::ChannelId;
 use crate::messages::{Head, Message, Offer, Place, Pull};
 use crate::ops::{ReadOwner, TxOp, Work};
-use crate::reliability::PdcId;
 use crate::slab::Key;
 
 /// What receiving a message asks of the sending half.
@@ -19,7 +19,7 @@ pub(crate) enum Ask {
     /// The message that is being fetched has ended: its buffer is not to be written to any more.
     WithdrawPull(Key),
     /// Tell the sender of a message that a receive has taken it.
-    Confirm { context: PdcId, slot: u16 },
+    Confirm { context: ChannelId, slot: u16 },
 }
 
 impl Ask {

@@ -3,12 +3,12 @@
 use super::recv::cancelled;
 use super::{Ask, Inbox};
 use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
+use crate::channel::ChannelId;
 use crate::matching::Posted;
 use crate::memory::Memory;
 use crate::messages::{Message, Place, Pull, Target};
 use crate::ops::{ReadOwner, TxOp, Work};
 use crate::outbound::PullEnd;
-use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
@@ -116,7 +116,7 @@ impl Inbox {
     }
 
     /// Nothing more will come on a context: its messages that are not whole end.
-    pub(crate) fn abandon(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
+    pub(crate) fn abandon(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
         let open = self.streams.order(context).map(|order| order.abandon()).unwrap_or_default();
         for key in open {
             self.break_message(step, key, error);
@@ -124,7 +124,7 @@ impl Inbox {
     }
 
     /// A context is gone.
-    pub(crate) fn close(&mut self, step: &mut Step<'_>, context: PdcId, error: OpError) {
+    pub(crate) fn close(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
         self.abandon(step, context, error);
         self.streams.close(context);
     }

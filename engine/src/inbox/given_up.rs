@@ -23,9 +23,16 @@ impl Untold {
         self.0.iter().map(|(peer, _)| *peer)
     }
 
-    /// Ends a receive that is about to be posted, if it has a loss to tell. Whether it had.
+    /// Ends a receive that is about to be posted, if it has a loss to tell, or names a peer that is known to be dead.
+    /// Whether it had.
     #[inline]
     pub(super) fn told_by(&mut self, step: &mut Step<'_>, recv: &PostedRecv) -> bool {
+        if let Some(peer) = recv.wanted.source
+            && step.peers.get(peer).is_dead()
+        {
+            step.report.complete(lost(recv, peer, OpError::TimedOut));
+            return true;
+        }
         if self.0.is_empty() {
             return false;
         }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::api::{PeerId, Refused};
 use crate::base::Time;
+use crate::channel::ChannelId;
 use crate::messages::{Message, Pull};
-use crate::reliability::PdcId;
 use crate::slab::{Key, Slab};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     messages: Slab<Message>,
-    /// Messages whose senders wait for more than acknowledgements: by [`PdcId::index`], and the number there.
+    /// Messages whose senders wait for more than acknowledgements: by [`ChannelId::index`], and the number there.
     awaited: BTreeMap<(usize, u16), Key>,
 }
 
@@ -28,7 +28,7 @@ impl Pending {
     }
 
     /// The sender of a message waits for more than acknowledgements from now on.
-    pub(super) fn expect(&mut self, context: PdcId, id: u16, key: Key) {
+    pub(super) fn expect(&mut self, context: ChannelId, id: u16, key: Key) {
         self.awaited.insert((context.index(), id), key);
     }
 
@@ -62,7 +62,7 @@ impl Pending {
     }
 
     /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
-    pub(crate) fn awaits(&self, context: PdcId, id: u16) -> bool {
+    pub(crate) fn awaits(&self, context: ChannelId, id: u16) -> bool {
         let key = self.awaited.get(&(context.index(), id));
         let message = key.and_then(|key| self.messages.get(*key));
         message.is_some_and(|m| m.head.context == context && m.broken.is_none())

@@ -21,7 +21,7 @@ impl Filling {
         (context, id): (PdcId, u16),
         (offset, len): (u64, u64),
     ) -> Option<Self> {
-        let Seen::Open(key) = inbox.streams.order(context)?.seen(id)? else { return None };
+        let Seen::Open(key) = inbox.streams.order(context.into())?.seen(id)? else { return None };
         let message = inbox.messages.get_mut(key)?;
         let extent = message.head.extent;
         let inside = extent.received + len < extent.eager && offset + len <= extent.eager;

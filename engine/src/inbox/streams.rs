@@ -1,15 +1,15 @@
 //! The messages of each context: their order, and those that wait for room.
 
 use crate::base::{Span, Time};
+use crate::channel::ChannelId;
 use crate::messages::Head;
 use crate::order::{Order, Seen};
-use crate::reliability::PdcId;
 use crate::slab::Key;
 
 /// The messages of a context.
 #[derive(Debug)]
 struct Stream {
-    context: PdcId,
+    context: ChannelId,
     order: Order,
     /// The first message of which packets are refused because there is no room: it, and those after it, wait
     /// for us.
@@ -44,13 +44,13 @@ impl HeldBack {
 /// The contexts that peers opened to us.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// By [`PdcId::index`].
+    /// By [`ChannelId::index`].
     open: Vec<Option<Stream>>,
 }
 
 impl Streams {
     /// A peer opened a context to us.
-    pub(super) fn open(&mut self, context: PdcId) {
+    pub(super) fn open(&mut self, context: ChannelId) {
         if self.open.len() <= context.index() {
             self.open.resize_with(context.index() + 1, || None);
         }
@@ -59,14 +59,14 @@ impl Streams {
     }
 
     #[inline]
-    fn get(&mut self, context: PdcId) -> Option<&mut Stream> {
+    fn get(&mut self, context: ChannelId) -> Option<&mut Stream> {
         let stream = self.open.get_mut(context.index())?.as_mut()?;
         (stream.context == context).then_some(stream)
     }
 
     /// The order of a context's messages.
     #[inline]
-    pub(super) fn order(&mut self, context: PdcId) -> Option<&mut Order> {
+    pub(super) fn order(&mut self, context: ChannelId) -> Option<&mut Order> {
         self.get(context).map(|stream| &mut stream.order)
     }
 
@@ -77,7 +77,7 @@ impl Streams {
     }
 
     /// A context is gone.
-    pub(super) fn close(&mut self, context: PdcId) {
+    pub(super) fn close(&mut self, context: ChannelId) {
         if let Some(stream) = self.open.get_mut(context.index())
             && stream.as_ref().is_some_and(|stream| stream.context == context)
         {
@@ -99,7 +99,7 @@ impl Streams {
         now: Time,
         patience: Span,
         touched: impl Fn(Key) -> Option<Time>,
-    ) -> Vec<PdcId> {
+    ) -> Vec<ChannelId> {
         let stalled = self.open.iter().flatten().filter(|stream| {
             let (id, first) = stream.order.first_missing();
             let since = match first {

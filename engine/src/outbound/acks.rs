@@ -4,9 +4,9 @@ use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound, questions};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
-use crate::memory::{Buf, KeyError, Memory};
+use crate::channel::ChannelId;
+use crate::memory::{Buf, KeyError, Memory, Payload};
 use crate::ops::{Bytes, Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
-use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
@@ -154,9 +154,9 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        id: PdcId,
+        id: ChannelId,
         header: &ResponseData,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Taken {
         let slot = header.read_request_message_id;
         let waiting = step.contexts.get(id).and_then(|context| context.slots.get(slot));
@@ -173,25 +173,31 @@ impl Outbound {
             }
             Work::Read { received, .. } => {
                 let at = u64::from(header.message_offset);
-                let refused = !matches!(header.return_code, ReturnCode::Ok | ReturnCode::Null);
+                let mut code = header.return_code;
+                let refused = !matches!(code, ReturnCode::Ok | ReturnCode::Null);
                 // An answer that was cut off says how many bytes each packet without them stands for.
-                let len =
-                    if refused { u64::from(header.modified_length) } else { payload.len() as u64 };
+                let len = if refused { u64::from(header.modified_length) } else { payload.len() };
                 if at + len > total {
                     return Taken::No;
                 }
                 *received += len;
                 let done = *received >= total;
-                if refused {
+                let mut had = true;
+                if !refused {
+                    op.bytes.buf.for_range(op.bytes.offset + at, len, |piece, position| {
+                        had &= payload.place(mem, piece, position);
+                    });
+                }
+                if !had {
+                    // Its owner has taken it back meanwhile, or is gone.
+                    code = ReturnCode::BadMkey;
+                }
+                if refused || !had {
                     // What else is on its way of the answer is still waited for, so that nothing of it
                     // meets another read in this slot; but it has nowhere to go.
-                    op.error = op.error.or(Some(OpError::Remote(header.return_code)));
+                    op.error = op.error.or(Some(OpError::Remote(code)));
                     op.bytes.buf = Buf::Empty;
                 } else {
-                    op.bytes.buf.for_range(op.bytes.offset + at, len, |piece, position| {
-                        let from = position as usize;
-                        mem.write(piece, &payload[from..from + piece.len as usize]);
-                    });
                     step.report.counters.rx_payload_bytes += len;
                 }
                 let error = op.error;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::{Outbound, PullEnd};
 use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
+use crate::channel::ChannelId;
 use crate::contexts::Context;
 use crate::memory::Buf;
 use crate::ops::{Bytes, Ops, Owner, ReadOwner, TxOp, When, Work};
@@ -114,7 +115,7 @@ impl Outbound {
         for &key in &queue {
             // An offer of a deferred message is not read here any more.
             let named = self.ops.get(key).is_some_and(|op| op.progress.message_id.is_some());
-            if let Some(context) = step.contexts.get_mut(id).filter(|_| named) {
+            if let Some(context) = step.contexts.get_mut(id.into()).filter(|_| named) {
                 context.answered(None, key);
                 context.update_hold(step.now, step.pdcs);
             }
@@ -126,20 +127,21 @@ impl Outbound {
         if queue.is_empty() {
             return;
         }
-        let fresh = step.context_to(peer);
-        for key in queue {
-            match fresh {
-                Some(id) => {
-                    if let Some(op) = self.ops.get_mut(key) {
-                        op.context = Some(id);
-                        // A deferred message has a number there, and gets another one here.
-                        op.progress.message_id = None;
-                        step.contexts.enqueue(id, key);
-                    }
-                }
-                None => self.finish(step, key, Some(OpError::Closed)),
+        let Some(fresh) = step.context_to(peer) else {
+            for key in queue {
+                self.finish(step, key, Some(OpError::Closed));
+            }
+            return;
+        };
+        for key in &queue {
+            if let Some(op) = self.ops.get_mut(*key) {
+                op.context = Some(fresh);
+                // A deferred message has a number there, and gets another one here.
+                op.progress.message_id = None;
             }
         }
+        // They come before what was queued on a link that is held.
+        step.contexts.enqueue_all(fresh, queue);
     }
 
     /// A context ended in good order. What was queued on it meanwhile moves to a new one; answers to a peer
@@ -154,8 +156,24 @@ impl Outbound {
         }
     }
 
+    /// A link ended while its peer lives on: what was not begun moves to a context, the rest will not be finished.
+    pub(crate) fn link_closed(&mut self, step: &mut Step<'_>, link: Context, error: OpError) {
+        let begun =
+            |key: &Key| self.ops.get(*key).is_some_and(|op| op.progress.message_id.is_some());
+        let fresh: VecDeque<Key> = link.queue.into_iter().filter(|key| !begun(key)).collect();
+        let (answers, queued): (Vec<Key>, Vec<Key>) = fresh.iter().partition(|key| {
+            self.ops.get(**key).is_some_and(|op| matches!(op.work, Work::Response { .. }))
+        });
+        for key in answers {
+            self.drop_answer(step, key, error);
+        }
+        self.move_queue(step, link.peer, queued.into());
+        self.drop_answers(step, link.id, error);
+        self.fail(step, error, |op| op.context == Some(link.id));
+    }
+
     /// The peer stopped fetching answers on a context of its own, which is gone.
-    pub(crate) fn drop_answers(&mut self, step: &mut Step<'_>, id: PdcId, error: OpError) {
+    pub(crate) fn drop_answers(&mut self, step: &mut Step<'_>, id: ChannelId, error: OpError) {
         let on_it = |op: &TxOp| op.context == Some(id) && matches!(op.work, Work::Response { .. });
         for key in self.ops.select(on_it) {
             self.drop_answer(step, key, error);
@@ -205,7 +223,7 @@ impl Ops {
         step: &mut Step<'_>,
         key: Key,
         work: Work,
-        waited_on: Option<PdcId>,
+        waited_on: Option<ChannelId>,
     ) {
         if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
             self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
@@ -239,6 +257,9 @@ impl Ops {
             if let Work::Response { cut: cut @ None, .. } = &mut op.work {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
+                if let (Some(ChannelId::Link(id)), 1..) = (op.context, op.progress.in_flight) {
+                    step.links.revoke(id, key.to_u64());
+                }
             }
         }
     }

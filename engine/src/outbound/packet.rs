@@ -11,6 +11,7 @@
 use super::RESOURCE_RENDEZVOUS;
 use crate::api::MatchSpace;
 use crate::config::Config;
+use crate::links::frame;
 use crate::ops::{Part, ReadOwner, TxOp, Work};
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
@@ -77,6 +78,33 @@ pub(super) fn write_headers(
     }
 }
 
+/// Writes the head of a frame that refers to its payload, of an answer; how many bytes.
+pub(super) fn write_reference_head(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    out: &mut [u8; frame::MAX_HEAD],
+) -> Option<usize> {
+    let Work::Response { read_id, cut: None, .. } = op.work else { return None };
+    let header = response_header(config, op, part, read_id, None);
+    Some(frame::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
+}
+
+/// Writes the head of a frame; how many bytes.
+#[inline]
+pub(super) fn write_frame_head(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    out: &mut [u8; frame::MAX_HEAD],
+) -> usize {
+    if let Work::Response { read_id, cut, .. } = op.work {
+        frame::data(&response_header(config, op, part, read_id, cut), out)
+    } else {
+        frame::request(&request_header(config, op, part), out)
+    }
+}
+
 /// The headers of what follows a packet that was just written, if that is simple.
 pub(super) fn run_after(config: &Config, op: &TxOp, grant: &TxGrant, part: Part) -> Option<Run> {
     let mut pds = grant.pds;
@@ -87,7 +115,7 @@ pub(super) fn run_after(config: &Config, op: &TxOp, grant: &TxGrant, part: Part)
         pds.next = NextHeader::RequestStd;
         Ses::Std(request_header(config, op, part))
     };
-    Run::after(&pds, &ses, usize::from(part.len))
+    Run::after(&pds, &ses, part.len as usize)
 }
 
 fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
@@ -128,7 +156,8 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
         body: if som {
             StdBody::First { header_data: op.label.data.unwrap_or(0) }
         } else {
-            StdBody::Next { payload_length: part.len, message_offset: part.offset }
+            // A payload has 14 bits.
+            StdBody::Next { payload_length: part.len as u16, message_offset: part.offset }
         },
         // At most `MAX_LEN`, checked when it was submitted.
         request_length: op.label.len as u32,
@@ -158,7 +187,7 @@ fn response_header(
     // A packet for which bytes were planned, or the one that stands for all that were not.
     let stands_for = match part.len {
         0 => op.label.len.saturating_sub(u64::from(part.offset)) as u32,
-        len => u32::from(len),
+        len => len,
     };
     ResponseData {
         list: wire::List::Expected,
@@ -166,7 +195,8 @@ fn response_header(
         response_message_id: op.progress.message_id.unwrap_or(0),
         job_id: config.job_id,
         read_request_message_id: read_id,
-        payload_length: if cut.is_some() { 0 } else { part.len },
+        // What a frame refers to may be longer, and is not in it.
+        payload_length: if cut.is_some() { 0 } else { u16::try_from(part.len).unwrap_or(0) },
         modified_length: if cut.is_some() { stands_for } else { op.label.len as u32 },
         message_offset: part.offset,
     }

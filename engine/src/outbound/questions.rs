@@ -17,8 +17,8 @@
 use super::packet::rendezvous_key;
 use super::{Outbound, RESOURCE_RENDEZVOUS};
 use crate::api::PeerId;
+use crate::channel::ChannelId;
 use crate::ops::{Asked, Ops, Subject, TxOp, Work};
-use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::StdRequest;
@@ -105,7 +105,7 @@ impl Questions {
 }
 
 /// Asks a context's peer whether it is there and still has the context.
-pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: PdcId) {
+pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: ChannelId) {
     let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
     if step.contexts.set_asked(peer, true) {
         return;
@@ -151,12 +151,12 @@ impl Outbound {
             Work::Rendezvous { answers: 1.., .. } => {}
             // What was acknowledged may still come, and must not meet another operation in its slot; and later
             // messages wait for one that never came.
-            _ => step.pdcs.abort(id),
+            _ => step.abort(id),
         }
     }
 
     /// Whether we are about to answer a peer's read, or to say that its message was taken, on this context.
-    pub(crate) fn answers(&self, id: PdcId, read_id: u16) -> bool {
+    pub(crate) fn answers(&self, id: ChannelId, read_id: u16) -> bool {
         let answers = |op: &TxOp| {
             op.context == Some(id)
                 && matches!(op.work, Work::Response { read_id: of, .. } if of == read_id)

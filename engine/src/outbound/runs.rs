@@ -19,7 +19,7 @@ impl Reading {
         (id, slot): (PdcId, u16),
         (offset, len): (u64, u64),
     ) -> Option<Self> {
-        let key = step.contexts.get(id)?.slots.get(slot)?;
+        let key = step.contexts.get(id.into())?.slots.get(slot)?;
         let op = outbound.ops.get_mut(key)?;
         let Work::Read { received, .. } = op.work else { return None };
         let inside = received + len < op.label.len && offset + len <= op.label.len;

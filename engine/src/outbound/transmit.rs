@@ -37,7 +37,7 @@ impl Outbound {
     ) -> bool {
         let Some(id) = step.contexts.next_turn() else { return false };
         let turn = self.take_turn(step, id, batch, limit);
-        step.contexts.end_turn(id, turn == Turn::More);
+        step.contexts.end_turn(id.into(), turn == Turn::More);
         true
     }
 
@@ -84,7 +84,7 @@ impl Ops {
     ) -> Result<bool, Blocked> {
         let credits = step.pdcs.config().credits();
         let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
-        let Some(context) = step.contexts.get_mut(id) else { return Ok(false) };
+        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(false) };
         let Some(&key) = context.queue.front() else { return Ok(false) };
         let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
@@ -103,7 +103,7 @@ impl Ops {
         let len = left.min(room);
         let ends = len == left;
         // `request_length` has 32 bits, a payload 14.
-        let part = Part { op: key, offset: op.progress.packed as u32, len: len as u16 };
+        let part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
         let prompt = op.wants_prompt_ack() || context.prompt;
         let wanted = NewPacket {
             desc: part,
@@ -134,7 +134,7 @@ impl Ops {
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
     fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
-        let queue = contexts.get(id).into_iter().flat_map(|context| &context.queue);
+        let queue = contexts.get(id.into()).into_iter().flat_map(|context| &context.queue);
         let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.get(key));
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
@@ -149,7 +149,7 @@ impl Ops {
         grant: &TxGrant,
         part: Part,
     ) {
-        if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id)) {
+        if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id.into())) {
             emit(step.config, batch, context.dst, op, grant, part);
             if let Some(packet) = batch.packets.last_mut().filter(|p| p.len > context.max_packet) {
                 packet.fragment = true;
@@ -193,7 +193,7 @@ fn run(
     if count == 0 {
         return 0;
     }
-    let len = u32::from(first.len);
+    let len = first.len;
     // `request_length` has 32 bits.
     let part = |n: u16| Part { offset: first.offset + len * (u32::from(n) + 1), ..first };
     let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else { return 0 };
@@ -232,7 +232,7 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
     let payload = batch.slices.len();
     if let Some(copied) = &op.bytes.copied {
         let from = part.offset as usize;
-        batch.bytes.extend_from_slice(&copied[from..from + usize::from(part.len)]);
+        batch.bytes.extend_from_slice(&copied[from..from + part.len as usize]);
     } else if op.lends() {
         op.bytes.buf.for_range(op.bytes.offset + from, len, |piece, _| {
             batch.slices.push(piece);
@@ -256,7 +256,7 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
 
 /// Gives an operation its id: for what is answered on the same context, a slot that no other such
 /// operation uses.
-fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
+pub(super) fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
     match work {
         Work::Eager => context.next_id(IdSpace::Message),
         Work::Rendezvous { .. } => {

@@ -1,6 +1,8 @@
 //! Engines joined by a virtual network with faults, in virtual time: what the tests run in.
 #![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
+mod links;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
@@ -12,6 +14,21 @@ use squall_engine::{
     Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Trouble,
     Visibility,
 };
+
+/// Whether hosts link when they are introduced: in test programs whose name says so the same suites run over links.
+pub const LINKED: bool = in_program(module_path!(), "linked");
+
+const fn in_program(path: &str, name: &str) -> bool {
+    let (path, name) = (path.as_bytes(), name.as_bytes());
+    let mut at = 0;
+    while at < name.len() {
+        if at >= path.len() || path[at] != name[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
 
 /// When tests' endpoints give up.
 pub const DEADLINE: Span = Span::secs(10);
@@ -32,6 +49,8 @@ pub struct VecMemory {
     buffers: BTreeMap<u64, Buffer>,
     /// Of the regions' numbers.
     registrations: u32,
+    /// What the frame that is being handled refers to.
+    pub source: Option<Vec<u8>>,
 }
 
 struct Buffer {
@@ -93,6 +112,14 @@ impl Memory for VecMemory {
     fn read(&self, from: UserSlice, out: &mut [u8]) {
         self.check(from, out.len());
         out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
+    }
+
+    fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        let Some(source) = self.source.clone() else { return false };
+        let Some(rest) = source.get(at as usize..) else { return false };
+        let Some(bytes) = rest.get(..to.len as usize) else { return false };
+        self.write(to, bytes);
+        true
     }
 
     fn resolve(
@@ -245,6 +272,8 @@ pub struct World {
     pub refuses: bool,
     /// Every packet that was sent, for tests that look at them.
     pub tap: Option<Vec<Seen>>,
+    /// Frames between linked hosts.
+    pub links: links::MockLinks,
     /// Packets of equal length that left together may arrive together, as trains.
     pub gathers: bool,
     flying: BinaryHeap<Reverse<Flying>>,
@@ -304,6 +333,7 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
         max_packet: 1400,
         rendezvous_threshold: 16 * 1024,
         port,
+        links: LINKED,
         ..Config::new(secret.instance(), secret.seed())
     }
 }
@@ -367,6 +397,7 @@ impl World {
             narrow: None,
             refuses: false,
             tap: None,
+            links: links::MockLinks::default(),
             gathers: false,
             flying: BinaryHeap::new(),
             arrival: None,
@@ -434,6 +465,7 @@ impl World {
                 break;
             }
         }
+        self.transmit_frames(n);
         while let Some(completion) = self.hosts[n].engine.poll_completion() {
             self.hosts[n].complete(completion);
         }
@@ -493,6 +525,9 @@ impl World {
             if self.hosts[n].runs() {
                 self.transmit(n);
             }
+        }
+        if self.carry_frames() {
+            return true;
         }
         let timeout =
             self.hosts.iter().filter(|h| h.runs()).filter_map(|h| h.engine.poll_timeout()).min();

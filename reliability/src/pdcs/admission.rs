@@ -31,6 +31,19 @@ impl Association {
         // Either half of a keyed hash is as good as the other.
         Psn((hasher.finish() >> 32) as u32)
     }
+
+    /// 128 bits that nobody else can name who does not know the association, others for each `purpose`. They say
+    /// nothing of start PSNs: those hash eight bytes, these sixteen.
+    #[must_use]
+    pub fn proof(self, purpose: u64) -> [u64; 2] {
+        let [low, high] = self.0;
+        [0, 1].map(|half| {
+            let mut hasher = SipHasher24::new_with_keys(low, high);
+            hasher.write_u64(purpose);
+            hasher.write_u64(half);
+            hasher.finish()
+        })
+    }
 }
 
 /// One exchange of introductions.
@@ -86,6 +99,13 @@ impl Admissions {
     #[must_use]
     pub fn knows(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.known.iter().any(Option::is_some))
+    }
+
+    /// What follows from the last exchange that we asked for, or the peer.
+    #[must_use]
+    pub fn association(&self, peer: PeerKey, asked: bool) -> Option<Association> {
+        let exchange = self.peers.get(&peer)?.known[usize::from(!asked)];
+        exchange.map(|exchange| exchange.association)
     }
 
     /// The peer is a stranger again.

@@ -1,0 +1,399 @@
+//! Links: what two endpoints of one host have beside packets. A link is reliable and ordered, both ways. What travels
+//! on it is a *frame*: a semantic header as on the wire and its payload, or an answer to a frame (`frame.rs`). There
+//! are no numbers, acknowledgements, timers or windows:
+//!
+//! - Each end counts the frames that it has *taken*, and shows the other that count. An operation's frame is
+//!   acknowledged when the count has passed it.
+//! - A frame to which there is more to say than that (no room, no such key) is answered by a frame. The count does not
+//!   pass it before that answer is on its way, and is looked at before the frames that came with it, so that who sees
+//!   the count has seen the answer.
+//! - The payload of a long answer stays where it is: the frame refers to it, and who takes the frame fetches it, with
+//!   one copy, straight into its place. It is lent for as long as any payload is; whoever gives the memory back before
+//!   that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot fetch, frames
+//!   carry the payload.
+//! - A frame for which there is no room now stays where it is, with all behind it.
+//!
+//! # The change from packets to a link
+//!
+//! Two endpoints that were introduced (`introductions.rs`) may link: each proves to the other that it is the one it
+//! was introduced as, by what both know since ([`crate::Linking::proof`]). From then on new operations queue on the link, but
+//! none leaves before all that was begun on contexts to that peer has been acknowledged: *held*. So the first frame is
+//! the mark behind which nothing comes by packets any more, and the receiver, which matches what arrives as it
+//! arrives, keeps the order without knowing of the change. Answers to what came by packets go back by packets.
+//!
+//! # The end
+//!
+//! An endpoint that closes says farewell, with its last frame: what the peer has not begun by then goes by packets.
+//! Without that the process has died, and its peer is lost, as one that does not answer packets for long.
+
+pub(crate) mod frame;
+
+use std::collections::VecDeque;
+
+use crate::api::PeerId;
+use crate::channel::LinkId;
+use crate::memory::Buf;
+use crate::ops::Part;
+use crate::wire::Response;
+
+/// A frame's payload.
+#[derive(Clone, Copy, Debug)]
+pub enum FramePayload<'a> {
+    /// Bytes of the engine.
+    Copied(&'a [u8]),
+    /// User memory that is lent: `len` bytes from `offset` on.
+    Lent {
+        /// Where they are.
+        buf: &'a Buf,
+        /// Where in `buf` they begin, bytes.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+/// What carries the frames of links to their peers.
+pub trait FrameSink {
+    /// Puts a frame, `head` and then `payload`, at the end of a link. False when there is no room now: nothing has
+    /// happened then.
+    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
+
+    /// Puts a frame at the end of a link whose payload the peer fetches from where it is: `len` bytes of `buf` from
+    /// `offset` on, which are lent until the frame is taken, or `tag` is revoked ([`crate::Linking::poll_revoked`]).
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let _ = (link, head, (buf, offset, len), tag);
+        Referred::Never
+    }
+}
+
+/// What came of an attempt to refer to a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Referred {
+    /// The frame is on the link.
+    Yes,
+    /// There is no room now.
+    Full,
+    /// The peer cannot fetch: the payload has to be in frames.
+    Never,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameTaken {
+    /// It is done with.
+    Yes,
+    /// There is no room: it is to be offered again, before any other of its link.
+    Later,
+    /// The link is not there, or the frame is none of an honest peer: the link ends.
+    Never,
+}
+
+/// How far an end is with its farewell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Farewell {
+    /// There is no reason for one.
+    No,
+    /// It is to be said.
+    Due,
+    /// It was.
+    Said,
+}
+
+/// A link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: PeerId,
+    /// Operations that were begun on contexts have not all arrived.
+    pub(crate) held: bool,
+    /// Frames that the peer has not taken; of which operation.
+    in_flight: VecDeque<Option<Part>>,
+    /// Frames that it has.
+    told: u64,
+    /// Frames of the peer that we have taken.
+    taken: u64,
+    /// What there is to say to frames of the peer, by their numbers.
+    answers: VecDeque<(u64, Response)>,
+    pub(crate) farewell: Farewell,
+    /// The peer has said it.
+    pub(crate) parted: bool,
+}
+
+impl Link {
+    /// A frame left.
+    #[inline]
+    pub(crate) fn sent(&mut self, part: Option<Part>) {
+        self.in_flight.push_back(part);
+    }
+
+    /// Takes note that the peer has taken `count` frames in all. Whether that many were sent.
+    #[inline]
+    pub(crate) fn is_told(&self, count: u64) -> bool {
+        count >= self.told && count - self.told <= self.in_flight.len() as u64
+    }
+
+    /// The next of the frames that the peer has taken, up to `count` of all; its operation, unless it was answered.
+    #[inline]
+    pub(crate) fn next_acked(&mut self, count: u64) -> Option<Option<Part>> {
+        if self.told >= count {
+            return None;
+        }
+        self.told += 1;
+        self.in_flight.pop_front()
+    }
+
+    /// The frame with this number is answered: its operation, which is not acknowledged any more.
+    pub(crate) fn answered(&mut self, number: u64) -> Option<Part> {
+        let at = usize::try_from(number.checked_sub(self.told)?).ok()?;
+        self.in_flight.get_mut(at)?.take()
+    }
+
+    /// A frame of the peer was taken, and there may be something to say to it.
+    #[inline]
+    pub(crate) fn take(&mut self, answer: Option<Response>) {
+        if let Some(answer) = answer {
+            self.answers.push_back((self.taken, answer));
+        }
+        self.taken += 1;
+    }
+
+    /// The next answer to send.
+    #[inline]
+    pub(crate) fn next_answer(&self) -> Option<&(u64, Response)> {
+        self.answers.front()
+    }
+
+    /// It was sent.
+    pub(crate) fn answer_sent(&mut self) {
+        self.answers.pop_front();
+        self.sent(None);
+    }
+
+    /// Frames that the peer may know to be taken.
+    #[inline]
+    fn acknowledged(&self) -> u64 {
+        self.answers.front().map_or(self.taken, |(number, _)| *number)
+    }
+
+    /// Whether the peer is owed an answer, or a farewell.
+    fn owes(&self) -> bool {
+        !self.answers.is_empty() || self.farewell == Farewell::Due
+    }
+}
+
+/// A place for a link.
+#[derive(Debug, Default)]
+struct Entry {
+    generation: u32,
+    link: Option<Link>,
+}
+
+/// All links of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    entries: Vec<Entry>,
+    /// How many are held.
+    holding: u32,
+    /// Links that ended here, of which whoever carries their frames is to learn.
+    ended: VecDeque<LinkId>,
+    /// Links that are to end.
+    given_up: VecDeque<LinkId>,
+    /// Operations whose memory frames refer to, and which is not to be fetched any more.
+    revoked: VecDeque<(LinkId, u64)>,
+    /// Peers that were introduced since somebody asked, and whether we asked for that.
+    acquainted: VecDeque<(PeerId, bool)>,
+}
+
+/// Acquaintances kept until somebody asks; of more, those that came first.
+const MAX_ACQUAINTED: usize = 4096;
+
+impl Links {
+    /// Adds a link to a peer.
+    pub(crate) fn add(&mut self, peer: PeerId) -> LinkId {
+        let free = self.entries.iter().position(|entry| entry.link.is_none());
+        let slot = free.unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            self.entries.len() - 1
+        });
+        self.holding += 1;
+        let entry = &mut self.entries[slot];
+        entry.link = Some(Link {
+            peer,
+            held: true,
+            in_flight: VecDeque::new(),
+            told: 0,
+            taken: 0,
+            answers: VecDeque::new(),
+            farewell: Farewell::No,
+            parted: false,
+        });
+        // Fewer than there are peers.
+        LinkId::new(slot as u32, entry.generation)
+    }
+
+    /// Takes a link out.
+    pub(crate) fn remove(&mut self, id: LinkId) -> Option<Link> {
+        self.release(id);
+        self.get(id)?;
+        let entry = self.entries.get_mut(id.index())?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.ended.push_back(id);
+        entry.link.take()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: LinkId) -> Option<&Link> {
+        let entry = self.entries.get(id.index())?;
+        entry.link.as_ref().filter(|_| id == LinkId::new(id.index() as u32, entry.generation))
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        let entry = self.entries.get_mut(id.index())?;
+        let generation = entry.generation;
+        entry.link.as_mut().filter(|_| id == LinkId::new(id.index() as u32, generation))
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        self.entries.iter().zip(0u32..).filter_map(|(entry, slot)| {
+            entry.link.as_ref().map(|link| (LinkId::new(slot, entry.generation), link))
+        })
+    }
+
+    /// Frames of the peer that it may know to be taken.
+    #[inline]
+    pub(crate) fn acknowledged(&self, id: LinkId) -> u64 {
+        self.get(id).map_or(0, Link::acknowledged)
+    }
+
+    /// Whether a peer is owed an answer, or a farewell.
+    pub(crate) fn owe(&self) -> bool {
+        self.iter().any(|(_, link)| link.owes())
+    }
+
+    /// Whether any is held.
+    #[inline]
+    pub(crate) const fn is_holding(&self) -> bool {
+        self.holding > 0
+    }
+
+    /// Those that are held.
+    pub(crate) fn held(&self) -> Vec<LinkId> {
+        self.iter().filter(|(_, link)| link.held).map(|(id, _)| id).collect()
+    }
+
+    /// A link is held no more.
+    pub(crate) fn release(&mut self, id: LinkId) {
+        if self.get_mut(id).is_some_and(|link| core::mem::replace(&mut link.held, false)) {
+            self.holding -= 1;
+        }
+    }
+
+    /// Nothing of an operation is to be fetched any more.
+    pub(crate) fn revoke(&mut self, id: LinkId, tag: u64) {
+        self.revoked.push_back((id, tag));
+    }
+
+    /// The next operation of which nothing is to be fetched any more.
+    #[inline]
+    pub(crate) fn next_revoked(&mut self) -> Option<(LinkId, u64)> {
+        self.revoked.pop_front()
+    }
+
+    /// A link is to end.
+    pub(crate) fn give_up(&mut self, id: LinkId) {
+        self.given_up.push_back(id);
+    }
+
+    /// The next link that is to end.
+    #[inline]
+    pub(crate) fn next_given_up(&mut self) -> Option<LinkId> {
+        self.given_up.pop_front()
+    }
+
+    /// The next link that ended.
+    #[inline]
+    pub(crate) fn next_ended(&mut self) -> Option<LinkId> {
+        self.ended.pop_front()
+    }
+
+    /// A peer was introduced; `asked` when we asked for it.
+    pub(crate) fn acquaint(&mut self, peer: PeerId, asked: bool) {
+        if self.acquainted.len() < MAX_ACQUAINTED {
+            self.acquainted.push_back((peer, asked));
+        }
+    }
+
+    /// The next peer that was introduced.
+    #[inline]
+    pub(crate) fn next_acquainted(&mut self) -> Option<(PeerId, bool)> {
+        self.acquainted.pop_front()
+    }
+
+    /// Peers that somebody may still ask about.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let linked = self.iter().map(|(_, link)| link.peer);
+        self.acquainted.iter().map(|(peer, _)| *peer).chain(linked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+    use crate::wire::{List, ResponseOpcode, ReturnCode};
+
+    #[test]
+    fn what_is_taken_is_acknowledged_in_order_and_once() {
+        let mut slab = Slab::default();
+        let part = |op| Part { op, offset: 0, len: 1 };
+        let mut links = Links::default();
+        let id = links.add(PeerId(0));
+        let link = links.get_mut(id).expect("it was added");
+        let parts: Vec<Part> = (0..3).map(|n| part(slab.add(n))).collect();
+        link.sent(Some(parts[0]));
+        link.sent(None);
+        link.sent(Some(parts[1]));
+        link.sent(Some(parts[2]));
+        assert!(link.is_told(4) && !link.is_told(5));
+        assert_eq!(link.answered(2), Some(parts[1]));
+        assert_eq!((link.answered(2), link.answered(1), link.answered(9)), (None, None, None));
+        assert_eq!(link.next_acked(3), Some(Some(parts[0])));
+        assert_eq!((link.next_acked(3), link.next_acked(3)), (Some(None), Some(None)));
+        assert_eq!(link.next_acked(3), None);
+        assert!(!link.is_told(2) && link.is_told(3) && link.is_told(4));
+        assert_eq!(link.answered(2), None, "it is past");
+    }
+
+    #[test]
+    fn a_frame_is_not_counted_before_its_answer_is_sent() {
+        let mut links = Links::default();
+        let id = links.add(PeerId(0));
+        let answer = Response {
+            list: List::Expected,
+            opcode: ResponseOpcode::Response,
+            return_code: ReturnCode::NoMatch,
+            message_id: 1,
+            ri_generation: 0,
+            job_id: 1,
+            modified_length: 0,
+        };
+        let link = links.get_mut(id).expect("it was added");
+        for answer in [None, Some(answer), None] {
+            link.take(answer);
+        }
+        assert_eq!((links.acknowledged(id), links.owe()), (1, true));
+        links.get_mut(id).expect("here").answer_sent();
+        assert_eq!((links.acknowledged(id), links.owe()), (3, false));
+        assert!(links.remove(id).is_some() && links.remove(id).is_none());
+        assert_eq!((links.next_ended(), links.get(id).is_none()), (Some(id), true));
+        let next = links.add(PeerId(1));
+        assert_eq!((next.index(), next == id), (id.index(), false), "the place is used again");
+    }
+}

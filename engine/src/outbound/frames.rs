@@ -1,0 +1,178 @@
+//! Frames that leave: answers, then new frames of the queued operations, links in turn.
+
+use super::Outbound;
+use super::packet::{write_frame_head, write_reference_head};
+use super::transmit::name;
+use crate::api::PeerId;
+use crate::channel::{ChannelId, LinkId};
+use crate::config::Config;
+use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE};
+use crate::links::{Farewell, FramePayload, FrameSink, Referred};
+use crate::ops::{Ops, Part, TxOp, Work};
+use crate::step::Step;
+
+/// Frames a link may send before the next one gets its turn.
+const QUANTUM: usize = 64;
+
+/// What came of an attempt to send a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    /// There is nothing to send.
+    Nothing,
+    /// The link has no room.
+    Full,
+}
+
+/// Lets every link that has something to send put frames into `sink`, as many as it takes. Whether any left.
+pub(crate) fn transmit_frames(
+    outbound: &mut Outbound,
+    step: &mut Step<'_>,
+    sink: &mut impl FrameSink,
+) -> bool {
+    let mut busy = false;
+    for _ in 0..step.contexts.active_links() {
+        let Some(id) = step.contexts.next_link_turn() else { break };
+        let mut sent = Sent::Yes;
+        for _ in 0..QUANTUM {
+            sent = outbound.ops.next_frame(step, id, sink);
+            if sent != Sent::Yes {
+                break;
+            }
+            busy = true;
+        }
+        step.contexts.end_turn(ChannelId::Link(id), sent != Sent::Nothing);
+    }
+    busy
+}
+
+/// Whether nothing that was begun on contexts to a peer is on its way any more, so that what comes next may
+/// travel on a link.
+pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
+    let on_its_way = |op: &TxOp| {
+        let progress = op.progress;
+        op.peer == peer
+            && op.context.is_some_and(|id| id.context().is_some())
+            && !(progress.all_packed && progress.in_flight == 0)
+            && !matches!(
+                op.work,
+                Work::Response { .. } | Work::Question { .. } | Work::Group { .. }
+            )
+    };
+    !outbound.ops.any(on_its_way)
+}
+
+impl Ops {
+    /// Sends the next frame of a link.
+    #[inline]
+    fn next_frame(&mut self, step: &mut Step<'_>, id: LinkId, sink: &mut impl FrameSink) -> Sent {
+        let Some(link) = step.links.get_mut(id) else { return Sent::Nothing };
+        if let Some((number, response)) = link.next_answer() {
+            let mut head = [0; MAX_HEAD];
+            let len = frame::answer(*number, response, &mut head);
+            if !sink.send(id, &head[..len], FramePayload::Copied(&[])) {
+                return Sent::Full;
+            }
+            link.answer_sent();
+            return Sent::Yes;
+        }
+        let channel = ChannelId::Link(id);
+        let Some(context) = step.contexts.get_mut(channel) else { return Sent::Nothing };
+        let held = link.held;
+        // What the peer asked for is not held: it was not begun before.
+        let is_held = |op: Option<&TxOp>| {
+            held && op.is_some_and(|op| !matches!(op.work, Work::Response { .. }))
+        };
+        let Some(&key) = context.queue.front() else {
+            if link.farewell != Farewell::Due {
+                return Sent::Nothing;
+            }
+            if !sink.send(id, &frame::farewell(), FramePayload::Copied(&[])) {
+                return Sent::Full;
+            }
+            link.sent(None);
+            link.farewell = Farewell::Said;
+            return Sent::Nothing;
+        };
+        if is_held(self.get(key)) {
+            return Sent::Nothing;
+        }
+        let Some(op) = self.get_mut(key) else {
+            // It ended while it was queued.
+            context.queue.pop_front();
+            return Sent::Yes;
+        };
+        if op.progress.message_id.is_none() {
+            if op.work.slot().is_some() && !context.slots.has_room() {
+                // It goes on when one of the others is answered.
+                return Sent::Nothing;
+            }
+            op.progress.message_id = Some(name(context, &mut op.work, key));
+        }
+        let left = op.payload_len() - op.progress.packed;
+        let mut len = left.min(MAX_PAYLOAD.into());
+        // `request_length` has 32 bits.
+        let mut part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
+        if left > len && op.lends() {
+            let all = left.min(MAX_REFERENCE.into());
+            match refer(step.config, op, Part { len: all as u32, ..part }, id, sink) {
+                Referred::Never => {
+                    if !send(step.config, op, part, id, sink) {
+                        return Sent::Full;
+                    }
+                }
+                Referred::Yes => (len, part.len) = (all, all as u32),
+                Referred::Full => return Sent::Full,
+            }
+        } else if !send(step.config, op, part, id, sink) {
+            return Sent::Full;
+        }
+        let ends = len == left;
+        step.report.counters.tx_payload_bytes += len;
+        step.report.counters.tx_frames += 1;
+        link.sent(Some(part));
+        op.progress.packed += len;
+        op.progress.in_flight += 1;
+        context.set_half_way(!ends);
+        if ends {
+            op.progress.all_packed = true;
+            context.queue.pop_front();
+        }
+        Sent::Yes
+    }
+}
+
+/// Sends a part of an answer as a reference to it.
+fn refer(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    id: LinkId,
+    sink: &mut impl FrameSink,
+) -> Referred {
+    let mut head = [0; MAX_HEAD];
+    let Some(len) = write_reference_head(config, op, part, &mut head) else {
+        return Referred::Never;
+    };
+    let lent = (&op.bytes.buf, op.bytes.offset + u64::from(part.offset), u64::from(part.len));
+    sink.refer(id, &head[..len], lent, part.op.to_u64())
+}
+
+/// Sends a part of an operation. Whether there was room.
+#[inline]
+fn send(config: &Config, op: &TxOp, part: Part, id: LinkId, sink: &mut impl FrameSink) -> bool {
+    let mut head = [0; MAX_HEAD];
+    let head_len = write_frame_head(config, op, part, &mut head);
+    let payload = match &op.bytes.copied {
+        Some(copied) => {
+            let from = part.offset as usize;
+            FramePayload::Copied(&copied[from..from + part.len as usize])
+        }
+        None if op.lends() => {
+            let offset = op.bytes.offset + u64::from(part.offset);
+            FramePayload::Lent { buf: &op.bytes.buf, offset, len: part.len.into() }
+        }
+        None => FramePayload::Copied(&[]),
+    };
+    sink.send(id, &head[..head_len], payload)
+}

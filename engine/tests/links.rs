@@ -1,0 +1,298 @@
+//! Links between endpoints of one host: the change from packets to frames, and what ends a link.
+
+mod world;
+
+use squall_base::{Rng, Span};
+use squall_engine::*;
+use world::*;
+
+const DONE: Span = Span::secs(5);
+
+/// Two hosts that link when they are introduced.
+fn world(seed: u64, faults: Faults) -> World {
+    World::with(2, seed, faults, |config, _| config.links = true)
+}
+
+fn send(w: &mut World, from: usize, tag: u64, data: &[u8], level: Level) {
+    let peer = w.peer(from, 1 - from);
+    let base = w.hosts[from].memory.put(data);
+    let options = Options { level, ..Options::default() };
+    let action = Action::Message { space: MatchSpace::Tagged, tag };
+    let buf = Buf::new(base, data.len() as u64);
+    let op = Operation { peer, action, buf, data: None, context: tag, options };
+    w.submit(from, op).expect("there is room");
+}
+
+/// Posts a receive for any tag, or one.
+fn recv(w: &mut World, at: usize, tag: Option<u64>, len: usize, context: u64) -> u64 {
+    let base = w.hosts[at].memory.alloc(len);
+    let host = &mut w.hosts[at];
+    let op = RecvOp {
+        source: None,
+        space: MatchSpace::Tagged,
+        tag: tag.unwrap_or(0),
+        ignore: if tag.is_some() { 0 } else { u64::MAX },
+        buf: Buf::new(base, len as u64),
+        context,
+        visibility: Visibility::Entry,
+        mode: RecvMode::Post,
+    };
+    host.engine.receive(w.now, &mut host.memory, op).expect("it may be posted");
+    base
+}
+
+fn of_kind(w: &World, at: usize, kind: OpKind) -> Vec<Completion> {
+    w.hosts[at].done.iter().filter(|c| c.kind == kind).cloned().collect()
+}
+
+fn links(w: &World) -> [u64; 2] {
+    [0, 1].map(|n| w.hosts[n].engine.counters().0.links)
+}
+
+/// Introduces the hosts, and lets them link.
+fn meet(w: &mut World) {
+    recv(w, 1, Some(1), 1, 1);
+    send(w, 0, 1, b"!", Level::Transmit);
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| !h.done.is_empty() && h.engine.idle())));
+    assert_eq!(links(w), [1, 1]);
+    w.hosts.iter_mut().for_each(|host| host.done.clear());
+}
+
+/// Messages of every size, sent while the change goes on over a network that loses, repeats and reorders: they are
+/// matched in the order in which they were sent.
+#[test]
+fn the_order_of_messages_survives_the_change() {
+    let rough = Faults { drop: 0.1, duplicate: 0.05, reorder: 0.3, ..Faults::default() };
+    let mut by_both = 0;
+    for seed in 0..60 {
+        let mut w = world(seed, rough);
+        w.links.room = 300;
+        let mut rng = Rng::new(seed);
+        let sizes: Vec<usize> =
+            (0..60).map(|_| [0, 30, 1500, 9000, 40_000][rng.below(5) as usize]).collect();
+        for at in [0, 1] {
+            for (n, size) in sizes.iter().enumerate() {
+                recv(&mut w, at, None, *size, n as u64);
+            }
+        }
+        for (n, size) in sizes.iter().enumerate() {
+            for from in [0, 1] {
+                send(&mut w, from, n as u64, &vec![n as u8; *size], Level::Default);
+            }
+            w.run(Span::micros(u64::from(rng.below(60))), |_| false);
+        }
+        let all = |w: &World, at: usize| of_kind(w, at, OpKind::Recv).len() == sizes.len();
+        assert!(w.run(Span::secs(30), |w| all(w, 0) && all(w, 1)), "seed {seed}");
+        for at in [0, 1] {
+            for got in of_kind(&w, at, OpKind::Recv) {
+                assert_eq!((got.tag, got.status), (got.context, Ok(())), "seed {seed}");
+                let bytes = w.hosts[at].memory.get(got.buf, got.len);
+                assert!(bytes.iter().all(|byte| u64::from(*byte) == got.tag), "seed {seed}");
+            }
+        }
+        let frames = w.hosts[0].engine.counters().0.tx_frames;
+        by_both += u32::from(frames > 0 && w.hosts[0].engine.counters().1.tx_packets > 0);
+    }
+    assert!(by_both > 50, "packets and frames: {by_both}");
+}
+
+#[test]
+fn nothing_leaves_as_a_packet_once_there_is_a_link() {
+    let mut w = world(1, Faults::default());
+    meet(&mut w);
+    let packets = [0, 1].map(|n| w.hosts[n].engine.counters().1.tx_packets);
+    for (n, len) in [0usize, 1, 8000, 16_000, 60_000, 1_000_000].into_iter().enumerate() {
+        let tag = 10 + n as u64;
+        let base = recv(&mut w, 1, Some(tag), len, tag);
+        let data: Vec<u8> = (0..len).map(|at| (at * 7 + n) as u8).collect();
+        send(&mut w, 0, tag, &data, Level::Match);
+        assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).len() > n));
+        assert!(w.hosts[1].memory.get(base, len as u64) == data);
+    }
+    assert_eq!([0, 1].map(|n| w.hosts[n].engine.counters().1.tx_packets), packets);
+}
+
+#[test]
+fn a_killed_peer_is_noticed_at_once_and_what_it_sent_is_received() {
+    let mut w = world(2, Faults::default());
+    meet(&mut w);
+    let base = recv(&mut w, 0, Some(5), 10, 5);
+    send(&mut w, 1, 5, b"last words", Level::Default);
+    send(&mut w, 0, 6, &[1; 100_000], Level::Default);
+    w.transmit_once(1);
+    w.crash(1);
+    let start = w.now;
+    assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Send).is_empty()));
+    assert_eq!(of_kind(&w, 0, OpKind::Send)[0].status, Err(OpError::TimedOut));
+    assert!(w.now.since(start) < Span::millis(10), "not after a deadline");
+    assert_eq!(of_kind(&w, 0, OpKind::Recv)[0].status, Ok(()));
+    assert_eq!(w.hosts[0].memory.get(base, 10), b"last words");
+}
+
+/// Nothing was asked of it when it died: a receive that names it later does not wait for ever, unless another is there.
+#[test]
+fn a_receive_that_names_a_dead_peer_ends_at_once() {
+    let mut w = world(13, Faults::default());
+    meet(&mut w);
+    w.crash(1);
+    w.run(Span::millis(10), |_| false);
+    assert!(w.hosts[0].done.is_empty());
+    let directed = |w: &mut World, context: u64| {
+        let (source, base) = (Some(w.peer(0, 1)), w.hosts[0].memory.alloc(5));
+        let host = &mut w.hosts[0];
+        let op = RecvOp {
+            source,
+            space: MatchSpace::Tagged,
+            tag: 0,
+            ignore: u64::MAX,
+            buf: Buf::new(base, 5),
+            context,
+            visibility: Visibility::Entry,
+            mode: RecvMode::Post,
+        };
+        host.engine.receive(w.now, &mut host.memory, op).expect("it may be posted");
+    };
+    directed(&mut w, 1);
+    w.transmit_once(0);
+    assert_eq!(of_kind(&w, 0, OpKind::Recv)[0].status, Err(OpError::TimedOut));
+    w.restart(1, |config, _| config.links = true);
+    send(&mut w, 1, 5, b"again", Level::Default);
+    assert!(w.run(DONE, |w| w.hosts[0].engine.unexpected_messages() == 1));
+    directed(&mut w, 2);
+    assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Recv).len() == 2));
+    assert_eq!(of_kind(&w, 0, OpKind::Recv)[1].status, Ok(()));
+}
+
+#[test]
+fn a_peer_that_closes_says_so_and_is_talked_to_by_packets_after_that() {
+    let mut w = world(3, Faults::default());
+    meet(&mut w);
+    w.hosts[1].engine.close(w.now);
+    w.run(Span::millis(1), |_| false);
+    w.links.lose(1);
+    w.run(Span::millis(1), |_| false);
+    assert!(w.hosts[0].done.is_empty(), "nothing failed");
+    recv(&mut w, 1, Some(7), 5, 7);
+    send(&mut w, 0, 7, b"still", Level::Delivery);
+    assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Send).is_empty()));
+    assert_eq!(of_kind(&w, 0, OpKind::Send)[0].status, Ok(()));
+    assert!(w.hosts[0].engine.counters().1.tx_packets > 0);
+}
+
+#[test]
+fn a_link_that_is_refused_changes_nothing() {
+    let mut w = world(4, Faults::default());
+    w.links.refused = true;
+    recv(&mut w, 1, Some(1), 5, 1);
+    send(&mut w, 0, 1, b"hello", Level::Match);
+    assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Send).is_empty()));
+    assert_eq!((links(&w), w.links.carried), ([0, 0], 0));
+}
+
+#[test]
+fn messages_for_which_there_is_no_room_stay_at_their_sender() {
+    let mut w = World::with(2, 5, Faults::default(), |config, _| {
+        (config.links, config.unexpected_bytes) = (true, 10_000);
+    });
+    meet(&mut w);
+    for tag in 100..120 {
+        send(&mut w, 0, tag, &[tag as u8; 3000], Level::Default);
+    }
+    send(&mut w, 0, 7, b"behind", Level::Default);
+    recv(&mut w, 1, Some(7), 6, 7);
+    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 1), "nothing behind them waits");
+    assert!(w.hosts[0].engine.counters().0.tx_deferred > 0);
+    for tag in 100..120 {
+        recv(&mut w, 1, Some(tag), 3000, tag);
+    }
+    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 21));
+    for got in of_kind(&w, 1, OpKind::Recv).iter().skip(1) {
+        assert!(w.hosts[1].memory.get(got.buf, 3000).iter().all(|b| u64::from(*b) == got.tag));
+    }
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+}
+
+#[test]
+fn a_link_waits_while_too_many_messages_do() {
+    let mut w = World::with(2, 6, Faults::default(), |config, _| {
+        (config.links, config.max_unexpected) = (true, 4);
+    });
+    meet(&mut w);
+    for tag in 0..20 {
+        send(&mut w, 0, tag, &[tag as u8; 9], Level::Default);
+    }
+    w.run(Span::millis(1), |_| false);
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 4);
+    for tag in 0..20 {
+        recv(&mut w, 1, Some(tag), 9, tag);
+    }
+    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 20));
+}
+
+#[test]
+fn whatever_a_peer_says_on_a_link_harms_nobody_but_the_link() {
+    for seed in 0..300 {
+        let mut w = world(7 + seed, Faults::default());
+        meet(&mut w);
+        let mut rng = Rng::new(seed);
+        recv(&mut w, 1, Some(3), 5000, 3);
+        recv(&mut w, 1, Some(4), 100_000, 4);
+        send(&mut w, 0, 3, &[3; 5000], Level::Default);
+        send(&mut w, 0, 4, &[4; 100_000], Level::Default);
+        w.links.scribble = Some(rng.next_u64());
+        w.run(Span::secs(30), |w| w.hosts.iter().all(|h| h.engine.idle()));
+        w.links.scribble = None;
+        // Both live, and understand each other.
+        let base = recv(&mut w, 1, Some(9), 5, 9);
+        w.run(Span::secs(1), |_| false);
+        send(&mut w, 0, 9, b"after", Level::Match);
+        let got = |c: &Completion| c.kind == OpKind::Recv && c.context == 9;
+        assert!(w.run(Span::secs(60), |w| w.hosts[1].done.iter().any(got)), "seed {seed}");
+        let status = w.hosts[1].done.iter().find(|c| got(c)).expect("it is there").status;
+        assert!(status.is_err() || w.hosts[1].memory.get(base, 5) == b"after", "seed {seed}");
+    }
+}
+
+/// Registers `len` bytes at host 1 and reads them from host 0. The region, and where they go.
+fn read(w: &mut World, len: usize) -> (Vec<u8>, u64) {
+    let bytes: Vec<u8> = (0..len).map(|n| (n * 7 + n / 251) as u8).collect();
+    let region = w.hosts[1].memory.put(&bytes);
+    w.hosts[1].memory.register(77, region, len as u64, true, false);
+    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.alloc(len));
+    let remote = RemoteIov::One(RemoteSeg { address: 0, len: len as u64, key: 77 });
+    let buf = Buf::new(base, len as u64);
+    w.submit(0, RmaOp { peer, buf, remote, data: None, context: 8 }.read()).expect("room");
+    (bytes, base)
+}
+
+#[test]
+fn long_answers_are_fetched_where_that_works_and_carried_where_not() {
+    for unfetchable in [false, true] {
+        let mut w = world(11, Faults::default());
+        w.links.unfetchable = unfetchable;
+        meet(&mut w);
+        let (bytes, base) = read(&mut w, 3_000_000);
+        assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
+        assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, Ok(()));
+        assert!(w.hosts[0].memory.get(base, bytes.len() as u64) == bytes);
+        assert_eq!(w.links.referred, if unfetchable { 0 } else { 3 });
+    }
+}
+
+#[test]
+fn what_is_taken_back_is_not_fetched_any_more() {
+    let mut w = world(12, Faults::default());
+    meet(&mut w);
+    read(&mut w, 3_000_000);
+    w.transmit_once(0);
+    w.hosts[0].stopped = true;
+    w.run(Span::millis(1), |_| false);
+    assert_eq!(w.links.referred, 3);
+    w.unregister(1, 77);
+    w.run(Span::millis(1), |_| false);
+    w.resume(0, 0);
+    assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
+    let refused = Err(OpError::Remote(ReturnCode::BadMkey));
+    assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, refused);
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+}

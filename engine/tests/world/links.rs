@@ -1,0 +1,289 @@
+//! Links between hosts of a [`World`]: bounded queues that carry frames in no time, a few at a step.
+
+use std::collections::VecDeque;
+
+use squall_base::Rng;
+use squall_engine::{
+    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Referred,
+};
+
+use super::{VecMemory, World};
+
+/// Bytes a direction holds unless a test says otherwise.
+const ROOM: usize = 64 * 1024;
+/// What proofs are for.
+const PURPOSE: u64 = 1;
+
+/// A frame on its way.
+struct Flying {
+    bytes: Vec<u8>,
+    /// What it refers to, and whose that is.
+    refers: Option<(u64, Vec<u8>)>,
+    revoked: bool,
+}
+
+/// One direction of a link.
+struct Lane {
+    from: (usize, LinkId),
+    to: (usize, LinkId),
+    frames: VecDeque<Flying>,
+    bytes: usize,
+    /// Frames that the receiver showed to be taken.
+    taken: u64,
+    /// The sender's end is gone.
+    over: Option<LinkEnd>,
+}
+
+/// All links of a world.
+pub struct MockLinks {
+    lanes: Vec<Lane>,
+    /// Bytes a direction holds.
+    pub room: usize,
+    /// Frames must carry all payload.
+    pub unfetchable: bool,
+    /// Frames that referred to their payload.
+    pub referred: u64,
+    /// No link is made.
+    pub refused: bool,
+    /// Bytes of frames are changed now and then, from this seed on.
+    pub scribble: Option<u64>,
+    /// Frames that were carried.
+    pub carried: u64,
+}
+
+impl Default for MockLinks {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            room: ROOM,
+            unfetchable: false,
+            referred: 0,
+            refused: false,
+            scribble: None,
+            carried: 0,
+        }
+    }
+}
+
+/// What one host sends.
+struct Sink<'a> {
+    lanes: &'a mut [Lane],
+    room: usize,
+    host: usize,
+    memory: &'a VecMemory,
+    unfetchable: bool,
+    referred: &'a mut u64,
+}
+
+impl Sink<'_> {
+    fn lane(&mut self, link: LinkId) -> Option<&mut Lane> {
+        let from = (self.host, link);
+        self.lanes.iter_mut().find(|lane| lane.from == from)
+    }
+}
+
+impl FrameSink for Sink<'_> {
+    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        let (room, memory) = (self.room, self.memory);
+        let Some(lane) = self.lane(link) else { return true };
+        if lane.bytes >= room {
+            return false;
+        }
+        let mut frame = head.to_vec();
+        match payload {
+            FramePayload::Copied(bytes) => frame.extend_from_slice(bytes),
+            FramePayload::Lent { buf, offset, len } => buf.for_range(offset, len, |piece, _| {
+                let start = frame.len();
+                frame.resize(start + piece.len as usize, 0);
+                memory.read(piece, &mut frame[start..]);
+            }),
+        }
+        lane.bytes += frame.len();
+        lane.frames.push_back(Flying { bytes: frame, refers: None, revoked: false });
+        true
+    }
+
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let (room, memory) = (self.room, self.memory);
+        if self.unfetchable {
+            return Referred::Never;
+        }
+        let Some(lane) = self.lane(link) else { return Referred::Yes };
+        if lane.bytes >= room {
+            return Referred::Full;
+        }
+        let mut payload = vec![0; len as usize];
+        buf.for_range(offset, len, |piece, at| {
+            memory.read(piece, &mut payload[at as usize..][..piece.len as usize]);
+        });
+        lane.bytes += head.len();
+        let refers = Some((tag, payload));
+        lane.frames.push_back(Flying { bytes: head.to_vec(), refers, revoked: false });
+        *self.referred += 1;
+        Referred::Yes
+    }
+}
+
+impl MockLinks {
+    /// Host `n` drops its ends.
+    pub fn lose(&mut self, n: usize) {
+        self.lanes.retain(|lane| lane.to.0 != n);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.from.0 == n) {
+            lane.over = Some(LinkEnd::Died);
+        }
+    }
+
+    /// Changes a frame, perhaps.
+    fn spoil(scribble: &mut Option<u64>, frame: &mut [u8]) {
+        let Some(seed) = scribble else { return };
+        let mut rng = Rng::new(*seed);
+        *seed = rng.next_u64();
+        if rng.chance(0.3) && !frame.is_empty() {
+            let at = rng.below(frame.len().min(80) as u32) as usize;
+            frame[at] ^= 1 << rng.below(8);
+        }
+    }
+}
+
+impl World {
+    /// Lets host `n` send once.
+    pub fn transmit_once(&mut self, n: usize) {
+        self.transmit(n);
+    }
+
+    /// Lets host `n` link and send frames.
+    pub(super) fn transmit_frames(&mut self, n: usize) {
+        self.make_links(n);
+        let host = &mut self.hosts[n];
+        let MockLinks { lanes, room, unfetchable, referred, .. } = &mut self.links;
+        while let Some((id, tag)) = host.engine.links().poll_revoked() {
+            for lane in lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
+                for frame in &mut lane.frames {
+                    frame.revoked |= frame.refers.as_ref().is_some_and(|(of, _)| *of == tag);
+                }
+            }
+        }
+        let (room, unfetchable, memory) = (*room, *unfetchable, &host.memory);
+        let mut sink = Sink { lanes, room, host: n, memory, unfetchable, referred };
+        host.engine.links().transmit(self.now, &mut sink);
+        while let Some(id) = host.engine.links().poll_end() {
+            self.links.lanes.retain(|lane| lane.to != (n, id));
+            for lane in self.links.lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
+                lane.over = Some(LinkEnd::Closed);
+            }
+        }
+        for lane in &mut self.links.lanes {
+            if lane.to.0 == n {
+                lane.taken = self.hosts[n].engine.links().taken(lane.to.1);
+            }
+        }
+    }
+
+    /// Hosts that were introduced to host `n` link to it.
+    fn make_links(&mut self, n: usize) {
+        while let Some(met) = self.hosts[n].engine.links().poll_acquaintance() {
+            if met.asked || self.links.refused {
+                continue;
+            }
+            let Some(m) = self.hosts.iter().position(|h| h.addr == met.addr && !h.dead) else {
+                continue;
+            };
+            let (addr, instance) = (self.hosts[n].addr, self.hosts[n].engine.links().instance());
+            let Some(peer) = self.hosts[m].engine.links().introduced(addr, instance) else {
+                continue;
+            };
+            let proof = self.hosts[n].engine.links().proof(met.peer, false, PURPOSE);
+            if proof.is_none() || proof != self.hosts[m].engine.links().proof(peer, true, PURPOSE) {
+                continue;
+            }
+            let Some(there) = self.hosts[m].engine.links().link(peer) else { continue };
+            let Some(here) = self.hosts[n].engine.links().link(met.peer) else { continue };
+            for (from, to) in [((n, here), (m, there)), ((m, there), (n, here))] {
+                self.links.lanes.push(Lane {
+                    from,
+                    to,
+                    frames: VecDeque::new(),
+                    bytes: 0,
+                    taken: 0,
+                    over: None,
+                });
+            }
+        }
+    }
+
+    /// Carries a few frames of every link. Whether there was anything to carry.
+    pub(super) fn carry_frames(&mut self) -> bool {
+        let mut busy = false;
+        let mut at = 0;
+        while at < self.links.lanes.len() {
+            busy |= self.carry_lane(at);
+            at += 1;
+        }
+        self.links.lanes.retain(|lane| !lane.frames.is_empty() || lane.over.is_none());
+        busy
+    }
+
+    fn carry_lane(&mut self, at: usize) -> bool {
+        let now = self.now;
+        let lane = &mut self.links.lanes[at];
+        let (to, id) = lane.to;
+        if self.hosts[lane.from.0].dead && lane.over.is_none() {
+            lane.over = Some(LinkEnd::Died);
+        }
+        let host = &mut self.hosts[to];
+        if !host.runs() {
+            if host.dead {
+                lane.frames.clear();
+            }
+            return false;
+        }
+        // What the other direction's receiver has shown, before its frames are looked for.
+        let (shown, back) = (lane.to, lane.from);
+        let count = |lanes: &[Lane]| {
+            lanes.iter().find(|lane| lane.from == shown && lane.to == back).map(|lane| lane.taken)
+        };
+        let told = count(&self.links.lanes);
+        let lane = &mut self.links.lanes[at];
+        let most = 1 + self.rng.below(8);
+        let mut busy = false;
+        for _ in 0..most {
+            let Some(frame) = lane.frames.front_mut() else { break };
+            MockLinks::spoil(&mut self.links.scribble, &mut frame.bytes);
+            host.memory.source = match &frame.refers {
+                Some((_, payload)) if !frame.revoked => Some(payload.clone()),
+                _ => None,
+            };
+            match host.engine.links().handle_frame(now, &mut host.memory, id, &frame.bytes) {
+                FrameTaken::Yes => {}
+                FrameTaken::Later => break,
+                FrameTaken::Never => {
+                    lane.frames.clear();
+                    break;
+                }
+            }
+            busy = true;
+            self.links.carried += 1;
+            if let Some(frame) = lane.frames.pop_front() {
+                lane.bytes -= frame.bytes.len();
+            }
+        }
+        if lane.frames.is_empty() {
+            let before = host.engine.idle();
+            if let Some(told) = told {
+                host.engine.links().handle_taken(now, id, told);
+            }
+            busy |= before != host.engine.idle();
+            if let Some(how) = lane.over {
+                host.engine.links().handle_end(now, id, how);
+                busy = true;
+            }
+        }
+        busy
+    }
+}

@@ -1,0 +1,163 @@
+//! What a message port is: frames between processes that share a host, reliable and in order, beside the packets that
+//! a [`Port`](crate::Port) moves.
+
+use std::os::fd::RawFd;
+
+use crate::base::UserSlice;
+use crate::burst::address;
+use crate::shm::Source;
+
+/// Longest frame, bytes.
+pub const MAX_FRAME: usize = 16_512;
+
+/// Names a connection of a message port; that of one which ended comes back, once its owner has closed it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LinkNo(pub u32);
+
+/// A frame on its way out.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    head: &'a [u8],
+    copied: &'a [u8],
+    lent: &'a [UserSlice],
+    len: usize,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A frame without user memory.
+    #[must_use]
+    #[inline]
+    pub const fn of_copies(head: &'a [u8], copied: &'a [u8]) -> Self {
+        Self { head, copied, lent: &[], len: head.len() + copied.len() }
+    }
+
+    /// A frame that ends with pieces of user memory.
+    ///
+    /// # Safety
+    /// For `'a`, every piece is readable: the address is one that was exposed (`expose_provenance`), and its bytes stay
+    /// mapped. Others may write to them meanwhile; what is sent then is some mixture, and nobody makes a reference to
+    /// them.
+    #[must_use]
+    #[inline]
+    pub unsafe fn new(head: &'a [u8], lent: &'a [UserSlice]) -> Self {
+        let lent_len = lent.iter().fold(0u64, |sum, piece| sum.saturating_add(piece.len));
+        let len = head.len().saturating_add(usize::try_from(lent_len).unwrap_or(usize::MAX));
+        Self { head, copied: &[], lent, len }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // a frame says at least what it is
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Hands out the bytes, piece by piece in order: where each begins, and its length. All are readable for `'a`.
+    #[inline]
+    pub(crate) fn for_each(&self, mut piece: impl FnMut(*const u8, usize)) {
+        piece(self.head.as_ptr(), self.head.len());
+        if !self.copied.is_empty() {
+            piece(self.copied.as_ptr(), self.copied.len());
+        }
+        for lent in self.lent {
+            piece(address(lent), usize::try_from(lent.len).unwrap_or(0));
+        }
+    }
+}
+
+/// What whoever receives a frame makes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is done with.
+    Taken,
+    /// It stays, with all behind it, until it is offered again.
+    NotNow,
+    /// The connection is not worth more frames.
+    Broken,
+}
+
+/// What came of an attempt to refer to user memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reference {
+    /// The frame is on its way.
+    Sent,
+    /// There is no room now.
+    Full,
+    /// The peer cannot read our memory, or there are too many pieces.
+    Impossible,
+}
+
+/// What happened to the connections of a message port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkEvent {
+    /// Somebody of the same user asks for a connection, and says this. To be answered by [`MessagePort::accept`] or
+    /// [`MessagePort::close`].
+    Asked(LinkNo, Vec<u8>),
+    /// The peer has accepted a connection that we asked for, and says this. Frames may travel.
+    Accepted(LinkNo, Vec<u8>),
+    /// The peer has closed the connection, or its process died; no frame is left. To be closed.
+    Over(LinkNo),
+}
+
+/// Takes frames that arrived, each with the connection it came on and what it refers to.
+pub type FrameTaker<'a> = dyn FnMut(LinkNo, &[u8], Option<&Source<'_>>) -> Verdict + 'a;
+
+/// Frames in and out, between processes of one user on one host. One thread at a time.
+pub trait MessagePort {
+    /// Asks whoever has this name for a connection, and says `hello` (up to 256 bytes).
+    ///
+    /// # Errors
+    /// `ConnectionRefused` when nobody has the name; what the system says when memory or descriptors are short.
+    fn connect(&mut self, name: &str, hello: &[u8]) -> std::io::Result<LinkNo>;
+
+    /// Takes a connection that was asked for, and says `welcome` (up to 256 bytes). Frames may travel.
+    ///
+    /// # Errors
+    /// The system's: the peer is gone, or what it brought is not what it should be. The connection is closed then.
+    fn accept(&mut self, link: LinkNo, welcome: &[u8]) -> std::io::Result<()>;
+
+    /// Ends a connection. Frames that the peer has not taken may be lost.
+    fn close(&mut self, link: LinkNo);
+
+    /// Looks what happened to connections, with a few system calls.
+    fn look(&mut self);
+
+    /// What happened next.
+    fn next_event(&mut self) -> Option<LinkEvent>;
+
+    /// Puts a frame of at most [`MAX_FRAME`] bytes at the end of a connection. False when it has no room now. On a
+    /// connection that is not there a frame is lost.
+    fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
+
+    /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
+    /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked.
+    fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference;
+
+    /// Takes back what frames with this tag refer to: whatever a peer reads of it from now on it will not use.
+    fn revoke(&mut self, link: LinkNo, tag: u64);
+
+    /// Hands frames that arrived to `sink`, connection after connection, at most `budget` of each, with what they refer
+    /// to. How many were taken.
+    fn recv(&mut self, budget: usize, sink: &mut FrameTaker<'_>) -> usize;
+
+    /// Tells the peer that we have taken `count` frames in all.
+    fn show_taken(&mut self, link: LinkNo, count: u64);
+
+    /// How many of our frames the peer said to have taken before [`MessagePort::recv`] last found its end of the
+    /// connection empty. It is the peer who says so.
+    fn taken(&self, link: LinkNo) -> u64;
+
+    /// Wakes peers that sleep and have got something.
+    fn ring(&mut self);
+
+    /// Says to all peers that we are going to sleep: the next thing of each wakes us, whether or not we did. False when
+    /// something is there already.
+    fn doze(&mut self) -> bool;
+
+    /// Makes [`MessagePort::fd`] readable: whoever sleeps on it is to look.
+    fn nudge(&mut self);
+
+    /// The descriptor that becomes readable when there is something to do.
+    fn fd(&self) -> RawFd;
+}

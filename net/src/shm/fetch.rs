@@ -1,0 +1,265 @@
+//! Payload that frames refer to: who lends it, and who fetches it from the other process (`process_vm_readv(2)`).
+//!
+//! Nobody ever writes into another process. Who fetches reads from the process that the kernel said is at the other end of
+//! the connection, and looks afterwards whether that process still lives (else the number could be another's) and
+//! whether the reference still holds: each has a slot, whose generation its owner raises to take the memory back.
+//! So the owner need not wait for anybody.
+//!
+//! Whether a process may read another (the same user, the same or an inner PID namespace, Yama, seccomp) is tried when
+//! they connect: each shows the other the address of a random number.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
+
+use super::ring::Place;
+use super::segment::Segment;
+use crate::base::UserSlice;
+use crate::burst::address;
+
+/// References that may be open at a time, each direction.
+const SLOTS: usize = 64;
+/// Pieces of a payload.
+pub(super) const MOST_PIECES: usize = 4;
+/// Bytes of the longest description.
+pub(super) const MOST_BYTES: usize = 12 + 16 * MOST_PIECES;
+
+/// In the line of the reader of a ring: it can read the writer's memory.
+const CAN_READ: usize = 16;
+/// In that of the writer: where it has a number, and which.
+const PROBE_AT: usize = 136;
+const PROBE: usize = 144;
+/// The writer's slots.
+const GENERATIONS: usize = 256;
+
+/// What we lend over a connection.
+#[derive(Debug)]
+pub(super) struct Lender {
+    place: Place,
+    free: Vec<u32>,
+    generations: [u32; SLOTS],
+    /// By the number of the frame: the slot, and whose memory it is.
+    open: VecDeque<(u64, u32, u64)>,
+    /// The number that the peer may read, to see whether it can.
+    probe: Box<u64>,
+}
+
+impl Lender {
+    pub(super) fn new(place: Place) -> Self {
+        let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        Self {
+            place,
+            free: (0..SLOTS as u32).collect(),
+            generations: [0; SLOTS],
+            open: VecDeque::new(),
+            probe: Box::new(random),
+        }
+    }
+
+    /// Shows the peer what to try.
+    pub(super) fn show_probe(&self, segment: &Segment) {
+        let at = std::ptr::from_ref::<u64>(&self.probe).expose_provenance() as u64;
+        segment.word(self.place.control + PROBE_AT).store(at, Ordering::Relaxed);
+        segment.word(self.place.control + PROBE).store(*self.probe, Ordering::Release);
+    }
+
+    /// Whether the peer says that it can read our memory.
+    pub(super) fn is_wanted(&self, segment: &Segment) -> bool {
+        segment.word(self.place.control + CAN_READ).load(Ordering::Acquire) == 1
+    }
+
+    /// Describes what frame `next` refers to, of which the peer has `taken` so many. `None` when all slots are in use.
+    pub(super) fn describe(
+        &mut self,
+        segment: &Segment,
+        (next, taken): (u64, u64),
+        pieces: &[UserSlice],
+        tag: u64,
+    ) -> Option<([u8; MOST_BYTES], usize)> {
+        while let Some(&(number, slot, _)) = self.open.front()
+            && number < taken
+        {
+            self.open.pop_front();
+            self.raise(segment, slot);
+            self.free.push(slot);
+        }
+        let slot = self.free.pop()?;
+        self.open.push_back((next, slot, tag));
+        let generation = self.generations[slot as usize];
+        let mut out = [0; MOST_BYTES];
+        // At most MOST_PIECES.
+        for (to, word) in out.chunks_mut(4).zip([slot, generation, pieces.len() as u32]) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        for (to, piece) in out[12..].chunks_mut(16).zip(pieces) {
+            to[..8].copy_from_slice(&piece.base.to_le_bytes());
+            to[8..].copy_from_slice(&piece.len.to_le_bytes());
+        }
+        Some((out, 12 + 16 * pieces.len()))
+    }
+
+    /// The frame that was described last did not leave.
+    pub(super) fn withdraw(&mut self) {
+        if let Some((_, slot, _)) = self.open.pop_back() {
+            self.free.push(slot);
+        }
+    }
+
+    /// What is lent of an operation, or all, is not to be read any more.
+    pub(super) fn revoke(&mut self, segment: &Segment, tag: Option<u64>) {
+        for at in 0..self.open.len() {
+            let (_, slot, of) = self.open[at];
+            if tag.is_none_or(|tag| tag == of) {
+                self.raise(segment, slot);
+            }
+        }
+    }
+
+    fn raise(&mut self, segment: &Segment, slot: u32) {
+        let generation = &mut self.generations[slot as usize];
+        *generation = generation.wrapping_add(1);
+        let at = self.place.control + GENERATIONS + slot as usize * 4;
+        segment.flag(at).store(*generation, Ordering::SeqCst);
+    }
+}
+
+/// The process at the other end.
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: libc::pid_t,
+    /// Readable when it is gone.
+    fd: OwnedFd,
+}
+
+impl Process {
+    /// `None` where it has no number here, or the kernel no such descriptors.
+    pub(super) fn open(pid: libc::pid_t) -> Option<Self> {
+        if pid <= 0 {
+            return None;
+        }
+        // SAFETY: pidfd_open(2) takes numbers and returns a new descriptor, closed on exec, which goes nowhere but into
+        // the `OwnedFd`.
+        let fd = unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            std::os::fd::FromRawFd::from_raw_fd(RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?)
+        };
+        Some(Self { pid, fd })
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    fn lives(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+    }
+
+    /// Copies all of `len` bytes at `from` of the process to `to`.
+    ///
+    /// # Safety
+    /// `to` may be written for `len` bytes.
+    unsafe fn read(&self, from: u64, to: *mut u8, len: usize) -> bool {
+        let Ok(at) = usize::try_from(from) else { return false };
+        let mut done = 0;
+        while done < len {
+            let left = len - done;
+            // SAFETY: within `len` bytes of `to`, by this function's contract.
+            let here = libc::iovec { iov_base: unsafe { to.add(done) }.cast(), iov_len: left };
+            let there = libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(at.wrapping_add(done)),
+                iov_len: left,
+            };
+            // SAFETY: process_vm_readv(2) writes at most `left` bytes behind `here`, as was just said; `there` is an
+            // address of the other process, which the kernel checks.
+            let n = unsafe {
+                libc::process_vm_readv(self.pid, &raw const here, 1, &raw const there, 1, 0)
+            };
+            match usize::try_from(n) {
+                Ok(n) if n > 0 => done += n,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Tries to read what the writer of a ring shows; says so to it if that is what it should be.
+    pub(super) fn probe(&self, segment: &Segment, place: Place) -> bool {
+        let expected = segment.word(place.control + PROBE).load(Ordering::Acquire);
+        let at = segment.word(place.control + PROBE_AT).load(Ordering::Relaxed);
+        let mut found = 0u64;
+        // SAFETY: `read` writes at most eight bytes, all of `found`, a local variable.
+        let read = unsafe { self.read(at, (&raw mut found).cast(), 8) };
+        let can = read && found == expected && expected != 0 && self.lives();
+        segment.word(place.control + CAN_READ).store(can.into(), Ordering::Release);
+        can
+    }
+}
+
+/// A payload that a frame refers to.
+#[derive(Debug)]
+pub struct Source<'a> {
+    process: &'a Process,
+    segment: &'a Segment,
+    /// Where the generation of its slot stands, and what it is while the reference holds.
+    generation: (usize, u32),
+    pieces: [(u64, u64); MOST_PIECES],
+}
+
+impl<'a> Source<'a> {
+    /// Reads a description at the front of a frame; also how long it is.
+    pub(super) fn read(
+        process: &'a Process,
+        segment: &'a Segment,
+        place: Place,
+        frame: &[u8],
+    ) -> Option<(Self, usize)> {
+        let word = |at: usize| {
+            let bytes = frame.get(at * 4..at * 4 + 4)?;
+            Some(u32::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let (slot, generation, count) = (word(0)?, word(1)?, word(2)? as usize);
+        if slot as usize >= SLOTS || count > MOST_PIECES {
+            return None;
+        }
+        let len = 12 + 16 * count;
+        let mut pieces = [(0, 0); MOST_PIECES];
+        for (to, piece) in pieces.iter_mut().zip(frame.get(12..len)?.chunks_exact(16)) {
+            let (base, len) = piece.split_first_chunk::<8>()?;
+            *to = (u64::from_le_bytes(*base), u64::from_le_bytes(len.try_into().ok()?));
+        }
+        let at = place.control + GENERATIONS + slot as usize * 4;
+        Some((Self { process, segment, generation: (at, generation), pieces }, len))
+    }
+
+    /// Copies into all of `to` what the frame refers to, from byte `at` on. Whether that was possible, and its owner had
+    /// not taken it back at the end.
+    ///
+    /// # Safety
+    /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until this returns.
+    #[must_use]
+    pub unsafe fn fetch(&self, to: UserSlice, at: u64) -> bool {
+        let Ok(want) = usize::try_from(to.len) else { return false };
+        let base = address(&to).cast_mut();
+        let (mut skip, mut done) = (at, 0);
+        for (from, len) in self.pieces {
+            if skip >= len {
+                skip -= len;
+                continue;
+            }
+            let take = usize::try_from(len - skip).unwrap_or(usize::MAX).min(want - done);
+            // SAFETY: within the bytes of `to`, which may be written by this function's contract.
+            let read = unsafe { self.process.read(from.wrapping_add(skip), base.add(done), take) };
+            if !read {
+                return false;
+            }
+            (skip, done) = (0, done + take);
+        }
+        fence(Ordering::SeqCst);
+        let (at, generation) = self.generation;
+        let holds = self.segment.flag(at).load(Ordering::SeqCst) == generation;
+        done == want && holds && self.process.lives()
+    }
+}

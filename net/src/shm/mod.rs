@@ -1,0 +1,515 @@
+//! Frames through memory that two processes of one host share.
+//!
+//! Each port listens at an abstract Unix socket, whose name nobody has to clean up. Who connects brings a segment, a
+//! memfd that is sealed against every change of its size and has all its pages, with a ring for each direction (`ring.rs`),
+//! and an eventfd by which it is woken; who accepts answers with an eventfd of its own. Both ask the kernel
+//! who is there (SO_PEERCRED), and talk to their own user alone. Whether it is the endpoint they mean, the
+//! greetings have to prove: they are the caller's.
+//!
+//! The connection stays open for as long as the rings are used: when it is hung up, or the peer's process is gone
+//! (pidfd, for a child of fork may hold the socket), what the ring still has is handed out, and then the end.
+//!
+//! Nothing in the segment is believed: see `ring.rs`. A ring is bounded, and so are the pages of a pair.
+
+mod fetch;
+mod ring;
+mod segment;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::base::UserSlice;
+use crate::message::{
+    FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+};
+use fetch::{Lender, MOST_BYTES, MOST_PIECES, Process};
+use ring::{CONTROL, Found, LEAST, MOST, Place, Reader, Writer};
+use segment::{Segment, check};
+
+pub use fetch::Source;
+
+/// Bytes before the rings: what stands beside them.
+const FRONT: usize = 4096;
+/// Connections that are being made.
+const MOST_GREETING: usize = 256;
+/// What epoll says of the listening socket and of the eventfd; connections have numbers below.
+const LISTENER: u64 = u64::MAX;
+const BELL: u64 = u64::MAX - 1;
+/// In what epoll says of a connection: its process, not its socket.
+const PROCESS: u64 = 1 << 32;
+
+/// How to open a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// The name it is found under, unique on the host.
+    pub name: String,
+    /// Bytes of a ring, one direction of a connection: a power of two from 64 KiB to 16 MiB.
+    pub ring: usize,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// The peer is to say who it is.
+    Incoming,
+    /// It did, and is to be answered.
+    Asked,
+    /// We did, and are to be answered.
+    Outgoing,
+    Open,
+    /// Nothing more comes. Its owner was told.
+    Over,
+}
+
+/// The shared memory of a connection.
+struct Rings {
+    segment: Segment,
+    writer: Writer,
+    reader: Reader,
+    lender: Lender,
+    /// Wakes the peer.
+    bell: Option<OwnedFd>,
+    /// What the peer said to have taken, when its ring was last seen empty.
+    taken: u64,
+}
+
+/// A connection.
+struct Connection {
+    stage: Stage,
+    socket: OwnedFd,
+    process: Option<Process>,
+    /// Nobody is at the other end any more.
+    hung_up: bool,
+    rings: Option<Rings>,
+}
+
+/// See the module's documentation.
+pub struct ShmPort {
+    ring: usize,
+    listener: OwnedFd,
+    bell: OwnedFd,
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    events: VecDeque<LinkEvent>,
+    /// Where a frame is copied to before anybody looks at it.
+    frame: Box<[u8; MAX_FRAME]>,
+}
+
+impl Rings {
+    fn new(segment: Segment, ring: usize, creator: bool, bell: Option<OwnedFd>) -> Self {
+        let place = |n: usize| Place { control: n * CONTROL, base: FRONT + n * ring, size: ring };
+        let (ours, theirs) = if creator { (0, 1) } else { (1, 0) };
+        let (writer, reader) = (Writer::new(place(ours)), Reader::new(place(theirs)));
+        let lender = Lender::new(place(ours));
+        lender.show_probe(&segment);
+        Self { segment, writer, reader, lender, bell, taken: 0 }
+    }
+
+    /// Wakes the peer if it sleeps and has got something.
+    #[inline]
+    fn ring(&mut self) {
+        if (self.writer.must_ring() | self.reader.must_ring()) && self.reader.wakes(&self.segment) {
+            self.bell.iter().for_each(wake);
+        }
+    }
+}
+
+/// Wakes whoever sleeps on an eventfd.
+#[cold]
+fn wake(bell: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (It fails when the counter is full, which
+    // wakes as well, or when a peer sent something else than an eventfd, to its own harm.)
+    unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
+}
+
+impl ShmPort {
+    /// Opens a port.
+    ///
+    /// # Errors
+    /// `AddrInUse` when somebody has the name; `InvalidInput` for a ring of another size; what the system says when
+    /// descriptors are short.
+    pub fn open(config: &ShmConfig) -> io::Result<Self> {
+        if !config.ring.is_power_of_two() || !(LEAST..=MOST).contains(&config.ring) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let listener = socket::listen(&config.name)?;
+        // SAFETY: both calls take numbers and return new descriptors, which go nowhere but into the `OwnedFd`s.
+        let (bell, epoll) = unsafe {
+            let bell = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
+            let bell = OwnedFd::from_raw_fd(bell);
+            (bell, OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?))
+        };
+        let port = Self {
+            ring: config.ring,
+            listener,
+            bell,
+            epoll,
+            connections: Vec::new(),
+            events: VecDeque::new(),
+            frame: Box::new([0; MAX_FRAME]),
+        };
+        port.watch(port.listener.as_raw_fd(), LISTENER)?;
+        port.watch(port.bell.as_raw_fd(), BELL)?;
+        Ok(port)
+    }
+
+    /// Waits for input at `fd`, too, under this number.
+    fn watch(&self, fd: RawFd, number: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
+        // SAFETY: epoll_ctl(2) reads `event`, a local variable, and touches no other memory.
+        let rc = unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+        };
+        check(rc).map(drop)
+    }
+
+    /// Keeps a connection.
+    fn add(&mut self, stage: Stage, socket: OwnedFd, rings: Option<Rings>) -> io::Result<LinkNo> {
+        let who = socket::credentials(socket.as_raw_fd())?;
+        if who.uid != socket::user() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let free = self.connections.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.connections.len());
+        let number = u32::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        self.watch(socket.as_raw_fd(), number.into())?;
+        let process = Process::open(who.pid);
+        if let Some(process) = &process {
+            self.watch(process.fd(), u64::from(number) | PROCESS)?;
+        }
+        let connection = Connection { stage, socket, process, hung_up: false, rings };
+        if at == self.connections.len() {
+            self.connections.push(None);
+        }
+        self.connections[at] = Some(connection);
+        Ok(LinkNo(number))
+    }
+
+    #[inline]
+    fn get_mut(&mut self, link: LinkNo) -> Option<&mut Connection> {
+        self.connections.get_mut(link.0 as usize)?.as_mut()
+    }
+
+    /// Takes connections that wait at the listening socket.
+    fn take_incoming(&mut self) {
+        while let Ok(socket) = socket::accept(self.listener.as_raw_fd()) {
+            let greeting = |c: &&Connection| matches!(c.stage, Stage::Incoming | Stage::Asked);
+            let many = self.connections.iter().flatten().filter(greeting).count();
+            if many >= MOST_GREETING {
+                // It is told by the end of the connection.
+                continue;
+            }
+            if let Err(error) = self.add(Stage::Incoming, socket, None) {
+                log::info!("a connection through shared memory is refused: {error}");
+            }
+        }
+    }
+
+    /// Something is to be read from a connection's socket, or it is at its end.
+    fn hear(&mut self, link: LinkNo) {
+        let Some(connection) = self.get_mut(link) else { return };
+        let stage = connection.stage;
+        let heard = match socket::receive(connection.socket.as_raw_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Ok((text, fds)) if !text.is_empty() => match connection.greet(fds) {
+                Ok(()) => Ok(text),
+                Err(error) => Err(error),
+            },
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Err(error),
+        };
+        match (stage, heard) {
+            (Stage::Incoming, Ok(text)) => self.events.push_back(LinkEvent::Asked(link, text)),
+            (Stage::Outgoing, Ok(text)) => self.events.push_back(LinkEvent::Accepted(link, text)),
+            (Stage::Incoming, Err(_)) => self.close(link),
+            (_, _) => self.hang_up(link),
+        }
+    }
+
+    /// Nobody is at the other end any more.
+    fn hang_up(&mut self, link: LinkNo) {
+        let epoll = self.epoll.as_raw_fd();
+        let Some(connection) = self.get_mut(link) else { return };
+        connection.hung_up = true;
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let process = connection.process.as_ref().map(Process::fd);
+        for fd in [Some(connection.socket.as_raw_fd()), process].into_iter().flatten() {
+            // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is refused.
+            unsafe {
+                libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, &raw mut event);
+            };
+        }
+        if connection.stage != Stage::Open {
+            connection.stage = Stage::Over;
+            self.events.push_back(LinkEvent::Over(link));
+        }
+    }
+}
+
+impl Connection {
+    /// Finds out whether we can read the peer's memory, and says so to it.
+    fn probe(&self) {
+        let (Some(rings), Some(process)) = (&self.rings, &self.process) else { return };
+        if !process.probe(&rings.segment, rings.reader.place()) {
+            log::debug!(
+                "a peer's memory cannot be read (process_vm_readv: another PID namespace, or ptrace is restricted): \
+                 its long messages are copied through shared memory, twice"
+            );
+        }
+    }
+
+    /// Takes what comes with a peer's greeting.
+    fn greet(&mut self, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let unexpected = || io::Error::other("the peer's greeting is not what it should be");
+        let mut fds = fds.into_iter();
+        match (self.stage, &mut self.rings) {
+            (Stage::Incoming, None) => {
+                let (memory, bell) = (fds.next(), fds.next());
+                let memory = memory.ok_or_else(unexpected)?;
+                let (least, most) = (FRONT + 2 * LEAST, FRONT + 2 * MOST);
+                let segment = Segment::open(memory.as_fd(), least, most)?;
+                let size = (segment.len() - FRONT) / 2;
+                if !size.is_power_of_two() || segment.len() != FRONT + 2 * size {
+                    return Err(unexpected());
+                }
+                self.rings = Some(Rings::new(segment, size, false, bell));
+                self.stage = Stage::Asked;
+                Ok(())
+            }
+            (Stage::Outgoing, Some(rings)) => {
+                rings.bell = fds.next();
+                self.stage = Stage::Open;
+                self.probe();
+                Ok(())
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl MessagePort for ShmPort {
+    fn connect(&mut self, name: &str, hello: &[u8]) -> io::Result<LinkNo> {
+        let socket = socket::connect(name)?;
+        let (segment, memory) = Segment::create(FRONT + 2 * self.ring)?;
+        let raw = socket.as_raw_fd();
+        let rings = Rings::new(segment, self.ring, true, None);
+        // Who it is we look at before we say anything.
+        let link = self.add(Stage::Outgoing, socket, Some(rings))?;
+        if let Err(error) = socket::send(raw, hello, &[memory.as_fd(), self.bell.as_fd()]) {
+            self.close(link);
+            return Err(error);
+        }
+        Ok(link)
+    }
+
+    fn accept(&mut self, link: LinkNo, welcome: &[u8]) -> io::Result<()> {
+        let bell = self.bell.try_clone()?;
+        let connection = self.get_mut(link).filter(|c| c.stage == Stage::Asked);
+        let connection = connection.ok_or(io::ErrorKind::NotConnected)?;
+        connection.stage = Stage::Open;
+        connection.probe();
+        let sent = socket::send(connection.socket.as_raw_fd(), welcome, &[bell.as_fd()]);
+        if sent.is_err() {
+            self.close(link);
+        }
+        sent
+    }
+
+    fn close(&mut self, link: LinkNo) {
+        if let Some(connection) = self.connections.get_mut(link.0 as usize) {
+            if let Some(Connection { rings: Some(rings), .. }) = connection {
+                rings.lender.revoke(&rings.segment, None);
+            }
+            *connection = None;
+        }
+        self.events.retain(|event| {
+            !matches!(event, LinkEvent::Asked(it, _) | LinkEvent::Accepted(it, _) | LinkEvent::Over(it) if *it == link)
+        });
+    }
+
+    fn look(&mut self) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        // SAFETY: epoll_wait(2) writes at most the 32 events that it is told of, into a local array.
+        let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
+        for event in events.iter().take(usize::try_from(n).unwrap_or(0)) {
+            let number = event.u64;
+            match number {
+                LISTENER => self.take_incoming(),
+                BELL => {
+                    let mut count = 0u64;
+                    // SAFETY: read(2) writes at most the eight bytes of `count`, a local variable.
+                    unsafe {
+                        libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8);
+                    }
+                }
+                // Numbers of connections have 32 bits.
+                _ if number & PROCESS != 0 => self.hang_up(LinkNo(number as u32)),
+                _ => self.hear(LinkNo(number as u32)),
+            }
+        }
+    }
+
+    fn next_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    #[inline]
+    fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
+        match self.get_mut(link) {
+            Some(Connection { stage: Stage::Open, rings: Some(rings), .. }) => {
+                rings.writer.send(&rings.segment, frame)
+            }
+            _ => true,
+        }
+    }
+
+    fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference {
+        let Some(Connection { stage: Stage::Open, rings: Some(rings), .. }) = self.get_mut(link)
+        else {
+            return Reference::Sent;
+        };
+        if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
+            return Reference::Impossible;
+        }
+        let now = (rings.writer.frames(), rings.taken);
+        let Some((text, len)) = rings.lender.describe(&rings.segment, now, pieces, tag) else {
+            return Reference::Full;
+        };
+        let mut first = [0; MOST_BYTES];
+        first[..len].copy_from_slice(&text[..len]);
+        if rings.writer.refer(&rings.segment, Outgoing::of_copies(&first[..len], head)) {
+            Reference::Sent
+        } else {
+            rings.lender.withdraw();
+            Reference::Full
+        }
+    }
+
+    fn revoke(&mut self, link: LinkNo, tag: u64) {
+        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
+            rings.lender.revoke(&rings.segment, Some(tag));
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, budget: usize, sink: &mut FrameTaker<'_>) -> usize {
+        let mut all = 0;
+        for (connection, number) in self.connections.iter_mut().zip(0u32..) {
+            let Some(Connection { stage, rings: Some(rings), hung_up, process, .. }) = connection
+            else {
+                continue;
+            };
+            if *stage != Stage::Open {
+                continue;
+            }
+            // Before its frames are looked for.
+            let taken = rings.writer.taken(&rings.segment);
+            let mut left = budget;
+            let over = loop {
+                if left == 0 {
+                    break false;
+                }
+                match rings.reader.peek(&rings.segment, &mut self.frame) {
+                    Found::Frame(len, refers) => {
+                        let frame = &self.frame[..len];
+                        let verdict = if refers {
+                            referring(process.as_ref(), rings, LinkNo(number), frame, sink)
+                        } else {
+                            sink(LinkNo(number), frame, None)
+                        };
+                        match verdict {
+                            Verdict::Taken => {
+                                rings.reader.consume(&rings.segment, len);
+                                left -= 1;
+                            }
+                            Verdict::NotNow => break false,
+                            Verdict::Broken => break true,
+                        }
+                    }
+                    Found::Nothing => {
+                        rings.taken = taken;
+                        break *hung_up;
+                    }
+                    Found::Nonsense => break true,
+                }
+            };
+            all += budget - left;
+            if over {
+                *stage = Stage::Over;
+                self.events.push_back(LinkEvent::Over(LinkNo(number)));
+            }
+        }
+        all
+    }
+
+    #[inline]
+    fn show_taken(&mut self, link: LinkNo, count: u64) {
+        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
+            rings.reader.show_taken(&rings.segment, count);
+        }
+    }
+
+    #[inline]
+    fn taken(&self, link: LinkNo) -> u64 {
+        match self.connections.get(link.0 as usize) {
+            Some(Some(Connection { rings: Some(rings), .. })) => rings.taken,
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        for connection in self.connections.iter_mut().flatten() {
+            if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
+                rings.ring();
+            }
+        }
+    }
+
+    fn doze(&mut self) -> bool {
+        for connection in self.connections.iter().flatten() {
+            if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
+                rings.writer.fall_asleep(&rings.segment);
+            }
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.events.is_empty()
+            && self.connections.iter().flatten().all(|connection| match connection {
+                Connection { stage: Stage::Open, rings: Some(rings), .. } => {
+                    rings.reader.is_empty(&rings.segment)
+                        && rings.writer.taken(&rings.segment) == rings.taken
+                }
+                _ => true,
+            })
+    }
+
+    fn nudge(&mut self) {
+        wake(&self.bell);
+    }
+
+    fn fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+}
+
+/// Hands out a frame that begins with the description of a payload.
+#[cold]
+fn referring(
+    process: Option<&Process>,
+    rings: &Rings,
+    link: LinkNo,
+    frame: &[u8],
+    sink: &mut FrameTaker<'_>,
+) -> Verdict {
+    let place = rings.reader.place();
+    let source = process.and_then(|process| Source::read(process, &rings.segment, place, frame));
+    match source {
+        Some((source, len)) => sink(link, &frame[len..], Some(&source)),
+        None => Verdict::Broken,
+    }
+}

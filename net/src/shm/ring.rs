@@ -1,0 +1,348 @@
+//! One direction of a connection: a ring of records in a segment, written by one process and read by the other.
+//!
+//! A record begins at a cache line: a word with the frame's length, and the frame. The word tells that the record is
+//! there, so that a reader who polls looks at one line, and finds the beginning of the frame on it. The writer clears
+//! the word behind its record before it shows the record. A record does not wrap: a word [`SKIP`] sends the reader to
+//! the front.
+//!
+//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), and whether
+//! the *writer* of this ring sleeps.
+//!
+//! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
+//! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that
+//! a peer can do is to say nonsense, or nothing.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::segment::Segment;
+use crate::message::{MAX_FRAME, Outgoing};
+
+/// Records begin at multiples of this.
+const LINE: usize = 64;
+/// Bytes before the frame.
+const WORD: usize = 8;
+/// The frame begins with the description of a payload elsewhere (`fetch.rs`).
+const REFERS: u64 = 1 << 32;
+/// The rest of the ring is not used.
+const SKIP: u64 = u64::MAX;
+/// Bytes of what stands beside a ring.
+pub(super) const CONTROL: usize = 512;
+/// Smallest ring: several of the longest records.
+pub(super) const LEAST: usize = 64 << 10;
+/// Largest.
+pub(super) const MOST: usize = 16 << 20;
+
+const CONSUMED: usize = 0;
+const TAKEN: usize = 8;
+const ASLEEP: usize = 128;
+
+/// Where in a segment a ring is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// What stands beside it.
+    pub(super) control: usize,
+    /// The ring.
+    pub(super) base: usize,
+    /// Its bytes, a power of two.
+    pub(super) size: usize,
+}
+
+impl Place {
+    /// The offset of a position.
+    #[inline]
+    const fn at(self, position: u64) -> usize {
+        // Less than `size`.
+        self.base + (position as usize & (self.size - 1))
+    }
+
+    /// Bytes from a position to the end of the ring.
+    #[inline]
+    const fn to_end(self, position: u64) -> usize {
+        self.size - (position as usize & (self.size - 1))
+    }
+}
+
+/// Bytes of a record.
+#[inline]
+const fn record(frame: usize) -> usize {
+    (WORD + frame).next_multiple_of(LINE)
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(super) struct Writer {
+    place: Place,
+    /// Bytes written, records that were skipped included.
+    written: u64,
+    /// Bytes that the reader has consumed, as far as looked.
+    consumed: u64,
+    /// Frames written.
+    frames: u64,
+    /// Something was written since the reader was last rung for.
+    rung: bool,
+}
+
+impl Writer {
+    pub(super) const fn new(place: Place) -> Self {
+        Self { place, written: 0, consumed: 0, frames: 0, rung: true }
+    }
+
+    /// Puts a frame into the ring. False when there is no room.
+    #[inline]
+    pub(super) fn send(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
+        self.put(segment, frame, 0)
+    }
+
+    /// The same for a frame that begins with the description of a payload.
+    pub(super) fn refer(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
+        self.put(segment, frame, REFERS)
+    }
+
+    /// Frames written.
+    pub(super) const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    #[inline]
+    fn put(&mut self, segment: &Segment, frame: Outgoing<'_>, mark: u64) -> bool {
+        let len = frame.len();
+        assert!((1..=MAX_FRAME).contains(&len), "a frame has up to {MAX_FRAME} bytes");
+        let (need, to_end) = (record(len), self.place.to_end(self.written));
+        let skip = if need > to_end { to_end } else { 0 };
+        // And the word behind it.
+        if !self.has_room(segment, skip + need + LINE) {
+            return false;
+        }
+        let start = self.written + skip as u64;
+        let next = start + need as u64;
+        segment.word(self.place.at(next)).store(0, Ordering::Relaxed);
+        let mut at = self.place.at(start) + WORD;
+        frame.for_each(|from, len| {
+            // SAFETY: `Outgoing` says that its pieces are readable. A record does not reach beyond the ring's end,
+            // and `write` checks that it is inside the segment.
+            unsafe { segment.write(at, from, len) };
+            at += len;
+        });
+        segment.word(self.place.at(start)).store(len as u64 | mark, Ordering::Release);
+        if skip > 0 {
+            segment.word(self.place.at(self.written)).store(SKIP, Ordering::Release);
+        }
+        self.written = next;
+        self.frames += 1;
+        self.rung = false;
+        true
+    }
+
+    #[inline]
+    fn has_room(&mut self, segment: &Segment, need: usize) -> bool {
+        let fits = |used: u64| need as u64 + used <= self.place.size as u64;
+        if fits(self.written - self.consumed) {
+            return true;
+        }
+        let consumed = segment.word(self.place.control + CONSUMED).load(Ordering::Acquire);
+        // Not less than before, nor more than was written: a peer may say anything.
+        self.consumed = consumed.clamp(self.consumed, self.written);
+        fits(self.written - self.consumed)
+    }
+
+    /// How many frames the reader says to have taken.
+    #[inline]
+    pub(super) fn taken(&self, segment: &Segment) -> u64 {
+        segment.word(self.place.control + TAKEN).load(Ordering::Acquire)
+    }
+
+    /// Whether something was written that its reader, which sleeps when `asleep` says so, is to be woken for.
+    #[inline]
+    pub(super) fn must_ring(&mut self) -> bool {
+        !core::mem::replace(&mut self.rung, true)
+    }
+
+    /// Says that the writer of this ring is about to sleep. It holds until it was woken.
+    #[inline]
+    pub(super) fn fall_asleep(&self, segment: &Segment) {
+        segment.flag(self.place.control + ASLEEP).store(1, Ordering::SeqCst);
+    }
+}
+
+/// What a reader found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// A frame of so many bytes, copied out; whether it begins with the description of a payload.
+    Frame(usize, bool),
+    Nothing,
+    /// Something that no honest writer writes.
+    Nonsense,
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub(super) struct Reader {
+    place: Place,
+    /// Bytes consumed.
+    consumed: u64,
+    /// Of those, what the writer was told.
+    told: u64,
+    /// Frames that the writer was told to be taken.
+    taken: u64,
+    rung: bool,
+}
+
+impl Reader {
+    pub(super) const fn new(place: Place) -> Self {
+        Self { place, consumed: 0, told: 0, taken: 0, rung: true }
+    }
+
+    /// Where the ring is.
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether a record waits.
+    #[inline]
+    pub(super) fn is_empty(&self, segment: &Segment) -> bool {
+        segment.word(self.place.at(self.consumed)).load(Ordering::Acquire) == 0
+    }
+
+    /// Copies the next frame out, and leaves it where it is.
+    #[inline]
+    pub(super) fn peek(&mut self, segment: &Segment, out: &mut [u8; MAX_FRAME]) -> Found {
+        let mut word = segment.word(self.place.at(self.consumed)).load(Ordering::Acquire);
+        if word == SKIP {
+            self.consumed += self.place.to_end(self.consumed) as u64;
+            word = segment.word(self.place.at(self.consumed)).load(Ordering::Acquire);
+        }
+        if word == 0 {
+            return Found::Nothing;
+        }
+        let refers = word & REFERS != 0;
+        let len = usize::try_from(word & !REFERS).unwrap_or(usize::MAX);
+        if len == 0 || len > MAX_FRAME || record(len) > self.place.to_end(self.consumed) {
+            return Found::Nonsense;
+        }
+        segment.read(self.place.at(self.consumed) + WORD, &mut out[..len]);
+        Found::Frame(len, refers)
+    }
+
+    /// The frame that was looked at is done with.
+    #[inline]
+    pub(super) fn consume(&mut self, segment: &Segment, len: usize) {
+        self.consumed += record(len) as u64;
+        // Not each time, for the line is the writer's to read.
+        if self.consumed - self.told >= self.place.size as u64 / 4 {
+            self.tell(segment);
+        }
+    }
+
+    #[inline]
+    fn tell(&mut self, segment: &Segment) {
+        self.told = self.consumed;
+        segment.word(self.place.control + CONSUMED).store(self.consumed, Ordering::Release);
+    }
+
+    /// Tells the writer how many frames are taken, and what is free.
+    #[inline]
+    pub(super) fn show_taken(&mut self, segment: &Segment, count: u64) {
+        if self.told != self.consumed {
+            self.tell(segment);
+            self.rung = false;
+        }
+        if self.taken != count {
+            self.taken = count;
+            segment.word(self.place.control + TAKEN).store(count, Ordering::Release);
+            self.rung = false;
+        }
+    }
+
+    /// Whether the writer was told something since it was last woken.
+    #[inline]
+    pub(super) fn must_ring(&mut self) -> bool {
+        !core::mem::replace(&mut self.rung, true)
+    }
+
+    /// Whether the peer, which writes this ring, sleeps; it is to be woken then, and is not found asleep again. After
+    /// a fence: what was written before is seen by whoever falls asleep without being found so.
+    #[inline]
+    pub(super) fn wakes(&self, segment: &Segment) -> bool {
+        fence(Ordering::SeqCst);
+        let flag = segment.flag(self.place.control + ASLEEP);
+        flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::SeqCst) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = LEAST;
+    const PLACE: Place = Place { control: 0, base: 4096, size: SIZE };
+
+    fn ring() -> (Segment, Writer, Reader, Box<[u8; MAX_FRAME]>) {
+        let (segment, _fd) = Segment::create(4096 + SIZE).expect("memory");
+        (segment, Writer::new(PLACE), Reader::new(PLACE), Box::new([0; MAX_FRAME]))
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in_round_and_round() {
+        let (segment, mut writer, mut reader, mut out) = ring();
+        let mut rng = crate::base::Rng::new(1);
+        let (mut sent, mut got) = (0u64, 0u64);
+        let length =
+            |n: u64| 1 + (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % MAX_FRAME;
+        while got < 4000 {
+            for _ in 0..rng.below(6) {
+                let bytes = vec![sent as u8; length(sent)];
+                let (head, rest) = bytes.split_at(bytes.len() / 3);
+                if !writer.send(&segment, Outgoing::of_copies(head, rest)) {
+                    break;
+                }
+                sent += 1;
+            }
+            for _ in 0..rng.below(6) {
+                let Found::Frame(len, _) = reader.peek(&segment, &mut out) else { break };
+                assert_eq!((len, out[..len].iter().all(|b| *b == got as u8)), (length(got), true));
+                reader.consume(&segment, len);
+                got += 1;
+            }
+        }
+        reader.show_taken(&segment, got);
+        assert_eq!(writer.taken(&segment), got);
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_until_there_is_room() {
+        let (segment, mut writer, mut reader, mut out) = ring();
+        let frame = Outgoing::of_copies(&[7; 100], &[]);
+        let fits = (0..10_000).take_while(|_| writer.send(&segment, frame)).count();
+        assert_eq!(fits, SIZE / 128 - 1);
+        assert!(!writer.send(&segment, frame) && !writer.send(&segment, frame));
+        let Found::Frame(len, _) = reader.peek(&segment, &mut out) else { panic!("it is full") };
+        reader.consume(&segment, len);
+        reader.show_taken(&segment, 1);
+        assert!(writer.send(&segment, frame) && !writer.send(&segment, frame));
+    }
+
+    /// A peer writes whatever it likes, wherever it likes, while we read and write: nothing panics, and nothing
+    /// outside is touched, which `Segment` asserts.
+    #[test]
+    fn a_scribbling_peer_does_no_harm() {
+        for seed in 0..200 {
+            let (segment, mut writer, mut reader, mut out) = ring();
+            let mut rng = crate::base::Rng::new(seed);
+            for _ in 0..300 {
+                let word = [rng.next_u64(), 0, u64::MAX, u64::from(rng.below(20_000))];
+                let at =
+                    if rng.chance(0.5) { rng.below(600) } else { rng.below(segment.len() as u32) };
+                segment
+                    .word((at as usize & !7).min(segment.len() - 8))
+                    .store(word[rng.below(4) as usize], Ordering::Relaxed);
+                let _ = writer.send(&segment, Outgoing::of_copies(&[1; 300], &[]));
+                writer.taken(&segment);
+                if let Found::Frame(len, _) = reader.peek(&segment, &mut out) {
+                    reader.consume(&segment, len);
+                }
+                reader.show_taken(&segment, rng.next_u64());
+                reader.wakes(&segment);
+            }
+        }
+    }
+}

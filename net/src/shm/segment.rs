@@ -1,0 +1,181 @@
+//! Memory that two processes share: a sealed memfd, and its mapping.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The seals without which a peer could take pages away from under us.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A mapping. Whatever is in it may be changed by the other process at any time: words are read as atomics, bytes
+/// by raw copies, and no reference to bytes is ever made.
+#[derive(Debug)]
+pub(super) struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `base` is a mapping of this value's own, which any thread of the process may use and unmap.
+unsafe impl Send for Segment {}
+
+/// What a system call returned, as a result.
+pub(super) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
+}
+
+impl Segment {
+    /// Makes a segment of `len` bytes, zeroed, and its descriptor. All its pages are there: to touch them later does
+    /// not fail.
+    pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: memfd_create(2) reads a literal with a terminator and returns a new descriptor, which goes nowhere
+        // but into the `OwnedFd`.
+        let fd = unsafe {
+            let fd = check(libc::memfd_create(c"squall".as_ptr(), flags))?;
+            OwnedFd::from_raw_fd(fd)
+        };
+        let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: fallocate(2) and fcntl(2) with these commands take numbers alone.
+        unsafe {
+            check(libc::fallocate(fd.as_raw_fd(), 0, 0, size))?;
+            check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
+        }
+        Ok((Self::map(fd.as_fd(), len)?, fd))
+    }
+
+    /// Maps what a peer made, if it cannot be taken away again, and has between `least` and `most` bytes.
+    pub(super) fn open(fd: BorrowedFd<'_>, least: usize, most: usize) -> io::Result<Self> {
+        // SAFETY: fcntl(2) with F_GET_SEALS takes numbers alone; of another file than a memfd it fails.
+        let seals = unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS))? };
+        // SAFETY: a stat is a record of integers, for which zero is a value; fstat(2) writes one.
+        let stat = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            check(libc::fstat(fd.as_raw_fd(), &raw mut stat))?;
+            stat
+        };
+        let len = usize::try_from(stat.st_size).unwrap_or(0);
+        // Blocks of 512 bytes; a hole would have to be filled when it is touched, and there may be no memory.
+        let whole = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
+        if seals & SEALS != SEALS || !(least..=most).contains(&len) || !whole {
+            return Err(io::Error::other("the peer's segment is not sealed, or has another size"));
+        }
+        Self::map(fd, len)
+    }
+
+    fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use. A child of fork
+        // does not get it: it is not the endpoint's owner.
+        let base = unsafe {
+            let base = libc::mmap(ptr::null_mut(), len, access, flags, fd.as_raw_fd(), 0);
+            if base == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            libc::madvise(base, len, libc::MADV_DONTFORK);
+            base
+        };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len })
+    }
+
+    /// Bytes.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The 64-bit word at `at`.
+    ///
+    /// # Panics
+    /// When it is not inside, or not aligned.
+    #[inline]
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at < self.len - 7, "a word is inside the segment");
+        // SAFETY: inside the mapping, which begins at a page, and aligned, as was just checked; the mapping lives as
+        // long as the reference, and here the word is accessed as an atomic alone (`read` and `write` leave out
+        // the words of `ring.rs`). What another process does to it is no access of this program.
+        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// The 32-bit word at `at`.
+    ///
+    /// # Panics
+    /// When it is not inside, or not aligned.
+    #[inline]
+    pub(super) fn flag(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at < self.len - 3, "a flag is inside the segment");
+        // SAFETY: the four bytes are inside the mapping, which begins at a page, and aligned, as was just checked; the
+        // mapping lives as long as the reference. What another process does to it is no access of this program.
+        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
+    }
+
+    /// Copies bytes at `at` out.
+    ///
+    /// # Panics
+    /// When they are not inside.
+    #[inline]
+    pub(super) fn read(&self, at: usize, out: &mut [u8]) {
+        assert!(at <= self.len && out.len() <= self.len - at, "what is read is inside");
+        // SAFETY: inside the mapping, as was just checked; `out` is memory of ours, which a mapping does not overlap.
+        // If the peer writes meanwhile the copy is a mixture, of bytes.
+        unsafe {
+            let from = self.base.as_ptr().add(at);
+            ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());
+        }
+    }
+
+    /// Copies `len` bytes from `from` to `at`.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes, whoever writes to them meanwhile.
+    ///
+    /// # Panics
+    /// When they do not fit inside.
+    #[inline]
+    pub(super) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "what is written is inside");
+        // SAFETY: inside the mapping, as was just checked, and readable by this function's contract. An application
+        // cannot lend memory of this mapping, of which it knows nothing.
+        unsafe { ptr::copy_nonoverlapping(from, self.base.as_ptr().add(at), len) };
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made, to which no reference is left: they borrow from `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_cannot_be_taken_away() {
+        let (_segment, fd) = Segment::create(8192).expect("memory");
+        // SAFETY: ftruncate(2) on a descriptor of this test touches no memory of the program: the segment stays mapped.
+        let rc = unsafe { libc::ftruncate(fd.as_raw_fd(), 0) };
+        assert_eq!((rc, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
+        assert!(Segment::open(fd.as_fd(), 8192, 8192).is_ok());
+        assert!(Segment::open(fd.as_fd(), 8193, 9000).is_err());
+        assert!(Segment::open(fd.as_fd(), 1, 8191).is_err());
+    }
+
+    #[test]
+    fn what_is_not_sealed_or_not_there_is_not_mapped() {
+        // SAFETY: memfd_create(2) reads a literal and returns a new descriptor; ftruncate(2) takes numbers.
+        let fd = unsafe {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+            let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), flags));
+            assert_eq!(libc::ftruncate(fd.as_raw_fd(), 8192), 0);
+            fd
+        };
+        assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_err(), "not sealed");
+        // SAFETY: fcntl(2) seals the descriptor of this test, and follows no pointer.
+        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) }, 0);
+        assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_err(), "holes");
+        let file = std::fs::File::open("/dev/null").expect("it is there");
+        assert!(Segment::open(file.as_fd(), 0, 1 << 20).is_err(), "not memory");
+    }
+}

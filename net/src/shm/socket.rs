@@ -1,0 +1,168 @@
+//! The sockets by which two processes find each other: abstract Unix sockets of packets, which vanish with their
+//! process, and carry descriptors.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::segment::check;
+
+/// Bytes of the longest greeting.
+pub(super) const GREETING: usize = 256;
+/// Descriptors that come with one, at most.
+const MOST_FDS: usize = 2;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Credentials {
+    /// Its process; 0 when it is in a namespace that has no number for it here.
+    pub(super) pid: libc::pid_t,
+    /// Its user.
+    pub(super) uid: libc::uid_t,
+}
+
+/// A new socket. It does not block, and is closed on exec.
+fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket(2) takes numbers and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?)) }
+}
+
+/// An abstract address.
+fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // SAFETY: a sockaddr_un is a number and an array of bytes, for which zero is a value.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // The first byte stays zero.
+    let room = address.sun_path.get_mut(1..).unwrap_or_default();
+    if name.is_empty() || name.len() > room.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in room.iter_mut().zip(name.bytes()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    let len = size_of::<libc::sa_family_t>() + 1 + name.len();
+    Ok((address, len as libc::socklen_t))
+}
+
+/// Listens under a name.
+pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+    let (fd, (address, len)) = (socket()?, address(name)?);
+    // SAFETY: bind(2) reads `len` bytes of `address`, a local variable that has more; listen(2) takes numbers.
+    unsafe {
+        check(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len))?;
+        check(libc::listen(fd.as_raw_fd(), 1024))?;
+    }
+    Ok(fd)
+}
+
+/// Connects to whoever listens under a name.
+pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
+    let (fd, (address, len)) = (socket()?, address(name)?);
+    // SAFETY: connect(2) reads `len` bytes of `address`, a local variable that has more.
+    unsafe { check(libc::connect(fd.as_raw_fd(), (&raw const address).cast(), len))? };
+    Ok(fd)
+}
+
+/// Takes a connection that waits at a listening socket.
+pub(super) fn accept(listener: RawFd) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: accept4(2) with no place for an address takes numbers, and returns a new descriptor, which goes nowhere
+    // but into the `OwnedFd`.
+    unsafe {
+        let fd = check(libc::accept4(listener, ptr::null_mut(), ptr::null_mut(), flags))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Who is at the other end.
+pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
+    // SAFETY: a ucred is three integers, for which zero is a value; getsockopt(2) writes at most `len` bytes into it.
+    let who = unsafe {
+        let mut who: libc::ucred = zeroed();
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        let to = (&raw mut who).cast();
+        check(libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len))?;
+        who
+    };
+    Ok(Credentials { pid: who.pid, uid: who.uid })
+}
+
+/// Our user.
+pub(super) fn user() -> libc::uid_t {
+    // SAFETY: geteuid(2) follows no pointer, and returns the number of the user.
+    unsafe { libc::geteuid() }
+}
+
+/// Room for the control message that carries the descriptors.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sends a greeting with descriptors, one datagram.
+pub(super) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    if text.len() > GREETING || raw.len() > MOST_FDS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let bytes = (raw.len() * size_of::<RawFd>()) as libc::c_uint;
+    let mut control = Control([0; 64]);
+    let mut iov = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+    // SAFETY: a msghdr is numbers and pointers, for which zero is a value. `control` is aligned as a cmsghdr and has
+    // room for the header and two descriptors (CMSG_SPACE(8) is 24 bytes), so that CMSG_FIRSTHDR and CMSG_DATA
+    // point into it. sendmsg(2) reads `text`, which it does not write to, and `control`, both of which outlive it.
+    unsafe {
+        let mut message: libc::msghdr = zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut iov, 1);
+        if !raw.is_empty() {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(bytes) as _;
+            let data = libc::CMSG_DATA(header);
+            ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), data, bytes as usize);
+        }
+        if libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Receives a greeting and the descriptors that come with it; of more than two, the others are closed by the kernel.
+/// An empty one is the end of the connection.
+pub(super) fn receive(socket: RawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut text = [MaybeUninit::<u8>::uninit(); GREETING];
+    let mut control = Control([0; 64]);
+    let mut iov = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+    let bytes = (MOST_FDS * size_of::<RawFd>()) as libc::c_uint;
+    let mut fds = Vec::new();
+    // SAFETY: a msghdr is numbers and pointers, for which zero is a value. recvmsg(2) writes at most GREETING bytes of
+    // `text`, and what the kernel is told of `control`, which is aligned as a cmsghdr; the CMSG macros stay in
+    // what it wrote. Each descriptor in an SCM_RIGHTS message is new, and goes nowhere but into its `OwnedFd`.
+    let len = unsafe {
+        let mut message: libc::msghdr = zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut iov, 1);
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(bytes) as _;
+        let len = libc::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC);
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while len >= 0 && !header.is_null() {
+            let rights =
+                (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
+            let held = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            for n in 0..if rights { held / size_of::<RawFd>() } else { 0 } {
+                let fd = libc::CMSG_DATA(header).cast::<RawFd>().add(n).read_unaligned();
+                fds.push(OwnedFd::from_raw_fd(fd));
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+        len
+    };
+    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: recvmsg(2) has written the first `len` bytes, of GREETING at most.
+    let text = text.iter().take(len).map(|byte| unsafe { byte.assume_init() }).collect();
+    Ok((text, fds))
+}

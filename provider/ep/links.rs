@@ -1,0 +1,521 @@
+//! Links to endpoints of this host: who may have one, and the frames that travel on them.
+//!
+//! When the engine says that a peer was introduced, the end that was asked looks for the other on this host, by
+//! a name that follows from its port and instance. Both prove who they are by what they know since the introduction, so
+//! that no other process of the same user can speak for either. Whatever does not work out leaves the peer to packets.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::RawFd;
+
+use squall_base::{Instance, Span, Time, UserSlice};
+use squall_engine::{
+    Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
+    LinkId, Memory, PeerId, Referred, WIRE_VERSION,
+};
+use squall_net::{
+    LinkEvent, LinkNo, MessagePort, Outgoing, Reference, ShmConfig, ShmPort, Source, Verdict,
+};
+
+use crate::addr::Name;
+use crate::gate::Gate;
+use crate::mr::{Regions, UserMemory};
+use crate::param::Params;
+
+/// Frames of a link that are handled in a turn.
+const BUDGET: usize = 64;
+/// How often connections are looked after.
+const LOOK_EVERY: Span = Span::millis(1);
+/// The same while one is being made.
+const LOOK_SOON: Span = Span::micros(20);
+/// For how long a peer that was met may connect.
+const ATTENTION: Span = Span::millis(200);
+/// What a proof is for.
+const HELLO: u64 = 1;
+const WELCOME: u64 = 2;
+/// Changes with what the greetings, and the memory, look like.
+const VERSION: u8 = 1;
+
+/// A link.
+struct Linked {
+    no: LinkNo,
+    id: LinkId,
+    /// Frames that the peer has taken, as the engine knows.
+    taken: u64,
+}
+
+/// A peer that we asked for a connection.
+struct Asked {
+    no: LinkNo,
+    peer: PeerId,
+}
+
+/// What is there while links may be made.
+struct Open {
+    port: ShmPort,
+    name: Name,
+    links: Vec<Linked>,
+    /// By [`LinkId::index`].
+    numbers: Vec<Option<LinkNo>>,
+    asked: Vec<Asked>,
+    next_look: Time,
+    attentive_until: Time,
+    /// How many sleep, or are about to, until something comes.
+    sleepers: u32,
+    /// That something stands in the way of links was said.
+    told: bool,
+}
+
+/// See the module's documentation.
+pub(super) struct Links(Option<Box<Open>>);
+
+/// The name under which an endpoint of this host is found.
+fn name_of(port: u16, instance: Instance) -> String {
+    format!("squall-{port}-{instance}")
+}
+
+/// Whether links may be made with these parameters.
+pub(super) fn wanted(params: &Params) -> bool {
+    if !params.shm {
+        return false;
+    }
+    let others = [("FABRIC", &params.fabric), ("FAULT", &params.fault), ("PCAP", &params.pcap)];
+    match others.iter().find(|(_, value)| !value.is_empty()) {
+        Some((name, _)) => {
+            log::info!(
+                "FI_SQUALL_{name} is about packets: endpoints of this host are talked to by packets, too"
+            );
+            false
+        }
+        None => true,
+    }
+}
+
+impl Links {
+    /// Without links.
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// For an endpoint that others of this host may find.
+    pub(super) fn open(params: &Params, name: Name) -> Self {
+        let Some(instance) = name.instance else { return Self::none() };
+        let ring = params.shm_ring.unwrap_or(256 << 10).clamp(64 << 10, 16 << 20);
+        let ring = usize::try_from(ring.next_power_of_two()).unwrap_or(256 << 10);
+        match ShmPort::open(&ShmConfig { name: name_of(name.addr.port(), instance), ring }) {
+            Ok(port) => Self(Some(Box::new(Open {
+                port,
+                name,
+                links: Vec::new(),
+                numbers: Vec::new(),
+                asked: Vec::new(),
+                next_look: Time::ZERO,
+                attentive_until: Time::ZERO,
+                sleepers: 0,
+                told: false,
+            }))),
+            Err(error) => {
+                log::warn!(
+                    "no shared memory, endpoints of this host are talked to by packets: {error}"
+                );
+                Self::none()
+            }
+        }
+    }
+
+    /// Whether there are any links now.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| !open.links.is_empty())
+    }
+
+    /// The descriptor to watch.
+    pub(super) fn fd(&self) -> Option<RawFd> {
+        self.0.as_ref().map(|open| open.port.fd())
+    }
+
+    /// Hands the engine what arrived. Whether anything had.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        regions: &Gate<Regions>,
+    ) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        if now >= open.next_look || open.sleepers > 0 {
+            open.look(now, engine);
+        }
+        !open.links.is_empty() && open.receive(now, engine, regions)
+    }
+
+    /// Sends frames, and shows peers what was taken. Whether any left.
+    #[inline]
+    pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        !open.links.is_empty() && open.flush(now, engine)
+    }
+
+    /// Somebody is going to sleep until something comes. False when something is there already.
+    pub(super) fn doze(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let Some(open) = &mut self.0 else { return true };
+        // What woke others must not wake this one.
+        open.look(now, engine);
+        let quiet = open.port.doze();
+        open.sleepers += u32::from(quiet);
+        quiet
+    }
+
+    /// One of those sleeps no more.
+    pub(super) fn wake(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.sleepers = open.sleepers.saturating_sub(1);
+        }
+    }
+
+    /// Sees to it that those who sleep are woken by what comes next, or now if it has come.
+    #[inline]
+    pub(super) fn rearm(&mut self) {
+        if let Some(open) = &mut self.0
+            && open.sleepers > 0
+            && !open.port.doze()
+        {
+            open.port.nudge();
+        }
+    }
+}
+
+impl Open {
+    fn receive(&mut self, now: Time, engine: &mut Engine, regions: &Gate<Regions>) -> bool {
+        let Self { port, links, .. } = self;
+        let mut sink = |no: LinkNo, bytes: &[u8], source: Option<&Source<'_>>| {
+            let mut memory = FrameMemory { user: UserMemory(regions), source };
+            let Some(link) = links.iter().find(|link| link.no == no) else {
+                return Verdict::Broken;
+            };
+            match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
+                FrameTaken::Yes => Verdict::Taken,
+                FrameTaken::Later => Verdict::NotNow,
+                FrameTaken::Never => Verdict::Broken,
+            }
+        };
+        let mut busy = port.recv(BUDGET, &mut sink) > 0;
+        for link in &mut self.links {
+            let taken = self.port.taken(link.no);
+            if taken != link.taken {
+                link.taken = taken;
+                engine.links().handle_taken(now, link.id, taken);
+                busy = true;
+            }
+        }
+        busy | self.follow(now, engine)
+    }
+
+    fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let Self { port, numbers, .. } = self;
+        while let Some((id, tag)) = engine.links().poll_revoked() {
+            if let Some(Some(no)) = numbers.get(id.index()) {
+                port.revoke(*no, tag);
+            }
+        }
+        let busy = engine.links().has_frames()
+            && engine.links().transmit(now, &mut Sink { port, numbers });
+        for link in &self.links {
+            self.port.show_taken(link.no, engine.links().taken(link.id));
+        }
+        self.port.ring();
+        // Whatever of a link that ended is lent must not be read after the completions that say so.
+        self.follow(now, engine) | busy
+    }
+
+    /// Looks after connections.
+    #[cold]
+    fn look(&mut self, now: Time, engine: &mut Engine) {
+        while let Some(met) = engine.links().poll_acquaintance() {
+            self.attentive_until = now + ATTENTION;
+            if !met.asked {
+                self.seek(engine, met);
+            }
+        }
+        self.port.look();
+        self.follow(now, engine);
+        let soon = now < self.attentive_until || !self.asked.is_empty();
+        self.next_look = now + if soon { LOOK_SOON } else { LOOK_EVERY };
+    }
+
+    /// Does what connections, and links that ended, ask for. Whether there was anything.
+    #[inline]
+    fn follow(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let mut busy = false;
+        while let Some(event) = self.port.next_event() {
+            busy = true;
+            match event {
+                LinkEvent::Asked(no, text) => self.answer(engine, no, &text),
+                LinkEvent::Accepted(no, text) => self.accepted(engine, no, &text),
+                LinkEvent::Over(no) => self.over(now, engine, no),
+            }
+        }
+        while let Some(id) = engine.links().poll_end() {
+            busy = true;
+            if let Some(at) = self.links.iter().position(|link| link.id == id) {
+                let link = self.links.swap_remove(at);
+                self.numbers[id.index()] = None;
+                self.port.close(link.no);
+            }
+        }
+        busy
+    }
+
+    /// Looks for a peer on this host.
+    fn seek(&mut self, engine: &mut Engine, met: Acquaintance) {
+        let (Some(proof), Some(instance)) =
+            (engine.links().proof(met.peer, false, HELLO), self.name.instance)
+        else {
+            return;
+        };
+        let hello = Hello { addr: self.name.addr, instance, expected: met.instance, proof };
+        let name = name_of(met.addr.port(), met.instance);
+        match self.port.connect(&name, &hello.write()) {
+            Ok(no) => self.asked.push(Asked { no, peer: met.peer }),
+            // It lives on another host, or in another network namespace, or wants no links.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) => self.tell(&format!("{}: {error}", met.addr)),
+        }
+    }
+
+    /// Says once what stands in the way of links.
+    fn tell(&mut self, why: &str) {
+        if !core::mem::replace(&mut self.told, true) {
+            log::warn!(
+                "a peer on this host is talked to by packets, not through shared memory: {why} (others are not reported)"
+            );
+        }
+    }
+
+    /// A process of our user asks for a connection.
+    fn answer(&mut self, engine: &mut Engine, no: LinkNo, text: &[u8]) {
+        let welcome = Hello::read(text).and_then(|hello| {
+            let peer = engine.links().introduced(hello.addr, hello.instance)?;
+            let ours = self.name.instance?;
+            let known = engine.links().proof(peer, true, HELLO) == Some(hello.proof);
+            if !known || hello.expected != ours {
+                return None;
+            }
+            if let Some(at) = self.asked.iter().position(|asked| asked.peer == peer) {
+                // Both ask. One of the two connections is as good as the other: that of the smaller instance is taken.
+                if ours < hello.instance {
+                    return None;
+                }
+                let asked = self.asked.swap_remove(at);
+                self.port.close(asked.no);
+            }
+            Some((peer, engine.links().proof(peer, true, WELCOME)?))
+        });
+        let Some((peer, proof)) = welcome else {
+            log::debug!(
+                "a connection through shared memory is refused: nobody who was introduced asks for it"
+            );
+            self.port.close(no);
+            return;
+        };
+        match self.port.accept(no, &write_proof(proof)) {
+            Ok(()) => self.link(engine, no, peer),
+            Err(error) => self.tell(&error.to_string()),
+        }
+    }
+
+    /// A peer has accepted a connection.
+    fn accepted(&mut self, engine: &mut Engine, no: LinkNo, text: &[u8]) {
+        let at = self.asked.iter().position(|asked| asked.no == no);
+        let Some(asked) = at.map(|at| self.asked.swap_remove(at)) else {
+            self.port.close(no);
+            return;
+        };
+        let known = engine.links().proof(asked.peer, false, WELCOME).map(write_proof);
+        if known.is_some_and(|proof| proof == text) {
+            self.link(engine, no, asked.peer);
+        } else {
+            self.port.close(no);
+        }
+    }
+
+    /// There is a connection to a peer.
+    fn link(&mut self, engine: &mut Engine, no: LinkNo, peer: PeerId) {
+        let Some(id) = engine.links().link(peer) else {
+            self.port.close(no);
+            return;
+        };
+        if self.numbers.len() <= id.index() {
+            self.numbers.resize(id.index() + 1, None);
+        }
+        self.numbers[id.index()] = Some(no);
+        self.links.push(Linked { no, id, taken: 0 });
+        log::debug!("{} is talked to through shared memory", engine.peers().get(peer).addr());
+    }
+
+    /// A connection is over.
+    fn over(&mut self, now: Time, engine: &mut Engine, no: LinkNo) {
+        self.asked.retain(|asked| asked.no != no);
+        match self.links.iter().find(|link| link.no == no) {
+            // Which tells of its end, and then it is closed.
+            Some(link) => engine.links().handle_end(now, link.id, LinkEnd::Died),
+            None => self.port.close(no),
+        }
+    }
+}
+
+/// Where the engine's frames go.
+struct Sink<'a> {
+    port: &'a mut ShmPort,
+    numbers: &'a [Option<LinkNo>],
+}
+
+impl FrameSink for Sink<'_> {
+    #[inline]
+    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        // What is sent on a link that is over is lost.
+        let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
+        let send = |port: &mut ShmPort, pieces: &[UserSlice]| {
+            // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
+            // mapped until then), or of a region that is not closed (closing it waits for the endpoint's gate, which
+            // we are inside of); `ep/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
+            // `send` returns.
+            port.send(*no, unsafe { Outgoing::new(head, pieces) })
+        };
+        match payload {
+            FramePayload::Copied(bytes) => self.port.send(*no, Outgoing::of_copies(head, bytes)),
+            FramePayload::Lent { buf: Buf::One(slice), offset, len } => {
+                send(self.port, &[slice.part(offset, len)])
+            }
+            FramePayload::Lent { buf, offset, len } => {
+                send(self.port, buf.part(offset, len).slices())
+            }
+        }
+    }
+
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let Some(Some(no)) = self.numbers.get(link.index()) else { return Referred::Yes };
+        match self.port.refer(*no, head, buf.part(offset, len).slices(), tag) {
+            Reference::Sent => Referred::Yes,
+            Reference::Full => Referred::Full,
+            Reference::Impossible => Referred::Never,
+        }
+    }
+}
+
+/// User memory, and what the frame that is being handled refers to.
+struct FrameMemory<'a> {
+    user: UserMemory<'a>,
+    source: Option<&'a Source<'a>>,
+}
+
+impl Memory for FrameMemory<'_> {
+    #[inline]
+    fn write(&mut self, to: UserSlice, data: &[u8]) {
+        self.user.write(to, data);
+    }
+
+    #[inline]
+    fn read(&self, from: UserSlice, out: &mut [u8]) {
+        self.user.read(from, out);
+    }
+
+    fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        // SAFETY: the engine fetches into the buffer of an operation that has not completed: `ep/buffer.rs` exposed its
+        // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
+        // which cannot be handed out before this returns.
+        self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
+    }
+
+    #[inline]
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<UserSlice, KeyError> {
+        self.user.resolve(key, address, len, access)
+    }
+}
+
+/// What who asks for a connection says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Hello {
+    /// Its address and instance.
+    addr: SocketAddr,
+    instance: Instance,
+    /// The instance that it means.
+    expected: Instance,
+    proof: [u64; 2],
+}
+
+impl Hello {
+    const LEN: usize = 2 + 16 + 2 + 4 + 4 + 16;
+
+    fn write(&self) -> Vec<u8> {
+        let ip = match self.addr.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let mut out = vec![VERSION, WIRE_VERSION];
+        out.extend(ip.octets());
+        out.extend(self.addr.port().to_be_bytes());
+        out.extend(self.instance.get().to_be_bytes());
+        out.extend(self.expected.get().to_be_bytes());
+        out.extend(write_proof(self.proof));
+        out
+    }
+
+    fn read(text: &[u8]) -> Option<Self> {
+        if text.len() != Self::LEN || text[..2] != [VERSION, WIRE_VERSION] {
+            return None;
+        }
+        let (ip, rest) = text[2..].split_first_chunk::<16>()?;
+        let (port, rest) = rest.split_first_chunk::<2>()?;
+        let (instance, rest) = rest.split_first_chunk::<4>()?;
+        let (expected, rest) = rest.split_first_chunk::<4>()?;
+        let (first, second) = rest.split_first_chunk::<8>()?;
+        let ip = Ipv6Addr::from(*ip).to_canonical();
+        Some(Self {
+            addr: SocketAddr::new(ip, u16::from_be_bytes(*port)),
+            instance: Instance::new(u32::from_be_bytes(*instance))?,
+            expected: Instance::new(u32::from_be_bytes(*expected))?,
+            proof: [u64::from_be_bytes(*first), u64::from_be_bytes(second.try_into().ok()?)],
+        })
+    }
+}
+
+fn write_proof(proof: [u64; 2]) -> [u8; 16] {
+    let whole = u128::from(proof[0]) << 64 | u128::from(proof[1]);
+    whole.to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_is_read_as_it_was_written() {
+        for addr in ["10.0.0.1:4793", "[fd00::1]:5000"] {
+            let hello = Hello {
+                addr: addr.parse().expect("literal"),
+                instance: Instance::new(7).expect("not 0"),
+                expected: Instance::new(u32::MAX).expect("not 0"),
+                proof: [1 << 63, 5],
+            };
+            let text = hello.write();
+            assert_eq!((text.len(), Hello::read(&text)), (Hello::LEN, Some(hello)));
+            assert_eq!(Hello::read(&text[1..]), None);
+            let mut other = text.clone();
+            other[0] += 1;
+            assert_eq!(Hello::read(&other), None, "another version");
+        }
+    }
+}
