@@ -19,18 +19,48 @@ const LOOK_AFTER: u32 = 64;
 const SLEEP_AFTER: u32 = 8;
 /// Longest sleep: whoever polls may wait for more than packets.
 const NAP: Span = Span::micros(100);
-/// Two times that the scheduler took the processor away within this time are a sign that others want it.
-const CLOSE: Span = Span::millis(20);
-/// How long such a sign counts.
+/// How long a thread that never sleeps is watched before it is judged by it.
+const WATCHED: Span = Span::millis(5);
+/// How long a judgement counts.
 const VALID: Span = Span::millis(100);
+
+/// What the system says of the time of the calling thread.
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    /// How long it ran.
+    ran: Span,
+    /// How often it went to sleep, and how often the scheduler took the processor away.
+    sleeps: i64,
+    losses: i64,
+}
+
+impl Usage {
+    const NONE: Self = Self { ran: Span::ZERO, sleeps: 0, losses: 0 };
+
+    /// Of the calling thread, until now.
+    fn now() -> Self {
+        // SAFETY: a `rusage` is a structure of integers, for which zero is a value, and getrusage(2) writes one, into
+        // a local variable.
+        let usage = unsafe {
+            let mut usage: libc::rusage = core::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+            usage
+        };
+        let span = |time: libc::timeval| {
+            let micros = time.tv_sec * 1_000_000 + time.tv_usec;
+            Span::micros(u64::try_from(micros).unwrap_or(0))
+        };
+        let ran = Span(span(usage.ru_utime).0 + span(usage.ru_stime).0);
+        Self { ran, sleeps: usage.ru_nvcsw, losses: usage.ru_nivcsw }
+    }
+}
 
 /// What one thread knows of who else wants its processor.
 #[derive(Clone, Copy, Debug)]
 struct Crowd {
-    /// How often the scheduler took the processor away.
-    losses: i64,
-    /// When that was last noticed.
-    lost_at: Time,
+    /// When the thread is watched from, and what it had used then.
+    since: Time,
+    before: Usage,
     /// Until then others are believed to want it.
     until: Time,
 }
@@ -40,28 +70,23 @@ thread_local! {
 }
 
 impl Crowd {
-    const NONE: Self = Self { losses: 0, lost_at: Time::ZERO, until: Time::ZERO };
+    const NONE: Self = Self { since: Time::ZERO, before: Usage::NONE, until: Time::ZERO };
 
-    /// At `now` the scheduler has taken the processor away `losses` times.
-    fn look(&mut self, now: Time, losses: i64) {
-        if losses <= self.losses {
-            return;
+    /// Looks at what the thread has used until `now`. Others want its processor when it waited for it more than a
+    /// quarter of the time, without ever going to sleep. That somebody else runs for a moment, as happens everywhere, says
+    /// nothing; nor does a host that gives this machine less than it shows.
+    fn look(&mut self, now: Time, usage: Usage) {
+        let watched = now.since(self.since);
+        if usage.sleeps == self.before.sleeps && self.since > Time::ZERO {
+            if watched < WATCHED {
+                return;
+            }
+            let waited = watched.0.saturating_sub(usage.ran.0.saturating_sub(self.before.ran.0));
+            if waited > watched.0 / 4 && usage.losses > self.before.losses {
+                self.until = now + VALID;
+            }
         }
-        if losses > self.losses + 1 || now.since(self.lost_at) < CLOSE {
-            self.until = now + VALID;
-        }
-        (self.losses, self.lost_at) = (losses, now);
-    }
-}
-
-/// How often the scheduler took the processor away from the calling thread.
-fn losses() -> i64 {
-    // SAFETY: a `rusage` is a structure of integers, for which zero is a value, and getrusage(2) writes one, into a
-    // local variable.
-    unsafe {
-        let mut usage: libc::rusage = core::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_nivcsw
+        (self.since, self.before) = (now, usage);
     }
 }
 
@@ -147,7 +172,7 @@ impl Rest {
         }
         let now = clock::now();
         if look {
-            crowd.look(now, losses());
+            crowd.look(now, Usage::now());
         }
         let crowded = now < crowd.until;
         if !crowded {
@@ -222,18 +247,23 @@ mod tests {
     const LONG: Span = Span::millis(900);
 
     #[test]
-    fn others_want_the_processor_when_it_was_taken_twice_in_a_short_time() {
-        let at = |ms: u64| Time::ZERO + Span::millis(1000 + ms);
+    fn others_want_the_processor_when_a_thread_waits_for_it_long() {
+        let at = |us: u64| Time::ZERO + Span::millis(1000) + Span::micros(us);
+        let usage = |ran, sleeps, losses| Usage { ran: Span::micros(ran), sleeps, losses };
         let mut crowd = Crowd::NONE;
-        crowd.look(at(0), 1);
-        crowd.look(at(19), 1);
-        crowd.look(at(20), 2);
-        assert_eq!(crowd.until, Time::ZERO, "now and then somebody else runs everywhere");
-        crowd.look(at(39), 3);
-        assert_eq!(crowd.until, at(39) + VALID);
-        // Twice since the last look.
-        crowd.look(at(500), 5);
-        assert_eq!(crowd.until, at(500) + VALID);
+        crowd.look(at(0), usage(0, 3, 1));
+        // Others ran for a tenth of the time: that happens everywhere.
+        crowd.look(at(4_000), usage(3_600, 3, 5));
+        crowd.look(at(6_000), usage(5_400, 3, 9));
+        assert_eq!(crowd.until, Time::ZERO);
+        // It slept by itself.
+        crowd.look(at(12_000), usage(5_500, 4, 9));
+        assert_eq!(crowd.until, Time::ZERO);
+        // Nobody took the processor away: the machine is slow.
+        crowd.look(at(18_000), usage(8_000, 4, 9));
+        assert_eq!(crowd.until, Time::ZERO);
+        crowd.look(at(24_000), usage(11_000, 4, 11));
+        assert_eq!(crowd.until, at(24_000) + VALID);
     }
 
     #[test]
