@@ -271,8 +271,8 @@ impl Core {
     #[inline]
     fn receive_all(&mut self) -> Received {
         if !self.links.any() {
-            let linked = self.links.receive(clock::now(), &mut self.engine, &self.regions);
             let received = self.receive();
+            let linked = self.links.receive(received.now, &mut self.engine, &self.regions);
             return Received { busy: received.busy | linked, ..received };
         }
         let now = clock::now();

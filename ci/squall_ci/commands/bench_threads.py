@@ -95,8 +95,8 @@ def plan(quick: bool, counters: dict[str, float]) -> dict[str, Callable[[str], f
         return measures
     compiler = str(mpi.python.parent / "mpicc")
     # The MPI brings its own libfabric, which is newer than the one there are headers of.
-    options = ("-O2", "-Wl,--allow-shlib-undefined")
-    built = compile_c([FABTESTS / "bench" / "mpi_threads.c"], TARGET / "bench" / "mpi_threads", options, compiler)
+    linking = ("-O2", "-Wl,--allow-shlib-undefined")
+    built = compile_c([FABTESTS / "bench" / "mpi_threads.c"], TARGET / "bench" / "mpi_threads", linking, compiler)
     for name, what, loops in PATTERNS:
         program: list[Word] = [built, what, 4, loops[quick]]
         measures[f"{name}, s"] = partial(under_mpi, 2, program, r"mpi_threads: (\S+)", {})
