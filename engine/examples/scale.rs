@@ -1,6 +1,6 @@
 //! What a peer costs that is known, spoken to, and idle: one engine and many peers, each of which is introduced,
 //! exchanges a message in each direction, and says nothing any more. Prints the growth of this process's resident
-//! memory by peer, with the contexts between them open, and after they were closed as idle.
+//! memory by peer, with the contexts between them open.
 //!
 //! A peer's own engine is dropped when it has been spoken to, so that what is measured is the one engine's.
 #![allow(clippy::print_stdout)] // it is what it is for
