@@ -236,7 +236,9 @@ impl SenderCc for Dcqcn {
                 self.on_notified(feedback.now);
             }
             Kind::Acked if feedback.ecn => self.on_mark(feedback.now),
-            Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => self.on_loss(feedback.now),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback.now);
+            }
             _ => {}
         }
     }

@@ -131,7 +131,9 @@ impl SenderCc for Dctcp {
             Kind::Acked | Kind::ProbeAnswered if feedback.bytes > 0 => self.on_ack(feedback, fresh),
             // "A DCTCP sender MUST react to loss episodes in the same way as conventional TCP" (RFC 8257
             // section 3.5). A trimmed packet is a lost one of which one hears.
-            Kind::Nacked { .. } | Kind::Lost if fresh => self.reduce(0.5, feedback.in_flight),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost if fresh => {
+                self.reduce(0.5, feedback.in_flight);
+            }
             // RFC 5681 section 3.1: the loss window is one packet.
             Kind::TimedOut if fresh => {
                 self.reduce(0.5, feedback.in_flight);

@@ -598,6 +598,11 @@ impl SenderCc for Nscc {
         }
     }
 
+    #[inline]
+    fn base_rtt(&self) -> Option<Span> {
+        Some(Span(u64::from(self.flow.base_rtt)))
+    }
+
     /// Average queueing delay over its target.
     fn congestion(&self) -> f64 {
         f64::from(self.flow.avg_delay / float(self.config.target_qdelay))

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use squall_base::Time;
+use squall_base::{Span, Time};
 
 use crate::acks::AckStyle;
 use crate::bbr::{Bbr, BbrConfig};
@@ -86,6 +86,11 @@ pub trait SenderCc {
 
     /// What the context looks like.
     fn metrics(&self) -> Metrics;
+
+    /// [`Metrics::base_rtt`] alone, which every packet that leaves asks for.
+    fn base_rtt(&self) -> Option<Span> {
+        self.metrics().base_rtt
+    }
 
     /// Bytes of state of this context, in boxes too; without what it shares with others.
     fn state_bytes(&self) -> usize {
@@ -424,6 +429,11 @@ impl SenderCc for Sender {
 
     fn metrics(&self) -> Metrics {
         each!(self, cc => cc.metrics())
+    }
+
+    #[inline]
+    fn base_rtt(&self) -> Option<Span> {
+        each!(self, cc => cc.base_rtt())
     }
 
     fn state_bytes(&self) -> usize {

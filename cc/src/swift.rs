@@ -172,10 +172,12 @@ impl SenderCc for Swift {
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
             Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
-            Kind::Nacked { .. } | Kind::Lost => {
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost => {
                 self.timeouts = 0;
                 self.back_off(clock(feedback.now));
             }
+            // A receiver that is not ready, not a network that is full. It lives.
+            Kind::Nacked { trimmed: false, .. } => self.timeouts = 0,
             Kind::TimedOut => self.on_timeout(clock(feedback.now)),
             Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
         }

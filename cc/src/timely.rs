@@ -123,7 +123,11 @@ impl SenderCc for Timely {
                     self.on_completion((nanos(rtt) as f32).max(1.0));
                 }
             }
-            Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => self.on_loss(clock(feedback.now)),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(clock(feedback.now));
+            }
+            // A receiver that is not ready, not a network that is full.
+            Kind::Nacked { trimmed: false, .. } => {}
             // Probes overtake the queues.
             Kind::ProbeAnswered | Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
         }

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Feedback, FlowEvent, Grant, Kind, Metrics, Network, PathSelector, PathSignal,
-    Paths, PathsConfig, ReceivedPacket, Receiver, ReceiverCc, RxFlow, Sender, SenderCc,
+    AckSignals, Budget, Feedback, FlowEvent, Grant, Kind, Metrics, Network, PathSelector,
+    PathSignal, Paths, PathsConfig, ReceivedPacket, Receiver, ReceiverCc, RxFlow, Sender, SenderCc,
     SenderConfig, Sending,
 };
 
@@ -133,6 +133,37 @@ fn opened(config: &SenderConfig, now: Time) -> Sender {
     let mut sender = Sender::new(config, now);
     sender.on_event(now, FlowEvent::Opened { bytes: None });
     sender
+}
+
+/// A receiver that is not ready refuses packets: that says nothing about the network, and nobody slows down for it.
+#[test]
+fn a_refusal_that_is_no_loss_is_no_congestion() {
+    let network = Network::new(Rate::gbps(100), Span::micros(10), 4096, true);
+    for (name, config) in every_sender(&network) {
+        let mut sender = opened(&config, Time(5_000));
+        let mut now = Time(5_000);
+        let feed = |sender: &mut Sender, now: &mut Time, kind: Kind| {
+            *now += Span::micros(2);
+            let sending = Sending { bytes: 4096, ..Sending::default() };
+            sender.on_send(*now, &sending);
+            let rtt = (kind == Kind::Acked).then_some(Span::micros(10));
+            let packets =
+                Feedback { kind, now: *now, bytes: 4096, packets: 1, rtt, ..Feedback::default() };
+            sender.on_feedback(&Feedback { in_flight: 20 * 4096, ..packets });
+        };
+        for _ in 0..200 {
+            feed(&mut sender, &mut now, Kind::Acked);
+        }
+        let before = sender.budget(now);
+        let refused = Kind::Nacked { trimmed: false, last_hop: false };
+        for _ in 0..20 {
+            feed(&mut sender, &mut now, refused);
+        }
+        let after = sender.budget(now);
+        assert!(after.window >= before.window, "{name}: {before:?}, {after:?}");
+        let rate = |budget: Budget| budget.rate.map_or(u64::MAX, |rate| rate.0);
+        assert!(rate(after) >= rate(before), "{name}: {before:?}, {after:?}");
+    }
 }
 
 proptest! {

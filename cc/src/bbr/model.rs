@@ -358,7 +358,11 @@ impl SenderCc for Model {
                 self.settle(u64::from(feedback.bytes));
                 self.on_ack(feedback);
             }
-            Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut => self.on_loss(feedback),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback);
+            }
+            // A receiver that is not ready, not a network that is full: the packet is out of the network.
+            Kind::Nacked { trimmed: false, .. } => self.settle(u64::from(feedback.bytes)),
             // A probe overtakes the queues: its round trip is the propagation time itself.
             Kind::ProbeAnswered => {
                 if let Some(rtt) =
