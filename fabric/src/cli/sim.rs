@@ -9,6 +9,7 @@ use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, interrupts};
 use crate::cc::PathsConfig;
+use crate::formats::cm::StartUnit;
 use crate::output::{Metric, files, text};
 use crate::plan::{
     FailureTable, NetworkTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
@@ -29,6 +30,9 @@ pub(super) struct SimArgs {
     /// Workload: htsim's `.cm`, or a message trace if it ends in `.csv`.
     #[arg(long, value_name = "FILE")]
     cm: PathBuf,
+    /// What `start` counts in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
+    #[arg(long, value_name = "UNIT", default_value = "ps")]
+    cm_unit: String,
     /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
     /// `dcqcn` with --roce.
     #[arg(long)]
@@ -36,7 +40,7 @@ pub(super) struct SimArgs {
     /// Path selection: `reps`, `oblivious`, `ecmp`, ..
     #[arg(long, default_value = PathsConfig::DEFAULT)]
     lb: String,
-    /// Loss detection: any of `trim,ooo,probe,rto`, or `all`.
+    /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
     loss: String,
     /// Which flows share a congestion control: `flow` (none), `destination` or `host`.
@@ -94,6 +98,12 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
             nic.0 as f64 / 1e9,
             prepared.config.topology.host_rate().0 as f64 / 1e9
         )?;
+    }
+    // Checked by `prepare`.
+    if let Some(doubt) =
+        args.cm_unit.parse::<StartUnit>().ok().and_then(|u| u.doubt(&prepared.workload))
+    {
+        writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
     }
     let stop = interrupts()?;
     let bar = Bar::new(1, args.quiet);
@@ -187,6 +197,7 @@ fn scene(args: &SimArgs) -> Scene {
         topology: TopologyTable { file: Some(args.topo.clone()), ..TopologyTable::default() },
         workload: WorkloadTable {
             file: Some(args.cm.clone()),
+            cm_unit: (!trace).then(|| args.cm_unit.clone()),
             kind: trace.then(|| "trace".to_owned()),
             ..WorkloadTable::default()
         },

@@ -9,7 +9,8 @@
 //! trigger id 1 oneshot
 //! ```
 //!
-//! Times are picoseconds, sizes bytes. `barrier count N` and `multishot` are the other triggers.
+//! Sizes are bytes. Times are picoseconds in the files that htsim's binaries for other transports read, and microseconds in
+//! those that its UEC binary reads (`uec.cpp`, `timeFromUs`): [`StartUnit`]. `barrier count N` and `multishot` are the other triggers.
 //! `recv_done_trigger K` fires when everything arrived. Connections without `id` are numbered in
 //! order. `prio N` is read and ignored.
 
@@ -19,6 +20,70 @@ use std::collections::HashMap;
 use super::{FormatError, Place, Said, unmarked};
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
+/// What the numbers behind `start` count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StartUnit {
+    /// As htsim's `.cm` files have it.
+    #[default]
+    Picoseconds,
+    /// As uet-htsim's UEC binary takes them.
+    Microseconds,
+}
+
+/// All that start within a microsecond, or after a minute, hardly mean that.
+const PLAUSIBLE_PS: core::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000_000;
+
+impl StartUnit {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Picoseconds => "ps",
+            Self::Microseconds => "us",
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Picoseconds => Self::Microseconds,
+            Self::Microseconds => Self::Picoseconds,
+        }
+    }
+
+    const fn picoseconds(self) -> u64 {
+        match self {
+            Self::Picoseconds => 1,
+            Self::Microseconds => 1_000_000,
+        }
+    }
+
+    /// What seems wrong with this unit for a workload that was read in it.
+    #[must_use]
+    pub fn doubt(self, workload: &Workload) -> Option<String> {
+        let last = workload.flows.iter().filter_map(|flow| match flow.start {
+            Start::At(at) => Some(at),
+            Start::Trigger(_) => None,
+        });
+        let last = last.max().filter(|last| *last > 0 && !PLAUSIBLE_PS.contains(last))?;
+        let (one, other) = (self.name(), self.other().name());
+        Some(format!(
+            "the last flow of the matrix starts after {} {one}: uet-htsim's UEC binary takes `start` for microseconds, its \
+             others for picoseconds; is it {other}?",
+            last / self.picoseconds()
+        ))
+    }
+}
+
+impl core::str::FromStr for StartUnit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Picoseconds, Self::Microseconds];
+        let found = all.into_iter().find(|unit| unit.name() == text);
+        found.ok_or_else(|| format!("unit {text:?}; expected ps or us"))
+    }
+}
+
 /// What a header line announced.
 #[derive(Default)]
 struct Header {
@@ -26,11 +91,19 @@ struct Header {
     triggers: Option<usize>,
 }
 
-/// Reads the text of `file`.
+/// Reads the text of `file`, with starts in picoseconds.
 ///
 /// # Errors
 /// The first line that is wrong, or what does not fit together.
 pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
+    read_in(StartUnit::Picoseconds, file, text)
+}
+
+/// Reads the text of `file`, with starts in `unit`.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, FormatError> {
     let mut workload = Workload::default();
     let mut header = Header::default();
     // Trigger numbers of the file to indices, and the line that first named them.
@@ -77,7 +150,7 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
                         "'{first}' before 'Nodes NUMBER', which must say how many hosts there are"
                     ));
                 }
-                let flow = read_flow(at, &words, &mut named, workload.flows.len())?;
+                let flow = read_flow(at, &words, unit, &mut named, workload.flows.len())?;
                 if let Some(before) = lines.insert(flow.id, at.line) {
                     let id = flow.id;
                     return at.error(format!("id {id} is that of line {before}; expected another"));
@@ -182,6 +255,7 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
 fn read_flow(
     at: Place<'_>,
     words: &[&str],
+    unit: StartUnit,
     named: &mut HashMap<u32, usize>,
     before: usize,
 ) -> Result<Flow, FormatError> {
@@ -220,7 +294,13 @@ fn read_flow(
             "start" | "trigger" if started => {
                 return at.error("one of 'start' and 'trigger' is enough");
             }
-            "start" => flow.start = Start::At(at.number(value, key)?),
+            "start" => {
+                let start: u64 = at.number(value, key)?;
+                let Some(start) = start.checked_mul(unit.picoseconds()) else {
+                    return at.error(format!("start {start} {} is beyond 2^64 ps", unit.name()));
+                };
+                flow.start = Start::At(start);
+            }
             "trigger" => flow.start = Start::Trigger(trigger()?),
             "send_done_trigger" => flow.on_sent = Some(trigger()?),
             "recv_done_trigger" => flow.on_received = Some(trigger()?),

@@ -1,5 +1,6 @@
 //! What is read, what is written, and what is said of mistakes.
 
+use super::cm::StartUnit;
 use super::{cm, graph, read_text, topo, topology};
 use crate::Picos;
 use crate::base::Rate;
@@ -175,6 +176,24 @@ fn connections_without_numbers_are_numbered() {
         cm::read("w.cm", "Nodes 3\n0->1 start 0 size 5\n\n# or\n1->2 size 5 start 7\n").unwrap();
     assert_eq!(workload.flows.iter().map(|flow| flow.id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(workload.flows[1].start, Start::At(7));
+}
+
+#[test]
+fn starts_count_what_the_unit_says_and_doubts_are_told() {
+    let read = |unit: StartUnit, start: u64| {
+        cm::read_in(unit, "w.cm", &format!("Nodes 2\n0->1 start {start} size 5\n"))
+    };
+    let (ps, us) = ("ps".parse().unwrap(), "us".parse().unwrap());
+    assert_eq!(read(us, 40).unwrap().flows[0].start, Start::At(40_000_000));
+    assert_eq!(read(ps, 40).unwrap().flows[0].start, Start::At(40));
+    let doubt = |unit: StartUnit, start| unit.doubt(&read(unit, start).unwrap());
+    assert!(doubt(ps, 40).unwrap().ends_with("is it us?"));
+    assert!(doubt(us, 90_000_000).unwrap().ends_with("is it ps?"));
+    for (unit, start) in [(ps, 0), (us, 0), (ps, 5_000_000), (us, 5), (us, 1)] {
+        assert_eq!(doubt(unit, start), None, "{start} {}", unit.name());
+    }
+    assert!(read(us, u64::MAX / 9).unwrap_err().to_string().contains("beyond"));
+    assert_eq!("ns".parse::<StartUnit>().unwrap_err(), "unit \"ns\"; expected ps or us");
 }
 
 #[test]
