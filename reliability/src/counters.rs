@@ -64,6 +64,8 @@ crate::base::counters! {
         retx_nacked: sum "packets",
         /// Packets sent again because the out-of-order count told of a loss.
         retx_out_of_order: sum "packets",
+        /// Packets sent again because later ones on their path arrived.
+        retx_overtaken: sum "packets",
         /// Packets sent again because the answer to a probe did not show them.
         retx_probe: sum "packets",
         /// Packets sent again because the retransmission timer fired.
@@ -151,6 +153,7 @@ impl Counters {
         self.retx_trimmed
             + self.retx_nacked
             + self.retx_out_of_order
+            + self.retx_overtaken
             + self.retx_probe
             + self.retx_timeout
     }

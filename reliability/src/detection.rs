@@ -6,7 +6,7 @@ use core::str::FromStr;
 /// A set of loss detectors. A lost packet is sent again when one of them says so; detectors that are
 /// not in the set see nothing, so that each can be studied alone.
 ///
-/// Written as names with commas between: `trim,ooo,probe,rto`, or `all`, or `none`. Without `rto` the
+/// Written as names with commas between: `trim,ooo,path,probe,rto`, or `all`, or `none`. Without `rto` the
 /// timer stays as the last resort, at ten times its setting, so that nothing hangs.
 ///
 /// Refusals that are no losses (a receiver that is not ready, a packet out of its window) always make
@@ -18,6 +18,9 @@ pub struct LossDetection {
     pub trim: bool,
     /// `ooo`: the receiver's out-of-order count (STrack section 3.3.2; SLEEK, uet-htsim `runSleek`).
     pub out_of_order: bool,
+    /// `path`: several packets that left later by the same path arrived. Not for networks that send packets of one
+    /// entropy by several ways (adaptive routing in switches).
+    pub overtaken: bool,
     /// `probe`: ask when nothing was heard for a while, and take what the answer does not show as lost
     /// (STrack algorithm 1, lines 12 to 15).
     pub probe: bool,
@@ -27,30 +30,35 @@ pub struct LossDetection {
 
 impl LossDetection {
     /// Every detector.
-    pub const ALL: Self = Self { trim: true, out_of_order: true, probe: true, rto: true };
+    pub const ALL: Self =
+        Self { trim: true, out_of_order: true, overtaken: true, probe: true, rto: true };
     /// None but the last resort.
-    pub const NONE: Self = Self { trim: false, out_of_order: false, probe: false, rto: false };
+    pub const NONE: Self =
+        Self { trim: false, out_of_order: false, overtaken: false, probe: false, rto: false };
     /// Each detector's name and what it goes by.
     pub const NAMES: &'static [(&'static str, &'static str)] = &[
         ("trim", "NACKs of packets that a switch trimmed"),
         ("ooo", "the receiver's out-of-order count"),
+        ("path", "the arrival of later packets on the same path"),
         ("probe", "the answer to a probe sent after three silent round trips"),
         ("rto", "the retransmission timer"),
     ];
 
     /// Whether some detector can tell that one packet's path lost it, as opposed to a switch that
-    /// dropped it for want of room: what a path selector needs that avoids broken paths.
+    /// dropped it for want of room: what a path selector needs that avoids broken paths. (On a broken one nothing
+    /// overtakes.)
     #[must_use]
     pub const fn finds_losses(self) -> bool {
         self.out_of_order || self.probe || self.rto
     }
 
-    fn each(&self) -> [(&'static str, bool); 4] {
+    fn each(&self) -> [(&'static str, bool); 5] {
         [
             (Self::NAMES[0].0, self.trim),
             (Self::NAMES[1].0, self.out_of_order),
-            (Self::NAMES[2].0, self.probe),
-            (Self::NAMES[3].0, self.rto),
+            (Self::NAMES[2].0, self.overtaken),
+            (Self::NAMES[3].0, self.probe),
+            (Self::NAMES[4].0, self.rto),
         ]
     }
 }
@@ -105,6 +113,7 @@ impl FromStr for LossDetection {
             match name {
                 "trim" => set.trim = true,
                 "ooo" => set.out_of_order = true,
+                "path" => set.overtaken = true,
                 "probe" => set.probe = true,
                 "rto" => set.rto = true,
                 _ => return Err(UnknownDetector { given: name.to_owned() }),
@@ -120,9 +129,11 @@ mod tests {
 
     #[test]
     fn every_set_is_written_as_it_is_read() {
-        for bits in 0..16u8 {
+        for bits in 0..32u8 {
             let on = |bit: u8| bits & (1 << bit) != 0;
-            let set = LossDetection { trim: on(0), out_of_order: on(1), probe: on(2), rto: on(3) };
+            let (probe, rto) = (on(2), on(3));
+            let set =
+                LossDetection { trim: on(0), out_of_order: on(1), overtaken: on(4), probe, rto };
             assert_eq!(set.to_string().parse(), Ok(set));
         }
         assert_eq!(" rto , trim ".parse::<LossDetection>().unwrap().to_string(), "trim,rto");

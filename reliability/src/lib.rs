@@ -82,6 +82,7 @@ mod schedule;
 mod shared;
 mod tx;
 mod types;
+mod wait;
 
 pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
 pub use counters::{Counters, NACK_CODES, NackCounts};
@@ -92,3 +93,4 @@ pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,
     PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunGrant, RxVerdict, TxGrant,
 };
+pub use wait::Wait;

@@ -298,14 +298,35 @@ impl<D: Copy> Pdc<D> {
         next
     }
 
-    /// What a packet that left may have changed about [`Pdc::next_deadline`].
+    /// After a packet was taken that says nothing of what we sent: sees to the acknowledgement that is owed for it. False
+    /// where something waits to be sent, and all is to be looked after as ever.
     #[inline]
-    pub(crate) fn deadline_after_send(&self, now: Time, shared: &Shared<D>) -> Time {
-        if self.tx.ring().len() < 2 {
-            return self.next_deadline(now, shared);
+    pub(crate) fn conclude_arrival(&mut self, now: Time, shared: &mut Shared<D>) -> bool {
+        if self.tx.wants() > 0 || self.tx.flow().context().index().is_some() {
+            return false;
         }
+        shared.now = now;
+        self.list_control(now, shared);
+        if !self.rx.is_ack_requested() {
+            let slot = self.numbers.id.slot_number();
+            shared.schedule.at_latest(slot, self.timers.get(Timer::Ack));
+        }
+        true
+    }
+
+    /// What a new packet that left may have brought nearer of [`Pdc::next_deadline`]: whatever else the context
+    /// waits for is scheduled already.
+    #[inline]
+    pub(crate) fn deadline_after_send(&self, shared: &Shared<D>) -> Time {
         let congestion = self.tx.flow().next_timer(&shared.groups);
-        self.timers.get(Timer::Retransmit).min(self.timers.get(Timer::Probe)).min(congestion)
+        let silence = self.timers.get(Timer::Retransmit).min(self.timers.get(Timer::Probe));
+        // The first packet is the one by which the peer's patience is measured.
+        let progress = if self.tx.ring().len() < 2 {
+            self.tx.progress_deadline(self.numbers.is_connected(), &shared.config)
+        } else {
+            Time::NEVER
+        };
+        silence.min(congestion).min(progress)
     }
 
     /// Time passed.

@@ -189,7 +189,7 @@ impl<D: Copy> Pdcs<D> {
         }
         let sent = pdc.send(now, packet, shared);
         let when = match &sent {
-            Ok(_) => pdc.deadline_after_send(now, shared),
+            Ok(_) => pdc.deadline_after_send(shared),
             Err(_) => {
                 // Not through `conclude`, which would report to the engine what it learns by this answer.
                 pdc.list_control(now, shared);
@@ -205,11 +205,12 @@ impl<D: Copy> Pdcs<D> {
     pub fn poll_retransmit(&mut self, now: Time, id: PdcId) -> Option<(TxGrant, D)> {
         let pdc = self.table.get_mut(id).filter(|pdc| !pdc.life().is_held())?;
         let shared = &mut self.shared;
+        if pdc.tx().ring().queued() == 0 {
+            pdc.tx_mut().ready_mut().on_ask();
+            return None;
+        }
         let sent = pdc.resend(now, shared);
         if sent.is_none() {
-            if pdc.tx().ring().queued() == 0 {
-                return None;
-            }
             let id = pdc.numbers().id;
             pdc.tx_mut().line_up(id, shared);
             pdc.on_blocked(now, shared);
@@ -233,27 +234,17 @@ impl<D: Copy> Pdcs<D> {
         {
             return Some(out);
         }
-        while let Some(&slot) = self.shared.control.slots.front() {
-            if let Some(pdc) = self.table.at_mut(slot)
-                && pdc.control_path().is_listed()
-            {
-                if let Some(out) = pdc.next_control(now, &mut self.shared) {
-                    return Some(out);
-                }
-                let when = pdc.next_deadline(now, &self.shared);
-                self.shared.schedule.at_latest(slot, when);
-            }
-            self.shared.control.slots.pop_front();
+        if self.shared.control.slots.is_empty() {
+            return None;
         }
-        // Begins again where it is in the cache.
-        self.shared.control.slots.clear();
-        None
+        next_listed(&mut self.table, &mut self.shared, now)
     }
 
     /// The next event.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event<D>> {
         let event = self.shared.events.pop_front();
-        if event.is_none() {
+        if event.is_some() && self.shared.events.is_empty() {
             // Begins again where it is in the cache.
             self.shared.events.clear();
         }
@@ -437,6 +428,29 @@ impl<D: Copy> Pdcs<D> {
             shared.schedule.at_latest(successor, shared.now);
         }
     }
+}
+
+/// The next packet without data of the contexts that are listed for it.
+fn next_listed<D: Copy>(
+    table: &mut Table<D>,
+    shared: &mut Shared<D>,
+    now: Time,
+) -> Option<ControlOut> {
+    while let Some(&slot) = shared.control.slots.front() {
+        if let Some(pdc) = table.at_mut(slot)
+            && pdc.control_path().is_listed()
+        {
+            if let Some(out) = pdc.next_control(now, shared) {
+                return Some(out);
+            }
+            let when = pdc.next_deadline(now, shared);
+            shared.schedule.at_latest(slot, when);
+        }
+        shared.control.slots.pop_front();
+    }
+    // Begins again where it is in the cache.
+    shared.control.slots.clear();
+    None
 }
 
 #[cfg(test)]

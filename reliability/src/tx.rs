@@ -7,6 +7,7 @@ mod control;
 mod flow;
 mod loss;
 mod loss_timer;
+mod overtaken;
 mod prober;
 mod rare;
 mod readiness;
@@ -244,6 +245,8 @@ impl<D: Copy> Tx<D> {
             Cause::Trimmed => (&mut counters.retx_trimmed, None),
             Cause::Nacked => (&mut counters.retx_nacked, None),
             Cause::OutOfOrder => (&mut counters.retx_out_of_order, Some(old_path)),
+            // Its path lives: others came through it meanwhile.
+            Cause::Overtaken => (&mut counters.retx_overtaken, None),
             Cause::Probe => (&mut counters.retx_probe, Some(old_path)),
             Cause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
         };

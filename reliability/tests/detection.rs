@@ -21,27 +21,30 @@ fn transfer(loss: &str, packets: u32, faults: &Faults, within: Span) -> Counters
     world.hosts[0].pdcs.counters().clone()
 }
 
-/// Retransmissions by trim, out-of-order count, probe and timer.
-fn causes(counters: &Counters) -> [u64; 4] {
-    let Counters { retx_trimmed, retx_out_of_order, retx_probe, retx_timeout, .. } = *counters;
-    [retx_trimmed, retx_out_of_order, retx_probe, retx_timeout]
+/// Retransmissions by trim, out-of-order count, later packets of the path, probe and timer.
+fn causes(counters: &Counters) -> [u64; 5] {
+    let Counters { retx_trimmed, retx_out_of_order, retx_overtaken, .. } = *counters;
+    let Counters { retx_probe, retx_timeout, .. } = *counters;
+    [retx_trimmed, retx_out_of_order, retx_overtaken, retx_probe, retx_timeout]
 }
 
 #[test]
 fn every_set_delivers_over_a_link_that_loses_and_trims() {
     let faults = Faults { loss: 0.01, trim: 0.01, ..Faults::default() };
-    for bits in 0..16u8 {
+    for bits in 0..32u8 {
         let on = |bit: u8| bits & (1 << bit) != 0;
-        let loss = LossDetection { trim: on(0), out_of_order: on(1), probe: on(2), rto: on(3) };
+        let (probe, rto) = (on(2), on(3));
+        let loss = LossDetection { trim: on(0), out_of_order: on(1), overtaken: on(4), probe, rto };
         let counters = transfer(&loss.to_string(), 3000, &faults, Span::secs(60));
-        let [trimmed, order, probe, timer] = causes(&counters);
+        let [trimmed, order, path, probe, timer] = causes(&counters);
         assert_eq!(trimmed > 0, loss.trim, "{loss}");
         assert!(loss.out_of_order || order == 0, "{loss}");
         assert!(loss.probe || probe == 0, "{loss}");
         // Congestion control asks for one when a flow starts.
         assert!(loss.probe || counters.tx_probes <= 1, "{loss}");
         // Someone has to find the losses on the way to the switch.
-        assert!(order + probe + timer > 0, "{loss}");
+        assert!(order + path + probe + timer > 0, "{loss}");
+        assert!(loss.overtaken || path == 0, "{loss}");
     }
 }
 
@@ -50,17 +53,24 @@ fn each_detector_alone_finds_what_it_can_and_the_last_resort_the_rest() {
     let lossy = Faults { loss: 0.01, ..Faults::default() };
     let trimming = Faults { trim: 0.01, ..Faults::default() };
     // Trimming tells of every trimmed packet, and nothing else is needed.
-    let [trimmed, order, probe, timer] = causes(&transfer("trim", 3000, &trimming, Span::secs(5)));
-    assert!(trimmed > 20 && (order, probe, timer) == (0, 0, 0));
+    let [trimmed, order, path, probe, timer] =
+        causes(&transfer("trim", 3000, &trimming, Span::secs(5)));
+    assert!(trimmed > 20 && (order, path, probe, timer) == (0, 0, 0, 0));
     // The count finds losses that are followed by others; what is lost again, and the last packets of
     // all, wait for the last resort.
-    let [_, order, probe, timer] = causes(&transfer("ooo", 3000, &lossy, Span::secs(60)));
-    assert!(order > 20 && order > 5 * timer && probe == 0, "{order} {timer}");
+    let [_, order, path, probe, timer] = causes(&transfer("ooo", 3000, &lossy, Span::secs(60)));
+    assert!(order > 20 && order > 5 * timer && (path, probe) == (0, 0), "{order} {timer}");
     // A probe finds everything, in the end.
-    let [_, order, probe, timer] = causes(&transfer("probe", 3000, &lossy, Span::secs(5)));
-    assert!(probe > 20 && (order, timer) == (0, 0), "{probe} {timer}");
-    let [_, order, probe, timer] = causes(&transfer("rto", 3000, &lossy, Span::secs(20)));
-    assert!(timer > 20 && (order, probe) == (0, 0));
+    let [_, order, path, probe, timer] = causes(&transfer("probe", 3000, &lossy, Span::secs(5)));
+    assert!(probe > 20 && (order, path, timer) == (0, 0, 0), "{probe} {timer}");
+    // Later packets of a path tell of all but the last three of a train, one in five, and of what is lost again.
+    let [_, order, path, probe, timer] = causes(&transfer("path", 3000, &lossy, Span::secs(20)));
+    assert!(
+        path > 20 && path > 2 * timer && (order, probe) == (0, 0),
+        "{order} {path} {probe} {timer}"
+    );
+    let [_, order, path, probe, timer] = causes(&transfer("rto", 3000, &lossy, Span::secs(20)));
+    assert!(timer > 20 && (order, path, probe) == (0, 0, 0));
 }
 
 #[test]

@@ -451,7 +451,9 @@ fn a_partial_answer_to_a_probe_only_condemns_what_it_covers() {
 fn a_tail_that_no_bitmap_shows_does_not_stay_in_flight() {
     // 300 packets leave; of the first 200 every fourth arrives, and nothing of the rest. Counted as in
     // flight, the rest would fill a window that was cut since, and nothing could be sent again.
-    let mut sender = Sender::new(fixed(1 << 21, 1));
+    let mut config = fixed(1 << 21, 1);
+    config.loss.overtaken = false;
+    let mut sender = Sender::new(config);
     sender.send(300);
     sender.now += Span::micros(20);
     let map = 0x8888_8888_8888_8888u64;
@@ -677,7 +679,7 @@ fn more_packets_out_of_order_than_spraying_explains_are_a_loss() {
     assert_eq!(sender.pdcs.counters().retx_out_of_order, 1);
     // And with the detection off, never.
     let mut config = fixed(20 * NOMINAL, 1);
-    config.loss.out_of_order = false;
+    (config.loss.out_of_order, config.loss.overtaken) = (false, false);
     let mut sender = Sender::new(config);
     sender.send(20);
     assert!(sender.ack(Says { map: 0x7fffe, about: 19, ooo: 60, ..PLAIN }));
@@ -697,12 +699,42 @@ fn a_single_loss_in_a_stream_costs_no_timeout() {
 
 #[test]
 fn reordering_by_spraying_is_not_taken_for_loss() {
+    // This link reorders packets of one path, too.
+    let config = |seed| {
+        let mut config = nscc(seed);
+        config.loss.overtaken = false;
+        config
+    };
     let faults = Faults { jitter: Span::micros(10), ..Faults::default() };
-    let mut world = World::new(nscc(1), nscc(2), faults, 3);
+    let mut world = World::new(config(1), config(2), faults, 3);
     world.send(0, 0..5000, 4096);
     assert!(world.settle(Span::millis(100)));
     assert_eq!(world.hosts[0].pdcs.counters().retransmissions(), 0);
     assert!(world.hosts[1].pdcs.counters().rx_out_of_order > 1000);
+}
+
+#[test]
+fn a_network_that_reorders_packets_of_a_path_is_found_out() {
+    for seed in 0..8 {
+        let faults = Faults { jitter: Span::micros(10), ..Faults::default() };
+        let mut world = World::new(nscc(seed), nscc(!seed), faults, seed);
+        world.send(0, 0..20_000, 4096);
+        assert!(world.settle(Span::millis(400)));
+        let counters = world.hosts[0].pdcs.counters();
+        // Some of the first packets go again in vain.
+        assert!(counters.retransmissions() < 200, "{}", counters.retransmissions());
+    }
+}
+
+#[test]
+fn a_loss_in_a_message_is_found_in_a_round_trip_by_what_follows_on_its_path() {
+    // Twelve packets of one train, of which the sixth is lost: a probe would ask after three round trips.
+    let mut sender = Sender::new(fixed(1 << 20, 1));
+    sender.send(12);
+    sender.now += Span::micros(20);
+    assert!(sender.ack(Says { cack: 5, map_at: 6, map: 0x7e, ooo: 6, about: 12, ..PLAIN }));
+    assert_eq!(sender.resent(), [6]);
+    assert_eq!(sender.pdcs.counters().retx_overtaken, 1);
 }
 
 #[test]

@@ -97,8 +97,11 @@ impl<D: Copy> Pdcs<D> {
         let pending = self.pending.as_ref().filter(|pending| pending.is(id, psn));
         if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.accept(now, pending, response, &mut self.shared);
+            let concluded = pdc.conclude_arrival(now, &mut self.shared);
             self.pending = None;
-            self.conclude(now, id.slot_number(), Outcome::Alive);
+            if !concluded {
+                self.conclude(now, id.slot_number(), Outcome::Alive);
+            }
         }
     }
 

@@ -50,7 +50,7 @@ impl<D: Copy> Runs<'_, D> {
         let pdc = pdcs.table.get_mut(id)?;
         let shared = &mut pdcs.shared;
         let grant = send_run(pdc, now, Following { bytes, count }, desc, shared);
-        let when = pdc.deadline_after_send(now, shared);
+        let when = pdc.deadline_after_send(shared);
         shared.schedule.at_latest(id.slot_number(), when);
         grant
     }

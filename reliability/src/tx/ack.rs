@@ -1,5 +1,6 @@
 //! Acknowledgements: what the peer has, and what follows from it.
 
+use super::overtaken::{Overtaken, PathOrder};
 use super::recovery::{Outstanding, reordering};
 use super::ring::{Cause, Fate, Ring};
 use super::{LossEvent, Slot, Tx, nominal};
@@ -178,6 +179,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let live = subject.is_some();
         let about = subject.map(|at| *self.tx.ring.slot(at));
         let path = about.map_or(self.tx.route.path(), |slot| slot.path);
+        if !ack.retx && about.is_some_and(|slot| slot.tries > 0 && slot.is_in_flight()) {
+            self.tx.rare_mut().order.on_spurious();
+        }
 
         let oldest = self.tx.ring.base();
         if let (Some(response), Some(at)) = (ack.response, subject) {
@@ -256,6 +260,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
         {
             self.tx.rare_mut().arrived = slot.sent_at;
             LossEvent::new(self.tx, now, self.timers, self.shared).request_probe();
+        }
+        if gained && self.shared.config.loss.overtaken {
+            self.sweep_overtaken();
         }
         if let Some(ooo) = ack.ooo {
             self.recover(ooo);
@@ -455,9 +462,20 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
         if let Some(range) = tx.recovery.sweep(outstanding, window) {
-            let once = |slot: &Slot<D>| slot.tries == 0;
+            let once = |_, slot: &Slot<D>| slot.tries == 0;
             LossEvent::new(tx, self.now, self.timers, shared).lose(range, Cause::OutOfOrder, once);
         }
+    }
+
+    /// What later packets overtook on its own path is lost.
+    #[inline]
+    fn sweep_overtaken(&mut self) {
+        let order = self.tx.rare.as_ref().map_or_else(PathOrder::default, |rare| rare.order);
+        let Some(overtaken) = Overtaken::of(&self.tx.ring, order) else { return };
+        let (range, config) = (overtaken.range(&self.tx.ring), self.shared.config.clone());
+        let now = self.now;
+        let which = |psn, slot: &Slot<D>| overtaken.covers(psn, slot, now, &config);
+        LossEvent::new(self.tx, now, self.timers, self.shared).lose(range, Cause::Overtaken, which);
     }
 
     /// A round trip without queues.
@@ -511,7 +529,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         let (now, config) = (self.now, self.shared.config.clone());
         let before =
-            |slot: &Slot<D>| slot.sent_at <= sent_before && slot.rests_until(&config) <= now;
+            |_, slot: &Slot<D>| slot.sent_at <= sent_before && slot.rests_until(&config) <= now;
         LossEvent::new(self.tx, self.now, self.timers, self.shared).lose(
             range,
             Cause::Probe,

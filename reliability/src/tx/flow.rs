@@ -1,7 +1,7 @@
 //! A sending half's place in its congestion-control context: what it has in flight there and what was
 //! delivered, the budget, the pacer.
 
-use crate::base::{Psn, Time};
+use crate::base::{Psn, Span, Time};
 use crate::cc::{self, SenderCc};
 use crate::context::{Context, Groups};
 
@@ -70,6 +70,12 @@ impl Flow {
     #[inline]
     pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
         self.context.get(groups).cc.metrics()
+    }
+
+    /// The round trip without queues that the congestion control believes in.
+    #[inline]
+    pub(super) fn base_rtt(&self, groups: &Groups) -> Option<Span> {
+        self.context.get(groups).cc.base_rtt()
     }
 
     /// Whether window, credit and pacing let a packet of `nominal` bytes leave, in trains of `train`

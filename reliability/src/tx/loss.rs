@@ -25,7 +25,7 @@ impl<D: Copy> Tx<D> {
         let config = &shared.config;
         let tail = self.ring.newest().is_some_and(|newest| newest.app_limited);
         let trips = if tail { 2 } else { 3 };
-        let unloaded = self.rtt.unloaded(self.flow.metrics(&shared.groups).base_rtt);
+        let unloaded = self.rtt.unloaded(self.flow.base_rtt(&shared.groups));
         let first = (unloaded * trips).max(self.rtt.mean()).max(config.probe_min);
         self.prober.interval(first, config.rto_max)
     }
@@ -63,12 +63,14 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         &mut self,
         (first, end): (Psn, Psn),
         cause: Cause,
-        which: impl Fn(&Slot<D>) -> bool,
+        which: impl Fn(Psn, &Slot<D>) -> bool,
     ) {
         let (mut bytes, mut packets, mut blamed) = (0u32, 0u16, None);
         let signal = match cause {
             // Overtaken by many: perhaps only a congested path.
             Cause::OutOfOrder => PathSignal::Lost,
+            // Overtaken on its path, which therefore lives: a queue there was full, or a wire bad.
+            Cause::Overtaken => PathSignal::Nack,
             // Lost although a probe came through. Where switches trim, that is not congestion, so the
             // path may be broken.
             Cause::Probe if !self.shared.config.trims() => PathSignal::Lost,
@@ -77,7 +79,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         let mut path = self.tx.route.path();
         for at in self.tx.ring.places(first, end) {
             let slot = *self.tx.ring.slot(at);
-            if !slot.is_in_flight() || !which(&slot) {
+            if !slot.is_in_flight() || !which(self.tx.ring.psn(at), &slot) {
                 continue;
             }
             self.tx.enqueue(at, cause, self.shared);
@@ -206,7 +208,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         } else {
             (self.tx.ring.base(), self.tx.ring.next())
         };
-        let which = |slot: &Slot<D>| slot.sent_at <= late || connected;
+        let which = |_, slot: &Slot<D>| slot.sent_at <= late || connected;
         self.lose(range, Cause::Timeout, which);
         if self.tx.loss_timer.on_expiry(self.now, connected) {
             // Ask at once, on another path, what became of the others.

@@ -4,6 +4,7 @@ use super::RttEstimator;
 use crate::base::{Span, Time};
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
+use crate::wait::Wait;
 
 /// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
 pub(super) const MAX_BACKOFF: u8 = 16;
@@ -29,9 +30,8 @@ pub(super) struct LossTimer {
     lone_resend: bool,
     /// Since when the peer took nothing although something is outstanding.
     stalled_since: Tick,
-    /// Since when the oldest outstanding packet has been that. What else the peer takes says nothing about
-    /// this packet: a network may lose every one of its size.
-    waiting_since: Time,
+    /// For how long the oldest outstanding packet has been that.
+    waiting: Wait,
 }
 
 /// A time in some milliseconds, which wraps in weeks: for what is looked at within a second.
@@ -53,7 +53,12 @@ impl Tick {
 
 impl LossTimer {
     pub(super) const fn new(now: Time) -> Self {
-        Self { backoff: 0, lone_resend: false, stalled_since: Tick::at(now), waiting_since: now }
+        Self {
+            backoff: 0,
+            lone_resend: false,
+            stalled_since: Tick::at(now),
+            waiting: Wait::begin(now),
+        }
     }
 
     /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12), and more tightly so while the
@@ -141,17 +146,17 @@ impl LossTimer {
     /// answer to it is waited for.
     #[inline]
     pub(super) fn begin_wait(&mut self, now: Time) {
-        self.waiting_since = now;
+        self.waiting = Wait::begin(now);
     }
 
     /// For how long an answer has been waited for.
     pub(super) fn waited(&self, now: Time) -> Span {
-        now.since(self.waiting_since)
+        self.waiting.waited(now)
     }
 
     /// Nobody was here to listen for `absent`, until now: that does not count.
     pub(super) fn excuse(&mut self, now: Time, absent: Span) {
-        self.waiting_since = (self.waiting_since + absent).min(now);
+        self.waiting.excuse(now, absent);
     }
 
     /// Nothing is outstanding any more.
@@ -164,7 +169,7 @@ impl LossTimer {
     #[inline]
     pub(super) fn deadline(&self, connected: bool, config: &Config) -> Time {
         let patience = if connected { config.progress_deadline } else { config.contact_deadline };
-        self.waiting_since + patience
+        self.waiting.end(patience)
     }
 }
 

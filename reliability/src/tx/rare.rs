@@ -5,6 +5,7 @@ use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
 use crate::tx::loss_timer::MAX_BACKOFF;
+use crate::tx::overtaken::PathOrder;
 use crate::tx::prober::SentProbe;
 
 /// The parts of a sending half that most contexts never need.
@@ -14,6 +15,7 @@ pub(crate) struct Rare {
     pub(super) probe: SentProbe,
     pub(super) clear: Clear,
     pub(crate) credit: Credit,
+    pub(super) order: PathOrder,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
 }

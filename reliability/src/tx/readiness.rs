@@ -20,7 +20,7 @@ impl Readiness {
 
     /// The engine asks by itself: whatever it was notified of is used up.
     #[inline]
-    pub(super) fn on_ask(&mut self) {
+    pub(crate) fn on_ask(&mut self) {
         self.reported = false;
     }
 

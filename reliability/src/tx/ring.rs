@@ -17,6 +17,7 @@ pub(crate) enum Cause {
     Trimmed,
     Nacked,
     OutOfOrder,
+    Overtaken,
     Probe,
     Timeout,
 }

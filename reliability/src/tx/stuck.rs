@@ -16,7 +16,9 @@ impl<D> Slot<D> {
     fn miss(&mut self, cause: Cause) -> u8 {
         self.missing = match cause {
             Cause::Trimmed | Cause::Nacked => 0,
-            Cause::OutOfOrder | Cause::Probe | Cause::Timeout => self.missing.saturating_add(1),
+            Cause::OutOfOrder | Cause::Overtaken | Cause::Probe | Cause::Timeout => {
+                self.missing.saturating_add(1)
+            }
         };
         self.missing
     }
