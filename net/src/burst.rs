@@ -131,7 +131,11 @@ pub(crate) mod tests {
     }
 
     /// Sends samples as one burst.
-    pub(crate) fn send(port: &mut impl Port, now: Time, samples: &[Sample<'_>]) -> SendReport {
+    pub(crate) fn send(
+        port: &mut (impl Port + ?Sized),
+        now: Time,
+        samples: &[Sample<'_>],
+    ) -> SendReport {
         let mut batch = Batch::default();
         for s in samples {
             let payload = s.payload.iter().map(|piece| lend(piece));

@@ -15,6 +15,8 @@
 
 mod burst;
 mod config;
+#[cfg(test)]
+mod conformance;
 mod crc;
 pub mod fabric;
 pub mod fault;
@@ -33,7 +35,7 @@ pub use crc::{CRC_LEN, Crc};
 pub use fabric::{FabricPort, FabricSpec, FabricSpecError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use message::{
-    FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
 };
 pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};

@@ -96,8 +96,17 @@ pub enum LinkEvent {
     Asked(LinkNo, Vec<u8>),
     /// The peer has accepted a connection that we asked for, and says this. Frames may travel.
     Accepted(LinkNo, Vec<u8>),
-    /// The peer has closed the connection, or its process died; no frame is left. To be closed.
-    Over(LinkNo),
+    /// The connection is over, as its end says, and no frame is left. To be closed.
+    Over(LinkNo, Ending),
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// The peer says that it has closed the connection, or what it wrote is nonsense; it lives.
+    Closed,
+    /// The peer's process is gone, and said nothing.
+    Died,
 }
 
 /// Takes frames that arrived, each with the connection it came on and what it refers to.
@@ -117,7 +126,7 @@ pub trait MessagePort {
     /// The system's: the peer is gone, or what it brought is not what it should be. The connection is closed then.
     fn accept(&mut self, link: LinkNo, welcome: &[u8]) -> std::io::Result<()>;
 
-    /// Ends a connection. Frames that the peer has not taken may be lost.
+    /// Ends a connection, and says so to the peer. Frames that it has not taken may be lost.
     fn close(&mut self, link: LinkNo);
 
     /// Looks what happened to connections, with a few system calls.
@@ -148,7 +157,14 @@ pub trait MessagePort {
     /// connection empty. It is the peer who says so.
     fn taken(&self, link: LinkNo) -> u64;
 
-    /// Wakes peers that sleep and have got something.
+    /// The connections on which frames were sent or taken, or were said to be taken, since [`MessagePort::ring`].
+    fn touched(&self) -> &[LinkNo];
+
+    /// How often the peer has said that it has no room for the first frame that it did not take. It wraps.
+    fn held_back(&self, link: LinkNo) -> u64;
+
+    /// Wakes peers that sleep and have got something, by frames or by [`MessagePort::show_taken`], on connections that are
+    /// [`MessagePort::touched`]; they are not any more.
     fn ring(&mut self);
 
     /// Says to all peers that we are going to sleep: the next thing of each wakes us, whether or not we did. False when

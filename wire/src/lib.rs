@@ -75,7 +75,11 @@
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
 //! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |
 //! | Compare-swap operands | high half first; alignment of short types not tabulated | 128-bit numbers, a short value in the low bits |
-//! | MSWAP | not among the operations with a compare-swap header (0D-12) | 4-byte header, operands as payload |
+//! | MSWAP | not among the operations with a compare-swap header (0D-12) | 4-byte header; the payload is the values, then the masks |
+//! | Compare-swap of several values, or of one of 32 bytes | the header has room for one of 16 | vendor operations E0 to E5 in the order of 0D to 12, 4-byte header; the payload is the values, then those they are compared with ([`AmoOp::with_payload`]) |
+//! | Payload of atomics | byte order not tabulated | as it lies in the memory of the initiator: both ends must have the same order, and the same `long double` |
+//! | Length of atomics | `request_length` not tabulated | the payload's; where there is none, that of the values. One packet: values that do not fit are refused with AMO_UNSUPPORTED_SIZE |
+//! | Answer to FETCHING_ATOMIC | RESPONSE_DATA, or RESPONSE_DATA_SMALL on the ACK | as to a READ: RESPONSE_DATA, with a PSN of the return direction, kept until it is acknowledged; `message_id` of the request as of a READ |
 //! | Request opcodes 10, 11 (SYNC) | REF only; the Linux RFC has another 10 | refused, with the 4-byte sync header |
 //! | DATAGRAM_SEND | 1.0.3: one packet, message_id 0, UUD only; MSG_ERROR not on UUD | enforced; other opcodes on UUD are left to the message layer |
 //! | NACK 03 TRIMMED_ACK | removed in 1.0.3 | refused; a trimmed ACK raises no NACK |

@@ -83,6 +83,13 @@ fn an_opcode_knows_its_extension() {
     let swaps: Vec<u8> =
         AmoOp::ALL.iter().filter(|op| op.is_compare_swap()).map(|op| op.to_u8()).collect();
     assert_eq!(swaps, [0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12]);
+    for op in (0..=255).filter_map(AmoOp::from_u8) {
+        let there = op.with_payload();
+        assert_eq!(there.is_some(), op.is_compare_swap());
+        assert_eq!(there.and_then(AmoOp::without_payload), there.map(|_| op));
+        let back = op.without_payload();
+        assert_eq!(back.and_then(AmoOp::with_payload), back.map(|_| op));
+    }
 }
 
 #[test]

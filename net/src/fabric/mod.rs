@@ -7,7 +7,7 @@
 
 pub mod frame;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};

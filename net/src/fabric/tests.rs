@@ -71,25 +71,34 @@ fn bounced(frame: &Frame<'_>, edit: impl Fn(&mut PacketFrame)) -> Vec<u8> {
     out
 }
 
+/// A port on a fabric that sends everything back.
+pub(crate) fn mirror(config: &PortConfig) -> FabricPort {
+    let (spec, _) = fabric(WELCOME.encode(), reflect);
+    FabricPort::attach(&spec, config).unwrap()
+}
+
+/// Sends every packet back, read in odd pieces, until the port is gone.
+fn reflect(mut stream: UnixStream, hello: Hello) -> Hello {
+    let (mut seen, mut chunk) = (Vec::new(), vec![0; 10_007]);
+    loop {
+        let n = stream.read(&mut chunk).unwrap();
+        if n == 0 {
+            return hello;
+        }
+        seen.extend_from_slice(&chunk[..n]);
+        let mut at = 0;
+        while let Some(frame) = Frame::first(&seen[at..]).unwrap() {
+            stream.write_all(&bounced(&frame, |_| ())).unwrap();
+            at += frame.bytes.len();
+        }
+        seen.drain(..at);
+    }
+}
+
 #[test]
 fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
     // Half a megabyte of packets at a time, read in odd pieces: frames are cut everywhere.
-    let (spec, thread) = fabric(WELCOME.encode(), |mut stream, hello| {
-        let (mut seen, mut chunk) = (Vec::new(), vec![0; 10_007]);
-        loop {
-            let n = stream.read(&mut chunk).unwrap();
-            if n == 0 {
-                return hello;
-            }
-            seen.extend_from_slice(&chunk[..n]);
-            let mut at = 0;
-            while let Some(frame) = Frame::first(&seen[at..]).unwrap() {
-                stream.write_all(&bounced(&frame, |_| ())).unwrap();
-                at += frame.bytes.len();
-            }
-            seen.drain(..at);
-        }
-    });
+    let (spec, thread) = fabric(WELCOME.encode(), reflect);
     let mut port = FabricPort::attach(&spec, &config()).unwrap();
     assert_eq!(*port.welcome(), WELCOME);
     let dst = "127.0.0.1:9".parse().unwrap();

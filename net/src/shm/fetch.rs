@@ -263,3 +263,45 @@ impl<'a> Source<'a> {
         done == want && holds && self.process.lives()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place { control: 0, base: 4096, size: 65536 };
+
+    fn slot_of(description: Option<([u8; MOST_BYTES], usize)>) -> Option<(u32, u32)> {
+        let (text, len) = description?;
+        assert_eq!(len, 12 + 16);
+        let word =
+            |at: usize| u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]]);
+        Some((word(0), word(4)))
+    }
+
+    #[test]
+    fn slots_are_given_back_when_their_frames_are_taken_and_not_as_they_were() {
+        let segment = Segment::plain(4096 + PLACE.size);
+        let mut lender = Lender::new(PLACE);
+        let piece = [UserSlice::lent(64, 1000)];
+        let now = |slot: u32| segment.flag(GENERATIONS + slot as usize * 4).load(Ordering::SeqCst);
+        let all = SLOTS as u64;
+        for n in 0..all {
+            let (slot, generation) =
+                slot_of(lender.describe(&segment, (n, 0), &piece, n % 3)).expect("there are slots");
+            assert_eq!((generation, now(slot)), (0, 0));
+        }
+        assert_eq!(slot_of(lender.describe(&segment, (all, 0), &piece, 7)), None);
+        // The peer has taken one frame: what it read before does not count after that.
+        let (slot, generation) =
+            slot_of(lender.describe(&segment, (all, 1), &piece, 7)).expect("one is free");
+        assert_eq!((generation, now(slot)), (1, 1));
+        lender.withdraw();
+        assert_eq!(slot_of(lender.describe(&segment, (all, 1), &piece, 7)), Some((slot, 1)));
+        lender.revoke(&segment, Some(7));
+        assert_eq!(now(slot), 2, "what is taken back does not hold any more");
+        let holding = (0..SLOTS as u32).filter(|slot| now(*slot) == 0).count();
+        assert_eq!(holding, SLOTS - 1, "nothing else is touched");
+        lender.revoke(&segment, None);
+        assert!((0..SLOTS as u32).all(|slot| now(slot) > 0));
+    }
+}

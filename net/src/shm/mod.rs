@@ -6,8 +6,9 @@
 //! who is there (SO_PEERCRED), and talk to their own user alone. Whether it is the endpoint they mean, the
 //! greetings have to prove: they are the caller's.
 //!
-//! The connection stays open for as long as the rings are used: when it is hung up, or the peer's process is gone
-//! (pidfd, for a child of fork may hold the socket), what the ring still has is handed out, and then the end.
+//! The connection stays open for as long as the rings are used. Who closes it says so by one more datagram, and shuts the socket
+//! down, for a child of fork may hold it. When it is hung up, or the peer's process is gone (pidfd, for the same reason), what
+//! the ring still has is handed out, and then the end.
 //!
 //! Nothing in the segment is believed: see `ring.rs`. A ring is bounded, and so are the pages of a pair.
 
@@ -24,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::base::UserSlice;
 use crate::message::{
-    FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
 };
 use fetch::{Lender, MOST_BYTES, MOST_PIECES, Process};
 use ring::{CONTROL, Found, LEAST, MOST, Place, Reader, Writer};
@@ -34,6 +35,8 @@ pub use fetch::Source;
 
 /// Bytes before the rings: what stands beside them.
 const FRONT: usize = 4096;
+/// What closes a connection.
+const FAREWELL: &[u8] = b"closed";
 /// Connections that are being made.
 const MOST_GREETING: usize = 256;
 /// What epoll says of the listening socket and of the eventfd; connections have numbers below.
@@ -75,6 +78,8 @@ struct Rings {
     bell: Option<OwnedFd>,
     /// What the peer said to have taken, when its ring was last seen empty.
     taken: u64,
+    /// In the list of those that are.
+    touched: bool,
 }
 
 /// A connection.
@@ -83,7 +88,7 @@ struct Connection {
     socket: OwnedFd,
     process: Option<Process>,
     /// Nobody is at the other end any more.
-    hung_up: bool,
+    hung_up: Option<Ending>,
     rings: Option<Rings>,
 }
 
@@ -95,6 +100,8 @@ pub struct ShmPort {
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
     events: VecDeque<LinkEvent>,
+    /// See [`MessagePort::touched`].
+    touched: Vec<LinkNo>,
     /// Where a frame is copied to before anybody looks at it.
     frame: Box<[u8; MAX_FRAME]>,
 }
@@ -106,7 +113,15 @@ impl Rings {
         let (writer, reader) = (Writer::new(place(ours)), Reader::new(place(theirs)));
         let lender = Lender::new(place(ours));
         lender.show_probe(&segment);
-        Self { segment, writer, reader, lender, bell, taken: 0 }
+        Self { segment, writer, reader, lender, bell, taken: 0, touched: false }
+    }
+
+    /// Something was sent or taken.
+    #[inline]
+    fn touch(&mut self, link: LinkNo, touched: &mut Vec<LinkNo>) {
+        if !core::mem::replace(&mut self.touched, true) {
+            touched.push(link);
+        }
     }
 
     /// Wakes the peer if it sleeps and has got something.
@@ -151,6 +166,7 @@ impl ShmPort {
             epoll,
             connections: Vec::new(),
             events: VecDeque::new(),
+            touched: Vec::new(),
             frame: Box::new([0; MAX_FRAME]),
         };
         port.watch(port.listener.as_raw_fd(), LISTENER)?;
@@ -174,6 +190,9 @@ impl ShmPort {
         if who.uid != socket::user() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        if !socket::spares(socket.as_raw_fd()) {
+            return Err(io::Error::other("descriptors are short, and left to the application"));
+        }
         let free = self.connections.iter().position(Option::is_none);
         let at = free.unwrap_or(self.connections.len());
         let number = u32::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -182,7 +201,7 @@ impl ShmPort {
         if let Some(process) = &process {
             self.watch(process.fd(), u64::from(number) | PROCESS)?;
         }
-        let connection = Connection { stage, socket, process, hung_up: false, rings };
+        let connection = Connection { stage, socket, process, hung_up: None, rings };
         if at == self.connections.len() {
             self.connections.push(None);
         }
@@ -216,26 +235,39 @@ impl ShmPort {
         let stage = connection.stage;
         let heard = match socket::receive(connection.socket.as_raw_fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Ok((text, fds)) if !text.is_empty() => match connection.greet(fds) {
-                Ok(()) => Ok(text),
-                Err(error) => Err(error),
-            },
-            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) => Err(error),
+            Ok((text, fds)) if !text.is_empty() => Some((text, fds)),
+            Ok(_) | Err(_) => None,
         };
-        match (stage, heard) {
-            (Stage::Incoming, Ok(text)) => self.events.push_back(LinkEvent::Asked(link, text)),
-            (Stage::Outgoing, Ok(text)) => self.events.push_back(LinkEvent::Accepted(link, text)),
-            (Stage::Incoming, Err(_)) => self.close(link),
-            (_, _) => self.hang_up(link),
+        let greeting = match (stage, heard) {
+            // Whatever is said after the greetings is that it is closed.
+            (Stage::Open, Some(_)) => return self.hang_up(link, Ending::Closed),
+            (_, Some((text, fds))) => connection.greet(fds).is_ok().then_some(text),
+            (_, None) => None,
+        };
+        match (stage, greeting) {
+            (Stage::Incoming, Some(text)) => self.events.push_back(LinkEvent::Asked(link, text)),
+            (_, Some(text)) => self.events.push_back(LinkEvent::Accepted(link, text)),
+            (Stage::Incoming, None) => self.close(link),
+            (_, None) => self.hang_up(link, Ending::Died),
+        }
+    }
+
+    /// The process at the other end is gone. It may have closed the connection before.
+    fn bereave(&mut self, link: LinkNo) {
+        let Some(connection) = self.get_mut(link) else { return };
+        match socket::receive(connection.socket.as_raw_fd()) {
+            Ok((text, _)) if !text.is_empty() && connection.stage == Stage::Open => {
+                self.hang_up(link, Ending::Closed);
+            }
+            _ => self.hang_up(link, Ending::Died),
         }
     }
 
     /// Nobody is at the other end any more.
-    fn hang_up(&mut self, link: LinkNo) {
+    fn hang_up(&mut self, link: LinkNo, ending: Ending) {
         let epoll = self.epoll.as_raw_fd();
         let Some(connection) = self.get_mut(link) else { return };
-        connection.hung_up = true;
+        connection.hung_up = Some(ending);
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let process = connection.process.as_ref().map(Process::fd);
         for fd in [Some(connection.socket.as_raw_fd()), process].into_iter().flatten() {
@@ -246,7 +278,7 @@ impl ShmPort {
         }
         if connection.stage != Stage::Open {
             connection.stage = Stage::Over;
-            self.events.push_back(LinkEvent::Over(link));
+            self.events.push_back(LinkEvent::Over(link, ending));
         }
     }
 }
@@ -292,6 +324,19 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(rings) = &mut self.rings {
+            rings.lender.revoke(&rings.segment, None);
+        }
+        // Who was not accepted is told by the end of the socket: it would take this for a welcome.
+        if !matches!(self.stage, Stage::Incoming | Stage::Asked) {
+            let _gone = socket::send(self.socket.as_raw_fd(), FAREWELL, &[]);
+        }
+        socket::shut_down(self.socket.as_raw_fd());
+    }
+}
+
 impl MessagePort for ShmPort {
     fn connect(&mut self, name: &str, hello: &[u8]) -> io::Result<LinkNo> {
         let socket = socket::connect(name)?;
@@ -322,13 +367,12 @@ impl MessagePort for ShmPort {
 
     fn close(&mut self, link: LinkNo) {
         if let Some(connection) = self.connections.get_mut(link.0 as usize) {
-            if let Some(Connection { rings: Some(rings), .. }) = connection {
-                rings.lender.revoke(&rings.segment, None);
-            }
             *connection = None;
         }
+        // Its number may be another's soon.
+        self.touched.retain(|touched| *touched != link);
         self.events.retain(|event| {
-            !matches!(event, LinkEvent::Asked(it, _) | LinkEvent::Accepted(it, _) | LinkEvent::Over(it) if *it == link)
+            !matches!(event, LinkEvent::Asked(it, _) | LinkEvent::Accepted(it, _) | LinkEvent::Over(it, _) if *it == link)
         });
     }
 
@@ -348,7 +392,7 @@ impl MessagePort for ShmPort {
                     }
                 }
                 // Numbers of connections have 32 bits.
-                _ if number & PROCESS != 0 => self.hang_up(LinkNo(number as u32)),
+                _ if number & PROCESS != 0 => self.bereave(LinkNo(number as u32)),
                 _ => self.hear(LinkNo(number as u32)),
             }
         }
@@ -360,8 +404,10 @@ impl MessagePort for ShmPort {
 
     #[inline]
     fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
-        match self.get_mut(link) {
-            Some(Connection { stage: Stage::Open, rings: Some(rings), .. }) => {
+        let Self { connections, touched, .. } = self;
+        match connections.get_mut(link.0 as usize) {
+            Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) => {
+                rings.touch(link, touched);
                 rings.writer.send(&rings.segment, frame)
             }
             _ => true,
@@ -369,10 +415,13 @@ impl MessagePort for ShmPort {
     }
 
     fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference {
-        let Some(Connection { stage: Stage::Open, rings: Some(rings), .. }) = self.get_mut(link)
+        let Self { connections, touched, .. } = self;
+        let Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) =
+            connections.get_mut(link.0 as usize)
         else {
             return Reference::Sent;
         };
+        rings.touch(link, touched);
         if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
             return Reference::Impossible;
         }
@@ -407,12 +456,13 @@ impl MessagePort for ShmPort {
             if *stage != Stage::Open {
                 continue;
             }
-            // Before its frames are looked for.
-            let taken = rings.writer.taken(&rings.segment);
+            // Before its frames are looked for. Where it has taken all there is nothing to look at.
+            let all_taken = rings.taken == rings.writer.frames();
+            let taken = if all_taken { rings.taken } else { rings.writer.taken(&rings.segment) };
             let mut left = budget;
             let over = loop {
                 if left == 0 {
-                    break false;
+                    break None;
                 }
                 match rings.reader.peek(&rings.segment, &mut self.frame) {
                     Found::Frame(len, refers) => {
@@ -427,21 +477,30 @@ impl MessagePort for ShmPort {
                                 rings.reader.consume(&rings.segment, len);
                                 left -= 1;
                             }
-                            Verdict::NotNow => break false,
-                            Verdict::Broken => break true,
+                            Verdict::NotNow => {
+                                rings.reader.hold_back(&rings.segment);
+                                break None;
+                            }
+                            Verdict::Broken => break Some(Ending::Closed),
                         }
                     }
                     Found::Nothing => {
-                        rings.taken = taken;
+                        if rings.taken != taken {
+                            rings.taken = taken;
+                            rings.touch(LinkNo(number), &mut self.touched);
+                        }
                         break *hung_up;
                     }
-                    Found::Nonsense => break true,
+                    Found::Nonsense => break Some(Ending::Closed),
                 }
             };
-            all += budget - left;
-            if over {
+            if left < budget {
+                rings.touch(LinkNo(number), &mut self.touched);
+                all += budget - left;
+            }
+            if let Some(ending) = over {
                 *stage = Stage::Over;
-                self.events.push_back(LinkEvent::Over(LinkNo(number)));
+                self.events.push_back(LinkEvent::Over(LinkNo(number), ending));
             }
         }
         all
@@ -463,10 +522,28 @@ impl MessagePort for ShmPort {
     }
 
     #[inline]
+    fn touched(&self) -> &[LinkNo] {
+        &self.touched
+    }
+
+    fn held_back(&self, link: LinkNo) -> u64 {
+        match self.connections.get(link.0 as usize) {
+            Some(Some(Connection { rings: Some(rings), .. })) => {
+                rings.writer.held_back(&rings.segment)
+            }
+            _ => 0,
+        }
+    }
+
+    #[inline]
     fn ring(&mut self) {
-        for connection in self.connections.iter_mut().flatten() {
-            if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                rings.ring();
+        for link in self.touched.drain(..) {
+            let connection = self.connections.get_mut(link.0 as usize);
+            if let Some(Some(Connection { stage, rings: Some(rings), .. })) = connection {
+                rings.touched = false;
+                if *stage == Stage::Open {
+                    rings.ring();
+                }
             }
         }
     }

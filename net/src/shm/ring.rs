@@ -5,8 +5,8 @@
 //! the word behind its record before it shows the record. A record does not wrap: a word [`SKIP`] sends the reader to
 //! the front.
 //!
-//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), and whether
-//! the *writer* of this ring sleeps.
+//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames) and how often it
+//! had no room for the next one, and whether the *writer* of this ring sleeps.
 //!
 //! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
 //! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that
@@ -34,6 +34,7 @@ pub(super) const MOST: usize = 16 << 20;
 
 const CONSUMED: usize = 0;
 const TAKEN: usize = 8;
+const HELD_BACK: usize = 24;
 const ASLEEP: usize = 128;
 
 /// Where in a segment a ring is.
@@ -151,6 +152,11 @@ impl Writer {
         segment.word(self.place.control + TAKEN).load(Ordering::Acquire)
     }
 
+    /// How often the reader says to have had no room for the next frame.
+    pub(super) fn held_back(&self, segment: &Segment) -> u64 {
+        segment.word(self.place.control + HELD_BACK).load(Ordering::Relaxed)
+    }
+
     /// Whether something was written that its reader, which sleeps when `asleep` says so, is to be woken for.
     #[inline]
     pub(super) fn must_ring(&mut self) -> bool {
@@ -184,12 +190,14 @@ pub(super) struct Reader {
     told: u64,
     /// Frames that the writer was told to be taken.
     taken: u64,
+    /// How often there was no room for a frame.
+    held_back: u64,
     rung: bool,
 }
 
 impl Reader {
     pub(super) const fn new(place: Place) -> Self {
-        Self { place, consumed: 0, told: 0, taken: 0, rung: true }
+        Self { place, consumed: 0, told: 0, taken: 0, held_back: 0, rung: true }
     }
 
     /// Where the ring is.
@@ -231,6 +239,12 @@ impl Reader {
         if self.consumed - self.told >= self.place.size as u64 / 4 {
             self.tell(segment);
         }
+    }
+
+    /// There is no room for the frame that was looked at.
+    pub(super) fn hold_back(&mut self, segment: &Segment) {
+        self.held_back = self.held_back.wrapping_add(1);
+        segment.word(self.place.control + HELD_BACK).store(self.held_back, Ordering::Relaxed);
     }
 
     #[inline]
@@ -276,8 +290,13 @@ mod tests {
     const SIZE: usize = LEAST;
     const PLACE: Place = Place { control: 0, base: 4096, size: SIZE };
 
+    /// An interpreter takes its time.
+    const fn times(all: u64, interpreted: u64) -> u64 {
+        if cfg!(miri) { interpreted } else { all }
+    }
+
     fn ring() -> (Segment, Writer, Reader, Box<[u8; MAX_FRAME]>) {
-        let (segment, _fd) = Segment::create(4096 + SIZE).expect("memory");
+        let segment = Segment::plain(4096 + SIZE);
         (segment, Writer::new(PLACE), Reader::new(PLACE), Box::new([0; MAX_FRAME]))
     }
 
@@ -288,7 +307,7 @@ mod tests {
         let (mut sent, mut got) = (0u64, 0u64);
         let length =
             |n: u64| 1 + (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % MAX_FRAME;
-        while got < 4000 {
+        while got < times(4000, 60) {
             for _ in 0..rng.below(6) {
                 let bytes = vec![sent as u8; length(sent)];
                 let (head, rest) = bytes.split_at(bytes.len() / 3);
@@ -325,16 +344,20 @@ mod tests {
     /// outside is touched, which `Segment` asserts.
     #[test]
     fn a_scribbling_peer_does_no_harm() {
-        for seed in 0..200 {
+        for seed in 0..times(200, 3) {
             let (segment, mut writer, mut reader, mut out) = ring();
             let mut rng = crate::base::Rng::new(seed);
-            for _ in 0..300 {
+            for _ in 0..times(300, 100) {
                 let word = [rng.next_u64(), 0, u64::MAX, u64::from(rng.below(20_000))];
                 let at =
                     if rng.chance(0.5) { rng.below(600) } else { rng.below(segment.len() as u32) };
-                segment
-                    .word((at as usize & !7).min(segment.len() - 8))
-                    .store(word[rng.below(4) as usize], Ordering::Relaxed);
+                let (at, word) =
+                    ((at as usize & !7).min(segment.len() - 8), word[rng.below(4) as usize]);
+                if at == ASLEEP {
+                    segment.flag(at).store(word as u32, Ordering::Relaxed);
+                } else {
+                    segment.word(at).store(word, Ordering::Relaxed);
+                }
                 let _ = writer.send(&segment, Outgoing::of_copies(&[1; 300], &[]));
                 writer.taken(&segment);
                 if let Found::Frame(len, _) = reader.peek(&segment, &mut out) {
@@ -343,6 +366,84 @@ mod tests {
                 reader.show_taken(&segment, rng.next_u64());
                 reader.wakes(&segment);
             }
+        }
+    }
+
+    /// What the ring is between two processes.
+    struct Shared(Segment);
+
+    // SAFETY: the threads of the test share it as two processes do: words as atomics, bytes of a record by whoever the
+    // words say, which is what Miri looks at.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        const fn segment(&self) -> &Segment {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn whoever_sees_a_record_sees_its_frame_and_room_is_free_when_it_is_told() {
+        let all = times(20_000, 300);
+        let shared = Shared(Segment::plain(4096 + SIZE));
+        let bytes = |n: u64| vec![n as u8; 40 + (n * 997 % 9000) as usize];
+        let write = |shared: &Shared| {
+            let mut writer = Writer::new(PLACE);
+            for n in 0..all {
+                while !writer
+                    .send(shared.segment(), Outgoing::of_copies(&n.to_le_bytes(), &bytes(n)))
+                {
+                    std::thread::yield_now();
+                }
+            }
+            while writer.taken(shared.segment()) < all {
+                std::thread::yield_now();
+            }
+        };
+        let read = |shared: &Shared| {
+            let (mut reader, mut out) = (Reader::new(PLACE), Box::new([0; MAX_FRAME]));
+            for n in 0..all {
+                let len = loop {
+                    match reader.peek(shared.segment(), &mut out) {
+                        Found::Frame(len, false) => break len,
+                        Found::Nothing => std::thread::yield_now(),
+                        other => panic!("{other:?}"),
+                    }
+                };
+                assert_eq!((&out[..8], &out[8..len]), (&n.to_le_bytes()[..], &bytes(n)[..]));
+                reader.consume(shared.segment(), len);
+                if n % 7 == 0 || n + 1 == all {
+                    reader.show_taken(shared.segment(), n + 1);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&shared));
+            read(&shared);
+        });
+    }
+
+    /// Each says that it sleeps and then looks; each writes and then looks whether the other sleeps: one of them sees the
+    /// other's.
+    #[test]
+    fn nobody_sleeps_while_something_came() {
+        for n in 0..times(2000, 60) {
+            let shared = Shared(Segment::plain(4096 + SIZE));
+            let (sleeps, wakes) = std::thread::scope(|scope| {
+                let writes = scope.spawn(|| {
+                    let mut writer = Writer::new(PLACE);
+                    assert!(
+                        writer.send(shared.segment(), Outgoing::of_copies(&n.to_le_bytes(), &[]))
+                    );
+                    // It reads nothing: its reader is there for the flag of the other's writer.
+                    writer.must_ring() && Reader::new(PLACE).wakes(shared.segment())
+                });
+                Writer::new(PLACE).fall_asleep(shared.segment());
+                fence(Ordering::SeqCst);
+                let sleeps = Reader::new(PLACE).is_empty(shared.segment());
+                (sleeps, writes.join().expect("no panic"))
+            });
+            assert!(!sleeps || wakes, "it would sleep for ever");
         }
     }
 }

@@ -24,10 +24,26 @@ pub(super) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
 
+/// Bytes that a file of ours may have: a write beyond that is answered by a signal (RLIMIT_FSIZE), of a memfd, too.
+fn largest_file() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit(2) writes the two numbers of `limit`, which is a local variable.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
 impl Segment {
     /// Makes a segment of `len` bytes, zeroed, and its descriptor. All its pages are there: to touch them later does
     /// not fail.
+    ///
+    /// # Errors
+    /// The system's; `FileTooLarge` where files must not have the size: the kernel would end the process.
     pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
+        if largest_file() < len as u64 {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: memfd_create(2) reads a literal with a terminator and returns a new descriptor, which goes nowhere
         // but into the `OwnedFd`.
@@ -77,6 +93,17 @@ impl Segment {
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, len })
+    }
+
+    /// Plain memory, which Miri and the thread sanitizer know.
+    #[cfg(test)]
+    pub(super) fn plain(len: usize) -> Self {
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping of no file, at an address of the kernel's choice, touches no memory that is in use.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        Self { base: NonNull::new(base.cast()).expect("not at 0"), len }
     }
 
     /// Bytes.

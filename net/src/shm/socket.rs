@@ -76,6 +76,12 @@ pub(super) fn accept(listener: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
+/// Ends a connection, whoever else has the socket: a child of fork has.
+pub(super) fn shut_down(socket: RawFd) {
+    // SAFETY: shutdown(2) takes the descriptor and what to shut as numbers; it touches no memory of the program.
+    unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
+}
+
 /// Who is at the other end.
 pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
     // SAFETY: a ucred is three integers, for which zero is a value; getsockopt(2) writes at most `len` bytes into it.
@@ -87,6 +93,15 @@ pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
         who
     };
     Ok(Credentials { pid: who.pid, uid: who.uid })
+}
+
+/// Whether enough descriptors are left beside this one, which has the lowest number that was free: a connection takes a
+/// few, and packets do without.
+pub(super) fn spares(socket: RawFd) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit(2) writes the two numbers of `limit`, which is a local variable.
+    let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    rc == 0 && u64::try_from(socket).is_ok_and(|number| number < limit.rlim_cur / 2)
 }
 
 /// Our user.

@@ -96,7 +96,7 @@ fn who_hangs_up_is_heard_to_its_last_frame() {
     b.look();
     assert_eq!(b.next_event(), None, "not before its frames");
     assert_eq!(collect(&mut b), [b"last words"]);
-    assert_eq!(b.next_event(), Some(LinkEvent::Over(to_a)));
+    assert_eq!(b.next_event(), Some(LinkEvent::Over(to_a, Ending::Closed)));
     assert!(b.send(to_a, Outgoing::of_copies(b"x", b"")), "lost");
     b.close(to_a);
     assert_eq!(collect(&mut b), Vec::<Vec<u8>>::new());
@@ -111,7 +111,7 @@ fn a_connection_that_is_refused_is_over() {
     let Some(LinkEvent::Asked(there, _)) = b.next_event() else { panic!("asked") };
     b.close(there);
     a.look();
-    assert_eq!(a.next_event(), Some(LinkEvent::Over(link)));
+    assert_eq!(a.next_event(), Some(LinkEvent::Over(link, Ending::Died)));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::{
 mod addr;
 mod cmsg;
 mod errq;
+mod path;
 mod rx;
 mod sock;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod tests;
 mod tx;
 
 use errq::Errors;
+use path::PathSocket;
 use rx::Rx;
 pub(crate) use sock::{bound, plain, tos};
 use tx::{Outcome, Tx, TxLimits};
@@ -38,7 +40,7 @@ pub struct UdpPort {
     local: SocketAddr,
     endpoint: Socket,
     /// Paths from 1 on.
-    paths: Vec<PathSocket>,
+    paths: Vec<Path>,
     tx: Tx,
     rx: Rx,
     counters: Counters,
@@ -50,12 +52,12 @@ pub struct UdpPort {
     next_port: u32,
 }
 
-/// A path's own socket.
-enum PathSocket {
+/// What a path sends from.
+enum Path {
     /// Not used yet.
     Closed,
-    /// Sending from this port.
-    Open(Socket, u16),
+    /// A socket of its own.
+    Open(PathSocket),
     /// Could not be opened (the reason was logged): the path leaves from the endpoint's port.
     Shared,
 }
@@ -82,7 +84,7 @@ impl UdpPort {
             config: config.clone(),
             local: report.local,
             endpoint,
-            paths: (1..config.paths).map(|_| PathSocket::Closed).collect(),
+            paths: (1..config.paths).map(|_| Path::Closed).collect(),
             tx: Tx::new(limits),
             rx: Rx::new(config.batch),
             counters: Counters::default(),
@@ -111,7 +113,7 @@ impl UdpPort {
     /// Makes sure that path `index` (from 1 on) has a socket, or shares the endpoint's.
     fn open_path(&mut self, index: usize) {
         let opened = match &self.config.source_ports {
-            None => sock::path(&self.config, self.local, 0),
+            None => PathSocket::open(&self.config, self.local, 0),
             Some(range) => {
                 let (first, ports) = (*range.start(), u32::from(*range.end() - *range.start()) + 1);
                 let mut last = io::Error::from_raw_os_error(libc::EADDRINUSE);
@@ -119,7 +121,7 @@ impl UdpPort {
                 for _ in 0..ports {
                     let port = u32::from(first) + self.next_port % ports;
                     self.next_port = self.next_port.wrapping_add(1);
-                    match sock::path(&self.config, self.local, port as u16) {
+                    match PathSocket::open(&self.config, self.local, port as u16) {
                         Ok(socket) => {
                             found = Some(socket);
                             break;
@@ -137,10 +139,10 @@ impl UdpPort {
             }
         };
         self.paths[index - 1] = match opened {
-            Ok((socket, port)) => PathSocket::Open(socket, port),
+            Ok(socket) => Path::Open(socket),
             Err(e) => {
                 log::warn!("path {index} of {} gets no source port of its own: {e}", self.local);
-                PathSocket::Shared
+                Path::Shared
             }
         };
     }
@@ -148,7 +150,8 @@ impl UdpPort {
     /// Reads ICMP errors of the path sockets, which no receive call would notice.
     fn check_paths(&mut self) {
         for path in &self.paths {
-            if let PathSocket::Open(socket, _) = path {
+            if let Path::Open(path) = path {
+                let socket = path.socket();
                 let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
                 // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
                 let rc = unsafe { libc::poll(&raw mut poll, 1, 0) };
@@ -165,7 +168,7 @@ impl UdpPort {
 
 impl Port for UdpPort {
     fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
-        let before = self.counters;
+        let Counters { tx_failed, tx_trains, tx_bytes, .. } = self.counters;
         let mut report = SendReport::default();
         let paths = usize::from(self.config.paths);
         let packets = burst.packets();
@@ -177,21 +180,24 @@ impl Port for UdpPort {
                 .iter()
                 .position(|p| p.path != path || p.fragment != fragment)
                 .unwrap_or(rest.len());
-            if index > 0 && matches!(self.paths[index - 1], PathSocket::Closed) {
+            if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
                 self.open_path(index);
             }
-            let socket = match index.checked_sub(1).map(|i| &self.paths[i]) {
-                Some(PathSocket::Open(socket, _)) => {
+            let (socket, connected) = match index.checked_sub(1).map(|i| &mut self.paths[i]) {
+                Some(Path::Open(path)) => {
                     self.unchecked = true;
-                    socket
+                    let dst = rest[0].dst;
+                    let alone = rest[1..run].iter().all(|packet| packet.dst == dst);
+                    let connected = path.aim(alone.then_some(dst));
+                    (path.socket(), connected)
                 }
-                _ => &self.endpoint,
+                _ => (&self.endpoint, false),
             };
             if fragment {
                 self.tx.let_fragment(socket, true);
             }
             let outcome = self.tx.send(
-                socket.as_fd(),
+                (socket.as_fd(), connected),
                 burst.part(report.sent..report.sent + run),
                 &mut self.counters,
                 &mut self.errors,
@@ -204,9 +210,9 @@ impl Port for UdpPort {
                 break;
             }
         }
-        report.failed = (self.counters.tx_failed - before.tx_failed) as usize;
-        report.trains = (self.counters.tx_trains - before.tx_trains) as usize;
-        report.bytes = self.counters.tx_bytes - before.tx_bytes;
+        report.failed = (self.counters.tx_failed - tx_failed) as usize;
+        report.trains = (self.counters.tx_trains - tx_trains) as usize;
+        report.bytes = self.counters.tx_bytes - tx_bytes;
         report
     }
 
@@ -232,7 +238,7 @@ impl Port for UdpPort {
     fn source_port(&self, path: u16) -> u16 {
         let index = usize::from(path) % usize::from(self.config.paths);
         match index.checked_sub(1).map(|i| &self.paths[i]) {
-            Some(PathSocket::Open(_, port)) => *port,
+            Some(Path::Open(path)) => path.port(),
             _ => self.local.port(),
         }
     }

@@ -17,8 +17,8 @@ const BUFFER: usize = 1 << 16;
 /// trains are fetched one by one into the same buffer, which is then warm in the cache.
 const SMALL: usize = 8 << 10;
 
-/// Preallocated arrays for `recvmmsg`. The pointers in them are set anew by every call; between calls
-/// they are stale and never followed.
+/// Preallocated arrays for `recvmmsg`. The messages point into the other arrays from the beginning on: none of them
+/// is ever moved or grows.
 pub(super) struct Rx {
     messages: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
@@ -32,14 +32,14 @@ pub(super) struct Rx {
 }
 
 // SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
-// inside. Those point into the other arrays of the same value, on the heap, which move along with it;
-// `fetch` sets them anew before the kernel follows them, and has `&mut self` from the one to the other.
+// inside. Those point into the other arrays of the same value, which are on the heap and stay where they are
+// when it moves; the kernel alone follows them, in `fetch`, which has `&mut self`.
 unsafe impl Send for Rx {}
 
 impl Rx {
     pub(super) fn new(batch: usize) -> Self {
         let batch = batch.clamp(1, 64);
-        Self {
+        let mut rx = Self {
             // SAFETY: a `mmsghdr` is integers and pointers, for which zero is a value.
             messages: vec![unsafe { mem::zeroed() }; batch].into(),
             pieces: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; batch].into(),
@@ -49,7 +49,25 @@ impl Rx {
             buffers: vec![0; batch * BUFFER].into(),
             overflow: 0,
             streaming: false,
+        };
+        // All from one pointer to each array, which making another would end.
+        let buffers: *mut u8 = rx.buffers.as_mut_ptr();
+        let (pieces, names, controls) =
+            (rx.pieces.as_mut_ptr(), rx.names.as_mut_ptr(), rx.controls.as_mut_ptr());
+        for (n, message) in rx.messages.iter_mut().enumerate() {
+            let header = &mut message.msg_hdr;
+            // SAFETY: each array has `batch` elements, the last one `BUFFER` bytes for each, and `n` is below
+            // `batch`. The piece is written through a pointer to its array, to which no reference lives.
+            unsafe {
+                let base = buffers.add(n * BUFFER).cast();
+                pieces.add(n).write(libc::iovec { iov_base: base, iov_len: BUFFER });
+                header.msg_name = names.add(n).cast();
+                header.msg_iov = pieces.add(n);
+                header.msg_control = controls.add(n).cast();
+            }
+            header.msg_iovlen = 1;
         }
+        rx
     }
 
     /// See [`Port::recv`](crate::Port::recv).
@@ -102,19 +120,10 @@ impl Rx {
         errors: &mut Errors,
     ) -> usize {
         let fd = socket.as_raw_fd();
-        let slots = self.messages[..wanted]
-            .iter_mut()
-            .zip(&mut self.pieces)
-            .zip(self.names.iter_mut().zip(&mut self.controls))
-            .zip(self.buffers.chunks_exact_mut(BUFFER));
-        for (((message, piece), (name, control)), buffer) in slots {
-            *piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: BUFFER };
+        for message in &mut self.messages[..wanted] {
+            // What the kernel changes.
             let header = &mut message.msg_hdr;
-            header.msg_name = (&raw mut *name).cast();
             header.msg_namelen = SockAddr::LEN;
-            header.msg_iov = &raw mut *piece;
-            header.msg_iovlen = 1;
-            header.msg_control = control.as_mut_ptr();
             header.msg_controllen = Control::LEN as _;
             header.msg_flags = 0;
         }
@@ -122,18 +131,19 @@ impl Rx {
         for _ in 0..8 {
             let rc = if wanted == 1 {
                 let message = &mut self.messages[0];
-                // SAFETY: the loop above filled the header in: its name, control buffer and one piece, of
-                // `BUFFER` bytes, are elements of our own arrays, with their lengths, and `self` is borrowed
-                // mutably until after the call, in which the kernel writes to them and to the header.
+                // SAFETY: `new` filled the header in, and the loop above what calls change: its name, control buffer
+                // and one piece, of `BUFFER` bytes, are elements of our own arrays, with their lengths, and `self`
+                // is borrowed mutably until after the call, in which the kernel writes to them and to the header.
                 let len =
                     unsafe { libc::recvmsg(fd, &raw mut message.msg_hdr, libc::MSG_DONTWAIT) };
                 message.msg_len = u32::try_from(len).unwrap_or(0);
                 if len >= 0 { 1 } else { -1 }
             } else {
                 // SAFETY: `wanted` is at most the number of `messages` (the slice above would have panicked),
-                // and the loop above filled in as many: their names, control buffers and pieces are elements
-                // of our own arrays, with their lengths, and `self` is borrowed mutably until after the call,
-                // in which the kernel writes to them and to the headers. NULL stands for no timeout.
+                // which `new` filled in, and the loop above what calls change: their names, control buffers and
+                // pieces are elements of our own arrays, with their lengths, and `self` is borrowed mutably until
+                // after the call, in which the kernel writes to them and to the headers. NULL stands for no
+                // timeout.
                 unsafe {
                     libc::recvmmsg(
                         fd,

@@ -86,8 +86,17 @@ pub(super) fn endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> 
     Ok((socket, report))
 }
 
-/// A send-only socket on `port` (0: any) of the endpoint's address, and its port: a further path.
-pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<(Socket, u16)> {
+/// A port of the endpoint's address that nobody has just now.
+pub(super) fn free_port(local: SocketAddr) -> io::Result<u16> {
+    let socket = plain(&local)?;
+    let mut bind = local;
+    bind.set_port(0);
+    socket.bind(&bind.into())?;
+    Ok(bound(&socket)?.port())
+}
+
+/// A send-only socket on `port` of the endpoint's address: a further path.
+pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Socket> {
     let socket = plain(&local)?;
     common(&socket, config);
     // Nobody is told of this port. What comes anyway is dropped before it is queued (classic BPF
@@ -102,8 +111,7 @@ pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Res
     let mut bind = local;
     bind.set_port(port);
     socket.bind(&bind.into())?;
-    let port = bound(&socket)?.port();
-    Ok((socket, port))
+    Ok(socket)
 }
 
 /// The address a socket is bound to.

@@ -259,6 +259,53 @@ fn a_dead_port_is_a_typed_error() {
 }
 
 #[test]
+fn a_path_that_is_connected_to_a_peer_still_hears_of_others() {
+    for ip in [V4, V6] {
+        let mut tx = open(&config(ip));
+        let mut rx = open(&config(ip));
+        let to = rx.local_addr();
+        let own = |tx: &mut UdpPort, to, now| {
+            assert_eq!(send(tx, now, &[packet(to, 2, b"x", &[], &[])]).sent, 1);
+        };
+        for _ in 0..100 {
+            own(&mut tx, to, Time::ZERO);
+        }
+        let got = receive(&mut rx, 100);
+        let port = tx.source_port(2);
+        assert_eq!(got.len(), 100);
+        assert!(got.iter().all(|(meta, _)| meta.src.port() == port));
+        // Somebody else, who is not there; then its peer dies, while it is connected again.
+        let dead = open(&config(ip)).local_addr();
+        let mut now = Time::ZERO;
+        let mut expect = |tx: &mut UdpPort, peer| {
+            let (mut errors, end) = (Vec::new(), deadline());
+            while errors.is_empty() && before(end) {
+                now += Span::millis(1);
+                tx.recv_each(now, 1, &mut |_, _| panic!("nothing was sent here"));
+                tx.take_errors(&mut errors);
+            }
+            let kind = Unreachable::Port;
+            assert_eq!(errors, [NetError::Unreachable { peer, kind, offender: Some(ip) }]);
+        };
+        own(&mut tx, dead, Time::ZERO);
+        expect(&mut tx, dead);
+        for _ in 0..100 {
+            own(&mut tx, to, Time::ZERO);
+        }
+        assert!(receive(&mut rx, 100).iter().all(|(meta, _)| meta.src.port() == port));
+        drop(rx);
+        own(&mut tx, to, Time::ZERO);
+        expect(&mut tx, to);
+        let mut other = open(&config(ip));
+        let to = other.local_addr();
+        for _ in 0..40 {
+            own(&mut tx, to, Time::ZERO);
+        }
+        assert_eq!(receive(&mut other, 40).len(), 40);
+    }
+}
+
+#[test]
 fn a_packet_too_big_for_the_path_is_a_typed_error() {
     too_big(V4);
     too_big(V6);

@@ -10,7 +10,7 @@ use super::addr::SockAddr;
 use super::cmsg::{Control, Encoder};
 use super::errq::{self, Errors};
 use super::sock;
-use crate::base::TrafficClass;
+use crate::base::{Datagram, TrafficClass};
 use crate::burst::address;
 use crate::{Burst, Counters, MAX_PIECES};
 
@@ -36,6 +36,29 @@ pub(super) struct TxLimits {
     pub(super) tos_data: i32,
     pub(super) tos_control: i32,
 }
+
+impl TxLimits {
+    /// Whether packets of a class have another TOS byte than the socket gives them.
+    #[inline]
+    const fn marks(&self, class: TrafficClass) -> bool {
+        matches!(class, TrafficClass::Control) && self.tos_control != self.tos_data
+    }
+
+    /// The ancillary data that gives a packet the TOS byte of control.
+    fn control_class<'a>(&self, control: &'a mut Control) -> Encoder<'a> {
+        let (level, kind) = if self.v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        };
+        let mut control = Encoder::new(control);
+        control.push(level, kind, self.tos_control.to_ne_bytes());
+        control
+    }
+}
+
+/// The socket that sends, and whether it is connected to the one peer of all packets, so that they need no name.
+type To<'a> = (BorrowedFd<'a>, bool);
 
 /// How a call went.
 pub(super) enum Outcome {
@@ -93,12 +116,18 @@ impl Tx {
     /// of packets handed over to `sent`.
     pub(super) fn send(
         &mut self,
-        socket: BorrowedFd<'_>,
+        socket: To<'_>,
         packets: Burst<'_>,
         counters: &mut Counters,
         errors: &mut Errors,
         sent: &mut usize,
     ) -> Outcome {
+        if let [only] = packets.packets()
+            && self.alone(socket, packets, only, counters, errors)
+        {
+            *sent += 1;
+            return Outcome::Done;
+        }
         let mut next = 0;
         let mut segments = self.limits.segments;
         while next < packets.packets().len() {
@@ -143,6 +172,71 @@ impl Tx {
         Outcome::Done
     }
 
+    /// Sends a packet that has no company and few pieces, which is what somebody waits for, by a message of its own
+    /// rather than the arrays. False when it has many, or the kernel refused it: then nothing was sent, and another
+    /// attempt finds out why.
+    #[inline]
+    fn alone(
+        &mut self,
+        (socket, connected): To<'_>,
+        burst: Burst<'_>,
+        packet: &Datagram,
+        counters: &mut Counters,
+        errors: &mut Errors,
+    ) -> bool {
+        let (header, payload) = (burst.header(packet), burst.payload(packet));
+        if !packet.trailer.is_empty() {
+            return false;
+        }
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut pieces = [
+            libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
+            none,
+        ];
+        let count = match payload {
+            [] => 1,
+            [piece] => {
+                let len = usize::try_from(piece.len).unwrap_or(0);
+                pieces[1] =
+                    libc::iovec { iov_base: address(piece).cast_mut().cast(), iov_len: len };
+                2
+            }
+            _ => return false,
+        };
+        // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = pieces.as_mut_ptr();
+        message.msg_iovlen = count as _;
+        if !connected {
+            let (name, len) = SockAddr::encode(&packet.dst);
+            self.names[0] = name;
+            message.msg_name = (&raw mut self.names[0]).cast();
+            message.msg_namelen = len;
+        }
+        if self.limits.marks(packet.class) {
+            let len = self.limits.control_class(&mut self.controls[0]).len();
+            message.msg_control = self.controls[0].as_mut_ptr();
+            message.msg_controllen = len as _;
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: name and control messages are elements of our own arrays, the pieces a local array, with their
+        // lengths; the pieces' bytes are in the burst's batch, or user memory that is readable as long as the burst
+        // lives (`Burst::new`), which we hold. The kernel only reads.
+        if unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) } < 0 {
+            let errno = io::Error::last_os_error().raw_os_error();
+            if errno.is_some_and(errq::may_be_stale) {
+                errors.drain(socket);
+            }
+            counters.tx_calls += 1;
+            return false;
+        }
+        counters.tx_calls += 1;
+        counters.tx_packets += 1;
+        counters.tx_bytes += u64::from(packet.len);
+        counters.tx_trains += 1;
+        true
+    }
+
     /// The packets of the next [`Tx::send`] on `socket` may be fragmented (`yes`), here and by routers, for they are
     /// longer than the path carries; or no more. They are rare, so they need no socket of their own: this
     /// one's DF is cleared for the time of the call.
@@ -164,7 +258,7 @@ impl Tx {
     /// Sends a refused train's packets one by one: (handed over, none of them refused).
     fn singly(
         &mut self,
-        socket: BorrowedFd<'_>,
+        socket: To<'_>,
         packets: Burst<'_>,
         counters: &mut Counters,
         errors: &mut Errors,
@@ -192,19 +286,21 @@ impl Tx {
     /// stopped.
     fn fill_and_send(
         &mut self,
-        socket: BorrowedFd<'_>,
+        socket: To<'_>,
         packets: Burst<'_>,
         segments: usize,
         counters: &mut Counters,
         errors: &mut Errors,
     ) -> (usize, Call) {
+        let (socket, connected) = socket;
+        let named = !connected;
         self.messages.clear();
         self.pieces.clear();
         self.packets.clear();
         self.bytes.clear();
         let mut built = 0;
         while built < packets.packets().len() && self.messages.len() < MESSAGES {
-            let n = self.message(packets.part(built..packets.packets().len()), segments);
+            let n = self.message(packets.part(built..packets.packets().len()), segments, named);
             if n == 0 {
                 break;
             }
@@ -266,8 +362,8 @@ impl Tx {
     }
 
     /// Appends one message made of the first packets of `packets`; returns how many, 0 when there is
-    /// no room for even one.
-    fn message(&mut self, packets: Burst<'_>, segments: usize) -> usize {
+    /// no room for even one. A connected socket's need not be `named`.
+    fn message(&mut self, packets: Burst<'_>, segments: usize, named: bool) -> usize {
         let first = &packets.packets()[0];
         let segment = first.len as usize;
         let start = self.pieces.len();
@@ -310,18 +406,13 @@ impl Tx {
             return 0;
         }
         let slot = self.messages.len();
-        let (name, name_len) = SockAddr::encode(&first.dst);
-        self.names[slot] = name;
-        let mut control = Encoder::new(&mut self.controls[slot]);
         let limits = &self.limits;
-        if first.class == TrafficClass::Control && limits.tos_control != limits.tos_data {
-            let (level, kind) = if limits.v6 {
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
-            } else {
-                (libc::IPPROTO_IP, libc::IP_TOS)
-            };
-            control.push(level, kind, limits.tos_control.to_ne_bytes());
-        }
+        let controls = &mut self.controls[slot];
+        let mut control = if limits.marks(first.class) {
+            limits.control_class(controls)
+        } else {
+            Encoder::new(controls)
+        };
         if count > 1 {
             // Packets are at most 65535 bytes, or the socket refuses the first alone.
             let size = u16::try_from(segment).unwrap_or(u16::MAX);
@@ -330,8 +421,12 @@ impl Tx {
         let control_len = control.len();
         // SAFETY: a `mmsghdr` is integers and pointers, for which zero is a value.
         let mut msg: libc::mmsghdr = unsafe { mem::zeroed() };
-        msg.msg_hdr.msg_name = (&raw mut self.names[slot]).cast();
-        msg.msg_hdr.msg_namelen = name_len;
+        if named {
+            let (name, name_len) = SockAddr::encode(&first.dst);
+            self.names[slot] = name;
+            msg.msg_hdr.msg_name = (&raw mut self.names[slot]).cast();
+            msg.msg_hdr.msg_namelen = name_len;
+        }
         // The vector never grows beyond its capacity, so its pieces stay where they are.
         msg.msg_hdr.msg_iov = self.pieces[start..].as_mut_ptr();
         msg.msg_hdr.msg_iovlen = (self.pieces.len() - start) as _;

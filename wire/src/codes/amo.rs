@@ -65,6 +65,24 @@ impl AmoOp {
                 | Self::CswapGt
         )
     }
+
+    /// The number under which a [`Self::is_compare_swap`] of several values, or of longer ones than its header has room
+    /// for, carries its operands as payload: a choice of ours, from the vendor's range.
+    #[inline]
+    #[must_use]
+    pub const fn with_payload(self) -> Option<Self> {
+        if self.is_compare_swap() { Self::from_u8(0xE0 + self.to_u8() - 0x0D) } else { None }
+    }
+
+    /// The operation behind a number of [`Self::with_payload`].
+    #[inline]
+    #[must_use]
+    pub const fn without_payload(self) -> Option<Self> {
+        match self {
+            Self::Vendor(number @ 0xE0..=0xE5) => Self::from_u8(number - 0xE0 + 0x0D),
+            _ => None,
+        }
+    }
 }
 
 code_points! {

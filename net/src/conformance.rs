@@ -1,0 +1,251 @@
+//! What every packet port must do, as far as one that sends to itself can show it: the same tests for each kind of
+//! port and for each wrapper.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::base::{Time, TrafficClass};
+use crate::burst::tests::{Sample, send};
+use crate::fabric::tests::mirror;
+use crate::{Crc, Fault, FaultSpec, MAX_PIECES, NetError, Pcap, Port, PortConfig, RxMeta, UdpPort};
+
+const PATHS: u16 = 4;
+
+fn config(ip: impl Into<std::net::IpAddr>) -> PortConfig {
+    let bind = SocketAddr::new(ip.into(), 0);
+    PortConfig { bind, paths: PATHS, dscp_data: 10, ..PortConfig::default() }
+}
+
+fn udp(config: &PortConfig) -> UdpPort {
+    UdpPort::open(config).expect("a loopback port").0
+}
+
+fn plain() -> PortConfig {
+    config(Ipv4Addr::LOCALHOST)
+}
+
+/// Every port there is, by a name for what goes wrong.
+fn every() -> Vec<(&'static str, Box<dyn Port>)> {
+    let bare = PortConfig { gso: false, gro: false, ..plain() };
+    let calm: FaultSpec = "seed=1".parse().expect("no faults");
+    // Tests run beside each other.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let file = std::env::temp_dir().join(format!("squall-conformance-{process}-{n}.pcap"));
+    let spec = file.to_str().expect("a name").parse().expect("a capture");
+    let captured = Pcap::create(udp(&plain()), &spec, 0, &plain()).expect("a file");
+    // Nothing is read from it, and it need not stay.
+    std::fs::remove_file(captured.path()).expect("it is there");
+    vec![
+        ("udp, IPv4", Box::new(udp(&plain()))),
+        ("udp, IPv6", Box::new(udp(&config(Ipv6Addr::LOCALHOST)))),
+        ("udp without offloads", Box::new(udp(&bare))),
+        ("fabric", Box::new(mirror(&plain()))),
+        ("crc", Box::new(Crc::new(udp(&plain()), None))),
+        ("fault", Box::new(Fault::new(udp(&plain()), calm.clone(), &plain()))),
+        ("capture", Box::new(captured)),
+        ("crc, fault", Box::new(Crc::new(Fault::new(udp(&plain()), calm, &plain()), None))),
+    ]
+}
+
+/// Sends all of the packets, however many the port takes at a time, and takes what comes until as many are
+/// there.
+fn exchange(name: &str, port: &mut dyn Port, samples: &[Sample<'_>]) -> Vec<(RxMeta, Vec<u8>)> {
+    let (mut sent, mut got) = (0, Vec::new());
+    for _ in 0..100_000 {
+        let part = &samples[sent..samples.len().min(sent + 32)];
+        if !part.is_empty() {
+            let report = send(port, Time::ZERO, part);
+            assert!(report.sent <= part.len() && report.failed == 0, "{name}: {report:?}");
+            sent += report.sent;
+        }
+        port.recv_each(Time::ZERO, 64, &mut |meta, bytes| got.push((*meta, bytes.to_vec())));
+        if got.len() >= samples.len() {
+            return got;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{name}: {} of {} packets came back", got.len(), samples.len());
+}
+
+#[test]
+fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
+    for (name, mut port) in every() {
+        let dst = port.local_addr();
+        let data: Vec<u8> = (0..20_000u32).map(|i| (i * 7) as u8).collect();
+        // Alone and in trains, of no payload and of several pieces.
+        let sizes: Vec<usize> =
+            (0..240).map(|n| [0, 1, 64, 1400, 1400, 1400, 4000][n % 7]).collect();
+        let pieces: Vec<[&[u8]; 2]> =
+            sizes.iter().map(|n| [&data[..n / 3], &data[n / 3..*n]]).collect();
+        let headers: Vec<[u8; 40]> = (0..240).map(|n| [n as u8; 40]).collect();
+        let samples: Vec<Sample<'_>> = (0..240usize)
+            .map(|n| Sample {
+                dst,
+                path: (n / 8) as u16 % (PATHS + 1),
+                class: if n % 11 == 0 { TrafficClass::Control } else { TrafficClass::Data },
+                header: &headers[n],
+                payload: if sizes[n] == 0 { &[] } else { &pieces[n] },
+                trailer: &data[..n % 2 * 4],
+            })
+            .collect();
+        let got = exchange(name, &mut *port, &samples);
+        let ports: Vec<u16> = (0..PATHS).map(|path| port.source_port(path)).collect();
+        let mut unique = ports.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), usize::from(PATHS), "{name}");
+        let mut newest = [None; PATHS as usize];
+        for (meta, bytes) in got {
+            let n = usize::from(bytes[0]);
+            let sample = &samples[n];
+            let mut want = sample.header.to_vec();
+            sample.payload.iter().for_each(|piece| want.extend_from_slice(piece));
+            want.extend_from_slice(sample.trailer);
+            assert!(bytes == want, "{name}: packet {n}");
+            let path = usize::from(sample.path % PATHS);
+            assert_eq!(meta.src, SocketAddr::new(dst.ip(), ports[path]), "{name}: packet {n}");
+            assert!(newest[path] < Some(n), "{name}: packet {n} behind {:?}", newest[path]);
+            newest[path] = Some(n);
+            let marks = if n % 11 == 0 { (46, 0) } else { (10, 2) };
+            assert_eq!(
+                (meta.dscp, meta.ecn, meta.ce()),
+                (marks.0, marks.1, false),
+                "{name}: packet {n}"
+            );
+        }
+        let counters = port.counters();
+        assert_eq!((counters.tx_packets, counters.rx_packets), (240, 240), "{name}");
+        assert_eq!((counters.tx_bytes, counters.tx_failed), (counters.rx_bytes, 0), "{name}");
+        let mut errors: Vec<NetError> = Vec::new();
+        port.take_errors(&mut errors);
+        assert!(errors.is_empty(), "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn what_a_call_did_is_reported() {
+    for (name, mut port) in every() {
+        let port = &mut *port;
+        let sample = Sample {
+            dst: port.local_addr(),
+            path: 1,
+            class: TrafficClass::Data,
+            header: b"header",
+            payload: &[b"payload"],
+            trailer: &[],
+        };
+        assert_eq!(send(port, Time::ZERO, &[]), crate::SendReport::default(), "{name}");
+        let report = send(port, Time::ZERO, &[sample; 3]);
+        assert_eq!((report.sent, report.failed), (3, 0), "{name}");
+        assert_eq!(report.bytes, port.counters().tx_bytes, "{name}");
+        assert_eq!(report.trains as u64, port.counters().tx_trains, "{name}");
+        assert!(report.bytes >= 3 * 13, "{name}");
+        let (mut packets, mut bytes) = (0, 0);
+        while packets < 3 {
+            let report = port.recv_each(Time::ZERO, 64, &mut |_, _| ());
+            packets += report.packets;
+            bytes += report.bytes;
+        }
+        assert_eq!((packets, bytes), (3, report.bytes), "{name}");
+        // Whatever is left of it, the next call or the one after it finds nothing.
+        let reports = [(); 2].map(|()| port.recv_each(Time::ZERO, 64, &mut |_, _| ()));
+        assert!(reports[1].empty && reports[1].packets == 0, "{name}: {reports:?}");
+    }
+}
+
+#[test]
+fn descriptors_become_readable_when_something_is_there_and_only_then() {
+    for (name, mut port) in every() {
+        let mut fds = Vec::new();
+        port.fds(&mut fds);
+        assert!(!fds.is_empty(), "{name}");
+        let ready = |wait: i32| {
+            let poll = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+            let mut polled: Vec<libc::pollfd> = fds.iter().map(poll).collect();
+            // SAFETY: poll(2) reads and writes as many pollfds as it is told of, those of a local vector.
+            unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, wait) }
+        };
+        assert_eq!(ready(0), 0, "{name}");
+        let sending = &mut *port;
+        let sample = Sample {
+            dst: sending.local_addr(),
+            path: 0,
+            class: TrafficClass::Data,
+            header: b"wake up",
+            payload: &[],
+            trailer: &[],
+        };
+        assert_eq!(send(sending, Time::ZERO, &[sample]).sent, 1, "{name}");
+        assert_eq!(ready(2000), 1, "{name}");
+        let mut got = 0;
+        while got == 0 {
+            got = port.recv_each(Time::ZERO, 64, &mut |_, _| ()).packets;
+        }
+        while !port.recv_each(Time::ZERO, 64, &mut |_, _| ()).empty {}
+        assert_eq!((got, ready(0)), (1, 0), "{name}");
+        assert_eq!(port.next_deadline(), None, "{name}");
+    }
+}
+
+#[test]
+fn a_budget_bounds_a_call_but_for_the_train_it_ends_in() {
+    for (name, mut port) in every() {
+        let port = &mut *port;
+        let sample = Sample {
+            dst: port.local_addr(),
+            path: 0,
+            class: TrafficClass::Data,
+            header: &[5; 900],
+            payload: &[],
+            trailer: &[],
+        };
+        assert_eq!(send(port, Time::ZERO, &[sample; 200]).sent, 200, "{name}");
+        let mut all = 0;
+        while all < 200 {
+            let got = port.recv_each(Time::ZERO, 4, &mut |_, _| ()).packets;
+            assert!(got <= 4 + 127, "{name}: {got}");
+            all += got;
+        }
+        assert_eq!(all, 200, "{name}");
+    }
+}
+
+#[test]
+fn a_packet_of_too_many_pieces_harms_nobody_else() {
+    for (name, mut port) in every() {
+        let port = &mut *port;
+        let many = vec![&b"z"[..]; MAX_PIECES + 1];
+        let good = Sample {
+            dst: port.local_addr(),
+            path: 1,
+            class: TrafficClass::Data,
+            header: b"good",
+            payload: &[],
+            trailer: &[],
+        };
+        let bad = Sample { payload: &many, ..good };
+        let report = send(port, Time::ZERO, &[good, bad, good]);
+        assert_eq!(report.sent, 3, "{name}");
+        let (mut short, mut long) = (0, 0);
+        for _ in 0..100_000 {
+            port.recv_each(Time::ZERO, 64, &mut |_, bytes| {
+                *(if bytes == b"good" { &mut short } else { &mut long }) += 1;
+            });
+            if short == 2 && long + report.failed == 1 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        // One that copies may well send it.
+        assert_eq!((short, long + report.failed), (2, 1), "{name}: {report:?}");
+    }
+}
+
+#[test]
+fn the_path_to_oneself_carries_something() {
+    for (name, mut port) in every() {
+        let to = port.local_addr();
+        assert!(port.path_mtu(to).expect("a route") >= 1280, "{name}");
+    }
+}
