@@ -3,9 +3,9 @@
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use crate::base::{Instance, Span};
+use crate::base::{Instance, RegionId, Span};
 use crate::memory::Buf;
-use crate::wire::ReturnCode;
+use crate::wire::{AmoOp, AmoType, ReturnCode};
 
 /// A peer endpoint, an index into the engine's peer table. Equal addresses have equal ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -103,6 +103,23 @@ pub enum Action {
     Write(RemoteIov),
     /// Reads from the peer's memory.
     Read(RemoteIov),
+    /// Changes values in the peer's memory, each at once.
+    Atomic(Box<Atomic>),
+}
+
+/// An atomic operation on the values of one type in some remote ranges. The operands are the operation's buffer.
+#[derive(Clone, Debug)]
+pub struct Atomic {
+    /// What happens to each value.
+    pub op: AmoOp,
+    /// The type of the values.
+    pub data_type: AmoType,
+    /// Where they are.
+    pub remote: RemoteIov,
+    /// What they are compared with, or the masks, where the operation has such.
+    pub compare: Option<Buf>,
+    /// Where the values before go, when they are wanted.
+    pub result: Option<Buf>,
 }
 
 /// How an outbound operation is to be carried out.
@@ -114,11 +131,14 @@ pub struct Options {
     pub level: Level,
     /// What its end leaves behind.
     pub visibility: Visibility,
+    /// It, and what follows it to the same peer, begins when all that came before it has ended (FI_FENCE).
+    pub fence: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { inject: false, level: Level::Default, visibility: Visibility::Entry }
+        let (level, visibility) = (Level::Default, Visibility::Entry);
+        Self { inject: false, level, visibility, fence: false }
     }
 }
 
@@ -191,16 +211,18 @@ pub struct RecvOp {
 pub enum Refused {
     /// Queues are full: make progress and try again (-FI_EAGAIN).
     Again,
-    /// The message is longer than `request_length` can say (-FI_EMSGSIZE).
+    /// The message is longer than `request_length` can say, or the atomic than [`crate::atomic_most`] (-FI_EMSGSIZE).
     TooLong,
     /// An inject larger than the inline limit (-FI_EINVAL).
     InjectTooLong,
-    /// What is read cannot be injected: the buffer is written later (-FI_EBADFLAGS).
+    /// What is read, or brought back by an atomic, cannot be injected: the buffer is written later (-FI_EBADFLAGS).
     InjectedRead,
     /// The ranges of an RMA operation do not add up to its buffer (-FI_EINVAL).
     LengthMismatch,
     /// No message was claimed with this context (-FI_EINVAL).
     NotClaimed,
+    /// There is no such atomic operation on values of this type, or not in this form (-FI_EOPNOTSUPP).
+    UnsupportedAtomic,
 }
 
 /// Which kind of operation a completion ends.
@@ -216,8 +238,18 @@ pub enum OpKind {
     Write,
     /// An RMA read by this endpoint.
     Read,
-    /// A peer's RMA write with remote CQ data landed here.
+    /// An atomic by this endpoint that brings nothing back.
+    Update,
+    /// An atomic by this endpoint that brings values back.
+    Fetch,
+    /// A peer's RMA write landed here.
     RemoteWrite,
+    /// A peer has read something here.
+    RemoteRead,
+    /// A peer's atomic has changed something here.
+    RemoteUpdate,
+    /// A peer's atomic has changed something here, and brought it what was there before.
+    RemoteFetch,
 }
 
 /// The end of an operation. Each has one.
@@ -239,6 +271,8 @@ pub struct Completion {
     pub tag: u64,
     /// The other side, when known.
     pub peer: Option<PeerId>,
+    /// The region that a peer accessed; [`RegionId::LENT`] for all else.
+    pub region: RegionId,
     /// What it leaves behind.
     pub visibility: Visibility,
     /// FI_MULTI_RECV: with this completion the user gets a multi-receive buffer back.

@@ -1,6 +1,7 @@
 //! The engine's parameters.
 
 use crate::base::{Instance, JobKey, Seed, Span};
+use crate::fences::Order;
 
 /// Thresholds and bounds of one endpoint. Sizes in bytes.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Config {
     pub named_only: bool,
     /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
+    /// What is promised about the order of operations to one peer, besides that messages match in order.
+    pub order: Order,
     /// PIDonFEP of this endpoint and its peers.
     pub pid_on_fep: u16,
     /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
@@ -70,6 +73,7 @@ impl Config {
             key: None,
             named_only: false,
             job_id: 1,
+            order: Order::NONE,
             pid_on_fep: 0,
             keepalive: Span::secs(1),
             links: false,

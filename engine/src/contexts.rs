@@ -200,6 +200,11 @@ impl Contexts {
         self.routes.get(peer.0 as usize)?.link
     }
 
+    /// The context that we opened to a peer, and that operations may use.
+    pub(crate) fn opened_to(&self, peer: PeerId) -> Option<PdcId> {
+        self.routes.get(peer.0 as usize)?.ours
+    }
+
     /// We opened a context to a peer, or it opened one to us, in which case the one it opened before; or there is a
     /// link.
     pub(crate) fn add(

@@ -17,6 +17,10 @@ crate::base::counters! {
         tx_writes: sum "operations",
         /// RMA reads started (not those of rendezvous).
         tx_reads: sum "operations",
+        /// Atomic operations started.
+        tx_atomics: sum "operations",
+        /// Operations that had to wait for others to the same peer: fenced, or ordered, or behind such a one.
+        tx_parked: sum "operations",
         /// Payload bytes of messages, writes and read responses given to packets the first time.
         tx_payload_bytes: sum "bytes",
         /// Messages matched by a receive that was already posted.
@@ -25,6 +29,8 @@ crate::base::counters! {
         rx_unexpected: sum "messages",
         /// Payload bytes placed in user memory or stashed.
         rx_payload_bytes: sum "bytes",
+        /// Atomic operations of peers that were carried out.
+        rx_atomics: sum "operations",
         /// Packets that were taken together with one before them, because they differed in their numbers alone.
         rx_run_packets: sum "packets",
         /// Bytes of unexpected and early messages held now.
@@ -68,6 +74,8 @@ crate::base::counters! {
         rx_out_of_range: sum "accesses",
         /// Remote accesses to a region that was registered for others.
         rx_not_permitted: sum "accesses",
+        /// Atomic operations of peers that there are not, or not on what lies there.
+        rx_atomics_refused: sum "operations",
         /// Operations that ended in an error; a peek that found nothing is none.
         op_errors: sum "operations",
         /// Operations that were complete when they were copied, and were lost afterwards.

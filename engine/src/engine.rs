@@ -23,7 +23,7 @@ use crate::introductions::{Introductions, Silent, Unknown};
 use crate::links::Links;
 use crate::liveness::Liveness;
 use crate::memory::Memory;
-use crate::ops::Part;
+use crate::ops::{Part, TxOp};
 use crate::outbound::{Outbound, emit_control, push_control};
 use crate::peers::Peers;
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
@@ -82,7 +82,7 @@ impl Engine {
             contexts: Contexts::default(),
             links: Links::default(),
             peers: Peers::new(config.max_packet),
-            outbound: Outbound::new(outbound),
+            outbound: Outbound::new(outbound, config.order),
             inbox: Inbox::new(posted, unexpected),
             target: Target::default(),
             report: Report::default(),
@@ -144,7 +144,7 @@ impl Engine {
         op: RecvOp,
     ) -> Result<bool, Refused> {
         let waits = self.inbox.receive(&mut step!(self, now), mem, op)?;
-        self.exchange(now);
+        self.drain_events(now);
         Ok(waits)
     }
 
@@ -153,6 +153,12 @@ impl Engine {
     /// arriving in it are whole. False when there is none.
     pub fn cancel(&mut self, now: Time, context: u64) -> bool {
         self.inbox.cancel(&mut step!(self, now), context)
+    }
+
+    /// From now on the user learns of every access of peers to its regions, when it is whole, and not only of writes
+    /// with remote CQ data: by completions that only count.
+    pub const fn report_accesses(&mut self) {
+        self.target.reports = true;
     }
 
     /// A registered region is given back: when this returns nothing here names it any more, and
@@ -183,8 +189,12 @@ impl Engine {
     #[must_use]
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let others = [self.liveness.deadline(), self.introductions.deadline()];
-        others.into_iter().flatten().chain(self.pdcs.poll_timeout()).min()
+        let (liveness, links) = (self.liveness.deadline(), self.links.deadline());
+        let times = [liveness, links, self.introductions.deadline(), self.pdcs.poll_timeout()];
+        // Not the least of those that are there: the compiler compares what is not there, too, before it looks, and memcheck
+        // takes that for a decision.
+        let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
+        first.filter(|time| *time < Time::NEVER)
     }
 
     /// Time passed. Where nobody called for long although something was due, the process was stopped, or did
@@ -200,13 +210,15 @@ impl Engine {
             self.introductions.handle_timeout(now, &self.config, &self.peers, deadline)
         {
             match silent {
-                Silent::For(peer, since) => self.tell_silence(peer, since),
+                Silent::For(peer, since) => self.ending(now).tell_silence(peer, since),
                 Silent::Unlisted(peer, since) => {
                     self.report.notice(Notice::NotListed { peer, since });
                 }
                 Silent::ForGood(peer, error) => self.ending(now).fail_peer(peer, error),
             }
         }
+        self.ending(now).slow_links();
+        self.drain_events(now);
         paths!(self).widen(now);
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
@@ -227,16 +239,17 @@ impl Engine {
         while let Some((dst, nack)) = self.strays.next() {
             push_control(batch, dst, 0, |out| nack.emit(out));
         }
-        while let Some(control) = self.pdcs.poll_control(now) {
-            let dst = self.peers.get(PeerId(control.peer.0)).addr();
-            push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
-        }
-        while batch.packets.len() < limit
-            && self.outbound.transmit(&mut step!(self, now), batch, limit)
-        {
+        loop {
+            while let Some(control) = self.pdcs.poll_control(now) {
+                let dst = self.peers.get(PeerId(control.peer.0)).addr();
+                push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
+            }
+            let room = batch.packets.len() < limit;
+            if !room || !self.outbound.transmit(&mut step!(self, now), batch, limit) {
+                return !self.contexts.is_idle();
+            }
             self.drain_events(now);
         }
-        !self.contexts.is_idle()
     }
 
     /// Whether a packet of an earlier batch may still be sent: the memory it names, if any, has not been
@@ -244,7 +257,8 @@ impl Engine {
     /// may not counts as lost; the contexts make up for it.
     #[must_use]
     pub fn may_send(&self, packet: &Datagram) -> bool {
-        packet.payload.is_empty() || self.outbound.may_send(Key::from_u64(packet.tag))
+        let lends = |tag| self.outbound.ops().get(Key::from_u64(tag)).is_some_and(TxOp::lends);
+        packet.payload.is_empty() || lends(packet.tag)
     }
 
     /// What was counted: messages, and packets below them.
@@ -267,20 +281,20 @@ impl Engine {
     /// Whether nothing is queued, in flight or unacknowledged from this side.
     #[must_use]
     pub fn idle(&self) -> bool {
-        self.outbound.len() == 0 && self.contexts.is_idle() && !self.links.owe()
+        self.outbound.ops().len() == 0 && self.contexts.is_idle() && !self.links.owe()
     }
 
     /// Bytes that were copied and that no peer has acknowledged: of many of them the user believes that they are
     /// sent.
     #[must_use]
     pub const fn copied_bytes(&self) -> u64 {
-        self.outbound.copied()
+        self.outbound.ops().copied()
     }
 
     /// When one of the peers of open operations was last heard; [`Time::ZERO`] when none was, or none is open.
     #[must_use]
     pub fn last_sign(&self) -> Time {
-        let signs = self.outbound.peers().map(|peer| self.peers.get(peer).last_rx());
+        let signs = self.outbound.ops().peers().map(|peer| self.peers.get(peer).last_rx());
         signs.max().unwrap_or(Time::ZERO)
     }
 
@@ -294,7 +308,7 @@ impl Engine {
     /// Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for as long as seems right.
     pub fn close(&mut self, now: Time) {
         // What is on its way may have to be offered on the same context.
-        let used = self.outbound.contexts();
+        let used = self.outbound.ops().contexts();
         let idle = self.contexts.iter().filter(|c| c.initiator && !used.contains(&c.id));
         let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();
         for id in ids {
@@ -306,11 +320,20 @@ impl Engine {
         self.drain_events(now);
     }
 
-    /// Takes what the contexts report.
+    /// Takes what the contexts report, and carries between the two halves what each asks of the other.
     #[inline]
     fn drain_events(&mut self, now: Time) {
+        let first = self.pdcs.poll_event();
+        let asked = !self.inbox.asks().is_empty() || !self.outbound.pull_ends().is_empty();
+        if first.is_some() || asked || self.links.has_given_up() {
+            self.take_events(now, first);
+        }
+    }
+
+    fn take_events(&mut self, now: Time, first: Option<Event<Part>>) {
         let mut step = step!(self, now);
-        while let Some(event) = step.pdcs.poll_event() {
+        let mut next = first;
+        while let Some(event) = next {
             match event {
                 Event::Acked { desc, count, .. } => self.outbound.acked(&mut step, desc, count),
                 Event::Responded { desc, response, .. } => {
@@ -322,11 +345,20 @@ impl Engine {
                     step = step!(self, now);
                 }
             }
+            next = step.pdcs.poll_event();
         }
         while let Some(id) = self.links.next_given_up() {
             self.ending(now).link_over(id, OpError::Closed);
         }
-        self.exchange(now);
+        loop {
+            if let Some(ask) = self.inbox.asks().next() {
+                self.carry(now, ask);
+            } else if let Some(end) = self.outbound.pull_ends().pop_front() {
+                self.inbox.pull_ended(&mut step!(self, now), end);
+            } else {
+                return;
+            }
+        }
     }
 
     /// Takes what contexts report rarely.
@@ -359,21 +391,7 @@ impl Engine {
         }
     }
 
-    /// Carries between the two halves what each asks of the other.
-    #[inline]
-    fn exchange(&mut self, now: Time) {
-        loop {
-            let mut step = step!(self, now);
-            if let Some(ask) = self.inbox.next_ask() {
-                self.carry(now, ask);
-            } else if let Some(end) = self.outbound.next_pull_end() {
-                self.inbox.pull_ended(&mut step, end);
-            } else {
-                return;
-            }
-        }
-    }
-
+    /// Does for one half what the other asks of it.
     #[cold]
     fn carry(&mut self, now: Time, ask: Ask) {
         let mut step = step!(self, now);

@@ -60,10 +60,10 @@ impl Inbox {
         self.streams.open(context);
     }
 
-    /// The next thing to ask of the sending half.
+    /// What is to be asked of the sending half.
     #[inline]
-    pub(crate) fn next_ask(&mut self) -> Option<Ask> {
-        self.asks.next()
+    pub(crate) const fn asks(&mut self) -> &mut AskQueue {
+        &mut self.asks
     }
 
     /// Messages that wait for a receive.

@@ -22,11 +22,13 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod atomics;
 mod channel;
 mod config;
 mod contexts;
 mod counters;
 mod engine;
+mod fences;
 mod inbox;
 mod introductions;
 mod links;
@@ -51,13 +53,15 @@ use squall_reliability as reliability;
 use squall_reliability::{base, wire};
 
 pub use api::{
-    Action, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options, PeerId,
-    RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
+    Action, Atomic, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options,
+    PeerId, RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
 };
+pub use atomics::{atomic_compares, atomic_most, atomic_size};
 pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;
 pub use engine::{Acquaintance, Engine, LinkEnd, Linking, PacketMarks};
+pub use fences::{Classes, Order};
 pub use links::{FramePayload, FrameSink, FrameTaken, Referred};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
@@ -65,4 +69,4 @@ pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
     FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PdcInfo, PeerKey,
 };
-pub use wire::{ReturnCode, WIRE_VERSION};
+pub use wire::{AmoOp, AmoType, ReturnCode, WIRE_VERSION};

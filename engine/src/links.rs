@@ -7,10 +7,10 @@
 //! - A frame to which there is more to say than that (no room, no such key) is answered by a frame. The count does not
 //!   pass it before that answer is on its way, and is looked at before the frames that came with it, so that who sees
 //!   the count has seen the answer.
-//! - The payload of a long answer stays where it is: the frame refers to it, and who takes the frame fetches it, with
-//!   one copy, straight into its place. It is lent for as long as any payload is; whoever gives the memory back before
-//!   that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot fetch, frames
-//!   carry the payload.
+//! - The payload of a long answer, or of a long write, stays where it is: the frame refers to it, and who takes the
+//!   frame fetches it, with one copy, straight into its place. It is lent for as long as any payload is; whoever gives the
+//!   memory back before that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot
+//!   fetch, frames carry the payload.
 //! - A frame for which there is no room now stays where it is, with all behind it.
 //!
 //! # The change from packets to a link
@@ -23,17 +23,25 @@
 //!
 //! # The end
 //!
-//! An endpoint that closes says farewell, with its last frame: what the peer has not begun by then goes by packets.
-//! Without that the process has died, and its peer is lost, as one that does not answer packets for long.
+//! An endpoint that closes says farewell, with its last frame: what the peer has not begun by then goes by packets. Who
+//! ends a link for another reason (it does not want to know the peer any more, it does not understand it) says that it
+//! does: what travels on the link ends, as what travels on a context does that the peer has forgotten. Where nobody says
+//! anything the process has died, and its peer is lost, as one that does not answer packets for long.
+//!
+//! A peer that lives and takes no frames is given up as one that answers no packets: after the same time, by the same
+//! rule ([`Wait`]), for the first frame that it has not taken. One that has no room says so each time it looks at that
+//! frame.
 
 pub(crate) mod frame;
 
 use std::collections::VecDeque;
 
 use crate::api::PeerId;
+use crate::base::{Span, Time};
 use crate::channel::LinkId;
 use crate::memory::Buf;
 use crate::ops::Part;
+use crate::reliability::Wait;
 use crate::wire::Response;
 
 /// A frame's payload.
@@ -113,6 +121,8 @@ pub(crate) struct Link {
     pub(crate) held: bool,
     /// Frames that the peer has not taken; of which operation.
     in_flight: VecDeque<Option<Part>>,
+    /// For how long the first of them has been that.
+    waiting: Wait,
     /// Frames that it has.
     told: u64,
     /// Frames of the peer that we have taken.
@@ -127,14 +137,34 @@ pub(crate) struct Link {
 impl Link {
     /// A frame left.
     #[inline]
-    pub(crate) fn sent(&mut self, part: Option<Part>) {
+    pub(crate) fn sent(&mut self, now: Time, part: Option<Part>) {
+        if self.in_flight.is_empty() {
+            self.waiting = Wait::begin(now);
+        }
         self.in_flight.push_back(part);
+    }
+
+    /// The peer holds the first frame in flight back, or another is the first.
+    #[inline]
+    pub(crate) fn begin_wait(&mut self, now: Time) {
+        self.waiting = Wait::begin(now);
+    }
+
+    /// For how long the peer has not taken a frame, if there is one.
+    fn wait(&self) -> Option<Wait> {
+        (!self.in_flight.is_empty()).then_some(self.waiting)
     }
 
     /// Takes note that the peer has taken `count` frames in all. Whether that many were sent.
     #[inline]
     pub(crate) fn is_told(&self, count: u64) -> bool {
         count >= self.told && count - self.told <= self.in_flight.len() as u64
+    }
+
+    /// Whether it is news that the peer has taken `count` frames.
+    #[inline]
+    pub(crate) const fn tells(&self, count: u64) -> bool {
+        count > self.told
     }
 
     /// The next of the frames that the peer has taken, up to `count` of all; its operation, unless it was answered.
@@ -169,9 +199,9 @@ impl Link {
     }
 
     /// It was sent.
-    pub(crate) fn answer_sent(&mut self) {
+    pub(crate) fn answer_sent(&mut self, now: Time) {
         self.answers.pop_front();
-        self.sent(None);
+        self.sent(now, None);
     }
 
     /// Frames that the peer may know to be taken.
@@ -207,6 +237,8 @@ pub(crate) struct Links {
     revoked: VecDeque<(LinkId, u64)>,
     /// Peers that were introduced since somebody asked, and whether we asked for that.
     acquainted: VecDeque<(PeerId, bool)>,
+    /// When to look whether peers take what is sent to them: running while they have not taken all.
+    look_at: Option<Time>,
 }
 
 /// Acquaintances kept until somebody asks; of more, those that came first.
@@ -214,7 +246,7 @@ const MAX_ACQUAINTED: usize = 4096;
 
 impl Links {
     /// Adds a link to a peer.
-    pub(crate) fn add(&mut self, peer: PeerId) -> LinkId {
+    pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> LinkId {
         let free = self.entries.iter().position(|entry| entry.link.is_none());
         let slot = free.unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -226,6 +258,7 @@ impl Links {
             peer,
             held: true,
             in_flight: VecDeque::new(),
+            waiting: Wait::begin(now),
             told: 0,
             taken: 0,
             answers: VecDeque::new(),
@@ -295,6 +328,41 @@ impl Links {
         }
     }
 
+    /// Frames left: it is looked after `first` whether they were taken.
+    #[inline]
+    pub(crate) fn watch(&mut self, now: Time, first: Span) {
+        if self.look_at.is_none_or(|at| at > now + first) {
+            self.look_at = Some(now + first);
+        }
+    }
+
+    /// When to look whether peers take what is sent to them.
+    #[inline]
+    pub(crate) const fn deadline(&self) -> Option<Time> {
+        self.look_at
+    }
+
+    /// Peers that have not taken a frame for `first` at least, if it is time to look, and for how long; of those, the
+    /// ones that have not for `last` are looked at no more.
+    pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(LinkId, Span)> {
+        if self.look_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let waits: Vec<(LinkId, Wait)> =
+            self.iter().filter_map(|(id, link)| Some((id, link.wait()?))).collect();
+        let ends = waits.iter().flat_map(|(_, wait)| [first, last].map(|span| wait.end(span)));
+        self.look_at = ends.filter(|end| *end > now).min();
+        let waited = waits.into_iter().map(|(id, wait)| (id, wait.waited(now)));
+        waited.filter(|(_, waited)| *waited >= first).collect()
+    }
+
+    /// Nobody was here to listen for `absent`, until now.
+    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+        for link in self.entries.iter_mut().filter_map(|entry| entry.link.as_mut()) {
+            link.waiting.excuse(now, absent);
+        }
+    }
+
     /// Nothing of an operation is to be fetched any more.
     pub(crate) fn revoke(&mut self, id: LinkId, tag: u64) {
         self.revoked.push_back((id, tag));
@@ -309,6 +377,12 @@ impl Links {
     /// A link is to end.
     pub(crate) fn give_up(&mut self, id: LinkId) {
         self.given_up.push_back(id);
+    }
+
+    /// Whether a link is to end.
+    #[inline]
+    pub(crate) fn has_given_up(&self) -> bool {
+        !self.given_up.is_empty()
     }
 
     /// The next link that is to end.
@@ -354,13 +428,13 @@ mod tests {
         let mut slab = Slab::default();
         let part = |op| Part { op, offset: 0, len: 1 };
         let mut links = Links::default();
-        let id = links.add(PeerId(0));
+        let id = links.add(Time(1), PeerId(0));
         let link = links.get_mut(id).expect("it was added");
         let parts: Vec<Part> = (0..3).map(|n| part(slab.add(n))).collect();
-        link.sent(Some(parts[0]));
-        link.sent(None);
-        link.sent(Some(parts[1]));
-        link.sent(Some(parts[2]));
+        link.sent(Time(1), Some(parts[0]));
+        link.sent(Time(1), None);
+        link.sent(Time(1), Some(parts[1]));
+        link.sent(Time(1), Some(parts[2]));
         assert!(link.is_told(4) && !link.is_told(5));
         assert_eq!(link.answered(2), Some(parts[1]));
         assert_eq!((link.answered(2), link.answered(1), link.answered(9)), (None, None, None));
@@ -372,9 +446,35 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_take_the_first_frame_is_slow() {
+        let (first, last) = (Span(10), Span(100));
+        let mut links = Links::default();
+        let id = links.add(Time(1), PeerId(0));
+        assert_eq!(links.deadline(), None);
+        for now in [5, 7] {
+            links.get_mut(id).expect("here").sent(Time(now), None);
+            links.watch(Time(now), first);
+        }
+        assert_eq!(links.deadline(), Some(Time(15)));
+        assert_eq!(links.slow(Time(14), first, last), []);
+        assert_eq!(links.slow(Time(15), first, last), [(id, Span(10))]);
+        assert_eq!(links.deadline(), Some(Time(105)));
+        links.excuse(Time(20), Span(3));
+        assert_eq!(links.slow(Time(105), first, last), [(id, Span(97))]);
+        let link = links.get_mut(id).expect("here");
+        assert_eq!(link.next_acked(1), Some(None));
+        link.begin_wait(Time(106));
+        assert_eq!(links.slow(Time(108), first, last), []);
+        assert_eq!(links.deadline(), Some(Time(116)), "the other one");
+        assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(None));
+        assert_eq!(links.slow(Time(116), first, last), []);
+        assert_eq!(links.deadline(), None);
+    }
+
+    #[test]
     fn a_frame_is_not_counted_before_its_answer_is_sent() {
         let mut links = Links::default();
-        let id = links.add(PeerId(0));
+        let id = links.add(Time(1), PeerId(0));
         let answer = Response {
             list: List::Expected,
             opcode: ResponseOpcode::Response,
@@ -389,11 +489,11 @@ mod tests {
             link.take(answer);
         }
         assert_eq!((links.acknowledged(id), links.owe()), (1, true));
-        links.get_mut(id).expect("here").answer_sent();
+        links.get_mut(id).expect("here").answer_sent(Time(1));
         assert_eq!((links.acknowledged(id), links.owe()), (3, false));
         assert!(links.remove(id).is_some() && links.remove(id).is_none());
         assert_eq!((links.next_ended(), links.get(id).is_none()), (Some(id), true));
-        let next = links.add(PeerId(1));
+        let next = links.add(Time(1), PeerId(1));
         assert_eq!((next.index(), next == id), (id.index(), false), "the place is used again");
     }
 }

@@ -181,6 +181,16 @@ pub trait Memory {
         let _ = (to, at);
         false
     }
+    /// Makes a new value of the one in all of `at`, at once towards every other call of this for the same value, and,
+    /// where it is aligned to a length of at most 8 bytes, towards the CPU's atomic instructions. `next` makes it of
+    /// the old value, and says whether there is a new one; it may be asked several times. `old` is as long as `at`, and
+    /// holds the value before.
+    fn update(
+        &mut self,
+        at: UserSlice,
+        old: &mut [u8],
+        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+    );
     /// Checks that all of `len` bytes at `address` of the registration `key` may be accessed, and
     /// returns the first contiguous piece of them (at least one byte when `len > 0`).
     ///

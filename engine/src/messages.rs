@@ -2,7 +2,7 @@
 //! pulled by rendezvous.
 
 use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
-use crate::base::Time;
+use crate::base::{RegionId, Time};
 use crate::channel::ChannelId;
 use crate::matching::Envelope;
 use crate::memory::{Buf, Memory};
@@ -132,6 +132,7 @@ impl Head {
     #[inline]
     pub(crate) const fn completion(&self) -> Completion {
         Completion {
+            region: RegionId::LENT,
             context: 0,
             kind: OpKind::Recv,
             space: self.envelope.space,

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, RemoteSeg, Visibility};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
+use crate::fences::Classes;
 use crate::memory::{Buf, Memory};
 use crate::slab::{Key, Slab};
 use crate::step::Step;
-use crate::wire::ReturnCode;
+use crate::wire::{AmoOp, AmoType, ReturnCode};
 
 /// The engine's descriptor of a packet: which part of which operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +44,20 @@ pub(crate) enum Work {
     Write(RemoteSeg),
     /// READ of one remote range; `resource` selects registrations or rendezvous buffers.
     Read { remote: RemoteSeg, resource: u16, slot: u16, received: u64, owner: ReadOwner },
+    /// ATOMIC on one remote range. Its operands are copied: in the payload, or, if they have room there, in the header.
+    Update { remote: RemoteSeg, amo: Amo },
+    /// FETCHING_ATOMIC, likewise.
+    Fetch { remote: RemoteSeg, amo: Amo, slot: u16, received: u64 },
     /// RESPONSE_DATA for a peer's READ, of a registered region or of a rendezvous send. `cut`: those bytes
     /// are not ours to read any more; what the peer has not got yet it gets this answer to instead.
-    Response { read_id: u16, offered: Option<Offered>, region: RegionId, cut: Option<ReturnCode> },
+    /// The user `counts` it, if it wants to know.
+    Response {
+        read_id: u16,
+        offered: Option<Offered>,
+        region: RegionId,
+        counts: bool,
+        cut: Option<ReturnCode>,
+    },
     /// NO_OP: are you there, and do you know of the operation that waits for you?
     Question { about: Option<Key>, subject: Subject },
     /// An RMA operation of several ranges: completes with its last part. `last` waits until the others have
@@ -53,16 +65,40 @@ pub(crate) enum Work {
     Group { left: u32, error: Option<OpError>, last: Option<Key> },
 }
 
+/// What an atomic does, in the numbers of the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Amo {
+    pub(crate) op: AmoOp,
+    pub(crate) data_type: AmoType,
+}
+
 impl Work {
+    /// What it does, if it is an atomic.
+    #[inline]
+    pub(crate) const fn amo(&self) -> Option<Amo> {
+        match self {
+            Self::Update { amo, .. } | Self::Fetch { amo, .. } => Some(*amo),
+            _ => None,
+        }
+    }
+
     /// Whether the peer answers on the same context, beyond acknowledging.
     pub(crate) const fn is_answered(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::Confirmed { .. } | Self::Rendezvous { .. })
+        matches!(
+            self,
+            Self::Read { .. }
+                | Self::Fetch { .. }
+                | Self::Confirmed { .. }
+                | Self::Rendezvous { .. }
+        )
     }
 
     /// The slot in which it waits for response data.
     pub(crate) const fn slot(&self) -> Option<u16> {
         match self {
-            Self::Read { slot, .. } | Self::Confirmed { slot, .. } => Some(*slot),
+            Self::Read { slot, .. } | Self::Fetch { slot, .. } | Self::Confirmed { slot, .. } => {
+                Some(*slot)
+            }
             _ => None,
         }
     }
@@ -143,6 +179,7 @@ impl UserOp {
             data: None,
             tag: label.tag,
             peer: Some(peer),
+            region: RegionId::LENT,
             visibility: self.visibility,
             released: false,
             status: error.map_or(Ok(()), Err),
@@ -210,6 +247,8 @@ pub(crate) struct TxOp {
     pub(crate) bytes: Bytes,
     pub(crate) progress: Progress,
     pub(crate) owner: Owner,
+    /// What it does, if it is the user's, for the sake of those that wait for it.
+    pub(crate) classes: Classes,
     /// The target refused part of it; reported once no packet is in flight any more.
     pub(crate) error: Option<OpError>,
     /// Ended, but a packet of it may still have to be sent again.
@@ -228,6 +267,7 @@ impl TxOp {
             bytes: Bytes { buf: Buf::Empty, offset: 0, copied: None },
             progress: Progress { message_id: None, packed: 0, all_packed: false, in_flight: 0 },
             owner: Owner::Engine,
+            classes: Classes::NONE,
             error: None,
             over: false,
             asked: Asked::No,
@@ -236,7 +276,7 @@ impl TxOp {
 
     /// Payload bytes that travel in this operation's own packets.
     #[inline]
-    pub(crate) const fn payload_len(&self) -> u64 {
+    pub(crate) fn payload_len(&self) -> u64 {
         match self.work {
             Work::Response { cut: Some(_), .. } => self.progress.packed,
             Work::Eager
@@ -244,6 +284,8 @@ impl TxOp {
             | Work::Deferred
             | Work::Write(_)
             | Work::Response { .. } => self.label.len,
+            Work::Update { amo, .. } | Work::Fetch { amo, .. } if amo.op.is_compare_swap() => 0,
+            Work::Update { .. } | Work::Fetch { .. } => self.bytes.copied_len(),
             Work::Rendezvous { .. }
             | Work::Read { .. }
             | Work::Question { .. }
@@ -256,9 +298,9 @@ impl TxOp {
     pub(crate) const fn wants_prompt_ack(&self) -> bool {
         match self.work {
             // What the peer sends of itself ends them.
-            Work::Rendezvous { .. } | Work::Read { .. } => false,
+            Work::Rendezvous { .. } | Work::Read { .. } | Work::Fetch { .. } => false,
             // One-sided programs wait for all their writes at once, injected ones by a counter.
-            Work::Write(_) => true,
+            Work::Write(_) | Work::Update { .. } => true,
             _ => match self.owner {
                 Owner::User(UserOp { when: When::AtEnd, visibility, .. }) => {
                     self.bytes.copied.is_none() || matches!(visibility, Visibility::Entry)
@@ -301,6 +343,19 @@ impl Ops {
     pub(crate) fn add(&mut self, op: TxOp) -> Key {
         self.copied += op.bytes.copied_len();
         self.slab.add(op)
+    }
+
+    /// Adds an operation of several parts.
+    pub(crate) fn add_group(
+        &mut self,
+        parts: usize,
+        peer: PeerId,
+        label: Label,
+        owner: Owner,
+    ) -> Key {
+        let left = u32::try_from(parts).unwrap_or(u32::MAX);
+        let work = Work::Group { left, error: None, last: None };
+        self.add(TxOp { label, owner, ..TxOp::internal(work, peer) })
     }
 
     /// Gives an operation other bytes: a copy of them, or none.

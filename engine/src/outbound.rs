@@ -2,6 +2,7 @@
 //! the call to their end.
 
 mod acks;
+mod atomic;
 mod ends;
 mod frames;
 mod packet;
@@ -9,13 +10,14 @@ mod questions;
 mod runs;
 mod transmit;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::api::{
     Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
 };
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
+use crate::fences::{Classes, Fences, Order, Turn};
 use crate::memory::{Buf, Memory};
 use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
@@ -54,6 +56,19 @@ pub(crate) struct Answer {
     pub(crate) len: u64,
     pub(crate) region: RegionId,
     pub(crate) offered: Option<Offered>,
+    /// The user wants to know when it has arrived.
+    pub(crate) counts: bool,
+}
+
+/// An operation of the user, or a part of one, but for its bytes.
+#[derive(Clone, Copy)]
+struct Draft {
+    work: Work,
+    peer: PeerId,
+    label: Label,
+    owner: Owner,
+    plan: Plan,
+    turn: Turn,
 }
 
 /// See the module's documentation.
@@ -67,16 +82,18 @@ pub(crate) struct Outbound {
     /// Of the keys of rendezvous sends.
     nonces: SecretRng,
     questions: Questions,
+    fences: Fences,
 }
 
 impl Outbound {
-    pub(crate) fn new(nonces: SecretRng) -> Self {
+    pub(crate) fn new(nonces: SecretRng, order: Order) -> Self {
         Self {
             ops: Ops::default(),
             pull_ends: VecDeque::new(),
             outstanding: 0,
             nonces,
             questions: Questions::default(),
+            fences: Fences::new(order),
         }
     }
 
@@ -98,6 +115,8 @@ impl Outbound {
             Action::Message { .. } => Kind::Message,
             Action::Write(_) => Kind::Write,
             Action::Read(_) => Kind::Read,
+            Action::Atomic(atomic) if atomic.result.is_some() => Kind::Fetch,
+            Action::Atomic(_) => Kind::Update,
         };
         let plan = policy::plan(Request {
             kind,
@@ -119,6 +138,9 @@ impl Outbound {
             && remote.len() != len
         {
             return Err(Refused::LengthMismatch);
+        }
+        if let Action::Atomic(atomic) = &op.action {
+            atomic::check(atomic, len)?;
         }
         if self.outstanding >= step.config.max_outstanding {
             return Err(Refused::Again);
@@ -149,8 +171,15 @@ impl Outbound {
                     }
                 };
                 let label = Label { space, tag, data: op.data, len };
-                let user = user_op(OpKind::Send, &op, plan);
-                self.start(step, mem, id, work, op.peer, label, op.buf, user, plan);
+                let owner = user_op(OpKind::Send, &op, plan);
+                let turn = self.fences.turn(id, Classes::SEND, op.options.fence);
+                self.start(
+                    step,
+                    mem,
+                    id,
+                    op.buf,
+                    Draft { work, peer: op.peer, label, owner, plan, turn },
+                );
             }
             Action::Write(ref remote) => {
                 step.report.counters.tx_writes += 1;
@@ -159,6 +188,10 @@ impl Outbound {
             Action::Read(ref remote) => {
                 step.report.counters.tx_reads += 1;
                 self.one_sided(step, mem, id, &op, remote, OpKind::Read, plan);
+            }
+            Action::Atomic(ref atomic) => {
+                step.report.counters.tx_atomics += 1;
+                self.atomic(step, mem, id, &op, atomic, plan);
             }
         }
         Ok(())
@@ -188,86 +221,119 @@ impl Outbound {
             },
             _ => Work::Write(remote),
         };
+        let classes = if kind == OpKind::Read { Classes::READ } else { Classes::WRITE };
+        let mut turn = self.fences.turn(id, classes, op.options.fence);
+        let peer = op.peer;
         let label = |len, data| Label { space: MatchSpace::Untagged, tag: 0, data, len };
-        let user = user_op(kind, op, plan);
+        let owner = user_op(kind, op, plan);
         let segs = match remote {
             RemoteIov::One(seg) => {
-                let label = label(seg.len, op.data);
-                let buf = op.buf.clone();
-                self.start(step, mem, id, work(*seg), op.peer, label, buf, user, plan);
+                let (work, label) = (work(*seg), label(seg.len, op.data));
+                let draft = Draft { work, peer, label, owner, plan, turn };
+                self.start(step, mem, id, op.buf.clone(), draft);
                 return;
             }
             RemoteIov::Many(segs) => segs,
         };
-        let left = u32::try_from(segs.len()).unwrap_or(u32::MAX);
-        let mut group = TxOp::internal(Work::Group { left, error: None, last: None }, op.peer);
-        group.label = label(op.buf.len(), None);
-        group.owner = user;
-        let group = self.ops.add(group);
         self.outstanding += 1;
+        let group = self.ops.add_group(segs.len(), peer, label(op.buf.len(), None), owner);
         let mut at = 0;
         for (n, seg) in segs.iter().enumerate() {
             let data = if n + 1 == segs.len() { op.data } else { None };
             let (label, buf) = (label(seg.len, data), op.buf.part(at, seg.len));
             at += seg.len;
-            let (work, owner) = (work(*seg), Owner::Group(group));
+            let draft =
+                Draft { work: work(*seg), peer, label, owner: Owner::Group(group), plan, turn };
             if data.is_some() && n > 0 {
-                let part = self.prepare(step, mem, id, work, op.peer, label, buf, owner, plan);
+                let part = self.prepare(step, mem, id, buf, draft);
+                if let Some(op) = self.ops.get_mut(part) {
+                    op.context = None;
+                }
                 if let Some(Work::Group { last, .. }) =
                     self.ops.get_mut(group).map(|group| &mut group.work)
                 {
                     *last = Some(part);
                 }
             } else {
-                self.start(step, mem, id, work, op.peer, label, buf, owner, plan);
+                self.start(step, mem, id, buf, draft);
             }
+            // The parts of an operation do not wait for each other.
+            turn.before = Classes::NONE;
         }
         if segs.is_empty() {
             self.end_part_of_group(step, group, None);
         }
     }
 
-    /// Queues an operation of the user, or a part of one.
-    #[allow(clippy::too_many_arguments)] // one operation, in its parts
+    /// Queues an operation of the user, or a part of one, unless it must wait for others.
     #[inline]
     fn start<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
         id: ChannelId,
-        work: Work,
-        peer: PeerId,
-        label: Label,
         buf: Buf,
-        owner: Owner,
-        plan: Plan,
-    ) {
-        let key = self.prepare(step, mem, id, work, peer, label, buf, owner, plan);
-        step.contexts.enqueue(id, key);
+        draft: Draft,
+    ) -> Key {
+        let Draft { peer, turn: Turn { classes, before }, work, .. } = draft;
+        let key = self.prepare(step, mem, id, buf, draft);
+        if self.fences.admit(peer, key, classes, before) {
+            step.contexts.enqueue(id, key);
+        } else {
+            self.park(step, key);
+        }
         if work.is_answered() {
             step.watch();
+        }
+        key
+    }
+
+    /// An operation is not on any channel before what it waits for has ended.
+    #[cold]
+    fn park(&mut self, step: &mut Step<'_>, key: Key) {
+        step.report.counters.tx_parked += 1;
+        if let Some(op) = self.ops.get_mut(key) {
+            op.context = None;
+        }
+        // Should there be no room for a context when it is its turn, it is tried again.
+        step.watch();
+    }
+
+    /// Queues the operations to a peer that waited for others, as far as those have ended.
+    #[cold]
+    pub(crate) fn let_go(&mut self, step: &mut Step<'_>, peer: PeerId) {
+        while let Some(id) = step.context_to(peer) {
+            let Some(key) = self.fences.next(peer) else { return };
+            if let Some(op) = self.ops.get_mut(key) {
+                op.context = Some(id);
+                step.contexts.enqueue(id, key);
+            }
+        }
+    }
+
+    /// Tries again what found no room for a context.
+    pub(crate) fn let_all_go(&mut self, step: &mut Step<'_>) {
+        for peer in self.fences.waiting() {
+            self.let_go(step, peer);
         }
     }
 
     /// An operation of the user, or a part of one, that is not queued yet.
-    #[allow(clippy::too_many_arguments)] // one operation, in its parts
     #[inline]
     fn prepare<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
         id: ChannelId,
-        work: Work,
-        peer: PeerId,
-        label: Label,
         buf: Buf,
-        owner: Owner,
-        plan: Plan,
+        draft: Draft,
     ) -> Key {
+        let Draft { work, peer, label, owner, plan, turn } = draft;
         let mut op = TxOp::internal(work, peer);
         op.context = Some(id);
         op.label = label;
         op.owner = owner;
+        op.classes = turn.classes;
         if plan.copy == Copy::Call {
             op.bytes.copied = Some(self.ops.copy(mem, &buf, 0, label.len));
         } else {
@@ -299,8 +365,9 @@ impl Outbound {
         peer: PeerId,
         answer: Answer,
     ) {
-        let Answer { read_id, bytes, copied, len, region, offered } = answer;
-        let mut op = TxOp::internal(Work::Response { read_id, offered, region, cut: None }, peer);
+        let Answer { read_id, bytes, copied, len, region, offered, counts } = answer;
+        let work = Work::Response { read_id, offered, region, counts, cut: None };
+        let mut op = TxOp::internal(work, peer);
         op.bytes = Bytes { buf: bytes, offset: 0, copied };
         op.label.len = len;
         if let Some(Work::Rendezvous { answers, .. }) =
@@ -316,7 +383,9 @@ impl Outbound {
     pub(crate) fn confirm(&mut self, step: &mut Step<'_>, id: ChannelId, read_id: u16) {
         let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
         let (region, offered) = (RegionId::LENT, None);
-        let answer = Answer { read_id, bytes: Buf::Empty, copied: None, len: 0, region, offered };
+        let bytes = Buf::Empty;
+        let answer =
+            Answer { read_id, bytes, copied: None, len: 0, region, offered, counts: false };
         self.answer(step, id, peer, answer);
     }
 
@@ -326,35 +395,14 @@ impl Outbound {
     }
 
     /// Operations, of whomever.
-    pub(crate) fn len(&self) -> usize {
-        self.ops.len()
+    pub(crate) const fn ops(&self) -> &Ops {
+        &self.ops
     }
 
-    /// Bytes of payloads that are copied.
-    pub(crate) const fn copied(&self) -> u64 {
-        self.ops.copied()
-    }
-
-    /// Peers of which operations are open.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.ops.peers()
-    }
-
-    /// Contexts on which operations are open.
-    pub(crate) fn contexts(&self) -> HashSet<ChannelId> {
-        self.ops.contexts()
-    }
-
-    /// The next read for a message that ended.
+    /// The reads for messages that ended.
     #[inline]
-    pub(crate) fn next_pull_end(&mut self) -> Option<PullEnd> {
-        self.pull_ends.pop_front()
-    }
-
-    /// Whether a packet of an earlier batch may still be sent: whatever memory of the user it names is
-    /// still lent.
-    pub(crate) fn may_send(&self, op: Key) -> bool {
-        self.ops.get(op).is_some_and(TxOp::lends)
+    pub(crate) const fn pull_ends(&mut self) -> &mut VecDeque<PullEnd> {
+        &mut self.pull_ends
     }
 }
 

@@ -3,10 +3,10 @@
 //!
 //! | Matter | Rule |
 //! |---|---|
-//! | Copied | An injected operation, at the call. A message that is not long, at whose completion level nothing but the buffer matters: at the call when the peer has answered before, else when it answers first. All else is lent, and such a message, too, where there is no room for a copy; an injected operation is refused for now. |
+//! | Copied | An injected operation, at the call. A message that is not long, at whose completion level nothing but the buffer matters: at the call when the peer has answered before, else when it answers first. An atomic's operands, which are few, always at the call. All else is lent, and such a message, too, where there is no room for a copy; an injected operation, or an atomic, is refused for now. |
 //! | Complete at the call | Copied messages that leave an entry, asked for no level above [`Level::Inject`], and whose peer has answered before (or [`Level::Inject`] was asked for: it speaks of the buffer alone). |
 //! | Complete at first contact | The same to a peer that has not answered yet, so that whoever sends to nobody learns it. |
-//! | Complete at the end | Everything else: when the peer's message layer has all of it. For a message of [`Level::Match`] that is when a receive has taken it; for writes, also injected ones, when they are in place; for reads when the data is here. |
+//! | Complete at the end | Everything else: when the peer's message layer has all of it. For a message of [`Level::Match`] that is when a receive has taken it; for writes, also injected ones, when they are in place; for reads, and atomics that bring values back, when the data is here; for other atomics when they are done. |
 //! | No entry | Operations that only count are complete at the end, whatever their level: counters are what remote completion is judged by. |
 //!
 //! The transmit level is served by the delivery level: our acknowledgement means that the peer's message
@@ -21,6 +21,16 @@ pub(crate) enum Kind {
     Message,
     Write,
     Read,
+    /// An atomic that brings nothing back.
+    Update,
+    /// An atomic that brings values back.
+    Fetch,
+}
+
+impl Kind {
+    const fn is_atomic(self) -> bool {
+        matches!(self, Self::Update | Self::Fetch)
+    }
 }
 
 /// How long it is.
@@ -97,15 +107,15 @@ pub(crate) struct Plan {
 pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
     let Request { kind, size, inject, level, visibility, known, room } = request;
     if inject {
-        if matches!(kind, Kind::Read) {
+        if matches!(kind, Kind::Read | Kind::Fetch) {
             return Err(Refused::InjectedRead);
         }
         if !matches!(size, Size::Short) {
             return Err(Refused::InjectTooLong);
         }
-        if !room {
-            return Err(Refused::Again);
-        }
+    }
+    if !room && (inject || kind.is_atomic()) {
+        return Err(Refused::Again);
     }
     let protocol = match (size, level) {
         (Size::Long, _) => Protocol::Rendezvous,
@@ -127,7 +137,7 @@ pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
     };
     let copy = match complete {
         Complete::Call => Copy::Call,
-        _ if inject => Copy::Call,
+        _ if inject || kind.is_atomic() => Copy::Call,
         Complete::Contact => Copy::Contact,
         Complete::End => Copy::Never,
     };
@@ -138,7 +148,7 @@ pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 3] = [Kind::Message, Kind::Write, Kind::Read];
+    const KINDS: [Kind; 5] = [Kind::Message, Kind::Write, Kind::Read, Kind::Update, Kind::Fetch];
     const SIZES: [Size; 3] = [Size::Short, Size::Eager, Size::Long];
     const LEVELS: [Level; 5] =
         [Level::Default, Level::Inject, Level::Transmit, Level::Delivery, Level::Match];
@@ -170,8 +180,9 @@ mod tests {
         let mut refused = 0;
         for request in all() {
             let Ok(plan) = plan(request) else {
-                assert!(request.inject, "{request:?}");
-                let never = request.kind == Kind::Read || request.size != Size::Short;
+                assert!(request.inject || request.kind.is_atomic(), "{request:?}");
+                let back = matches!(request.kind, Kind::Read | Kind::Fetch);
+                let never = request.inject && (back || request.size != Size::Short);
                 assert!(never || !request.room, "{request:?}");
                 refused += 1;
                 continue;
@@ -199,12 +210,17 @@ mod tests {
                 assert_ne!(plan.protocol, Protocol::Eager, "{request:?}");
             }
             if plan.copy != Copy::Never {
-                assert!(request.room && request.size != Size::Long, "{request:?}");
+                assert!(request.room, "{request:?}");
+                assert!(request.size != Size::Long || request.kind.is_atomic(), "{request:?}");
+            }
+            if request.kind.is_atomic() {
+                assert_eq!(plan.copy, Copy::Call, "{request:?}");
             }
         }
-        // Half of 3 x 3 x 5 x 3 requests to known and unknown peers, with room and without, are injected; all
-        // but the short messages and writes of them with room are refused.
-        assert_eq!(refused, 4 * 135 - 2 * 2 * 15);
+        // Half of 5 x 3 x 5 x 3 requests to known and unknown peers, with room and without, are injected; all
+        // but the short messages, writes and updates of them with room are refused. So are atomics of both kinds
+        // without room that are not injected.
+        assert_eq!(refused, 4 * 225 - 3 * 2 * 15 + 2 * 2 * 45);
     }
 
     #[test]

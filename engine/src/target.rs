@@ -1,75 +1,94 @@
 //! One-sided operations of peers on registered memory.
 
+mod atomic;
+
 use std::collections::HashMap;
 
 use crate::api::{Completion, MatchSpace, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, UserSlice};
 use crate::channel::ChannelId;
 use crate::counters::Counters;
-use crate::memory::{Access, Buf, KeyError, Memory};
+use crate::memory::{Access, Buf, KeyError, Memory, Payload};
 use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{ReturnCode, StdBody, StdRequest};
 
-/// A multi-packet write that reports remote CQ data.
+pub(crate) use atomic::Unmet;
+
+/// A multi-packet write whose end is reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartialWrite {
     received: u64,
     data: Option<u64>,
 }
 
-/// A packet of a write contradicts itself.
-pub(crate) struct Inconsistent;
+/// Why the bytes of a write are not in place.
+pub(crate) enum Unwritten {
+    /// Its key does not let it.
+    Refused(KeyError),
+    /// They were elsewhere, and their owner has taken them back, or is gone.
+    Gone,
+    /// It contradicts itself.
+    Inconsistent,
+}
+
+impl From<KeyError> for Unwritten {
+    fn from(error: KeyError) -> Self {
+        Self::Refused(error)
+    }
+}
 
 /// What of peers' writes is not whole yet.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
+    /// The user wants to know of every access (FI_RMA_EVENT), not only of those with remote CQ data.
+    pub(crate) reports: bool,
     /// By context and message id.
     writes: HashMap<(ChannelId, u16), PartialWrite>,
 }
 
 impl Target {
-    /// A packet of a WRITE: its bytes are in place, or its key was refused.
+    /// A packet of a WRITE: its bytes are in place.
     ///
     /// # Errors
-    /// [`Inconsistent`] for a packet that reaches beyond its own operation.
+    /// [`Unwritten`]; inconsistent is one that reaches beyond its own operation.
     pub(crate) fn write<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
         (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
-        payload: &[u8],
-    ) -> Result<Result<(), KeyError>, Inconsistent> {
+        payload: Payload<'_>,
+    ) -> Result<(), Unwritten> {
         let total = u64::from(request.request_length);
         let (offset, data) = match request.body {
             StdBody::First { header_data } => (0, Some(header_data)),
             StdBody::Next { message_offset, .. } => (u64::from(message_offset), None),
         };
-        let len = payload.len() as u64;
+        let len = payload.len();
         if offset + len > total {
-            return Err(Inconsistent);
+            return Err(Unwritten::Inconsistent);
         }
-        let placed = place(mem, request, total, offset, payload);
-        if placed.is_ok() {
-            step.report.counters.rx_payload_bytes += len;
-            if request.header_data_present
-                && let Some(data) = self.note(context, request.message_id, len, total, data)
-            {
-                step.report.complete(landed(peer, total, data));
-            }
+        let region = place(mem, request, total, offset, payload)?;
+        step.report.counters.rx_payload_bytes += len;
+        let data = data.filter(|_| request.header_data_present);
+        if (self.reports || request.header_data_present)
+            && let Some(data) = self.note(context, request, len, data)
+        {
+            step.report.complete(accessed(OpKind::RemoteWrite, peer, region, total, data));
         }
-        Ok(placed)
+        Ok(())
     }
 
     /// Where `len` bytes from `offset` of a WRITE go, a packet of which was taken, if they can simply be put there:
-    /// it reports no data, and they lie in one piece.
+    /// nothing is to be reported, and they lie in one piece.
     pub(crate) fn piece<M: Memory>(
+        &self,
         mem: &M,
         request: &StdRequest,
         (offset, len): (u64, u64),
     ) -> Option<UserSlice> {
-        if request.header_data_present {
+        if self.reports || request.header_data_present {
             return None;
         }
         let total = u64::from(request.request_length);
@@ -78,44 +97,47 @@ impl Target {
         (offset + len <= whole.len).then(|| whole.part(offset, len))
     }
 
-    /// Counts the bytes of a write that reports remote CQ data. The data, once all are here.
+    /// Counts the bytes of a write. Its remote CQ data, if it has some, once all are here.
     fn note(
         &mut self,
         context: ChannelId,
-        message_id: u16,
+        request: &StdRequest,
         len: u64,
-        total: u64,
         data: Option<u64>,
-    ) -> Option<u64> {
-        if len == total && data.is_some() {
-            return data;
+    ) -> Option<Option<u64>> {
+        let total = u64::from(request.request_length);
+        if len == total {
+            return Some(data);
         }
-        let write = self.writes.entry((context, message_id)).or_default();
+        let message = (context, request.message_id);
+        let write = self.writes.entry(message).or_default();
         write.received += len;
         write.data = write.data.or(data);
-        let whole = write.data.filter(|_| write.received >= total);
-        if whole.is_some() {
-            self.writes.remove(&(context, message_id));
+        if write.received < total {
+            return None;
         }
-        whole
+        self.writes.remove(&message).map(|write| write.data)
+    }
+
+    /// What answers a READ of registered memory.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub(crate) fn read<M: Memory>(
+        &self,
+        mem: &M,
+        request: &StdRequest,
+    ) -> Result<Answer, KeyError> {
+        let (read_id, len) = (request.message_id, u64::from(request.request_length));
+        let (bytes, region) = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
+        let counts = self.reports;
+        Ok(Answer { read_id, bytes, copied: None, len, region, offered: None, counts })
     }
 
     /// A context is gone: its writes will not be whole.
     pub(crate) fn close(&mut self, context: ChannelId) {
         self.writes.retain(|(of, _), _| *of != context);
     }
-}
-
-/// What answers a READ of registered memory.
-///
-/// # Errors
-/// [`KeyError`].
-pub(crate) fn read<M: Memory>(mem: &M, request: &StdRequest) -> Result<Answer, KeyError> {
-    let len = u64::from(request.request_length);
-    let bytes = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
-    let region = bytes.slices().first().map_or(RegionId::LENT, |slice| slice.region);
-    let read_id = request.message_id;
-    Ok(Answer { read_id, bytes, copied: None, len, region, offered: None })
 }
 
 /// Counts why a key was refused, and says what the peer is told: the same for every reason, or who guesses keys
@@ -136,40 +158,44 @@ fn place<M: Memory>(
     request: &StdRequest,
     total: u64,
     offset: u64,
-    payload: &[u8],
-) -> Result<(), KeyError> {
+    payload: Payload<'_>,
+) -> Result<RegionId, Unwritten> {
     let (key, base) = (request.match_bits, request.buffer_offset);
     let whole = mem.resolve(key, base, total, Access::RemoteWrite)?;
-    let len = payload.len() as u64;
+    let len = payload.len();
+    let had = |had: bool| if had { Ok(()) } else { Err(Unwritten::Gone) };
     if offset + len <= whole.len {
-        if len > 0 {
-            mem.write(whole.part(offset, len), payload);
-        }
-        return Ok(());
+        had(len == 0 || payload.place(mem, whole.part(offset, len), 0))?;
+        return Ok(whole.region);
     }
     let mut done = 0;
     while done < len {
         let at = base.wrapping_add(offset + done);
-        let piece = mem.resolve(key, at, len - done, Access::RemoteWrite)?;
-        let n = piece.len.min(len - done);
-        if n == 0 {
-            return Err(KeyError::OutOfRange);
+        let mut piece = mem.resolve(key, at, len - done, Access::RemoteWrite)?;
+        piece.len = piece.len.min(len - done);
+        if piece.len == 0 {
+            return Err(KeyError::OutOfRange.into());
         }
-        let from = done as usize;
-        mem.write(piece, &payload[from..from + n as usize]);
-        done += n;
+        had(payload.place(mem, piece, done))?;
+        done += piece.len;
     }
-    Ok(())
+    Ok(whole.region)
 }
 
-/// All contiguous pieces of a registered range.
-fn resolve_all<M: Memory>(mem: &M, key: u64, address: u64, len: u64) -> Result<Buf, KeyError> {
+/// All contiguous pieces of a registered range, and its region.
+fn resolve_all<M: Memory>(
+    mem: &M,
+    key: u64,
+    address: u64,
+    len: u64,
+) -> Result<(Buf, RegionId), KeyError> {
     let first = mem.resolve(key, address, len, Access::RemoteRead)?;
+    let region = first.region;
     if len == 0 {
-        return Ok(Buf::Empty);
+        return Ok((Buf::Empty, region));
     }
     if first.len >= len {
-        return Ok(Buf::One(UserSlice { len, ..first }));
+        return Ok((Buf::One(UserSlice { len, ..first }), region));
     }
     let mut pieces = vec![first];
     let mut done = first.len;
@@ -183,21 +209,28 @@ fn resolve_all<M: Memory>(mem: &M, key: u64, address: u64, len: u64) -> Result<B
         done += piece.len;
         pieces.push(piece);
     }
-    Ok(Buf::from_slices(&pieces))
+    Ok((Buf::from_slices(&pieces), region))
 }
 
-/// What a peer's write with remote CQ data leaves behind.
-fn landed(peer: PeerId, len: u64, data: u64) -> Completion {
+/// What a peer's access leaves behind: an entry if it brings remote CQ data, else a count.
+pub(crate) fn accessed(
+    kind: OpKind,
+    peer: PeerId,
+    region: RegionId,
+    len: u64,
+    data: Option<u64>,
+) -> Completion {
     Completion {
         context: 0,
-        kind: OpKind::RemoteWrite,
+        kind,
         space: MatchSpace::Untagged,
         len,
         buf: 0,
-        data: Some(data),
+        data,
         tag: 0,
         peer: Some(peer),
-        visibility: Visibility::Entry,
+        region,
+        visibility: if data.is_some() { Visibility::Entry } else { Visibility::CountOnly },
         released: false,
         status: Ok(()),
     }

@@ -14,3 +14,12 @@ mod model;
 
 #[path = "stress.rs"]
 mod stress;
+
+#[path = "atomics.rs"]
+mod atomics;
+
+#[path = "fences.rs"]
+mod fences;
+
+#[path = "events.rs"]
+mod events;

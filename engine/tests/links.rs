@@ -279,6 +279,65 @@ fn long_answers_are_fetched_where_that_works_and_carried_where_not() {
     }
 }
 
+/// Host 0 writes `len` bytes into a region of host 1, with data. The bytes, and where the region is.
+fn write(w: &mut World, len: usize) -> (Vec<u8>, u64) {
+    let bytes: Vec<u8> = (0..len).map(|n| (n * 5 + n / 253) as u8).collect();
+    let region = w.hosts[1].memory.alloc(len);
+    w.hosts[1].memory.register(78, region, len as u64, false, true);
+    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.put(&bytes));
+    let remote = RemoteIov::One(RemoteSeg { address: 0, len: len as u64, key: 78 });
+    let buf = Buf::new(base, len as u64);
+    w.submit(0, RmaOp { peer, buf, remote, data: Some(7), context: 9 }.write()).expect("room");
+    (bytes, region)
+}
+
+#[test]
+fn long_writes_are_fetched_where_that_works_and_carried_where_not() {
+    for unfetchable in [false, true] {
+        for len in [0x4000, 0x4001, 2_500_000] {
+            let mut w = world(11, Faults::default());
+            w.links.unfetchable = unfetchable;
+            meet(&mut w);
+            let (bytes, region) = write(&mut w, len);
+            assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Write).is_empty()));
+            assert_eq!(of_kind(&w, 0, OpKind::Write)[0].status, Ok(()));
+            assert!(w.hosts[1].memory.get(region, len as u64) == bytes);
+            let landed = of_kind(&w, 1, OpKind::RemoteWrite);
+            assert_eq!((landed.len(), landed[0].data, landed[0].len), (1, Some(7), len as u64));
+            let frames = if unfetchable || len == 0x4000 { 0 } else { len.div_ceil(1 << 20) };
+            assert_eq!(w.links.referred, frames as u64);
+        }
+    }
+}
+
+#[test]
+fn a_message_of_16_kib_is_one_frame() {
+    let mut w = world(20, Faults::default());
+    meet(&mut w);
+    let before = w.hosts[0].engine.counters().0.tx_frames;
+    let base = recv(&mut w, 1, Some(5), 20_000, 5);
+    let data: Vec<u8> = (0..0x4000).map(|n| (n * 3 + n / 255) as u8).collect();
+    send(&mut w, 0, 5, &data, Level::Delivery);
+    assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
+    assert!(w.hosts[1].memory.get(base, 0x4000) == data);
+    assert_eq!(w.hosts[0].engine.counters().0.tx_frames - before, 1);
+}
+
+/// Its key is looked at for each frame: none of the bytes of the rest is fetched.
+#[test]
+fn a_write_into_a_region_that_is_closed_is_refused() {
+    let mut w = world(19, Faults::default());
+    meet(&mut w);
+    write(&mut w, 3_000_000);
+    w.transmit_once(0);
+    w.unregister(1, 78);
+    assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Write).is_empty()));
+    let refused = Err(OpError::Remote(ReturnCode::BadMkey));
+    assert_eq!(of_kind(&w, 0, OpKind::Write)[0].status, refused);
+    assert!(of_kind(&w, 1, OpKind::RemoteWrite).is_empty());
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+}
+
 #[test]
 fn what_is_taken_back_is_not_fetched_any_more() {
     let mut w = world(12, Faults::default());
@@ -295,4 +354,138 @@ fn what_is_taken_back_is_not_fetched_any_more() {
     let refused = Err(OpError::Remote(ReturnCode::BadMkey));
     assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, refused);
     assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+}
+
+fn notices(w: &mut World, at: usize) -> Vec<Notice> {
+    std::iter::from_fn(|| w.hosts[at].engine.poll_notice()).collect()
+}
+
+/// What host 0 does that a stopped host 1 does not answer: a copied message, one that is lent, an offer, a read, and more
+/// than the link holds.
+fn begin(w: &mut World, what: usize) {
+    match what {
+        0 => send(w, 0, 9, b"short", Level::Delivery),
+        1 => send(w, 0, 9, &[9; 20_000], Level::Transmit),
+        2 => send(w, 0, 9, &[9; 1_000_000], Level::Default),
+        3 => drop(read(w, 1_000_000)),
+        _ => (0..20).for_each(|n| send(w, 0, 10 + n, &[9; 10_000], Level::Transmit)),
+    }
+}
+
+/// It lives, and takes nothing: as over packets it is given up when the deadline has passed since what it should have
+/// taken first was sent, and not later because others were sent since.
+#[test]
+fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
+    for what in 0..5 {
+        let mut w = World::with(2, 14, Faults::default(), |config, transport| {
+            config.links = true;
+            transport.progress_deadline = Span::secs(40);
+        });
+        meet(&mut w);
+        w.hosts[1].stopped = true;
+        let start = w.now;
+        begin(&mut w, what);
+        w.run(Span::millis(9_900), |_| false);
+        assert_eq!(notices(&mut w, 0), []);
+        w.run(Span::secs(25), |_| false);
+        let told = notices(&mut w, 0);
+        assert!(matches!(told[..], [Notice::Silent { .. }]), "{what}: {told:?}");
+        begin(&mut w, 1);
+        let kind = if what == 3 { OpKind::Read } else { OpKind::Send };
+        assert!(w.run(Span::secs(60), |w| !of_kind(w, 0, kind).is_empty()), "{what}");
+        let took = w.now.since(start);
+        assert!(took >= Span::secs(40) && took < Span::secs(41), "{what}: {took:?}");
+        let ended: Vec<_> = w.hosts[0].done.iter().map(|done| done.status).collect();
+        assert!(ended.iter().all(|end| *end == Err(OpError::TimedOut)), "{what}: {ended:?}");
+        w.run(Span::secs(1), |_| false);
+        assert!(w.hosts[0].engine.idle(), "{what}");
+        // It goes on, learns that it was given up, and both get to know each other again.
+        w.resume(1, usize::MAX);
+        w.run(Span::secs(1), |_| false);
+        w.hosts.iter_mut().for_each(|host| host.done.clear());
+        recv(&mut w, 1, Some(1), 5, 77);
+        send(&mut w, 0, 1, b"again", Level::Match);
+        assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).iter().any(|c| c.context == 77)));
+        assert!(w.run(DONE, |w| links(w) == [2, 2]), "{what}");
+    }
+}
+
+/// The same endpoint takes some frames and then stops: what it took last counts.
+#[test]
+fn a_peer_that_stops_half_way_is_given_up_a_deadline_later() {
+    let mut w = world(15, Faults::default());
+    meet(&mut w);
+    begin(&mut w, 4);
+    w.run(Span::secs(8), |_| false);
+    w.hosts[1].stopped = true;
+    let start = w.now;
+    send(&mut w, 0, 9, b"more", Level::Delivery);
+    let failed = |w: &World| w.hosts[0].done.iter().any(|done| done.status.is_err());
+    assert!(w.run(Span::secs(60), failed));
+    let took = w.now.since(start);
+    assert!(took >= DEADLINE && took < DEADLINE + Span::secs(1), "{took:?}");
+}
+
+#[test]
+fn a_stopped_process_is_waited_for_and_its_own_absence_does_not_count() {
+    for who in [0, 1] {
+        for what in 0..5 {
+            let mut w = world(16, Faults::default());
+            meet(&mut w);
+            begin(&mut w, what);
+            w.transmit_once(0);
+            w.hosts[who].stopped = true;
+            w.run(Span::secs(if who == 0 { 100 } else { 9 }), |_| false);
+            w.resume(who, usize::MAX);
+            for tag in 9..30 {
+                recv(&mut w, 1, Some(tag), 1_000_000, tag);
+            }
+            assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())), "{who} {what}");
+            assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()), "{who} {what}");
+        }
+    }
+}
+
+/// Whoever has no room says so, and is waited for as long as it does.
+#[test]
+fn a_peer_without_room_is_waited_for() {
+    let mut w = World::with(2, 17, Faults::default(), |config, _| {
+        (config.links, config.max_unexpected) = (true, 4);
+    });
+    meet(&mut w);
+    for tag in 0..40 {
+        send(&mut w, 0, tag, &[tag as u8; 4000], Level::Delivery);
+    }
+    w.run(Span::secs(1000), |_| false);
+    assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
+    assert_eq!((notices(&mut w, 0).len(), w.hosts[1].engine.unexpected_messages()), (0, 4));
+    for tag in 0..40 {
+        recv(&mut w, 1, Some(tag), 4000, tag);
+    }
+    assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).len() == 40));
+    assert!(w.hosts.iter().all(|h| h.done.iter().all(|done| done.status.is_ok())));
+}
+
+/// A peer that does not want us any more says that it closed the link: who sends something learns it once, whether or not
+/// the news was here before, and then that it is not listed.
+#[test]
+fn whoever_is_not_wanted_any_more_is_told_once() {
+    for noticed in [true, false] {
+        let mut w = World::with(2, 18, Faults::default(), |config, _| {
+            (config.links, config.named_only) = (true, config.port == 5001);
+        });
+        let addr = w.hosts[0].addr;
+        w.hosts[1].engine.name_peers(w.now, [(addr, None)]);
+        meet(&mut w);
+        w.hosts[1].engine.name_peers(w.now, []);
+        if noticed {
+            w.run(Span::millis(5), |_| false);
+        }
+        assert!(w.hosts[0].done.is_empty(), "nothing was under way");
+        for (n, error) in [OpError::Closed, OpError::NotListed].into_iter().enumerate() {
+            send(&mut w, 0, 9, b"hello?", Level::Delivery);
+            assert!(w.run(Span::secs(40), |w| w.hosts[0].done.len() > n));
+            assert_eq!(w.hosts[0].done[n].status, Err(error), "{noticed}");
+        }
+    }
 }

@@ -235,7 +235,8 @@ fn beyond_the_headers_senders_are_held_back_and_that_is_said_once() {
     }
     w.run(Span::millis(500), |_| false);
     let engine = &mut w.hosts[1].engine;
-    assert_eq!(engine.unexpected_messages(), 100);
+    // Those whose turn it is have room besides the ones that came before their turn.
+    assert!((100..200).contains(&engine.unexpected_messages()));
     let told = engine.poll_notice();
     assert!(matches!(told, Some(Notice::TooManyUnexpected { tag: 1, .. })), "{told:?}");
     assert_eq!(engine.poll_notice(), None);

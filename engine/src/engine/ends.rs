@@ -81,7 +81,14 @@ impl Ending<'_> {
             let met = state.has_answered();
             self.fail_peer(peer, if met { OpError::TimedOut } else { OpError::Unreachable });
         } else {
-            self.engine.tell_silence(peer, waited);
+            self.tell_silence(peer, waited);
+        }
+    }
+
+    /// A peer that owes an answer has been silent for so long.
+    pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span) {
+        if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).tell_silence() {
+            self.engine.report.notice(Notice::Silent { peer, since });
         }
     }
 
@@ -119,8 +126,33 @@ impl Ending<'_> {
             self.fail_peer(peer, error);
             // Nobody may have asked anything of it, and receives may yet.
             self.engine.peers.get_mut(peer).die();
-        } else if let Some(context) = self.remove_context(ChannelId::Link(id), error) {
-            self.engine.outbound.link_closed(&mut step!(self.engine, self.now), *context, error);
+            return;
+        }
+        let before = self.engine.outbound.ops().len();
+        let Some(context) = self.remove_context(ChannelId::Link(id), error) else { return };
+        let step = &mut step!(self.engine, self.now);
+        self.engine.outbound.link_closed(step, *context, error);
+        if self.engine.outbound.ops().len() < before
+            && let Some(id) = step.contexts.opened_to(peer)
+        {
+            // The context that we had before the link is older than what closed it. It has heard of that as well, if
+            // the peer has forgotten us: what comes next is not to fail for what was told by now.
+            self.engine.outbound.reopen(step, id);
+            self.engine.pdcs.close(self.now, id);
+        }
+    }
+
+    /// Gives up peers that do not take the frames that they were sent.
+    pub(super) fn slow_links(&mut self) {
+        let patience = self.engine.pdcs.config().progress_deadline;
+        let slow = self.engine.links.slow(self.now, LONG_SILENCE.min(patience), patience);
+        for (id, waited) in slow {
+            let Some(peer) = self.engine.links.get(id).map(|link| link.peer) else { continue };
+            if waited >= patience {
+                self.fail_peer(peer, OpError::TimedOut);
+            } else {
+                self.tell_silence(peer, waited);
+            }
         }
     }
 
@@ -129,7 +161,7 @@ impl Ending<'_> {
         self.engine.pdcs.peer_restarted(PeerKey(peer.0));
         self.engine.drain_events(self.now);
         self.fail_peer(peer, OpError::PeerRestarted);
-        self.engine.exchange(self.now);
+        self.engine.drain_events(self.now);
     }
 }
 
@@ -139,13 +171,6 @@ impl Engine {
         Ending { engine: self, now }
     }
 
-    /// A peer that owes an answer has been silent for so long.
-    pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span) {
-        if since >= LONG_SILENCE && self.peers.get_mut(peer).tell_silence() {
-            self.report.notice(Notice::Silent { peer, since });
-        }
-    }
-
     /// Nobody was here since something was due: whoever was waited for in that time could not be heard.
     #[cold]
     pub(super) fn excuse_absence(&mut self, now: Time) {
@@ -153,6 +178,7 @@ impl Engine {
         let absent = self.pdcs.absent(now, due);
         self.introductions.excuse(now, absent);
         self.inbox.excuse(now, absent);
+        self.links.excuse(now, absent);
     }
 
     /// This endpoint has lost its network for good, as the system's error number says: every operation, and every
@@ -171,9 +197,10 @@ impl Engine {
     /// does the rest.
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         self.inbox.retry_pulls();
-        self.exchange(now);
+        self.drain_events(now);
+        self.outbound.let_all_go(&mut step!(self, now));
         let awaited = self.inbox.awaited_peers();
-        if self.outbound.len() + self.inbox.messages().len() + awaited.len() > 0 {
+        if self.outbound.ops().len() + self.inbox.messages().len() + awaited.len() > 0 {
             self.liveness.watch(now);
         }
         // Whoever sends a message gives it up when a packet is not acknowledged for this long.

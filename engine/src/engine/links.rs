@@ -2,7 +2,8 @@
 //!
 //! When [`Linking::poll_acquaintance`] tells of a peer, two endpoints of one host may find each other; each checks the
 //! other's [`Linking::proof`], and both call [`Linking::link`]. From then on: [`Linking::handle_frame`] for each frame,
-//! in order; then [`Linking::handle_taken`] with the count that the peer showed before those frames were looked for;
+//! in order; then [`Linking::handle_taken`] with the count that the peer showed before those frames were looked for, and
+//! [`Linking::handle_held_back`] when it showed that it has no room;
 //! [`Linking::transmit`] wherever [`Engine::poll_transmit`] is called, and after it the peer is shown
 //! [`Linking::taken`]. [`Linking::handle_end`] ends a link from outside, [`Linking::poll_end`] tells of one that ended
 //! inside.
@@ -39,7 +40,7 @@ pub struct Acquaintance {
 pub enum LinkEnd {
     /// The peer's process died.
     Died,
-    /// The peer closed the link, or cannot be understood; it lives.
+    /// The peer says that it closed the link, or cannot be understood; it lives.
     Closed,
 }
 
@@ -94,11 +95,11 @@ impl Linking<'_> {
     }
 
     /// There is a link to a peer. `None` when there was one already, or the peer is not introduced any more.
-    pub fn link(&mut self, peer: PeerId) -> Option<LinkId> {
+    pub fn link(&mut self, now: Time, peer: PeerId) -> Option<LinkId> {
         if self.engine.contexts.link_to(peer).is_some() || !self.engine.peers.get(peer).is_met() {
             return None;
         }
-        let id = self.engine.links.add(peer);
+        let id = self.engine.links.add(now, peer);
         let channel = ChannelId::Link(id);
         self.engine.contexts.add(
             channel,
@@ -151,6 +152,14 @@ impl Linking<'_> {
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
+            Some(Frame::Write(request, len)) => {
+                if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
+                    return FrameTaken::Never;
+                }
+                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                arriving.note_rx(peer);
+                arriving.take_write((channel, peer), &request, Payload::Elsewhere(len.into()))
+            }
             Some(Frame::Data(header, payload)) => {
                 let step = &mut step!(self.engine, now);
                 let payload = Payload::Here(payload);
@@ -201,6 +210,9 @@ impl Linking<'_> {
             self.engine.drain_events(now);
             return;
         }
+        if link.tells(count) {
+            self.wait_anew(now, id);
+        }
         while let Some(part) = self.engine.links.get_mut(id).and_then(|link| link.next_acked(count))
         {
             if let Some(part) = part {
@@ -208,6 +220,21 @@ impl Linking<'_> {
             }
         }
         self.engine.drain_events(now);
+    }
+
+    /// The peer says that it has looked at the first frame that it has not taken, and has no room for it.
+    #[cold]
+    pub fn handle_held_back(&mut self, now: Time, id: LinkId) {
+        self.wait_anew(now, id);
+    }
+
+    /// The peer has said something about the first frame that it had not taken.
+    #[inline]
+    fn wait_anew(&mut self, now: Time, id: LinkId) {
+        if let Some(link) = self.engine.links.get_mut(id) {
+            link.begin_wait(now);
+            self.engine.peers.get_mut(link.peer).note_rx(now);
+        }
     }
 
     /// Frames of the peer that it may know to be taken.

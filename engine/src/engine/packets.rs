@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::step::Step;
 use crate::strays::Strays;
 use crate::taken::Taken;
-use crate::target;
+use crate::target::{self, Unmet, Unwritten};
 use crate::wire::{self, Dest, Introduction, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest};
 
 /// What the network said about a packet, besides its bytes.
@@ -227,24 +227,13 @@ impl<M: Memory> Arriving<'_, M> {
                     .inbox
                     .take_message(&mut step, self.mem, id, peer, request, payload);
             }
-            Opcode::Write => {
-                return match self.engine.target.write(
-                    &mut step,
-                    self.mem,
-                    (id, peer),
-                    request,
-                    payload,
-                ) {
-                    Ok(Ok(())) => Taken::Yes(None),
-                    Ok(Err(error)) => {
-                        refuse_access(&mut self.engine.report, &self.engine.config, error, request)
-                    }
-                    Err(target::Inconsistent) => Taken::No,
-                };
+            Opcode::Write => return self.take_write((id, peer), request, Payload::Here(payload)),
+            Opcode::Atomic | Opcode::FetchingAtomic => {
+                return self.take_atomic((id, peer), request, payload);
             }
             Opcode::NoOp => return self.answer_question((id, peer), request),
             Opcode::Read if request.resource_index == RESOURCE_MEMORY => {
-                target::read(self.mem, request)
+                self.engine.target.read(self.mem, request)
             }
             Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {
                 self.engine.outbound.read_offer(&mut step, peer, request)
@@ -267,6 +256,53 @@ impl<M: Memory> Arriving<'_, M> {
             }
             Err(error) => {
                 refuse_access(&mut self.engine.report, &self.engine.config, error, request)
+            }
+        }
+    }
+
+    /// Handles a write.
+    pub(super) fn take_write(
+        &mut self,
+        from: (ChannelId, PeerId),
+        request: &StdRequest,
+        payload: Payload<'_>,
+    ) -> Taken {
+        let step = &mut step!(self.engine, self.now);
+        match self.engine.target.write(step, self.mem, from, request, payload) {
+            Ok(()) => Taken::Yes(None),
+            Err(Unwritten::Refused(error)) => {
+                refuse_access(&mut self.engine.report, &self.engine.config, error, request)
+            }
+            // Who took it back knows why.
+            Err(Unwritten::Gone) => {
+                let code = ReturnCode::HostUnsuccessCmpl;
+                Taken::refused(self.engine.config.job_id, code, request)
+            }
+            Err(Unwritten::Inconsistent) => Taken::No,
+        }
+    }
+
+    /// A request to change values.
+    fn take_atomic(
+        &mut self,
+        (id, peer): (ChannelId, PeerId),
+        request: &StdRequest,
+        payload: &[u8],
+    ) -> Taken {
+        let mut step = step!(self.engine, self.now);
+        match self.engine.target.atomic(&mut step, self.mem, peer, request, payload) {
+            Ok(answer) => {
+                if let Some(answer) = answer {
+                    self.engine.outbound.answer(&mut step, id, peer, answer);
+                }
+                Taken::Yes(None)
+            }
+            Err(Unmet::Access(error)) => {
+                refuse_access(&mut self.engine.report, &self.engine.config, error, request)
+            }
+            Err(Unmet::Operation(code)) => {
+                self.engine.report.counters.rx_atomics_refused += 1;
+                Taken::refused(self.engine.config.job_id, code, request)
             }
         }
     }

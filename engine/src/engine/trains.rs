@@ -14,7 +14,6 @@ use crate::inbox::Filling;
 use crate::memory::Memory;
 use crate::outbound::Reading;
 use crate::reliability::{Arrival, PdcId};
-use crate::target::Target;
 use crate::wire::{Opcode, Request, Run, Ses};
 
 impl Engine {
@@ -119,7 +118,7 @@ impl<M: Memory> Arriving<'_, M> {
         let mut step = step!(self.engine, self.now);
         match ses {
             Ses::Std(request) if request.opcode == Opcode::Write => {
-                Target::piece(self.mem, request, range).map(Place::Region)
+                self.engine.target.piece(self.mem, request, range).map(Place::Region)
             }
             Ses::Std(request) => {
                 let message = (id, request.message_id);

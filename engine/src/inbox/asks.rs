@@ -34,13 +34,20 @@ impl Ask {
 
 /// What was asked and not done yet, in order.
 #[derive(Debug, Default)]
-pub(super) struct AskQueue {
+pub(crate) struct AskQueue {
     asks: VecDeque<Ask>,
 }
 
 impl AskQueue {
+    /// Whether nothing is asked.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<Ask> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asks.is_empty()
+    }
+
+    /// The next one.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Ask> {
         self.asks.pop_front()
     }
 

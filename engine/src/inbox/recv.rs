@@ -2,6 +2,7 @@
 
 use super::Inbox;
 use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
+use crate::base::RegionId;
 use crate::matching::{Cancelled, Multi, PostedRecv, Wanted};
 use crate::memory::Memory;
 use crate::messages::Target;
@@ -96,6 +97,7 @@ impl Inbox {
         let (context, visibility, kind) = (op.context, op.visibility, OpKind::Peek);
         let (Some(message), Some(waiting)) = (message, waiting) else {
             step.report.complete(Completion {
+                region: RegionId::LENT,
                 context,
                 kind,
                 space: op.space,
@@ -139,6 +141,7 @@ pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
 /// The completion of a receive that ends without a message.
 pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
     Completion {
+        region: RegionId::LENT,
         context: recv.context,
         kind: OpKind::Recv,
         space: recv.wanted.space,

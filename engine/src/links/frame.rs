@@ -7,15 +7,21 @@
 //! | 3 | the number of the frame that is answered, 8 bytes, the lowest first; a response |
 //! | 4 | nothing: farewell |
 //! | 5 | how many bytes of payload it refers to, 4 bytes, the lowest first; response data without payload |
+//! | 6 | the same; a standard request, a write, without payload |
 //!
 //! Headers are as on the wire, and are checked by the same rules.
 
-use crate::wire::{NextHeader, Response, ResponseData, Ses, StdRequest, parse_semantic};
+use crate::wire::{
+    NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
+};
 
 /// Bytes of the longest head of a frame.
-pub(crate) const MAX_HEAD: usize = 1 + 44 + 24 + 8;
+pub(crate) const MAX_HEAD: usize = 1 + 44 + 36 + 8;
 /// Most payload of a frame, bytes: lengths in semantic headers have 14 bits; whole cache lines.
 pub(crate) const MAX_PAYLOAD: u32 = 0x3fc0;
+/// Most payload of a request that one frame carries, bytes: what says how long it is has 32 bits. A power of two, as many
+/// messages are.
+pub(crate) const MAX_WHOLE: u32 = 0x4000;
 /// Most payload that a frame refers to, bytes: the peer's other frames wait for as long as it takes to copy.
 pub(crate) const MAX_REFERENCE: u32 = 1 << 20;
 
@@ -24,6 +30,7 @@ const DATA: u8 = 2;
 const ANSWER: u8 = 3;
 const FAREWELL: u8 = 4;
 const REFERENCE: u8 = 5;
+const WRITE: u8 = 6;
 
 /// A frame, checked.
 #[derive(Debug)]
@@ -33,6 +40,7 @@ pub(crate) enum Frame<'a> {
     Answer(u64, Response),
     Farewell,
     Reference(ResponseData, u32),
+    Write(StdRequest, u32),
 }
 
 impl<'a> Frame<'a> {
@@ -69,6 +77,14 @@ impl<'a> Frame<'a> {
                     _ => None,
                 }
             }
+            WRITE => {
+                let (len, header) = rest.split_first_chunk()?;
+                let len = u32::from_le_bytes(*len);
+                let request = StdRequest::read(header).ok()?;
+                let whole = header.len() == StdRequest::LEN;
+                let is_write = request.opcode == Opcode::Write && whole && len <= MAX_REFERENCE;
+                is_write.then_some(Self::Write(request, len))
+            }
             _ => None,
         }
     }
@@ -91,6 +107,18 @@ pub(crate) fn data(header: &ResponseData, out: &mut [u8; MAX_HEAD]) -> usize {
 /// Writes response data that refer to their payload; how many bytes.
 pub(crate) fn reference(header: &ResponseData, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = REFERENCE;
+    out[1..5].copy_from_slice(&len.to_le_bytes());
+    5 + header.emit(&mut out[5..])
+}
+
+/// Writes a write that refers to its payload; how many bytes.
+pub(crate) fn write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+    let mut header = *header;
+    if let StdBody::Next { payload_length, .. } = &mut header.body {
+        // It has 14 bits.
+        *payload_length = 0;
+    }
+    out[0] = WRITE;
     out[1..5].copy_from_slice(&len.to_le_bytes());
     5 + header.emit(&mut out[5..])
 }

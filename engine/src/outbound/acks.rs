@@ -2,7 +2,7 @@
 
 use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound, questions};
-use crate::api::{OpError, PeerId};
+use crate::api::{OpError, OpKind, PeerId};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::memory::{Buf, KeyError, Memory, Payload};
@@ -10,6 +10,7 @@ use crate::ops::{Bytes, Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
+use crate::target::accessed;
 use crate::wire::{Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
@@ -28,26 +29,36 @@ impl Outbound {
         }
         // An answer that was cut off ends when all of it has come, so that nothing meets another read in its
         // slot.
-        let answered = matches!(op.work, Work::Read { received: 1.., .. });
+        let answered =
+            matches!(op.work, Work::Read { received: 1.., .. } | Work::Fetch { received: 1.., .. });
         if let Some(error) = op.error.filter(|_| !answered) {
             self.finish(step, part.op, Some(error));
             return;
         }
         match op.work {
-            Work::Eager | Work::Write(_) | Work::Confirmed { delivered: true, .. } => {
+            Work::Eager
+            | Work::Write(_)
+            | Work::Update { .. }
+            | Work::Confirmed { delivered: true, .. } => {
                 self.finish(step, part.op, None);
             }
             // The peer's answer ends these.
-            Work::Confirmed { .. } | Work::Read { .. } | Work::Group { .. } => {}
+            Work::Confirmed { .. }
+            | Work::Read { .. }
+            | Work::Fetch { .. }
+            | Work::Group { .. } => {}
             // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
             Work::Rendezvous { .. } => {}
             Work::Deferred => self.offer(step, part.op),
             Work::Question { about, .. } => {
                 questions::answered(&mut self.ops, step, part.op, about);
             }
-            Work::Response { offered, cut, .. } => {
-                let len = op.label.len;
+            Work::Response { offered, cut, region, counts, .. } => {
+                let (len, peer) = (op.label.len, op.peer);
                 self.ops.remove(part.op);
+                if counts && cut.is_none() {
+                    step.report.complete(accessed(OpKind::RemoteRead, peer, region, len, None));
+                }
                 if let (Some(offered), None) = (offered, cut) {
                     self.served(step, offered, len);
                 }
@@ -139,6 +150,7 @@ impl Outbound {
             len,
             region: RegionId::LENT,
             offered: Some(Offered { op: key, end }),
+            counts: false,
         };
         if request.initiator_error {
             // It could not read it all, so it says, and wants no more than this answer.
@@ -171,7 +183,7 @@ impl Outbound {
                 }
                 Taken::Yes(None)
             }
-            Work::Read { received, .. } => {
+            Work::Read { received, .. } | Work::Fetch { received, .. } => {
                 let at = u64::from(header.message_offset);
                 let mut code = header.return_code;
                 let refused = !matches!(code, ReturnCode::Ok | ReturnCode::Null);

@@ -33,6 +33,7 @@ impl Outbound {
             }
         }
         let (work, peer, owner) = (op.work, op.peer, op.owner);
+        let (classes, began) = (op.classes, op.context.is_some());
         let waited_on = op.context.filter(|_| op.progress.message_id.is_some());
         if op.progress.in_flight > 0 {
             // Its data has come before the acknowledgement of the request, which may have to be sent
@@ -44,6 +45,14 @@ impl Outbound {
         }
         if work.is_answered() {
             self.ops.end_answered(step, key, work, waited_on);
+        }
+        let mut others_wait = false;
+        if !classes.is_none() {
+            if began {
+                others_wait = self.fences.end(peer, classes);
+            } else {
+                self.fences.withdraw(peer, key);
+            }
         }
         match owner {
             Owner::User(_) => {}
@@ -60,6 +69,9 @@ impl Outbound {
                 }
                 _ => {}
             },
+        }
+        if others_wait {
+            self.let_go(step, peer);
         }
     }
 
@@ -95,6 +107,7 @@ impl Outbound {
         };
         if let Some(op) = self.ops.get_mut(key) {
             op.context = Some(id);
+            self.fences.begin(peer, op.classes);
             step.contexts.enqueue(id, key);
         }
     }
@@ -110,7 +123,7 @@ impl Outbound {
     }
 
     /// The context to a peer takes no more packets: what has not begun goes on another one.
-    pub(super) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
+    pub(crate) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some((peer, queue)) = step.contexts.retire(id) else { return };
         for &key in &queue {
             // An offer of a deferred message is not read here any more.
@@ -200,7 +213,14 @@ impl Outbound {
     ) {
         // Groups end with their parts.
         let lost = |op: &TxOp| !matches!(op.work, Work::Group { .. }) && lost(op);
-        for key in self.ops.select(lost) {
+        let lost = self.ops.select(lost);
+        for key in &lost {
+            // What waits begins nothing any more.
+            if let Some(op) = self.ops.get(*key).filter(|op| op.context.is_none()) {
+                self.fences.forget(op.peer);
+            }
+        }
+        for key in lost {
             let Some(op) = self.ops.get_mut(key) else { continue };
             op.progress.in_flight = 0;
             if matches!(op.work, Work::Question { about: None, .. }) {

@@ -6,7 +6,8 @@ use super::transmit::name;
 use crate::api::PeerId;
 use crate::channel::{ChannelId, LinkId};
 use crate::config::Config;
-use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE};
+use crate::introductions::LONG_SILENCE;
+use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
 use crate::links::{Farewell, FramePayload, FrameSink, Referred};
 use crate::ops::{Ops, Part, TxOp, Work};
 use crate::step::Step;
@@ -43,6 +44,9 @@ pub(crate) fn transmit_frames(
         }
         step.contexts.end_turn(ChannelId::Link(id), sent != Sent::Nothing);
     }
+    if busy {
+        step.links.watch(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
+    }
     busy
 }
 
@@ -73,7 +77,7 @@ impl Ops {
             if !sink.send(id, &head[..len], FramePayload::Copied(&[])) {
                 return Sent::Full;
             }
-            link.answer_sent();
+            link.answer_sent(step.now);
             return Sent::Yes;
         }
         let channel = ChannelId::Link(id);
@@ -90,7 +94,7 @@ impl Ops {
             if !sink.send(id, &frame::farewell(), FramePayload::Copied(&[])) {
                 return Sent::Full;
             }
-            link.sent(None);
+            link.sent(step.now, None);
             link.farewell = Farewell::Said;
             return Sent::Nothing;
         };
@@ -110,7 +114,12 @@ impl Ops {
             op.progress.message_id = Some(name(context, &mut op.work, key));
         }
         let left = op.payload_len() - op.progress.packed;
-        let mut len = left.min(MAX_PAYLOAD.into());
+        let is_whole = op.progress.packed == 0 && left <= MAX_WHOLE.into();
+        let mut len = match op.work {
+            Work::Response { .. } => left.min(MAX_PAYLOAD.into()),
+            _ if is_whole => left,
+            _ => left.min(MAX_PAYLOAD.into()),
+        };
         // `request_length` has 32 bits.
         let mut part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
         if left > len && op.lends() {
@@ -130,7 +139,7 @@ impl Ops {
         let ends = len == left;
         step.report.counters.tx_payload_bytes += len;
         step.report.counters.tx_frames += 1;
-        link.sent(Some(part));
+        link.sent(step.now, Some(part));
         op.progress.packed += len;
         op.progress.in_flight += 1;
         context.set_half_way(!ends);

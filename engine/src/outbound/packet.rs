@@ -10,15 +10,16 @@
 
 use super::RESOURCE_RENDEZVOUS;
 use crate::api::MatchSpace;
+use crate::atomics::atomic_size;
 use crate::config::Config;
 use crate::links::frame;
-use crate::ops::{Part, ReadOwner, TxOp, Work};
+use crate::ops::{Amo, Part, ReadOwner, TxOp, Work};
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
 use crate::slab::Key;
 use crate::wire::{
-    self, Extension, NextHeader, Opcode, Rendezvous, ResponseData, ReturnCode, Run, Ses, StdBody,
-    StdRequest,
+    self, AmoType, CompareSwap, Extension, MAX_HEADER, NextHeader, Opcode, Rendezvous,
+    ResponseData, ReturnCode, Run, Ses, StdBody, StdRequest,
 };
 
 /// `payload_length` has 14 bits.
@@ -34,6 +35,10 @@ pub(super) const fn headers_len(work: &Work) -> u64 {
     match work {
         Work::Response { .. } => RESPONSE_HEADERS,
         Work::Rendezvous { .. } => REQUEST_HEADERS + 24,
+        Work::Update { amo, .. } | Work::Fetch { amo, .. } if amo.op.is_compare_swap() => {
+            REQUEST_HEADERS + CompareSwap::LEN as u64
+        }
+        Work::Update { .. } | Work::Fetch { .. } => REQUEST_HEADERS + wire::Atomic::LEN as u64,
         _ => REQUEST_HEADERS,
     }
 }
@@ -64,7 +69,7 @@ pub(super) fn write_headers(
     op: &TxOp,
     grant: &TxGrant,
     part: Part,
-    out: &mut [u8],
+    out: &mut [u8; MAX_HEADER],
 ) -> usize {
     let mut pds = grant.pds;
     if let Work::Response { read_id, cut, .. } = op.work {
@@ -78,16 +83,21 @@ pub(super) fn write_headers(
     }
 }
 
-/// Writes the head of a frame that refers to its payload, of an answer; how many bytes.
+/// Writes the head of a frame that refers to its payload, of an answer or a write; how many bytes.
 pub(super) fn write_reference_head(
     config: &Config,
     op: &TxOp,
     part: Part,
     out: &mut [u8; frame::MAX_HEAD],
 ) -> Option<usize> {
-    let Work::Response { read_id, cut: None, .. } = op.work else { return None };
-    let header = response_header(config, op, part, read_id, None);
-    Some(frame::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
+    match op.work {
+        Work::Response { read_id, cut: None, .. } => {
+            let header = response_header(config, op, part, read_id, None);
+            Some(frame::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
+        }
+        Work::Write(_) => Some(frame::write(&request_header(config, op, part), part.len, out)),
+        _ => None,
+    }
 }
 
 /// Writes the head of a frame; how many bytes.
@@ -118,6 +128,7 @@ pub(super) fn run_after(config: &Config, op: &TxOp, grant: &TxGrant, part: Part)
     Run::after(&pds, &ses, part.len as usize)
 }
 
+#[inline]
 fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
     let som = part.offset == 0;
     let eom = u64::from(part.offset) + u64::from(part.len) == op.payload_len();
@@ -131,6 +142,8 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
         Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, 0),
         Work::Write(remote) => (Opcode::Write, remote.address, remote.key, 0),
         Work::Read { remote, resource, .. } => (Opcode::Read, remote.address, remote.key, resource),
+        Work::Update { remote, .. } => (Opcode::Atomic, remote.address, remote.key, 0),
+        Work::Fetch { remote, .. } => (Opcode::FetchingAtomic, remote.address, remote.key, 0),
         Work::Question { subject, .. } => (Opcode::NoOp, subject.number, subject.key, subject.kind),
         Work::Response { .. } | Work::Group { .. } => (Opcode::NoOp, 0, 0, 0),
     };
@@ -160,12 +173,18 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
             StdBody::Next { payload_length: part.len as u16, message_offset: part.offset }
         },
         // At most `MAX_LEN`, checked when it was submitted.
-        request_length: op.label.len as u32,
+        request_length: match op.work.amo() {
+            Some(_) if op.payload_len() > 0 => op.payload_len() as u32,
+            _ => op.label.len as u32,
+        },
         extension: extension(config, op, part),
     }
 }
 
 fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
+    if let Some(amo) = op.work.amo() {
+        return atomic(amo, op.bytes.copied.as_deref().unwrap_or_default());
+    }
     let Work::Rendezvous { nonce, .. } = op.work else { return Extension::None };
     Extension::Rendezvous(Rendezvous {
         eager_length: 0,
@@ -175,6 +194,34 @@ fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
         read_offset: 0,
         memory_key: rendezvous_key(nonce, part.op),
     })
+}
+
+/// The extension header of an atomic with these operands.
+fn atomic(amo: Amo, operands: &[u8]) -> Extension {
+    let Amo { op, data_type } = amo;
+    let cpu_coherent = is_coherent(data_type);
+    let atomic = wire::Atomic { op, data_type, cacheable: false, cpu_coherent };
+    if !op.is_compare_swap() {
+        return Extension::Atomic(atomic);
+    }
+    let (swap, compare) = operands.split_at(operands.len() / 2);
+    Extension::CompareSwap(CompareSwap { atomic, compare: number(compare), swap: number(swap) })
+}
+
+/// A value of at most 16 bytes as a number.
+fn number(value: &[u8]) -> u128 {
+    let mut all = [0; 16];
+    if cfg!(target_endian = "little") {
+        all[..value.len()].copy_from_slice(value);
+    } else {
+        all[16 - value.len()..].copy_from_slice(value);
+    }
+    u128::from_ne_bytes(all)
+}
+
+/// Whether the CPU's own atomics and ours see each other's values of this type as a whole.
+fn is_coherent(data_type: AmoType) -> bool {
+    atomic_size(data_type) <= 8
 }
 
 fn response_header(

@@ -7,7 +7,7 @@
 //! | `resource_index` | about | `buffer_offset` | `match_bits` | known while |
 //! |---|---|---|---|---|
 //! | 0 | nothing: are you there? | 0 | 0 | always |
-//! | 1 | a read | the read's id | 0 | its data are not all acknowledged |
+//! | 1 | a read, or a fetching atomic | the read's id | 0 | its data are not all acknowledged |
 //! | 2 | a send with DC | the message's id; from bit 16 on the slot | 0 | no receive has taken it, or word of that is not acknowledged |
 //! | 3 | a rendezvous | the message's id | the offered key | it is not read to its end |
 //!
@@ -31,7 +31,7 @@ const QUESTIONS: usize = 64;
 pub(crate) enum Asks {
     /// Whether we are there.
     Nothing,
-    /// Its read with this id.
+    /// Its read, or fetching atomic, with this id.
     Read(u16),
     /// Its message with this id, and the slot for word of a match.
     Send(u16, u16),
@@ -60,7 +60,9 @@ impl Asks {
 fn subject(key: Key, op: &TxOp) -> Subject {
     let id = u64::from(op.progress.message_id.unwrap_or(0));
     match op.work {
-        Work::Read { slot, .. } => Subject { kind: 1, number: u64::from(slot), key: 0 },
+        Work::Read { slot, .. } | Work::Fetch { slot, .. } => {
+            Subject { kind: 1, number: u64::from(slot), key: 0 }
+        }
         Work::Confirmed { slot, .. } => {
             Subject { kind: 2, number: id | u64::from(slot) << 16, key: 0 }
         }

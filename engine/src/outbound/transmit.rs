@@ -57,8 +57,10 @@ impl Outbound {
                 continue;
             }
             match self.ops.next_new(step, id, batch, limit) {
-                Ok(true) => {}
-                Ok(false) | Err(Blocked::Wait | Blocked::Gone | Blocked::Retransmit) => {
+                // What is to be sent again is reported anew.
+                Ok(Turn::Done) => return Turn::Done,
+                Ok(Turn::More) => {}
+                Err(Blocked::Wait | Blocked::Gone | Blocked::Retransmit) => {
                     return Turn::Done;
                 }
                 Err(Blocked::Closing) => {
@@ -73,7 +75,7 @@ impl Outbound {
 
 impl Ops {
     /// Sends the next packet of the operation at the head of a context's queue, and those that follow it as a
-    /// run, up to `limit` in all. False when the queue is empty.
+    /// run, up to `limit` in all. Whether the queue may have more that can go.
     #[inline]
     fn next_new(
         &mut self,
@@ -81,26 +83,28 @@ impl Ops {
         id: PdcId,
         batch: &mut Batch,
         limit: usize,
-    ) -> Result<bool, Blocked> {
+    ) -> Result<Turn, Blocked> {
         let credits = step.pdcs.config().credits();
         let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
-        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(false) };
-        let Some(&key) = context.queue.front() else { return Ok(false) };
+        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
+        let Some(&key) = context.queue.front() else { return Ok(Turn::Done) };
         let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
             context.queue.pop_front();
-            return Ok(true);
+            return Ok(Turn::More);
         };
         if op.progress.message_id.is_none() && op.work.slot().is_some() && !context.slots.has_room()
         {
             // It goes on when one of the others is answered.
-            return Ok(false);
+            return Ok(Turn::Done);
         }
         let extra = if credits { CREDIT_HEADER } else { 0 };
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
-        let len = left.min(room);
+        // An atomic is not cut; should its packet be too long for the path, routers may.
+        let whole = op.work.amo().is_some();
+        let len = if whole { left } else { left.min(room) };
         let ends = len == left;
         // `request_length` has 32 bits, a payload 14.
         let part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
@@ -117,6 +121,15 @@ impl Ops {
         book(context, op, part, ends, prompt);
         context.update_hold(step.now, step.pdcs);
         emit(step.config, batch, context.dst, op, &grant, part);
+        if len > room
+            && let Some(packet) = batch.packets.last_mut()
+        {
+            packet.fragment = true;
+            step.report.counters.tx_fragmentable += 1;
+        }
+        if wanted.last {
+            return Ok(Turn::Done);
+        }
         // Of what is left the last packet is no part of a run.
         let alike = (left - len).saturating_sub(1) / len.max(1);
         let room = limit.saturating_sub(batch.packets.len());
@@ -129,7 +142,7 @@ impl Ops {
             op.progress.in_flight += u32::from(sent);
             step.report.counters.tx_payload_bytes += u64::from(sent) * len;
         }
-        Ok(true)
+        Ok(Turn::More)
     }
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
@@ -218,9 +231,9 @@ fn emit(
     part: Part,
 ) {
     let start = batch.bytes.len();
-    batch.bytes.resize(start + MAX_HEADER, 0);
-    let headers = packet::write_headers(config, op, grant, part, &mut batch.bytes[start..]);
-    batch.bytes.truncate(start + headers);
+    let mut headers = [0; MAX_HEADER];
+    let len = packet::write_headers(config, op, grant, part, &mut headers);
+    batch.bytes.extend_from_slice(&headers[..len]);
     finish(batch, (dst, grant.path), op, start, part);
 }
 
@@ -267,7 +280,7 @@ pub(super) fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
             *slot = context.slots.take(op);
             context.next_id(IdSpace::Message)
         }
-        Work::Read { slot, .. } => {
+        Work::Read { slot, .. } | Work::Fetch { slot, .. } => {
             *slot = context.slots.take(op);
             *slot
         }

@@ -213,6 +213,7 @@ impl Application {
             inject: len <= 256 && self.rng.chance(0.4),
             level: levels[self.rng.below(5) as usize],
             visibility: Visibility::Entry,
+            fence: self.rng.chance(0.05),
         };
         // What a message is can be told from its data.
         let data = Some(serial);

@@ -30,6 +30,8 @@ struct Lane {
     bytes: usize,
     /// Frames that the receiver showed to be taken.
     taken: u64,
+    /// The receiver has no room for the first frame.
+    held: bool,
     /// The sender's end is gone.
     over: Option<LinkEnd>,
 }
@@ -202,8 +204,10 @@ impl World {
             if proof.is_none() || proof != self.hosts[m].engine.links().proof(peer, true, PURPOSE) {
                 continue;
             }
-            let Some(there) = self.hosts[m].engine.links().link(peer) else { continue };
-            let Some(here) = self.hosts[n].engine.links().link(met.peer) else { continue };
+            let Some(there) = self.hosts[m].engine.links().link(self.now, peer) else { continue };
+            let Some(here) = self.hosts[n].engine.links().link(self.now, met.peer) else {
+                continue;
+            };
             for (from, to) in [((n, here), (m, there)), ((m, there), (n, here))] {
                 self.links.lanes.push(Lane {
                     from,
@@ -211,6 +215,7 @@ impl World {
                     frames: VecDeque::new(),
                     bytes: 0,
                     taken: 0,
+                    held: false,
                     over: None,
                 });
             }
@@ -227,6 +232,16 @@ impl World {
         }
         self.links.lanes.retain(|lane| !lane.frames.is_empty() || lane.over.is_none());
         busy
+    }
+
+    /// Receivers that run and have no room say so: they look at the frames all the time.
+    pub(super) fn show_held(&mut self) {
+        for lane in &self.links.lanes {
+            let ((from, id), (to, _)) = (lane.from, lane.to);
+            if lane.held && self.hosts[to].runs() {
+                self.hosts[from].engine.links().handle_held_back(self.now, id);
+            }
+        }
     }
 
     fn carry_lane(&mut self, at: usize) -> bool {
@@ -259,7 +274,9 @@ impl World {
                 Some((_, payload)) if !frame.revoked => Some(payload.clone()),
                 _ => None,
             };
-            match host.engine.links().handle_frame(now, &mut host.memory, id, &frame.bytes) {
+            let taken = host.engine.links().handle_frame(now, &mut host.memory, id, &frame.bytes);
+            lane.held = taken == FrameTaken::Later;
+            match taken {
                 FrameTaken::Yes => {}
                 FrameTaken::Later => break,
                 FrameTaken::Never => {

@@ -122,6 +122,19 @@ impl Memory for VecMemory {
         true
     }
 
+    fn update(
+        &mut self,
+        at: UserSlice,
+        old: &mut [u8],
+        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+    ) {
+        self.read(at, old);
+        let mut new = old.to_vec();
+        if next(old, &mut new) {
+            self.write(at, &new);
+        }
+    }
+
     fn resolve(
         &self,
         key: u64,
@@ -560,6 +573,7 @@ impl World {
             let train = Train::new(&bytes, segment);
             host.engine.handle_train(self.now, &mut host.memory, f.src, f.meta, train);
         }
+        self.show_held();
         for host in self.hosts.iter_mut().filter(|h| h.runs()) {
             if host.engine.poll_timeout().is_some_and(|at| at <= self.now) {
                 host.engine.handle_timeout(self.now);

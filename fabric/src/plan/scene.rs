@@ -9,6 +9,7 @@ use super::tables::{
 use super::{Bytes, Facts, base_rtt, facts};
 use crate::Picos;
 use crate::base::{Rate, Rng};
+use crate::formats::cm::StartUnit;
 use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent};
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
@@ -295,7 +296,12 @@ impl WorkloadTable {
             (Some("trace"), Some(path)) => {
                 trace::read(&path, topology.hosts).or_else(|error| fault("", error))?
             }
-            (None | Some("matrix"), Some(path)) => read_matrix(&path, topology.hosts)?,
+            (None | Some("matrix"), Some(path)) => {
+                let unit = self.cm_unit.as_deref().unwrap_or(StartUnit::default().name());
+                let unit =
+                    unit.parse().or_else(|error: String| fault("workload.cm_unit", error))?;
+                read_matrix(&path, unit, topology.hosts)?
+            }
             (Some(kind @ ("trace" | "matrix")), None) => {
                 return fault("workload.file", format!("missing, and needed by `{kind}`"));
             }
@@ -393,10 +399,11 @@ impl WorkloadTable {
     }
 }
 
-fn read_matrix(path: &Path, hosts: u32) -> Result<Workload, SceneError> {
+fn read_matrix(path: &Path, unit: StartUnit, hosts: u32) -> Result<Workload, SceneError> {
     let name = path.display().to_string();
     let text = read(path, "workload.file")?;
-    let mut workload = formats::cm::read(&name, &text).or_else(|error| fault("", error))?;
+    let mut workload =
+        formats::cm::read_in(unit, &name, &text).or_else(|error| fault("", error))?;
     if workload.hosts > hosts {
         let line = text.lines().position(|line| {
             line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("nodes"))

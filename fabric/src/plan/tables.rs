@@ -99,6 +99,8 @@ pub struct WorkloadTable {
     pub kind: Option<String>,
     /// htsim's `.cm` (matrix) or a message trace, relative to the plan.
     pub file: Option<PathBuf>,
+    /// What `start` counts in htsim's `.cm`: `ps` (the default) or `us`, as uet-htsim's UEC binary reads it (matrix).
+    pub cm_unit: Option<String>,
     /// Length of a flow, or of the data of an all-reduce.
     pub bytes: Option<Bytes>,
     /// Length of the first flow (permutation, incast).

@@ -62,6 +62,7 @@ impl WorkloadTable {
     /// Refuses keys that decide nothing.
     pub(super) fn only_what_is_used(&self) -> Result<(), SceneError> {
         let given = [
+            ("cm_unit", self.cm_unit.is_some()),
             ("bytes", self.bytes.is_some()),
             ("larger", self.larger.is_some()),
             ("parallel", self.parallel.is_some()),
@@ -91,8 +92,10 @@ impl WorkloadTable {
             "all-to-all" => &["bytes", "window"],
             "all-reduce" => &["bytes", "algorithm", "chunk"],
             "poisson" => &["sizes", "points", "load", "duration_us"],
-            "trace" | "matrix" => {
-                return check(|name| format!("workload.{name}"), kind, &given, &["file"]);
+            "trace" => return check(|name| format!("workload.{name}"), kind, &given, &["file"]),
+            "matrix" => {
+                let used = ["file", "cm_unit"];
+                return check(|name| format!("workload.{name}"), kind, &given, &used);
             }
             // Refused elsewhere.
             _ => return Ok(()),

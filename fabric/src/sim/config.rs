@@ -33,7 +33,7 @@ pub struct SquallConfig {
     pub cc: String,
     /// Path selection, as a user writes it: `reps`.
     pub lb: String,
-    /// Loss detection, as a user writes it: any of `trim,ooo,probe,rto`, or `all`.
+    /// Loss detection, as a user writes it: any of `trim,ooo,path,probe,rto`, or `all`.
     pub loss: String,
     /// Which contexts of a host share one of congestion control, as a user writes it: `flow`, `pair`,
     /// `destination` or `host`; see [`crate::cc::Scope`]. A host has one endpoint, so `pair` and

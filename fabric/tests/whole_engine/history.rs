@@ -144,7 +144,8 @@ fn world(rng: &mut Rng) -> (World, String, Scope) {
     let known = Network::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
     let sender = pick(rng, SenderConfig::NAMES).0;
     let selector = pick(rng, PathsConfig::NAMES).0;
-    let loss = pick(rng, &["all", "trim", "ooo", "probe", "rto", "trim,rto", "ooo,probe,rto"]);
+    let loss =
+        pick(rng, &["all", "trim", "ooo", "path", "probe", "rto", "trim,rto", "ooo,probe,rto"]);
     let scope = pick(rng, &[Scope::PerFlow, Scope::PerPair, Scope::PerDestination, Scope::PerHost]);
     let words = format!(
         "{sender} {selector} {loss} {scope:?}, trimming {trimming}, packets of {max_packet}"

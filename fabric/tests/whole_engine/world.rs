@@ -60,6 +60,19 @@ impl Memory for Bytes {
         out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
     }
 
+    fn update(
+        &mut self,
+        at: UserSlice,
+        old: &mut [u8],
+        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+    ) {
+        self.read(at, old);
+        let mut new = old.to_vec();
+        if next(old, &mut new) {
+            self.write(at, &new);
+        }
+    }
+
     fn resolve(
         &self,
         key: u64,

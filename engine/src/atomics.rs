@@ -1,0 +1,188 @@
+//! What atomic operations do to values: which there are, on which types, and the arithmetic.
+//!
+//! Meanings are those of fi_atomic(3): integers wrap, a comparison with a NaN is false, a logical operation leaves one
+//! or zero, a complex value is true when one of its parts is. `LONG_DOUBLE` is the platform's: 80 bits in 16 bytes on
+//! x86, IEEE 754 quadruple precision elsewhere.
+
+mod number;
+
+use crate::wire::{AmoOp, AmoType};
+use number::{BFloat, Complex, Extended, Half, Number};
+
+/// Most bytes of values in one operation: with all headers they fit into a packet of any usual network. Of values that
+/// are compared with others, half as many.
+const MOST: usize = 1024;
+
+/// Bytes of the longest value.
+pub(crate) const LONGEST: usize = 32;
+
+/// Bytes of a value.
+#[must_use]
+pub const fn atomic_size(data_type: AmoType) -> usize {
+    match data_type {
+        AmoType::LongDouble => 16,
+        AmoType::LongDoubleComplex => 32,
+        other => match other.size() {
+            Some(size) => size,
+            // The two above.
+            None => LONGEST,
+        },
+    }
+}
+
+/// To which multiple of bytes C aligns a value.
+pub(crate) const fn alignment(data_type: AmoType) -> u64 {
+    match data_type {
+        AmoType::FloatComplex => 4,
+        AmoType::DoubleComplex => 8,
+        AmoType::LongDoubleComplex => 16,
+        other => atomic_size(other) as u64,
+    }
+}
+
+/// Whether values are compared with others, or masked by them.
+#[must_use]
+pub const fn atomic_compares(op: AmoOp) -> bool {
+    op.is_compare_swap() || matches!(op, AmoOp::Mswap)
+}
+
+/// How many values of a type an operation may have at once; `None` when there is no such operation on them.
+#[must_use]
+pub fn atomic_most(op: AmoOp, data_type: AmoType) -> Option<usize> {
+    let most = if atomic_compares(op) { MOST / 2 } else { MOST };
+    is_there(op, data_type).then_some(most / atomic_size(data_type))
+}
+
+/// Whether there is such an operation on values of a type.
+fn is_there(op: AmoOp, data_type: AmoType) -> bool {
+    use AmoType as T;
+    let complex = matches!(data_type, T::FloatComplex | T::DoubleComplex | T::LongDoubleComplex);
+    let integer = matches!(
+        data_type,
+        T::Int8
+            | T::Uint8
+            | T::Int16
+            | T::Uint16
+            | T::Int32
+            | T::Uint32
+            | T::Int64
+            | T::Uint64
+            | T::Int128
+            | T::Uint128
+    );
+    match op {
+        AmoOp::Sum | AmoOp::Diff | AmoOp::Prod => true,
+        AmoOp::Lor | AmoOp::Land | AmoOp::Lxor => true,
+        AmoOp::Read | AmoOp::Write | AmoOp::Cswap | AmoOp::CswapNe => true,
+        AmoOp::Min | AmoOp::Max => !complex,
+        AmoOp::CswapLe | AmoOp::CswapLt | AmoOp::CswapGe | AmoOp::CswapGt => !complex,
+        AmoOp::Bor | AmoOp::Band | AmoOp::Bxor | AmoOp::Mswap => integer,
+        AmoOp::Inval | AmoOp::Vendor(_) => false,
+    }
+}
+
+/// An operation that there is, on values of a type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Calculation {
+    op: AmoOp,
+    data_type: AmoType,
+}
+
+impl Calculation {
+    pub(crate) fn new(op: AmoOp, data_type: AmoType) -> Option<Self> {
+        is_there(op, data_type).then_some(Self { op, data_type })
+    }
+
+    /// Whether it changes nothing.
+    pub(crate) const fn only_reads(self) -> bool {
+        matches!(self.op, AmoOp::Read)
+    }
+
+    /// Makes `new` of `old`, all as long as a value but what the operation has no use for. False when it stays as it is.
+    pub(crate) fn next(self, old: &[u8], operand: &[u8], compare: &[u8], new: &mut [u8]) -> bool {
+        match self.op {
+            AmoOp::Read => return false,
+            AmoOp::Write => {
+                new.copy_from_slice(operand);
+                return true;
+            }
+            _ => {}
+        }
+        let all = (old, operand, compare);
+        let op = self.op;
+        match self.data_type {
+            AmoType::Int8 => next::<i8>(op, all, new),
+            AmoType::Uint8 => next::<u8>(op, all, new),
+            AmoType::Int16 => next::<i16>(op, all, new),
+            AmoType::Uint16 => next::<u16>(op, all, new),
+            AmoType::Int32 => next::<i32>(op, all, new),
+            AmoType::Uint32 => next::<u32>(op, all, new),
+            AmoType::Int64 => next::<i64>(op, all, new),
+            AmoType::Uint64 => next::<u64>(op, all, new),
+            AmoType::Int128 => next::<i128>(op, all, new),
+            AmoType::Uint128 => next::<u128>(op, all, new),
+            AmoType::Float => next::<f32>(op, all, new),
+            AmoType::Double => next::<f64>(op, all, new),
+            AmoType::LongDouble => next::<Extended>(op, all, new),
+            AmoType::Fp16 => next::<Half>(op, all, new),
+            AmoType::Bf16 => next::<BFloat>(op, all, new),
+            AmoType::FloatComplex => next::<Complex<f32>>(op, all, new),
+            AmoType::DoubleComplex => next::<Complex<f64>>(op, all, new),
+            AmoType::LongDoubleComplex => next::<Complex<Extended>>(op, all, new),
+        }
+    }
+}
+
+/// [`Calculation::next`] for one type.
+fn next<N: Number>(op: AmoOp, all: (&[u8], &[u8], &[u8]), new: &mut [u8]) -> bool {
+    let (old, operand) = (N::load(all.0), N::load(all.1));
+    let swap = |yes: bool, new: &mut [u8]| {
+        if yes {
+            new.copy_from_slice(all.1);
+        }
+        yes
+    };
+    if atomic_compares(op) {
+        let compare = N::load(all.2);
+        return match op {
+            AmoOp::Cswap => swap(compare == old, new),
+            AmoOp::CswapNe => swap(compare != old, new),
+            AmoOp::CswapLe => swap(compare <= old, new),
+            AmoOp::CswapLt => swap(compare < old, new),
+            AmoOp::CswapGe => swap(compare >= old, new),
+            AmoOp::CswapGt => swap(compare > old, new),
+            _ => {
+                let masked = (all.0.iter().zip(all.1)).zip(all.2);
+                for (new, ((old, operand), mask)) in new.iter_mut().zip(masked) {
+                    *new = operand & mask | old & !mask;
+                }
+                true
+            }
+        };
+    }
+    let value = match op {
+        AmoOp::Min => return swap(old > operand, new),
+        AmoOp::Max => return swap(old < operand, new),
+        AmoOp::Sum => old.sum(operand),
+        AmoOp::Diff => old.diff(operand),
+        AmoOp::Prod => old.prod(operand),
+        AmoOp::Lor => N::truth(old.is_true() || operand.is_true()),
+        AmoOp::Land => N::truth(old.is_true() && operand.is_true()),
+        AmoOp::Lxor => N::truth(old.is_true() != operand.is_true()),
+        _ => {
+            for (new, (old, operand)) in new.iter_mut().zip(all.0.iter().zip(all.1)) {
+                *new = match op {
+                    AmoOp::Bor => old | operand,
+                    AmoOp::Band => old & operand,
+                    _ => old ^ operand,
+                };
+            }
+            return true;
+        }
+    };
+    value.store(new);
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Atomic operations that leave: their operands are copied at the call, and travel in one packet a remote range.
+
+use super::{Draft, Outbound, user_op};
+use crate::api::{Atomic, MatchSpace, OpKind, Operation, Refused};
+use crate::atomics::{atomic_compares, atomic_most, atomic_size};
+use crate::channel::ChannelId;
+use crate::fences::Classes;
+use crate::memory::{Buf, Memory};
+use crate::ops::{Amo, Bytes, Label, Owner, Work};
+use crate::policy::{Copy, Plan};
+use crate::step::Step;
+use crate::wire::AmoOp;
+
+/// Bytes of a value that the compare-swap header has room for.
+const IN_HEADER: u64 = 16;
+
+/// Checks an operation with operands of `len` bytes.
+///
+/// # Errors
+/// [`Refused::UnsupportedAtomic`], [`Refused::TooLong`], [`Refused::LengthMismatch`].
+pub(super) fn check(atomic: &Atomic, len: u64) -> Result<(), Refused> {
+    let Atomic { op, data_type, remote, compare, result } = atomic;
+    let most = atomic_most(*op, *data_type).ok_or(Refused::UnsupportedAtomic)?;
+    let (reads, compares) = (*op == AmoOp::Read, atomic_compares(*op));
+    if compares != compare.is_some() || (reads || compares) && result.is_none() {
+        return Err(Refused::UnsupportedAtomic);
+    }
+    let (size, total) = (atomic_size(*data_type) as u64, remote.len());
+    if total > most as u64 * size {
+        return Err(Refused::TooLong);
+    }
+    let fits = |buf: &Option<Buf>| buf.as_ref().is_none_or(|buf| buf.len() == total);
+    let whole = remote.segs().iter().all(|seg| seg.len > 0 && seg.len.is_multiple_of(size));
+    if !whole || total == 0 || !(reads || len == total) || !fits(compare) || !fits(result) {
+        return Err(Refused::LengthMismatch);
+    }
+    Ok(())
+}
+
+impl Outbound {
+    /// An atomic operation, which was checked. Several ranges are one request each, and a group.
+    pub(super) fn atomic<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &M,
+        id: ChannelId,
+        op: &Operation,
+        atomic: &Atomic,
+        plan: Plan,
+    ) {
+        let (kind, classes) = match atomic.result {
+            Some(_) if atomic.op == AmoOp::Read => (OpKind::Fetch, Classes::FETCH),
+            Some(_) => (OpKind::Fetch, Classes::FETCH | Classes::UPDATE),
+            None => (OpKind::Update, Classes::UPDATE),
+        };
+        let mut turn = self.fences.turn(id, classes, op.options.fence);
+        let peer = op.peer;
+        let label = |len| Label { space: MatchSpace::Untagged, tag: 0, data: None, len };
+        let segs = atomic.remote.segs();
+        let mut owner = user_op(kind, op, plan);
+        if segs.len() > 1 {
+            self.outstanding += 1;
+            let label = label(atomic.remote.len());
+            owner = Owner::Group(self.ops.add_group(segs.len(), peer, label, owner));
+        }
+        // The bytes of an operation are its result.
+        let plan = Plan { copy: Copy::Never, ..plan };
+        let mut at = 0;
+        for seg in segs {
+            let mut operands = Vec::new();
+            if atomic.op != AmoOp::Read {
+                operands = self.ops.copy(mem, &op.buf, at, seg.len);
+            }
+            if let Some(compare) = &atomic.compare {
+                operands.extend(self.ops.copy(mem, compare, at, seg.len));
+            }
+            let amo = amo(atomic, seg.len);
+            let work = match kind {
+                OpKind::Fetch => Work::Fetch { remote: *seg, amo, slot: 0, received: 0 },
+                _ => Work::Update { remote: *seg, amo },
+            };
+            let buf = atomic.result.as_ref().map_or(Buf::Empty, |result| result.part(at, seg.len));
+            let draft = Draft { work, peer, label: label(seg.len), owner, plan, turn };
+            let key = self.start(step, mem, id, buf.clone(), draft);
+            self.ops.set_bytes(key, Bytes { buf, offset: 0, copied: Some(operands) });
+            at += seg.len;
+            turn.before = Classes::NONE;
+        }
+    }
+}
+
+/// What a request for `len` bytes of values says: one that compares has its operands in the header where there is room.
+fn amo(atomic: &Atomic, len: u64) -> Amo {
+    let Atomic { op, data_type, .. } = *atomic;
+    let one = len == atomic_size(data_type) as u64 && len <= IN_HEADER;
+    let op = op.with_payload().filter(|_| !one).unwrap_or(op);
+    Amo { op, data_type }
+}

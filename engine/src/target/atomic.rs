@@ -1,0 +1,170 @@
+//! Atomic operations of peers on registered memory. All checks come before the first change.
+
+use super::{Target, accessed};
+use crate::api::{OpKind, PeerId};
+use crate::atomics::{Calculation, LONGEST, alignment, atomic_compares, atomic_most, atomic_size};
+use crate::base::RegionId;
+use crate::memory::{Access, Buf, KeyError, Memory};
+use crate::outbound::Answer;
+use crate::step::Step;
+use crate::wire::{AmoOp, AmoType, CompareSwap, Extension, Opcode, ReturnCode, StdRequest};
+
+/// Why an atomic is not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unmet {
+    /// The range may not be accessed so.
+    Access(KeyError),
+    /// There is no such operation, or not on what lies there.
+    Operation(ReturnCode),
+}
+
+impl From<KeyError> for Unmet {
+    fn from(error: KeyError) -> Self {
+        Self::Access(error)
+    }
+}
+
+/// What a request asks for, as far as it goes by itself.
+struct Asked<'a> {
+    calculation: Calculation,
+    data_type: AmoType,
+    /// Bytes of all values.
+    len: usize,
+    operands: &'a [u8],
+    compares: &'a [u8],
+}
+
+/// Room for the operands of a compare-swap header.
+type Operands = [[u8; 16]; 2];
+
+impl<'a> Asked<'a> {
+    fn read(
+        request: &StdRequest,
+        payload: &'a [u8],
+        header: &'a mut Operands,
+    ) -> Result<Self, Unmet> {
+        let unmet = |code| Err(Unmet::Operation(code));
+        let (op, data_type) = match request.extension {
+            Extension::Atomic(atomic) => (atomic.op, atomic.data_type),
+            Extension::CompareSwap(CompareSwap { atomic, compare, swap }) => {
+                *header = [place(swap, atomic.data_type), place(compare, atomic.data_type)];
+                (atomic.op, atomic.data_type)
+            }
+            _ => return unmet(ReturnCode::AmoUnsupportedOp),
+        };
+        let plain = op.without_payload().unwrap_or(op);
+        let Some(calculation) = Calculation::new(plain, data_type) else {
+            // No operation would do, or this one does not.
+            return unmet(ReturnCode::AmoUnsupportedOp);
+        };
+        let fetches = request.opcode == Opcode::FetchingAtomic;
+        if calculation.only_reads() && !fetches {
+            return unmet(ReturnCode::AmoUnsupportedOp);
+        }
+        let size = atomic_size(data_type);
+        let total = request.request_length as usize;
+        let (len, operands, compares): (usize, &[u8], &[u8]) = if op.is_compare_swap() {
+            if total != size || size > 16 {
+                return unmet(ReturnCode::AmoUnsupportedSize);
+            }
+            let [swap, compare] = header;
+            (size, &swap[..size], &compare[..size])
+        } else if op == AmoOp::Read {
+            (total, &[], &[])
+        } else {
+            let parts = if atomic_compares(plain) { 2 } else { 1 };
+            let (operands, compares) = payload.split_at(payload.len() / parts);
+            if total != payload.len() || operands.len() * parts != total {
+                return unmet(ReturnCode::AmoUnsupportedSize);
+            }
+            (operands.len(), operands, compares)
+        };
+        let most = atomic_most(plain, data_type).unwrap_or(0) * size;
+        let one_packet = request.eom && request.som;
+        if !one_packet || len == 0 || len > most || !len.is_multiple_of(size) {
+            return unmet(ReturnCode::AmoUnsupportedSize);
+        }
+        Ok(Self { calculation, data_type, len, operands, compares })
+    }
+
+    /// The value at `at` of the operands, and of what is compared; nothing where there are none.
+    fn value(&self, at: usize, size: usize) -> (&'a [u8], &'a [u8]) {
+        let of = |all: &'a [u8]| all.get(at..at + size).unwrap_or_default();
+        (of(self.operands), of(self.compares))
+    }
+}
+
+/// A number of the compare-swap header as a value in memory.
+fn place(number: u128, data_type: AmoType) -> [u8; 16] {
+    let mut all = number.to_ne_bytes();
+    if cfg!(target_endian = "big") {
+        all.rotate_left(16 - atomic_size(data_type).min(16));
+    }
+    all
+}
+
+impl Target {
+    /// A packet of an ATOMIC or FETCHING_ATOMIC. What it brings back.
+    ///
+    /// # Errors
+    /// [`Unmet`]: nothing was changed.
+    pub(crate) fn atomic<M: Memory>(
+        &self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        peer: PeerId,
+        request: &StdRequest,
+        payload: &[u8],
+    ) -> Result<Option<Answer>, Unmet> {
+        let mut header = Operands::default();
+        let asked = Asked::read(request, payload, &mut header)?;
+        let fetches = request.opcode == Opcode::FetchingAtomic;
+        let access =
+            if asked.calculation.only_reads() { Access::RemoteRead } else { Access::RemoteWrite };
+        let (key, address) = (request.match_bits, request.buffer_offset);
+        let (size, len) = (atomic_size(asked.data_type), asked.len as u64);
+        // All of it may be accessed, or none; and each value lies in one piece, as C would put it.
+        let region = mem.resolve(key, address, len, access)?.region;
+        let place = |mem: &M, at: usize| {
+            let at = mem.resolve(key, address.wrapping_add(at as u64), size as u64, access)?;
+            if at.len < size as u64 || !at.base.is_multiple_of(alignment(asked.data_type)) {
+                return Err(Unmet::Operation(ReturnCode::AmoUnaligned));
+            }
+            Ok(at.part(0, size as u64))
+        };
+        for at in (0..asked.len).step_by(size) {
+            place(mem, at)?;
+        }
+        let mut results = Vec::with_capacity(if fetches { asked.len } else { 0 });
+        for at in (0..asked.len).step_by(size) {
+            let slice = place(mem, at)?;
+            let (operand, compare) = asked.value(at, size);
+            let mut old = [0; LONGEST];
+            mem.update(slice, &mut old[..size], &mut |old, new| {
+                asked.calculation.next(old, operand, compare, new)
+            });
+            if fetches {
+                results.extend_from_slice(&old[..size]);
+            }
+        }
+        step.report.counters.rx_atomics += 1;
+        step.report.counters.rx_payload_bytes += payload.len() as u64;
+        if self.reports {
+            let kind = match (fetches, asked.calculation.only_reads()) {
+                (_, true) => OpKind::RemoteRead,
+                (true, false) => OpKind::RemoteFetch,
+                (false, false) => OpKind::RemoteUpdate,
+            };
+            step.report.complete(accessed(kind, peer, region, len, None));
+        }
+        Ok(fetches.then_some(Answer {
+            read_id: request.message_id,
+            bytes: Buf::Empty,
+            copied: Some(results),
+            len,
+            region: RegionId::LENT,
+            offered: None,
+            counts: false,
+        }))
+    }
+}

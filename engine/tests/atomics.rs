@@ -1,0 +1,378 @@
+//! Atomic operations: each is carried out once or refused, whatever the network does.
+
+mod world;
+
+use squall_base::{RegionId, Span};
+use squall_engine::*;
+use world::*;
+
+const KEY: u64 = 7;
+/// A network that loses, repeats and reorders.
+const BAD: Faults =
+    Faults { drop: 0.1, duplicate: 0.2, reorder: 0.5, trim: 0.05, ce: 0.0, black_hole: None };
+
+/// An atomic as tests write it down.
+struct Asked<'a> {
+    op: AmoOp,
+    data_type: AmoType,
+    /// Where, with this key.
+    segs: &'a [(u64, u64, u64)],
+    operand: &'a [u8],
+    compare: Option<&'a [u8]>,
+    fetch: bool,
+    options: Options,
+}
+
+impl Default for Asked<'_> {
+    fn default() -> Self {
+        Self {
+            op: AmoOp::Sum,
+            data_type: AmoType::Uint64,
+            segs: &[(0, 8, KEY)],
+            operand: &[1, 0, 0, 0, 0, 0, 0, 0],
+            compare: None,
+            fetch: false,
+            options: Options::default(),
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// Host `from` asks it of host `to`. Where the result goes.
+    fn ask(&self, w: &mut World, from: usize, to: usize, context: u64) -> Result<u64, Refused> {
+        let peer = w.peer(from, to);
+        let total: u64 = self.segs.iter().map(|seg| seg.1).sum();
+        let memory = &mut w.hosts[from].memory;
+        let segs = self.segs.iter().map(|&(address, len, key)| RemoteSeg { address, len, key });
+        let result = memory.alloc(total as usize);
+        // In two pieces, of any length.
+        let half = (self.operand.len() / 2) | 1;
+        let pieces: Vec<_> = self
+            .operand
+            .chunks(half)
+            .map(|piece| (memory.put(piece), piece.len() as u64))
+            .collect();
+        let slices: Vec<_> =
+            pieces.iter().map(|(base, len)| squall_base::UserSlice::lent(*base, *len)).collect();
+        let compare = self.compare.map(|c| Buf::new(memory.put(c), c.len() as u64));
+        let atomic = Atomic {
+            op: self.op,
+            data_type: self.data_type,
+            remote: RemoteIov::Many(segs.collect()),
+            compare,
+            result: self.fetch.then(|| Buf::new(result, total)),
+        };
+        let action = Action::Atomic(Box::new(atomic));
+        let (buf, options) = (Buf::from_slices(&slices), self.options);
+        w.submit(from, Operation { peer, action, buf, data: None, context, options })?;
+        // The operands are copied.
+        for (base, _) in pieces {
+            w.hosts[from].memory.revoke(base);
+        }
+        Ok(result)
+    }
+}
+
+/// Host 1 registers `len` bytes; where.
+fn region(w: &mut World, len: usize) -> u64 {
+    let base = w.hosts[1].memory.alloc(len);
+    w.hosts[1].memory.register(KEY, base, len as u64, true, true);
+    base
+}
+
+fn word(w: &World, at: usize, base: u64) -> u64 {
+    u64::from_ne_bytes(w.hosts[at].memory.get(base, 8).try_into().unwrap())
+}
+
+/// How the operations of host `at` ended.
+fn ends(w: &World, at: usize) -> Vec<(u64, Result<(), OpError>)> {
+    let mut all: Vec<_> = w.hosts[at].done.iter().map(|c| (c.context, c.status)).collect();
+    all.sort_by_key(|(context, _)| *context);
+    all
+}
+
+#[test]
+fn every_one_is_carried_out_once() {
+    for seed in 0..30 {
+        let mut w = World::new(3, seed, BAD);
+        let base = region(&mut w, 16);
+        let mut results = vec![];
+        for n in 0..40 {
+            for from in [0, 2] {
+                let fetch = n % 2 == 0;
+                let asked = Asked { fetch, ..Asked::default() };
+                let result = asked.ask(&mut w, from, 1, n).unwrap();
+                if fetch {
+                    results.push((from, result));
+                }
+            }
+        }
+        let all = |w: &World| [0, 2].iter().all(|at| w.hosts[*at].done.len() == 40);
+        assert!(w.run(Span::secs(9), all), "seed {seed}");
+        assert_eq!(word(&w, 1, base), 80, "seed {seed}");
+        // Each was somebody's turn, and no two had the same.
+        let mut seen: Vec<u64> =
+            results.iter().map(|(at, result)| word(&w, *at, *result)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!((seen.len(), seen.last().unwrap() < &80), (40, true), "seed {seed}");
+        w.run(Span::secs(1), |_| false);
+        assert_eq!(word(&w, 1, base), 80);
+        assert!(w.hosts.iter().all(|host| host.engine.idle()), "seed {seed}");
+        for host in [0, 2] {
+            assert!(w.hosts[host].done.iter().all(|c| c.status.is_ok() && c.len == 8));
+        }
+        assert_eq!(w.hosts[1].engine.counters().0.rx_atomics, 80);
+    }
+}
+
+/// All operations and types bring the values before, and agree with a calculation of one value after the other.
+#[test]
+fn all_operations_on_all_types_of_one_value_and_of_many() {
+    let mut w = World::new(2, 3, BAD);
+    let base = region(&mut w, 2048);
+    let mut context = 0;
+    for op in AmoOp::ALL {
+        for data_type in AmoType::ALL {
+            let size = atomic_size(*data_type);
+            let Some(most) = atomic_most(*op, *data_type) else { continue };
+            for count in [1, 2, most] {
+                let len = count * size;
+                // Bytes that are small numbers in any type but the floats, where they are whatever they are.
+                let bytes = |salt: usize| -> Vec<u8> {
+                    (0..len).map(|n| ((n / 3 + salt) % 5 * usize::from(n % 3 == 0)) as u8).collect()
+                };
+                let (old, operand, compare) = (bytes(1), bytes(count % 3), bytes(1));
+                w.hosts[1].memory.bytes[base as usize..][..len].copy_from_slice(&old);
+                let asked = Asked {
+                    op: *op,
+                    data_type: *data_type,
+                    segs: &[(0, len as u64, KEY)],
+                    operand: if *op == AmoOp::Read { &[] } else { &operand },
+                    compare: atomic_compares(*op).then_some(&compare),
+                    fetch: true,
+                    ..Asked::default()
+                };
+                let result = asked.ask(&mut w, 0, 1, context).unwrap();
+                context += 1;
+                let done = |w: &World| w.hosts[0].done.len() as u64 == context;
+                assert!(w.run(Span::secs(5), done));
+                let last = &w.hosts[0].done[context as usize - 1];
+                assert_eq!((last.status, last.len), (Ok(()), len as u64), "{op} {data_type}");
+                assert_eq!(w.hosts[0].memory.get(result, len as u64), old, "{op} {data_type}");
+                let now = w.hosts[1].memory.get(base, len as u64);
+                // Not all bits are a number of this type: see the tests of the arithmetic.
+                let long = matches!(data_type, AmoType::LongDouble | AmoType::LongDoubleComplex);
+                match op {
+                    _ if long && atomic_compares(*op) => {}
+                    AmoOp::Read => assert_eq!(now, old),
+                    AmoOp::Write => assert_eq!(now, operand),
+                    // What is compared is what is there.
+                    AmoOp::Cswap | AmoOp::CswapLe | AmoOp::CswapGe => assert_eq!(now, operand),
+                    AmoOp::CswapNe | AmoOp::CswapLt | AmoOp::CswapGt => assert_eq!(now, old),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(context > 600);
+}
+
+#[test]
+fn several_ranges_are_one_operation() {
+    let mut w = World::new(2, 4, BAD);
+    let base = region(&mut w, 100);
+    let segs = [(0, 8, KEY), (16, 16, KEY), (64, 8, KEY)];
+    let operand: Vec<u8> = (1..=4u64).flat_map(u64::to_ne_bytes).collect();
+    for (n, fetch) in [(0, false), (1, true), (2, true)] {
+        let options = Options { fence: true, ..Options::default() };
+        let asked = Asked { segs: &segs, operand: &operand, fetch, options, ..Asked::default() };
+        let result = asked.ask(&mut w, 0, 1, n).unwrap();
+        assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() as u64 == n + 1));
+        if fetch {
+            let before: Vec<u64> = (0..4).map(|k| word(&w, 0, result + 8 * k)).collect();
+            assert_eq!(before, [n, 2 * n, 3 * n, 4 * n]);
+        }
+    }
+    let now: Vec<u64> = [0, 16, 24, 64].iter().map(|at| word(&w, 1, base + at)).collect();
+    assert_eq!(now, [3, 6, 9, 12]);
+}
+
+/// Where (address, length, key), what, the operands, and how it ends.
+type Case<'a> = (&'a [(u64, u64, u64)], AmoOp, &'a [u8], Result<(), OpError>);
+
+/// One error each, the target as it was, and both go on.
+#[test]
+fn what_may_not_be_is_refused_and_changes_nothing() {
+    let mut w = World::new(2, 5, BAD);
+    let base = region(&mut w, 64);
+    let readable = w.hosts[1].memory.alloc(64);
+    w.hosts[1].memory.register(8, readable, 64, true, false);
+    let writable = w.hosts[1].memory.alloc(64);
+    w.hosts[1].memory.register(9, writable, 64, false, true);
+    let bad_key = Err(OpError::Remote(ReturnCode::BadMkey));
+    let unaligned = Err(OpError::Remote(ReturnCode::AmoUnaligned));
+    let two = [1; 16];
+    let cases: &[Case<'_>] = &[
+        (&[(0, 8, 99)], AmoOp::Sum, &two[..8], bad_key),
+        (&[(57, 8, KEY)], AmoOp::Sum, &two[..8], bad_key),
+        (&[(56, 16, KEY)], AmoOp::Sum, &two, bad_key),
+        (&[(u64::MAX - 3, 8, KEY)], AmoOp::Sum, &two[..8], bad_key),
+        (&[(0, 8, 8)], AmoOp::Sum, &two[..8], bad_key),
+        (&[(0, 8, 9)], AmoOp::Read, &[], bad_key),
+        (&[(4, 8, KEY)], AmoOp::Sum, &two[..8], unaligned),
+        (&[(1, 16, KEY)], AmoOp::Bor, &two, unaligned),
+        (&[(0, 8, 8)], AmoOp::Read, &[], Ok(())),
+        (&[(0, 8, 9)], AmoOp::Sum, &two[..8], Ok(())),
+    ];
+    let mut context = 0;
+    let mut expected = vec![];
+    for (segs, op, operand, end) in cases {
+        for fetch in [true, false] {
+            if !fetch && *op == AmoOp::Read {
+                continue;
+            }
+            let asked = Asked { op: *op, segs, operand, fetch, ..Asked::default() };
+            asked.ask(&mut w, 0, 1, context).unwrap();
+            expected.push((context, *end));
+            context += 1;
+        }
+    }
+    assert!(w.run(Span::secs(9), |w| w.hosts[0].done.len() as u64 == context));
+    assert_eq!(ends(&w, 0), expected);
+    assert_eq!(w.hosts[1].memory.get(base, 64), [0; 64]);
+    assert_eq!(w.hosts[1].memory.get(readable, 64), [0; 64]);
+    let counters = *w.hosts[1].engine.counters().0;
+    assert_eq!((counters.rx_atomics, counters.rx_atomics_refused), (3, 4));
+    Asked::default().ask(&mut w, 0, 1, context).unwrap();
+    assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() as u64 == context + 1));
+    assert_eq!(word(&w, 1, base), 1);
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_at_the_call() {
+    let mut w = World::new(2, 6, Faults::default());
+    region(&mut w, 4096);
+    let long = [1; 1032];
+    let inject = Options { inject: true, ..Options::default() };
+    let mut refused = |asked: Asked<'_>| asked.ask(&mut w, 0, 1, 1).err();
+    let swap = Asked { op: AmoOp::Cswap, compare: Some(&[0; 8]), fetch: true, ..Asked::default() };
+    assert_eq!(refused(swap), None);
+    let ask = |op, fetch| Asked { op, fetch, ..Asked::default() };
+    assert_eq!(refused(ask(AmoOp::Cswap, true)), Some(Refused::UnsupportedAtomic));
+    assert_eq!(refused(ask(AmoOp::Read, false)), Some(Refused::UnsupportedAtomic));
+    assert_eq!(refused(ask(AmoOp::Inval, false)), Some(Refused::UnsupportedAtomic));
+    let float = Asked { op: AmoOp::Bor, data_type: AmoType::Double, ..Asked::default() };
+    assert_eq!(refused(float), Some(Refused::UnsupportedAtomic));
+    let compared = Asked { compare: Some(&[0; 8]), ..Asked::default() };
+    assert_eq!(refused(compared), Some(Refused::UnsupportedAtomic));
+    let too_long = Asked { segs: &[(0, 1032, KEY)], operand: &long, ..Asked::default() };
+    assert_eq!(refused(too_long), Some(Refused::TooLong));
+    let half = Asked { segs: &[(0, 12, KEY)], operand: &long[..12], ..Asked::default() };
+    assert_eq!(refused(half), Some(Refused::LengthMismatch));
+    let none = Asked { segs: &[], operand: &[], ..Asked::default() };
+    assert_eq!(refused(none), Some(Refused::LengthMismatch));
+    let other = Asked { segs: &[(0, 16, KEY)], ..Asked::default() };
+    assert_eq!(refused(other), Some(Refused::LengthMismatch));
+    let injected = Asked { options: inject, fetch: true, ..Asked::default() };
+    assert_eq!(refused(injected), Some(Refused::InjectedRead));
+    let injected = Asked { options: inject, ..Asked::default() };
+    assert_eq!(refused(injected), None);
+}
+
+/// The packet of one is longer than a narrow path carries: it is not cut, but routers may.
+#[test]
+fn narrow_paths_carry_long_ones() {
+    let mut w = World::with(2, 7, Faults::default(), |config, _| config.max_packet = 576);
+    let base = region(&mut w, 1024);
+    let asked =
+        Asked { segs: &[(0, 1024, KEY)], operand: &[1; 1024], fetch: true, ..Asked::default() };
+    asked.ask(&mut w, 0, 1, 1).unwrap();
+    w.narrow = Some(Narrow::new(576, false));
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1));
+    assert_eq!(ends(&w, 0), [(1, Ok(()))]);
+    assert_eq!(w.hosts[1].memory.get(base, 1024), [1; 1024]);
+}
+
+/// What a peer that is gone has done nobody knows; but it ends, once.
+#[test]
+fn they_end_with_their_peer() {
+    // A link has no network that loses.
+    for muted in [false, true].into_iter().filter(|muted| !(*muted && LINKED)) {
+        let mut w = World::new(2, 8, Faults::default());
+        region(&mut w, 8);
+        Asked::default().ask(&mut w, 0, 1, 0).unwrap();
+        assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() == 1));
+        for n in 1..10 {
+            Asked { fetch: n % 2 == 0, ..Asked::default() }.ask(&mut w, 0, 1, n).unwrap();
+        }
+        if muted {
+            // Requests arrive, and nothing comes back.
+            w.mute = Some(|src, _| src.ip() == std::net::IpAddr::from([10, 0, 0, 2]));
+        } else {
+            w.hosts[1].dead = true;
+        }
+        assert!(w.run(Span::secs(60), |w| w.hosts[0].done.len() == 10));
+        w.run(Span::secs(60), |_| false);
+        let ends = ends(&w, 0);
+        assert!(ends[1..].iter().all(|(_, end)| *end == Err(OpError::TimedOut)), "{ends:?}");
+        assert_eq!(ends.len(), 10);
+    }
+}
+
+/// The target learns what was changed, and where.
+#[test]
+fn they_are_told_of_where_that_is_wanted() {
+    let mut w = World::new(2, 9, BAD);
+    w.hosts[1].engine.report_accesses();
+    region(&mut w, 8);
+    Asked::default().ask(&mut w, 0, 1, 1).unwrap();
+    Asked { fetch: true, ..Asked::default() }.ask(&mut w, 0, 1, 2).unwrap();
+    Asked { op: AmoOp::Read, operand: &[], fetch: true, ..Asked::default() }
+        .ask(&mut w, 0, 1, 3)
+        .unwrap();
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 3));
+    let mut told: Vec<u8> = w.hosts[1]
+        .done
+        .iter()
+        .map(|t| {
+            assert_eq!((t.region, t.visibility), (RegionId(1), Visibility::CountOnly));
+            t.kind as u8
+        })
+        .collect();
+    told.sort_unstable();
+    let mut expected =
+        [OpKind::RemoteUpdate as u8, OpKind::RemoteFetch as u8, OpKind::RemoteRead as u8];
+    expected.sort_unstable();
+    assert_eq!(told, expected);
+    let kinds: Vec<OpKind> = w.hosts[0].done.iter().map(|c| c.kind).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == OpKind::Fetch).count(), 2);
+}
+
+/// One packet there and one back, as for two messages, and an acknowledgement of each at most.
+#[test]
+fn one_that_fetches_is_a_packet_there_and_a_packet_back() {
+    const COUNT: u64 = 50;
+    let mut w = World::new(2, 10, Faults::default());
+    region(&mut w, 8);
+    let asked = Asked { fetch: true, ..Asked::default() };
+    for n in 0..=COUNT {
+        if n == 1 {
+            w.tap = Some(vec![]);
+        }
+        asked.ask(&mut w, 0, 1, n).unwrap();
+        assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() as u64 == n + 1));
+    }
+    let seen = w.tap.take().unwrap();
+    let (mut data, mut others) = (0, 0);
+    for packet in &seen {
+        match squall_wire::parse(&packet.bytes) {
+            Ok(squall_wire::Packet::Request { .. }) => data += 1,
+            _ => others += 1,
+        }
+    }
+    if !LINKED {
+        assert_eq!(data, 2 * COUNT);
+        assert!(others <= 2 * COUNT, "{others} other packets");
+    }
+}

@@ -1,0 +1,142 @@
+//! Fenced operations, and the order that is promised: what begins only when others have ended.
+
+mod world;
+
+use squall_base::Span;
+use squall_engine::*;
+use world::*;
+
+const KEY: u64 = 7;
+const FENCED: Options = Options { fence: true, ..DELIVERED };
+const DELIVERED: Options =
+    Options { inject: false, level: Level::Delivery, visibility: Visibility::Entry, fence: false };
+
+/// A network that loses and reorders.
+const BAD: Faults =
+    Faults { drop: 0.05, duplicate: 0.05, reorder: 0.5, trim: 0.0, ce: 0.0, black_hole: None };
+
+/// Host 1 registers `len` bytes, zeroed; where.
+fn region(w: &mut World, len: usize) -> u64 {
+    let base = w.hosts[1].memory.alloc(len);
+    w.hosts[1].memory.register(KEY, base, len as u64, true, true);
+    base
+}
+
+/// Host 0 writes `len` bytes of `value` at `address`.
+fn write(w: &mut World, address: u64, len: u64, value: u8, options: Options) {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.put(&vec![value; len as usize]);
+    let action = Action::Write(RemoteIov::One(RemoteSeg { address, len, key: KEY }));
+    let (buf, context) = (Buf::new(base, len), u64::from(value));
+    w.submit(0, Operation { peer, action, buf, data: None, context, options }).unwrap();
+}
+
+fn read(w: &mut World, address: u64, len: u64, context: u64) -> u64 {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.alloc(len as usize);
+    let action = Action::Read(RemoteIov::One(RemoteSeg { address, len, key: KEY }));
+    let (buf, options) = (Buf::new(base, len), DELIVERED);
+    w.submit(0, Operation { peer, action, buf, data: None, context, options }).unwrap();
+    base
+}
+
+#[test]
+fn a_fenced_write_finds_all_that_came_before_in_place() {
+    for seed in 0..20 {
+        let mut w = World::new(2, seed, BAD);
+        let base = region(&mut w, 40_001);
+        write(&mut w, 0, 40_000, 1, DELIVERED);
+        write(&mut w, 40_000, 1, 2, FENCED);
+        // What follows a fence waits as well.
+        write(&mut w, 0, 10, 3, DELIVERED);
+        let flag = |w: &World| w.hosts[1].memory.get(base + 40_000, 1)[0] == 2;
+        let after = |w: &World| w.hosts[1].memory.get(base, 10).contains(&3);
+        while !flag(&w) && !after(&w) {
+            assert!(w.step());
+        }
+        let before = w.hosts[1].memory.get(base + 10, 39_990);
+        assert!(before.iter().all(|byte| *byte == 1), "seed {seed}");
+        assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 3));
+        assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
+    }
+}
+
+/// The parts of an operation do not wait for each other, nor for ever.
+#[test]
+fn a_fenced_operation_of_several_ranges_ends() {
+    let mut w = World::new(2, 5, BAD);
+    region(&mut w, 1000);
+    write(&mut w, 0, 100, 1, DELIVERED);
+    for (context, options) in [(2, FENCED), (3, FENCED), (4, DELIVERED)] {
+        let peer = w.peer(0, 1);
+        let base = w.hosts[0].memory.put(&[9; 300]);
+        let segs = (0..3).map(|n| RemoteSeg { address: 300 * n, len: 100, key: KEY });
+        let action = Action::Write(RemoteIov::Many(segs.collect()));
+        let (buf, data) = (Buf::new(base, 300), Some(77));
+        w.submit(0, Operation { peer, action, buf, data, context, options }).unwrap();
+    }
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 4));
+    let order: Vec<u64> = w.hosts[0].done.iter().map(|done| done.context).collect();
+    assert_eq!(order[..3], [1, 2, 3]);
+    assert_eq!(w.hosts[0].engine.counters().0.op_errors, 0);
+}
+
+/// What never begins ends with its peer, once.
+#[test]
+fn what_waits_for_a_dead_peer_ends() {
+    let mut w = World::new(2, 6, Faults::default());
+    region(&mut w, 1000);
+    w.hosts[1].dead = true;
+    write(&mut w, 0, 100, 1, DELIVERED);
+    write(&mut w, 0, 100, 2, FENCED);
+    write(&mut w, 0, 100, 3, DELIVERED);
+    assert!(w.run(Span::secs(60), |w| w.hosts[0].done.len() == 3));
+    assert!(w.hosts[0].done.iter().all(|done| done.status == Err(OpError::Unreachable)));
+    assert!(w.run(Span::secs(60), |w| w.hosts[0].engine.idle()));
+    assert_eq!(w.hosts[0].done.len(), 3);
+}
+
+/// The fence of one peer does not concern another.
+#[test]
+fn a_fence_is_a_peers() {
+    let mut w = World::new(3, 7, Faults::default());
+    region(&mut w, 1000);
+    w.hosts[1].dead = true;
+    write(&mut w, 0, 100, 1, DELIVERED);
+    write(&mut w, 0, 100, 2, FENCED);
+    let peer = w.peer(0, 2);
+    let base = w.hosts[2].memory.alloc(8);
+    w.hosts[2].memory.register(KEY, base, 8, true, true);
+    let from = w.hosts[0].memory.put(&[5; 8]);
+    let action = Action::Write(RemoteIov::One(RemoteSeg { address: 0, len: 8, key: KEY }));
+    let buf = Buf::new(from, 8);
+    w.submit(0, Operation { peer, action, buf, data: None, context: 9, options: FENCED }).unwrap();
+    assert!(w.run(Span::secs(1), |w| w.hosts[0].done.iter().any(|done| done.context == 9)));
+}
+
+/// Without the promise a short read overtakes a long write where packets are reordered: the promise is what keeps it.
+#[test]
+fn reads_come_after_writes_and_writes_after_reads_where_that_was_promised() {
+    let (reads, writes) = (Classes::READ, Classes::WRITE);
+    let order = Order::NONE.with(reads, writes).with(writes, reads | writes);
+    let mut early = [0; 2];
+    for (promised, early) in early.iter_mut().enumerate() {
+        for seed in 0..30 {
+            let mut w = World::with(2, seed, BAD, |config, _| {
+                config.order = if promised == 1 { order } else { Order::NONE };
+            });
+            region(&mut w, 20_000);
+            let mut seen = vec![];
+            for value in 1..=4 {
+                write(&mut w, 0, 20_000, value, DELIVERED);
+                seen.push(read(&mut w, 19_000, 1000, 100 + u64::from(value)));
+            }
+            assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 8), "seed {seed}");
+            for (at, value) in seen.into_iter().zip(1..) {
+                *early += u32::from(w.hosts[0].memory.get(at, 1000).iter().any(|b| *b != value));
+            }
+        }
+    }
+    assert_eq!(early[1], 0);
+    assert!(early[0] > 0, "or the test shows nothing");
+}
