@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use squall_base::RegionId;
 use crate::addr::Name;
 use crate::av;
 use crate::boundary;
-use crate::cntr;
+use crate::cntr::{self, Cntr};
 use crate::cq;
 use crate::ep::{self, Endpoint};
 use crate::errno::{Errno, Result};
@@ -45,6 +46,8 @@ pub(crate) struct Domain {
     auth_key: AuthKey,
     regions: Arc<Gate<Regions>>,
     endpoints: Mutex<Vec<Enabled>>,
+    /// Counters of accesses to regions.
+    counters: Mutex<Vec<Weak<Cntr>>>,
     progress: Option<Progress>,
     process: Process,
 }
@@ -73,7 +76,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     poll_open: Some(poll_open),
     stx_ctx: Some(stx_ctx),
     srx_ctx: Some(srx_ctx),
-    query_atomic: Some(query_atomic),
+    query_atomic: Some(ep::calls::query_atomic),
     query_collective: Some(query_collective),
     endpoint2: Some(ep::open2),
 });
@@ -118,6 +121,7 @@ pub(crate) fn open(
             Regions::new(secret::generator("the keys of memory regions")?),
         )),
         endpoints: Mutex::default(),
+        counters: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
         process: Process::current(),
         nic,
@@ -146,6 +150,12 @@ impl Domain {
         self.virtual_addresses
     }
 
+    /// The registration modes that it has.
+    pub(crate) fn registration(&self) -> i32 {
+        let of = |has, mode| if has { mode } else { 0 };
+        of(self.virtual_addresses, mr_mode::VIRT_ADDR) | of(self.provider_keys, mr_mode::PROV_KEY)
+    }
+
     /// Whether keys are ours to choose.
     pub(crate) fn provider_keys(&self) -> bool {
         self.provider_keys
@@ -166,8 +176,40 @@ impl Domain {
         self.endpoints.lock().push(Enabled { endpoint: Arc::downgrade(endpoint), name });
     }
 
-    /// An endpoint has closed.
-    pub(crate) fn disabled(&self, endpoint: &Endpoint) {
+    /// A counter is bound to a region: every endpoint says what peers access.
+    ///
+    /// # Errors
+    /// The system's, when a wait object cannot watch an endpoint's sockets.
+    pub(crate) fn counted(&self, cntr: &Arc<Cntr>) -> Result<()> {
+        let mut counters = self.counters.lock();
+        counters.retain(|known| known.strong_count() > 0);
+        if counters.iter().any(|known| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr))) {
+            return Ok(());
+        }
+        counters.push(Arc::downgrade(cntr));
+        drop(counters);
+        self.opened().iter().try_for_each(|endpoint| endpoint.report_to(cntr))
+    }
+
+    /// An endpoint was enabled: it says what peers access, if anybody counts that.
+    ///
+    /// # Errors
+    /// As [`Self::counted`].
+    pub(crate) fn count_accesses(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
+        let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
+        counters.iter().try_for_each(|cntr| endpoint.report_to(cntr))
+    }
+
+    /// The enabled endpoints.
+    fn opened(&self) -> Vec<Arc<Endpoint>> {
+        self.endpoints.lock().iter().filter_map(|e| e.endpoint.upgrade()).collect()
+    }
+
+    /// An endpoint has closed, which had these sockets.
+    pub(crate) fn disabled(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
+        for cntr in self.counters.lock().iter().filter_map(Weak::upgrade) {
+            cntr.detach(endpoint, sockets);
+        }
         self.endpoints.lock().retain(|other| !core::ptr::eq(other.endpoint.as_ptr(), endpoint));
     }
 
@@ -196,9 +238,7 @@ impl Domain {
     /// A region is out of the table: ends what endpoints still do with it.
     pub(crate) fn release_region(&self, region: RegionId) {
         // Not under the lock: an endpoint's gate may be waited for.
-        let endpoints: Vec<Arc<Endpoint>> =
-            self.endpoints.lock().iter().filter_map(|e| e.endpoint.upgrade()).collect();
-        for endpoint in endpoints {
+        for endpoint in self.opened() {
             endpoint.release_region(region);
         }
     }
@@ -276,16 +316,6 @@ unsafe extern "C" fn srx_ctx(
     _: *mut c_void,
 ) -> c_int {
     Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn query_atomic(
-    _: *mut ffi::fid_domain,
-    _: ffi::fi_datatype,
-    _: ffi::fi_op,
-    _: *mut ffi::fi_atomic_attr,
-    _: u64,
-) -> c_int {
-    Errno::OPNOTSUPP.code()
 }
 
 unsafe extern "C" fn query_collective(

@@ -1,9 +1,8 @@
 //! Endpoints (FI_EP_RDM): one engine and one port each.
 
-mod atomic;
 mod bind;
 mod buffer;
-mod calls;
+pub(crate) mod calls;
 mod choice;
 mod cm;
 mod flow;
@@ -25,6 +24,7 @@ use squall_base::{RegionId, Time};
 
 use crate::attend;
 use crate::boundary::{self, Out};
+use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     tx_flags: AtomicU64,
     /// Default operation flags of the receiving side.
     rx_flags: AtomicU64,
+    /// `msg_order` of the transmitting side.
+    msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
     min_multi_recv: AtomicU64,
     job: Job,
@@ -159,7 +161,7 @@ impl Endpoint {
                 msg: object::table(&calls::MSG),
                 rma: object::table(&calls::RMA),
                 tagged: object::table(&calls::TAGGED),
-                atomic: object::table(&atomic::OPS),
+                atomic: object::table(&calls::ATOMIC),
                 collective: core::ptr::null_mut(),
             }),
             users: Users::default(),
@@ -169,6 +171,7 @@ impl Endpoint {
                 names_source: caps & flags::SOURCE != 0,
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
+                msg_order: chosen.msg_order,
                 min_multi_recv: AtomicU64::new(64),
                 job: Job::of(params(), &chosen.endpoint_key, domain.auth_key())?,
             },
@@ -180,6 +183,11 @@ impl Endpoint {
             domain: Hold::new(domain),
         });
         Ok(object::publish(opened))
+    }
+
+    /// The libfabric API version that the application asked for.
+    fn api_version(&self) -> u32 {
+        self.domain.api_version()
     }
 
     /// Enters the gate of an enabled endpoint.
@@ -281,6 +289,15 @@ impl Endpoint {
         }
     }
 
+    /// A counter of accesses to a region of the domain: from now on reading it drives this endpoint, which says what
+    /// peers access.
+    pub(crate) fn report_to(self: &Arc<Self>, cntr: &Cntr) -> Result<()> {
+        let mut inner = self.enter()?;
+        let Some(core) = &mut inner.core else { return Ok(()) };
+        core.engine.report_accesses();
+        cntr.attach(self, &core.sockets())
+    }
+
     /// A region of the domain is being closed: when this returns nothing here names it any more.
     pub(crate) fn release_region(&self, region: RegionId) {
         if !self.process.is_current() {
@@ -306,12 +323,13 @@ impl Endpoint {
         self.report();
         let mut inner = self.inner.enter();
         let Inner { bindings, core } = &mut *inner;
-        *core = None;
+        // Before they are closed: another thread may open others under their numbers.
         bindings.detach(self, &sockets);
+        *core = None;
         drop(inner);
         // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
         // closes a region had to find it in the list.
-        self.domain.disabled(self);
+        self.domain.disabled(self, &sockets);
         self.domain.release();
     }
 

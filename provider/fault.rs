@@ -87,6 +87,12 @@ faults! {
         "the two ends do not have the same job key: one has none, or another one. Give both the same          FI_SQUALL_KEY_FILE, or the same auth_key";
     NotListed = 16, ACCES,
         "the peer talks only to addresses in its address vector (FI_SQUALL_PEERS=av there), and ours was not          in it all the while";
+    Unaligned = 17, INVAL,
+        "the atomic's remote address is not aligned as its type must be, or a value lies in two pieces of the memory \
+         region";
+    NoSuchAtomic = 18, OPNOTSUPP,
+        "the target has no such atomic operation on values of this type, or not on so many at once. \
+         fi_atomicvalid and its kin say what there is";
 }
 
 /// The name of a libfabric error that the table uses.
@@ -104,6 +110,8 @@ pub(crate) fn errno_name(errno: Errno) -> &'static str {
         Errno::ACCES => "FI_EACCES",
         Errno::REMOTEIO => "FI_EREMOTEIO",
         Errno::CONNREFUSED => "FI_ECONNREFUSED",
+        Errno::INVAL => "FI_EINVAL",
+        Errno::OPNOTSUPP => "FI_EOPNOTSUPP",
         other => unreachable!("{other:?} has no name here"),
     }
 }
@@ -148,6 +156,10 @@ impl Fault {
             ReturnCode::AtPerm | ReturnCode::PermViolation => Self::Permission,
             ReturnCode::BadJobId | ReturnCode::BadPid => Self::WrongJob,
             ReturnCode::TooLong => Self::Truncated,
+            ReturnCode::AmoUnaligned => Self::Unaligned,
+            ReturnCode::AmoUnsupportedOp
+            | ReturnCode::AmoUnsupportedDt
+            | ReturnCode::AmoUnsupportedSize => Self::NoSuchAtomic,
             _ => Self::Refused,
         }
     }

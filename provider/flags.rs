@@ -17,6 +17,7 @@ macro_rules! flags {
 flags! {
     MSG = FI_MSG;
     RMA = FI_RMA;
+    ATOMIC = FI_ATOMIC;
     TAGGED = FI_TAGGED;
     READ = FI_READ;
     WRITE = FI_WRITE;
@@ -40,6 +41,7 @@ flags! {
     MATCH_COMPLETE = FI_MATCH_COMPLETE;
     MORE = FI_MORE;
     FENCE = FI_FENCE;
+    RMA_EVENT = FI_RMA_EVENT;
     SELECTIVE_COMPLETION = FI_SELECTIVE_COMPLETION;
     LOCAL_COMM = FI_LOCAL_COMM;
     REMOTE_COMM = FI_REMOTE_COMM;
@@ -49,13 +51,33 @@ flags! {
     SYNC_ERR = FI_SYNC_ERR;
     SYMMETRIC = FI_SYMMETRIC;
     AV_USER_ID = FI_AV_USER_ID;
-    ORDER_SAS = FI_ORDER_SAS;
 }
 
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
 pub(crate) const ADDR_UNSPEC: u64 = u64::MAX;
 /// FI_KEY_NOTAVAIL: what libfabric takes for no key.
 pub(crate) const KEY_NOTAVAIL: u64 = u64::MAX;
+
+/// `msg_order` bits: reads (R), writes (W) and sends (S), later after earlier; those of RMA alone, and of atomics.
+pub(crate) mod order {
+    pub(crate) const RAR: u64 = 1 << 0;
+    pub(crate) const RAW: u64 = 1 << 1;
+    pub(crate) const RAS: u64 = 1 << 2;
+    pub(crate) const WAR: u64 = 1 << 3;
+    pub(crate) const WAW: u64 = 1 << 4;
+    pub(crate) const WAS: u64 = 1 << 5;
+    pub(crate) const SAR: u64 = 1 << 6;
+    pub(crate) const SAW: u64 = 1 << 7;
+    pub(crate) const SAS: u64 = 1 << 8;
+    pub(crate) const RMA_RAR: u64 = 1 << 32;
+    pub(crate) const RMA_RAW: u64 = 1 << 33;
+    pub(crate) const RMA_WAR: u64 = 1 << 34;
+    pub(crate) const RMA_WAW: u64 = 1 << 35;
+    pub(crate) const ATOMIC_RAR: u64 = 1 << 36;
+    pub(crate) const ATOMIC_RAW: u64 = 1 << 37;
+    pub(crate) const ATOMIC_WAR: u64 = 1 << 38;
+    pub(crate) const ATOMIC_WAW: u64 = 1 << 39;
+}
 
 /// `enum fi_threading`. 2.x dropped FID and ENDPOINT from the headers, not from the ABI.
 pub(crate) mod threading {

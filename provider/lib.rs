@@ -38,6 +38,7 @@ mod manual;
 mod mr;
 mod nic;
 mod object;
+mod order;
 mod param;
 mod progress;
 mod rest;

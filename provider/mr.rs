@@ -1,14 +1,17 @@
 //! Memory regions: what peers may read and write by key.
 
+mod atomic;
+
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use squall_base::{RegionId, SecretRng, UserSlice};
-use squall_engine::{Access, KeyError, Memory};
+use squall_engine::{Access, KeyError, Memory, OpKind};
 
 use crate::boundary::{self, Out};
+use crate::cntr::Cntr;
 use crate::compat::MrAttr;
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
@@ -82,12 +85,14 @@ pub(crate) struct Regions {
     keys: SecretRng,
     /// Numbers of closed regions, to use again: whoever knew them has forgotten them.
     free: Vec<RegionId>,
+    /// Counters of accesses to regions, and which they count (FI_REMOTE_READ, FI_REMOTE_WRITE).
+    counters: HashMap<RegionId, Vec<(Hold<Cntr>, u64)>>,
 }
 
 impl Regions {
     /// None yet; keys that are ours to choose will come from `keys`.
     pub(crate) fn new(keys: SecretRng) -> Self {
-        Self { by_key: HashMap::new(), keys, free: Vec::new() }
+        Self { by_key: HashMap::new(), keys, free: Vec::new(), counters: HashMap::new() }
     }
 
     /// A key that no region has. That of a closed region does not come back: nobody draws 64 bits twice.
@@ -126,8 +131,20 @@ impl Regions {
         self.by_key.remove(&key);
     }
 
+    /// A peer has accessed a region.
+    pub(crate) fn count(&self, kind: OpKind, id: RegionId) {
+        let which = match kind {
+            OpKind::RemoteRead => flags::REMOTE_READ,
+            OpKind::RemoteFetch => flags::REMOTE_READ | flags::REMOTE_WRITE,
+            _ => flags::REMOTE_WRITE,
+        };
+        let counters = self.counters.get(&id).into_iter().flatten();
+        counters.filter(|(_, flags)| flags & which != 0).for_each(|(cntr, _)| cntr.count(true));
+    }
+
     /// Nobody knows this number any more.
     fn free_id(&mut self, id: RegionId) {
+        self.counters.remove(&id);
         self.free.push(id);
     }
 }
@@ -158,6 +175,20 @@ impl Memory for UserMemory<'_> {
         // `Endpoint::transmit` keeps it mapped until the call returns. No reference to user memory is made;
         // `out` is the engine's own.
         unsafe { core::ptr::copy(from, out.as_mut_ptr(), out.len()) };
+    }
+
+    fn update(
+        &mut self,
+        at: UserSlice,
+        old: &mut [u8],
+        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+    ) {
+        debug_assert!(old.len() as u64 == at.len);
+        let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(at.base));
+        // SAFETY: all of `at` lies in a region that the engine got from `resolve` below, during the packet that is
+        // being handled, for an access that changes it or, where `next` always says no, reads it: as for `write`, the
+        // application may not unmap it before the endpoint's gate is free again, and no reference to it is made.
+        unsafe { atomic::update(to, old, next) };
     }
 
     fn resolve(
@@ -197,6 +228,21 @@ unsafe impl Object for Mr {
     }
     fn users(&self) -> &Users {
         &self.users
+    }
+}
+
+impl Mr {
+    /// From now on a counter counts the accesses of peers.
+    fn counted(&self, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
+        let known = flags::REMOTE_READ | flags::REMOTE_WRITE;
+        if flags & !known != 0 || flags & known == 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        // One that no peer may access is not accessed.
+        let Some((_, id)) = self.remote else { return Ok(()) };
+        let entry = (Hold::new(Arc::clone(cntr)), flags);
+        self.domain.regions().enter().counters.entry(id).or_default().push(entry);
+        self.domain.counted(cntr)
     }
 }
 
@@ -349,12 +395,13 @@ boundary::exports! {
 
     status close(fid: *mut ffi::fid) -> c_int => object::retire::<Mr, _>(fid).map(drop);
 
-    /// Regions belong to the domain, so binding one to an endpoint changes nothing; counting remote
-    /// writes (FI_RMA_EVENT) is not offered.
-    status bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int => {
-        object::get::<Mr, _>(fid)?;
+    /// Regions belong to the domain, so binding one to an endpoint changes nothing; a counter counts the accesses
+    /// of peers (FI_RMA_EVENT).
+    status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
+        let mr = object::get::<Mr, _>(fid)?;
         match other.as_ref().map(|other| other.fclass) {
             Some(class::EP) => Ok(()),
+            Some(class::CNTR) => mr.counted(&object::share(other)?, flags),
             Some(_) => Err(Errno::NOSYS),
             None => Err(Errno::INVAL),
         }

@@ -166,6 +166,17 @@ impl<T: Object> Drop for Hold<T> {
     }
 }
 
+/// The registration modes of the opened domain that hints refer to; `None` when they name none, or none of ours.
+///
+/// # Safety
+/// As for [`name_of`].
+pub(crate) unsafe fn modes_of(address: usize) -> Option<i32> {
+    let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
+    // SAFETY: NULL, which `get` refuses, or an open object by this function's contract; its address was exposed when
+    // the hint was read (`info/hints.rs`).
+    unsafe { get::<Domain, _>(ptr) }.ok().map(Domain::registration)
+}
+
 /// The name of the opened fabric or domain that hints refer to: `Some(None)` when they name none,
 /// `None` when it is not one of ours.
 ///

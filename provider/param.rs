@@ -160,8 +160,8 @@ params! {
     peers: kinds::Company = "PEERS", "any",
         "Who may talk to an endpoint: any, whoever proves its address; or av, only addresses in its address \
          vector.";
-    shm: kinds::Flag = "SHM", "no",
-        "Talk to endpoints of the same host and user through shared memory. Off by itself with FI_SQUALL_FABRIC, \
+    shm: kinds::Flag = "SHM", "yes",
+        "Talk to endpoints of the same host and user through shared memory, as far as the system lets us. Off by itself with FI_SQUALL_FABRIC, \
          FI_SQUALL_FAULT and FI_SQUALL_PCAP, which are about packets.";
     shm_ring: kinds::Bytes = "SHM_RING", "256K",
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";

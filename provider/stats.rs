@@ -321,13 +321,18 @@ mod tests {
         );
         assert!(json.contains(",\"cwnd_min\":60,\"cwnd_max\":99,\"rx_nack_3\":7,"), "{json}");
         assert!(text.contains(" flows=2 cwnd_min=60 cwnd_max=99 "), "{text}");
-        assert!(json.contains("\"cc\":\"none\",\"lb\":\"single\",\"loss\":\"trim,ooo,probe,rto\""));
+        assert!(
+            json.contains("\"cc\":\"none\",\"lb\":\"single\",\"loss\":\"trim,ooo,path,probe,rto\"")
+        );
         let list = json.split_once(",\"flows\":[").expect("a list of flows").1;
         assert_eq!(list.matches("\"peer\":3,\"initiator\":1,").count(), 2, "{list}");
         assert!(list.contains("\"cwnd\":77,\"cwnd_min\":70,\"cwnd_max\":99,\"srtt_ns\":20000,"));
         assert!(list.contains("\"paths\":2},{") && list.ends_with("\"paths\":2}]}\n"), "{list}");
         assert_eq!(json.matches("\"flows\"").count(), 1, "once in an object");
-        assert!(text.contains(" cc=none lb=single loss=trim,ooo,probe,rto scope=flow "), "{text}");
+        assert!(
+            text.contains(" cc=none lb=single loss=trim,ooo,path,probe,rto scope=flow "),
+            "{text}"
+        );
         let names: Vec<&str> = statistics.fields().iter().map(|(name, _)| *name).collect();
         for (i, name) in names.iter().enumerate() {
             assert!(!names[..i].contains(name), "{name} twice");

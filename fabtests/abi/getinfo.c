@@ -89,7 +89,7 @@ static void capabilities(void)
 	info = ask(NULL, NULL, 0, hints, 0);
 	CHECK(info->caps & FI_REMOTE_WRITE && !(info->caps & FI_TAGGED) && !(info->caps & FI_DIRECTED_RECV));
 	fi_freeinfo(info);
-	uint64_t missing[] = {FI_ATOMIC, FI_MULTICAST, FI_RMA_EVENT, FI_HMEM, FI_COLLECTIVE, FI_TRIGGER};
+	uint64_t missing[] = {FI_MULTICAST, FI_HMEM, FI_COLLECTIVE, FI_TRIGGER};
 	for (size_t i = 0; i < sizeof(missing) / sizeof(*missing); i++) {
 		hints->caps = FI_MSG | missing[i];
 		ask(NULL, NULL, 0, hints, -FI_ENODATA);
@@ -111,17 +111,17 @@ static void rejected(void)
 	REJECT(ep_attr->type, FI_EP_DGRAM);
 	REJECT(ep_attr->protocol, FI_PROTO_RXM);
 	REJECT(ep_attr->max_msg_size, (size_t)1 << 33);
-	REJECT(ep_attr->max_order_raw_size, 1);
+	REJECT(ep_attr->max_order_raw_size, (size_t)1 << 33);
 	REJECT(ep_attr->tx_ctx_cnt, 2);
 	REJECT(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT);
 	REJECT(tx_attr->inject_size, 1 << 20);
 	REJECT(tx_attr->iov_limit, 5);
 	REJECT(tx_attr->rma_iov_limit, 5);
 	REJECT(tx_attr->comp_order, FI_ORDER_STRICT);
-	REJECT(tx_attr->msg_order, FI_ORDER_RAW);
-	REJECT(tx_attr->caps, FI_ATOMIC);
+	REJECT(tx_attr->msg_order, 1ULL << 20);
+	REJECT(tx_attr->caps, FI_HMEM);
 	REJECT(rx_attr->iov_limit, 5);
-	REJECT(rx_attr->msg_order, FI_ORDER_WAW);
+	REJECT(rx_attr->msg_order, 1ULL << 20);
 	REJECT(domain_attr->cq_data_size, 9);
 	REJECT(domain_attr->mr_key_size, 9);
 	REJECT(domain_attr->max_ep_stx_ctx, 1);
@@ -131,6 +131,28 @@ static void rejected(void)
 	REJECT(fabric_attr->name, strdup("10.254.254.0/30"));
 	REJECT(addr_format, FI_ADDR_EFA);
 #undef REJECT
+}
+
+/* Order is kept when it is asked for, by a bit or by a size, and costs nothing otherwise. */
+static void ordered(void)
+{
+	struct fi_info *hints = hints_for_squall();
+	struct fi_info *info = ask(NULL, NULL, 0, hints, 0);
+	EQUAL(info->tx_attr->msg_order, FI_ORDER_SAS);
+	EQUAL(info->ep_attr->max_order_raw_size, 0);
+	CHECK(info->ep_attr->protocol != FI_PROTO_UNSPEC);
+	hints->ep_attr->protocol = info->ep_attr->protocol;
+	fi_freeinfo(info);
+	hints->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_RMA_RAW;
+	hints->ep_attr->max_order_waw_size = 100;
+	info = ask(NULL, NULL, 0, hints, 0);
+	EQUAL(info->tx_attr->msg_order, FI_ORDER_SAS | FI_ORDER_RMA_RAW | FI_ORDER_WAW);
+	EQUAL(info->rx_attr->msg_order, info->tx_attr->msg_order);
+	EQUAL(info->ep_attr->max_order_raw_size, info->ep_attr->max_msg_size);
+	EQUAL(info->ep_attr->max_order_waw_size, info->ep_attr->max_msg_size);
+	EQUAL(info->ep_attr->max_order_war_size, 0);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
 }
 
 static void granted(void)
@@ -234,6 +256,21 @@ static void open_objects(void)
 	CHECK(strcmp(info->domain_attr->name, n.info->domain_attr->name) == 0);
 	CHECK(info->domain_attr->domain == n.domain);
 	fi_freeinfo(info);
+	/* Its registration modes are what they are. */
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY | FI_MR_ALLOCATED;
+	info = ask("127.0.0.1", NULL, FI_SOURCE, hints, 0);
+	EQUAL(info->domain_attr->mr_mode, 0);
+	fi_freeinfo(info);
+	abi_close(&n);
+	want.mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+	abi_open(&n, &want);
+	hints->domain_attr->domain = n.domain;
+	hints->fabric_attr->fabric = n.fabric;
+	info = ask("127.0.0.1", NULL, FI_SOURCE, hints, 0);
+	EQUAL(info->domain_attr->mr_mode, want.mr_mode);
+	fi_freeinfo(info);
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR;
+	ask("127.0.0.1", NULL, FI_SOURCE, hints, -FI_ENODATA);
 	hints->domain_attr->domain = NULL;
 	hints->fabric_attr->fabric = NULL;
 	fi_freeinfo(hints);
@@ -247,6 +284,7 @@ int main(void)
 	RUN(capabilities);
 	RUN(rejected);
 	RUN(granted);
+	RUN(ordered);
 	RUN(addresses);
 	RUN(open_objects);
 	printf("%d checks\n", abi_checks);

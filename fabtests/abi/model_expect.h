@@ -90,8 +90,8 @@ static inline void refuse(struct expect *e, int why)
 static inline struct expect expected(const struct combo *c, const struct limits *limits)
 {
 	const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
-	const uint64_t known = levels | FI_INJECT | FI_COMPLETION | FI_MORE | FI_REMOTE_CQ_DATA;
-	const uint64_t missing = FI_FENCE | FI_COMMIT_COMPLETE;
+	const uint64_t known = levels | FI_INJECT | FI_COMPLETION | FI_MORE | FI_REMOTE_CQ_DATA | FI_FENCE;
+	const uint64_t missing = FI_COMMIT_COMPLETE;
 	struct expect e = {0};
 	uint64_t flags = takes_flags(c->call) ? c->flags : c->defaults;
 	/* fi_endpoint(3): op_flags are for calls without flags. fi_msg(3), fi_inject: as FI_INJECT, selective

@@ -14,6 +14,7 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
+use crate::info::limits;
 use crate::object::{self, Hold};
 
 /// One direction's completion queue.
@@ -35,6 +36,8 @@ pub(super) struct Bindings {
     recv: Option<Hold<Cntr>>,
     read: Option<Hold<Cntr>>,
     write: Option<Hold<Cntr>>,
+    remote_read: Option<Hold<Cntr>>,
+    remote_write: Option<Hold<Cntr>>,
 }
 
 impl Queue {
@@ -52,20 +55,42 @@ impl Queue {
 impl Bindings {
     /// Whether anything could be told about operations.
     pub(super) fn observable(&self) -> bool {
-        self.tx.cq.is_some()
-            || self.rx.cq.is_some()
-            || [&self.send, &self.recv, &self.read, &self.write].iter().any(|c| c.is_some())
+        self.tx.cq.is_some() || self.rx.cq.is_some() || self.counters().next().is_some()
+    }
+
+    /// Whether accesses of peers are counted.
+    pub(super) const fn counts_accesses(&self) -> bool {
+        self.remote_read.is_some() || self.remote_write.is_some()
+    }
+
+    /// Counts an operation that ended.
+    #[inline]
+    pub(super) fn count(&self, kind: OpKind, success: bool) {
+        let counter = self.counter(kind);
+        if let Some(counter) = counter {
+            counter.count(success);
+        }
+        if kind == OpKind::RemoteFetch {
+            // It has also changed something; but where both are the same counter it is one operation.
+            let other = self.remote_write.as_ref().map(|c| &***c);
+            let same = |a: &Cntr| counter.is_some_and(|b| core::ptr::eq(a, b));
+            if let Some(other) = other.filter(|other| !same(other)) {
+                other.count(success);
+            }
+        }
     }
 
     /// The counter of an operation.
     #[inline]
-    pub(super) fn counter(&self, kind: OpKind) -> Option<&Cntr> {
+    fn counter(&self, kind: OpKind) -> Option<&Cntr> {
         let cntr = match kind {
             OpKind::Send => &self.send,
             OpKind::Recv => &self.recv,
-            OpKind::Read => &self.read,
-            OpKind::Write => &self.write,
-            OpKind::RemoteWrite | OpKind::Peek => &None,
+            OpKind::Read | OpKind::Fetch => &self.read,
+            OpKind::Write | OpKind::Update => &self.write,
+            OpKind::RemoteRead | OpKind::RemoteFetch => &self.remote_read,
+            OpKind::RemoteWrite | OpKind::RemoteUpdate => &self.remote_write,
+            OpKind::Peek => &None,
         };
         cntr.as_ref().map(|c| &***c)
     }
@@ -74,8 +99,15 @@ impl Bindings {
     #[inline]
     pub(super) fn queue(&self, kind: OpKind) -> Option<&Cq> {
         let queue = match kind {
-            OpKind::Send | OpKind::Read | OpKind::Write => &self.tx,
-            OpKind::Recv | OpKind::Peek | OpKind::RemoteWrite => &self.rx,
+            OpKind::Send | OpKind::Read | OpKind::Write | OpKind::Update | OpKind::Fetch => {
+                &self.tx
+            }
+            OpKind::Recv
+            | OpKind::Peek
+            | OpKind::RemoteRead
+            | OpKind::RemoteWrite
+            | OpKind::RemoteUpdate
+            | OpKind::RemoteFetch => &self.rx,
         };
         queue.cq.as_ref().map(|c| &***c)
     }
@@ -91,7 +123,8 @@ impl Bindings {
     }
 
     fn counters(&self) -> impl Iterator<Item = &Hold<Cntr>> {
-        [&self.send, &self.recv, &self.read, &self.write].into_iter().flatten()
+        let own = [&self.send, &self.recv, &self.read, &self.write];
+        own.into_iter().chain([&self.remote_read, &self.remote_write]).flatten()
     }
 
     /// From now on reading the queues and counters drives the endpoint.
@@ -163,6 +196,9 @@ impl Endpoint {
         // Binding queues and counters after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
         if let Some(core) = core {
             bindings.attach(self, &core.sockets())?;
+            if bindings.counts_accesses() {
+                core.engine.report_accesses();
+            }
         }
         Ok(())
     }
@@ -187,11 +223,7 @@ fn queue(bindings: &mut Bindings, cq: &Arc<Cq>, flags: u64) -> Result<()> {
 }
 
 fn counter(bindings: &mut Bindings, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
-    if flags & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0 {
-        log::info!("counting remote operations needs FI_RMA_EVENT, which is not offered");
-        return Err(Errno::NOSYS);
-    }
-    let known = flags::SEND | flags::RECV | flags::READ | flags::WRITE;
+    let known = flags::SEND | flags::RECV | limits::ONE_SIDED;
     if flags & !known != 0 || flags & known == 0 {
         return Err(Errno::BADFLAGS);
     }
@@ -200,6 +232,8 @@ fn counter(bindings: &mut Bindings, cntr: &Arc<Cntr>, flags: u64) -> Result<()> 
         (flags::RECV, &mut bindings.recv),
         (flags::READ, &mut bindings.read),
         (flags::WRITE, &mut bindings.write),
+        (flags::REMOTE_READ, &mut bindings.remote_read),
+        (flags::REMOTE_WRITE, &mut bindings.remote_write),
     ];
     for (bit, slot) in each {
         if flags & bit != 0 {

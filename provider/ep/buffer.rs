@@ -42,19 +42,38 @@ pub(super) fn lend(base: *const c_void, len: usize) -> Result<Buf> {
 /// `FI_EINVAL` for more pieces than the limit we report, for pieces at NULL, and as [`piece`].
 #[inline]
 pub(super) unsafe fn gather(iov: *const ffi::iovec, count: usize) -> Result<Buf> {
+    // SAFETY: `iov` is NULL or points to `count` iovecs that nobody writes to during the call, as `gather_with` asks of
+    // pieces of any kind.
+    unsafe { gather_with(iov, count, |iov| Ok((iov.iov_base.cast_const(), iov.iov_len))) }
+}
+
+/// As [`gather`], of pieces of any kind: `piece` says where each is, and how long.
+///
+/// # Safety
+/// As for [`gather`].
+///
+/// # Errors
+/// As [`gather`], and those of `piece`.
+#[inline]
+pub(super) unsafe fn gather_with<T>(
+    iov: *const T,
+    count: usize,
+    of: impl Fn(&T) -> Result<(*const c_void, usize)>,
+) -> Result<Buf> {
     if count > limits::IOV_LIMIT || (iov.is_null() && count > 0) {
         log::info!("a buffer of {count} pieces at {iov:?}: at most {}", limits::IOV_LIMIT);
         return Err(Errno::INVAL);
     }
-    // SAFETY: `iov` points to `count` iovecs by this function's contract, for the call that the slice
+    // SAFETY: `iov` points to `count` pieces by this function's contract, for the call that the slice
     // does not outlive.
     match unsafe { boundary::slice(iov, count)? } {
         [] => Ok(Buf::Empty),
-        [one] => lend(one.iov_base, one.iov_len),
+        [one] => of(one).and_then(|(base, len)| lend(base, len)),
         many => {
             let mut slices = [UserSlice::default(); limits::IOV_LIMIT];
             for (to, from) in slices.iter_mut().zip(many) {
-                *to = piece(from.iov_base, from.iov_len)?;
+                let (base, len) = of(from)?;
+                *to = piece(base, len)?;
             }
             Ok(Buf::from_slices(&slices[..many.len()]))
         }

@@ -27,26 +27,31 @@ type Iov = *const ffi::iovec;
 /// Functions of libfabric's tables that turn their arguments into a descriptor and hand it to a method of
 /// the endpoint.
 macro_rules! calls {
-    ($method:ident: $($name:ident($($argument:ident: $type:ty),*) => $call:expr;)*) => {
+    ($method:ident: $($rows:tt)*) => {
+        calls! { $method(ep): $($rows)* }
+    };
+    ($method:ident($ep:ident): $($name:ident($($argument:ident: $type:ty),*) => $call:expr;)*) => {
         $(
-            unsafe extern "C" fn $name(ep: *mut fid_ep, $($argument: $type),*) -> isize {
+            unsafe extern "C" fn $name($ep: *mut fid_ep, $($argument: $type),*) -> isize {
                 boundary::transfer(|| {
                     // SAFETY: only libfabric's inline functions call this, through the table of an
                     // endpoint that we published, for an application that keeps to the manual page of the
-                    // call: `ep` stays open until the call returns; an array of iovecs has as many as the
+                    // call: the endpoint stays open until the call returns; an array of pieces has as many as the
                     // count beside it says, and a message is NULL or a structure of its type, neither
                     // written to before the call returns (`gather` and `ranges` copy what they say); the
                     // bytes that they or `buf` name stay mapped until the operation completes, or, when it
                     // is injected, until the call returns, which is what `transmit` and `receive` rely on.
                     unsafe {
-                        let ep: &Endpoint = object::get(ep)?;
-                        ep.$method($call)
+                        let $ep: &Endpoint = object::get($ep)?;
+                        $ep.$method($call)
                     }
                 })
             }
         )*
     };
 }
+
+mod atomic;
 
 /// `fi_msg(3)`.
 mod msg {
@@ -186,6 +191,8 @@ mod rma {
     });
 }
 
+pub(super) use atomic::OPS as ATOMIC;
+pub(crate) use atomic::query as query_atomic;
 pub(super) use msg::OPS as MSG;
 pub(super) use rma::OPS as RMA;
 pub(super) use tagged::OPS as TAGGED;

@@ -18,6 +18,11 @@ fn flags_of(done: &Completion) -> u64 {
         OpKind::Recv | OpKind::Peek => flags::RECV | space,
         OpKind::Write => flags::RMA | flags::WRITE,
         OpKind::Read => flags::RMA | flags::READ,
+        OpKind::Update => flags::ATOMIC | flags::WRITE,
+        OpKind::Fetch => flags::ATOMIC | flags::READ,
+        OpKind::RemoteUpdate => flags::ATOMIC | flags::REMOTE_WRITE,
+        OpKind::RemoteFetch => flags::ATOMIC | flags::REMOTE_READ,
+        OpKind::RemoteRead => flags::RMA | flags::REMOTE_READ,
         OpKind::RemoteWrite => flags::RMA | flags::REMOTE_WRITE,
     };
     let received = matches!(done.kind, OpKind::Recv | OpKind::Peek | OpKind::RemoteWrite);

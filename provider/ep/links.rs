@@ -14,7 +14,8 @@ use squall_engine::{
     LinkId, Memory, PeerId, Referred, WIRE_VERSION,
 };
 use squall_net::{
-    LinkEvent, LinkNo, MessagePort, Outgoing, Reference, ShmConfig, ShmPort, Source, Verdict,
+    Ending, LinkEvent, LinkNo, MessagePort, Outgoing, Reference, ShmConfig, ShmPort, Source,
+    Verdict,
 };
 
 use crate::addr::Name;
@@ -34,14 +35,15 @@ const ATTENTION: Span = Span::millis(200);
 const HELLO: u64 = 1;
 const WELCOME: u64 = 2;
 /// Changes with what the greetings, and the memory, look like.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A link.
 struct Linked {
-    no: LinkNo,
     id: LinkId,
     /// Frames that the peer has taken, as the engine knows.
     taken: u64,
+    /// How often it had no room for the next one, as the engine knows.
+    held_back: u64,
 }
 
 /// A peer that we asked for a connection.
@@ -54,7 +56,10 @@ struct Asked {
 struct Open {
     port: ShmPort,
     name: Name,
-    links: Vec<Linked>,
+    /// By [`LinkNo`].
+    links: Vec<Option<Linked>>,
+    /// How many there are.
+    count: usize,
     /// By [`LinkId::index`].
     numbers: Vec<Option<LinkNo>>,
     asked: Vec<Asked>,
@@ -69,9 +74,10 @@ struct Open {
 /// See the module's documentation.
 pub(super) struct Links(Option<Box<Open>>);
 
-/// The name under which an endpoint of this host is found.
+/// The name under which an endpoint of this host is found. Every user can list it: of the instance it has the half that
+/// nothing relies on, for the other one keeps those off who see no packets (SECURITY.md).
 fn name_of(port: u16, instance: Instance) -> String {
-    format!("squall-{port}-{instance}")
+    format!("squall-{port}-{:04x}", instance.get() >> 16)
 }
 
 /// Whether links may be made with these parameters.
@@ -107,6 +113,7 @@ impl Links {
                 port,
                 name,
                 links: Vec::new(),
+                count: 0,
                 numbers: Vec::new(),
                 asked: Vec::new(),
                 next_look: Time::ZERO,
@@ -126,7 +133,7 @@ impl Links {
     /// Whether there are any links now.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        self.0.as_ref().is_some_and(|open| !open.links.is_empty())
+        self.0.as_ref().is_some_and(|open| open.count > 0)
     }
 
     /// The descriptor to watch.
@@ -146,14 +153,14 @@ impl Links {
         if now >= open.next_look || open.sleepers > 0 {
             open.look(now, engine);
         }
-        !open.links.is_empty() && open.receive(now, engine, regions)
+        open.count > 0 && open.receive(now, engine, regions)
     }
 
     /// Sends frames, and shows peers what was taken. Whether any left.
     #[inline]
     pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         let Some(open) = &mut self.0 else { return false };
-        !open.links.is_empty() && open.flush(now, engine)
+        open.count > 0 && open.flush(now, engine)
     }
 
     /// Somebody is going to sleep until something comes. False when something is there already.
@@ -190,9 +197,7 @@ impl Open {
         let Self { port, links, .. } = self;
         let mut sink = |no: LinkNo, bytes: &[u8], source: Option<&Source<'_>>| {
             let mut memory = FrameMemory { user: UserMemory(regions), source };
-            let Some(link) = links.iter().find(|link| link.no == no) else {
-                return Verdict::Broken;
-            };
+            let Some(link) = linked(links, no) else { return Verdict::Broken };
             match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
                 FrameTaken::Yes => Verdict::Taken,
                 FrameTaken::Later => Verdict::NotNow,
@@ -200,8 +205,9 @@ impl Open {
             }
         };
         let mut busy = port.recv(BUDGET, &mut sink) > 0;
-        for link in &mut self.links {
-            let taken = self.port.taken(link.no);
+        for no in self.port.touched() {
+            let Some(link) = linked(&mut self.links, *no) else { continue };
+            let taken = self.port.taken(*no);
             if taken != link.taken {
                 link.taken = taken;
                 engine.links().handle_taken(now, link.id, taken);
@@ -220,8 +226,11 @@ impl Open {
         }
         let busy = engine.links().has_frames()
             && engine.links().transmit(now, &mut Sink { port, numbers });
-        for link in &self.links {
-            self.port.show_taken(link.no, engine.links().taken(link.id));
+        for at in 0..self.port.touched().len() {
+            let Some(&no) = self.port.touched().get(at) else { break };
+            if let Some(link) = linked(&mut self.links, no) {
+                self.port.show_taken(no, engine.links().taken(link.id));
+            }
         }
         self.port.ring();
         // Whatever of a link that ended is lent must not be read after the completions that say so.
@@ -238,6 +247,14 @@ impl Open {
             }
         }
         self.port.look();
+        for (link, no) in self.links.iter_mut().zip(0..) {
+            let Some(link) = link else { continue };
+            let held_back = self.port.held_back(LinkNo(no));
+            if held_back != link.held_back {
+                link.held_back = held_back;
+                engine.links().handle_held_back(now, link.id);
+            }
+        }
         self.follow(now, engine);
         let soon = now < self.attentive_until || !self.asked.is_empty();
         self.next_look = now + if soon { LOOK_SOON } else { LOOK_EVERY };
@@ -250,18 +267,20 @@ impl Open {
         while let Some(event) = self.port.next_event() {
             busy = true;
             match event {
-                LinkEvent::Asked(no, text) => self.answer(engine, no, &text),
-                LinkEvent::Accepted(no, text) => self.accepted(engine, no, &text),
-                LinkEvent::Over(no) => self.over(now, engine, no),
+                LinkEvent::Asked(no, text) => self.answer(now, engine, no, &text),
+                LinkEvent::Accepted(no, text) => self.accepted(now, engine, no, &text),
+                LinkEvent::Over(no, ending) => self.over(now, engine, no, ending),
             }
         }
         while let Some(id) = engine.links().poll_end() {
             busy = true;
-            if let Some(at) = self.links.iter().position(|link| link.id == id) {
-                let link = self.links.swap_remove(at);
-                self.numbers[id.index()] = None;
-                self.port.close(link.no);
+            let Some(no) = self.numbers.get_mut(id.index()).and_then(Option::take) else {
+                continue;
+            };
+            if self.links.get_mut(no.0 as usize).and_then(Option::take).is_some() {
+                self.count -= 1;
             }
+            self.port.close(no);
         }
         busy
     }
@@ -293,7 +312,7 @@ impl Open {
     }
 
     /// A process of our user asks for a connection.
-    fn answer(&mut self, engine: &mut Engine, no: LinkNo, text: &[u8]) {
+    fn answer(&mut self, now: Time, engine: &mut Engine, no: LinkNo, text: &[u8]) {
         let welcome = Hello::read(text).and_then(|hello| {
             let peer = engine.links().introduced(hello.addr, hello.instance)?;
             let ours = self.name.instance?;
@@ -319,13 +338,13 @@ impl Open {
             return;
         };
         match self.port.accept(no, &write_proof(proof)) {
-            Ok(()) => self.link(engine, no, peer),
+            Ok(()) => self.link(now, engine, no, peer),
             Err(error) => self.tell(&error.to_string()),
         }
     }
 
     /// A peer has accepted a connection.
-    fn accepted(&mut self, engine: &mut Engine, no: LinkNo, text: &[u8]) {
+    fn accepted(&mut self, now: Time, engine: &mut Engine, no: LinkNo, text: &[u8]) {
         let at = self.asked.iter().position(|asked| asked.no == no);
         let Some(asked) = at.map(|at| self.asked.swap_remove(at)) else {
             self.port.close(no);
@@ -333,15 +352,15 @@ impl Open {
         };
         let known = engine.links().proof(asked.peer, false, WELCOME).map(write_proof);
         if known.is_some_and(|proof| proof == text) {
-            self.link(engine, no, asked.peer);
+            self.link(now, engine, no, asked.peer);
         } else {
             self.port.close(no);
         }
     }
 
     /// There is a connection to a peer.
-    fn link(&mut self, engine: &mut Engine, no: LinkNo, peer: PeerId) {
-        let Some(id) = engine.links().link(peer) else {
+    fn link(&mut self, now: Time, engine: &mut Engine, no: LinkNo, peer: PeerId) {
+        let Some(id) = engine.links().link(now, peer) else {
             self.port.close(no);
             return;
         };
@@ -349,19 +368,36 @@ impl Open {
             self.numbers.resize(id.index() + 1, None);
         }
         self.numbers[id.index()] = Some(no);
-        self.links.push(Linked { no, id, taken: 0 });
+        let at = no.0 as usize;
+        if self.links.len() <= at {
+            self.links.resize_with(at + 1, || None);
+        }
+        self.links[at] = Some(Linked { id, taken: 0, held_back: 0 });
+        self.count += 1;
         log::debug!("{} is talked to through shared memory", engine.peers().get(peer).addr());
     }
 
     /// A connection is over.
-    fn over(&mut self, now: Time, engine: &mut Engine, no: LinkNo) {
+    fn over(&mut self, now: Time, engine: &mut Engine, no: LinkNo, ending: Ending) {
         self.asked.retain(|asked| asked.no != no);
-        match self.links.iter().find(|link| link.no == no) {
+        match linked(&mut self.links, no) {
             // Which tells of its end, and then it is closed.
-            Some(link) => engine.links().handle_end(now, link.id, LinkEnd::Died),
+            Some(link) => {
+                let how = match ending {
+                    Ending::Closed => LinkEnd::Closed,
+                    Ending::Died => LinkEnd::Died,
+                };
+                engine.links().handle_end(now, link.id, how);
+            }
             None => self.port.close(no),
         }
     }
+}
+
+/// The link that a connection is.
+#[inline]
+fn linked(links: &mut [Option<Linked>], no: LinkNo) -> Option<&mut Linked> {
+    links.get_mut(no.0 as usize)?.as_mut()
 }
 
 /// Where the engine's frames go.
@@ -429,8 +465,18 @@ impl Memory for FrameMemory<'_> {
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
         // SAFETY: the engine fetches into the buffer of an operation that has not completed: `ep/buffer.rs` exposed its
         // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
-        // which cannot be handed out before this returns.
+        // which cannot be handed out before this returns. Or into what `resolve` has just found of a region that peers
+        // may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint's gate is left.
         self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
+    }
+
+    fn update(
+        &mut self,
+        at: UserSlice,
+        old: &mut [u8],
+        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+    ) {
+        self.user.update(at, old, next);
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use squall_base::{Span, Time, Train};
+use squall_base::{RegionId, Span, Time, Train};
 use squall_engine::{
     Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
 };
@@ -84,6 +84,8 @@ struct Received {
     busy: bool,
     /// None is left.
     drained: bool,
+    /// The sockets were looked at, not links alone.
+    looked: bool,
 }
 
 /// What [`super::setup`] opens.
@@ -148,7 +150,7 @@ impl Core {
     pub(super) fn turn(&mut self, ep: &Endpoint, bindings: &Bindings) -> bool {
         self.turns.all += 1;
         self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
-        let Received { now, mut busy, drained } = self.receive_all();
+        let Received { now, mut busy, drained, looked } = self.receive_all();
         // What looks overdue may be answered by packets that still wait in the socket; a stream of
         // them does not put timers off for ever, though.
         let timely = drained || self.turns.all.is_multiple_of(TIMER_TURNS);
@@ -156,7 +158,10 @@ impl Core {
             self.engine.handle_timeout(now);
             busy = true;
         }
-        busy |= self.flush(now);
+        // Where nothing came by a link, and the sockets' turn is another one, it is theirs to send as well.
+        if looked || busy || self.has_work() {
+            busy |= self.flush(now);
+        }
         busy |= self.complete(ep, bindings);
         self.links.rearm();
         if busy {
@@ -219,6 +224,16 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// What an error means for an operation that ended with it.
+    fn describe_end(&self, error: OpError, done: &Completion) -> String {
+        let mut text = self.describe(error, done.peer);
+        let atomic = matches!(done.kind, OpKind::Update | OpKind::Fetch);
+        if atomic && !matches!(error, OpError::Remote(_)) {
+            text.push_str("; whether the atomic operation was carried out is not known");
+        }
+        text
     }
 
     /// What an error means for operations with `peer`.
@@ -284,7 +299,14 @@ impl Core {
             self.packets_at = received.now;
             return Received { busy: received.busy | linked, ..received };
         }
-        Received { now, busy: linked, drained: false }
+        Received { now, busy: linked, drained: false, looked: false }
+    }
+
+    /// Whether there is something to send that waits for nothing but a turn.
+    #[inline]
+    fn has_work(&mut self) -> bool {
+        let links = self.engine.links();
+        links.has_frames() || links.has_packets()
     }
 
     /// Hands what arrived to the engine.
@@ -307,7 +329,8 @@ impl Core {
             self.report_errors(now);
         }
         self.last_arrival = arrived.unwrap_or(self.last_arrival);
-        Received { now: arrived.unwrap_or(now), busy: report.packets > 0, drained: report.empty }
+        let (busy, drained) = (report.packets > 0, report.empty);
+        Received { now: arrived.unwrap_or(now), busy, drained, looked: true }
     }
 
     /// Hands the engine the errors that the network reported.
@@ -391,8 +414,9 @@ impl Core {
 
     #[inline]
     fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
-        if let Some(counter) = bindings.counter(done.kind) {
-            counter.count(done.status.is_ok());
+        bindings.count(done.kind, done.status.is_ok());
+        if done.region != RegionId::LENT {
+            self.regions.enter().count(done.kind, done.region);
         }
         match (done.status, done.visibility) {
             (Ok(()), Visibility::Entry) => {
@@ -439,12 +463,12 @@ impl Core {
                     error,
                     OpError::Cancelled | OpError::NoMessage | OpError::Truncated { .. }
                 );
-                let detail = (!expected).then(|| self.describe(error, done.peer));
+                let detail = (!expected).then(|| self.describe_end(error, done));
                 cq.fail(error_entry_of(done, error, source, detail));
             }
             None => log::warn!(
                 "an operation that no completion queue shows failed: {}",
-                self.describe(error, done.peer)
+                self.describe_end(error, done)
             ),
         }
     }

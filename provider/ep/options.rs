@@ -108,7 +108,13 @@ impl Endpoint {
         // Before a packet can name a region: who closes one asks the endpoints of this list.
         self.domain.enabled(self, new.name());
         *core = Some(Box::new(new));
+        if bindings.counts_accesses()
+            && let Some(core) = core
+        {
+            core.engine.report_accesses();
+        }
         drop(inner);
+        self.domain.count_accesses(self)?;
         stats::remember(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),

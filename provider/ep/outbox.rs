@@ -54,12 +54,15 @@ impl Outbox {
         if self.sent < self.batch.packets.len() {
             self.drop_revoked(engine);
         }
-        let mut busy = false;
+        let (mut busy, mut more) = (false, true);
         for _ in 0..TX_BATCHES {
             if self.sent == self.batch.packets.len() {
+                if !more {
+                    break;
+                }
                 self.batch.clear();
                 self.sent = 0;
-                engine.poll_transmit(now, &mut self.batch);
+                more = engine.poll_transmit(now, &mut self.batch);
                 if self.batch.packets.is_empty() {
                     break;
                 }

@@ -22,6 +22,7 @@ use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
 use crate::nic::Nic;
+use crate::order;
 use crate::param::{Company, Params, params};
 use crate::secret;
 
@@ -60,7 +61,9 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let messages = messages(params, max_packet, instance, secret);
     let keyed = key.is_some();
     let links = links::wanted(params);
-    let engine = Engine::new(Config { port: local.port(), job_id, key, links, ..messages }, pdc);
+    let order = order::of(settings.msg_order);
+    let config_of = Config { port: local.port(), job_id, key, links, order, ..messages };
+    let engine = Engine::new(config_of, pdc);
     log::info!(
         "endpoint {number} at {local} (instance {instance}, job {job_id}{}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
          scope {}",

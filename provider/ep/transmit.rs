@@ -25,6 +25,29 @@ pub(super) enum FlagSource {
     Inject,
 }
 
+/// Which way the bytes of a call go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// To the peer, with remote CQ data if asked for.
+    Out,
+    /// They are operands.
+    Operands,
+    /// They come back, whatever goes there.
+    Back,
+}
+
+impl Way {
+    #[inline]
+    fn of(action: &Action) -> Self {
+        match action {
+            Action::Read(_) => Self::Back,
+            Action::Atomic(atomic) if atomic.result.is_some() => Self::Back,
+            Action::Atomic(_) => Self::Operands,
+            Action::Message { .. } | Action::Write(_) => Self::Out,
+        }
+    }
+}
+
 /// A transmitting data call.
 pub(super) struct Transmit {
     action: Action,
@@ -67,37 +90,32 @@ impl Transmit {
 }
 
 /// Flags a transmitting call may have besides those that may also be an endpoint's default.
-const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA;
-/// The same for reads, of which the peer learns nothing. FI_INJECT is left for the engine to refuse.
-const READ_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
+const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA | flags::FENCE;
+/// The same for reads and atomics, with which nothing is said to the peer. FI_INJECT is left for the engine to refuse.
+const QUIET_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
 /// Flags libfabric has and we do not: refused, because whoever asks for them relies on them.
-const NOT_OFFERED: u64 = flags::FENCE | flags::COMMIT_COMPLETE;
+const NOT_OFFERED: u64 = flags::COMMIT_COMPLETE;
 
 /// The engine's options for flags, and whether more calls are announced (FI_MORE).
 ///
 /// # Errors
-/// `FI_EOPNOTSUPP` for FI_FENCE and FI_COMMIT_COMPLETE, `FI_EBADFLAGS` for flags that mean nothing here.
+/// `FI_EOPNOTSUPP` for FI_COMMIT_COMPLETE, `FI_EBADFLAGS` for flags that mean nothing here.
 #[inline]
-fn options(
-    source: FlagSource,
-    defaults: u64,
-    read: bool,
-    queue: &Queue,
-) -> Result<(Options, bool)> {
+fn options(source: FlagSource, defaults: u64, way: Way, queue: &Queue) -> Result<(Options, bool)> {
     let given = match source {
         FlagSource::Inject => {
             let visibility = Visibility::CountOnly;
-            return Ok((Options { inject: true, level: Level::Default, visibility }, false));
+            return Ok((Options { inject: true, visibility, ..Options::default() }, false));
         }
         // What is read cannot be injected; as a default the flag is for sends and writes.
-        FlagSource::Endpoint if read => defaults & !flags::INJECT,
+        FlagSource::Endpoint if way == Way::Back => defaults & !flags::INJECT,
         FlagSource::Endpoint => defaults,
         FlagSource::Call(given) => {
             if given & NOT_OFFERED != 0 {
-                log::info!("FI_FENCE and FI_COMMIT_COMPLETE are not offered");
+                log::info!("FI_COMMIT_COMPLETE is not offered");
                 return Err(Errno::OPNOTSUPP);
             }
-            let known = if read { READ_FLAGS } else { CALL_FLAGS };
+            let known = if way == Way::Out { CALL_FLAGS } else { QUIET_FLAGS };
             if given & !known != 0 {
                 return Err(Errno::BADFLAGS);
             }
@@ -117,7 +135,8 @@ fn options(
     };
     let visibility = queue.visibility(given);
     let inject = given & flags::INJECT != 0;
-    Ok((Options { inject, level, visibility }, given & flags::MORE != 0))
+    let fence = given & flags::FENCE != 0;
+    Ok((Options { inject, level, visibility, fence }, given & flags::MORE != 0))
 }
 
 impl From<Refused> for Errno {
@@ -126,6 +145,7 @@ impl From<Refused> for Errno {
             Refused::Again => Self::AGAIN,
             Refused::TooLong => Self::MSGSIZE,
             Refused::InjectedRead => Self::BADFLAGS,
+            Refused::UnsupportedAtomic => Self::OPNOTSUPP,
             Refused::InjectTooLong | Refused::LengthMismatch | Refused::NotClaimed => Self::INVAL,
         }
     }
@@ -143,7 +163,7 @@ impl Endpoint {
     /// # Safety
     /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
     /// until the completion, or, when it is injected, until this returns: it reads them, or, when it is a
-    /// read of remote memory, writes to them.
+    /// read of remote memory, or the result of an atomic, writes to them.
     ///
     /// # Errors
     /// As the call's manual page says; nothing has happened then.
@@ -151,18 +171,18 @@ impl Endpoint {
     pub(super) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
-        let read = matches!(call.action, Action::Read(_));
-        let (options, more) = options(call.flags, self.tx_flags(), read, &bindings.tx)?;
+        let way = Way::of(&call.action);
+        let (options, more) = options(call.flags, self.tx_flags(), way, &bindings.tx)?;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
         let peer = core.peers.peer(av, &mut core.engine, call.peer)?;
-        let bytes = if read { 0 } else { call.buf.len() };
+        let bytes = if way == Way::Back { 0 } else { call.buf.len() };
         let now = clock::now();
         let op = Operation {
             peer,
             action: call.action,
             buf: call.buf,
-            data: if read { None } else { call.data },
+            data: if way == Way::Out { call.data } else { None },
             context: context_of(call.context),
             options,
         };
@@ -190,10 +210,10 @@ mod tests {
     #[test]
     fn every_flag_is_obeyed_or_refused() {
         let queue = Queue::default();
-        let of = |given| options(FlagSource::Call(given), 0, false, &queue);
+        let of = |given| options(FlagSource::Call(given), 0, Way::Out, &queue);
         for bit in (0..64).map(|n| 1u64 << n) {
             let expected = match bit {
-                flags::FENCE | flags::COMMIT_COMPLETE => Err(Errno::OPNOTSUPP),
+                flags::COMMIT_COMPLETE => Err(Errno::OPNOTSUPP),
                 bit if bit & CALL_FLAGS != 0 => Ok(()),
                 _ => Err(Errno::BADFLAGS),
             };
@@ -207,8 +227,11 @@ mod tests {
         assert_eq!(level(flags::DELIVERY_COMPLETE | flags::TRANSMIT_COMPLETE), Ok(Level::Delivery));
         assert_eq!(level(flags::MATCH_COMPLETE | flags::DELIVERY_COMPLETE), Ok(Level::Match));
         assert_eq!(of(flags::MORE).map(|(_, more)| more), Ok(true));
+        let fence = |given| of(given).map(|(options, _)| options.fence);
+        assert_eq!((fence(flags::FENCE), fence(flags::MORE)), (Ok(true), Ok(false)));
         // As a default FI_INJECT does not make a read impossible; asked for, the engine refuses it.
-        let read = |source| options(source, flags::INJECT, true, &queue).map(|(o, _)| o.inject);
+        let read =
+            |source| options(source, flags::INJECT, Way::Back, &queue).map(|(o, _)| o.inject);
         assert_eq!(read(FlagSource::Endpoint), Ok(false));
         assert_eq!(read(FlagSource::Call(flags::INJECT)), Ok(true));
         assert_eq!(read(FlagSource::Call(flags::REMOTE_CQ_DATA)), Err(Errno::BADFLAGS));

@@ -13,6 +13,7 @@ use crate::compat::DomainAttr;
 use crate::ffi;
 use crate::flags;
 use crate::job::AuthKey;
+use crate::order;
 
 /// Bytes allocated for a domain attribute: more than any release's, zeroed, because a host's
 /// `fi_dupinfo` copies as much as *its* headers say.
@@ -26,6 +27,7 @@ pub(crate) struct Answer<'a> {
     pub(super) rx_caps: u64,
     pub(super) tx_op_flags: u64,
     pub(super) rx_op_flags: u64,
+    pub(super) msg_order: u64,
     pub(super) tclass: u32,
     pub(super) threading: u32,
     pub(super) control_progress: u32,
@@ -137,7 +139,7 @@ fn fill_endpoint(
 ) -> bool {
     tx.caps = answer.tx_caps;
     tx.op_flags = answer.tx_op_flags;
-    tx.msg_order = limits::MSG_ORDER;
+    tx.msg_order = answer.msg_order;
     tx.inject_size = usize::try_from(inject_size()).unwrap_or(0);
     tx.size = queue_size();
     tx.iov_limit = limits::IOV_LIMIT;
@@ -145,14 +147,17 @@ fn fill_endpoint(
     tx.tclass = answer.tclass;
     rx.caps = answer.rx_caps;
     rx.op_flags = answer.rx_op_flags;
-    rx.msg_order = limits::MSG_ORDER;
+    rx.msg_order = answer.msg_order;
     rx.total_buffered_recv = buffered();
     rx.size = queue_size();
     rx.iov_limit = limits::IOV_LIMIT;
     ep.type_ = flags::EP_RDM;
-    ep.protocol = ffi::FI_PROTO_UNSPEC;
+    ep.protocol = limits::PROTOCOL;
     ep.protocol_version = 1;
     ep.max_msg_size = limits::MAX_MSG_SIZE;
+    // Order holds whatever the size.
+    let kept = |bits| if answer.msg_order & bits == 0 { 0 } else { limits::MAX_MSG_SIZE };
+    [ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size] = order::SIZED.map(kept);
     // The top bit set means that all 64 bits match as one field.
     ep.mem_tag_format = u64::MAX;
     ep.tx_ctx_cnt = 1;

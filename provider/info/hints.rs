@@ -10,6 +10,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
 use crate::job::AuthKey;
+use crate::order;
 use crate::param::params;
 
 /// What every endpoint offers.
@@ -33,14 +34,18 @@ pub(crate) mod limits {
     /// Largest text behind `fi_cq_err_entry::err_data`.
     pub(crate) const MAX_ERR_DATA: usize = 1024;
     /// Kinds of operation.
-    pub(crate) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::RMA;
+    pub(crate) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::RMA | flags::ATOMIC;
     /// Directions of MSG and TAGGED.
     pub(crate) const TWO_SIDED: u64 = flags::SEND | flags::RECV;
-    /// Directions of RMA.
+    /// Directions of RMA and atomics.
     pub(crate) const ONE_SIDED: u64 =
         flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
     /// Where peers may be.
     pub(crate) const REACH: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
+    /// `ep_attr->protocol`: libfabric numbers none of ours, and tables that providers are looked up in take
+    /// FI_PROTO_UNSPEC for nothing (Mercury's), so it is one of the numbers that are a provider's own, and in it the
+    /// UDP port of Ultra Ethernet.
+    pub(crate) const PROTOCOL: u32 = 1 << 31 | 4793;
     /// Everything.
     pub(crate) const CAPS: u64 = PRIMARY
         | TWO_SIDED
@@ -48,9 +53,12 @@ pub(crate) mod limits {
         | REACH
         | flags::MULTI_RECV
         | flags::DIRECTED_RECV
-        | flags::SOURCE;
+        | flags::SOURCE
+        | flags::FENCE
+        | flags::RMA_EVENT;
     /// What concerns the transmitting side.
-    pub(crate) const TX_CAPS: u64 = PRIMARY | flags::SEND | flags::READ | flags::WRITE;
+    pub(crate) const TX_CAPS: u64 =
+        PRIMARY | flags::SEND | flags::READ | flags::WRITE | flags::FENCE;
     /// What concerns the receiving side.
     pub(crate) const RX_CAPS: u64 = PRIMARY
         | flags::RECV
@@ -58,7 +66,8 @@ pub(crate) mod limits {
         | flags::REMOTE_WRITE
         | flags::MULTI_RECV
         | flags::DIRECTED_RECV
-        | flags::SOURCE;
+        | flags::SOURCE
+        | flags::RMA_EVENT;
     /// Default operation flags that make sense for sends, writes and reads.
     pub(crate) const TX_OP_FLAGS: u64 = flags::COMPLETION
         | flags::INJECT
@@ -68,8 +77,6 @@ pub(crate) mod limits {
         | flags::MATCH_COMPLETE;
     /// ... and for receives.
     pub(crate) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
-    /// Ordering that is kept: sends of one endpoint to another match in order.
-    pub(crate) const MSG_ORDER: u64 = flags::ORDER_SAS;
 }
 
 /// Transmit hints.
@@ -135,6 +142,8 @@ pub(crate) struct Domain {
 #[derive(Clone, Default)]
 pub(crate) struct Hints {
     api: u32,
+    /// Something was asked for, if only by leaving it out.
+    some: bool,
     caps: u64,
     mode: u64,
     pub(super) addr_format: u32,
@@ -245,6 +254,7 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints>
             .map_or((0, None), |f| (f.fabric.expose_provenance(), text(f.name)));
         Ok(Hints {
             api,
+            some: true,
             caps: info.caps,
             mode: info.mode,
             addr_format: info.addr_format,
@@ -349,6 +359,10 @@ impl Hints {
         }
         let caps = self.granted();
         let d = &self.domain;
+        // SAFETY: the address is 0 or that of a domain that the hints name, which is open until fi_getinfo(3) returns;
+        // `read` exposed it, during this very call.
+        let opened = unsafe { crate::object::modes_of(d.object) };
+        let mr_mode = self.registration(opened)?;
         let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
         Some(Answer {
             endpoint,
@@ -357,12 +371,13 @@ impl Hints {
             rx_caps: self.side(self.rx.caps, caps, limits::RX_CAPS),
             tx_op_flags: self.tx.op_flags,
             rx_op_flags: self.rx.op_flags,
+            msg_order: self.order(),
             tclass: if self.tx.tclass == 0 { d.tclass } else { self.tx.tclass },
             threading: or(d.threading, threading::SAFE),
             control_progress: or(d.control_progress, progress::MANUAL),
             data_progress: or(d.data_progress, progress::MANUAL),
             av_type: d.av_type,
-            mr_mode: self.registration(),
+            mr_mode,
             domain_object: d.object,
             domain_key: &self.domain.auth_key,
             endpoint_key: &self.ep.auth_key,
@@ -381,10 +396,23 @@ impl Hints {
                 caps |= flags::SOURCE;
             }
         }
-        if caps & flags::RMA != 0 && caps & limits::ONE_SIDED == 0 {
+        if caps & (flags::RMA | flags::ATOMIC) != 0 && caps & limits::ONE_SIDED == 0 {
             caps |= limits::ONE_SIDED;
         }
         caps | limits::REACH
+    }
+
+    /// The order to keep: what is asked for, be it by a size, for order costs round trips; who asks nothing at all
+    /// learns what there is.
+    fn order(&self) -> u64 {
+        if !self.some {
+            return order::ALL;
+        }
+        let sized = self.ep.max_order.iter().zip(order::SIZED.iter().zip(order::SIZED_ALL));
+        let asked = self.tx.msg_order | self.rx.msg_order;
+        sized.fold(asked | order::FREE, |asked, (size, (bits, all))| {
+            if *size > 0 && asked & bits == 0 { asked | all } else { asked }
+        })
     }
 
     /// The part of `caps` that belongs to one side, or what was asked of that side.
@@ -411,7 +439,7 @@ impl Hints {
         let inject = usize::try_from(inject_size()).unwrap_or(usize::MAX);
         bits("tx_attr->caps", t.caps, limits::TX_CAPS | limits::REACH)
             & bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
-            & bits("tx_attr->msg_order", t.msg_order, limits::MSG_ORDER)
+            & bits("tx_attr->msg_order", t.msg_order, order::ALL)
             & bits("tx_attr->comp_order", t.comp_order, 0)
             & most("tx_attr->inject_size", t.inject_size, inject)
             & most("tx_attr->size", t.size, queue_size())
@@ -423,7 +451,7 @@ impl Hints {
         let r = &self.rx;
         bits("rx_attr->caps", r.caps, limits::RX_CAPS | limits::REACH)
             & bits("rx_attr->op_flags", r.op_flags, limits::RX_OP_FLAGS)
-            & bits("rx_attr->msg_order", r.msg_order, limits::MSG_ORDER)
+            & bits("rx_attr->msg_order", r.msg_order, order::ALL)
             & bits("rx_attr->comp_order", r.comp_order, 0)
             & most("rx_attr->total_buffered_recv", r.total_buffered_recv, buffered())
             & most("rx_attr->size", r.size, queue_size())
@@ -433,11 +461,11 @@ impl Hints {
     fn endpoint(&self) -> bool {
         let e = &self.ep;
         one_of("ep_attr->type", e.kind, &[0, flags::EP_RDM])
-            && one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC])
+            && one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC, limits::PROTOCOL])
                 & most("ep_attr->max_msg_size", e.max_msg_size, limits::MAX_MSG_SIZE)
-                & most("ep_attr->max_order_raw_size", e.max_order[0], 0)
-                & most("ep_attr->max_order_war_size", e.max_order[1], 0)
-                & most("ep_attr->max_order_waw_size", e.max_order[2], 0)
+                & most("ep_attr->max_order_raw_size", e.max_order[0], limits::MAX_MSG_SIZE)
+                & most("ep_attr->max_order_war_size", e.max_order[1], limits::MAX_MSG_SIZE)
+                & most("ep_attr->max_order_waw_size", e.max_order[2], limits::MAX_MSG_SIZE)
                 & most("ep_attr->tx_ctx_cnt", e.tx_ctx_cnt, 1)
                 & most("ep_attr->rx_ctx_cnt", e.rx_ctx_cnt, 1)
                 & key("ep_attr->auth_key_size", &e.auth_key)
@@ -514,16 +542,28 @@ impl Hints {
 
     /// Registration modes: none is required. But who can live with keys that are ours gets them, for nobody
     /// guesses those (MPIs count theirs up from 0), and who asks for the old basic mode, in which addresses
-    /// are virtual besides, gets that.
-    fn registration(&self) -> i32 {
+    /// are virtual besides, gets that. Who could live with virtual addresses besides gets those with the keys: Intel MPI
+    /// looks for peers' keys where it keeps them only with peers' addresses. A domain that is open already has its
+    /// modes (Open MPI's two components share one); `None` when those are not among the ones asked for.
+    fn registration(&self, opened: Option<i32>) -> Option<i32> {
         let asked = self.domain.mr_mode;
         if self.api != 0 && self.api < version(1, 5) {
-            return if asked == mr_mode::BASIC { mr_mode::BASIC } else { mr_mode::SCALABLE };
+            return Some(if asked == mr_mode::BASIC { mr_mode::BASIC } else { mr_mode::SCALABLE });
         }
         if asked == mr_mode::BASIC || asked == mr_mode::SCALABLE {
-            return asked;
+            return Some(asked);
         }
-        asked & mr_mode::PROV_KEY
+        if let Some(modes) = opened {
+            let fits = modes & !asked == 0;
+            if !fits {
+                log::info!(
+                    "hint rejected: mr_mode: asked {asked:#x}, the opened domain has {modes:#x}"
+                );
+            }
+            return fits.then_some(modes);
+        }
+        let keys = asked & mr_mode::PROV_KEY;
+        Some(if keys == 0 { 0 } else { keys | asked & mr_mode::VIRT_ADDR })
     }
 }
 
@@ -577,21 +617,28 @@ mod tests {
     fn old_applications_get_the_modes_they_know() {
         let mode = |api, asked| {
             let domain = Domain { mr_mode: asked, ..Domain::default() };
-            Hints { api, domain, ..Hints::default() }.registration()
+            Hints { api, domain, ..Hints::default() }.registration(None).expect("one")
         };
         assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
         assert_eq!(mode(version(1, 4), 0), mr_mode::SCALABLE);
         let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
-        assert_eq!(mode(version(1, 17), modern), mr_mode::PROV_KEY);
+        assert_eq!(mode(version(1, 17), modern), modern);
+        assert_eq!(mode(version(1, 17), mr_mode::PROV_KEY), mr_mode::PROV_KEY);
         assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR), 0);
         assert_eq!(mode(version(2, 5), mr_mode::BASIC), mr_mode::BASIC);
         assert_eq!(mode(0, 0), 0);
+        // A domain that is open has its modes.
+        let domain = Domain { mr_mode: modern, ..Domain::default() };
+        let hints = Hints { api: version(1, 18), domain, ..Hints::default() };
+        assert_eq!(hints.registration(Some(0)), Some(0));
+        assert_eq!(hints.registration(Some(modern)), Some(modern));
+        assert_eq!(Hints::default().registration(Some(mr_mode::PROV_KEY)), None);
     }
 
     #[test]
     fn impossible_hints_are_refused() {
         assert!(asking(0).acceptable());
-        assert!(!asking(1 << 4).acceptable(), "atomics");
+        assert!(!asking(flags::ATOMIC | 1 << 5).acceptable());
         let ep = |kind| Hints { ep: Ep { kind, ..Ep::default() }, ..Hints::default() };
         assert!(ep(flags::EP_RDM).acceptable() && !ep(1).acceptable());
     }

@@ -1,0 +1,511 @@
+/* Processes of one host that talk through shared memory, and what may stand in the way: each that cannot, or is not to, is
+ * talked to by packets, and nothing is lost. Each test has a process of its own, and brings a child: its peer. */
+#include "abi.h"
+#include "own_process.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#define LONG 300000
+
+static const struct want automatic = {
+	.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE,
+	.progress = FI_PROGRESS_AUTO,
+	.wait = FI_WAIT_FD,
+};
+
+static unsigned char out[LONG], in[LONG];
+/* The other process, and a pipe to it and from it. */
+static pid_t child;
+static int side, pipe_fd;
+static fi_addr_t peer;
+
+static void say(char word)
+{
+	EQUAL(write(pipe_fd, &word, 1), 1);
+}
+
+static char hear(void)
+{
+	char word = 0;
+	EQUAL(read(pipe_fd, &word, 1), 1);
+	return word;
+}
+
+/* Forks the peer, before anything is open. Whether this is the first process. */
+static int begin(const char *deadline)
+{
+	int fds[2];
+	setenv("FI_SQUALL_SHM", "yes", 1);
+	setenv("FI_SQUALL_DEADLINE", deadline, 1);
+	unsetenv("FI_SQUALL_FAULT");
+	EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	child = fork();
+	CHECK(child >= 0);
+	side = child == 0;
+	pipe_fd = fds[side];
+	close(fds[!side]);
+	/* Its peer is gone: so is whatever it waits for. */
+	if (side)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return !side;
+}
+
+/* The peer's endpoint is known, and its greeting has been heard. */
+static void open_here(const struct want *want)
+{
+	struct sockaddr_in theirs;
+	abi_open(&a, want);
+	EQUAL(write(pipe_fd, &a.name, sizeof(a.name)), sizeof(a.name));
+	EQUAL(read(pipe_fd, &theirs, sizeof(theirs)), sizeof(theirs));
+	peer = abi_insert(&a, &theirs);
+}
+
+/* One message each way, of this length; both at once. */
+static void exchange(size_t len, unsigned round)
+{
+	struct fi_cq_tagged_entry e;
+	abi_fill(out, len, round * 2 + (unsigned)side);
+	EQUAL(fi_trecv(a.ep, in, sizeof(in), NULL, peer, round, 0, &contexts[0]), 0);
+	RETRY(&a, fi_tsend(a.ep, out, len, NULL, peer, round, &contexts[1]));
+	for (int got = 0; got < 2; got++)
+		abi_expect(&a, NULL, &e);
+	abi_verify(in, len, round * 2 + !side);
+}
+
+/* Messages of all protocols, until there has been time for a link. */
+static void talk(void)
+{
+	static const size_t lens[] = {0, 8, 64, 3000, 20000, 70000, LONG};
+	for (unsigned round = 0; round < 140; round++) {
+		if (round < 20)
+			usleep(1000);
+		exchange(lens[round % 7], round);
+	}
+}
+
+static void child_ended(int expected_signal)
+{
+	int status = 0;
+	EQUAL(waitpid(child, &status, 0), child);
+	EQUAL(WIFSIGNALED(status) ? WTERMSIG(status) : 0, expected_signal);
+	if (!expected_signal)
+		EQUAL(WEXITSTATUS(status), 0);
+}
+
+/* Both close, the child first; how many links, and frames, there were at both. */
+static void finish(void)
+{
+	if (side) {
+		abi_close(&a);
+		exit(0);
+	}
+	abi_close(&a);
+	child_ended(0);
+}
+
+/* Mappings of this process, and sockets of the host, that have this in their name. */
+static int named(const char *file, const char *name)
+{
+	char line[4096];
+	int count = 0;
+	FILE *f = fopen(file, "r");
+	CHECK(f != NULL);
+	while (fgets(line, sizeof(line), f))
+		count += strstr(line, name) != NULL;
+	fclose(f);
+	return count;
+}
+
+static int mappings(void)
+{
+	return named("/proc/self/maps", "memfd:squall");
+}
+
+/* A system call fails with this error from here on. */
+static void refuse(long call, int error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program_ = {.len = sizeof(filter) / sizeof(*filter), .filter = filter};
+	EQUAL(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program_), 0);
+}
+
+/* They find each other, and then no packet carries a message. */
+static void neighbours_find_each_other(void)
+{
+	begin("8s");
+	open_here(&plain);
+	talk();
+	if (!side)
+		CHECK(mappings() > 0);
+	finish();
+	EQUAL(statistic("links"), 2);
+	CHECK(statistic("tx_frames") > 200);
+	EQUAL(mappings(), 0);
+}
+
+/* The same where a thread makes progress, and both sleep in between. */
+static void neighbours_that_sleep(void)
+{
+	struct fi_cq_tagged_entry e;
+	begin("8s");
+	open_here(&automatic);
+	talk();
+	for (unsigned round = 0; round < 20; round++) {
+		abi_fill(out, 64, round);
+		if (round % 2 == (unsigned)side) {
+			usleep(20000);
+			RETRY(&a, fi_tsend(a.ep, out, 64, NULL, peer, 1000 + round, out));
+			EQUAL(fi_cq_sread(a.cq, &e, 1, NULL, 5000), 1);
+		} else {
+			EQUAL(fi_trecv(a.ep, in, 64, NULL, peer, 1000 + round, 0, in), 0);
+			EQUAL(fi_cq_sread(a.cq, &e, 1, NULL, 5000), 1);
+			abi_verify(in, 64, round);
+		}
+	}
+	finish();
+	EQUAL(statistic("links"), 2);
+}
+
+/* Who closes, or a child of fork that leaves: the link of its parent goes on, and nobody is kept in the dark by a child
+ * that holds the parent's sockets. */
+static void a_child_of_fork_leaves_the_link_alone(void)
+{
+	struct fi_cq_tagged_entry e;
+	begin("2s");
+	open_here(&plain);
+	talk();
+	for (int leaves = 0; leaves < 3; leaves++) {
+		pid_t third = fork();
+		if (third == 0) {
+			if (leaves == 0) {
+				EQUAL(fi_send(a.ep, out, 8, NULL, peer, NULL), -FI_ENODEV);
+				EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+				abi_close(&a);
+				_exit(0);
+			}
+			if (leaves == 1)
+				execlp("true", "true", NULL);
+			exit(7);
+		}
+		EQUAL(waitpid(third, NULL, 0), third);
+		for (unsigned round = 0; round < 14; round++)
+			exchange(round % 2 ? 64 : LONG, 200 + 20 * (unsigned)leaves + round);
+	}
+	finish();
+	EQUAL(statistic("links"), 2);
+}
+
+/* The peer leaves, in order or not, while a child that it forked holds everything: that is noticed. */
+static void leaves_a_child_behind(int killed)
+{
+	struct fi_cq_err_entry err;
+	struct iovec iov = {out, 8};
+	begin("2s");
+	open_here(&plain);
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = peer, .context = out};
+	talk();
+	if (side) {
+		int outlives = fork();
+		if (outlives == 0) {
+			prctl(PR_SET_PDEATHSIG, 0);
+			close(pipe_fd);
+			sleep(4);
+			_exit(0);
+		}
+		say('x');
+		if (killed)
+			raise(SIGKILL);
+		abi_close(&a);
+		exit(0);
+	}
+	hear();
+	child_ended(killed ? SIGKILL : 0);
+	double start = abi_now();
+	RETRY(&a, fi_sendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE));
+	abi_expect_error(&a, NULL, &err);
+	CHECK(err.op_context == out && abi_now() - start < 10.0);
+	abi_close(&a);
+}
+
+static void a_child_of_fork_outlives_its_parent(void)
+{
+	leaves_a_child_behind(1);
+}
+
+static void a_child_of_fork_outlives_its_parents_endpoint(void)
+{
+	leaves_a_child_behind(0);
+}
+
+/* The peer is killed with both rings full of what nobody took: what it sent arrives, the rest ends at once, and nothing
+ * is left behind. */
+static void killed_with_full_rings(void)
+{
+	enum { SENT = 500 };
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err;
+	int first = begin("8s");
+	char mine[64];
+	open_here(&plain);
+	snprintf(mine, sizeof(mine), "@squall-%d-", ntohs(a.name.sin_port));
+	talk();
+	if (!first) {
+		for (int n = 0; n < SENT; n++)
+			RETRY(&a, fi_tinject(a.ep, &n, sizeof(n), peer, 1000));
+		say('x');
+		hear();
+		/* Does nothing until it is killed. */
+		sleep(100);
+	}
+	hear();
+	say('x');
+	int inflight = 0;
+	static int numbers[4096];
+	double start = abi_now();
+	while (inflight < 400 && abi_now() - start < 3.0) {
+		ssize_t rc = fi_tsend(a.ep, out, 4000, NULL, peer, 2000, &numbers[inflight]);
+		CHECK(rc == 0 || rc == -FI_EAGAIN);
+		inflight += rc == 0;
+		(void)fi_cq_read(a.cq, NULL, 0);
+	}
+	EQUAL(kill(child, SIGKILL), 0);
+	child_ended(SIGKILL);
+	start = abi_now();
+	for (int n = 0, got = -1; n < SENT; n++, got = -1) {
+		EQUAL(fi_trecv(a.ep, &got, sizeof(got), NULL, peer, 1000, 0, &got), 0);
+		for (int done = 0; !done;) {
+			ssize_t rc = abi_next(&a, NULL, &e);
+			if (rc == -FI_EAVAIL) {
+				memset(&err, 0, sizeof(err));
+				EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+				CHECK(err.op_context != (void *)&got);
+				inflight--;
+			} else {
+				done = e.op_context == &got;
+				inflight -= !done;
+			}
+		}
+		EQUAL(got, n);
+	}
+	for (; inflight > 0; inflight--) {
+		ssize_t rc = abi_next(&a, NULL, &e);
+		if (rc == -FI_EAVAIL) {
+			memset(&err, 0, sizeof(err));
+			EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+		}
+	}
+	EQUAL(fi_trecv(a.ep, in, 8, NULL, peer, 1000, 0, in), 0);
+	abi_expect_error(&a, NULL, &err);
+	CHECK(err.op_context == in && abi_now() - start < 4.0);
+	EQUAL(mappings(), 0);
+	abi_close(&a);
+	EQUAL(named("/proc/net/unix", mine), 0);
+	EQUAL(statistic("links"), 1);
+}
+
+/* A peer that is stopped is waited for until the deadline, whatever was asked of it, and is met again when it goes on. */
+static void stopped_for_longer_than_the_deadline(void)
+{
+	struct fi_cq_err_entry err;
+	struct iovec iov[2] = {{out, 8}, {out, LONG}};
+	begin("2s");
+	open_here(&plain);
+	talk();
+	if (side) {
+		say('x');
+		/* Is stopped here, and goes on. */
+		hear();
+		struct fi_cq_tagged_entry e;
+		double end = abi_now() + 1.0;
+		while (abi_now() < end)
+			(void)fi_cq_read(a.cq, NULL, 0);
+		/* What was given up may have arrived, and no more than once. */
+		EQUAL(fi_trecv(a.ep, in, sizeof(in), NULL, peer, 77, 0, in), 0);
+		abi_expect(&a, NULL, &e);
+		finish();
+	}
+	hear();
+	EQUAL(kill(child, SIGSTOP), 0);
+	double start = abi_now();
+	for (int n = 0; n < 2; n++) {
+		struct fi_msg_tagged msg = {.msg_iov = &iov[n], .iov_count = 1, .addr = peer, .tag = 5, .context = &iov[n]};
+		RETRY(&a, fi_tsendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE));
+	}
+	EQUAL(fi_read(a.ep, in, 100, NULL, peer, 0, 1, in), 0);
+	for (int n = 0; n < 3; n++) {
+		abi_expect_error(&a, NULL, &err);
+		EQUAL(err.err, FI_ETIMEDOUT);
+	}
+	double took = abi_now() - start;
+	CHECK(took > 1.8 && took < 8.0);
+	EQUAL(kill(child, SIGCONT), 0);
+	say('x');
+	struct fi_cq_tagged_entry e;
+	struct fi_msg_tagged msg = {.msg_iov = iov, .iov_count = 1, .addr = peer, .tag = 77, .context = iov};
+	RETRY(&a, fi_tsendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE));
+	abi_expect(&a, NULL, &e);
+	finish();
+}
+
+static void stopped_for_a_while(void)
+{
+	begin("20s");
+	open_here(&plain);
+	talk();
+	if (!side) {
+		EQUAL(kill(child, SIGSTOP), 0);
+		pid_t waker = fork();
+		if (waker == 0) {
+			sleep(2);
+			kill(child, SIGCONT);
+			_exit(0);
+		}
+	}
+	for (unsigned round = 0; round < 20; round++)
+		exchange(round % 2 ? 64 : LONG, 400 + round);
+	finish();
+	EQUAL(statistic("links"), 2);
+}
+
+/* Messages, and a write and a read of memory, arrive whole; whether there are links is looked at afterwards. */
+static void everything_arrives(void)
+{
+	struct fi_cq_tagged_entry e;
+	struct fid_mr *mr;
+	static unsigned char region[LONG];
+	open_here(&plain);
+	talk();
+	EQUAL(fi_mr_reg(a.domain, region, sizeof(region), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 99, 0, &mr, NULL), 0);
+	exchange(8, 500);
+	abi_fill(out, LONG, 600 + (unsigned)side);
+	/* Without FI_MR_VIRT_ADDR: from the region's beginning. */
+	RETRY(&a, fi_write(a.ep, out, LONG, NULL, peer, 0, fi_mr_key(mr), out));
+	abi_expect(&a, NULL, &e);
+	RETRY(&a, fi_read(a.ep, in, LONG, NULL, peer, 0, fi_mr_key(mr), in));
+	abi_expect(&a, NULL, &e);
+	CHECK(memcmp(in, out, LONG) == 0);
+	exchange(8, 501);
+	EQUAL(fi_close(&mr->fid), 0);
+	finish();
+}
+
+/* process_vm_readv(2) is refused, at one end or at both, as Yama, a PID namespace, and containers do. */
+static void without_reading_each_others_memory(void)
+{
+	begin("8s");
+	if (side)
+		refuse(SYS_process_vm_readv, EPERM);
+	everything_arrives();
+	EQUAL(statistic("links"), 2);
+}
+
+static void without_reading_any_memory(void)
+{
+	begin("8s");
+	refuse(SYS_process_vm_readv, ENOSYS);
+	everything_arrives();
+	EQUAL(statistic("links"), 2);
+}
+
+/* No memory to share, at the end that asks or at either. */
+static void without_memfd(void)
+{
+	begin("8s");
+	refuse(SYS_memfd_create, ENOSYS);
+	everything_arrives();
+	EQUAL(statistic("links"), 0);
+	EQUAL(statistic("tx_frames"), 0);
+}
+
+/* Files must not have the size of a segment: the kernel kills who tries. */
+static void without_large_files(void)
+{
+	struct rlimit limit = {100000, 100000};
+	begin("8s");
+	EQUAL(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	everything_arrives();
+	EQUAL(statistic("links"), 0);
+}
+
+/* Numbers of processes mean nothing to the other one: no memory is read, but frames go. */
+static void in_other_pid_namespaces(void)
+{
+	if (unshare(CLONE_NEWPID) != 0) {
+		printf("skipped: unshare needs root\n");
+		return;
+	}
+	begin("8s");
+	everything_arrives();
+	EQUAL(statistic("links"), 2);
+}
+
+static void of_another_user(void)
+{
+	if (getuid() != 0) {
+		printf("skipped: setuid needs root\n");
+		return;
+	}
+	begin("8s");
+	if (side) {
+		unsetenv("FI_SQUALL_STATS");
+		EQUAL(setgid(65534), 0);
+		EQUAL(setuid(65534), 0);
+	}
+	everything_arrives();
+	EQUAL(statistic("links"), 0);
+}
+
+/* Who does not want to, or looks at packets, does not. */
+static void without_links(const char *name, const char *value)
+{
+	begin("8s");
+	if (side)
+		setenv(name, value, 1);
+	everything_arrives();
+	EQUAL(statistic("links"), 0);
+}
+
+static void who_says_no(void)
+{
+	without_links("FI_SQUALL_SHM", "no");
+}
+
+static void who_damages_packets(void)
+{
+	without_links("FI_SQUALL_FAULT", "loss=1%,seed=1");
+}
+
+static const struct test tests[] = {
+	TEST(neighbours_find_each_other, NULL, NULL, 0),
+	TEST(neighbours_that_sleep, NULL, NULL, 0),
+	TEST(a_child_of_fork_leaves_the_link_alone, NULL, NULL, 0),
+	TEST(a_child_of_fork_outlives_its_parent, NULL, NULL, 0),
+	TEST(a_child_of_fork_outlives_its_parents_endpoint, NULL, NULL, 0),
+	TEST(killed_with_full_rings, NULL, NULL, 0),
+	TEST(stopped_for_longer_than_the_deadline, NULL, NULL, 0),
+	TEST(stopped_for_a_while, NULL, NULL, 0),
+	TEST(without_reading_each_others_memory, NULL, NULL, 0),
+	TEST(without_reading_any_memory, NULL, NULL, 0),
+	TEST(without_memfd, NULL, NULL, 0),
+	TEST(without_large_files, NULL, NULL, 0),
+	TEST(in_other_pid_namespaces, NULL, NULL, 0),
+	TEST(of_another_user, NULL, NULL, 0),
+	TEST(who_says_no, NULL, NULL, 0),
+	TEST(who_damages_packets, NULL, NULL, 0),
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(argc, argv, tests, sizeof(tests) / sizeof(*tests));
+}

@@ -1,0 +1,406 @@
+//! `fi_atomic(3)`.
+
+use core::ffi::{c_int, c_void};
+
+use squall_engine::{
+    Action, AmoOp, AmoType, Atomic, Buf, RemoteIov, RemoteSeg, atomic_compares, atomic_most,
+    atomic_size,
+};
+
+use super::super::Endpoint;
+use super::super::buffer::{gather_with, lend};
+use super::super::transmit::Transmit;
+use super::{Descs, In, Out};
+use crate::boundary;
+use crate::compat::version;
+use crate::domain::Domain;
+use crate::errno::{Errno, Result};
+use crate::ffi::{self, fi_datatype, fi_op, fid_domain, fid_ep};
+use crate::info::limits;
+use crate::object::{self, Table};
+
+/// Several pieces of local values.
+type Ioc = *const ffi::fi_ioc;
+/// Several pieces of room for values.
+type IocOut = *mut ffi::fi_ioc;
+/// A message.
+type Message = *const ffi::fi_msg_atomic;
+
+/// By `enum fi_datatype`.
+const TYPES: [AmoType; 18] = [
+    AmoType::Int8,
+    AmoType::Uint8,
+    AmoType::Int16,
+    AmoType::Uint16,
+    AmoType::Int32,
+    AmoType::Uint32,
+    AmoType::Int64,
+    AmoType::Uint64,
+    AmoType::Float,
+    AmoType::Double,
+    AmoType::FloatComplex,
+    AmoType::DoubleComplex,
+    AmoType::LongDouble,
+    AmoType::LongDoubleComplex,
+    AmoType::Int128,
+    AmoType::Uint128,
+    AmoType::Fp16,
+    AmoType::Bf16,
+];
+/// By `enum fi_op`.
+const OPS_BY_NUMBER: [AmoOp; 20] = [
+    AmoOp::Min,
+    AmoOp::Max,
+    AmoOp::Sum,
+    AmoOp::Prod,
+    AmoOp::Lor,
+    AmoOp::Land,
+    AmoOp::Bor,
+    AmoOp::Band,
+    AmoOp::Lxor,
+    AmoOp::Bxor,
+    AmoOp::Read,
+    AmoOp::Write,
+    AmoOp::Cswap,
+    AmoOp::CswapNe,
+    AmoOp::CswapLe,
+    AmoOp::CswapLt,
+    AmoOp::CswapGe,
+    AmoOp::CswapGt,
+    AmoOp::Mswap,
+    AmoOp::Diff,
+];
+/// How many of each libfabric 1.x has.
+const OLD: (usize, usize) = (16, 19);
+
+/// Which of the three families a call belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    /// `fi_atomic` and its kin.
+    Base,
+    /// `fi_fetch_atomic` and its kin.
+    Fetch,
+    /// `fi_compare_atomic` and its kin.
+    Compare,
+}
+
+/// An operation on a type, as the application named them.
+#[derive(Clone, Copy)]
+struct What {
+    op: AmoOp,
+    data_type: AmoType,
+    /// Values at once.
+    most: usize,
+}
+
+impl What {
+    /// # Errors
+    /// `FI_EOPNOTSUPP` for what is not there, or not in this family, or not known to the API version asked for.
+    fn new(api: u32, family: Family, datatype: fi_datatype, op: fi_op) -> Result<Self> {
+        let old = api < version(2, 0);
+        let (types, ops) = if old { OLD } else { (TYPES.len(), OPS_BY_NUMBER.len()) };
+        let of = |number: u32, count| usize::try_from(number).ok().filter(|n| *n < count);
+        let data_type = of(datatype, types).map(|n| TYPES[n]).ok_or(Errno::OPNOTSUPP)?;
+        let op = of(op, ops).map(|n| OPS_BY_NUMBER[n]).ok_or(Errno::OPNOTSUPP)?;
+        let fits = match family {
+            Family::Base => !atomic_compares(op) && op != AmoOp::Read,
+            Family::Fetch => !atomic_compares(op),
+            Family::Compare => atomic_compares(op),
+        };
+        let most = atomic_most(op, data_type).filter(|_| fits).ok_or(Errno::OPNOTSUPP)?;
+        Ok(Self { op, data_type, most })
+    }
+
+    fn size(self) -> usize {
+        atomic_size(self.data_type)
+    }
+
+    /// `count` values in one piece.
+    fn lend(self, base: *const c_void, count: usize) -> Result<Buf> {
+        lend(base, count.checked_mul(self.size()).ok_or(Errno::INVAL)?)
+    }
+
+    /// The operands: those of a read are not looked at.
+    fn operands(self, base: *const c_void, count: usize) -> Result<Buf> {
+        if self.op == AmoOp::Read { Ok(Buf::Empty) } else { self.lend(base, count) }
+    }
+
+    /// Values in several pieces.
+    ///
+    /// # Safety
+    /// `iov` is NULL or points to `count` pieces that nobody writes to during the call.
+    unsafe fn gather(self, iov: Ioc, count: usize) -> Result<Buf> {
+        let piece = |ioc: &ffi::fi_ioc| {
+            let len = ioc.count.checked_mul(self.size()).ok_or(Errno::INVAL)?;
+            Ok((ioc.addr.cast_const(), len))
+        };
+        // SAFETY: `iov` is NULL or points to `count` pieces, a `fi_ioc` each; nobody writes to them meanwhile.
+        unsafe { gather_with(iov, count, piece) }
+    }
+
+    /// Operands in several pieces.
+    ///
+    /// # Safety
+    /// As [`Self::gather`].
+    unsafe fn gather_operands(self, iov: Ioc, count: usize) -> Result<Buf> {
+        if self.op == AmoOp::Read {
+            return Ok(Buf::Empty);
+        }
+        // SAFETY: `iov` is NULL or points to `count` pieces, of which `gather` copies what they say.
+        unsafe { self.gather(iov, count) }
+    }
+
+    /// `count` values of the peer.
+    fn remote(self, count: usize, address: u64, key: u64) -> Result<RemoteIov> {
+        let len = count.checked_mul(self.size()).ok_or(Errno::INVAL)? as u64;
+        Ok(RemoteIov::One(RemoteSeg { address, len, key }))
+    }
+
+    /// The ranges of a message.
+    ///
+    /// # Safety
+    /// `message.rma_iov` is NULL or points to as many ranges as the count beside it says.
+    unsafe fn ranges(self, message: &ffi::fi_msg_atomic) -> Result<RemoteIov> {
+        let count = message.rma_iov_count;
+        if !(1..=limits::RMA_IOV_LIMIT).contains(&count) || message.rma_iov.is_null() {
+            log::info!(
+                "an atomic of {count} remote ranges: at most {}, and not none",
+                limits::RMA_IOV_LIMIT
+            );
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: `rma_iov` points to `count` ranges by this function's contract; they are copied here.
+        let ranges = unsafe { boundary::slice(message.rma_iov, count)? };
+        let seg = |range: &ffi::fi_rma_ioc| {
+            let len = range.count.checked_mul(self.size()).ok_or(Errno::INVAL)? as u64;
+            Ok(RemoteSeg { address: range.addr, len, key: range.key })
+        };
+        match ranges {
+            [one] => seg(one).map(RemoteIov::One),
+            many => many.iter().map(seg).collect::<Result<_>>().map(RemoteIov::Many),
+        }
+    }
+
+    /// The call.
+    fn call(
+        self,
+        operands: Buf,
+        remote: RemoteIov,
+        (compare, result): (Option<Buf>, Option<Buf>),
+        peer: u64,
+    ) -> Transmit {
+        let Self { op, data_type, .. } = self;
+        let atomic = Atomic { op, data_type, remote, compare, result };
+        Transmit::new(Action::Atomic(Box::new(atomic)), operands, peer)
+    }
+}
+
+impl Endpoint {
+    fn atomic(&self, family: Family, datatype: fi_datatype, op: fi_op) -> Result<What> {
+        What::new(self.api_version(), family, datatype, op)
+    }
+}
+
+/// A message, and what it does.
+///
+/// # Safety
+/// `message` is NULL or points to a message that nobody writes to during the call.
+unsafe fn message<'a>(
+    ep: &Endpoint,
+    family: Family,
+    message: Message,
+) -> Result<(&'a ffi::fi_msg_atomic, What)> {
+    // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not outlive the
+    // call that it is of.
+    let message = unsafe { message.as_ref() }.ok_or(Errno::INVAL)?;
+    Ok((message, ep.atomic(family, message.datatype, message.op)?))
+}
+
+calls! { transmit(ep):
+    write(
+        buf: In, count: usize, _d: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Base, datatype, op)?;
+        let remote = what.remote(count, addr, key)?;
+        what.call(what.lend(buf, count)?, remote, (None, None), to).context(cx)
+    };
+    writev(
+        iov: Ioc, _d: Descs, n: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Base, datatype, op)?;
+        let buf = what.gather(iov, n)?;
+        let remote = what.remote(count_of(&buf, what), addr, key)?;
+        what.call(buf, remote, (None, None), to).context(cx)
+    };
+    writemsg(msg: Message, flags: u64) => {
+        let (msg, what) = message(ep, Family::Base, msg)?;
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
+        what.call(buf, remote, (None, None), msg.addr).context(msg.context).given(flags, msg.data)
+    };
+    inject(
+        buf: In, count: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op
+    ) => {
+        let what = ep.atomic(Family::Base, datatype, op)?;
+        let remote = what.remote(count, addr, key)?;
+        what.call(what.lend(buf, count)?, remote, (None, None), to).injected()
+    };
+    readwrite(
+        buf: In, count: usize, _d: Out, result: Out, _rd: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype,
+        op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Fetch, datatype, op)?;
+        let (remote, result) = (what.remote(count, addr, key)?, what.lend(result, count)?);
+        what.call(what.operands(buf, count)?, remote, (None, Some(result)), to).context(cx)
+    };
+    readwritev(
+        iov: Ioc, _d: Descs, n: usize, result: IocOut, _rd: Descs, results: usize, to: u64, addr: u64, key: u64,
+        datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Fetch, datatype, op)?;
+        let result = what.gather(result, results)?;
+        let remote = what.remote(count_of(&result, what), addr, key)?;
+        let buf = what.gather_operands(iov, n)?;
+        what.call(buf, remote, (None, Some(result)), to).context(cx)
+    };
+    readwritemsg(msg: Message, result: IocOut, _rd: Descs, results: usize, flags: u64) => {
+        let (msg, what) = message(ep, Family::Fetch, msg)?;
+        let (buf, remote) = (what.gather_operands(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
+        let result = what.gather(result, results)?;
+        what.call(buf, remote, (None, Some(result)), msg.addr)
+            .context(msg.context)
+            .given(flags, msg.data)
+    };
+    compwrite(
+        buf: In, count: usize, _d: Out, compare: In, _cd: Out, result: Out, _rd: Out, to: u64, addr: u64, key: u64,
+        datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Compare, datatype, op)?;
+        let remote = what.remote(count, addr, key)?;
+        let others = (Some(what.lend(compare, count)?), Some(what.lend(result, count)?));
+        what.call(what.lend(buf, count)?, remote, others, to).context(cx)
+    };
+    compwritev(
+        iov: Ioc, _d: Descs, n: usize, compare: Ioc, _cd: Descs, compares: usize, result: IocOut, _rd: Descs,
+        results: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Compare, datatype, op)?;
+        let buf = what.gather(iov, n)?;
+        let remote = what.remote(count_of(&buf, what), addr, key)?;
+        let others = (Some(what.gather(compare, compares)?), Some(what.gather(result, results)?));
+        what.call(buf, remote, others, to).context(cx)
+    };
+    compwritemsg(
+        msg: Message, compare: Ioc, _cd: Descs, compares: usize, result: IocOut, _rd: Descs, results: usize, flags: u64
+    ) => {
+        let (msg, what) = message(ep, Family::Compare, msg)?;
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
+        let others = (Some(what.gather(compare, compares)?), Some(what.gather(result, results)?));
+        what.call(buf, remote, others, msg.addr).context(msg.context).given(flags, msg.data)
+    };
+}
+
+/// Values in a buffer.
+fn count_of(buf: &Buf, what: What) -> usize {
+    usize::try_from(buf.len()).unwrap_or(usize::MAX) / what.size()
+}
+
+/// Answers a question for what there is: how many values at once, zero for none.
+fn valid(
+    api: u32,
+    family: Family,
+    (datatype, op): (fi_datatype, fi_op),
+    count: Option<&mut usize>,
+) -> Result<()> {
+    let what = What::new(api, family, datatype, op);
+    if let Some(count) = count {
+        *count = what.map_or(0, |what| what.most);
+    }
+    what.map(drop)
+}
+
+boundary::exports! {
+    status writevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
+        let api = object::get::<Endpoint, _>(ep)?.api_version();
+        valid(api, Family::Base, (datatype, op), count.as_mut())
+    };
+
+    status readwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
+        let api = object::get::<Endpoint, _>(ep)?.api_version();
+        valid(api, Family::Fetch, (datatype, op), count.as_mut())
+    };
+
+    status compwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
+        let api = object::get::<Endpoint, _>(ep)?.api_version();
+        valid(api, Family::Compare, (datatype, op), count.as_mut())
+    };
+
+    /// `fi_query_atomic`.
+    pub(crate) status query(
+        domain: *mut fid_domain,
+        datatype: fi_datatype,
+        op: fi_op,
+        attr: *mut ffi::fi_atomic_attr,
+        flags: u64,
+    ) -> c_int => {
+        let api = object::get::<Domain, _>(domain)?.api_version();
+        let family = match flags {
+            0 => Family::Base,
+            FETCH_ATOMIC => Family::Fetch,
+            COMPARE_ATOMIC => Family::Compare,
+            // FI_TAGGED: atomics on tagged buffers.
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let what = What::new(api, family, datatype, op)?;
+        let attr = attr.as_mut().ok_or(Errno::INVAL)?;
+        (attr.count, attr.size) = (what.most, what.size());
+        Ok(())
+    };
+}
+
+/// `FI_FETCH_ATOMIC`.
+const FETCH_ATOMIC: u64 = 1 << 58;
+/// `FI_COMPARE_ATOMIC`.
+const COMPARE_ATOMIC: u64 = 1 << 59;
+
+pub(in crate::ep) static OPS: Table<ffi::fi_ops_atomic> = Table(ffi::fi_ops_atomic {
+    size: size_of::<ffi::fi_ops_atomic>(),
+    write: Some(write),
+    writev: Some(writev),
+    writemsg: Some(writemsg),
+    inject: Some(inject),
+    readwrite: Some(readwrite),
+    readwritev: Some(readwritev),
+    readwritemsg: Some(readwritemsg),
+    compwrite: Some(compwrite),
+    compwritev: Some(compwritev),
+    compwritemsg: Some(compwritemsg),
+    writevalid: Some(writevalid),
+    readwritevalid: Some(readwritevalid),
+    compwritevalid: Some(compwritevalid),
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_family_has_its_operations_and_new_ones_are_for_new_applications() {
+        let count = |api, family| {
+            let all = (0..25).flat_map(|datatype| (0..25).map(move |op| (datatype, op)));
+            all.filter(|(datatype, op)| What::new(api, family, *datatype, *op).is_ok()).count()
+        };
+        let (old, new) = (version(1, 17), version(2, 0));
+        // 16 types: 3 without an order, 10 of integers; two more, and a difference, since.
+        assert_eq!(count(old, Family::Base), 6 * 16 + 2 * 13 + 3 * 10);
+        assert_eq!(count(old, Family::Fetch), count(old, Family::Base) + 16);
+        assert_eq!(count(old, Family::Compare), 2 * 16 + 4 * 13 + 10);
+        assert_eq!(count(new, Family::Base), 7 * 18 + 2 * 15 + 3 * 10);
+        assert_eq!(count(new, Family::Compare), 2 * 18 + 4 * 15 + 10);
+        let mut most = 7;
+        let asked = valid(old, Family::Compare, (ffi::FI_DOUBLE, ffi::FI_MSWAP), Some(&mut most));
+        assert_eq!((asked, most), (Err(Errno::OPNOTSUPP), 0));
+        let asked = valid(old, Family::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), Some(&mut most));
+        assert_eq!((asked, most), (Ok(()), 128));
+        assert_eq!(valid(old, Family::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), None), Ok(()));
+    }
+}
