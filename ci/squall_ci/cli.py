@@ -7,11 +7,13 @@
 `ci/test`, `ci/build` and `ci/demo` are short for `ci/run test`, `ci/run build` and `ci/run demo`. Suites end with
 `N passed, N failed`; the exit status is 0 when all is well, 1 when something failed or missed its bound, 2 when it could
 not be tried. Everything is written under target/. SQUALL_PROVIDER_DIR names another build of the provider than
-target/provider; FI_SQUALL_* and FI_LOG_* of the caller reach the jobs.
+target/provider; FI_SQUALL_* and FI_LOG_* of the caller reach the jobs. Jobs talk by packets although they share a host, where
+nothing else is said, there or by the caller's FI_SQUALL_SHM.
 """
 
 import argparse
 import difflib
+import os
 import sys
 
 from squall_ci import paths, process
@@ -62,6 +64,8 @@ def prepare() -> None:
 def main(words: list[str] | None = None) -> int:
     """The whole of `ci/run`: its words, its exit status."""
     words = sys.argv[1:] if words is None else words
+    # What is tested, shown and measured here is the path of packets, unless the caller or the subcommand wants the other.
+    os.environ.setdefault("FI_SQUALL_SHM", "no")
     paths.find_cargo()
     process.leave_on_signals()
     if not words or words in (["help"], ["--help"], ["-h"]):

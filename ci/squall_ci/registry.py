@@ -65,7 +65,7 @@ COMMANDS = (
         "abi",
         "suite",
         "1 min, `all` 10",
-        "the C ABI tests and models of `fabtests/abi`: plain, under valgrind, with address sanitizer",
+        "the C ABI tests and models of `fabtests/abi`: plain, shared memory, valgrind, address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
@@ -96,6 +96,18 @@ COMMANDS = (
         "measure",
         "1 min",
         "every size from 0 to 4 MiB beside tcp, on loopback and over cables of MTU 1500 and 9000",
+    ),
+    Command(
+        "bench loss",
+        "measure",
+        "3 min",
+        "bandwidth beside tcp over a cable of MTU 4352 that loses 0, 0.1, 1 and 3 % of the packets",
+    ),
+    Command(
+        "bench host",
+        "measure",
+        "2 min",
+        "two processes of one host, through shared memory, beside packets, tcp and libfabric's shm",
     ),
     Command(
         "bench mpi",

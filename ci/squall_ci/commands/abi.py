@@ -1,8 +1,9 @@
 """Run the C ABI tests of fabtests/abi against the built provider.
 
-    ci/run abi [plain|valgrind|asan|all]
+    ci/run abi [plain|shared|valgrind|asan|all]
 
 plain     as they are, over a clean network and over one that loses and reorders (the default)
+shared    as they are, through shared memory, and what may stand in its way
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
 
@@ -29,10 +30,12 @@ from squall_ci.tally import Tally
 
 SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
-PROGRAMS = ("getinfo", "objects", "messages", "processes", "threads")
+PROGRAMS = ("getinfo", "objects", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
 APART = ("findings", "identity")
+# The same, about shared memory, in which nothing is for memcheck to see.
+SHARED = ("same_host",)
 
 
 def suite(
@@ -56,7 +59,7 @@ def suite(
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    for program in (*PROGRAMS, *MODELS, *APART):
+    for program in (*PROGRAMS, *MODELS, *APART, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
@@ -65,9 +68,10 @@ def compile_all(suffix: str = "", *options: str) -> None:
 def plain(tally: Tally) -> None:
     compile_all()
     suite(tally, PROGRAMS, env={"FI_SQUALL_DEADLINE": "2s"})
+    suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
     # The deadline of unreachable peers stays out of the way of retransmissions.
     lossy = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
-    suite(tally, ["messages"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
+    suite(tally, ["messages", "onesided"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)
@@ -77,6 +81,13 @@ def plain(tally: Tally) -> None:
     suite(tally, MODELS, env=damaged | {"FI_SQUALL_CRC": "yes"}, note="the same, payload read by the provider")
 
 
+def shared(tally: Tally) -> None:
+    compile_all()
+    env = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}
+    suite(tally, [*PROGRAMS, *APART, *SHARED], env=env, note="shared memory")
+    suite(tally, MODELS, env=env | {"MODEL_EVERY": "4"}, note="shared memory")
+
+
 def valgrind(tally: Tally) -> None:
     need(shutil.which("valgrind"), "valgrind is missing: run ci/run setup build first")
     compile_all()
@@ -84,7 +95,7 @@ def valgrind(tally: Tally) -> None:
     leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]
     env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1"}
     known = [f"--suppressions={SOURCES / 'valgrind.supp'}"]
-    suite(tally, ["getinfo", "objects", "messages"], under=[*memcheck, *leaks, *known], env=env, note="memcheck")
+    suite(tally, ["getinfo", "objects", "messages", "onesided"], under=[*memcheck, *leaks, *known], env=env, note="memcheck")
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
@@ -116,10 +127,12 @@ def asan(tally: Tally) -> None:
     env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "ASAN_OPTIONS": "detect_leaks=0:exitcode=9"}
     where = provider or PROVIDER_DIR
     suite(tally, (*PROGRAMS, *APART), suffix="-asan", provider=where, env=env, note=note)
+    linked = env | {"FI_SQUALL_SHM": "yes"}
+    suite(tally, (*PROGRAMS, *SHARED), suffix="-asan", provider=where, env=linked, note=f"{note}, shared memory")
     suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
 
 
-WAYS = {"plain": plain, "valgrind": valgrind, "asan": asan}
+WAYS = {"plain": plain, "shared": shared, "valgrind": valgrind, "asan": asan}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,12 @@
 """Ping-pong and collectives under three MPIs on squall, beside the same on tcp: half of a round trip, and a collective's time.
 
-    ci/run bench mpi [--rounds N] [--ranks 2,4] [--mpi NAME].. [--quick] [--all] [--json FILE]
+    ci/run bench mpi [--rounds N] [--ranks 2,4] [--mpi NAME].. [--host] [--quick] [--all] [--json FILE]
 
 Intel MPI runs IMB-MPI1, MPICH and Open MPI run fabtests/mpi/perf.py; the shared memory of each is turned off, in collectives
 too, so that every byte crosses the provider. In every round the two providers run one right after the other, another one first
 each time; times are medians of the rounds, ratios medians of the ratios within the rounds, above 1 where squall is faster. Printed is,
 for each benchmark, the geometric mean over the sizes and the worst size; with --all every size. --quick is to see that it works.
+With --host it is Open MPI on squall through shared memory, beside what Open MPI does on a host by itself (ob1 over sm).
 """
 
 import argparse
@@ -21,7 +22,14 @@ from squall_ci.paths import die, MPI_TESTS, need_provider
 from squall_ci.process import Word
 from squall_ci.tally import table
 
-PROVIDERS = ("squall", "tcp")
+# Who is compared: a provider, and what the job is told besides.
+SIDES: dict[str, tuple[str, dict[str, str]]] = {
+    "squall": ("squall", {}),
+    "tcp": ("tcp", {}),
+    "shared": ("squall", {"FI_SQUALL_SHM": "yes"}),
+    "ob1/sm": ("tcp", {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}),
+}
+NETWORK, HOST = ("squall", "tcp"), ("shared", "ob1/sm")
 IMB = ("PingPong", "Sendrecv", "Exchange", "Bcast", "Allreduce", "Alltoall")
 # Of the sizes from 0 to 4 MiB, what IMB does at each at most: repetitions, MB in all, seconds.
 IMB_LIMITS = ("-iter", "200,40", "-time", "1", "-msglog", "0:22", "-mem", "2")
@@ -31,13 +39,14 @@ SIZES = (8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 Times = dict[tuple[str, int], float]
 
 
-def imb(mpi: Mpi, provider: str, ranks: int, quick: bool) -> Times:
+def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     """What IMB-MPI1 says. Of its times the last column but the bandwidth: the average over the ranks."""
     limits: tuple[Word, ...] = ("-iter", "5", "-msglog", "0:12") if quick else IMB_LIMITS
     program = [mpi.venv / "bin" / "IMB-MPI1", "-npmin", ranks, *limits, *IMB]
-    result, problem, _ = run_job(mpi, provider, ranks, program, 300, 1 << 10)
+    provider, told = SIDES[side]
+    result, problem, _ = run_job(mpi, provider, ranks, program, 300, 1 << 10, told)
     if problem:
-        die(f"{mpi.name} on {provider}: {problem}\n{result.output[-1500:]}", 1)
+        die(f"{mpi.name} on {side}: {problem}\n{result.output[-1500:]}", 1)
     found: Times = {}
     name, column = "", 0
     for line in result.output.splitlines():
@@ -53,13 +62,16 @@ def imb(mpi: Mpi, provider: str, ranks: int, quick: bool) -> Times:
     return found
 
 
-def perf(mpi: Mpi, provider: str, ranks: int, quick: bool) -> Times:
+def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     """What fabtests/mpi/perf.py says."""
     plan = [f"{size}:{max(5, min(10 if quick else 300, (8 << 20) // size))}" for size in SIZES]
-    result, problem, _ = run_job(mpi, provider, ranks, [mpi.python, MPI_TESTS / "perf.py", *plan], 300, 1 << 10)
+    provider, told = SIDES[side]
+    # What goes through shared memory is no packets' bytes.
+    least = 0 if side == "shared" else 1 << 10
+    result, problem, _ = run_job(mpi, provider, ranks, [mpi.python, MPI_TESTS / "perf.py", *plan], 300, least, told)
     found = re.search(r"^perf: (\{.*\})$", result.output, re.M)
     if problem or not found:
-        die(f"{mpi.name} on {provider}: {problem or 'no result'}\n{result.output[-1500:]}", 1)
+        die(f"{mpi.name} on {side}: {problem or 'no result'}\n{result.output[-1500:]}", 1)
     times: Times = {}
     for key, value in json.loads(found.group(1)).items():
         name, size = key.rsplit(" ", 1)
@@ -68,18 +80,19 @@ def perf(mpi: Mpi, provider: str, ranks: int, quick: bool) -> Times:
 
 
 def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[Times]]:
-    """What each provider did in each round."""
-    samples: dict[str, list[Times]] = {provider: [] for provider in PROVIDERS}
+    """What each side did in each round."""
+    sides = HOST if args.host else NETWORK
+    samples: dict[str, list[Times]] = {side: [] for side in sides}
     one = imb if mpi.name == "impi" else perf
     for turn in range(1 if args.quick else args.rounds):
-        for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
-            samples[provider].append(one(mpi, provider, ranks, args.quick))
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            samples[side].append(one(mpi, side, ranks, args.quick))
     return samples
 
 
 def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
     """Prints a table. How much faster squall is, in each cell."""
-    ours, theirs = samples["squall"], samples["tcp"]
+    (us, ours), (them, theirs) = samples.items()
     cells = [cell for cell in ours[0] if all(cell in times for times in (*ours, *theirs))]
     ratio = {cell: statistics.median(b[cell] / a[cell] for a, b in zip(ours, theirs)) for cell in cells}
     rows = []
@@ -92,7 +105,7 @@ def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
         mean = math.exp(statistics.fmean(math.log(ratio[name, size]) for size in sizes))
         worst = min(sizes, key=lambda size: ratio[name, size])
         rows.append([name, "all", "", "", f"{mean:.2f}", f"{ratio[name, worst]:.2f} at {worst}"])
-    print(table(["", "bytes", "squall us", "tcp us", "faster", "worst"], rows))
+    print(table(["", "bytes", f"{us} us", f"{them} us", "faster", "worst"], rows))
     return list(ratio.values())
 
 
@@ -100,6 +113,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mpi", action="append", choices=("impi", "mpich", "openmpi"), help="default: all of them")
+    parser.add_argument("--host", action="store_true", help="shared memory, beside Open MPI's own")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--all", action="store_true", help="every size")
     parser.add_argument("--json", help="also write all samples to this file")
@@ -108,7 +122,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     need_provider("squall")
     kept = {}
-    for name in args.mpi or ("impi", "mpich", "openmpi"):
+    for name in ("openmpi",) if args.host else args.mpi or ("impi", "mpich", "openmpi"):
         mpi = MPIS[name]
         mpi.need()
         for ranks in map(int, args.ranks.split(",")):
@@ -117,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
             ratios = report(samples, args.all)
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             print(
-                f"{name}, {ranks} ranks: {mean:.2f} x tcp's speed in geometric mean, {min(ratios):.2f} at worst\n",
+                f"{name}, {ranks} ranks: {mean:.2f} x the speed of {list(samples)[1]} in geometric mean, {min(ratios):.2f} at worst\n",
                 flush=True,
             )
             kept[f"{name} {ranks}"] = {

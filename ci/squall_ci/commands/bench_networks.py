@@ -1,11 +1,13 @@
-"""Squall beside tcp where users are: three networks, every size from nothing to 4 MiB; one table a network.
+"""Squall beside tcp, and beside the sockets alone, where users are: three networks, every size from nothing to 4 MiB.
 
     ci/run bench networks [--rounds N] [--quick] [--json FILE] [--network NAME]..
 
 Networks: `lo`, the loopback interface; `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU (needs root).
-For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages. In every round the two
-providers run one right after the other, another one first each time; every figure is the median of the rounds, a ratio the
-median of the ratios within the rounds, above 1 where squall is faster. Both are loaded by the same libfabric, that of the
+For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages; for those up to 1 MiB also half
+of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs): what the
+sockets need. In every round they run one right after the other, another provider first each time; every figure is the median
+of the rounds, a ratio the median of the ratios within the rounds, above 1 where squall is faster. A size is within reach
+when it takes at most 1.05 x tcp's time, or 1.15 x what the sockets alone need. Both are loaded by the same libfabric, that of the
 MPICH wheel when ci/run setup has brought it, else the system's. `--quick` is to see that it works.
 """
 
@@ -14,6 +16,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +26,19 @@ from squall_ci.namespaces import Namespaces
 from squall_ci.paths import die, need, need_provider
 from squall_ci.process import run as run_command
 from squall_ci.process import Word
-from squall_ci.programs import fi_perf
+from squall_ci.programs import example, fi_perf
 from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
 SIZES = (0, *(1 << power for power in range(23)))
 NETWORKS = {"lo": None, "veth 1500": 1500, "veth 9000": 9000}
+# UDP payload of a full packet of squall's there: on loopback its largest.
+SEGMENTS = {"lo": 16_376, "veth 1500": 1472, "veth 9000": 8972}
+# The largest message that the sockets alone are measured with: more would overrun their buffers.
+MOST_ALONE = 1 << 20
+# Half a round trip that is within reach: times tcp's, or times that of the sockets alone.
+WITHIN_TCP, WITHIN_PORT = 1.05, 1.15
+PORT = "port"
 # Bytes that a measure of one size moves at most, in one direction.
 MOVED = 48 << 20
 
@@ -78,6 +88,16 @@ def measure(where: Network, provider: str, plan: list[str]) -> dict[str, float]:
     return found
 
 
+def measure_port(where: Network, segment: int, plan: list[str]) -> dict[str, float]:
+    """What the sockets alone need, for the round trips among the measures."""
+    words = [word for word in plan if word.startswith("lat") and int(word.split(":")[1]) <= MOST_ALONE]
+    command = [example("squall-net", "port_limit"), *where.options, "-s", segment, *words]
+    result = run_command(command, os.environ, timeout=300)
+    found = {word: float(value) for word, value in re.findall(r"^(lat:\S+) ([\d.]+)$", result.output, re.M)}
+    need(result.ok and len(found) == len(words), f"port_limit: {result.why()}: {result.output.strip()[-400:]}")
+    return found
+
+
 def faster(word: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
     """How much faster squall is: the median of the rounds."""
     ratios = [a / b if word.startswith("bw") else b / a for a, b in zip(ours, theirs)]
@@ -92,21 +112,31 @@ def report(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]
     """Prints a network's table. How much faster squall is, by measure."""
     rows = []
     ratios: dict[str, float] = {}
+    within: list[bool] = []
     for size in SIZES:
         row = [f"{size}"]
         for kind in ("lat", "bw"):
             word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
             if word is None:
                 row += ["", "", ""]
+                if kind == "lat":
+                    row += ["", ""]
                 continue
             values = [[sample[word] for sample in samples[provider]] for provider in PROVIDERS]
             ratios[word] = faster(word, values[0], values[1])
             row += [f"{statistics.median(value):.3g}" for value in values] + [f"{ratios[word]:.2f}"]
+            if kind == "lat":
+                alone = [sample[word] for sample in samples[PORT] if word in sample]
+                times = statistics.median(ours / port for ours, port in zip(values[0], alone)) if alone else math.inf
+                row += [f"{statistics.median(alone):.3g}", f"{times:.2f}"] if alone else ["", ""]
+                within.append(ratios[word] >= 1 / WITHIN_TCP or times <= WITHIN_PORT)
         rows.append(row)
-    print(table(["bytes", "squall us", "tcp us", "faster", "squall GB/s", "tcp GB/s", "faster"], rows))
+    head = ["squall us", "tcp us", "faster", "sockets us", "x sockets", "squall GB/s", "tcp GB/s", "faster"]
+    print(table(["bytes", *head], rows))
     for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
         all_of = [ratio for word, ratio in ratios.items() if word.startswith(kind)]
         print(f"{name}: {what}: {geometric_mean(all_of):.2f} x tcp's speed in geometric mean, {min(all_of):.2f} at worst")
+    print(f"{name}: {sum(within)} of {len(within)} sizes within reach there and back")
     print(flush=True)
     return ratios
 
@@ -123,11 +153,12 @@ def run(args: argparse.Namespace) -> int:
     plan = words(SIZES, args.quick)
     everything = {}
     for name in args.network or NETWORKS:
-        samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in PROVIDERS}
+        samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*PROVIDERS, PORT)}
         with network(name) as where:
             for turn in range(1 if args.quick else args.rounds):
                 for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
                     samples[provider].append(measure(where, provider, plan))
+                samples[PORT].append(measure_port(where, SEGMENTS[name], plan))
         print(f"## {name}\n")
         report(name, plan, samples)
         everything[name] = samples

@@ -32,7 +32,20 @@ MAY_BE_UNSAFE = {"squall-net", "squall-fi"}
 # The state machines: what they take from outside must not bring a clock, a thread, a socket or a file along. Values
 # and data structures only.
 SANS_IO = {"squall-base", "squall-wire", "squall-cc", "squall-reliability", "squall-engine"}
-PURE = {"bitvec", "chacha20", "crc32c", "hashbrown", "hmac", "sha2", "siphasher", "smallvec", "thiserror", "zerocopy"}
+PURE = {
+    "bitvec",
+    "chacha20",
+    "crc32c",
+    "hashbrown",
+    "hmac",
+    # Arithmetic of floating-point types that the processor or Rust does not have.
+    "rustc_apfloat",
+    "sha2",
+    "siphasher",
+    "smallvec",
+    "thiserror",
+    "zerocopy",
+}
 
 
 def closure(crate: str) -> set[str]:

@@ -4,9 +4,10 @@
 
 Runs unit tests of provider/ (objects and who owns them, user memory, parameters, what queues write into the application's
 arrays, text, addresses) and of net/ (control messages and extended errors of the kernel, frames of the fabric, batches,
-checksum, capture headers). Left out are tests of what Miri does not know: sockets, getaddrinfo, fork, libfabric's own
-threads, and loom, which has a scheduler of its own. Needs a nightly compiler with Miri and the source of its library:
-rustup component add --toolchain nightly miri rust-src. Ends with `N passed, N failed`: one line a crate.
+checksum, capture headers, rings of shared memory between threads). Left out are tests of what Miri does not know: sockets,
+getaddrinfo, fork, libfabric's own threads, and loom, which has a scheduler of its own. Needs a nightly compiler with Miri
+and the source of its library: rustup component add --toolchain nightly miri rust-src. Ends with `N passed, N failed`: one
+line a crate.
 """
 
 import argparse
@@ -29,7 +30,7 @@ CRATES = {
         ["names_resolve_or_say_no_data", "a_hundred_thousand_peers", "the_lists_name_everything_with_its_keys"],
     ),
     "squall-net": (
-        ["burst", "crc", "cmsg", "errq", "frame", "checksum", "udp::addr", "fault::tests"],
+        ["burst", "crc", "cmsg", "errq", "frame", "checksum", "udp::addr", "fault::tests", "shm::ring", "shm::fetch"],
         # Each sends 20 000 packets, for a rate to show: half an hour under an interpreter.
         [
             "nothing_asked_nothing_broken",

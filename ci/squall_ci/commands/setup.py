@@ -1,6 +1,6 @@
 """Install what is missing on a Debian 12 machine.
 
-    ci/run setup [build|mpi|report|lint|all|tools]..
+    ci/run setup [build|mpi|report|lint|network|all|tools]..
 
 build   what ci/build and cargo test need: Rust, libfabric's headers and tools, libclang, tshark, valgrind
 mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
@@ -9,6 +9,7 @@ mpi     the MPI libraries, each in a virtual environment of its own under target
 report  chromium, in which ci/run report looks at reports
 lint    ruff and mypy, in target/venv-lint
 all     these four (the default)
+network nftables and ethtool, with which ci/run bench loss makes a network that loses packets
 tools   cargo-deny, compiled into target/tools (minutes): ci/test checks licences with it when it is there
 
 Does nothing, quickly, when everything is there. Packages come from apt and pip by name; root or sudo is needed only
@@ -143,7 +144,18 @@ def setup_tools() -> None:
         cargo("install", "--quiet", "--locked", "--root", str(TARGET / "tools"), "cargo-deny")
 
 
-PARTS = {"build": setup_build, "mpi": setup_mpi, "report": setup_report, "lint": setup_lint, "tools": setup_tools}
+def setup_network() -> None:
+    apt_install("nftables", "ethtool", "iproute2")
+
+
+PARTS = {
+    "build": setup_build,
+    "mpi": setup_mpi,
+    "report": setup_report,
+    "lint": setup_lint,
+    "network": setup_network,
+    "tools": setup_tools,
+}
 ALL = ("build", "mpi", "report", "lint")
 
 

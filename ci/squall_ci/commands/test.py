@@ -47,9 +47,16 @@ def steps(fast: bool) -> list[Step]:
         ),
         Step("build", [[RUN, "build"]]),
         Step("abi", [[RUN, "abi", "plain"]]),
+        Step("abi-shm", [[RUN, "abi", "shared"]]),
         Step("tools", [[RUN, "fabtests", "squall"]]),
         Step("mpich-2", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]]),
         Step("mpich-4", [[RUN, "mpi", "--quick", "mpich", "squall", "4"]]),
+        # Ranks of a host as users have them.
+        Step(
+            "mpi-shm",
+            [[RUN, "mpi", "--quick", "mpich", "squall", "4"], [RUN, "mpi", "--quick", "openmpi", "squall", "2"]],
+            env={"FI_SQUALL_SHM": "yes"},
+        ),
         Step("faults", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
         Step("brains", [[RUN, "brains", "--quick"]]),
         # The papers' experiments that take seconds, and the page that shows them.

@@ -32,7 +32,7 @@ def forks() -> Verdict:
             program: list[Word] = [mpi.python, MPI_TESTS / "forks.py"]
             result, problem, summary = run_job(mpi, "squall", RANKS, program, PATIENCE, 8 << 20, env)
             captures = sorted(pathlib.Path(directory).iterdir())
-            problem = problem or _children_wrote(summary, captures)
+            problem = problem or _children_wrote(MPIS[name], summary, captures)
         if not problem and not re.search(r"^forks: \d+ passed, 0 failed$", result.output, re.M):
             problem = "the ranks did not say that all was right"
         if problem:
@@ -41,11 +41,11 @@ def forks() -> Verdict:
     return Verdict(None, "; ".join(notes))
 
 
-def _children_wrote(summary: str, captures: list[pathlib.Path]) -> str | None:
+def _children_wrote(mpi: Mpi, summary: str, captures: list[pathlib.Path]) -> str | None:
     """What children have left in statistics and captures, which are their parents'."""
-    if not summary.startswith(f"{RANKS} endpoints"):
+    if not summary.startswith(f"{RANKS * mpi.endpoints} endpoints"):
         return f"there are statistics of {summary.split(',', maxsplit=1)[0]}"
-    if len(captures) != RANKS:
+    if len(captures) != RANKS * mpi.endpoints:
         return f"there are captures {[path.name for path in captures]}"
     broken = [path.name for path in captures if not _is_whole(path.read_bytes())]
     return f"captures are damaged: {broken}" if broken else None
@@ -84,7 +84,7 @@ def _spawns(mpi: Mpi) -> Verdict:
     if not problem and not re.search(r"^spawns: \d+ passed, 0 failed$", result.output, re.M):
         problem = "the parent did not say that all was right"
     endpoints = statistics.endpoints()
-    if not problem and len(endpoints) != 1 + 2 * rounds:
+    if not problem and len(endpoints) != mpi.endpoints * (1 + 2 * rounds):
         problem = f"{len(endpoints)} endpoints left statistics"
     problem = problem or _left_over(endpoints)
     note = f"{mpi.name}: {rounds} rounds, {len({endpoint['local'] for endpoint in endpoints})} addresses"
