@@ -29,12 +29,11 @@ const RX_BUDGET: usize = 64;
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
 /// How long a closing endpoint waits for acknowledgements of what it sent, after it last heard one of those who owe
-/// them.
+/// them; and after that for peers that may not know yet that what they sent arrived.
 const CLOSE_PATIENCE: Span = Span::secs(2);
 /// How long it waits at most, whatever it hears.
 const CLOSE_DEADLINE: Span = Span::secs(60);
-/// How long no packet must come before it goes although contexts are open: a peer that missed our last
-/// acknowledgement asks again within this time.
+/// How long no packet must come before it goes although contexts are open that no peer needs.
 const TIME_WAIT: Span = Span::millis(20);
 
 /// Where there are links, the sockets are not looked at more often than this when they were found empty.
@@ -488,9 +487,12 @@ impl Core {
             }
             // Peers' contexts count as well: whoever opened one may still wait for our answer.
             Some(since) => {
-                self.engine.contexts().next().is_none()
+                let needed = self.engine.close(now) && now.since(since) < CLOSE_PATIENCE;
+                self.flush(now);
+                let quiet = self.engine.contexts().next().is_none()
                     || now.since(since.max(self.last_arrival)) >= TIME_WAIT
-                    || self.is_in_vain(now, start.max(since) + TIME_WAIT)
+                    || self.is_in_vain(now, start.max(since) + TIME_WAIT);
+                quiet && !needed
             }
         }
     }
