@@ -17,7 +17,26 @@ use crate::ffi;
 use crate::flags::class;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::rest::Rest;
-use crate::wait::{self, WaitKind, Waiter};
+use crate::wait::set::WaitSet;
+use crate::wait::{self, Sleeper, Waitable, Waits};
+
+/// Both numbers, as somebody found them.
+#[derive(Default)]
+struct Pair {
+    value: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Pair {
+    fn get(&self) -> (u64, u64) {
+        (self.value.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
+    }
+
+    fn see(&self, now: (u64, u64)) {
+        self.value.store(now.0, Ordering::Relaxed);
+        self.errors.store(now.1, Ordering::Relaxed);
+    }
+}
 
 /// `struct fid_cntr` and what is behind it.
 #[repr(C)]
@@ -27,8 +46,11 @@ pub(crate) struct Cntr {
     domain: Hold<Domain>,
     value: AtomicU64,
     errors: AtomicU64,
-    waiter: Option<Waiter>,
-    wait_obj: ffi::fi_wait_obj,
+    /// What the application has read of them last.
+    seen: Pair,
+    /// What fi_poll found last.
+    polled: Pair,
+    waits: Waits,
     armed: AtomicBool,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -71,29 +93,35 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let (place, attr) = (Out::new(cntr)?, attr.as_ref().ok_or(Errno::INVAL)?);
-        place.put(Cntr::create(object::share(domain)?, attr, context)?)
+        let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
+        place.put(Cntr::create(object::share(domain)?, attr, set, context)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Cntr, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(cntr) = object::retire::<Cntr, _>(fid)? {
+            cntr.waits.leave();
+        }
+        Ok(())
+    };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        let cntr = object::get::<Cntr, _>(fid)?;
-        wait::control(cntr.waiter.as_ref(), cntr.wait_obj, command, arg)
+        object::get::<Cntr, _>(fid)?.waits.control(command, arg)
     };
 
     counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(&cntr.value))
+        Ok(cntr.read(&cntr.value, &cntr.seen.value))
     };
 
     counter readerr(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(&cntr.errors))
+        Ok(cntr.read(&cntr.errors, &cntr.seen.errors))
     };
 
     status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.value.fetch_add(value, Ordering::AcqRel);
+        cntr.polled.see(cntr.snapshot());
         cntr.changed();
         Ok(())
     };
@@ -101,6 +129,7 @@ boundary::exports! {
     status set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.value.store(value, Ordering::Release);
+        cntr.polled.see(cntr.snapshot());
         cntr.changed();
         Ok(())
     };
@@ -128,6 +157,7 @@ impl Cntr {
     fn create(
         domain: Arc<Domain>,
         attr: &ffi::fi_cntr_attr,
+        set: Option<Arc<WaitSet>>,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_cntr> {
         if attr.events != ffi::FI_CNTR_EVENTS_COMP {
@@ -143,13 +173,16 @@ impl Cntr {
             domain: Hold::new(domain),
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
-            wait_obj: attr.wait_obj,
+            seen: Pair::default(),
+            polled: Pair::default(),
+            waits: Waits::open(attr.wait_obj, set)?,
             armed: AtomicBool::new(false),
             endpoints: Mutex::default(),
             dozing: Mutex::default(),
             rest: Rest::default(),
         });
+        let weak = Arc::downgrade(&opened);
+        opened.waits.join(weak)?;
         Ok(object::publish(opened))
     }
 
@@ -163,24 +196,19 @@ impl Cntr {
 
     /// As [`crate::cq::Cq::wake`].
     pub(crate) fn wake(&self) {
-        if let Some(waiter) = &self.waiter {
-            waiter.signal();
-        }
+        self.waits.signal();
     }
 
     fn changed(&self) {
         self.rest.wake();
-        if self.armed.load(Ordering::Acquire)
-            && self.armed.swap(false, Ordering::AcqRel)
-            && let Some(waiter) = &self.waiter
-        {
-            waiter.signal();
+        if self.armed.load(Ordering::Acquire) && self.armed.swap(false, Ordering::AcqRel) {
+            self.waits.signal();
         }
     }
 
     /// From now on reading drives this endpoint.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
-        if let (Some(waiter), None) = (&self.waiter, self.domain.progress()) {
+        if let (Some(waiter), None) = (self.waits.waiter(), self.domain.progress()) {
             for fd in sockets {
                 waiter.add(*fd)?;
             }
@@ -195,7 +223,7 @@ impl Cntr {
 
     /// The endpoint closes.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
-        if let Some(waiter) = &self.waiter {
+        if let Some(waiter) = self.waits.waiter() {
             for fd in sockets {
                 waiter.remove(*fd);
             }
@@ -206,7 +234,7 @@ impl Cntr {
     }
 
     /// Drives every endpoint once. Whether anything happened.
-    fn progress(&self) -> bool {
+    pub(crate) fn progress(&self) -> bool {
         let dozing = core::mem::take(&mut *self.dozing.lock());
         dozing.iter().for_each(|endpoint| endpoint.woke());
         let (mut i, mut busy) = (0, false);
@@ -242,17 +270,18 @@ impl Cntr {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
-    /// Makes sure that the next change wakes the waiter.
+    /// Makes sure that the next change of what somebody found wakes the waiter.
     ///
     /// # Errors
-    /// `FI_ENOSYS` without a wait object.
-    pub(crate) fn try_wait(&self) -> Result<()> {
-        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
-        let before = self.snapshot();
+    /// `FI_EAGAIN` when it has changed, `FI_ENOSYS` without a wait object.
+    fn arm(&self, found: (u64, u64), sleeper: Sleeper) -> Result<()> {
+        let waiter = self.waits.prepared()?;
         self.progress();
         match self.domain.progress() {
             None => {
-                waiter.arm(self.next_timeout());
+                if let Some(waiter) = waiter {
+                    waiter.arm(self.next_timeout());
+                }
                 if !self.doze(false) {
                     return Err(Errno::AGAIN);
                 }
@@ -262,9 +291,26 @@ impl Cntr {
                 progress.take_over();
             }
         }
-        waiter.clear();
-        self.armed.store(true, Ordering::Release);
-        if before == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
+        if waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
+            return Err(Errno::AGAIN);
+        }
+        self.armed.store(true, Ordering::SeqCst);
+        if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
+    /// fi_poll: whether it has changed since the application set it, or was told so last.
+    pub(crate) fn news(&self) -> bool {
+        let now = self.snapshot();
+        let news = now != self.polled.get();
+        self.polled.see(now);
+        news
+    }
+
+    /// The application's context.
+    pub(crate) fn context(&self) -> *mut c_void {
+        // SAFETY: the cell holds an initialised `fid_cntr`, whose context is the application's: it alone may
+        // change it, and not during a call with the object.
+        unsafe { (*self.fid.get()).fid.context }
     }
 
     fn snapshot(&self) -> (u64, u64) {
@@ -272,9 +318,11 @@ impl Cntr {
     }
 
     /// One of the two numbers, after a turn of progress.
-    fn read(&self, number: &AtomicU64) -> u64 {
+    fn read(&self, number: &AtomicU64, seen: &AtomicU64) -> u64 {
         self.poll(self.snapshot());
-        number.load(Ordering::Acquire)
+        let now = number.load(Ordering::Acquire);
+        seen.store(now, Ordering::Relaxed);
+        now
     }
 
     /// Waits until the value reaches the threshold.
@@ -283,19 +331,33 @@ impl Cntr {
     /// `FI_EAVAIL` when an error is counted, `FI_ETIMEDOUT` when time is up.
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<()> {
         let errors = self.errors.load(Ordering::Acquire);
+        let found = core::cell::Cell::new((0, 0));
         let check = || {
             self.progress();
-            if self.value.load(Ordering::Acquire) >= threshold {
+            let now = self.snapshot();
+            found.set(now);
+            if now.0 >= threshold {
+                self.seen.value.store(now.0, Ordering::Relaxed);
                 return Some(Ok(()));
             }
-            (self.errors.load(Ordering::Acquire) != errors).then_some(Err(Errno::AVAIL))
+            (now.1 != errors).then_some(Err(Errno::AVAIL))
         };
-        match wait::until(wait::deadline(timeout), self.waiter.as_ref(), check, || {
-            self.try_wait().is_ok()
-        }) {
+        let prepare = || self.arm(found.get(), Sleeper::Guest).is_ok();
+        match wait::until(wait::deadline(timeout), self.waits.waiter(), check, prepare) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
             Err(other) => Err(other),
         }
+    }
+}
+
+impl Waitable for Cntr {
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// A change that the application has not read is a reason not to sleep, whoever found it.
+    fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
+        self.arm(self.seen.get(), sleeper)
     }
 }

@@ -24,6 +24,7 @@ use crate::job::AuthKey;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
 
@@ -73,7 +74,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     endpoint: Some(ep::open),
     scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),
-    poll_open: Some(poll_open),
+    poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),
     srx_ctx: Some(srx_ctx),
     query_atomic: Some(ep::calls::query_atomic),
@@ -288,14 +289,6 @@ unsafe extern "C" fn scalable_ep(
     _: *mut ffi::fi_info,
     _: *mut *mut ffi::fid_ep,
     _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn poll_open(
-    _: *mut ffi::fid_domain,
-    _: *mut ffi::fi_poll_attr,
-    _: *mut *mut ffi::fid_poll,
 ) -> c_int {
     Errno::NOSYS.code()
 }

@@ -162,7 +162,7 @@ static void queues_and_counters(void)
 			CHECK(fi_cq_strerror(cq, 99999, NULL, text, sizeof(text)) == text);
 			EQUAL(fi_close(&cq->fid), 0);
 		}
-	struct fi_cq_attr bad = {.wait_obj = FI_WAIT_MUTEX_COND};
+	struct fi_cq_attr bad = {.wait_obj = (enum fi_wait_obj)99};
 	struct fid_cq *cq;
 	EQUAL(fi_cq_open(n.domain, &bad, &cq, NULL), -FI_ENOSYS);
 
