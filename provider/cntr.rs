@@ -1,7 +1,7 @@
 //! Counters: how many operations of an endpoint succeeded, and how many failed.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -19,6 +19,12 @@ use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
+use crate::work::{Waiting, Work};
+
+/// Somebody sleeps until it changes.
+const SLEEPER: u8 = 1;
+/// Work waits for it.
+const WORK: u8 = 2;
 
 /// Both numbers, as somebody found them.
 #[derive(Default)]
@@ -51,7 +57,10 @@ pub(crate) struct Cntr {
     /// What fi_poll found last.
     polled: Pair,
     waits: Waits,
-    armed: AtomicBool,
+    /// Whom the next change concerns besides those who read it: [`SLEEPER`], [`WORK`].
+    armed: AtomicU8,
+    /// What begins when it has reached a number.
+    waiting: Waiting,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
     /// Those that were told that somebody sleeps until something of theirs comes.
@@ -120,17 +129,15 @@ boundary::exports! {
 
     status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.value.fetch_add(value, Ordering::AcqRel);
-        cntr.polled.see(cntr.snapshot());
-        cntr.changed();
+        cntr.add(value);
+        cntr.domain.work().run();
         Ok(())
     };
 
     status set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.value.store(value, Ordering::Release);
-        cntr.polled.see(cntr.snapshot());
-        cntr.changed();
+        cntr.set(value);
+        cntr.domain.work().run();
         Ok(())
     };
 
@@ -138,6 +145,7 @@ boundary::exports! {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.errors.fetch_add(value, Ordering::AcqRel);
         cntr.changed();
+        cntr.domain.work().run();
         Ok(())
     };
 
@@ -145,6 +153,7 @@ boundary::exports! {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.errors.store(value, Ordering::Release);
         cntr.changed();
+        cntr.domain.work().run();
         Ok(())
     };
 
@@ -176,7 +185,8 @@ impl Cntr {
             seen: Pair::default(),
             polled: Pair::default(),
             waits: Waits::open(attr.wait_obj, set)?,
-            armed: AtomicBool::new(false),
+            armed: AtomicU8::new(0),
+            waiting: Waiting::default(),
             endpoints: Mutex::default(),
             dozing: Mutex::default(),
             rest: Rest::default(),
@@ -201,9 +211,67 @@ impl Cntr {
 
     fn changed(&self) {
         self.rest.wake();
-        if self.armed.load(Ordering::Acquire) && self.armed.swap(false, Ordering::AcqRel) {
+        if self.armed.load(Ordering::Acquire) != 0 {
+            self.changed_for_others();
+        }
+    }
+
+    /// Wakes sleepers, and passes on the work that is due. It begins outside of the gate that this may be called in.
+    #[cold]
+    fn changed_for_others(&self) {
+        if self.armed.fetch_and(!SLEEPER, Ordering::AcqRel) & SLEEPER != 0 {
             self.waits.signal();
         }
+        if self.armed.load(Ordering::Acquire) & WORK != 0 {
+            self.pass_on();
+        }
+    }
+
+    fn pass_on(&self) {
+        let (value, errors) = self.snapshot();
+        let (due, more) = self.waiting.due(value, errors);
+        if !more {
+            self.armed.fetch_and(!WORK, Ordering::AcqRel);
+            if !self.waiting.is_empty() {
+                // Some came meanwhile.
+                self.armed.fetch_or(WORK, Ordering::AcqRel);
+            }
+        }
+        if !due.is_empty() {
+            self.domain.push_work(due);
+        }
+    }
+
+    /// Work, the `number`-th of the domain, that waits for it from now on.
+    pub(crate) fn submit(&self, number: u64, work: Work) {
+        self.waiting.add(number, work);
+        self.armed.fetch_or(WORK, Ordering::SeqCst);
+        // What has been counted before has looked for work before.
+        self.pass_on();
+    }
+
+    /// The work that waits for it.
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// Whether it was opened on this domain.
+    pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
+        core::ptr::eq(&raw const **self.domain, domain)
+    }
+
+    /// fi_cntr_add.
+    pub(crate) fn add(&self, value: u64) {
+        self.value.fetch_add(value, Ordering::AcqRel);
+        self.polled.see(self.snapshot());
+        self.changed();
+    }
+
+    /// fi_cntr_set.
+    pub(crate) fn set(&self, value: u64) {
+        self.value.store(value, Ordering::Release);
+        self.polled.see(self.snapshot());
+        self.changed();
     }
 
     /// From now on reading drives this endpoint.
@@ -294,7 +362,7 @@ impl Cntr {
         if waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
             return Err(Errno::AGAIN);
         }
-        self.armed.store(true, Ordering::SeqCst);
+        self.armed.fetch_or(SLEEPER, Ordering::SeqCst);
         if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
     }
 

@@ -51,6 +51,7 @@ flags! {
     SYNC_ERR = FI_SYNC_ERR;
     SYMMETRIC = FI_SYMMETRIC;
     AV_USER_ID = FI_AV_USER_ID;
+    TRIGGER = FI_TRIGGER;
 }
 
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.

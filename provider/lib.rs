@@ -46,6 +46,7 @@ mod rest;
 mod secret;
 mod stats;
 mod wait;
+mod work;
 
 use core::cell::UnsafeCell;
 use std::sync::Once;

@@ -99,6 +99,12 @@ impl Progress {
         }
     }
 
+    /// There is something for it to do that no socket shows.
+    pub(crate) fn look(&self) {
+        self.take_over();
+        self.shared.waiter.signal();
+    }
+
     /// The application stops polling: the thread goes on at once.
     pub(crate) fn take_over(&self) {
         if self.shared.away.swap(false, Ordering::SeqCst)

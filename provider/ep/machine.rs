@@ -16,6 +16,7 @@ use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
+use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
 use crate::fault;
@@ -48,6 +49,8 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
+    /// Deferred work that has begun.
+    pub(super) begun: Begun,
     /// Links to endpoints of this host.
     pub(super) links: Links,
     /// When the sockets were last looked at.
@@ -107,6 +110,7 @@ impl Core {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
+            begun: Begun::default(),
             port: opened.port,
             links: opened.links,
             packets_at: Time::ZERO,
@@ -414,7 +418,9 @@ impl Core {
 
     #[inline]
     fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
-        bindings.count(done.kind, done.status.is_ok());
+        if done.visibility != Visibility::Kept {
+            bindings.count(done.kind, done.status.is_ok());
+        }
         if done.region != RegionId::LENT {
             self.regions.enter().count(done.kind, done.region);
         }
@@ -425,7 +431,22 @@ impl Core {
                 }
             }
             (Ok(()), Visibility::ErrorEntry | Visibility::CountOnly) => {}
+            (_, Visibility::Kept) => {
+                if let Some(done) = self.begun.end(done) {
+                    self.show(ep, bindings, &done);
+                }
+            }
             (Err(error), visibility) => self.fail(ep, bindings, done, error, visibility),
+        }
+    }
+
+    /// Shows the end of deferred work that is to be shown.
+    #[cold]
+    fn show(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        match (done.status, bindings.queue(done.kind)) {
+            (Ok(()), Some(cq)) => cq.push(entry_of(done, self.source(ep, bindings, done))),
+            (Ok(()), None) => {}
+            (Err(error), _) => self.fail(ep, bindings, done, error, done.visibility),
         }
     }
 

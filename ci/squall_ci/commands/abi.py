@@ -30,7 +30,7 @@ from squall_ci.tally import Tally
 
 SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
-PROGRAMS = ("getinfo", "objects", "waits", "messages", "onesided", "processes", "threads")
+PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
 APART = ("findings", "identity")
