@@ -52,31 +52,28 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Begins. `Err` is the work that has to begin later.
-    fn begin(self) -> core::result::Result<(), Self> {
+    /// Begins; or is what has to begin later.
+    fn begin(self) -> Option<Self> {
         let Self { condition, task, deferred } = self;
         match task {
-            Task::Set(cntr, value) => {
-                cntr.upgrade().inspect(|cntr| cntr.set(value));
-                Ok(())
-            }
-            Task::Add(cntr, value) => {
-                cntr.upgrade().inspect(|cntr| cntr.add(value));
-                Ok(())
-            }
-            Task::Transmit(endpoint, call) => match endpoint.upgrade() {
-                Some(ep) if ep.begin_transmit(&call, deferred.as_ref()) == Err(Errno::AGAIN) => {
-                    Err(Self { condition, task: Task::Transmit(endpoint, call), deferred })
+            Task::Set(cntr, value) => cntr.upgrade()?.set(value),
+            Task::Add(cntr, value) => cntr.upgrade()?.add(value),
+            Task::Transmit(endpoint, call) => {
+                if endpoint.upgrade()?.begin_transmit(&call, deferred.as_ref()) == Err(Errno::AGAIN)
+                {
+                    let task = Task::Transmit(endpoint, call);
+                    return Some(Self { condition, task, deferred });
                 }
-                _ => Ok(()),
-            },
-            Task::Receive(endpoint, call) => match endpoint.upgrade() {
-                Some(ep) if ep.begin_receive(&call, deferred.as_ref()) == Err(Errno::AGAIN) => {
-                    Err(Self { condition, task: Task::Receive(endpoint, call), deferred })
+            }
+            Task::Receive(endpoint, call) => {
+                if endpoint.upgrade()?.begin_receive(&call, deferred.as_ref()) == Err(Errno::AGAIN)
+                {
+                    let task = Task::Receive(endpoint, call);
+                    return Some(Self { condition, task, deferred });
                 }
-                _ => Ok(()),
-            },
+            }
         }
+        None
     }
 
     /// The context of a triggered operation of an endpoint.
@@ -177,7 +174,7 @@ impl Queue {
                 next
             };
             let Some(work) = next else { return true };
-            if let Err(later) = work.begin() {
+            if let Some(later) = work.begin() {
                 self.queue.lock().push_front(later);
                 return false;
             }

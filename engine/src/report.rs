@@ -47,7 +47,7 @@ impl Report {
                 match completion.visibility {
                     Visibility::CountOnly => self.losses.hidden += 1,
                     Visibility::Entry | Visibility::ErrorEntry | Visibility::Kept => {
-                        self.losses.shown += 1
+                        self.losses.shown += 1;
                     }
                 }
             }
