@@ -1,6 +1,6 @@
 //! Endpoints (FI_EP_RDM): one engine and one port each.
 
-mod alias;
+pub(crate) mod alias;
 mod bind;
 mod buffer;
 pub(crate) mod calls;
@@ -15,7 +15,7 @@ mod peers;
 mod receive;
 mod setup;
 mod transmit;
-mod work;
+pub(crate) mod work;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -200,21 +200,6 @@ impl Endpoint {
             domain: Hold::new(domain),
         });
         Ok(object::publish(opened))
-    }
-
-    /// The endpoint behind a pointer, or what an alias is of.
-    ///
-    /// # Safety
-    /// As [`object::get`].
-    ///
-    /// # Errors
-    /// As [`object::get`].
-    unsafe fn of<'a, P>(ptr: *const P) -> Result<&'a Self>
-    where
-        P: 'a,
-    {
-        // SAFETY: as this function's contract says.
-        unsafe { object::get::<Self, P>(ptr).or_else(|_| Self::behind(ptr).map(|ep| &**ep)) }
     }
 
     /// For who keeps it without keeping it open.

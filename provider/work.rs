@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::cntr::Cntr;
+use crate::ep::work::{begin_receive, begin_transmit};
 use crate::ep::{Deferred, Endpoint, Receive, Transmit};
 use crate::errno::{Errno, Result};
 pub(crate) use request::control;
@@ -59,15 +60,15 @@ impl Work {
             Task::Set(cntr, value) => cntr.upgrade()?.set(value),
             Task::Add(cntr, value) => cntr.upgrade()?.add(value),
             Task::Transmit(endpoint, call) => {
-                if endpoint.upgrade()?.begin_transmit(&call, deferred.as_ref()) == Err(Errno::AGAIN)
-                {
+                let ep = endpoint.upgrade()?;
+                if begin_transmit(&ep, &call, deferred.as_ref()) == Err(Errno::AGAIN) {
                     let task = Task::Transmit(endpoint, call);
                     return Some(Self { condition, task, deferred });
                 }
             }
             Task::Receive(endpoint, call) => {
-                if endpoint.upgrade()?.begin_receive(&call, deferred.as_ref()) == Err(Errno::AGAIN)
-                {
+                let ep = endpoint.upgrade()?;
+                if begin_receive(&ep, &call, deferred.as_ref()) == Err(Errno::AGAIN) {
                     let task = Task::Receive(endpoint, call);
                     return Some(Self { condition, task, deferred });
                 }

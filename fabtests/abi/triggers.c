@@ -29,6 +29,7 @@ static void open_side(struct side *s, const struct want *want)
 {
 	memset(s, 0, sizeof(*s));
 	abi_open(&s->n, want);
+	CHECK(s->n.info->caps & s->n.info->tx_attr->caps & s->n.info->rx_attr->caps & FI_TRIGGER);
 	s->gate = counter(&s->n);
 	s->done = counter(&s->n);
 	s->tx = counter(&s->n);

@@ -92,7 +92,8 @@ impl Alias {
 /// `ptr` is NULL or an open object that stays open for `'a`.
 #[cold]
 pub(super) unsafe fn get<'a, P>(ptr: *const P) -> Result<&'a Alias> {
-    // SAFETY: as this function's contract says.
+    // SAFETY: `ptr` is NULL or an object that stays open for 'a, by this function's contract; `get` looks whether it is an
+    // alias of ours.
     unsafe { object::get::<Alias, P>(ptr) }
 }
 
@@ -105,7 +106,7 @@ impl Alias {
         make: impl FnOnce(&Endpoint) -> Result<Transmit>,
     ) -> Result<()> {
         let call = make(&self.endpoint)?.defaulting(self.tx_flags.load(Ordering::Relaxed));
-        // SAFETY: the buffer is as `transmit` demands, by this function's contract.
+        // SAFETY: the caller promised of the bytes that the call names what `transmit` asks; only its flags have changed.
         unsafe { self.endpoint.transmit(call) }
     }
 
@@ -117,58 +118,62 @@ impl Alias {
         make: impl FnOnce(&Endpoint) -> Result<Receive>,
     ) -> Result<()> {
         let call = make(&self.endpoint)?.defaulting(self.rx_flags.load(Ordering::Relaxed));
-        // SAFETY: the buffer is as `receive` demands, by this function's contract.
+        // SAFETY: the caller promised of the bytes that the call names what `receive` asks; only its flags have changed.
         unsafe { self.endpoint.receive(call) }
     }
 }
 
-impl Endpoint {
-    /// `fi_control(FI_ALIAS)`.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` unless the flags say which side they are of, `FI_EBADFLAGS` for those it cannot have.
-    pub(super) fn alias(self: &Arc<Self>, out: Out<*mut ffi::fid>, flags: u64) -> Result<()> {
-        let alias = Arc::new(Alias {
-            fid: Cell::new(with_tables(object::fid(class::EP, core::ptr::null_mut(), &FI_OPS.0))),
-            users: Users::default(),
-            endpoint: Hold::new(Arc::clone(self)),
-            tx_flags: AtomicU64::new(self.tx_flags()),
-            rx_flags: AtomicU64::new(self.rx_flags()),
-        });
-        alias.set(flags)?;
-        out.put(object::publish(alias).cast())
-    }
+/// `fi_control(FI_ALIAS)`.
+///
+/// # Errors
+/// `FI_EINVAL` unless the flags say which side they are of, `FI_EBADFLAGS` for those it cannot have.
+pub(super) fn open(endpoint: &Arc<Endpoint>, out: Out<*mut ffi::fid>, flags: u64) -> Result<()> {
+    let fid = object::fid(class::EP, core::ptr::null_mut(), &FI_OPS.0);
+    let alias = Arc::new(Alias {
+        fid: Cell::new(with_tables(fid)),
+        users: Users::default(),
+        endpoint: Hold::new(Arc::clone(endpoint)),
+        tx_flags: AtomicU64::new(endpoint.tx_flags()),
+        rx_flags: AtomicU64::new(endpoint.rx_flags()),
+    });
+    alias.set(flags)?;
+    out.put(object::publish(alias).cast())
+}
 
-    /// The endpoint, or what an alias is of.
-    ///
-    /// # Safety
-    /// `ptr` is NULL or an open object that stays open for `'a`.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` for all else.
-    #[inline]
-    pub(super) unsafe fn behind<'a, P>(ptr: *const P) -> Result<&'a Arc<Self>>
-    where
-        P: 'a,
-    {
-        // SAFETY: as this function's contract says.
-        unsafe { get(ptr) }.map(|alias| &*alias.endpoint)
+/// The endpoint behind a pointer, or what an alias is of.
+///
+/// # Safety
+/// `ptr` is NULL or an open object that stays open for `'a`.
+///
+/// # Errors
+/// `FI_EINVAL` for all else.
+pub(super) unsafe fn endpoint<'a, P>(ptr: *const P) -> Result<&'a Endpoint>
+where
+    P: 'a,
+{
+    // SAFETY: `ptr` is NULL or an object that stays open for 'a, which is what both ask; an alias keeps its endpoint open
+    // as long as it is open itself.
+    unsafe {
+        match object::get::<Endpoint, P>(ptr) {
+            Ok(endpoint) => Ok(endpoint),
+            Err(_) => get(ptr).map(|alias| &**alias.endpoint),
+        }
     }
+}
 
-    /// As [`Self::behind`], kept; of an endpoint, too.
-    ///
-    /// # Safety
-    /// `ptr` is NULL or an open object.
-    ///
-    /// # Errors
-    /// As [`Self::behind`].
-    pub(crate) unsafe fn share_behind<P>(ptr: *const P) -> Result<Arc<Self>> {
-        // SAFETY: as this function's contract says.
-        unsafe {
-            match object::share::<Self, P>(ptr) {
-                Ok(endpoint) => Ok(endpoint),
-                Err(_) => Self::behind(ptr).map(Arc::clone),
-            }
+/// As [`endpoint`], kept.
+///
+/// # Safety
+/// `ptr` is NULL or an open object.
+///
+/// # Errors
+/// As [`endpoint`].
+pub(crate) unsafe fn share<P>(ptr: *const P) -> Result<Arc<Endpoint>> {
+    // SAFETY: `ptr` is NULL or an open object, of which both look whose it is; the alias is not used after this function.
+    unsafe {
+        match object::share::<Endpoint, P>(ptr) {
+            Ok(endpoint) => Ok(endpoint),
+            Err(_) => get(ptr).map(|alias| Arc::clone(&alias.endpoint)),
         }
     }
 }

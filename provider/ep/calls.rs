@@ -282,7 +282,7 @@ pub(crate) unsafe fn receive_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) 
 /// # Errors
 /// As [`ranges`].
 pub(crate) unsafe fn read_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Result<Transmit> {
-    // SAFETY: as this function's contract says.
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, by this function's contract.
     unsafe { ranges(Action::Read, msg, flags) }
 }
 
@@ -294,7 +294,7 @@ pub(crate) unsafe fn read_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Result
 /// # Errors
 /// As [`ranges`].
 pub(crate) unsafe fn write_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Result<Transmit> {
-    // SAFETY: as this function's contract says.
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, by this function's contract.
     unsafe { ranges(Action::Write, msg, flags) }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::buffer::context_of;
 use super::machine::Core;
-use super::{Endpoint, Inner, setup};
+use super::{Endpoint, Inner, alias, setup, work};
 use crate::attend;
 use crate::boundary::{self, Out};
 use crate::errno::{Errno, Result};
@@ -46,7 +46,7 @@ boundary::exports! {
             }
             Ok(ffi::FI_ALIAS) => {
                 let alias = arg.cast::<ffi::fi_alias>().as_ref().ok_or(Errno::INVAL)?;
-                ep.alias(Out::new(alias.fid)?, alias.flags)
+                alias::open(&ep, Out::new(alias.fid)?, alias.flags)
             }
             _ => Err(Errno::NOSYS),
         }
@@ -54,7 +54,7 @@ boundary::exports! {
 
     /// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
     pub(super) transfer cancel(fid: ffi::fid_t, context: *mut c_void) -> isize =>
-        Endpoint::of(fid)?.cancel(context_of(context));
+        alias::endpoint(fid)?.cancel(context_of(context));
 
     pub(super) status getopt(
         fid: ffi::fid_t,
@@ -63,7 +63,7 @@ boundary::exports! {
         value: *mut c_void,
         len: *mut usize,
     ) -> c_int => {
-        let (ep, len) = (Endpoint::of(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
+        let (ep, len) = (alias::endpoint(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
         let found = ep.option(level, option)?;
         let room = core::mem::replace(len, size_of::<usize>());
         if room < size_of::<usize>() || value.is_null() {
@@ -80,13 +80,13 @@ boundary::exports! {
         value: *const c_void,
         len: usize,
     ) -> c_int => {
-        let ep = Endpoint::of(fid)?;
+        let ep = alias::endpoint(fid)?;
         let size = !value.is_null() && len == size_of::<usize>();
         ep.set_option(level, option, size.then(|| value.cast::<usize>().read_unaligned()))
     };
 
     pub(super) sized size_left(ep: *mut ffi::fid_ep) -> isize =>
-        Endpoint::of(ep)?.size_left();
+        alias::endpoint(ep)?.size_left();
 }
 
 impl Endpoint {
@@ -180,7 +180,7 @@ impl Endpoint {
             return Ok(());
         }
         drop(inner);
-        if self.cancel_triggered(context) { Ok(()) } else { Err(Errno::NOENT) }
+        if work::cancel(self, context) { Ok(()) } else { Err(Errno::NOENT) }
     }
 
     /// The value of an option; all are sizes.

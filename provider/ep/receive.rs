@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use squall_engine::{Buf, MatchSpace, RecvMode, RecvOp, Visibility};
 
-use super::work::Deferred;
+use super::work::{self, Deferred};
 use super::{Endpoint, Inner};
 use crate::clock;
 use crate::errno::{Errno, Result};
@@ -101,7 +101,7 @@ impl Endpoint {
     /// As the call's manual page says; nothing has happened then.
     #[inline]
     pub(super) unsafe fn receive(&self, call: Receive) -> Result<()> {
-        // SAFETY: the buffer is as `take` demands, by this function's contract.
+        // SAFETY: `take` asks of the bytes that the call names what this function does.
         unsafe { self.take(call, None) }
     }
 
@@ -118,9 +118,9 @@ impl Endpoint {
         let least = self.settings.min_multi_recv.load(Ordering::Relaxed);
         let mode = match mode(call.space, call.flags, defaults, least) {
             Ok(mode) => mode,
-            // SAFETY: the buffer is as this function's contract says; and a call with FI_TRIGGER has a triggered context,
-            // by fi_trigger(3).
-            Err(error) => return unsafe { self.trigger_receive(call, error) },
+            // SAFETY: the bytes that the call names are left to the endpoint until the receive ends, by this function's
+            // contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
+            Err(error) => return unsafe { work::trigger_receive(self, call, error) },
         };
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;

@@ -7,7 +7,7 @@ use squall_engine::{Action, Buf, Level, OpKind, Operation, Options, Refused, Vis
 
 use super::bind::Queue;
 use super::buffer::context_of;
-use super::work::Deferred;
+use super::work::{self, Deferred};
 use super::{Endpoint, Inner};
 use crate::clock;
 use crate::errno::{Errno, Result};
@@ -209,7 +209,7 @@ impl Endpoint {
     /// As the call's manual page says; nothing has happened then.
     #[inline]
     pub(super) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
-        // SAFETY: the buffer is as `carry` demands, by this function's contract.
+        // SAFETY: `carry` asks of the bytes that the call names what this function does.
         unsafe { self.carry(call, self.tx_flags(), None) }
     }
 
@@ -234,9 +234,9 @@ impl Endpoint {
             Ok(options) => options,
             Err(error) => {
                 drop(inner);
-                // SAFETY: the buffer is as this function's contract says; and a call with FI_TRIGGER has a triggered
-                // context, by fi_trigger(3).
-                return unsafe { self.trigger_transmit(call, error) };
+                // SAFETY: the bytes that the call names are left to the endpoint until the operation ends, by this
+                // function's contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
+                return unsafe { work::trigger_transmit(self, call, error) };
             }
         };
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;

@@ -89,117 +89,129 @@ unsafe fn condition(context: u64) -> Result<(Arc<Cntr>, Condition)> {
     }
 }
 
-impl Endpoint {
-    /// A transmitting call that was refused for `error`: with FI_TRIGGER it becomes work.
-    ///
-    /// # Safety
-    /// As [`Endpoint::transmit`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
-    #[cold]
-    pub(super) unsafe fn trigger_transmit(&self, call: Transmit, error: Errno) -> Result<()> {
-        let call = call.untriggered().ok_or(error)?;
-        self.check_transmit(&call)?;
-        // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
-        let (cntr, condition) = unsafe { condition(call.context_given())? };
-        self.submit(&cntr, condition, |ep| Task::Transmit(ep, call))
+/// Whether an endpoint's calls may be triggered, and thus have contexts that say by what.
+///
+/// # Errors
+/// `FI_EBADFLAGS` when it was opened without FI_TRIGGER.
+fn capable(ep: &Endpoint) -> Result<()> {
+    if ep.settings.triggers {
+        return Ok(());
     }
+    log::info!("FI_TRIGGER on an endpoint that was opened without this capability");
+    Err(Errno::BADFLAGS)
+}
 
-    /// As [`Self::trigger_transmit`], of a receive.
-    ///
-    /// # Safety
-    /// As [`Endpoint::receive`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
-    #[cold]
-    pub(super) unsafe fn trigger_receive(&self, call: Receive, error: Errno) -> Result<()> {
-        let call = call.untriggered().ok_or(error)?;
-        self.check_receive(&call)?;
-        // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
-        let (cntr, condition) = unsafe { condition(call.context_given())? };
-        self.submit(&cntr, condition, |ep| Task::Receive(ep, call))
+/// A transmitting call that was refused for `error`: with FI_TRIGGER it becomes work.
+///
+/// # Safety
+/// As [`Endpoint::transmit`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
+#[cold]
+pub(super) unsafe fn trigger_transmit(ep: &Endpoint, call: Transmit, error: Errno) -> Result<()> {
+    let call = call.untriggered().ok_or(error)?;
+    capable(ep)?;
+    ep.check_transmit(&call)?;
+    // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
+    let (cntr, condition) = unsafe { condition(call.context_given())? };
+    submit(ep, &cntr, condition, |ep| Task::Transmit(ep, call))
+}
+
+/// As [`trigger_transmit`], of a receive.
+///
+/// # Safety
+/// As [`Endpoint::receive`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
+#[cold]
+pub(super) unsafe fn trigger_receive(ep: &Endpoint, call: Receive, error: Errno) -> Result<()> {
+    let call = call.untriggered().ok_or(error)?;
+    capable(ep)?;
+    ep.check_receive(&call)?;
+    // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
+    let (cntr, condition) = unsafe { condition(call.context_given())? };
+    submit(ep, &cntr, condition, |ep| Task::Receive(ep, call))
+}
+
+fn submit(
+    ep: &Endpoint,
+    cntr: &Arc<Cntr>,
+    condition: Condition,
+    task: impl FnOnce(Weak<Endpoint>) -> Task,
+) -> Result<()> {
+    if !cntr.belongs_to(&ep.domain) {
+        return Err(Errno::INVAL);
     }
+    let task = task(ep.weak());
+    ep.domain.work().submit(cntr, Work { condition, task, deferred: None });
+    Ok(())
+}
 
-    fn submit(
-        &self,
-        cntr: &Arc<Cntr>,
-        condition: Condition,
-        task: impl FnOnce(Weak<Self>) -> Task,
-    ) -> Result<()> {
-        if !self.settings.triggers {
-            log::info!("FI_TRIGGER on an endpoint that was opened without this capability");
-            return Err(Errno::BADFLAGS);
-        }
-        if !cntr.belongs_to(&self.domain) {
-            return Err(Errno::INVAL);
-        }
-        let task = task(self.weak());
-        self.domain.work().submit(cntr, Work { condition, task, deferred: None });
-        Ok(())
+/// Begins a transmitting call whose condition holds.
+///
+/// # Errors
+/// `FI_EAGAIN` when it has to begin later. Everything else has been said.
+pub(crate) fn begin_transmit(
+    ep: &Endpoint,
+    call: &Transmit,
+    deferred: Option<&Deferred>,
+) -> Result<()> {
+    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
+    // taken back (fi_trigger(3)); neither has happened, for it is beginning.
+    let begun = unsafe { ep.carry(call.clone(), ep.tx_flags(), deferred) };
+    begun.or_else(|error| never_began(ep, error, call.kind(), call.context_given(), deferred))
+}
+
+/// As [`begin_transmit`], of a receive.
+///
+/// # Errors
+/// As [`begin_transmit`].
+pub(crate) fn begin_receive(
+    ep: &Endpoint,
+    call: &Receive,
+    deferred: Option<&Deferred>,
+) -> Result<()> {
+    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
+    // taken back (fi_trigger(3)); neither has happened, for it is beginning.
+    let begun = unsafe { ep.take(call.clone(), deferred) };
+    begun.or_else(|error| never_began(ep, error, OpKind::Recv, call.context_given(), deferred))
+}
+
+/// Work could not begin for `error`: says so where its end would have shown.
+#[cold]
+fn never_began(
+    ep: &Endpoint,
+    error: Errno,
+    kind: OpKind,
+    context: u64,
+    deferred: Option<&Deferred>,
+) -> Result<()> {
+    if error == Errno::AGAIN {
+        return Err(error);
     }
-
-    /// Begins a transmitting call whose condition holds.
-    ///
-    /// # Errors
-    /// `FI_EAGAIN` when it has to begin later. Everything else has been said.
-    pub(crate) fn begin_transmit(
-        &self,
-        call: &Transmit,
-        deferred: Option<&Deferred>,
-    ) -> Result<()> {
-        // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
-        // taken back (fi_trigger(3)); neither has happened, for it is beginning.
-        let begun = unsafe { self.carry(call.clone(), self.tx_flags(), deferred) };
-        begun.or_else(|error| self.never_began(error, call.kind(), call.context_given(), deferred))
-    }
-
-    /// As [`Self::begin_transmit`], of a receive.
-    ///
-    /// # Errors
-    /// As [`Self::begin_transmit`].
-    pub(crate) fn begin_receive(&self, call: &Receive, deferred: Option<&Deferred>) -> Result<()> {
-        // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
-        // taken back (fi_trigger(3)); neither has happened, for it is beginning.
-        let begun = unsafe { self.take(call.clone(), deferred) };
-        begun.or_else(|error| self.never_began(error, OpKind::Recv, call.context_given(), deferred))
-    }
-
-    /// Work could not begin for `error`: says so where its end would have shown.
-    #[cold]
-    fn never_began(
-        &self,
-        error: Errno,
-        kind: OpKind,
-        context: u64,
-        deferred: Option<&Deferred>,
-    ) -> Result<()> {
-        if error == Errno::AGAIN {
-            return Err(error);
-        }
-        let text = format!(
-            "work could not begin when its counter had reached the threshold: {}",
-            std::io::Error::from_raw_os_error(error.0)
-        );
-        log::warn!("{text}");
-        let inner = self.inner.enter();
-        match deferred {
-            None => inner.bindings.count(kind, false),
-            Some(deferred) => {
-                if let Some(cntr) = deferred.completion.as_ref().and_then(Weak::upgrade) {
-                    cntr.count(false);
-                }
+    let text = format!(
+        "work could not begin when its counter had reached the threshold: {}",
+        std::io::Error::from_raw_os_error(error.0)
+    );
+    log::warn!("{text}");
+    let inner = ep.inner.enter();
+    match deferred {
+        None => inner.bindings.count(kind, false),
+        Some(deferred) => {
+            if let Some(cntr) = deferred.completion.as_ref().and_then(Weak::upgrade) {
+                cntr.count(false);
             }
         }
-        tell(&inner.bindings, kind, context, error, Some(text));
-        Ok(())
     }
+    tell(&inner.bindings, kind, context, error, Some(text));
+    Ok(())
+}
 
-    /// fi_cancel of a triggered operation that has not begun. Whether there was one.
-    #[cold]
-    pub(super) fn cancel_triggered(&self, context: u64) -> bool {
-        let found = self.domain.work().cancel_triggered(self, context);
-        if found {
-            let inner = self.inner.enter();
-            tell(&inner.bindings, OpKind::Recv, context, Errno::CANCELED, None);
-        }
-        found
+/// fi_cancel of a triggered operation that has not begun. Whether there was one.
+#[cold]
+pub(super) fn cancel(ep: &Endpoint, context: u64) -> bool {
+    let found = ep.domain.work().cancel_triggered(ep, context);
+    if found {
+        let inner = ep.inner.enter();
+        tell(&inner.bindings, OpKind::Recv, context, Errno::CANCELED, None);
     }
+    found
 }
 
 /// Shows the end of something that never began.

@@ -31,7 +31,8 @@ struct Shared {
 // SAFETY: the mutex and the condition are used by pthread calls alone, which are made for several threads, and stay
 // where they are (an `Arc`); all else is Sync by itself. Neither belongs to a thread while nobody holds the mutex.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; the last one to drop it finds the mutex used by nobody, for the application has closed the object.
+// SAFETY: nothing in it belongs to a thread but the mutex while it is held; whoever drops it last finds that used by
+// nobody, for the application has closed the object and the thread has ended.
 unsafe impl Send for Shared {}
 
 /// A mutex, a condition, and the thread that broadcasts it.

@@ -7,7 +7,7 @@ use super::{Condition, Task, Work};
 use crate::boundary;
 use crate::cntr::Cntr;
 use crate::domain::Domain;
-use crate::ep::{Deferred, Endpoint, calls};
+use crate::ep::{Deferred, Endpoint, alias, calls};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::object;
@@ -163,7 +163,7 @@ unsafe fn task_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(T
 /// `ep` is NULL or an open object.
 unsafe fn endpoint(domain: &Domain, ep: *mut ffi::fid_ep) -> Result<Arc<Endpoint>> {
     // SAFETY: NULL, which is refused, or an open object by this function's contract.
-    let ep = unsafe { Endpoint::share_behind(ep)? };
+    let ep = unsafe { alias::share(ep)? };
     if ep.belongs_to(domain) { Ok(ep) } else { Err(Errno::INVAL) }
 }
 

@@ -359,7 +359,7 @@ pub(crate) unsafe fn fetch_msg(
     result: &ffi::fi_msg_fetch,
     flags: u64,
 ) -> Result<Transmit> {
-    // SAFETY: as this function's contract says.
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, and `result` says how many pieces it has.
     unsafe { fetch(ep, msg, (result.msg_iov, result.iov_count), flags) }
 }
 
@@ -379,7 +379,7 @@ pub(crate) unsafe fn compare_msg(
 ) -> Result<Transmit> {
     let (compare, result) =
         ((compare.msg_iov, compare.iov_count), (result.msg_iov, result.iov_count));
-    // SAFETY: as this function's contract says.
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges; the other two say how many pieces they have.
     unsafe { compare_and(ep, msg, compare, result, flags) }
 }
 
@@ -404,17 +404,17 @@ fn valid(
 
 boundary::exports! {
     status writevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
-        let api = Endpoint::of(ep)?.api_version();
+        let api = alias::endpoint(ep)?.api_version();
         valid(api, Family::Base, (datatype, op), count.as_mut())
     };
 
     status readwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
-        let api = Endpoint::of(ep)?.api_version();
+        let api = alias::endpoint(ep)?.api_version();
         valid(api, Family::Fetch, (datatype, op), count.as_mut())
     };
 
     status compwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
-        let api = Endpoint::of(ep)?.api_version();
+        let api = alias::endpoint(ep)?.api_version();
         valid(api, Family::Compare, (datatype, op), count.as_mut())
     };
 
