@@ -77,6 +77,7 @@ struct pair {
 static void open_pair(struct pair *p, const struct want *want)
 {
 	struct want other = {.caps = want->caps};
+	memset(p, 0, sizeof(*p));
 	abi_open(&p->near, want);
 	abi_open(&p->far, &other);
 	p->to_near = abi_insert(&p->far, &p->near.name);
