@@ -240,17 +240,19 @@ impl Endpoint {
         self.stalled.store(false, Ordering::Relaxed);
         let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
         drop(inner);
-        busy | self.begin_work()
+        if busy {
+            self.begin_work();
+        }
+        busy
     }
 
-    /// Begins the work that is due. Whether there was some.
+    /// Begins the work that is due. After something has ended, which alone makes it so here: who polls in vain is spared
+    /// the look.
     #[inline]
-    fn begin_work(&self) -> bool {
-        let due = self.domain.work().has_due();
-        if due {
+    fn begin_work(&self) {
+        if self.domain.work().has_due() {
             self.domain.work().run();
         }
-        due
     }
 
     /// As [`Endpoint::progress`] by a thread of ours, which leaves it to the application if that is at it.
@@ -262,7 +264,10 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
         drop(inner);
-        busy | self.begin_work()
+        if busy {
+            self.begin_work();
+        }
+        busy
     }
 
     /// The application is about to sleep, and will not make progress.

@@ -418,9 +418,10 @@ impl Core {
 
     #[inline]
     fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
-        if done.visibility != Visibility::Kept {
-            bindings.count(done.kind, done.status.is_ok());
+        if done.visibility == Visibility::Kept {
+            return self.end_work(ep, bindings, done);
         }
+        bindings.count(done.kind, done.status.is_ok());
         if done.region != RegionId::LENT {
             self.regions.enter().count(done.kind, done.region);
         }
@@ -430,19 +431,16 @@ impl Core {
                     cq.push(entry_of(done, self.source(ep, bindings, done)));
                 }
             }
-            (Ok(()), Visibility::ErrorEntry | Visibility::CountOnly) => {}
-            (_, Visibility::Kept) => {
-                if let Some(done) = self.begun.end(done) {
-                    self.show(ep, bindings, &done);
-                }
-            }
+            (Ok(()), _) => {}
             (Err(error), visibility) => self.fail(ep, bindings, done, error, visibility),
         }
     }
 
-    /// Shows the end of deferred work that is to be shown.
+    /// The end of deferred work, which shows it only if it is to.
     #[cold]
-    fn show(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+    #[inline(never)]
+    fn end_work(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        let Some(done) = &self.begun.end(done) else { return };
         match (done.status, bindings.queue(done.kind)) {
             (Ok(()), Some(cq)) => cq.push(entry_of(done, self.source(ep, bindings, done))),
             (Ok(()), None) => {}

@@ -177,6 +177,8 @@ impl Endpoint {
         let begun = core.begun.id_of(context);
         if core.engine.cancel(now, context) || begun.is_some_and(|id| core.engine.cancel(now, id)) {
             core.complete(self, bindings);
+            drop(inner);
+            self.begin_work();
             return Ok(());
         }
         drop(inner);

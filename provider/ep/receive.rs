@@ -168,10 +168,8 @@ impl Endpoint {
                 return Err(refused.into());
             }
         }
-        if self.domain.work().has_due() {
-            drop(inner);
-            self.domain.work().run();
-        }
+        drop(inner);
+        self.begin_work();
         Ok(())
     }
 

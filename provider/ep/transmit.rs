@@ -277,9 +277,9 @@ impl Endpoint {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());
         }
-        if ended && self.domain.work().has_due() {
-            drop(inner);
-            self.domain.work().run();
+        drop(inner);
+        if ended {
+            self.begin_work();
         }
         Ok(())
     }
