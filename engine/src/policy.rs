@@ -153,8 +153,8 @@ mod tests {
     const SIZES: [Size; 3] = [Size::Short, Size::Eager, Size::Long];
     const LEVELS: [Level; 5] =
         [Level::Default, Level::Inject, Level::Transmit, Level::Delivery, Level::Match];
-    const VISIBILITIES: [Visibility; 3] =
-        [Visibility::Entry, Visibility::ErrorEntry, Visibility::CountOnly];
+    const VISIBILITIES: [Visibility; 4] =
+        [Visibility::Entry, Visibility::ErrorEntry, Visibility::CountOnly, Visibility::Kept];
 
     fn all() -> impl Iterator<Item = Request> {
         KINDS.into_iter().flat_map(|kind| {
@@ -218,10 +218,10 @@ mod tests {
                 assert_eq!(plan.copy, Copy::Call, "{request:?}");
             }
         }
-        // Half of 5 x 3 x 5 x 3 requests to known and unknown peers, with room and without, are injected; all
+        // Half of 5 x 3 x 5 x 4 requests to known and unknown peers, with room and without, are injected; all
         // but the short ones of them with room, reads apart, are refused. So are atomics of both kinds without room that
         // are not injected.
-        assert_eq!(refused, 4 * 225 - 4 * 2 * 15 + 2 * 2 * 45);
+        assert_eq!(refused, 4 * 300 - 4 * 2 * 20 + 2 * 2 * 60);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
+use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
 use crate::fault;
@@ -47,6 +48,8 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
+    /// Deferred work that has begun.
+    pub(super) begun: Begun,
     /// Links to endpoints of this host.
     pub(super) links: Links,
     /// When the sockets were last looked at.
@@ -106,6 +109,7 @@ impl Core {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
+            begun: Begun::default(),
             port: opened.port,
             links: opened.links,
             packets_at: Time::ZERO,
@@ -413,6 +417,9 @@ impl Core {
 
     #[inline]
     fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        if done.visibility == Visibility::Kept {
+            return self.end_work(ep, bindings, done);
+        }
         bindings.count(done.kind, done.status.is_ok());
         if done.region != RegionId::LENT {
             self.regions.enter().count(done.kind, done.region);
@@ -423,8 +430,20 @@ impl Core {
                     cq.push(entry_of(done, self.source(ep, bindings, done)));
                 }
             }
-            (Ok(()), Visibility::ErrorEntry | Visibility::CountOnly) => {}
+            (Ok(()), _) => {}
             (Err(error), visibility) => self.fail(ep, bindings, done, error, visibility),
+        }
+    }
+
+    /// The end of deferred work, which shows it only if it is to.
+    #[cold]
+    #[inline(never)]
+    fn end_work(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        let Some(done) = &self.begun.end(done) else { return };
+        match (done.status, bindings.queue(done.kind)) {
+            (Ok(()), Some(cq)) => cq.push(entry_of(done, self.source(ep, bindings, done))),
+            (Ok(()), None) => {}
+            (Err(error), _) => self.fail(ep, bindings, done, error, done.visibility),
         }
     }
 
