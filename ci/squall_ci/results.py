@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping
 
-from squall_ci.paths import FABTESTS, ROOT
+from squall_ci.paths import FABTESTS, need, ROOT
 from squall_ci.process import run
 from squall_ci.tally import table, Tally
 
@@ -43,7 +43,7 @@ class Row:
 
     def key(self) -> tuple[str, ...]:
         """What a later run replaces."""
-        return (self.consumer, self.suite, self.conditions, self.provider)
+        return (self.consumer, self.version, self.suite, self.conditions, self.provider)
 
 
 def commit() -> str:
@@ -97,6 +97,11 @@ def conditions(ranks: int) -> str:
 def add_option(parser: argparse.ArgumentParser) -> None:
     """The option that all suites of other people have."""
     parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/RESULTS.md")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Leave when what would be kept is not the whole suite."""
+    need(not (args.record and args.only), "a part of a suite is not recorded: leave --only away")
 
 
 def finish(

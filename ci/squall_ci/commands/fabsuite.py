@@ -1,6 +1,6 @@
 """Run libfabric's own test suite, fabtests, on a provider: those of its programs that concern reliable datagrams.
 
-    ci/run fabsuite [--only REGEX] [--timeout S] BIN_DIR [PROVIDER=squall]
+    ci/run fabsuite [--only REGEX] [--timeout S] [--record --version V] BIN_DIR [PROVIDER=squall]
 
 BIN_DIR holds the programs of a fabtests built against the libfabric found by the loader (1.17 here; its sources come with
 libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
@@ -12,6 +12,7 @@ import errno
 import pathlib
 import re
 
+from squall_ci import results
 from squall_ci.environment import provider_run
 from squall_ci.paths import need, need_provider
 from squall_ci.process import run as run_command
@@ -110,9 +111,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--only", default="")
     parser.add_argument("--timeout", type=float, default=90.0)
+    parser.add_argument("--version", default="", help="of fabtests, for --record")
+    results.add_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    results.check(args)
     need((args.binaries / "fi_rdm").exists(), f"no fabtests in {args.binaries}")
     need_provider(args.provider)
     env = provider_run(args.provider, "1")
@@ -130,6 +134,13 @@ def run(args: argparse.Namespace) -> int:
             else:
                 problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
                 tally.add(test, problem, output=output)
-    if unoffered:
-        print("not offered: " + "; ".join(unoffered))
-    return tally.finish()
+    return results.finish(
+        tally,
+        args.record,
+        consumer="fabtests",
+        version=args.version,
+        suite="reliable datagrams",
+        provider=env["FI_PROVIDER"],
+        conditions=results.conditions(2),
+        excluded={"not offered: the test asks for something and is told so": unoffered} if unoffered else {},
+    )

@@ -63,6 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    results.check(args)
     mpi = MPIS[args.mpi]
     mpi.need()
     need_provider(args.provider)

@@ -44,6 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    results.check(args)
     mpi = MPIS["mpich"]
     mpi.need()
     need_provider(args.provider)
