@@ -103,10 +103,6 @@ pub struct NsccConfig {
     /// React to one acknowledgement in this many, and then for all of them (SMaRTT v2 section III-G):
     /// 1, and 8 costs little. To accumulate for a round trip instead, raise `adjust_bytes`.
     pub sample: u8,
-    /// Take the average delay for that of an acknowledgement without a round-trip sample, as uet-htsim
-    /// does. UE 1.0 does nothing then; but a flow whose every packet had to be sent twice has no
-    /// samples, and would stay at one packet beside an empty queue.
-    pub stale_delay: bool,
     /// Ablations of the paper's figures; all on but `early_decrease`.
     pub parts: NsccParts,
 }
@@ -185,7 +181,6 @@ impl NsccConfig {
             averaging: Averaging::Window,
             fast_increase_below: network.min_base_rtt.map_or(Span::micros(1), |floor| floor / 4),
             sample: 1,
-            stale_delay: true,
             parts: NsccParts::PUBLISHED,
         }
     }
@@ -223,11 +218,6 @@ impl Tunable for NsccConfig {
             "early_decrease",
             early_decrease,
             "a mark at low delay takes half a packet off the window: 0"
-        ),
-        switch!(
-            "stale_delay",
-            stale_delay,
-            "without a round-trip sample take the average delay: 1"
         ),
         number!(sample: u8, "react to one acknowledgement in this many: 1", "1 to 255, whole"),
         Parameter {

@@ -442,23 +442,13 @@ fn a_probe_answer_tells_the_base_rtt_and_no_more() {
 
 #[test]
 fn an_acknowledgement_without_a_sample_only_counts() {
-    let mut bench = Bench::new(NsccConfig { stale_delay: false, ..reference() });
+    let mut bench = Bench::new(reference());
     bench.nscc.flow.cwnd = 100_000.0;
     bench.nscc.flow.to_ignore = 5_000;
     bench.at(90_000).feed(&Feedback { bytes: MTU, ecn: true, ..Feedback::default() });
     close(bench.nscc.flow.cwnd, 100_000.0);
     assert_eq!((bench.nscc.flow.received, bench.nscc.flow.achieved), (MTU, MTU));
     assert_eq!(bench.nscc.flow.to_ignore, 904);
-}
-
-#[test]
-fn without_a_sample_the_average_stands_in() {
-    let mut bench = Bench::with_cwnd(50_000.0);
-    bench.nscc.flow.avg_delay = 10_000.0;
-    bench.at(12_000).feed(&Feedback { bytes: MTU, ..Feedback::default() });
-    // 10 us is above the target of 9 us: fair increase, 20480 * 4096 / 50000 = 1677.72, and eta.
-    close(bench.nscc.flow.cwnd, 50_000.0 + 1_677.72 + 614.4);
-    close(bench.nscc.flow.avg_delay, 10_000.0);
 }
 
 #[test]
