@@ -111,7 +111,7 @@ mod swift;
 mod timely;
 mod tuning;
 
-pub use acks::AckStyle;
+pub use acks::{AckStyle, LossThreshold};
 pub use bbr::{Bbr, BbrConfig};
 pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};

@@ -59,10 +59,8 @@ pub struct Config {
     pub idle_close: Span,
     /// Signs of loss that are acted upon.
     pub loss: LossDetection,
-    /// Out-of-order packets that mean a loss, in congestion windows (SLEEK: 1.5).
-    pub sleek_factor: f32,
-    /// Fewest out-of-order packets that mean a loss (SLEEK: 5).
-    pub sleek_min_packets: u16,
+    /// Out-of-order packets that mean a loss: what [`cc::SenderConfig::loss_threshold`] says.
+    pub threshold: cc::LossThreshold,
     /// Shortest silence with packets outstanding before a probe is sent. The interval is at least
     /// `3 * base_rtt + ack_delay`.
     pub probe_min: Span,
@@ -114,8 +112,7 @@ impl Config {
             rnr_max: Span::millis(10),
             idle_close: Span::secs(30),
             loss: LossDetection::ALL,
-            sleek_factor: 1.5,
-            sleek_min_packets: 5,
+            threshold: cc::LossThreshold { windows: 1.5, packets: 5 },
             probe_min: Span::micros(200),
             probe_max: 3,
             trim_enabled: true,
@@ -137,11 +134,13 @@ impl Config {
         self.trim_enabled && self.loss.trim
     }
 
-    /// Takes over what the congestion control wants of its peers, which is what it does for them.
+    /// Takes over what the congestion control wants of its peers, which is what it does for them, and what it takes
+    /// for a loss.
     #[must_use]
     pub fn reciprocal(mut self, network: &cc::Network) -> Self {
         self.receiver = self.cc.receiver(network);
         self.acks = self.cc.acks();
+        self.threshold = self.cc.loss_threshold();
         self
     }
 
