@@ -301,6 +301,11 @@ impl Flow {
         let target = config.target_qdelay;
         let scale = if PUBLISHED { 1.0 } else { self.scale(config) };
         let above = delay >= target;
+        if !PUBLISHED && config.parts.fast_in_a_row && (marked || above) {
+            // Algorithm 3 lines 9 to 11; what is left of them is in `fast_increase`.
+            self.fi_count = 0.0;
+            self.increase = false;
+        }
         // Section 3.6.13.5 adds "not limited by the receiver" to both increases.
         if marked {
             if above {

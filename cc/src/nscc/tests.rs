@@ -195,6 +195,26 @@ fn a_mark_at_high_delay_ends_fast_increase() {
     assert_eq!(bench.nscc.flow.fi_count, 0.0);
 }
 
+/// A mark at low delay, and a long delay without a mark: UE 1.0 does not ask FastIncrease then, algorithm 3 of the
+/// paper counts anew.
+#[test]
+fn what_ends_fast_increase_in_the_paper_is_passed_over_in_ue() {
+    for (marked, delay) in [(true, 0), (false, 10_000)] {
+        let of = |paper| {
+            let mut bench = match paper {
+                true => without(8_000.0, |parts| parts.fast_in_a_row = true),
+                false => Bench::with_cwnd(8_000.0),
+            };
+            bench.at(100).ack(false, 0);
+            bench.ack(false, 0);
+            assert!(bench.nscc.flow.increase);
+            bench.ack(marked, delay);
+            (bench.nscc.flow.increase, bench.nscc.flow.fi_count > 0.0)
+        };
+        assert_eq!((of(false), of(true)), ((true, true), (false, false)));
+    }
+}
+
 #[test]
 fn multiplicative_decrease_once_a_base_rtt() {
     let mut bench = Bench::with_cwnd(100_000.0);
