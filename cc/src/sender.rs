@@ -36,7 +36,7 @@ use crate::tuning::{Setting, Tunable};
 /// `None`. Time never runs backwards from call to call; if it does, it counts as standing still.
 ///
 /// Nothing here allocates after construction. Configuration, and any state that the contexts of one
-/// host share (1RC's epochs, 3CPO's tokens), hangs off one `Arc` per endpoint.
+/// host share (1RC's epochs), hangs off one `Arc` per endpoint.
 pub trait SenderCc {
     /// What may be sent now.
     fn budget(&self, now: Time) -> Budget;

@@ -164,9 +164,6 @@ impl Config {
         if self.paths.freezes() && !self.loss.finds_losses() {
             return Err(Conflict::Freezing { paths: self.paths.name(), loss: self.loss });
         }
-        if self.scope == cc::Scope::PerGroup {
-            return Err(Conflict::GroupScope);
-        }
         if self.credits() && self.scope != cc::Scope::PerFlow {
             return Err(Conflict::SharedCredit { cc: self.cc.name(), scope: self.scope });
         }
@@ -184,8 +181,6 @@ pub enum Conflict {
         /// The detectors.
         loss: LossDetection,
     },
-    /// Packet delivery contexts have no multicast groups.
-    GroupScope,
     /// Credit is granted to one flow and cannot be spent by another.
     SharedCredit {
         /// The congestion control.
@@ -208,9 +203,6 @@ impl fmt::Display for Conflict {
                 "congestion control {cc} lives on credit, which a receiver grants to one flow, not to \
                  all of a {scope}; allowed: scope flow"
             ),
-            Self::GroupScope => {
-                f.write_str("a context a multicast group; allowed: flow, pair, destination, host")
-            }
         }
     }
 }

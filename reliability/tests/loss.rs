@@ -510,7 +510,7 @@ fn what_waits_for_a_trimmed_packet_is_not_lost() {
     let first = 0xffffe & !(1 << 9);
     sender.ack(Says { map: first >> 1 << 1, about: 20, ooo: 18, ..PLAIN });
     sender.send(10);
-    sender.ack(Says { map: (1 << 30) - 2 & !(1 << 9), about: 30, ooo: 28, ..PLAIN });
+    sender.ack(Says { map: ((1 << 30) - 2) & !(1 << 9), about: 30, ooo: 28, ..PLAIN });
     assert_eq!(sender.resent(), []);
     // Now 10 is the oldest one that is missing, and has been overtaken by as many as before.
     sender.ack(Says { cack: 9, map: (1 << 20) - 2, about: 30, ooo: 20, ..PLAIN });

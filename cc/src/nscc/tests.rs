@@ -490,7 +490,7 @@ fn a_coalesced_acknowledgement_weighs_as_its_packets() {
 #[test]
 fn signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    for kind in [Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [Kind::Notified, Kind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }

@@ -494,7 +494,7 @@ fn an_acknowledgement_without_a_sample_only_counts() {
 fn refusals_for_other_reasons_and_signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_avg(24_000.0);
     let other = Kind::Nacked { trimmed: false, last_hop: false };
-    for kind in [other, Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [other, Kind::Notified, Kind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }
