@@ -278,7 +278,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
             return None;
         }
         let trip = self.ack.round_trip(slot.sent_at, self.now)?;
-        (slot.tries < 2 || self.tx.is_plausible(trip.whole, self.shared)).then_some(trip)
+        let base = || self.tx.flow.base_rtt(&self.shared.groups);
+        (slot.tries < 2 || self.tx.rtt.is_plausible(trip.whole, base())).then_some(trip)
     }
 
     // What the peer has.

@@ -30,13 +30,6 @@ impl<D: Copy> Tx<D> {
         self.prober.interval(first, config.rto_max)
     }
 
-    /// Whether a packet that was sent more than twice can have come back after `trip`. A refusal of an earlier
-    /// transmission that was itself sent twice would make the last one look faster than light; and a round trip
-    /// without queues is never forgotten.
-    pub(super) fn is_plausible(&self, trip: Span, shared: &Shared<D>) -> bool {
-        trip >= self.rtt.unloaded(self.flow.base_rtt(&shared.groups))
-    }
-
     /// A packet in flight is to be sent again.
     #[inline]
     pub(super) fn enqueue(&mut self, at: usize, cause: Cause, shared: &mut Shared<D>) {
@@ -149,7 +142,6 @@ impl<'a, D: Copy> LossEvent<'a, D> {
                 &mut self.shared.rng,
             );
         }
-        let rtt = self.refused_after(&slot, flags.retx);
         self.tx.enqueue(at, cause, self.shared);
         self.tx.route.on_feedback(self.now, slot.path, signal);
         let feedback = cc::Feedback {
@@ -160,7 +152,6 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             packets: 1,
             ecn: flags.ce,
             marked: u16::from(flags.ce),
-            rtt,
             retransmitted: slot.tries > 0,
             ..cc::Feedback::default()
         };
@@ -176,14 +167,6 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         }
         self.on_answer();
         true
-    }
-
-    /// The round trip of a refused packet: short, for what is left of a trimmed one overtakes queues, so it says how
-    /// far the peer is and nothing of how full the network is (UE 1.0 section 3.6.13.1; its service time is zero).
-    fn refused_after(&self, slot: &Slot<D>, retx: bool) -> Option<Span> {
-        let trip = self.now.since(slot.sent_at);
-        let known = slot.is_last(retx) && slot.is_timely(self.shared);
-        (known && (slot.tries < 2 || self.tx.is_plausible(trip, self.shared))).then_some(trip)
     }
 
     /// [`Timer::Retransmit`] is set when the first packet departs and not moved when others do, so it is
