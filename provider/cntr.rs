@@ -1,7 +1,7 @@
 //! Counters: how many operations of an endpoint succeeded, and how many failed.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -17,7 +17,32 @@ use crate::ffi;
 use crate::flags::class;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::rest::Rest;
-use crate::wait::{self, WaitKind, Waiter};
+use crate::wait::set::WaitSet;
+use crate::wait::{self, Sleeper, Waitable, Waits};
+use crate::work::{Waiting, Work};
+
+/// Somebody sleeps until it changes.
+const SLEEPER: u8 = 1;
+/// Work waits for it.
+const WORK: u8 = 2;
+
+/// Both numbers, as somebody found them.
+#[derive(Default)]
+struct Pair {
+    value: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Pair {
+    fn get(&self) -> (u64, u64) {
+        (self.value.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
+    }
+
+    fn see(&self, now: (u64, u64)) {
+        self.value.store(now.0, Ordering::Relaxed);
+        self.errors.store(now.1, Ordering::Relaxed);
+    }
+}
 
 /// `struct fid_cntr` and what is behind it.
 #[repr(C)]
@@ -27,9 +52,15 @@ pub(crate) struct Cntr {
     domain: Hold<Domain>,
     value: AtomicU64,
     errors: AtomicU64,
-    waiter: Option<Waiter>,
-    wait_obj: ffi::fi_wait_obj,
-    armed: AtomicBool,
+    /// What the application has read of them last.
+    seen: Pair,
+    /// What fi_poll found last.
+    polled: Pair,
+    waits: Waits,
+    /// Whom the next change concerns besides those who read it: [`SLEEPER`], [`WORK`].
+    armed: AtomicU8,
+    /// What begins when it has reached a number.
+    waiting: Waiting,
     /// Endpoints to drive; control path and reads only.
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
     /// Those that were told that somebody sleeps until something of theirs comes.
@@ -71,37 +102,42 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let (place, attr) = (Out::new(cntr)?, attr.as_ref().ok_or(Errno::INVAL)?);
-        place.put(Cntr::create(object::share(domain)?, attr, context)?)
+        let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
+        place.put(Cntr::create(object::share(domain)?, attr, set, context)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Cntr, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(cntr) = object::retire::<Cntr, _>(fid)? {
+            cntr.waits.leave();
+        }
+        Ok(())
+    };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        let cntr = object::get::<Cntr, _>(fid)?;
-        wait::control(cntr.waiter.as_ref(), cntr.wait_obj, command, arg)
+        object::get::<Cntr, _>(fid)?.waits.control(command, arg)
     };
 
     counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(&cntr.value))
+        Ok(cntr.read(&cntr.value, &cntr.seen.value))
     };
 
     counter readerr(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(&cntr.errors))
+        Ok(cntr.read(&cntr.errors, &cntr.seen.errors))
     };
 
     status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.value.fetch_add(value, Ordering::AcqRel);
-        cntr.changed();
+        cntr.add(value);
+        cntr.domain.work().run();
         Ok(())
     };
 
     status set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.value.store(value, Ordering::Release);
-        cntr.changed();
+        cntr.set(value);
+        cntr.domain.work().run();
         Ok(())
     };
 
@@ -109,6 +145,7 @@ boundary::exports! {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.errors.fetch_add(value, Ordering::AcqRel);
         cntr.changed();
+        cntr.domain.work().run();
         Ok(())
     };
 
@@ -116,6 +153,7 @@ boundary::exports! {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.errors.store(value, Ordering::Release);
         cntr.changed();
+        cntr.domain.work().run();
         Ok(())
     };
 
@@ -128,6 +166,7 @@ impl Cntr {
     fn create(
         domain: Arc<Domain>,
         attr: &ffi::fi_cntr_attr,
+        set: Option<Arc<WaitSet>>,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_cntr> {
         if attr.events != ffi::FI_CNTR_EVENTS_COMP {
@@ -143,13 +182,17 @@ impl Cntr {
             domain: Hold::new(domain),
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
-            wait_obj: attr.wait_obj,
-            armed: AtomicBool::new(false),
+            seen: Pair::default(),
+            polled: Pair::default(),
+            waits: Waits::open(attr.wait_obj, set)?,
+            armed: AtomicU8::new(0),
+            waiting: Waiting::default(),
             endpoints: Mutex::default(),
             dozing: Mutex::default(),
             rest: Rest::default(),
         });
+        let weak = Arc::downgrade(&opened);
+        opened.waits.join(weak)?;
         Ok(object::publish(opened))
     }
 
@@ -163,24 +206,77 @@ impl Cntr {
 
     /// As [`crate::cq::Cq::wake`].
     pub(crate) fn wake(&self) {
-        if let Some(waiter) = &self.waiter {
-            waiter.signal();
-        }
+        self.waits.signal();
     }
 
     fn changed(&self) {
         self.rest.wake();
-        if self.armed.load(Ordering::Acquire)
-            && self.armed.swap(false, Ordering::AcqRel)
-            && let Some(waiter) = &self.waiter
-        {
-            waiter.signal();
+        if self.armed.load(Ordering::Acquire) != 0 {
+            self.changed_for_others();
         }
+    }
+
+    /// Wakes sleepers, and passes on the work that is due. It begins outside of the gate that this may be called in.
+    #[cold]
+    fn changed_for_others(&self) {
+        if self.armed.fetch_and(!SLEEPER, Ordering::AcqRel) & SLEEPER != 0 {
+            self.waits.signal();
+        }
+        if self.armed.load(Ordering::Acquire) & WORK != 0 {
+            self.pass_on();
+        }
+    }
+
+    fn pass_on(&self) {
+        let (value, errors) = self.snapshot();
+        let (due, more) = self.waiting.due(value, errors);
+        if !more {
+            self.armed.fetch_and(!WORK, Ordering::AcqRel);
+            if !self.waiting.is_empty() {
+                // Some came meanwhile.
+                self.armed.fetch_or(WORK, Ordering::AcqRel);
+            }
+        }
+        if !due.is_empty() {
+            self.domain.push_work(due);
+        }
+    }
+
+    /// Work, the `number`-th of the domain, that waits for it from now on.
+    pub(crate) fn submit(&self, number: u64, work: Work) {
+        self.waiting.add(number, work);
+        self.armed.fetch_or(WORK, Ordering::SeqCst);
+        // What has been counted before has looked for work before.
+        self.pass_on();
+    }
+
+    /// The work that waits for it.
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// Whether it was opened on this domain.
+    pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
+        core::ptr::eq(&raw const **self.domain, domain)
+    }
+
+    /// fi_cntr_add.
+    pub(crate) fn add(&self, value: u64) {
+        self.value.fetch_add(value, Ordering::AcqRel);
+        self.polled.see(self.snapshot());
+        self.changed();
+    }
+
+    /// fi_cntr_set.
+    pub(crate) fn set(&self, value: u64) {
+        self.value.store(value, Ordering::Release);
+        self.polled.see(self.snapshot());
+        self.changed();
     }
 
     /// From now on reading drives this endpoint.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
-        if let (Some(waiter), None) = (&self.waiter, self.domain.progress()) {
+        if let (Some(waiter), None) = (self.waits.waiter(), self.domain.progress()) {
             for fd in sockets {
                 waiter.add(*fd)?;
             }
@@ -195,7 +291,7 @@ impl Cntr {
 
     /// The endpoint closes.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
-        if let Some(waiter) = &self.waiter {
+        if let Some(waiter) = self.waits.waiter() {
             for fd in sockets {
                 waiter.remove(*fd);
             }
@@ -206,7 +302,7 @@ impl Cntr {
     }
 
     /// Drives every endpoint once. Whether anything happened.
-    fn progress(&self) -> bool {
+    pub(crate) fn progress(&self) -> bool {
         let dozing = core::mem::take(&mut *self.dozing.lock());
         dozing.iter().for_each(|endpoint| endpoint.woke());
         let (mut i, mut busy) = (0, false);
@@ -242,17 +338,18 @@ impl Cntr {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
-    /// Makes sure that the next change wakes the waiter.
+    /// Makes sure that the next change of what somebody found wakes the waiter.
     ///
     /// # Errors
-    /// `FI_ENOSYS` without a wait object.
-    pub(crate) fn try_wait(&self) -> Result<()> {
-        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
-        let before = self.snapshot();
+    /// `FI_EAGAIN` when it has changed, `FI_ENOSYS` without a wait object.
+    fn arm(&self, found: (u64, u64), sleeper: Sleeper) -> Result<()> {
+        let waiter = self.waits.prepared()?;
         self.progress();
         match self.domain.progress() {
             None => {
-                waiter.arm(self.next_timeout());
+                if let Some(waiter) = waiter {
+                    waiter.arm(self.next_timeout());
+                }
                 if !self.doze(false) {
                     return Err(Errno::AGAIN);
                 }
@@ -262,9 +359,26 @@ impl Cntr {
                 progress.take_over();
             }
         }
-        waiter.clear();
-        self.armed.store(true, Ordering::Release);
-        if before == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
+        if waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
+            return Err(Errno::AGAIN);
+        }
+        self.armed.fetch_or(SLEEPER, Ordering::SeqCst);
+        if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
+    /// fi_poll: whether it has changed since the application set it, or was told so last.
+    pub(crate) fn news(&self) -> bool {
+        let now = self.snapshot();
+        let news = now != self.polled.get();
+        self.polled.see(now);
+        news
+    }
+
+    /// The application's context.
+    pub(crate) fn context(&self) -> *mut c_void {
+        // SAFETY: the cell holds an initialised `fid_cntr`, whose context is the application's: it alone may
+        // change it, and not during a call with the object.
+        unsafe { (*self.fid.get()).fid.context }
     }
 
     fn snapshot(&self) -> (u64, u64) {
@@ -272,9 +386,11 @@ impl Cntr {
     }
 
     /// One of the two numbers, after a turn of progress.
-    fn read(&self, number: &AtomicU64) -> u64 {
+    fn read(&self, number: &AtomicU64, seen: &AtomicU64) -> u64 {
         self.poll(self.snapshot());
-        number.load(Ordering::Acquire)
+        let now = number.load(Ordering::Acquire);
+        seen.store(now, Ordering::Relaxed);
+        now
     }
 
     /// Waits until the value reaches the threshold.
@@ -283,19 +399,33 @@ impl Cntr {
     /// `FI_EAVAIL` when an error is counted, `FI_ETIMEDOUT` when time is up.
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<()> {
         let errors = self.errors.load(Ordering::Acquire);
+        let found = core::cell::Cell::new((0, 0));
         let check = || {
             self.progress();
-            if self.value.load(Ordering::Acquire) >= threshold {
+            let now = self.snapshot();
+            found.set(now);
+            if now.0 >= threshold {
+                self.seen.value.store(now.0, Ordering::Relaxed);
                 return Some(Ok(()));
             }
-            (self.errors.load(Ordering::Acquire) != errors).then_some(Err(Errno::AVAIL))
+            (now.1 != errors).then_some(Err(Errno::AVAIL))
         };
-        match wait::until(wait::deadline(timeout), self.waiter.as_ref(), check, || {
-            self.try_wait().is_ok()
-        }) {
+        let prepare = || self.arm(found.get(), Sleeper::Guest).is_ok();
+        match wait::until(wait::deadline(timeout), self.waits.waiter(), check, prepare) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
             Err(other) => Err(other),
         }
+    }
+}
+
+impl Waitable for Cntr {
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// A change that the application has not read is a reason not to sleep, whoever found it.
+    fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
+        self.arm(self.seen.get(), sleeper)
     }
 }

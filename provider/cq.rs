@@ -25,7 +25,8 @@ use crate::flags::class;
 use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::rest::Rest;
-use crate::wait::{self, WaitKind, Waiter};
+use crate::wait::set::WaitSet;
+use crate::wait::{self, Sleeper, Waitable, Waits};
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
 /// What changes.
@@ -40,8 +41,9 @@ struct State {
     dozing: Vec<Arc<Endpoint>>,
     /// Somebody sleeps, or polls the descriptor.
     armed: bool,
-    /// fi_cq_signal was called and nobody woke up for it yet.
-    signaled: bool,
+    /// How often fi_cq_signal was called, and how often it had been when somebody woke up for it last.
+    signals: u64,
+    answered: u64,
     /// The text of the failure read last: `err_data` points to it until the next one is read.
     text: CString,
     /// `prov_errno` of that failure.
@@ -55,8 +57,7 @@ pub(crate) struct Cq {
     users: Users,
     domain: Hold<Domain>,
     format: Format,
-    waiter: Option<Waiter>,
-    wait_obj: ffi::fi_wait_obj,
+    waits: Waits,
     /// Applications of 1.20 and later have room for `fi_cq_err_entry::src_addr`.
     names_source: bool,
     rest: Rest,
@@ -97,14 +98,19 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let (place, attr) = (Out::new(cq)?, attr.as_ref().ok_or(Errno::INVAL)?);
-        place.put(Cq::create(object::share(domain)?, attr, context)?)
+        let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
+        place.put(Cq::create(object::share(domain)?, attr, set, context)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Cq, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(cq) = object::retire::<Cq, _>(fid)? {
+            cq.waits.leave();
+        }
+        Ok(())
+    };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        let cq = object::get::<Cq, _>(fid)?;
-        wait::control(cq.waiter.as_ref(), cq.wait_obj, command, arg)
+        object::get::<Cq, _>(fid)?.waits.control(command, arg)
     };
 
     status signal(cq: *mut ffi::fid_cq) -> c_int => object::get::<Cq, _>(cq)?.signal();
@@ -125,6 +131,7 @@ impl Cq {
     fn create(
         domain: Arc<Domain>,
         attr: &ffi::fi_cq_attr,
+        set: Option<Arc<WaitSet>>,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_cq> {
         if attr.wait_cond != ffi::FI_CQ_COND_NONE && attr.wait_obj == ffi::FI_WAIT_NONE {
@@ -139,8 +146,7 @@ impl Cq {
             }),
             users: Users::default(),
             format: Format::from_attr(attr.format)?,
-            waiter: WaitKind::from_attr(attr.wait_obj)?.open()?,
-            wait_obj: attr.wait_obj,
+            waits: Waits::open(attr.wait_obj, set)?,
             names_source: domain.api_version() >= crate::compat::version(1, 20),
             rest: Rest::default(),
             state: Gate::new(
@@ -152,13 +158,16 @@ impl Cq {
                     endpoints: Vec::new(),
                     dozing: Vec::new(),
                     armed: false,
-                    signaled: false,
+                    signals: 0,
+                    answered: 0,
                     text: CString::default(),
                     text_code: 0,
                 },
             ),
             domain: Hold::new(domain),
         });
+        let weak = Arc::downgrade(&opened);
+        opened.waits.join(weak)?;
         Ok(object::publish(opened))
     }
 
@@ -188,22 +197,18 @@ impl Cq {
 
     /// The attendant took packets away from a sleeper that watches the sockets: lets it look.
     pub(crate) fn wake(&self) {
-        if let Some(waiter) = &self.waiter {
-            waiter.signal();
-        }
+        self.waits.signal();
     }
 
     fn wake_armed(&self, state: &mut State) {
         state.armed = false;
-        if let Some(waiter) = &self.waiter {
-            waiter.signal();
-        }
+        self.waits.signal();
     }
 
     /// From now on reading drives this endpoint, and waiting watches its sockets unless a thread
     /// does.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
-        if let (Some(waiter), None) = (&self.waiter, self.domain.progress()) {
+        if let (Some(waiter), None) = (self.waits.waiter(), self.domain.progress()) {
             for fd in sockets {
                 waiter.add(*fd)?;
             }
@@ -218,7 +223,7 @@ impl Cq {
 
     /// The endpoint closes.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
-        if let Some(waiter) = &self.waiter {
+        if let Some(waiter) = self.waits.waiter() {
             for fd in sockets {
                 waiter.remove(*fd);
             }
@@ -230,7 +235,7 @@ impl Cq {
     }
 
     /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here. Whether anything happened.
-    fn progress(&self) -> bool {
+    pub(crate) fn progress(&self) -> bool {
         let dozing = core::mem::take(&mut self.state.enter().dozing);
         dozing.iter().for_each(|endpoint| endpoint.woke());
         let (mut i, mut busy) = (0, false);
@@ -260,6 +265,18 @@ impl Cq {
         }
     }
 
+    /// fi_poll: whether there is something to read.
+    pub(crate) fn news(&self) -> bool {
+        !self.state.enter().is_empty()
+    }
+
+    /// The application's context.
+    pub(crate) fn context(&self) -> *mut c_void {
+        // SAFETY: the cell holds an initialised `fid_cq`, whose context is the application's: it alone may
+        // change it, and not during a call with the object.
+        unsafe { (*self.fid.get()).fid.context }
+    }
+
     /// When one of the endpoints needs a turn by itself.
     fn next_timeout(&self) -> Option<Time> {
         let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
@@ -274,17 +291,21 @@ impl Cq {
         self.state.enter().dozing.extend(dozing);
         quiet
     }
+}
 
-    /// Makes sure that whatever comes from now on wakes the waiter.
-    ///
-    /// # Errors
-    /// `FI_EAGAIN` when something is there already.
-    pub(crate) fn try_wait(&self) -> Result<()> {
-        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
+impl Waitable for Cq {
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
+        let waiter = self.waits.prepared()?;
         self.progress();
         match self.domain.progress() {
             None => {
-                waiter.arm(self.next_timeout());
+                if let Some(waiter) = waiter {
+                    waiter.arm(self.next_timeout());
+                }
                 if !self.doze(false) {
                     return Err(Errno::AGAIN);
                 }
@@ -295,13 +316,12 @@ impl Cq {
             }
         }
         let mut state = self.state.enter();
-        if state.is_empty() && !state.signaled {
-            waiter.clear();
-            state.armed = true;
-            Ok(())
-        } else {
-            Err(Errno::AGAIN)
+        let quiet = state.is_empty() && state.signals == state.answered;
+        if !quiet || waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
+            return Err(Errno::AGAIN);
         }
+        state.armed = true;
+        Ok(())
     }
 }
 
@@ -322,11 +342,11 @@ pub(crate) fn doze(endpoints: &[Arc<Endpoint>], driven: bool) -> (Vec<Arc<Endpoi
 impl Cq {
     /// Wakes whoever waits for a completion, without one.
     fn signal(&self) -> Result<()> {
-        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
+        self.waits.prepared()?;
         let mut state = self.state.enter();
-        state.signaled = true;
+        state.signals += 1;
         state.armed = false;
-        waiter.signal();
+        self.waits.signal();
         Ok(())
     }
 

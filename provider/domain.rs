@@ -24,13 +24,30 @@ use crate::job::AuthKey;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
+use crate::work;
 
 /// An enabled endpoint, which may name regions, and has an address.
 struct Enabled {
     endpoint: Weak<Endpoint>,
     name: Name,
+}
+
+/// How a counter concerns every endpoint of the domain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    /// It counts what peers access.
+    Accesses,
+    /// What is counted depends on their progress.
+    Progress,
+}
+
+impl Follows {
+    fn begin(self, endpoint: &Arc<Endpoint>, cntr: &Cntr) -> Result<()> {
+        endpoint.follow(cntr, self == Self::Accesses)
+    }
 }
 
 /// `struct fid_domain` and what is behind it.
@@ -46,9 +63,10 @@ pub(crate) struct Domain {
     auth_key: AuthKey,
     regions: Arc<Gate<Regions>>,
     endpoints: Mutex<Vec<Enabled>>,
-    /// Counters of accesses to regions.
-    counters: Mutex<Vec<Weak<Cntr>>>,
+    /// Counters that concern every endpoint, and how.
+    counters: Mutex<Vec<(Weak<Cntr>, Follows)>>,
     progress: Option<Progress>,
+    work: work::Queue,
     process: Process,
 }
 
@@ -64,7 +82,7 @@ unsafe impl Object for Domain {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close));
+static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: work::control));
 
 static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     size: size_of::<ffi::fi_ops_domain>(),
@@ -73,7 +91,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     endpoint: Some(ep::open),
     scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),
-    poll_open: Some(poll_open),
+    poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),
     srx_ctx: Some(srx_ctx),
     query_atomic: Some(ep::calls::query_atomic),
@@ -123,6 +141,7 @@ pub(crate) fn open(
         endpoints: Mutex::default(),
         counters: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
+        work: work::Queue::default(),
         process: Process::current(),
         nic,
     });
@@ -181,23 +200,38 @@ impl Domain {
     /// # Errors
     /// The system's, when a wait object cannot watch an endpoint's sockets.
     pub(crate) fn counted(&self, cntr: &Arc<Cntr>) -> Result<()> {
-        let mut counters = self.counters.lock();
-        counters.retain(|known| known.strong_count() > 0);
-        if counters.iter().any(|known| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr))) {
-            return Ok(());
-        }
-        counters.push(Arc::downgrade(cntr));
-        drop(counters);
-        self.opened().iter().try_for_each(|endpoint| endpoint.report_to(cntr))
+        self.follow(cntr, Follows::Accesses)
     }
 
-    /// An endpoint was enabled: it says what peers access, if anybody counts that.
+    /// Work changes a counter: reading that drives every endpoint, on any of which it may depend.
     ///
     /// # Errors
     /// As [`Self::counted`].
-    pub(crate) fn count_accesses(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
-        let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
-        counters.iter().try_for_each(|cntr| endpoint.report_to(cntr))
+    pub(crate) fn drives(&self, cntr: &Arc<Cntr>) -> Result<()> {
+        self.follow(cntr, Follows::Progress)
+    }
+
+    fn follow(&self, cntr: &Arc<Cntr>, what: Follows) -> Result<()> {
+        let mut counters = self.counters.lock();
+        counters.retain(|(known, _)| known.strong_count() > 0);
+        let is = |known: &Weak<Cntr>| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr));
+        if counters.iter().any(|(known, which)| is(known) && *which == what) {
+            return Ok(());
+        }
+        counters.push((Arc::downgrade(cntr), what));
+        drop(counters);
+        self.opened().iter().try_for_each(|endpoint| what.begin(endpoint, cntr))
+    }
+
+    /// An endpoint was enabled: counters that concern every endpoint concern it, too.
+    ///
+    /// # Errors
+    /// As [`Self::counted`].
+    pub(crate) fn tell_counters(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
+        let counters = self.counters.lock().clone();
+        counters.iter().try_for_each(|(cntr, what)| {
+            cntr.upgrade().map_or(Ok(()), |cntr| what.begin(endpoint, &cntr))
+        })
     }
 
     /// The enabled endpoints.
@@ -207,7 +241,7 @@ impl Domain {
 
     /// An endpoint has closed, which had these sockets.
     pub(crate) fn disabled(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
-        for cntr in self.counters.lock().iter().filter_map(Weak::upgrade) {
+        for cntr in self.counters.lock().iter().filter_map(|(cntr, _)| cntr.upgrade()) {
             cntr.detach(endpoint, sockets);
         }
         self.endpoints.lock().retain(|other| !core::ptr::eq(other.endpoint.as_ptr(), endpoint));
@@ -246,6 +280,20 @@ impl Domain {
     /// The progress thread, under automatic progress.
     pub(crate) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
+    }
+
+    /// What begins when counters have reached a number.
+    #[inline]
+    pub(crate) fn work(&self) -> &work::Queue {
+        &self.work
+    }
+
+    /// More of it is due, perhaps inside an endpoint's gate: whoever makes progress begins it.
+    pub(crate) fn push_work(&self, due: Vec<work::Work>) {
+        self.work.push(due);
+        if let Some(progress) = &self.progress {
+            progress.look();
+        }
     }
 
     /// Whether endpoints and queues must exclude other threads: not when the application promises
@@ -288,14 +336,6 @@ unsafe extern "C" fn scalable_ep(
     _: *mut ffi::fi_info,
     _: *mut *mut ffi::fid_ep,
     _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn poll_open(
-    _: *mut ffi::fid_domain,
-    _: *mut ffi::fi_poll_attr,
-    _: *mut *mut ffi::fid_poll,
 ) -> c_int {
     Errno::NOSYS.code()
 }

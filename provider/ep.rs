@@ -1,5 +1,6 @@
 //! Endpoints (FI_EP_RDM): one engine and one port each.
 
+pub(crate) mod alias;
 mod bind;
 mod buffer;
 pub(crate) mod calls;
@@ -14,11 +15,12 @@ mod peers;
 mod receive;
 mod setup;
 mod transmit;
+pub(crate) mod work;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use squall_base::{RegionId, Time};
 
@@ -37,6 +39,9 @@ use crate::param::params;
 use crate::stats;
 use bind::Bindings;
 use machine::Core;
+pub(crate) use receive::Receive;
+pub(crate) use transmit::Transmit;
+pub(crate) use work::Deferred;
 
 /// What the application chose when it opened the endpoint.
 pub(crate) struct Settings {
@@ -50,6 +55,8 @@ pub(crate) struct Settings {
     tx_flags: AtomicU64,
     /// Default operation flags of the receiving side.
     rx_flags: AtomicU64,
+    /// Operations may wait for counters (FI_TRIGGER).
+    triggers: bool,
     /// `msg_order` of the transmitting side.
     msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
@@ -75,6 +82,8 @@ pub(crate) struct Endpoint {
     number: u32,
     process: Process,
     closed: AtomicBool,
+    /// Itself, for work that is to begin later.
+    me: Weak<Self>,
     /// The application made no progress since the attendant looked last.
     stalled: AtomicBool,
 }
@@ -143,6 +152,20 @@ boundary::exports! {
     };
 }
 
+/// `struct fid_ep` with the tables that endpoints and their aliases have.
+fn with_tables(fid: ffi::fid) -> ffi::fid_ep {
+    ffi::fid_ep {
+        fid,
+        ops: object::table(&OPS),
+        cm: object::table(&cm::OPS),
+        msg: object::table(&calls::MSG),
+        rma: object::table(&calls::RMA),
+        tagged: object::table(&calls::TAGGED),
+        atomic: object::table(&calls::ATOMIC),
+        collective: core::ptr::null_mut(),
+    }
+}
+
 impl Endpoint {
     /// Opens an endpoint, which does nothing before it is enabled.
     fn create(
@@ -153,36 +176,40 @@ impl Endpoint {
         domain.process().check()?;
         let source = chosen.source.unwrap_or_else(|| SocketAddr::new(domain.ip(), 0));
         let caps = if chosen.caps == 0 { info::limits::CAPS } else { chosen.caps };
-        let opened = Arc::new(Self {
-            fid: Cell::new(ffi::fid_ep {
-                fid: object::fid(class::EP, context, &FI_OPS.0),
-                ops: object::table(&OPS),
-                cm: object::table(&cm::OPS),
-                msg: object::table(&calls::MSG),
-                rma: object::table(&calls::RMA),
-                tagged: object::table(&calls::TAGGED),
-                atomic: object::table(&calls::ATOMIC),
-                collective: core::ptr::null_mut(),
-            }),
+        let job = Job::of(params(), &chosen.endpoint_key, domain.auth_key())?;
+        let opened = Arc::new_cyclic(|me| Self {
+            fid: Cell::new(with_tables(object::fid(class::EP, context, &FI_OPS.0))),
             users: Users::default(),
             settings: Settings {
                 source,
                 directed: caps & flags::DIRECTED_RECV != 0,
                 names_source: caps & flags::SOURCE != 0,
+                triggers: caps & flags::TRIGGER != 0,
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
                 msg_order: chosen.msg_order,
                 min_multi_recv: AtomicU64::new(64),
-                job: Job::of(params(), &chosen.endpoint_key, domain.auth_key())?,
+                job,
             },
             inner: Gate::new(domain.locks(), Inner { bindings: Bindings::default(), core: None }),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             process: domain.process(),
             closed: AtomicBool::new(false),
+            me: Weak::clone(me),
             stalled: AtomicBool::new(false),
             domain: Hold::new(domain),
         });
         Ok(object::publish(opened))
+    }
+
+    /// For who keeps it without keeping it open.
+    fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+
+    /// Whether it was opened on this domain.
+    pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
+        core::ptr::eq(&raw const **self.domain, domain)
     }
 
     /// The libfabric API version that the application asked for.
@@ -211,7 +238,21 @@ impl Endpoint {
         let mut inner = self.inner.enter();
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
-        core.as_mut().is_some_and(|core| core.turn(self, bindings))
+        let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        drop(inner);
+        if busy {
+            self.begin_work();
+        }
+        busy
+    }
+
+    /// Begins the work that is due. After something has ended, which alone makes it so here: who polls in vain is spared
+    /// the look.
+    #[inline]
+    fn begin_work(&self) {
+        if self.domain.work().has_due() {
+            self.domain.work().run();
+        }
     }
 
     /// As [`Endpoint::progress`] by a thread of ours, which leaves it to the application if that is at it.
@@ -221,7 +262,12 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.try_enter() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        core.as_mut().is_some_and(|core| core.turn(self, bindings))
+        let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        drop(inner);
+        if busy {
+            self.begin_work();
+        }
+        busy
     }
 
     /// The application is about to sleep, and will not make progress.
@@ -289,12 +335,14 @@ impl Endpoint {
         }
     }
 
-    /// A counter of accesses to a region of the domain: from now on reading it drives this endpoint, which says what
-    /// peers access.
-    pub(crate) fn report_to(self: &Arc<Self>, cntr: &Cntr) -> Result<()> {
+    /// A counter that concerns every endpoint of the domain: from now on reading it drives this one, which with
+    /// `accesses` says what peers access.
+    pub(crate) fn follow(self: &Arc<Self>, cntr: &Cntr, accesses: bool) -> Result<()> {
         let mut inner = self.enter()?;
         let Some(core) = &mut inner.core else { return Ok(()) };
-        core.engine.report_accesses();
+        if accesses {
+            core.engine.report_accesses();
+        }
         cntr.attach(self, &core.sockets())
     }
 

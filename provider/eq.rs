@@ -13,7 +13,8 @@ use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::wait::{self, WaitKind, Waiter};
+use crate::wait::set::WaitSet;
+use crate::wait::{self, Sleeper, Waitable, Waits};
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
 struct Event {
@@ -52,8 +53,7 @@ pub(crate) struct Eq {
     fid: Cell<ffi::fid_eq>,
     users: Users,
     _fabric: Hold<Fabric>,
-    waiter: Option<Waiter>,
-    wait_obj: ffi::fi_wait_obj,
+    waits: Waits,
     writable: bool,
     state: Mutex<State>,
 }
@@ -89,15 +89,20 @@ boundary::exports! {
         eq: *mut *mut ffi::fid_eq,
         context: *mut c_void,
     ) -> c_int => {
-        let place = Out::new(eq)?;
-        place.put(Eq::create(object::share(fabric)?, attr.as_ref(), context)?)
+        let (place, attr) = (Out::new(eq)?, attr.as_ref());
+        let set = attr.map_or(Ok(None), |attr| wait::set_of(attr.wait_obj, attr.wait_set))?;
+        place.put(Eq::create(object::share(fabric)?, attr, set, context)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Eq, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(eq) = object::retire::<Eq, _>(fid)? {
+            eq.waits.leave();
+        }
+        Ok(())
+    };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        let eq = object::get::<Eq, _>(fid)?;
-        wait::control(eq.waiter.as_ref(), eq.wait_obj, command, arg)
+        object::get::<Eq, _>(fid)?.waits.control(command, arg)
     };
 
     sized read(
@@ -131,12 +136,13 @@ boundary::exports! {
         flags: u64,
     ) -> isize => {
         let eq = object::get::<Eq, _>(eq)?;
-        let waiter = eq.waiter.as_ref().ok_or(Errno::NOSYS)?;
+        eq.waits.blocking("fi_eq_sread")?;
         let check = || match eq.next(event, buf, len, flags & flags::PEEK != 0) {
             Err(Errno::AGAIN) => None,
             answer => Some(answer),
         };
-        wait::until(wait::deadline(timeout), Some(waiter), check, || eq.try_wait().is_ok())?
+        let prepare = || eq.try_wait(Sleeper::Guest).is_ok();
+        wait::until(wait::deadline(timeout), eq.waits.waiter(), check, prepare)?
     };
 
     string strerror(
@@ -158,6 +164,7 @@ impl Eq {
     fn create(
         fabric: Arc<Fabric>,
         attr: Option<&ffi::fi_eq_attr>,
+        set: Option<Arc<WaitSet>>,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_eq> {
         let (wait_obj, flags) = attr.map_or((ffi::FI_WAIT_UNSPEC, 0), |a| (a.wait_obj, a.flags));
@@ -168,11 +175,12 @@ impl Eq {
             }),
             users: Users::default(),
             _fabric: Hold::new(fabric),
-            waiter: WaitKind::from_attr(wait_obj)?.open()?,
-            wait_obj,
+            waits: Waits::open(wait_obj, set)?,
             writable: flags & flags::WRITE != 0,
             state: Mutex::default(),
         });
+        let weak = Arc::downgrade(&opened);
+        opened.waits.join(weak)?;
         Ok(object::publish(opened))
     }
 
@@ -193,22 +201,8 @@ impl Eq {
     fn push(&self, add: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         add(&mut state);
-        if let (Some(waiter), true) = (&self.waiter, state.armed) {
-            state.armed = false;
-            waiter.signal();
-        }
-    }
-
-    /// fi_trywait.
-    pub(crate) fn try_wait(&self) -> Result<()> {
-        let waiter = self.waiter.as_ref().ok_or(Errno::NOSYS)?;
-        let mut state = self.state.lock();
-        if state.events.is_empty() && state.failures.is_empty() {
-            waiter.clear();
-            state.armed = true;
-            Ok(())
-        } else {
-            Err(Errno::AGAIN)
+        if core::mem::take(&mut state.armed) {
+            self.waits.signal();
         }
     }
 
@@ -283,5 +277,22 @@ impl Eq {
         let mut state = self.state.lock();
         state.text = CString::new(text).unwrap_or_default();
         state.text.as_ptr()
+    }
+}
+
+impl Waitable for Eq {
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
+        let waiter = self.waits.prepared()?;
+        let mut state = self.state.lock();
+        let quiet = state.events.is_empty() && state.failures.is_empty();
+        if !quiet || waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
+            return Err(Errno::AGAIN);
+        }
+        state.armed = true;
+        Ok(())
     }
 }

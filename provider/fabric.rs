@@ -40,7 +40,7 @@ static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
     domain: Some(domain_open),
     passive_ep: Some(passive_ep),
     eq_open: Some(eq::open),
-    wait_open: Some(wait_open),
+    wait_open: Some(wait::set::open),
     trywait: Some(wait::trywait),
     domain2: Some(domain2),
 });
@@ -118,14 +118,6 @@ unsafe extern "C" fn passive_ep(
     _: *mut ffi::fi_info,
     _: *mut *mut ffi::fid_pep,
     _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn wait_open(
-    _: *mut ffi::fid_fabric,
-    _: *mut ffi::fi_wait_attr,
-    _: *mut *mut ffi::fid_wait,
 ) -> c_int {
     Errno::NOSYS.code()
 }

@@ -51,6 +51,7 @@ flags! {
     SYNC_ERR = FI_SYNC_ERR;
     SYMMETRIC = FI_SYMMETRIC;
     AV_USER_ID = FI_AV_USER_ID;
+    TRIGGER = FI_TRIGGER;
 }
 
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
@@ -137,4 +138,6 @@ pub(crate) mod class {
     pub(crate) const EQ: usize = 13;
     pub(crate) const CQ: usize = 14;
     pub(crate) const CNTR: usize = 15;
+    pub(crate) const WAIT: usize = 16;
+    pub(crate) const POLL: usize = 17;
 }

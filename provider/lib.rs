@@ -40,11 +40,13 @@ mod nic;
 mod object;
 mod order;
 mod param;
+mod poll;
 mod progress;
 mod rest;
 mod secret;
 mod stats;
 mod wait;
+mod work;
 
 use core::cell::UnsafeCell;
 use std::sync::Once;

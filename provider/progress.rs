@@ -19,7 +19,7 @@ use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::object::PerProcess;
 use crate::param::params;
-use crate::wait::Waiter;
+use crate::wait::{Sleeper, Waiter};
 
 /// How long the thread leaves an endpoint alone that the application was seen to serve.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
@@ -97,6 +97,12 @@ impl Progress {
         if until != 0 && at.is_some_and(|at| at.0 < until) {
             self.shared.waiter.signal();
         }
+    }
+
+    /// There is something for it to do that no socket shows.
+    pub(crate) fn look(&self) {
+        self.take_over();
+        self.shared.waiter.signal();
     }
 
     /// The application stops polling: the thread goes on at once.
@@ -212,7 +218,8 @@ impl Shared {
     fn sleep(&self, endpoints: &[Arc<Endpoint>]) {
         // Announced first: a timer set after this wakes us up, one set before is seen below.
         self.asleep_until.store(Time::NEVER.0, Ordering::SeqCst);
-        self.waiter.clear();
+        // The thread alone sleeps here.
+        self.waiter.clear(Sleeper::Application);
         let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
         self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
         self.waiter.arm(next);

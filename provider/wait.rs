@@ -1,12 +1,17 @@
-//! Waiting: what stands behind FI_WAIT_FD, fi_cq_sread and fi_trywait.
+//! Waiting: what stands behind the wait objects, fi_cq_sread and its kin, fi_trywait and wait sets.
 //!
-//! The descriptor an application polls is an epoll set: an eventfd for completions and fi_cq_signal,
-//! under manual progress also the sockets of the endpoints and a timer for the next
-//! retransmission, so that a sleeping application wakes up for whatever needs progress.
+//! What is slept on is an epoll set ([`Waiter`]): an eventfd for completions and fi_cq_signal, under manual
+//! progress also the sockets of the endpoints and a timer for the next retransmission, so that a
+//! sleeping application wakes up for whatever needs progress. FI_WAIT_FD hands it out; for FI_WAIT_MUTEX_COND a thread
+//! sleeps on it in the application's place ([`announce`]); a wait set ([`set`]) is an epoll set of epoll sets.
 
-use core::ffi::c_int;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+mod announce;
+pub(crate) mod set;
+mod waiter;
+
+use core::ffi::{c_int, c_void};
+use core::ptr::NonNull;
+use std::sync::{Arc, Weak};
 
 use squall_base::Time;
 
@@ -18,191 +23,187 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::object::{self, Process};
+use crate::object::{self, Hold};
 use crate::param::params;
+use announce::Announcer;
+use set::WaitSet;
+pub(crate) use waiter::{Sleeper, Waiter};
 
-/// Which wait object a queue was opened with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WaitKind {
-    /// Nobody waits (FI_WAIT_NONE).
-    Nothing,
-    /// Blocking reads only (FI_WAIT_UNSPEC, FI_WAIT_YIELD).
-    Inside,
-    /// The application gets the descriptor (FI_WAIT_FD).
-    Descriptor,
+/// What a queue was opened to be waited for with: a `fi_wait_obj`, and what is behind it.
+pub(crate) struct Waits {
+    obj: ffi::fi_wait_obj,
+    waiter: Option<Arc<Waiter>>,
+    announcer: Option<Announcer>,
+    set: Option<Hold<WaitSet>>,
 }
 
-impl WaitKind {
-    /// Reads a `fi_wait_obj`.
+/// What can be waited for.
+pub(crate) trait Waitable: Send + Sync {
+    /// How it may be waited for.
+    fn waits(&self) -> &Waits;
+
+    /// Makes sure that whatever comes from now on wakes a sleeper.
     ///
     /// # Errors
-    /// `FI_ENOSYS` for wait sets, mutexes and poll arrays.
-    pub(crate) fn from_attr(wait_obj: ffi::fi_wait_obj) -> Result<Self> {
-        match wait_obj {
-            ffi::FI_WAIT_NONE => Ok(Self::Nothing),
-            ffi::FI_WAIT_UNSPEC | ffi::FI_WAIT_YIELD => Ok(Self::Inside),
-            ffi::FI_WAIT_FD => Ok(Self::Descriptor),
+    /// `FI_EAGAIN` when something is there already, `FI_ENOSYS` when it is not there to be waited for.
+    fn try_wait(&self, sleeper: Sleeper) -> Result<()>;
+}
+
+impl Waits {
+    /// Opens what `obj` asks for; FI_WAIT_SET joins `set`.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for a wait object that nobody knows, `FI_EINVAL` for a set that is none, the system's when
+    /// descriptors or threads are short.
+    pub(crate) fn open(obj: ffi::fi_wait_obj, set: Option<Arc<WaitSet>>) -> Result<Self> {
+        let slept_on = match obj {
+            ffi::FI_WAIT_NONE | ffi::FI_WAIT_YIELD => false,
+            ffi::FI_WAIT_UNSPEC | ffi::FI_WAIT_FD | ffi::FI_WAIT_POLLFD => true,
+            ffi::FI_WAIT_MUTEX_COND | ffi::FI_WAIT_SET => true,
             other => {
-                log::info!("wait object {other} is not there; have NONE, UNSPEC, YIELD, FD");
+                log::info!("wait object {other}: nobody knows it");
+                return Err(Errno::NOSYS);
+            }
+        };
+        let waiter = if slept_on { Some(Arc::new(Waiter::new()?)) } else { None };
+        let announcer = match &waiter {
+            Some(waiter) if obj == ffi::FI_WAIT_MUTEX_COND => Some(Announcer::start(waiter)?),
+            _ => None,
+        };
+        let set = if obj == ffi::FI_WAIT_SET {
+            Some(Hold::new(set.ok_or_else(|| {
+                log::info!("FI_WAIT_SET without a wait set of ours");
+                Errno::INVAL
+            })?))
+        } else {
+            None
+        };
+        Ok(Self { obj, waiter, announcer, set })
+    }
+
+    /// What is slept on, if anything is.
+    pub(crate) fn waiter(&self) -> Option<&Waiter> {
+        self.waiter.as_deref()
+    }
+
+    /// What to prepare before a sleep: nothing for those who only yield.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` when nobody may wait.
+    pub(crate) fn prepared(&self) -> Result<Option<&Waiter>> {
+        if self.obj == ffi::FI_WAIT_NONE { Err(Errno::NOSYS) } else { Ok(self.waiter()) }
+    }
+
+    /// Whether waiting calls are allowed: not when nobody may wait, or in a set alone.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` when they are not.
+    pub(crate) fn blocking(&self, call: &str) -> Result<()> {
+        match self.obj {
+            ffi::FI_WAIT_NONE | ffi::FI_WAIT_SET => {
+                log::info!("{call} on a queue opened with FI_WAIT_NONE or FI_WAIT_SET");
                 Err(Errno::NOSYS)
             }
+            _ => Ok(()),
         }
-    }
-
-    /// The wait object, if one is needed.
-    ///
-    /// # Errors
-    /// The system's, when descriptors are short.
-    pub(crate) fn open(self) -> Result<Option<Waiter>> {
-        match self {
-            Self::Nothing => Ok(None),
-            Self::Inside | Self::Descriptor => Ok(Some(Waiter::new()?)),
-        }
-    }
-}
-
-/// Takes a descriptor that a system call returned.
-///
-/// # Safety
-/// `fd` is negative, or a descriptor that is open and that nobody else owns.
-unsafe fn owned(fd: c_int) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: not negative, so open and without another owner by this function's contract.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// An epoll set with an eventfd and a timer in it. Every descriptor is close-on-exec. A forked child shares them with
-/// its parent, whose wake-ups it must neither take nor give.
-pub(crate) struct Waiter {
-    process: Process,
-    set: OwnedFd,
-    event: OwnedFd,
-    timer: OwnedFd,
-}
-
-impl Waiter {
-    pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: the three system calls take numbers alone, and return a negative number or a new
-        // descriptor, which goes nowhere but to `owned`.
-        let (set, event, timer) = unsafe {
-            (
-                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
-                owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
-                owned(libc::timerfd_create(
-                    libc::CLOCK_MONOTONIC,
-                    libc::TFD_CLOEXEC | libc::TFD_NONBLOCK,
-                ))?,
-            )
-        };
-        let waiter = Self { process: Process::current(), set, event, timer };
-        waiter.add(waiter.event.as_raw_fd())?;
-        waiter.add(waiter.timer.as_raw_fd())?;
-        Ok(waiter)
-    }
-
-    /// The descriptor to poll.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.set.as_raw_fd()
-    }
-
-    /// Wakes up when `fd` is readable, too. Adding one twice is no error.
-    pub(crate) fn add(&self, fd: RawFd) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: epoll_ctl(2) reads `event`, a local variable, and touches no other memory; a `fd` that is not
-        // open is refused.
-        let rc = unsafe {
-            libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
-        };
-        match rc {
-            0 => Ok(()),
-            _ => match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-                error => Err(error),
-            },
-        }
-    }
-
-    /// No longer watches `fd`.
-    pub(crate) fn remove(&self, fd: RawFd) {
-        if !self.process.is_current() {
-            return;
-        }
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: epoll_ctl(2) reads at most `event`, a local variable, and touches no other memory; a `fd` that
-        // is not in the set is refused.
-        unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event) };
     }
 
     /// Wakes whoever waits.
     pub(crate) fn signal(&self) {
-        if !self.process.is_current() {
-            return;
+        if let Some(waiter) = &self.waiter {
+            waiter.signal();
         }
-        let one = 1u64;
-        // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (When the counter is full it fails,
-        // which is as good as one more.)
-        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Takes back earlier signals.
-    pub(crate) fn clear(&self) {
-        if !self.process.is_current() {
-            return;
-        }
-        let mut count = 0u64;
-        // SAFETY: read(2) writes at most the eight bytes of `count`, a local variable.
-        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
-    }
-
-    /// Wakes up at `at`, too, instead of at the time set before.
-    pub(crate) fn arm(&self, at: Option<Time>) {
-        if !self.process.is_current() {
-            return;
-        }
-        // A zero time would disarm, so a time in the past is one nanosecond after the origin.
-        let at = at.filter(|t| *t != Time::NEVER).map_or(0, |t| t.0.max(1));
-        let spec = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: libc::timespec {
-                tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
-                tv_nsec: i64::try_from(at % 1_000_000_000).unwrap_or(0),
-            },
-        };
-        // SAFETY: timerfd_settime(2) reads `spec`, a local variable, and writes nothing, because it gets NULL
-        // as the place for the old setting.
-        unsafe {
-            libc::timerfd_settime(
-                self.timer.as_raw_fd(),
-                libc::TFD_TIMER_ABSTIME,
-                &raw const spec,
-                core::ptr::null_mut(),
-            )
-        };
-    }
-
-    /// Sleeps until something happens or `deadline` comes.
+    /// The new `member` is to be waited for in its set, if it has one.
     ///
     /// # Errors
-    /// `FI_EINTR` when a signal handler ran, `FI_ENODEV` in a forked child.
-    pub(crate) fn sleep(&self, deadline: Time) -> Result<()> {
-        self.process.check()?;
-        let timeout = match deadline {
-            Time::NEVER => -1,
-            at => {
-                let left = at.since(clock::now()).0.div_ceil(1_000_000);
-                c_int::try_from(left).unwrap_or(c_int::MAX)
-            }
-        };
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: epoll_wait(2) writes at most the one event that it is told of, into a local variable.
-        let rc = unsafe { libc::epoll_wait(self.set.as_raw_fd(), &raw mut event, 1, timeout) };
-        if rc < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
-            return Err(Errno::INTR);
+    /// The system's.
+    pub(crate) fn join(&self, member: Weak<dyn Waitable>) -> Result<()> {
+        match (&self.set, &self.waiter) {
+            (Some(set), Some(waiter)) => set.join(member, waiter.fd()),
+            _ => Ok(()),
         }
-        Ok(())
     }
+
+    /// Its owner closes: the set is free of it.
+    pub(crate) fn leave(&self) {
+        if let (Some(set), Some(waiter)) = (&self.set, &self.waiter) {
+            set.leave(waiter.fd());
+            set.release();
+        }
+    }
+
+    /// The application is about to sleep by itself: a thread of ours sees to it that it is told.
+    fn hand_out(&self) {
+        if let Some(announcer) = &self.announcer {
+            announcer.watch();
+        }
+    }
+
+    /// `fi_control(FI_GETWAIT)` and `FI_GETWAITOBJ`.
+    ///
+    /// # Safety
+    /// `arg` is NULL, or what fi_control(3) says for the command and the wait object: an int for the descriptor, a
+    /// `fi_mutex_cond`, a `fi_wait_pollfd` with as many elements as it says, or an `enum fi_wait_obj`; open to writing.
+    pub(crate) unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Result<()> {
+        if arg.is_null() {
+            return Err(Errno::INVAL);
+        }
+        match u32::try_from(command) {
+            // SAFETY: the command is FI_GETWAIT: `arg` is what this function's contract says for the object.
+            Ok(ffi::FI_GETWAIT) => unsafe { self.hand_over(arg) },
+            Ok(ffi::FI_GETWAITOBJ) => {
+                // SAFETY: the command is FI_GETWAITOBJ, so `arg` is an `enum fi_wait_obj` by this function's
+                // contract.
+                unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.put(self.obj)
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// # Safety
+    /// `arg` is not NULL, and as for FI_GETWAIT in [`Self::control`].
+    unsafe fn hand_over(&self, arg: *mut c_void) -> Result<()> {
+        let fd = self.waiter().map(Waiter::fd).ok_or(Errno::NODATA)?;
+        match (self.obj, &self.announcer) {
+            // SAFETY: the object is a descriptor, so `arg` is an int by this function's contract.
+            (ffi::FI_WAIT_FD, _) => unsafe { Out::new(arg.cast::<c_int>()) }?.put(fd),
+            (ffi::FI_WAIT_MUTEX_COND, Some(announcer)) => {
+                // SAFETY: the object is a mutex and a condition, so `arg` is a `fi_mutex_cond` by this function's
+                // contract.
+                unsafe { Out::new(arg.cast::<ffi::fi_mutex_cond>()) }?.put(announcer.pair())
+            }
+            (ffi::FI_WAIT_POLLFD, _) => {
+                // SAFETY: the object is an array of descriptors, so `arg` is an initialised `fi_wait_pollfd` by this
+                // function's contract, which nobody else uses meanwhile.
+                let array = unsafe { &mut *arg.cast::<ffi::fi_wait_pollfd>() };
+                let room = core::mem::replace(&mut array.nfds, 1);
+                let first = NonNull::new(array.fd.cast::<libc::pollfd>()).filter(|_| room > 0);
+                let entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                array.change_index = 1;
+                // SAFETY: `fd` has an element, which may be written to: there is room for one by the number beside
+                // it, and it is not NULL.
+                first.map(|at| unsafe { at.write(entry) }).ok_or(Errno::TOOSMALL)
+            }
+            _ => Err(Errno::NODATA),
+        }
+    }
+}
+
+/// The wait set that an attribute names, if the wait object asks for one.
+///
+/// # Safety
+/// With FI_WAIT_SET, `set` is NULL or an open object that stays open during the call.
+pub(crate) unsafe fn set_of(
+    obj: ffi::fi_wait_obj,
+    set: *mut ffi::fid_wait,
+) -> Result<Option<Arc<WaitSet>>> {
+    if obj != ffi::FI_WAIT_SET {
+        return Ok(None);
+    }
+    // SAFETY: NULL, which is refused, or an open object by this function's contract.
+    unsafe { object::share(set) }.map(Some)
 }
 
 /// When a wait that may last `timeout` milliseconds (negative: for ever) ends.
@@ -213,9 +214,19 @@ pub(crate) fn deadline(timeout: c_int) -> Time {
     }
 }
 
+/// Lets the application sleep on an object by itself.
+///
+/// # Errors
+/// As [`Waitable::try_wait`].
+fn offer(object: &impl Waitable) -> Result<()> {
+    object.try_wait(Sleeper::Application)?;
+    object.waits().hand_out();
+    Ok(())
+}
+
 /// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then
-/// asleep on `waiter` between polls. `prepare` is called before each sleep; false means that there
-/// is something already.
+/// asleep on `waiter` between polls, or, without one, giving way to others. `prepare` is called before each sleep; false
+/// means that there is something already.
 pub(crate) fn until<T>(
     deadline: Time,
     waiter: Option<&Waiter>,
@@ -225,6 +236,8 @@ pub(crate) fn until<T>(
     let start = clock::now();
     let spin = params().progress_spin.unwrap_or_default();
     loop {
+        // Before the look: what is signalled after it stays signalled.
+        let guest = waiter.map(Waiter::guest);
         if let Some(answer) = check() {
             return Ok(answer);
         }
@@ -236,10 +249,15 @@ pub(crate) fn until<T>(
             Some(waiter) if now.since(start) >= spin => {
                 if prepare() {
                     waiter.sleep(deadline)?;
+                } else {
+                    // It may be there for another thread, which is to wake up.
+                    std::thread::yield_now();
                 }
             }
+            None if now.since(start) >= spin => std::thread::yield_now(),
             _ => core::hint::spin_loop(),
         }
+        drop(guest);
     }
 }
 
@@ -253,43 +271,13 @@ boundary::exports! {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         for &fid in boundary::slice(fids.cast_const(), count)? {
             match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
-                class::CQ => object::get::<Cq, _>(fid)?.try_wait()?,
-                class::CNTR => object::get::<Cntr, _>(fid)?.try_wait()?,
-                class::EQ => object::get::<Eq, _>(fid)?.try_wait()?,
+                class::CQ => offer(object::get::<Cq, _>(fid)?)?,
+                class::CNTR => offer(object::get::<Cntr, _>(fid)?)?,
+                class::EQ => offer(object::get::<Eq, _>(fid)?)?,
+                class::WAIT => offer(object::get::<WaitSet, _>(fid)?)?,
                 _ => return Err(Errno::NOSYS),
             }
         }
         Ok(())
     };
-}
-
-/// `fi_control(FI_GETWAIT)` and `FI_GETWAITOBJ` for an object with this waiter.
-///
-/// # Safety
-/// `arg` is NULL or, for FI_GETWAIT on an object opened with FI_WAIT_FD, an int that may be written to, for
-/// FI_GETWAITOBJ an `enum fi_wait_obj`.
-pub(crate) unsafe fn control(
-    waiter: Option<&Waiter>,
-    wait_obj: ffi::fi_wait_obj,
-    command: c_int,
-    arg: *mut core::ffi::c_void,
-) -> Result<()> {
-    if arg.is_null() {
-        return Err(Errno::INVAL);
-    }
-    match u32::try_from(command) {
-        Ok(ffi::FI_GETWAIT) => {
-            let fd = waiter.map(Waiter::fd).filter(|_| wait_obj == ffi::FI_WAIT_FD);
-            let fd = fd.ok_or(Errno::NODATA)?;
-            // SAFETY: the command is FI_GETWAIT and the object was opened with FI_WAIT_FD, so `arg` is NULL or
-            // an int by this function's contract.
-            unsafe { Out::new(arg.cast::<c_int>()) }?.put(fd)
-        }
-        Ok(ffi::FI_GETWAITOBJ) => {
-            // SAFETY: the command is FI_GETWAITOBJ, so `arg` is NULL or an `enum fi_wait_obj` by this
-            // function's contract.
-            unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.put(wait_obj)
-        }
-        _ => Err(Errno::NOSYS),
-    }
 }

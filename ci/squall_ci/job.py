@@ -85,14 +85,14 @@ def run_job(
     ranks: int,
     program: Sequence[Word],
     timeout: float,
-    at_least: int = 0,
+    at_least: int | None = 0,
     extra_env: Mapping[str, str] | None = None,
     launch: Callable[[list[str]], list[str]] = list,
 ) -> tuple[Result, str | None, str]:
     """Run an MPI job on `provider`; `launch` may change the command that the MPI is launched by.
 
     Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
-    prove `at_least` bytes in each direction.
+    prove `at_least` bytes in each direction; None for a program whose ranks may have nothing to say to each other.
     """
     env = mpi.env(provider)
     env.update(extra_env or {})
@@ -104,5 +104,7 @@ def run_job(
     if not result.ok:
         return result, result.why(), ""
     if statistics:
-        return result, statistics.verdict(ranks, at_least, bool(env.get("FI_SQUALL_FAULT"))), statistics.summary()
+        faulty = bool(env.get("FI_SQUALL_FAULT"))
+        problem = None if at_least is None else statistics.verdict(ranks, at_least, faulty)
+        return result, problem, statistics.summary()
     return result, None, ""

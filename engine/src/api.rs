@@ -29,6 +29,9 @@ pub enum Visibility {
     ErrorEntry,
     /// No entry at all: it has no context by which the user could know it (the inject calls).
     CountOnly,
+    /// What the user keeps by its context, which stands for what it really has: it is the user's to say. Here as an entry
+    /// only if it fails.
+    Kept,
 }
 
 /// When the user wants an outbound operation to be complete.

@@ -304,20 +304,30 @@ impl Engine {
         self.inbox.unexpected_messages()
     }
 
-    /// Starts an orderly end: contexts close on which no operation is open; others do when they are idle.
-    /// Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for as long as seems right.
-    pub fn close(&mut self, now: Time) {
+    /// Starts an orderly end, or goes on with it: contexts close on which no operation is open, peers are asked to close
+    /// theirs; others do when they are idle. Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for
+    /// as long as seems right.
+    ///
+    /// Whether a peer may still need this endpoint: it has not answered yet, so what it sent last may be unconfirmed, and
+    /// it would send that again, for it was heard not long ago and its host does not say that it is gone.
+    pub fn close(&mut self, now: Time) -> bool {
         // What is on its way may have to be offered on the same context.
         let used = self.outbound.ops().contexts();
-        let idle = self.contexts.iter().filter(|c| c.initiator && !used.contains(&c.id));
+        let idle = self.contexts.iter().filter(|c| !used.contains(&c.id));
         let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();
-        for id in ids {
-            match id {
+        for id in &ids {
+            match *id {
                 ChannelId::Context(id) => self.pdcs.close(now, id),
                 ChannelId::Link(id) => self.links().part(id),
             }
         }
         self.drain_events(now);
+        // Whoever waits for an acknowledgement sends again by then, once at least.
+        let patience = self.pdcs.config().rto_max * 2;
+        ids.iter().filter(|id| matches!(id, ChannelId::Context(_))).any(|id| {
+            let peer = self.contexts.get(*id).map(|context| self.peers.get(context.peer));
+            peer.is_some_and(|peer| !peer.is_refused() && now.since(peer.last_rx()) < patience)
+        })
     }
 
     /// Takes what the contexts report, and carries between the two halves what each asks of the other.

@@ -46,7 +46,9 @@ impl Report {
                 self.counters.op_errors += 1;
                 match completion.visibility {
                     Visibility::CountOnly => self.losses.hidden += 1,
-                    Visibility::Entry | Visibility::ErrorEntry => self.losses.shown += 1,
+                    Visibility::Entry | Visibility::ErrorEntry | Visibility::Kept => {
+                        self.losses.shown += 1;
+                    }
                 }
             }
         }

@@ -187,7 +187,7 @@ fn an_endpoint_that_closes_does_not_strand_what_is_deferred() {
         receive_all(&mut w, 1, 0, 4, |_| 4_000);
         assert!((0..4).all(|n| end(&w, 0, n) == Some(Ok(()))), "{steps}");
         let now = w.now;
-        w.hosts.iter_mut().for_each(|host| host.engine.close(now));
+        w.hosts.iter_mut().for_each(|host| _ = host.engine.close(now));
         let gone = |w: &World| w.hosts.iter().all(|host| host.engine.contexts().next().is_none());
         assert!(w.run(Span::secs(1), gone), "{steps}: all contexts end");
     }

@@ -162,7 +162,7 @@ static void queues_and_counters(void)
 			CHECK(fi_cq_strerror(cq, 99999, NULL, text, sizeof(text)) == text);
 			EQUAL(fi_close(&cq->fid), 0);
 		}
-	struct fi_cq_attr bad = {.wait_obj = FI_WAIT_MUTEX_COND};
+	struct fi_cq_attr bad = {.wait_obj = (enum fi_wait_obj)99};
 	struct fid_cq *cq;
 	EQUAL(fi_cq_open(n.domain, &bad, &cq, NULL), -FI_ENOSYS);
 
@@ -311,6 +311,160 @@ static void teardown_order(void)
 	abi_close(&n);
 }
 
+/* Endpoints on domains of their own, at every level of threading that there is in 1.x. */
+static void domains_and_threading(void)
+{
+	enum { FID = 2, ENDPOINT = 5 };
+	enum fi_threading levels[] = {FI_THREAD_SAFE, (enum fi_threading)FID, FI_THREAD_DOMAIN, FI_THREAD_COMPLETION,
+				      (enum fi_threading)ENDPOINT};
+	struct node n;
+	struct want want = {.caps = FI_MSG};
+	abi_open(&n, &want);
+	for (int i = 0; i < 5; i++) {
+		struct want other = {.caps = FI_MSG, .threading = levels[i]};
+		struct fi_info *info = abi_info(&other);
+		EQUAL(info->domain_attr->threading, levels[i]);
+		/* Two domains of one fabric, an endpoint on each. */
+		struct fid_domain *domains[2];
+		struct fid_av *avs[2];
+		struct fid_cq *cqs[2];
+		struct fid_ep *eps[2];
+		struct sockaddr_in names[2];
+		for (int d = 0; d < 2; d++) {
+			struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+			struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+			size_t len = sizeof(names[d]);
+			EQUAL(fi_domain(n.fabric, info, &domains[d], NULL), 0);
+			EQUAL(fi_av_open(domains[d], &av_attr, &avs[d], NULL), 0);
+			EQUAL(fi_cq_open(domains[d], &cq_attr, &cqs[d], NULL), 0);
+			EQUAL(fi_endpoint(domains[d], info, &eps[d], NULL), 0);
+			EQUAL(fi_ep_bind(eps[d], &avs[d]->fid, 0), 0);
+			EQUAL(fi_ep_bind(eps[d], &cqs[d]->fid, FI_TRANSMIT | FI_RECV), 0);
+			EQUAL(fi_enable(eps[d]), 0);
+			EQUAL(fi_getname(&eps[d]->fid, &names[d], &len), 0);
+		}
+		EQUAL(fi_close(&n.fabric->fid), -FI_EBUSY);
+		fi_addr_t to;
+		EQUAL(fi_av_insert(avs[0], &names[1], 1, &to, 0, NULL), 1);
+		char out[8] = "domains", in[8] = "";
+		struct fi_cq_tagged_entry entry;
+		EQUAL(fi_recv(eps[1], in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL), 0);
+		ssize_t rc;
+		double end = abi_now() + PATIENCE;
+		while ((rc = fi_send(eps[0], out, sizeof(out), NULL, to, NULL)) == -FI_EAGAIN)
+			(void)fi_cq_read(cqs[0], NULL, 0);
+		EQUAL(rc, 0);
+		for (int done = 0; done < 2;) {
+			done += fi_cq_read(cqs[0], &entry, 1) == 1;
+			done += fi_cq_read(cqs[1], &entry, 1) == 1;
+			CHECK(abi_now() < end);
+		}
+		CHECK(strcmp(in, out) == 0);
+		for (int d = 0; d < 2; d++) {
+			EQUAL(fi_close(&eps[d]->fid), 0);
+			EQUAL(fi_close(&cqs[d]->fid), 0);
+			EQUAL(fi_close(&avs[d]->fid), 0);
+			EQUAL(fi_close(&domains[d]->fid), 0);
+		}
+		fi_freeinfo(info);
+	}
+	abi_close(&n);
+}
+
+/* The same over IPv6, if this host has it. */
+static void ipv6(void)
+{
+	struct sockaddr_in6 local = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	int probe = socket(AF_INET6, SOCK_DGRAM, 0), there = probe >= 0 && bind(probe, (void *)&local, sizeof(local)) == 0;
+	if (probe >= 0)
+		close(probe);
+	if (!there)
+		return;
+	struct fi_info *hints = fi_allocinfo(), *info;
+	hints->caps = FI_MSG;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->addr_format = FI_SOCKADDR_IN6;
+	hints->fabric_attr->prov_name = strdup("squall");
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &info), -FI_ENODATA);
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), "::1", NULL, FI_SOURCE, hints, &info), 0);
+	EQUAL(info->addr_format, FI_SOCKADDR_IN6);
+	EQUAL(info->src_addrlen, sizeof(local));
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *eps[2];
+	struct sockaddr_in6 names[2], found;
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	EQUAL(fi_fabric(info->fabric_attr, &fabric, NULL), 0);
+	EQUAL(fi_domain(fabric, info, &domain, NULL), 0);
+	EQUAL(fi_av_open(domain, &av_attr, &av, NULL), 0);
+	EQUAL(fi_cq_open(domain, &cq_attr, &cq, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		size_t len = sizeof(names[i]);
+		EQUAL(fi_endpoint(domain, info, &eps[i], NULL), 0);
+		EQUAL(fi_ep_bind(eps[i], &av->fid, 0), 0);
+		EQUAL(fi_ep_bind(eps[i], &cq->fid, FI_TRANSMIT | FI_RECV), 0);
+		EQUAL(fi_enable(eps[i]), 0);
+		EQUAL(fi_getname(&eps[i]->fid, &names[i], &len), 0);
+		EQUAL(len, sizeof(names[i]));
+		CHECK(names[i].sin6_family == AF_INET6 && names[i].sin6_port != 0);
+	}
+	fi_addr_t addrs[2], by_name;
+	EQUAL(fi_av_insert(av, names, 2, addrs, 0, NULL), 2);
+	size_t len = sizeof(found);
+	EQUAL(fi_av_lookup(av, addrs[1], &found, &len), 0);
+	EQUAL(len, sizeof(found));
+	CHECK(memcmp(&found.sin6_addr, &names[1].sin6_addr, 16) == 0 && found.sin6_port == names[1].sin6_port);
+	/* Text, whole and into too little room. */
+	char text[64], expected[64], little[8];
+	snprintf(expected, sizeof(expected), "fi_sockaddr_in6://[::1]:%u", ntohs(names[0].sin6_port));
+	len = sizeof(text);
+	CHECK(fi_av_straddr(av, &names[0], text, &len) == text && strcmp(text, expected) == 0);
+	EQUAL(len, strlen(expected) + 1);
+	len = sizeof(little);
+	CHECK(fi_av_straddr(av, &names[0], little, &len) == little && strlen(little) < sizeof(little));
+	EQUAL(len, strlen(expected) + 1);
+	EQUAL(fi_av_insertsvc(av, "::1", "9000", &by_name, 0, NULL), 1);
+	len = sizeof(found);
+	EQUAL(fi_av_lookup(av, by_name, &found, &len), 0);
+	CHECK(found.sin6_family == AF_INET6 && ntohs(found.sin6_port) == 9000);
+	/* Bytes of every size, inline to rendezvous. */
+	enum { MOST = 300000 };
+	unsigned char *out = malloc(MOST), *in = malloc(MOST);
+	CHECK(out && in);
+	for (size_t size = 1; size <= MOST; size = size * 17 + 3) {
+		struct fi_cq_tagged_entry entry;
+		abi_fill(out, size, (unsigned)size);
+		memset(in, 0, size);
+		EQUAL(fi_recv(eps[1], in, MOST, NULL, FI_ADDR_UNSPEC, NULL), 0);
+		ssize_t rc;
+		double end = abi_now() + PATIENCE;
+		while ((rc = fi_send(eps[0], out, size, NULL, addrs[1], NULL)) == -FI_EAGAIN)
+			(void)fi_cq_read(cq, NULL, 0);
+		EQUAL(rc, 0);
+		for (int done = 0; done < 2;) {
+			CHECK(abi_now() < end);
+			if ((rc = fi_cq_read(cq, &entry, 1)) != -FI_EAGAIN) {
+				EQUAL(rc, 1);
+				done++;
+			}
+		}
+		abi_verify(in, size, (unsigned)size);
+	}
+	free(out);
+	free(in);
+	for (int i = 0; i < 2; i++)
+		EQUAL(fi_close(&eps[i]->fid), 0);
+	EQUAL(fi_close(&cq->fid), 0);
+	EQUAL(fi_close(&av->fid), 0);
+	EQUAL(fi_close(&domain->fid), 0);
+	EQUAL(fi_close(&fabric->fid), 0);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
 int main(void)
 {
 	RUN(address_vectors);
@@ -319,6 +473,8 @@ int main(void)
 	RUN(memory_regions);
 	RUN(options);
 	RUN(teardown_order);
+	RUN(domains_and_threading);
+	RUN(ipv6);
 	printf("%d checks\n", abi_checks);
 	return 0;
 }

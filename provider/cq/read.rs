@@ -11,7 +11,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
 use crate::object;
-use crate::wait;
+use crate::wait::{self, Sleeper, Waitable};
 
 impl State {
     /// Whether there is nothing to read.
@@ -96,20 +96,24 @@ impl Cq {
         source: *mut u64,
         timeout: c_int,
     ) -> Result<usize> {
-        let Some(waiter) = &self.waiter else {
-            log::info!("fi_cq_sread on a queue opened with FI_WAIT_NONE");
-            return Err(Errno::NOSYS);
-        };
+        self.waits.blocking("fi_cq_sread")?;
+        let known = self.state.enter().answered;
         let check = || {
             // SAFETY: `read` asks of `buf` and `source` what this function does; `check` does not outlive it.
             match unsafe { self.read(buf, count, source) } {
                 Err(Errno::AGAIN) => {}
                 done => return Some(done),
             }
+            // Of several threads that wait each wakes up for a signal.
             let mut state = self.state.enter();
-            core::mem::take(&mut state.signaled).then_some(Err(Errno::AGAIN))
+            let signalled = state.signals > known;
+            if signalled {
+                state.answered = state.signals;
+            }
+            signalled.then_some(Err(Errno::AGAIN))
         };
-        wait::until(wait::deadline(timeout), Some(waiter), check, || self.try_wait().is_ok())?
+        let prepare = || self.try_wait(Sleeper::Guest).is_ok();
+        wait::until(wait::deadline(timeout), self.waits.waiter(), check, prepare)?
     }
 }
 

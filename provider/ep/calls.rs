@@ -5,10 +5,10 @@ use core::ffi::c_void;
 
 use squall_engine::{Action, MatchSpace, RemoteIov, RemoteSeg};
 
-use super::Endpoint;
-use super::buffer::{gather, lend};
-use super::receive::Receive;
-use super::transmit::Transmit;
+use super::buffer::{context_of, gather, lend};
+pub(crate) use super::receive::Receive;
+pub(crate) use super::transmit::Transmit;
+use super::{Endpoint, alias};
 use crate::boundary;
 use crate::errno::{Errno, Result};
 use crate::ffi::{self, fid_ep};
@@ -41,9 +41,15 @@ macro_rules! calls {
                     // written to before the call returns (`gather` and `ranges` copy what they say); the
                     // bytes that they or `buf` name stay mapped until the operation completes, or, when it
                     // is injected, until the call returns, which is what `transmit` and `receive` rely on.
+                    // An alias, which has the same tables, is looked for when it is no endpoint.
                     unsafe {
-                        let $ep: &Endpoint = object::get($ep)?;
-                        $ep.$method($call)
+                        match object::get::<Endpoint, _>($ep) {
+                            Ok($ep) => $ep.$method($call),
+                            Err(_) => alias::get($ep)?.$method(|$ep| {
+                                let _ = $ep;
+                                Ok($call)
+                            }),
+                        }
                     }
                 })
             }
@@ -69,12 +75,7 @@ mod msg {
             message(Untagged, 0, lend(buf, len)?, to).injected();
         injectdata(buf: In, len: usize, data: u64, to: u64) =>
             message(Untagged, 0, lend(buf, len)?, to).injected().data(data);
-        sendmsg(msg: *const ffi::fi_msg, flags: u64) => {
-            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-            message(Untagged, 0, gather(msg.msg_iov, msg.iov_count)?, msg.addr)
-                .context(msg.context)
-                .given(flags, msg.data)
-        };
+        sendmsg(msg: *const ffi::fi_msg, flags: u64) => send_msg(msg, flags)?;
     }
 
     calls! { receive:
@@ -82,11 +83,7 @@ mod msg {
             receive(Untagged, 0, 0, lend(buf, len)?, from, cx);
         recvv(iov: Iov, _d: Descs, n: usize, from: u64, cx: Out) =>
             receive(Untagged, 0, 0, gather(iov, n)?, from, cx);
-        recvmsg(msg: *const ffi::fi_msg, flags: u64) => {
-            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-            let buf = gather(msg.msg_iov, msg.iov_count)?;
-            receive(Untagged, 0, 0, buf, msg.addr, msg.context).given(flags)
-        };
+        recvmsg(msg: *const ffi::fi_msg, flags: u64) => receive_msg(msg, flags)?;
     }
 
     pub(in crate::ep) static OPS: Table<ffi::fi_ops_msg> = Table(ffi::fi_ops_msg {
@@ -119,12 +116,7 @@ mod tagged {
             message(Tagged, tag, lend(buf, len)?, to).injected();
         injectdata(buf: In, len: usize, data: u64, to: u64, tag: u64) =>
             message(Tagged, tag, lend(buf, len)?, to).injected().data(data);
-        sendmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => {
-            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-            message(Tagged, msg.tag, gather(msg.msg_iov, msg.iov_count)?, msg.addr)
-                .context(msg.context)
-                .given(flags, msg.data)
-        };
+        sendmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => send_tagged(msg, flags)?;
     }
 
     calls! { receive:
@@ -132,11 +124,7 @@ mod tagged {
             receive(Tagged, tag, ignore, lend(buf, len)?, from, cx);
         recvv(iov: Iov, _d: Descs, n: usize, from: u64, tag: u64, ignore: u64, cx: Out) =>
             receive(Tagged, tag, ignore, gather(iov, n)?, from, cx);
-        recvmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => {
-            let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-            let buf = gather(msg.msg_iov, msg.iov_count)?;
-            receive(Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context).given(flags)
-        };
+        recvmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => receive_tagged(msg, flags)?;
     }
 
     pub(in crate::ep) static OPS: Table<ffi::fi_ops_tagged> = Table(ffi::fi_ops_tagged {
@@ -193,6 +181,7 @@ mod rma {
 
 pub(super) use atomic::OPS as ATOMIC;
 pub(crate) use atomic::query as query_atomic;
+pub(crate) use atomic::{atomic_msg, compare_msg, fetch_msg};
 pub(super) use msg::OPS as MSG;
 pub(super) use rma::OPS as RMA;
 pub(super) use tagged::OPS as TAGGED;
@@ -211,7 +200,102 @@ fn receive(
     from: u64,
     context: *mut c_void,
 ) -> Receive {
-    Receive { space, tag, ignore, buf, from, context, flags: None }
+    Receive { space, tag, ignore, buf, from, context: context_of(context), flags: None }
+}
+
+/// `fi_sendmsg`.
+///
+/// # Safety
+/// `msg` is NULL or a message that nobody writes to during the call, with as many pieces as it says.
+///
+/// # Errors
+/// `FI_EINVAL` for NULL, and as [`gather`].
+#[inline]
+pub(crate) unsafe fn send_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
+    unsafe {
+        let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        let call = message(MatchSpace::Untagged, 0, buf, msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_tsendmsg`.
+///
+/// # Safety
+/// As [`send_msg`].
+///
+/// # Errors
+/// As [`send_msg`].
+#[inline]
+pub(crate) unsafe fn send_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
+    unsafe {
+        let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        let call = message(MatchSpace::Tagged, msg.tag, buf, msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_recvmsg`.
+///
+/// # Safety
+/// As [`send_msg`].
+///
+/// # Errors
+/// As [`send_msg`].
+#[inline]
+pub(crate) unsafe fn receive_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<Receive> {
+    // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
+    unsafe {
+        let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        Ok(receive(MatchSpace::Untagged, 0, 0, buf, msg.addr, msg.context).given(flags))
+    }
+}
+
+/// `fi_trecvmsg`.
+///
+/// # Safety
+/// As [`send_msg`].
+///
+/// # Errors
+/// As [`send_msg`].
+#[inline]
+pub(crate) unsafe fn receive_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) -> Result<Receive> {
+    // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
+    unsafe {
+        let msg = msg.as_ref().ok_or(Errno::INVAL)?;
+        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        Ok(receive(MatchSpace::Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context)
+            .given(flags))
+    }
+}
+
+/// `fi_readmsg`.
+///
+/// # Safety
+/// As [`ranges`].
+///
+/// # Errors
+/// As [`ranges`].
+pub(crate) unsafe fn read_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Result<Transmit> {
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, by this function's contract.
+    unsafe { ranges(Action::Read, msg, flags) }
+}
+
+/// `fi_writemsg`.
+///
+/// # Safety
+/// As [`ranges`].
+///
+/// # Errors
+/// As [`ranges`].
+pub(crate) unsafe fn write_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Result<Transmit> {
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, by this function's contract.
+    unsafe { ranges(Action::Write, msg, flags) }
 }
 
 /// A one-sided operation on one remote range as long as the buffer.

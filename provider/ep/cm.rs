@@ -2,13 +2,13 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::Endpoint;
+use super::{Endpoint, alias};
 use crate::addr::Name;
 use crate::av;
 use crate::boundary;
 use crate::errno::{Errno, Result};
 use crate::ffi;
-use crate::object::{self, Table};
+use crate::object::Table;
 
 pub(super) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
     size: size_of::<ffi::fi_ops_cm>(),
@@ -26,7 +26,7 @@ pub(super) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
 boundary::exports! {
     /// The endpoint's address and instance; -FI_ETOOSMALL with the length needed when the buffer is too short.
     status getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int => {
-        let name = object::get::<Endpoint, _>(fid)?.name()?;
+        let name = alias::endpoint(fid)?.name()?;
         if av::give(&name, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
     };
 }

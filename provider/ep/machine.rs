@@ -16,6 +16,7 @@ use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
+use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
 use crate::fault;
@@ -29,12 +30,11 @@ const RX_BUDGET: usize = 64;
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
 /// How long a closing endpoint waits for acknowledgements of what it sent, after it last heard one of those who owe
-/// them.
+/// them; and after that for peers that may not know yet that what they sent arrived.
 const CLOSE_PATIENCE: Span = Span::secs(2);
 /// How long it waits at most, whatever it hears.
 const CLOSE_DEADLINE: Span = Span::secs(60);
-/// How long no packet must come before it goes although contexts are open: a peer that missed our last
-/// acknowledgement asks again within this time.
+/// How long no packet must come before it goes although contexts are open that no peer needs.
 const TIME_WAIT: Span = Span::millis(20);
 
 /// Where there are links, the sockets are not looked at more often than this when they were found empty.
@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
+    /// Deferred work that has begun.
+    pub(super) begun: Begun,
     /// Links to endpoints of this host.
     pub(super) links: Links,
     /// When the sockets were last looked at.
@@ -107,6 +109,7 @@ impl Core {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
+            begun: Begun::default(),
             port: opened.port,
             links: opened.links,
             packets_at: Time::ZERO,
@@ -414,6 +417,9 @@ impl Core {
 
     #[inline]
     fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        if done.visibility == Visibility::Kept {
+            return self.end_work(ep, bindings, done);
+        }
         bindings.count(done.kind, done.status.is_ok());
         if done.region != RegionId::LENT {
             self.regions.enter().count(done.kind, done.region);
@@ -424,8 +430,20 @@ impl Core {
                     cq.push(entry_of(done, self.source(ep, bindings, done)));
                 }
             }
-            (Ok(()), Visibility::ErrorEntry | Visibility::CountOnly) => {}
+            (Ok(()), _) => {}
             (Err(error), visibility) => self.fail(ep, bindings, done, error, visibility),
+        }
+    }
+
+    /// The end of deferred work, which shows it only if it is to.
+    #[cold]
+    #[inline(never)]
+    fn end_work(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        let Some(done) = &self.begun.end(done) else { return };
+        match (done.status, bindings.queue(done.kind)) {
+            (Ok(()), Some(cq)) => cq.push(entry_of(done, self.source(ep, bindings, done))),
+            (Ok(()), None) => {}
+            (Err(error), _) => self.fail(ep, bindings, done, error, done.visibility),
         }
     }
 
@@ -488,9 +506,12 @@ impl Core {
             }
             // Peers' contexts count as well: whoever opened one may still wait for our answer.
             Some(since) => {
-                self.engine.contexts().next().is_none()
+                let needed = self.engine.close(now) && now.since(since) < CLOSE_PATIENCE;
+                self.flush(now);
+                let quiet = self.engine.contexts().next().is_none()
                     || now.since(since.max(self.last_arrival)) >= TIME_WAIT
-                    || self.is_in_vain(now, start.max(since) + TIME_WAIT)
+                    || self.is_in_vain(now, start.max(since) + TIME_WAIT);
+                quiet && !needed
             }
         }
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::buffer::context_of;
 use super::machine::Core;
-use super::{Endpoint, Inner, setup};
+use super::{Endpoint, Inner, alias, setup, work};
 use crate::attend;
-use crate::boundary;
+use crate::boundary::{self, Out};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
@@ -44,13 +44,17 @@ boundary::exports! {
             Ok(ffi::FI_SETOPSFLAG) => {
                 ep.set_op_flags(*arg.cast::<u64>().as_ref().ok_or(Errno::INVAL)?)
             }
+            Ok(ffi::FI_ALIAS) => {
+                let alias = arg.cast::<ffi::fi_alias>().as_ref().ok_or(Errno::INVAL)?;
+                alias::open(&ep, Out::new(alias.fid)?, alias.flags)
+            }
             _ => Err(Errno::NOSYS),
         }
     };
 
     /// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
     pub(super) transfer cancel(fid: ffi::fid_t, context: *mut c_void) -> isize =>
-        object::get::<Endpoint, _>(fid)?.cancel(context_of(context));
+        alias::endpoint(fid)?.cancel(context_of(context));
 
     pub(super) status getopt(
         fid: ffi::fid_t,
@@ -59,7 +63,7 @@ boundary::exports! {
         value: *mut c_void,
         len: *mut usize,
     ) -> c_int => {
-        let (ep, len) = (object::get::<Endpoint, _>(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
+        let (ep, len) = (alias::endpoint(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
         let found = ep.option(level, option)?;
         let room = core::mem::replace(len, size_of::<usize>());
         if room < size_of::<usize>() || value.is_null() {
@@ -76,13 +80,13 @@ boundary::exports! {
         value: *const c_void,
         len: usize,
     ) -> c_int => {
-        let ep = object::get::<Endpoint, _>(fid)?;
+        let ep = alias::endpoint(fid)?;
         let size = !value.is_null() && len == size_of::<usize>();
         ep.set_option(level, option, size.then(|| value.cast::<usize>().read_unaligned()))
     };
 
     pub(super) sized size_left(ep: *mut ffi::fid_ep) -> isize =>
-        object::get::<Endpoint, _>(ep)?.size_left();
+        alias::endpoint(ep)?.size_left();
 }
 
 impl Endpoint {
@@ -114,7 +118,7 @@ impl Endpoint {
             core.engine.report_accesses();
         }
         drop(inner);
-        self.domain.count_accesses(self)?;
+        self.domain.tell_counters(self)?;
         stats::remember(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
@@ -169,11 +173,16 @@ impl Endpoint {
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
-        if !core.engine.cancel(crate::clock::now(), context) {
-            return Err(Errno::NOENT);
+        let now = crate::clock::now();
+        let begun = core.begun.id_of(context);
+        if core.engine.cancel(now, context) || begun.is_some_and(|id| core.engine.cancel(now, id)) {
+            core.complete(self, bindings);
+            drop(inner);
+            self.begin_work();
+            return Ok(());
         }
-        core.complete(self, bindings);
-        Ok(())
+        drop(inner);
+        if work::cancel(self, context) { Ok(()) } else { Err(Errno::NOENT) }
     }
 
     /// The value of an option; all are sizes.

@@ -1,11 +1,10 @@
 //! Receives: every data call that receives becomes one descriptor and enters here.
 
-use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use squall_engine::{Buf, MatchSpace, RecvMode, RecvOp};
+use squall_engine::{Buf, MatchSpace, RecvMode, RecvOp, Visibility};
 
-use super::buffer::context_of;
+use super::work::{self, Deferred};
 use super::{Endpoint, Inner};
 use crate::clock;
 use crate::errno::{Errno, Result};
@@ -13,13 +12,15 @@ use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
 
 /// A receiving data call.
-pub(super) struct Receive {
+#[derive(Clone)]
+pub(crate) struct Receive {
     pub(super) space: MatchSpace,
     pub(super) tag: u64,
     pub(super) ignore: u64,
     pub(super) buf: Buf,
     pub(super) from: u64,
-    pub(super) context: *mut c_void,
+    /// As the engine carries it.
+    pub(super) context: u64,
     /// Flags of its own, or the endpoint's defaults.
     pub(super) flags: Option<u64>,
 }
@@ -29,6 +30,22 @@ impl Receive {
     #[inline]
     pub(super) fn given(self, flags: u64) -> Self {
         Self { flags: Some(flags), ..self }
+    }
+
+    /// With these flags if it has none of its own.
+    pub(super) fn defaulting(self, flags: u64) -> Self {
+        Self { flags: self.flags.or(Some(flags)), ..self }
+    }
+
+    /// Without FI_TRIGGER; `None` if it has not got that flag.
+    pub(super) fn untriggered(self) -> Option<Self> {
+        let given = self.flags.filter(|given| given & flags::TRIGGER != 0)?;
+        Some(Self { flags: Some(given & !flags::TRIGGER), ..self })
+    }
+
+    /// The application's context, as a number.
+    pub(crate) fn context_given(&self) -> u64 {
+        self.context
     }
 }
 
@@ -84,9 +101,31 @@ impl Endpoint {
     /// As the call's manual page says; nothing has happened then.
     #[inline]
     pub(super) unsafe fn receive(&self, call: Receive) -> Result<()> {
+        // SAFETY: `take` asks of the bytes that the call names what this function does.
+        unsafe { self.take(call, None) }
+    }
+
+    /// [`Self::receive`]; or what `deferred` is about.
+    ///
+    /// # Safety
+    /// As [`Self::receive`].
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    #[expect(
+        clippy::inline_always,
+        reason = "the calls that defer nothing shall not ask whether they do"
+    )]
+    #[inline(always)]
+    pub(super) unsafe fn take(&self, call: Receive, deferred: Option<&Deferred>) -> Result<()> {
         let defaults = self.rx_flags();
         let least = self.settings.min_multi_recv.load(Ordering::Relaxed);
-        let mode = mode(call.space, call.flags, defaults, least)?;
+        let mode = match mode(call.space, call.flags, defaults, least) {
+            Ok(mode) => mode,
+            // SAFETY: the bytes that the call names are left to the endpoint until the receive ends, by this function's
+            // contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
+            Err(error) => return unsafe { work::trigger_receive(self, call, error) },
+        };
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
@@ -96,6 +135,14 @@ impl Endpoint {
         } else {
             None
         };
+        let asked = call.flags.unwrap_or(defaults);
+        let (context, visibility) = match deferred {
+            None => (call.context, bindings.rx.visibility(asked)),
+            Some(deferred) => {
+                let shown = asked & flags::COMPLETION != 0 && bindings.rx.cq.is_some();
+                (core.begun.insert(deferred, shown), Visibility::Kept)
+            }
+        };
         let op = RecvOp {
             mode,
             source,
@@ -103,20 +150,42 @@ impl Endpoint {
             tag: call.tag,
             ignore: call.ignore,
             buf: call.buf,
-            context: context_of(call.context),
-            visibility: bindings.rx.visibility(call.flags.unwrap_or(defaults)),
+            context,
+            visibility,
         };
         if matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard) {
             // A peek may be the only call that an application makes while it waits.
             core.turn(self, bindings);
         }
         let now = clock::now();
-        if !core.engine.receive(now, &mut UserMemory(&core.regions), op)? {
+        match core.engine.receive(now, &mut UserMemory(&core.regions), op) {
+            Ok(true) => return Ok(()),
             // A message was waiting: it is there now, or its rendezvous wants a read sent.
-            core.flush(now);
-            core.complete(self, bindings);
+            Ok(false) => {
+                core.flush(now);
+                core.complete(self, bindings);
+            }
+            Err(refused) => {
+                if deferred.is_some() {
+                    core.begun.forget(context);
+                }
+                return Err(refused.into());
+            }
         }
+        drop(inner);
+        self.begin_work();
         Ok(())
+    }
+
+    /// Whether a call could become work.
+    ///
+    /// # Errors
+    /// Those of its flags; work is no look at what waits, nor a buffer for several messages.
+    pub(crate) fn check_receive(&self, call: &Receive) -> Result<()> {
+        match mode(call.space, call.flags, self.rx_flags(), 0)? {
+            RecvMode::Post => Ok(()),
+            _ => Err(Errno::BADFLAGS),
+        }
     }
 }
 

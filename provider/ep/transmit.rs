@@ -3,10 +3,11 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use squall_engine::{Action, Buf, Level, Operation, Options, Refused, Visibility};
+use squall_engine::{Action, Buf, Level, OpKind, Operation, Options, Refused, Visibility};
 
 use super::bind::Queue;
 use super::buffer::context_of;
+use super::work::{self, Deferred};
 use super::{Endpoint, Inner};
 use crate::clock;
 use crate::errno::{Errno, Result};
@@ -49,25 +50,26 @@ impl Way {
 }
 
 /// A transmitting data call.
-pub(super) struct Transmit {
+#[derive(Clone)]
+pub(crate) struct Transmit {
     action: Action,
     buf: Buf,
     peer: u64,
     data: Option<u64>,
-    context: *mut c_void,
+    context: u64,
     flags: FlagSource,
 }
 
 impl Transmit {
     #[inline]
     pub(super) fn new(action: Action, buf: Buf, peer: u64) -> Self {
-        let (data, context, flags) = (None, core::ptr::null_mut(), FlagSource::Endpoint);
+        let (data, context, flags) = (None, 0, FlagSource::Endpoint);
         Self { action, buf, peer, data, context, flags }
     }
 
     #[inline]
     pub(super) fn context(self, context: *mut c_void) -> Self {
-        Self { context, ..self }
+        Self { context: context_of(context), ..self }
     }
 
     /// With remote CQ data.
@@ -86,6 +88,44 @@ impl Transmit {
     pub(super) fn given(self, flags: u64, data: u64) -> Self {
         let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(data);
         Self { data, flags: FlagSource::Call(flags), ..self }
+    }
+
+    /// With these flags if it has none of its own.
+    pub(super) fn defaulting(self, flags: u64) -> Self {
+        match self.flags {
+            FlagSource::Endpoint => {
+                let back = Way::of(&self.action) == Way::Back;
+                let flags = if back { flags & !flags::INJECT } else { flags };
+                Self { flags: FlagSource::Call(flags), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// Without FI_TRIGGER; `None` if it has not got that flag.
+    pub(super) fn untriggered(self) -> Option<Self> {
+        match self.flags {
+            FlagSource::Call(given) if given & flags::TRIGGER != 0 => {
+                Some(Self { flags: FlagSource::Call(given & !flags::TRIGGER), ..self })
+            }
+            _ => None,
+        }
+    }
+
+    /// The application's context, as a number.
+    pub(crate) fn context_given(&self) -> u64 {
+        self.context
+    }
+
+    /// What kind of operation it is.
+    pub(super) fn kind(&self) -> OpKind {
+        match &self.action {
+            Action::Message { .. } => OpKind::Send,
+            Action::Write(_) => OpKind::Write,
+            Action::Read(_) => OpKind::Read,
+            Action::Atomic(atomic) if atomic.result.is_some() => OpKind::Fetch,
+            Action::Atomic(_) => OpKind::Update,
+        }
     }
 }
 
@@ -169,24 +209,62 @@ impl Endpoint {
     /// As the call's manual page says; nothing has happened then.
     #[inline]
     pub(super) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
+        // SAFETY: `carry` asks of the bytes that the call names what this function does.
+        unsafe { self.carry(call, self.tx_flags(), None) }
+    }
+
+    /// [`Self::transmit`]; or what `deferred` is about.
+    ///
+    /// # Safety
+    /// As [`Self::transmit`].
+    ///
+    /// # Errors
+    /// As [`Self::transmit`].
+    #[inline]
+    pub(super) unsafe fn carry(
+        &self,
+        call: Transmit,
+        defaults: u64,
+        deferred: Option<&Deferred>,
+    ) -> Result<()> {
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
         let way = Way::of(&call.action);
-        let (options, more) = options(call.flags, self.tx_flags(), way, &bindings.tx)?;
+        let (mut options, more) = match options(call.flags, defaults, way, &bindings.tx) {
+            Ok(options) => options,
+            Err(error) => {
+                drop(inner);
+                // SAFETY: the bytes that the call names are left to the endpoint until the operation ends, by this
+                // function's contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
+                return unsafe { work::trigger_transmit(self, call, error) };
+            }
+        };
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
         let peer = core.peers.peer(av, &mut core.engine, call.peer)?;
         let bytes = if way == Way::Back { 0 } else { call.buf.len() };
         let now = clock::now();
+        let context = match deferred {
+            None => call.context,
+            Some(deferred) => {
+                let asked = matches!(call.flags, FlagSource::Call(f) if f & flags::COMPLETION != 0);
+                let shown = asked && bindings.tx.cq.is_some();
+                options.visibility = Visibility::Kept;
+                core.begun.insert(deferred, shown)
+            }
+        };
         let op = Operation {
             peer,
             action: call.action,
             buf: call.buf,
             data: if way == Way::Out { call.data } else { None },
-            context: context_of(call.context),
+            context,
             options,
         };
         if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
+            if deferred.is_some() {
+                core.begun.forget(context);
+            }
             if refused == Refused::Again {
                 // Progress, before the application tries again.
                 core.turn(self, bindings);
@@ -194,12 +272,27 @@ impl Endpoint {
             return Err(refused.into());
         }
         core.posted(now, bytes, more);
-        core.complete(self, bindings);
+        let ended = core.complete(self, bindings);
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());
         }
+        drop(inner);
+        if ended {
+            self.begin_work();
+        }
         Ok(())
+    }
+
+    /// Whether a call could become work.
+    ///
+    /// # Errors
+    /// Those of its flags; injected is nothing that has not begun.
+    pub(crate) fn check_transmit(&self, call: &Transmit) -> Result<()> {
+        let inner = self.enter()?;
+        let way = Way::of(&call.action);
+        let (options, _) = options(call.flags, self.tx_flags(), way, &inner.bindings.tx)?;
+        if options.inject { Err(Errno::BADFLAGS) } else { Ok(()) }
     }
 }
 

@@ -7,10 +7,9 @@ use squall_engine::{
     atomic_size,
 };
 
-use super::super::Endpoint;
 use super::super::buffer::{gather_with, lend};
-use super::super::transmit::Transmit;
-use super::{Descs, In, Out};
+use super::super::{Endpoint, alias};
+use super::{Descs, In, Out, Transmit};
 use crate::boundary;
 use crate::compat::version;
 use crate::domain::Domain;
@@ -232,11 +231,7 @@ calls! { transmit(ep):
         let remote = what.remote(count_of(&buf, what), addr, key)?;
         what.call(buf, remote, (None, None), to).context(cx)
     };
-    writemsg(msg: Message, flags: u64) => {
-        let (msg, what) = message(ep, Family::Base, msg)?;
-        let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
-        what.call(buf, remote, (None, None), msg.addr).context(msg.context).given(flags, msg.data)
-    };
+    writemsg(msg: Message, flags: u64) => atomic_msg(ep, msg, flags)?;
     inject(
         buf: In, count: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op
     ) => {
@@ -262,14 +257,8 @@ calls! { transmit(ep):
         let buf = what.gather_operands(iov, n)?;
         what.call(buf, remote, (None, Some(result)), to).context(cx)
     };
-    readwritemsg(msg: Message, result: IocOut, _rd: Descs, results: usize, flags: u64) => {
-        let (msg, what) = message(ep, Family::Fetch, msg)?;
-        let (buf, remote) = (what.gather_operands(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
-        let result = what.gather(result, results)?;
-        what.call(buf, remote, (None, Some(result)), msg.addr)
-            .context(msg.context)
-            .given(flags, msg.data)
-    };
+    readwritemsg(msg: Message, result: IocOut, _rd: Descs, results: usize, flags: u64) =>
+        fetch(ep, msg, (result, results), flags)?;
     compwrite(
         buf: In, count: usize, _d: Out, compare: In, _cd: Out, result: Out, _rd: Out, to: u64, addr: u64, key: u64,
         datatype: fi_datatype, op: fi_op, cx: Out
@@ -291,12 +280,107 @@ calls! { transmit(ep):
     };
     compwritemsg(
         msg: Message, compare: Ioc, _cd: Descs, compares: usize, result: IocOut, _rd: Descs, results: usize, flags: u64
-    ) => {
+    ) => compare_and(ep, msg, (compare, compares), (result, results), flags)?;
+}
+
+/// `fi_atomicmsg`.
+///
+/// # Safety
+/// `msg` is NULL or a message that nobody writes to during the call, with as many pieces and ranges as it says.
+///
+/// # Errors
+/// `FI_EINVAL` for what makes no sense, `FI_EOPNOTSUPP` for what is not there.
+#[inline]
+pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract.
+    unsafe {
+        let (msg, what) = message(ep, Family::Base, msg)?;
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
+        let call = what.call(buf, remote, (None, None), msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_fetch_atomicmsg`, the results' pieces with their number.
+///
+/// # Safety
+/// As [`atomic_msg`], and as many pieces for the results as are said to be there.
+#[inline]
+unsafe fn fetch(
+    ep: &Endpoint,
+    msg: Message,
+    (result, results): (IocOut, usize),
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
+    // results' pieces.
+    unsafe {
+        let (msg, what) = message(ep, Family::Fetch, msg)?;
+        let (buf, remote) = (what.gather_operands(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
+        let result = what.gather(result, results)?;
+        let call = what.call(buf, remote, (None, Some(result)), msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_compare_atomicmsg`, the pieces of what is compared with, and of the results, with their numbers.
+///
+/// # Safety
+/// As [`fetch`], and as many pieces to compare with as are said to be there.
+#[inline]
+unsafe fn compare_and(
+    ep: &Endpoint,
+    msg: Message,
+    (compare, compares): (Ioc, usize),
+    (result, results): (IocOut, usize),
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
+    // other two arrays of pieces.
+    unsafe {
         let (msg, what) = message(ep, Family::Compare, msg)?;
         let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
         let others = (Some(what.gather(compare, compares)?), Some(what.gather(result, results)?));
-        what.call(buf, remote, others, msg.addr).context(msg.context).given(flags, msg.data)
-    };
+        let call = what.call(buf, remote, others, msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_fetch_atomicmsg` of deferred work.
+///
+/// # Safety
+/// As [`atomic_msg`], and `result` has as many pieces as it says.
+///
+/// # Errors
+/// As [`atomic_msg`].
+pub(crate) unsafe fn fetch_msg(
+    ep: &Endpoint,
+    msg: Message,
+    result: &ffi::fi_msg_fetch,
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, and `result` says how many pieces it has.
+    unsafe { fetch(ep, msg, (result.msg_iov, result.iov_count), flags) }
+}
+
+/// `fi_compare_atomicmsg` of deferred work.
+///
+/// # Safety
+/// As [`fetch_msg`], and `compare` has as many pieces as it says.
+///
+/// # Errors
+/// As [`atomic_msg`].
+pub(crate) unsafe fn compare_msg(
+    ep: &Endpoint,
+    msg: Message,
+    result: &ffi::fi_msg_fetch,
+    compare: &ffi::fi_msg_compare,
+    flags: u64,
+) -> Result<Transmit> {
+    let (compare, result) =
+        ((compare.msg_iov, compare.iov_count), (result.msg_iov, result.iov_count));
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges; the other two say how many pieces they have.
+    unsafe { compare_and(ep, msg, compare, result, flags) }
 }
 
 /// Values in a buffer.
@@ -320,17 +404,17 @@ fn valid(
 
 boundary::exports! {
     status writevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
-        let api = object::get::<Endpoint, _>(ep)?.api_version();
+        let api = alias::endpoint(ep)?.api_version();
         valid(api, Family::Base, (datatype, op), count.as_mut())
     };
 
     status readwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
-        let api = object::get::<Endpoint, _>(ep)?.api_version();
+        let api = alias::endpoint(ep)?.api_version();
         valid(api, Family::Fetch, (datatype, op), count.as_mut())
     };
 
     status compwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
-        let api = object::get::<Endpoint, _>(ep)?.api_version();
+        let api = alias::endpoint(ep)?.api_version();
         valid(api, Family::Compare, (datatype, op), count.as_mut())
     };
 

