@@ -15,9 +15,10 @@
 //! - Probes overtake the queues here (control class), so an answer tells the base RTT but has no queueing
 //!   delay to adjust the window by.
 //! - The algorithm has no reaction to a loss: on the paper's switches, which drop at 5 BDP of queue, the
-//!   packets around a lost one have long shown more delay than `target_Qhigh`. So here; in our own variant
-//!   (`loss_reaction=1`) a trimmed or lost packet counts as one that was delayed by such a queue, which trims less
-//!   where queues are shorter than the target delay.
+//!   packets around a lost one have long shown more delay than `target_Qhigh`. Where queues are shorter
+//!   than the target delay the window would never shrink, so a trimmed or lost packet counts as one that
+//!   was delayed by such a queue, and a loss is seen as late as by other algorithms; `loss_reaction=0` follows the
+//!   paper to the letter.
 
 mod config;
 #[cfg(test)]

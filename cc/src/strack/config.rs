@@ -54,10 +54,11 @@ pub struct StrackConfig {
     /// The window becomes the achieved bytes only below this part of the largest window: 1/8
     /// (algorithm 3 line 10).
     pub achieved_gate: f32,
-    /// Queueing delay that a trimmed or lost packet counts as. Zero: it does not count, as in algorithm 3, which
-    /// has no reaction to losses.
+    /// Queueing delay that a trimmed or lost packet counts as: 5 base RTTs, the queue at which the
+    /// paper's switches drop (section 4.1). Zero: it does not count, as in algorithm 3.
     pub loss_delay: Span,
-    /// Packets out of order beyond which those that they overtook are lost: a window, five at least (section 3.3.2).
+    /// Packets out of order beyond which those that they overtook are lost: one and a half windows, as with other
+    /// algorithms. The paper has one window, five packets at least (section 3.3.2).
     pub threshold: LossThreshold,
     /// Silence before a probe: 3 base RTTs (algorithm 1 line 12). [`Span::MAX`] for never.
     pub probe_after: Span,
@@ -66,11 +67,11 @@ pub struct StrackConfig {
 /// Section 3.3.2.
 const PAPER: LossThreshold = LossThreshold { windows: 1.0, packets: 5 };
 
-/// What the paper does not have: losses shrink the window, and it takes as many packets out of order for a loss to be
-/// seen as for other algorithms.
+/// What the paper does not have, and our default: losses shrink the window, and it takes as many packets out of order
+/// for a loss to be seen as for other algorithms. Without, this is the paper to the letter.
 const LOSS_REACTION: Parameter<StrackConfig> = Parameter {
     name: "loss_reaction",
-    what: "our variant: a loss counts as a delay of 5 base RTTs, and is seen after 1.5 windows: 0",
+    what: "a loss counts as a delay of 5 base RTTs, and is seen after 1.5 windows (0: neither, as the paper has it): 1",
     allowed: "0 or 1",
     get: |c| f64::from(u8::from(c.loss_delay > Span::ZERO)),
     set: |c, v| {
@@ -83,7 +84,7 @@ const LOSS_REACTION: Parameter<StrackConfig> = Parameter {
 
 const OOO_WINDOWS: Parameter<StrackConfig> = Parameter {
     name: "ooo_windows",
-    what: "windows of packets out of order that mean a loss: 1",
+    what: "windows of packets out of order that mean a loss: 1.5, or 1 with loss_reaction=0",
     allowed: "0 to 100",
     get: |c| f64::from(c.threshold.windows),
     set: |c, v| c.threshold.windows = v as f32,
@@ -123,8 +124,8 @@ impl StrackConfig {
             gamma: 0.8,
             max_md_jump: 0.5,
             achieved_gate: 0.125,
-            loss_delay: Span::ZERO,
-            threshold: PAPER,
+            loss_delay: base_rtt * 5,
+            threshold: LossThreshold::default(),
             probe_after: base_rtt * 3,
         }
     }

@@ -81,7 +81,7 @@ fn parameters_are_those_of_table_1() {
     close(config.eta, 614.4);
     close(config.alpha, 1.365_333_3);
     assert_eq!((config.target_qdelay, config.target_qhigh), (Span(12_000), Span(36_000)));
-    assert_eq!((config.probe_after, config.loss_delay), (Span(36_000), Span::ZERO));
+    assert_eq!((config.probe_after, config.loss_delay), (Span(36_000), Span(60_000)));
     close(config.ewma, 0.125);
     close(config.gamma, 0.8);
     // The evaluation's network (section 4.2), 400 Gb/s times 8 us = 400 KB: bdp_sf = 2.666667,
@@ -354,22 +354,22 @@ fn an_incast_converges_to_what_got_through() {
     close(bench.at(60_502).ack(true, 48_000), 12_902.4);
 }
 
-/// The variant that reacts to losses.
-fn reacting() -> StrackConfig {
+/// The paper to the letter.
+fn letter() -> StrackConfig {
     let mut config = reference();
-    config.set("loss_reaction", 1.0).expect("a parameter").expect("in range");
+    config.set("loss_reaction", 0.0).expect("a parameter").expect("in range");
     config
 }
 
 #[test]
-fn losses_are_seen_after_a_window_and_by_the_variant_after_one_and_a_half() {
+fn losses_are_seen_after_one_and_a_half_windows_and_to_the_letter_after_one() {
     let threshold = |config: &StrackConfig| {
         let LossThreshold { windows, packets } = config.loss_threshold();
         (windows, packets)
     };
-    assert_eq!((threshold(&reference()), threshold(&reacting())), ((1.0, 5), (1.5, 5)));
-    let mut config = reacting();
-    config.set("loss_reaction", 0.0).expect("a parameter").expect("in range");
+    assert_eq!((threshold(&letter()), threshold(&reference())), ((1.0, 5), (1.5, 5)));
+    let mut config = letter();
+    config.set("loss_reaction", 1.0).expect("a parameter").expect("in range");
     assert_eq!(config, reference());
     for (name, value) in [("ooo_windows", 0.5), ("ooo_packets", 7.0)] {
         config.set(name, value).expect("a parameter").expect("in range");
@@ -378,10 +378,10 @@ fn losses_are_seen_after_a_window_and_by_the_variant_after_one_and_a_half() {
 }
 
 #[test]
-fn in_the_variant_a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() {
+fn a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() {
     for kind in [Kind::Nacked { trimmed: true, last_hop: false }, Kind::Lost, Kind::TimedOut] {
         let lost = Feedback { kind, bytes: MTU, in_flight: 50_000, ..Feedback::default() };
-        let mut bench = Bench::of(reacting(), 0.0);
+        let mut bench = Bench::with_avg(0.0);
         // 60000 / 8 = 7500; the second: 7500 + 52500 / 8 = 14062.5 is beyond the target:
         // 1 - 0.8 * 2062.5 / 14062.5 = 0.882667.
         bench.strack.last_selfai = 12_001;
@@ -392,7 +392,7 @@ fn in_the_variant_a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() 
         bench.strack.achieved = 10_000;
         close(bench.at(24_002).feed(&lost), 10_614.4);
         // To the letter of algorithm 3: no reaction.
-        let mut bench = Bench::with_avg(50_000.0);
+        let mut bench = Bench::of(letter(), 50_000.0);
         close(bench.at(24_002).feed(&lost), 100_000.0);
         close(bench.strack.avg_delay, 50_000.0);
     }

@@ -24,21 +24,22 @@ fn queue(outcome: &Outcome) -> f64 {
 }
 
 /// Figs. 17 and 20: the queue settles at the target delay and the flows at their share, whatever the
-/// degree of the incast; with 128 flows, 1.5 packets each, "slightly higher". Shares of so few packets are more even
-/// when losses shrink windows, which algorithm 3 does not have (Jain's index 0.971 without).
+/// degree of the incast; with 128 flows, 1.5 packets each, "slightly higher". Shares of so few packets are not as even
+/// without a reaction to losses, as algorithm 3 has it (Jain's index 0.971), so the letter's are held up to 32 flows.
 #[test]
 fn the_queue_settles_at_the_target() {
-    let (letter, reacting) = ("strack", "strack:loss_reaction=1");
-    for (n, text, low, high, fair) in [
-        (8, letter, 0.9, 1.1, 0.98),
-        (32, letter, 0.9, 1.15, 0.98),
-        (128, letter, 1.0, 1.6, 0.97),
-        (128, reacting, 1.0, 1.6, 0.98),
+    let letter = "strack:loss_reaction=0";
+    for (n, text, low, high) in [
+        (8, "strack", 0.9, 1.1),
+        (32, "strack", 0.9, 1.15),
+        (128, "strack", 1.0, 1.6),
+        (8, letter, 0.9, 1.1),
+        (32, letter, 0.9, 1.15),
     ] {
         let outcome = incast(text, n);
         let queue = queue(&outcome);
         assert!((low..high).contains(&queue), "{n} flows: {queue:.2} BDP");
-        assert!(outcome.jain() > fair, "{n} flows: {:.3}", outcome.jain());
+        assert!(outcome.jain() > 0.98, "{n} flows: {:.3}", outcome.jain());
         assert!(outcome.utilisation > 0.99, "{n} flows: used {:.3}", outcome.utilisation);
     }
 }
@@ -64,8 +65,8 @@ fn achieved_bytes_spare_drops() {
     assert!(with.lost.0 * 5 < without.lost.0 * 4, "{:?} against {:?}", with.lost, without.lost);
 }
 
-/// Why there is a variant in which a trimmed packet counts as one late by a full queue: algorithm 3 cannot see the
-/// congestion of switches that trim at the target, as the paper's do not.
+/// Why a trimmed packet counts as one late by a full queue: algorithm 3 to the letter cannot see the
+/// congestion of switches that trim at the target.
 #[test]
 fn without_a_reaction_to_trims_the_windows_stay_open() {
     let trimming = Network { trimming: true, ..NETWORK };
@@ -75,6 +76,6 @@ fn without_a_reaction_to_trims_the_windows_stay_open() {
         let scene = Scene { network: trimming, cc, flows: vec![flow; 8], seed: 3 };
         run(&scene, millis(1), millis(2)).lost.1
     };
-    let (reacting, literal) = (trimmed("strack:loss_reaction=1"), trimmed("strack"));
+    let (reacting, literal) = (trimmed("strack"), trimmed("strack:loss_reaction=0"));
     assert!(reacting * 100 < literal, "{reacting} against {literal}");
 }
