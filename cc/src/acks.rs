@@ -11,3 +11,20 @@ pub struct AckStyle {
     /// last ACK, instead of the newest packets (STrack section 3.3.1).
     pub lowest_segment: bool,
 }
+
+/// How many packets the receiver may report out of order before an algorithm takes what they overtook for lost: so
+/// many windows, and so many packets at least.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LossThreshold {
+    /// Congestion windows.
+    pub windows: f32,
+    /// Packets.
+    pub packets: u16,
+}
+
+impl Default for LossThreshold {
+    /// uet-htsim's SLEEK: one and a half windows, five packets.
+    fn default() -> Self {
+        Self { windows: 1.5, packets: 5 }
+    }
+}

@@ -71,8 +71,6 @@ pub enum Scope {
     PerDestination,
     /// One for this host.
     PerHost,
-    /// One for a multicast group.
-    PerGroup,
 }
 
 /// What the caller says about a packet that leaves.
@@ -93,8 +91,6 @@ pub struct Sending {
 pub struct Stamp {
     /// The path it insists on (MPRDMA's ACK-clocked path); otherwise the path selector's.
     pub path: Option<u16>,
-    /// Queueing priority, 0 ordinary.
-    pub priority: u8,
     /// Credit the flow wants in all, in bytes since it opened (UET's `credit_target`).
     pub demand: Option<u64>,
     /// The algorithm's own eight bytes in the packet's extension header (1RC: speculative flag, time

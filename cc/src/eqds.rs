@@ -174,7 +174,7 @@ impl Eqds {
             Kind::TimedOut if !self.granting => {
                 self.balance = self.balance.max(i64::from(feedback.bytes));
             }
-            Kind::TimedOut | Kind::Lost | Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
+            Kind::TimedOut | Kind::Lost | Kind::Notified | Kind::Control => {}
         }
         if let Some(cumulative) = granted {
             self.stop_speculating();

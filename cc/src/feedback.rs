@@ -26,9 +26,6 @@ pub enum Kind {
     Notified,
     /// A control message of the algorithm's own protocol came back; see [`Feedback::opaque`].
     Control,
-    /// This host's receiver saw a multicast operation of a remote member (3CPO); see
-    /// [`Feedback::group`].
-    RemoteGroup,
 }
 
 /// One hop of in-band telemetry, taken when the packet left the queue (HPCC section 3.1).
@@ -69,19 +66,6 @@ pub enum Grant {
     },
 }
 
-/// A multicast operation seen at this host's receiver (3CPO).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct GroupOp {
-    /// The group.
-    pub group: u32,
-    /// The member that started the operation.
-    pub initiator: u32,
-    /// Tokens its request cost.
-    pub request_units: u32,
-    /// Tokens its responses will cost.
-    pub response_units: u32,
-}
-
 /// What the network and the peer said about one packet, or about one ACK that covers several. Every
 /// signal except `now` and `kind` may be absent, and its default means "nothing said".
 ///
@@ -111,7 +95,9 @@ pub struct Feedback<'a> {
     /// Bytes acknowledged to this context between the departure of the packet and now, for delivery
     /// rate samples over `rtt` (BBR).
     pub delivered: Option<u64>,
-    /// Switches on the path, when known (Swift's topology scaling).
+    /// Switches on the path (Swift's topology scaling). Nobody fills it yet: no acknowledgement of UE 1.0 carries it, and
+    /// what an IP header tells of the way back would cost every packet a control message of the socket; it comes with
+    /// in-band telemetry. Until then [`crate::SwiftConfig::hops`] says it for a network.
     pub hops: Option<u8>,
     /// Bytes in flight in this context after this report was booked.
     pub in_flight: u64,
@@ -132,8 +118,6 @@ pub struct Feedback<'a> {
     pub int: &'a [IntHop],
     /// Per-hop control state echoed by the peer (s-PERC), in the algorithm's own encoding.
     pub opaque: &'a [u8],
-    /// The operation of a [`Kind::RemoteGroup`].
-    pub group: Option<GroupOp>,
     /// Everything sent before the previous round's end is now acknowledged: one round trip passed.
     pub round_end: bool,
     /// The sender was limited by its application, not by its budget, when the packet left.

@@ -44,38 +44,35 @@
 //! # Ok::<(), squall_cc::ChoiceError>(())
 //! ```
 //!
-//! # What the traits can hold
+//! # What the traits hold
 //!
-//! Checked against every algorithm planned for this crate and the simulator: the signal it reads, the
-//! action it takes, the part its receiver plays. "PDC" is what the packet delivery context does anyway.
+//! The signal each algorithm reads, the action it takes, the part its receiver plays. "PDC" is what the packet delivery
+//! context does anyway.
 //!
 //! | algorithm | reads | acts by | receiver |
 //! |---|---|---|---|
 //! | NSCC, SMaRTT | `ecn`, `rtt`, `bytes`, [`Kind::Nacked`], `penalty`, `restore_cwnd` | `window`, [`Action::Probe`] | [`AckSignals`]`::{received, penalty}` |
 //! | STrack | `ecn`, `rtt`, `bytes`, `ooo`, [`Kind::ProbeAnswered`] | `window`, `pick(cwnd_packets)`, [`Action::Probe`] | `ooo`; which SACK segment: PDC |
-//! | Swift | `rtt`, `hops`, `packets` | `window`, `rate` or `not_before` below one packet | PDC |
+//! | Swift | `rtt`, `packets` | `window`, `not_before` below one packet | PDC |
 //! | DCTCP | `ecn`, `marked` of `packets`, `in_flight` | `window` | PDC |
 //! | BBR | `delivered`, `rtt`, `app_limited`, `in_flight` | `rate`, `window` | PDC |
-//! | HPCC | `int`, `round_end` | `window`, `rate` | PDC echoes [`ReceivedPacket::int`] |
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
-//! | EQDS, RCCC, ExpressPass | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
-//! | DASR | `senders`, `receiver_state`, [`Grant::Share`] | `rate`, `window` | `source`, `look_ahead`, [`AckSignals`]`::{senders, state, echo_ecn}` |
-//! | IOFD | nothing | tokens in [`Stamp::word`] | none |
-//! | RCP | [`Grant::Rate`] | `rate` | [`ReceiverAction::Bounce`] |
-//! | s-PERC | [`Kind::Control`], `opaque`, [`Grant::Rate`] | `rate`, [`Action::Control`] | [`ReceiverAction::Bounce`] |
-//! | 1RC | [`Grant::Rate`]`::let_through`, [`FlowEvent`] | [`Stamp::word`], [`Action::Rewind`] | [`ReceiverAction::Bounce`] |
-//! | weights | [`FlowEvent::Opened`], [`FlowEvent::Closed`] | [`Stamp::word`], `rate` | none |
-//! | 3CPO | [`Kind::RemoteGroup`], `group`, `rtt` | `credit` | [`ReceiverAction::RemoteGroup`] |
-//! | SMMC | [`Kind::Acked`] per operation | `window`, an operation counted as one byte | none |
-//! | VAI, SF | `congestion()`, `round_end`, `packets` | `set_ai_gain` on the algorithm inside | none |
+//! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
 //! | PLB | [`PathSignal`] counted per `cwnd_packets`, `on_idle` | `pick` | none |
 //!
-//! State that the contexts of one host share (1RC's epochs, the open-flow count of weights, 3CPO's
-//! tokens) hangs off the same `Arc` as the parameters, in atomics.
+//! Every sender learns of the same signals, and nobody makes up for one that is missing: a round-trip sample is there
+//! wherever it is known which transmission of a packet was answered.
+//!
+//! What no algorithm here reads yet waits for those to come: `int` and `hops` for HPCC, `senders`, `receiver_state`,
+//! [`Grant::Share`], `source` and `look_ahead` for DASR, [`Grant::Rate`], [`Stamp::word`], [`Action::Rewind`] and
+//! [`ReceiverAction::Bounce`] for 1RC and RCP, `opaque` and [`Action::Control`] for s-PERC, the boundaries of messages for
+//! schemes that weigh them.
+//!
+//! State that the contexts of one host share (1RC's epochs) hangs off the same `Arc` as the parameters, in atomics.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -111,7 +108,7 @@ mod swift;
 mod timely;
 mod tuning;
 
-pub use acks::AckStyle;
+pub use acks::{AckStyle, LossThreshold};
 pub use bbr::{Bbr, BbrConfig};
 pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};
@@ -119,7 +116,7 @@ pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use eqds::{CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
 pub use error::ConfigError;
-pub use feedback::{Feedback, Grant, GroupOp, IntHop, Kind};
+pub use feedback::{Feedback, Grant, IntHop, Kind};
 pub use fixed::{FixedWindow, FixedWindowConfig};
 pub use mprdma::{Mprdma, MprdmaConfig};
 pub use network::Network;

@@ -73,8 +73,7 @@ impl SenderCc for Mprdma {
             Kind::Nacked { trimmed: false, .. }
             | Kind::ProbeAnswered
             | Kind::Notified
-            | Kind::Control
-            | Kind::RemoteGroup => return,
+            | Kind::Control => return,
         }
         self.clamp();
     }

@@ -265,11 +265,10 @@ impl Flow {
     fn acknowledge(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) {
         self.count(feedback.bytes);
         let limited = self.penalise(config, feedback);
-        let mut delay = match feedback.rtt {
-            Some(rtt) => self.sample(config, rtt),
-            None if config.stale_delay => Span(self.avg_delay as u64),
-            None => return,
-        };
+        // Nothing else without a sample, as UE 1.0 has it. (uet-htsim takes the average delay then, for it has no
+        // sample of a packet that was sent more than twice; here there is one wherever switches trim.)
+        let Some(rtt) = feedback.rtt else { return };
+        let mut delay = self.sample(config, rtt);
         if feedback.kind == Kind::ProbeAnswered {
             // Probes overtake the queues on the control class: they tell the base RTT (section
             // 3.6.13.7), nothing about congestion.
@@ -287,9 +286,7 @@ impl Flow {
             packets = packets.saturating_mul(config.sample.into());
             (marked, delay) = config.ablate(marked, delay);
         }
-        if feedback.rtt.is_some() {
-            self.average(config, float(delay), bytes, packets);
-        }
+        self.average(config, float(delay), bytes, packets);
         let report = Report { now: clock(feedback.now), bytes: bytes as f32, marked, delay };
         if !self.quick_adapt(config, report.now, marked, delay, feedback.in_flight) {
             self.react::<false>(config, report, limited);
@@ -304,6 +301,11 @@ impl Flow {
         let target = config.target_qdelay;
         let scale = if PUBLISHED { 1.0 } else { self.scale(config) };
         let above = delay >= target;
+        if !PUBLISHED && config.parts.fast_in_a_row && (marked || above) {
+            // Algorithm 3 lines 9 to 11; what is left of them is in `fast_increase`.
+            self.fi_count = 0.0;
+            self.increase = false;
+        }
         // Section 3.6.13.5 adds "not limited by the receiver" to both increases.
         if marked {
             if above {

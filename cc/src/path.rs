@@ -93,12 +93,21 @@ pub trait PathParameters: Tunable {
     fn freezes(&self) -> bool {
         false
     }
+
+    /// What it is called with these parameters, if not what it is called with its defaults.
+    fn preset(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The list of selectors: variant (state, parameters) = name, one line about it. A line here, and
-/// the selector can be chosen, tuned, listed and is held to the properties that all have.
+/// the selector can be chosen, tuned, listed and is held to the properties that all have. Then the presets: names for
+/// one of them with another value of a parameter.
 macro_rules! selectors {
-    ($($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+) => {
+    (
+        $($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+
+        $(@ $preset:literal = $of:literal with $parameter:literal = $value:literal, $gives:literal;)+
+    ) => {
         /// The path selection of an endpoint with its parameters, shared by all its flows.
         #[derive(Clone, Debug)]
         pub enum PathsConfig {
@@ -107,21 +116,26 @@ macro_rules! selectors {
 
         impl PathsConfig {
             /// Every selector: its name and one line about it.
-            pub const NAMES: &'static [Named] = &[$(($name, $what)),+];
+            pub const NAMES: &'static [Named] = &[$(($name, $what),)+ $(($preset, $gives)),+];
 
             /// The defaults of the selector called `name` over `paths` paths.
             fn default_of(name: &str, paths: u16) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$variant(Arc::new(<$config>::new(paths)))),)+
+                    $($preset => {
+                        let mut config = Self::default_of($of, paths)?;
+                        config.set($parameter, $value)?.ok()?;
+                        Some(config)
+                    })+
                     _ => None,
                 }
             }
 
             /// The name by which a user asks for it.
             #[must_use]
-            pub const fn name(&self) -> &'static str {
+            pub fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$variant(_) => $name,)+
+                    $(Self::$variant(config) => config.preset().unwrap_or($name),)+
                 }
             }
 
@@ -218,7 +232,7 @@ macro_rules! selectors {
 
 selectors! {
     /// Recycled entropies with freezing.
-    Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in UE's reference";
+    Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in its papers and UE's reference";
     /// Recycled entropies as first published.
     RepsV1(RepsV1, RepsV1Config) = "reps-v1", "recycled entropies as first published: the last good path";
     /// Adaptive spraying with one bit a path.
@@ -237,12 +251,13 @@ selectors! {
     Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
     /// The same path for all flows.
     Single(Single, SingleConfig) = "single", "the same path for all flows";
+    @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that swallowed packets";
 }
 
 impl PathsConfig {
     /// The selector of those who name none: the one that goes with the default congestion control in its
-    /// papers.
-    pub const DEFAULT: &'static str = "reps";
+    /// papers, improved where most paths are dead.
+    pub const DEFAULT: &'static str = "reps-avoid";
 
     /// The selector that `text` names, `name[:key=value[,key=value..]]`, over `paths` paths, with its
     /// defaults except for what `text` sets.

@@ -39,8 +39,6 @@ pub struct ReceivedPacket<'a> {
     pub int: &'a [crate::IntHop],
     /// Per-hop control state to be echoed (s-PERC).
     pub opaque: &'a [u8],
-    /// The multicast operation the packet belongs to.
-    pub group: Option<crate::GroupOp>,
 }
 
 /// A flow's part of the receiver's state. The packet delivery context owns it and lends it; 16 bytes.
@@ -101,16 +99,12 @@ pub struct AckSignals {
     pub penalty: u8,
     /// Ask the sender to restore the window from before the penalty.
     pub restore_cwnd: bool,
-    /// Whether to echo ECN as something else than it was (Dart suppresses it); `None` for as it was.
-    pub echo_ecn: Option<bool>,
     /// How many senders share this receiver.
     pub senders: Option<u16>,
     /// The receiver's congestion state (DASR).
     pub state: u8,
     /// Cumulative credit granted.
     pub credit: Option<u64>,
-    /// Queueing priority of the ACK, 0 ordinary.
-    pub priority: u8,
 }
 
 impl AckSignals {
@@ -154,8 +148,6 @@ pub enum ReceiverAction {
         /// [`RxFlow::id`].
         flow: u32,
     },
-    /// Tell the sender contexts of this host about an operation of another group member (3CPO).
-    RemoteGroup(crate::GroupOp),
 }
 
 /// The receiver of one host or endpoint.

@@ -24,7 +24,6 @@ impl Scope {
             Self::PerPair => "pair",
             Self::PerDestination => "destination",
             Self::PerHost => "host",
-            Self::PerGroup => "group",
         }
     }
 }

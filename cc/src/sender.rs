@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use squall_base::{Span, Time};
 
-use crate::acks::AckStyle;
+use crate::acks::{AckStyle, LossThreshold};
 use crate::bbr::{Bbr, BbrConfig};
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
@@ -36,7 +36,7 @@ use crate::tuning::{Setting, Tunable};
 /// `None`. Time never runs backwards from call to call; if it does, it counts as standing still.
 ///
 /// Nothing here allocates after construction. Configuration, and any state that the contexts of one
-/// host share (1RC's epochs, 3CPO's tokens), hangs off one `Arc` per endpoint.
+/// host share (1RC's epochs), hangs off one `Arc` per endpoint.
 pub trait SenderCc {
     /// What may be sent now.
     fn budget(&self, now: Time) -> Budget;
@@ -122,6 +122,11 @@ pub trait SenderParameters: Tunable {
         AckStyle::default()
     }
 
+    /// When packets out of order are a loss.
+    fn loss_threshold(&self) -> LossThreshold {
+        LossThreshold::default()
+    }
+
     /// Lets the window fall to `bytes`, possibly less than a packet, because a pacer watches over it
     /// (parameter `pace`). False when the algorithm has no such window; then it is not offered.
     fn set_floor(&mut self, bytes: u32) -> bool {
@@ -188,6 +193,15 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.acks(),)+
                     Self::Paced(paced) => paced.inner.acks(),
+                }
+            }
+
+            /// When packets out of order are a loss for it.
+            #[must_use]
+            pub fn loss_threshold(&self) -> LossThreshold {
+                match self {
+                    $(Self::$variant(config) => config.loss_threshold(),)+
+                    Self::Paced(paced) => paced.inner.loss_threshold(),
                 }
             }
 

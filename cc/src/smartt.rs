@@ -184,7 +184,7 @@ impl Smartt {
             Kind::Nacked { trimmed: false, .. } => {
                 self.sample(feedback.rtt);
             }
-            Kind::Notified | Kind::Control | Kind::RemoteGroup => return,
+            Kind::Notified | Kind::Control => return,
         }
         self.clamp();
     }

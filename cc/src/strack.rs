@@ -17,7 +17,8 @@
 //! - The algorithm has no reaction to a loss: on the paper's switches, which drop at 5 BDP of queue, the
 //!   packets around a lost one have long shown more delay than `target_Qhigh`. Where queues are shorter
 //!   than the target delay the window would never shrink, so a trimmed or lost packet counts as one that
-//!   was delayed by such a queue ([`StrackConfig::loss_delay`]; zero follows the paper to the letter).
+//!   was delayed by such a queue, and a loss is seen as late as by other algorithms; `loss_reaction=0` follows the
+//!   paper to the letter.
 
 mod config;
 #[cfg(test)]

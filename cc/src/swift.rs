@@ -179,7 +179,7 @@ impl SenderCc for Swift {
             // A receiver that is not ready, not a network that is full. It lives.
             Kind::Nacked { trimmed: false, .. } => self.timeouts = 0,
             Kind::TimedOut => self.on_timeout(clock(feedback.now)),
-            Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
+            Kind::Notified | Kind::Control => {}
         }
     }
 

@@ -129,7 +129,7 @@ impl SenderCc for Timely {
             // A receiver that is not ready, not a network that is full.
             Kind::Nacked { trimmed: false, .. } => {}
             // Probes overtake the queues.
-            Kind::ProbeAnswered | Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
+            Kind::ProbeAnswered | Kind::Notified | Kind::Control => {}
         }
     }
 

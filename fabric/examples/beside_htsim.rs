@@ -110,7 +110,7 @@ fn run(directory: &Path, args: &str, cc: &str) -> Result<Figures, Failure> {
     if let Transport::Squall(squall) = &mut config.host.transport {
         squall.cc = cc.into();
         // What REPS does here beyond htsim's is left out.
-        squall.lb = if lb == "reps" { "reps:avoid=0".into() } else { lb.into() };
+        squall.lb = lb.into();
         let loss = match (trimming, sleek) {
             (true, _) => "trim,rto",
             (false, true) => "ooo,probe,rto",

@@ -59,10 +59,8 @@ pub struct Config {
     pub idle_close: Span,
     /// Signs of loss that are acted upon.
     pub loss: LossDetection,
-    /// Out-of-order packets that mean a loss, in congestion windows (SLEEK: 1.5).
-    pub sleek_factor: f32,
-    /// Fewest out-of-order packets that mean a loss (SLEEK: 5).
-    pub sleek_min_packets: u16,
+    /// Out-of-order packets that mean a loss: what [`cc::SenderConfig::loss_threshold`] says.
+    pub threshold: cc::LossThreshold,
     /// Shortest silence with packets outstanding before a probe is sent. The interval is at least
     /// `3 * base_rtt + ack_delay`.
     pub probe_min: Span,
@@ -114,8 +112,7 @@ impl Config {
             rnr_max: Span::millis(10),
             idle_close: Span::secs(30),
             loss: LossDetection::ALL,
-            sleek_factor: 1.5,
-            sleek_min_packets: 5,
+            threshold: cc::LossThreshold { windows: 1.5, packets: 5 },
             probe_min: Span::micros(200),
             probe_max: 3,
             trim_enabled: true,
@@ -137,11 +134,13 @@ impl Config {
         self.trim_enabled && self.loss.trim
     }
 
-    /// Takes over what the congestion control wants of its peers, which is what it does for them.
+    /// Takes over what the congestion control wants of its peers, which is what it does for them, and what it takes
+    /// for a loss.
     #[must_use]
     pub fn reciprocal(mut self, network: &cc::Network) -> Self {
         self.receiver = self.cc.receiver(network);
         self.acks = self.cc.acks();
+        self.threshold = self.cc.loss_threshold();
         self
     }
 
@@ -165,9 +164,6 @@ impl Config {
         if self.paths.freezes() && !self.loss.finds_losses() {
             return Err(Conflict::Freezing { paths: self.paths.name(), loss: self.loss });
         }
-        if self.scope == cc::Scope::PerGroup {
-            return Err(Conflict::GroupScope);
-        }
         if self.credits() && self.scope != cc::Scope::PerFlow {
             return Err(Conflict::SharedCredit { cc: self.cc.name(), scope: self.scope });
         }
@@ -185,8 +181,6 @@ pub enum Conflict {
         /// The detectors.
         loss: LossDetection,
     },
-    /// Packet delivery contexts have no multicast groups.
-    GroupScope,
     /// Credit is granted to one flow and cannot be spent by another.
     SharedCredit {
         /// The congestion control.
@@ -209,9 +203,6 @@ impl fmt::Display for Conflict {
                 "congestion control {cc} lives on credit, which a receiver grants to one flow, not to \
                  all of a {scope}; allowed: scope flow"
             ),
-            Self::GroupScope => {
-                f.write_str("a context a multicast group; allowed: flow, pair, destination, host")
-            }
         }
     }
 }

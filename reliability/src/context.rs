@@ -138,7 +138,7 @@ impl Groups {
             Scope::PerPair => peer.0,
             Scope::PerDestination => self.host_of(peer),
             // An endpoint is all there is of its host, as far as it can see.
-            Scope::PerHost | Scope::PerGroup => 0,
+            Scope::PerHost => 0,
         };
         let at = self.by_key.get(&key).copied().unwrap_or_else(|| {
             let group = Group {

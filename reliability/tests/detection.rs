@@ -5,7 +5,7 @@ mod link;
 
 use link::{Fate, Faults, World, nscc};
 use squall_reliability::base::Span;
-use squall_reliability::{Config, Conflict, Counters, LossDetection, cc};
+use squall_reliability::{Config, Counters, LossDetection, cc};
 
 /// A transfer of `packets` with faults, under `loss`; all of it must arrive.
 fn transfer(loss: &str, packets: u32, faults: &Faults, within: Span) -> Counters {
@@ -114,6 +114,4 @@ fn a_selector_that_avoids_broken_paths_needs_somebody_who_sees_them_break() {
             assert!(said.contains("allowed") && said.contains("probe"), "{said}");
         }
     }
-    let group = Config { scope: cc::Scope::PerGroup, ..nscc(1) };
-    assert_eq!(group.check(), Err(Conflict::GroupScope));
 }

@@ -36,7 +36,7 @@ fn standstill(window: u32, seed: u64) -> (Span, Span) {
     let mut rng = Rng::new(seed);
     let faults =
         Faults { delay: Span::micros(150), jitter: Span::micros(150), ..Faults::default() };
-    let config = |seed| Config { train_packets: 16, ..named("nscc", "reps", seed) };
+    let config = |seed| Config { train_packets: 16, ..named("nscc", "reps-avoid", seed) };
     let mut world = World::new(config(seed), config(seed + 1), faults, seed);
     let mut sent = [0; 2];
     let before = stream(&mut world, &mut sent, window, Span::millis(100));

@@ -101,7 +101,7 @@ fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
     for (sender, _) in cc::SenderConfig::NAMES {
         for (seed, bad) in [(1, false), (2, true), (3, true)] {
             let mut play = |runs| {
-                let config = |seed| named(sender, "reps", seed);
+                let config = |seed| named(sender, "reps-avoid", seed);
                 let faults = if bad { rough() } else { Faults::default() };
                 let mut world = World::new(config(seed), config(seed + 10), faults, seed);
                 world.trace = Some(Vec::new());

@@ -372,7 +372,7 @@ impl SenderCc for Model {
                     self.rt_prop_stamp = feedback.now;
                 }
             }
-            Kind::Notified | Kind::Control | Kind::RemoteGroup => {}
+            Kind::Notified | Kind::Control => {}
         }
     }
 

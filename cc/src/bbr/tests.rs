@@ -473,7 +473,7 @@ fn after_a_pause_it_resumes_at_the_bandwidth() {
 fn what_says_nothing_about_the_path_changes_nothing() {
     let mut model = knowing(6.0, State::ProbeBw(2));
     let before = std::format!("{model:?}");
-    for kind in [Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [Kind::Notified, Kind::Control] {
         let rtt = Some(Span(1));
         model.on_feedback(&Feedback { now: Time(9), kind, bytes: 9, rtt, ..Feedback::default() });
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use squall_base::Time;
 
 use super::{Eqds, EqdsConfig};
-use crate::acks::AckStyle;
+use crate::acks::{AckStyle, LossThreshold};
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::error::ConfigError;
 use crate::feedback::{Feedback, Kind};
@@ -119,6 +119,10 @@ impl<W: CreditWindow + 'static> SenderParameters for CreditedConfig<W> {
 
     fn acks(&self) -> AckStyle {
         self.window.acks()
+    }
+
+    fn loss_threshold(&self) -> LossThreshold {
+        self.window.loss_threshold()
     }
 
     fn set_floor(&mut self, bytes: u32) -> bool {

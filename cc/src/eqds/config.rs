@@ -6,7 +6,7 @@ use crate::error::{ConfigError, within};
 use crate::network::Network;
 use crate::receiver::{CreditConfig, ReceiverConfig};
 use crate::sender::SenderParameters;
-use crate::tuning::{Parameter, Tunable, number, time};
+use crate::tuning::{Parameter, Tunable, number, switch, time};
 
 const MOST: &str = "one MTU to 2 GB";
 const START: &str = "one MTU to max_credit";
@@ -40,6 +40,8 @@ pub struct EqdsConfig {
     pub idle: u64,
     /// Receiver: delay the pacer makes up for, see [`CreditConfig::catch_up`].
     pub catch_up: Span,
+    /// Receiver: grant less when much is trimmed in the network, see [`CreditConfig::core_period`].
+    pub oversubscribed: bool,
 }
 
 impl EqdsConfig {
@@ -63,6 +65,7 @@ impl EqdsConfig {
             pull: receiver.pull,
             idle: max_credit,
             catch_up: receiver.catch_up,
+            oversubscribed: false,
         }
     }
 
@@ -76,6 +79,7 @@ impl EqdsConfig {
             idle: self.idle,
             catch_up: self.catch_up,
             in_acks: self.in_acks,
+            core_period: if self.oversubscribed { self.base_rtt } else { Span::ZERO },
         }
     }
 }
@@ -105,6 +109,11 @@ impl Tunable for EqdsConfig {
             catch_up,
             "delay the receiver's pacer makes up for: one base RTT",
             CreditConfig::CATCH_UP
+        ),
+        switch!(
+            "oversubscribed",
+            oversubscribed,
+            "whether the receiver grants less when much is trimmed before its port: 0, as in EQDS"
         ),
     ];
 

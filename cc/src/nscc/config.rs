@@ -103,11 +103,7 @@ pub struct NsccConfig {
     /// React to one acknowledgement in this many, and then for all of them (SMaRTT v2 section III-G):
     /// 1, and 8 costs little. To accumulate for a round trip instead, raise `adjust_bytes`.
     pub sample: u8,
-    /// Take the average delay for that of an acknowledgement without a round-trip sample, as uet-htsim
-    /// does. UE 1.0 does nothing then; but a flow whose every packet had to be sent twice has no
-    /// samples, and would stay at one packet beside an empty queue.
-    pub stale_delay: bool,
-    /// Ablations of the paper's figures; all on but `early_decrease`.
+    /// Ablations of the paper's figures, and where it differs from UE 1.0.
     pub parts: NsccParts,
 }
 
@@ -131,10 +127,14 @@ pub struct NsccParts {
     /// A mark at low delay takes half its packet off the window at once, as MPRDMA does, instead of
     /// being left to the path selector (Fig. 11).
     pub early_decrease: bool,
+    /// FastIncrease takes a window of bytes in a row that were neither marked nor delayed, as algorithm 3 has it. In
+    /// UE 1.0 section 3.6.13.5 it is not asked when a packet is marked at low delay, or late without a mark: such a
+    /// packet neither counts nor ends the row.
+    pub fast_in_a_row: bool,
 }
 
 impl NsccParts {
-    /// The algorithm as published.
+    /// The algorithm as UE 1.0 publishes it.
     pub const PUBLISHED: Self = Self {
         ecn: true,
         delay: true,
@@ -142,6 +142,7 @@ impl NsccParts {
         fast_increase: true,
         wait_to_decrease: true,
         early_decrease: false,
+        fast_in_a_row: false,
     };
 }
 
@@ -185,7 +186,6 @@ impl NsccConfig {
             averaging: Averaging::Window,
             fast_increase_below: network.min_base_rtt.map_or(Span::micros(1), |floor| floor / 4),
             sample: 1,
-            stale_delay: true,
             parts: NsccParts::PUBLISHED,
         }
     }
@@ -224,10 +224,10 @@ impl Tunable for NsccConfig {
             early_decrease,
             "a mark at low delay takes half a packet off the window: 0"
         ),
-        switch!(
-            "stale_delay",
-            stale_delay,
-            "without a round-trip sample take the average delay: 1"
+        part!(
+            "fast_in_a_row",
+            fast_in_a_row,
+            "every mark or delay ends FastIncrease (SMaRTT v2), else some are passed over (UE 1.0): 0"
         ),
         number!(sample: u8, "react to one acknowledgement in this many: 1", "1 to 255, whole"),
         Parameter {

@@ -195,6 +195,26 @@ fn a_mark_at_high_delay_ends_fast_increase() {
     assert_eq!(bench.nscc.flow.fi_count, 0.0);
 }
 
+/// A mark at low delay, and a long delay without a mark: UE 1.0 does not ask FastIncrease then, algorithm 3 of the
+/// paper counts anew.
+#[test]
+fn what_ends_fast_increase_in_the_paper_is_passed_over_in_ue() {
+    for (marked, delay) in [(true, 0), (false, 10_000)] {
+        let of = |paper| {
+            let mut bench = match paper {
+                true => without(8_000.0, |parts| parts.fast_in_a_row = true),
+                false => Bench::with_cwnd(8_000.0),
+            };
+            bench.at(100).ack(false, 0);
+            bench.ack(false, 0);
+            assert!(bench.nscc.flow.increase);
+            bench.ack(marked, delay);
+            (bench.nscc.flow.increase, bench.nscc.flow.fi_count > 0.0)
+        };
+        assert_eq!((of(false), of(true)), ((true, true), (false, false)));
+    }
+}
+
 #[test]
 fn multiplicative_decrease_once_a_base_rtt() {
     let mut bench = Bench::with_cwnd(100_000.0);
@@ -442,23 +462,13 @@ fn a_probe_answer_tells_the_base_rtt_and_no_more() {
 
 #[test]
 fn an_acknowledgement_without_a_sample_only_counts() {
-    let mut bench = Bench::new(NsccConfig { stale_delay: false, ..reference() });
+    let mut bench = Bench::new(reference());
     bench.nscc.flow.cwnd = 100_000.0;
     bench.nscc.flow.to_ignore = 5_000;
     bench.at(90_000).feed(&Feedback { bytes: MTU, ecn: true, ..Feedback::default() });
     close(bench.nscc.flow.cwnd, 100_000.0);
     assert_eq!((bench.nscc.flow.received, bench.nscc.flow.achieved), (MTU, MTU));
     assert_eq!(bench.nscc.flow.to_ignore, 904);
-}
-
-#[test]
-fn without_a_sample_the_average_stands_in() {
-    let mut bench = Bench::with_cwnd(50_000.0);
-    bench.nscc.flow.avg_delay = 10_000.0;
-    bench.at(12_000).feed(&Feedback { bytes: MTU, ..Feedback::default() });
-    // 10 us is above the target of 9 us: fair increase, 20480 * 4096 / 50000 = 1677.72, and eta.
-    close(bench.nscc.flow.cwnd, 50_000.0 + 1_677.72 + 614.4);
-    close(bench.nscc.flow.avg_delay, 10_000.0);
 }
 
 #[test]
@@ -480,7 +490,7 @@ fn a_coalesced_acknowledgement_weighs_as_its_packets() {
 #[test]
 fn signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    for kind in [Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [Kind::Notified, Kind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }

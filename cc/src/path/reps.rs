@@ -29,13 +29,13 @@ pub struct RepsConfig {
     pub explore: u8,
     /// Paths remembered at a time: 8, which is the most.
     pub buffer: u8,
-    /// Whether paths that swallow packets are avoided for as long as it would be frozen; without it,
-    /// all is as in uet-htsim.
+    /// Whether paths that swallow packets are avoided for as long as it would be frozen: ours, `reps-avoid`. Without
+    /// it, all is as in uet-htsim.
     pub avoiding: bool,
 }
 
 impl RepsConfig {
-    /// The defaults of uet-htsim; avoiding is ours.
+    /// The defaults of uet-htsim.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl RepsConfig {
             freeze_for: Span::millis(10),
             explore: 16,
             buffer: RING as u8,
-            avoiding: true,
+            avoiding: false,
         }
     }
 }
@@ -55,7 +55,11 @@ impl Tunable for RepsConfig {
         time!("freeze_us", freeze_for, "how long it stays frozen: 10000", "up to 1000 s"),
         number!(explore: u8, "packets sent on random paths after it thawed: 16", "0 to 255, whole"),
         number!(buffer: u8, "paths remembered at a time: 8", "1 to 8, whole"),
-        switch!("avoid", avoiding, "whether paths that swallow packets are avoided for a while: 1"),
+        switch!(
+            "avoid",
+            avoiding,
+            "whether paths that swallow packets are avoided for a while: 0, and 1 by the name of reps-avoid"
+        ),
     ];
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -73,6 +77,10 @@ impl PathParameters for RepsConfig {
     fn freezes(&self) -> bool {
         self.freezing
     }
+
+    fn preset(&self) -> Option<&'static str> {
+        self.avoiding.then_some("reps-avoid")
+    }
 }
 
 /// Longest time frozen: 2^6 times the shortest.
@@ -83,7 +91,7 @@ const MOST_PATIENCE: u8 = 6;
 /// through the remembered paths, even used ones, for they have worked when others may not.
 ///
 /// Where most paths are dead and stay so, that is not enough: a random one is dead, too, thawing forgets
-/// the few that work, and what is then explored is lost. So, beyond uet-htsim, a path that swallowed a
+/// the few that work, and what is then explored is lost. So, in `reps-avoid`, a path that swallowed a
 /// packet is avoided until it brings an ACK again or the time of a freeze is over; when trouble returns
 /// soon after, the next time is twice as long; and after a thaw it goes on with what it remembers, with
 /// every fourth packet exploring.

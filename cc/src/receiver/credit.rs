@@ -1,5 +1,6 @@
 //! Receiver-driven credits, the receiver's part: one pull pacer a port.
 
+mod core;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,7 @@ use alloc::vec::Vec;
 
 use squall_base::{Rate, Span, Time};
 
+use self::core::Core;
 use super::{AckSignals, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow};
 use crate::error::{ConfigError, within};
 use crate::network::Network;
@@ -59,6 +61,9 @@ pub struct CreditConfig {
     pub catch_up: Span,
     /// Whether ACKs carry the credit.
     pub in_acks: bool,
+    /// Period, a base round-trip time, in which it looks at how much of what arrives was trimmed in the network, and
+    /// grants less of its line when that is much. Zero: never, as in EQDS.
+    pub core_period: Span,
 }
 
 impl CreditConfig {
@@ -79,6 +84,7 @@ impl CreditConfig {
             idle: network.line.bytes_in(rtt).saturating_mul(3) / 2,
             catch_up: rtt,
             in_acks: true,
+            core_period: Span::ZERO,
         }
     }
 
@@ -139,17 +145,18 @@ pub struct CreditReceiver {
     idle: VecDeque<u32>,
     /// When the next pull may leave.
     next: Time,
+    core: Option<Core>,
 }
 
 impl CreditReceiver {
     /// A receiver without flows. `config` must have passed [`CreditConfig::check`].
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a rate
     pub fn new(config: CreditConfig) -> Self {
-        let rate = Rate((config.line.0 as f64 * config.share) as u64);
+        let core = (config.core_period > Span::ZERO).then(|| Core::new(config.core_period));
         Self {
+            rate: granted(&config, 1.0),
+            core,
             config,
-            rate,
             accounts: Vec::new(),
             free: Vec::new(),
             active: VecDeque::new(),
@@ -243,6 +250,12 @@ impl CreditReceiver {
 
 impl ReceiverCc for CreditReceiver {
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
+        if let Some(core) = &mut self.core
+            && !meta.last_hop
+            && let Some(share) = core.on_rx(now, meta.trimmed)
+        {
+            self.rate = granted(&self.config, share);
+        }
         if !meta.trimmed && !meta.duplicate {
             flow.count(meta.bytes);
         }
@@ -296,4 +309,10 @@ impl ReceiverCc for CreditReceiver {
     fn next_timer(&self) -> Option<Time> {
         (!self.active.is_empty() || !self.idle.is_empty()).then_some(self.next)
     }
+}
+
+/// What is granted a second, when so much of what the port could take gets through the network.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a rate
+fn granted(config: &CreditConfig, share: f64) -> Rate {
+    Rate((config.line.0 as f64 * config.share * share) as u64)
 }

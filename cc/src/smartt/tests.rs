@@ -459,7 +459,7 @@ fn other_refusals_tell_the_round_trip_time_only() {
 #[test]
 fn signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_cwnd(300_000.0);
-    for kind in [Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [Kind::Notified, Kind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 300_000.0);
     }

@@ -2,10 +2,11 @@
 
 use squall_base::{Rate, Span};
 
-use crate::acks::AckStyle;
+use crate::acks::{AckStyle, LossThreshold};
 use crate::error::{ConfigError, within};
 use crate::network::{LONGEST, Network};
 use crate::sender::SenderParameters;
+use crate::tuning::Parameter;
 
 /// The network table 1 scales from: 100 Gb/s times 12 us.
 const REFERENCE_BDP: f64 = 150_000.0;
@@ -56,9 +57,46 @@ pub struct StrackConfig {
     /// Queueing delay that a trimmed or lost packet counts as: 5 base RTTs, the queue at which the
     /// paper's switches drop (section 4.1). Zero: it does not count, as in algorithm 3.
     pub loss_delay: Span,
+    /// Packets out of order beyond which those that they overtook are lost: one and a half windows, as with other
+    /// algorithms. The paper has one window, five packets at least (section 3.3.2).
+    pub threshold: LossThreshold,
     /// Silence before a probe: 3 base RTTs (algorithm 1 line 12). [`Span::MAX`] for never.
     pub probe_after: Span,
 }
+
+/// Section 3.3.2.
+const PAPER: LossThreshold = LossThreshold { windows: 1.0, packets: 5 };
+
+/// What the paper does not have, and our default: losses shrink the window, and it takes as many packets out of order
+/// for a loss to be seen as for other algorithms. Without, this is the paper to the letter.
+const LOSS_REACTION: Parameter<StrackConfig> = Parameter {
+    name: "loss_reaction",
+    what: "a loss counts as a delay of 5 base RTTs, and is seen after 1.5 windows (0: neither, as the paper has it): 1",
+    allowed: "0 or 1",
+    get: |c| f64::from(u8::from(c.loss_delay > Span::ZERO)),
+    set: |c, v| {
+        let on = v != 0.0;
+        // The queue at which the paper's switches drop (section 4.1).
+        c.loss_delay = if on { c.base_rtt * 5 } else { Span::ZERO };
+        c.threshold = if on { LossThreshold::default() } else { PAPER };
+    },
+};
+
+const OOO_WINDOWS: Parameter<StrackConfig> = Parameter {
+    name: "ooo_windows",
+    what: "windows of packets out of order that mean a loss: 1.5, or 1 with loss_reaction=0",
+    allowed: "0 to 100",
+    get: |c| f64::from(c.threshold.windows),
+    set: |c, v| c.threshold.windows = v as f32,
+};
+
+const OOO_PACKETS: Parameter<StrackConfig> = Parameter {
+    name: "ooo_packets",
+    what: "fewest packets out of order that mean a loss: 5",
+    allowed: "0 to 4095, whole",
+    get: |c| f64::from(c.threshold.packets),
+    set: |c, v| c.threshold.packets = v as u16,
+};
 
 impl StrackConfig {
     /// The defaults of table 1 for `network`.
@@ -87,6 +125,7 @@ impl StrackConfig {
             max_md_jump: 0.5,
             achieved_gate: 0.125,
             loss_delay: base_rtt * 5,
+            threshold: LossThreshold::default(),
             probe_after: base_rtt * 3,
         }
     }
@@ -97,12 +136,16 @@ impl StrackConfig {
         within("base_rtt", self.base_rtt.as_f64(), 1.0, longest, "1 ns to 1 s")?;
         within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;
         within("min_base_rtt", self.min_base_rtt.as_f64(), 0.0, longest, "up to 1 s")?;
+        let LossThreshold { windows, packets } = self.threshold;
+        within("ooo_windows", f64::from(windows), 0.0, 100.0, "0 to 100")?;
+        within("ooo_packets", f64::from(packets), 0.0, 4095.0, "0 to 4095, whole")?;
+        within("loss_delay", self.loss_delay.as_f64(), 0.0, 5.0 * longest, "up to 5 s")?;
         within("min_max_wnd", self.min_max_wnd as f64, 0.0, 2e9, "up to 2 GB")
     }
 }
 
 tunable! {
-    StrackConfig, special: [], also: Self::check_whole;
+    StrackConfig, special: [LOSS_REACTION, OOO_WINDOWS, OOO_PACKETS], also: Self::check_whole;
     number min_wnd "min_wnd" (1.0, 1e6, "1 to 1000000 bytes")
         "floor of the window in bytes: one MTU";
     number max_wnd_bdp "max_wnd_bdp" (0.1, 100.0, "0.1 to 100")
@@ -125,8 +168,6 @@ tunable! {
         "smallest factor of one multiplicative decrease: 0.5";
     number achieved_gate "achieved_gate" (0.0, 1.0, "0 to 1")
         "part of the largest window below which the achieved bytes become the window: 0.125";
-    time loss_delay "loss_delay_us" (0.0, 4e6, "0 to 4000000 (4 s)")
-        "queueing delay a trimmed or lost packet counts as, 0 for none: 5 base RTTs";
     time probe_after "probe_us" (0.001, f64::INFINITY, "0.001 or more, or inf")
         "silence before a probe: 3 base RTTs";
 }
@@ -135,6 +176,10 @@ impl SenderParameters for StrackConfig {
     /// Section 3.3.1.
     fn acks(&self) -> AckStyle {
         AckStyle { lowest_segment: true, ..AckStyle::default() }
+    }
+
+    fn loss_threshold(&self) -> LossThreshold {
+        self.threshold
     }
 
     fn set_floor(&mut self, bytes: u32) -> bool {

@@ -5,7 +5,8 @@
 //! of it 18944.
 
 use super::*;
-use crate::{Network, Tunable};
+use crate::sender::SenderParameters;
+use crate::{LossThreshold, Network, Tunable};
 use squall_base::Rate;
 
 const MTU: u32 = 4096;
@@ -353,6 +354,29 @@ fn an_incast_converges_to_what_got_through() {
     close(bench.at(60_502).ack(true, 48_000), 12_902.4);
 }
 
+/// The paper to the letter.
+fn letter() -> StrackConfig {
+    let mut config = reference();
+    config.set("loss_reaction", 0.0).expect("a parameter").expect("in range");
+    config
+}
+
+#[test]
+fn losses_are_seen_after_one_and_a_half_windows_and_to_the_letter_after_one() {
+    let threshold = |config: &StrackConfig| {
+        let LossThreshold { windows, packets } = config.loss_threshold();
+        (windows, packets)
+    };
+    assert_eq!((threshold(&letter()), threshold(&reference())), ((1.0, 5), (1.5, 5)));
+    let mut config = letter();
+    config.set("loss_reaction", 1.0).expect("a parameter").expect("in range");
+    assert_eq!(config, reference());
+    for (name, value) in [("ooo_windows", 0.5), ("ooo_packets", 7.0)] {
+        config.set(name, value).expect("a parameter").expect("in range");
+    }
+    assert_eq!(threshold(&config), (0.5, 7));
+}
+
 #[test]
 fn a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() {
     for kind in [Kind::Nacked { trimmed: true, last_hop: false }, Kind::Lost, Kind::TimedOut] {
@@ -368,7 +392,7 @@ fn a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() {
         bench.strack.achieved = 10_000;
         close(bench.at(24_002).feed(&lost), 10_614.4);
         // To the letter of algorithm 3: no reaction.
-        let mut bench = Bench::of(StrackConfig { loss_delay: Span::ZERO, ..reference() }, 50_000.0);
+        let mut bench = Bench::of(letter(), 50_000.0);
         close(bench.at(24_002).feed(&lost), 100_000.0);
         close(bench.strack.avg_delay, 50_000.0);
     }
@@ -470,7 +494,7 @@ fn an_acknowledgement_without_a_sample_only_counts() {
 fn refusals_for_other_reasons_and_signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_avg(24_000.0);
     let other = Kind::Nacked { trimmed: false, last_hop: false };
-    for kind in [other, Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [other, Kind::Notified, Kind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }

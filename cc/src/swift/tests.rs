@@ -213,7 +213,7 @@ fn what_says_nothing_about_the_path_changes_nothing() {
     close(feed(&mut swift, Kind::Acked, 4096, None), 16.0);
     // A probe overtakes the queues.
     close(feed(&mut swift, Kind::ProbeAnswered, 4096, Some(100_000)), 16.0);
-    for kind in [Kind::Notified, Kind::Control, Kind::RemoteGroup] {
+    for kind in [Kind::Notified, Kind::Control] {
         close(feed(&mut swift, kind, 4096, Some(100_000)), 16.0);
     }
     close(swift.srtt, 12_000.0);

@@ -24,11 +24,19 @@ fn queue(outcome: &Outcome) -> f64 {
 }
 
 /// Figs. 17 and 20: the queue settles at the target delay and the flows at their share, whatever the
-/// degree of the incast; with 128 flows, 1.5 packets each, "slightly higher".
+/// degree of the incast; with 128 flows, 1.5 packets each, "slightly higher". Shares of so few packets are not as even
+/// without a reaction to losses, as algorithm 3 has it (Jain's index 0.971), so the letter's are held up to 32 flows.
 #[test]
 fn the_queue_settles_at_the_target() {
-    for (n, low, high) in [(8, 0.9, 1.1), (32, 0.9, 1.15), (128, 1.0, 1.6)] {
-        let outcome = incast("strack", n);
+    let letter = "strack:loss_reaction=0";
+    for (n, text, low, high) in [
+        (8, "strack", 0.9, 1.1),
+        (32, "strack", 0.9, 1.15),
+        (128, "strack", 1.0, 1.6),
+        (8, letter, 0.9, 1.1),
+        (32, letter, 0.9, 1.15),
+    ] {
+        let outcome = incast(text, n);
         let queue = queue(&outcome);
         assert!((low..high).contains(&queue), "{n} flows: {queue:.2} BDP");
         assert!(outcome.jain() > 0.98, "{n} flows: {:.3}", outcome.jain());
@@ -68,6 +76,6 @@ fn without_a_reaction_to_trims_the_windows_stay_open() {
         let scene = Scene { network: trimming, cc, flows: vec![flow; 8], seed: 3 };
         run(&scene, millis(1), millis(2)).lost.1
     };
-    let (reacting, literal) = (trimmed("strack"), trimmed("strack:loss_delay_us=0"));
+    let (reacting, literal) = (trimmed("strack"), trimmed("strack:loss_reaction=0"));
     assert!(reacting * 100 < literal, "{reacting} against {literal}");
 }

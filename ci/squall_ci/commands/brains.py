@@ -48,7 +48,7 @@ def names() -> dict[str, list[str]]:
 
 def impossible(lb: str, loss: str) -> bool:
     """Whether the combination must be refused: a selector that freezes on broken paths, and nobody who sees them."""
-    return lb == "reps" and loss == "trim"
+    return lb in ("reps", "reps-avoid") and loss == "trim"
 
 
 def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[str, str, str]]:

@@ -29,7 +29,7 @@ fn world(seed: u64) -> World {
     let known = Network::new(rate, Span::micros(30), 4096 + NOMINAL_OVERHEAD, true);
     World::new(net, seed, move |seed, port| {
         let sender = SenderConfig::by_name("nscc", &known).expect("a listed name");
-        let paths = PathsConfig::by_name("reps", 16).expect("a listed name");
+        let paths = PathsConfig::by_name("reps-avoid", 16).expect("a listed name");
         let mut pdc = reliability::Config::new(4096, sender, paths, seed).reciprocal(&known);
         pdc.train_packets = 4;
         let engine =

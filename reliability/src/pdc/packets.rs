@@ -56,7 +56,7 @@ impl<D: Copy> Pdc<D> {
         };
         let pds = Ack {
             next: if body.response.is_some() { NextHeader::Response } else { NextHeader::None },
-            ce: signals.echo_ecn.unwrap_or(body.ce),
+            ce: body.ce,
             retx: body.retx,
             probe: body.probe.is_some(),
             request: if self.life.is_initiator() { AckRequest::None } else { request },

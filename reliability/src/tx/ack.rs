@@ -230,7 +230,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 marked: u16::from(ack.ce && live).min(self.gain.packets),
                 rtt,
                 delivered: about
-                    .filter(|slot| slot.tries == 0)
+                    .filter(|slot| slot.is_last(ack.retx))
                     .map(|slot| u64::from(self.delivered_since(&slot))),
                 ooo: ack.ooo,
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
@@ -269,23 +269,17 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    /// The round-trip time of the packet the ACK is about. Karn's rule: a packet sent twice only counts if
-    /// the ACK echoes RETX and there was one retransmission (UE 1.0 section 3.6.13.1).
+    /// The round-trip time of the packet the ACK is about, where it is known which transmission of it that was.
     #[inline]
     fn sample(&self) -> Option<RoundTrip> {
         let ring = &self.tx.ring;
         let slot = ring.slot(ring.index(self.ack.ack_psn?)?);
-        let unambiguous = match slot.tries {
-            0 => !self.ack.retx,
-            1 => self.ack.retx,
-            _ => false,
-        };
-        // The answer to what left before a pause of this process waited for the end of that.
-        let timely = slot.sent_at >= self.shared.resumed;
-        if !unambiguous || !timely || !slot.is_in_flight() {
+        if !slot.is_last(self.ack.retx) || !slot.is_in_flight() || !slot.is_timely(self.shared) {
             return None;
         }
-        self.ack.round_trip(slot.sent_at, self.now)
+        let trip = self.ack.round_trip(slot.sent_at, self.now)?;
+        let base = || self.tx.flow.base_rtt(&self.shared.groups);
+        (slot.tries < 2 || self.tx.rtt.is_plausible(trip.whole, base())).then_some(trip)
     }
 
     // What the peer has.
@@ -455,7 +449,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
             let max_cwnd = tx.flow.metrics(&shared.groups).max_cwnd;
             let most = max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
             let explained = reordering(window, most, shared.paths, &shared.config);
-            if u32::from(ooo) < explained || tx.ring.queued() > 0 {
+            // Nor does it tell anything while the oldest packet, for which they wait, is on its way again.
+            let repaired = tx.ring.oldest().is_some_and(|oldest| oldest.tries > 0);
+            if u32::from(ooo) < explained || tx.ring.queued() > 0 || repaired {
                 return;
             }
             tx.recovery.begin(outstanding);

@@ -87,17 +87,17 @@ impl Recovery {
     }
 }
 
-/// Packets out of order that spraying may explain: one and a half windows (SLEEK), a few packets at least,
+/// Packets out of order that spraying may explain: the algorithm's threshold in windows, a few packets at least,
 /// and, when there are `paths` to choose from, a whole train on another path besides. The congestion
 /// window is `window` packets and may become `most`.
 pub(super) fn reordering(window: u32, most: u64, paths: u16, config: &Config) -> u32 {
-    let share = (f64::from(window) * f64::from(config.sleek_factor)).min(most as f64);
+    let share = (f64::from(window) * f64::from(config.threshold.windows)).min(most as f64);
     let train = if paths > 1 {
         u32::from(config.train_packets).min(config.train_bytes / config.mtu.max(1))
     } else {
         0
     };
-    let least = u32::from(config.sleek_min_packets) + train;
+    let least = u32::from(config.threshold.packets) + train;
     // A window beyond the PSN window can never be overtaken; a quarter of it is late enough.
     let cap = u32::from(config.max_window_packets) / 4;
     // The share is at most 1.5 times 4095.

@@ -7,6 +7,7 @@ use super::loss_timer::MAX_BACKOFF;
 use super::nominal;
 use crate::base::{Psn, Time};
 use crate::config::Config;
+use crate::shared::Shared;
 
 /// A packet that was sent again so often, while its peer answered others, is not lost by chance.
 const OFTEN: u8 = 24;
@@ -20,6 +21,13 @@ pub(crate) enum Cause {
     Overtaken,
     Probe,
     Timeout,
+}
+
+impl Cause {
+    /// The peer, or a switch, said that this transmission did not arrive; otherwise it is inferred.
+    pub(super) const fn is_told(self) -> bool {
+        matches!(self, Self::Trimmed | Self::Nacked)
+    }
 }
 
 /// Where an outstanding packet is.
@@ -49,6 +57,8 @@ pub(crate) struct Slot<D> {
     pub(super) tries: u8,
     /// Of the times it was sent, those in a row of which no trace was left, saturating.
     pub(super) missing: u8,
+    /// Retransmissions of it that were taken for lost without a word about them, saturating: they may yet arrive.
+    pub(super) strays: u8,
     pub(super) fate: Fate,
     /// Nothing waited behind it, and there was room for more.
     pub(super) app_limited: bool,
@@ -72,6 +82,20 @@ impl<D> Slot<D> {
         }
         let doublings = (self.tries - OFTEN).min(MAX_BACKOFF);
         self.sent_at + (config.rto_min * (1 << doublings)).min(config.rto_max)
+    }
+
+    /// Whether an answer that echoes `retx` can only be about its last transmission: the flag tells the first one
+    /// from the others, and of these every earlier one is known not to have arrived. UE 1.0 section 3.6.13.1 stops
+    /// after one retransmission; where switches trim, packets are sent more often, and each time it is known why.
+    #[inline]
+    pub(super) const fn is_last(&self, retx: bool) -> bool {
+        retx == (self.tries > 0) && self.strays == 0
+    }
+
+    /// The answer to what left before a pause of this process waited for the end of that.
+    #[inline]
+    pub(super) fn is_timely<Any>(&self, shared: &Shared<Any>) -> bool {
+        self.sent_at >= shared.resumed
     }
 
     #[inline]
@@ -221,6 +245,7 @@ impl<D: Copy> Ring<D> {
             path,
             tries: 0,
             missing: 0,
+            strays: 0,
             fate: Fate::InFlight,
             app_limited: false,
             follows: false,
@@ -246,6 +271,7 @@ impl<D: Copy> Ring<D> {
             path,
             tries: 0,
             missing: 0,
+            strays: 0,
             fate: Fate::InFlight,
             app_limited: false,
             follows: true,
@@ -303,8 +329,12 @@ impl<D: Copy> Ring<D> {
 
     /// The packet at `at`, which is in flight, is to be sent again.
     pub(super) fn enqueue(&mut self, at: usize, cause: Cause) {
-        debug_assert!(self.slots[at].is_in_flight());
-        self.slots[at].fate = Fate::Queued(cause);
+        let slot = &mut self.slots[at];
+        debug_assert!(slot.is_in_flight());
+        slot.fate = Fate::Queued(cause);
+        if slot.tries > 0 && !cause.is_told() {
+            slot.strays = slot.strays.saturating_add(1);
+        }
         self.queued += 1;
         let psn = self.psn(at);
         if self.queued == 1 || psn.is_before(self.cursor) {
@@ -405,7 +435,7 @@ impl<D: Copy> Ring<D> {
     /// Starts again at `start`, with the same packets, none of them sent before; all must be queued.
     pub(super) fn restart(&mut self, start: Psn, window: u16) {
         for slot in &mut self.slots {
-            slot.tries = 0;
+            (slot.tries, slot.strays) = (0, 0);
         }
         (self.base, self.top, self.cursor) = (start, start, start);
         self.next = start.plus(self.slots.len() as u32); // at most 4095

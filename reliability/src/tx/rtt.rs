@@ -44,6 +44,14 @@ impl RttEstimator {
         if self.is_measured() { known.min(self.mean()) } else { known }
     }
 
+    /// Whether a packet that was sent more than twice can have come back after `trip`, where the congestion control
+    /// believes in `base`. A refusal of an earlier transmission that came twice would make the last one look faster than
+    /// light; and a round trip without queues is never forgotten.
+    #[inline]
+    pub(super) fn is_plausible(&self, trip: Span, base: Option<Span>) -> bool {
+        trip >= self.unloaded(base)
+    }
+
     /// RFC 6298, section 2.
     #[inline]
     pub(super) fn sample(&mut self, rtt: Span) {

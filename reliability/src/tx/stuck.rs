@@ -14,12 +14,7 @@ impl<D> Slot<D> {
     /// It is about to be sent again for this reason: times it was sent without a trace. What was refused or
     /// trimmed had come through.
     fn miss(&mut self, cause: Cause) -> u8 {
-        self.missing = match cause {
-            Cause::Trimmed | Cause::Nacked => 0,
-            Cause::OutOfOrder | Cause::Overtaken | Cause::Probe | Cause::Timeout => {
-                self.missing.saturating_add(1)
-            }
-        };
+        self.missing = if cause.is_told() { 0 } else { self.missing.saturating_add(1) };
         self.missing
     }
 }

@@ -7,12 +7,12 @@ use PathSignal::{Ecn, Good, Lost, Nack, Timeout};
 const T0: Time = Time::ZERO;
 
 fn reps(paths: u16) -> Reps {
-    Reps::new(Arc::new(RepsConfig::new(paths)), Rng::new(1))
+    Reps::new(Arc::new(RepsConfig { avoiding: true, ..RepsConfig::new(paths) }), Rng::new(1))
 }
 
 /// All as in uet-htsim.
 fn plain(paths: u16) -> Reps {
-    let config = RepsConfig { avoiding: false, ..RepsConfig::new(paths) };
+    let config = RepsConfig::new(paths);
     Reps::new(Arc::new(config), Rng::new(1))
 }
 

@@ -15,6 +15,7 @@ fn config() -> CreditConfig {
         idle: 0,
         catch_up: Span::ZERO,
         in_acks: true,
+        core_period: Span::ZERO,
     }
 }
 
@@ -234,4 +235,26 @@ fn parameters_are_checked() {
         assert_eq!(config.check().map_err(|error| error.parameter), Err(parameter));
     }
     assert_eq!(size_of::<RxFlow>(), 16);
+}
+
+/// The next pull after half of what arrived was trimmed, before the port or at it, for two periods.
+fn pull_after_trims(last_hop: bool) -> u64 {
+    let mut pacer = CreditReceiver::new(CreditConfig { core_period: Span(1000), ..config() });
+    let mut flow = RxFlow::new(1);
+    for n in 0..12 {
+        let trimmed = n % 2 == 0;
+        let at_port = trimmed && last_hop;
+        let packet =
+            ReceivedPacket { bytes: 5120, trimmed, last_hop: at_port, ..Default::default() };
+        pacer.on_rx(Time(n * 200), &mut flow, &packet);
+    }
+    wants(&mut pacer, 3000, &mut flow, 3 * PULL);
+    let times: Vec<u64> = pulls(&mut pacer).iter().map(|pull| pull.0).collect();
+    times[2] - times[1]
+}
+
+#[test]
+fn a_receiver_grants_less_when_the_network_before_its_port_trims() {
+    assert_eq!(pull_after_trims(true), PULL_TIME);
+    assert!(pull_after_trims(false) > PULL_TIME * 11 / 10, "{}", pull_after_trims(false));
 }

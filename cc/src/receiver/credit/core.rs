@@ -1,0 +1,93 @@
+//! What a receiver can learn of the network in front of its port: packets trimmed elsewhere.
+
+use squall_base::{Span, Time};
+
+/// Share of what arrives that may have been trimmed before its grants are cut (uet-htsim `oversubscribed_cc`).
+const TARGET: f64 = 0.3;
+/// Share of the line that a period below it adds.
+const INCREASE: f64 = 0.01;
+/// Weight of the trimmed share in a cut.
+const DECREASE: f64 = 0.5;
+/// Weight of the latest period in the average.
+const WEIGHT: f64 = 0.5;
+/// Least share of the line that is granted.
+const LEAST: f64 = 0.01;
+
+/// Which part of its line a receiver may grant, so that what it grants gets through an oversubscribed core: additive
+/// increase and multiplicative decrease by the share of packets that arrive trimmed, with uet-htsim's constants.
+/// Credits alone know the receiver's port and nothing else.
+#[derive(Clone, Debug)]
+pub(super) struct Core {
+    period: Span,
+    /// When the current period ends; it begins with the first packet after the last.
+    end: Time,
+    whole: u32,
+    trimmed: u32,
+    average: f64,
+    share: f64,
+}
+
+impl Core {
+    /// One that has seen nothing, looking at what arrives in each `period`.
+    pub(super) const fn new(period: Span) -> Self {
+        Self { period, end: Time::NEVER, whole: 0, trimmed: 0, average: 0.0, share: 1.0 }
+    }
+
+    /// A data packet arrived; not one that was trimmed at this port. The share of the line to grant, if it changes.
+    pub(super) fn on_rx(&mut self, now: Time, trimmed: bool) -> Option<f64> {
+        let changed = now >= self.end && self.end < Time::NEVER;
+        if changed {
+            self.adapt();
+        }
+        if changed || self.end == Time::NEVER {
+            self.end = now + self.period;
+        }
+        let count = if trimmed { &mut self.trimmed } else { &mut self.whole };
+        *count = count.saturating_add(1);
+        changed.then_some(self.share)
+    }
+
+    /// The end of a period, in which at least one packet arrived.
+    fn adapt(&mut self) {
+        let trimmed =
+            f64::from(self.trimmed) / (f64::from(self.trimmed) + f64::from(self.whole)).max(1.0);
+        (self.trimmed, self.whole) = (0, 0);
+        self.average += WEIGHT * (trimmed - self.average);
+        let share = if self.average > TARGET {
+            self.share * (1.0 - DECREASE * self.average)
+        } else {
+            self.share + INCREASE
+        };
+        self.share = share.clamp(LEAST, 1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trims_beyond_the_target_cut_the_share_and_others_raise_it() {
+        let mut core = Core::new(Span(100));
+        let mut period = |start: u64, trimmed: u32| {
+            let first = core.on_rx(Time(start), trimmed > 0);
+            for n in 1..10 {
+                assert_eq!(core.on_rx(Time(start + u64::from(n)), n < trimmed), None);
+            }
+            first
+        };
+        assert_eq!(period(0, 8), None);
+        // An average of 0.4: 1 - 0.2.
+        assert_eq!(period(100, 1), Some(0.8));
+        // 0.25 is not beyond the target.
+        assert!((period(250, 0).unwrap() - 0.81).abs() < 1e-9);
+        for n in 0..1000 {
+            assert!(period(1000 + n * 1000, 10).unwrap() >= 0.01);
+        }
+        assert!((period(2_000_000, 0).unwrap() - 0.01).abs() < 1e-9);
+        for n in 0..1000 {
+            assert!(period(3_000_000 + n * 1000, 0).unwrap() <= 1.0);
+        }
+        assert!((period(5_000_000, 0).unwrap() - 1.0).abs() < 1e-9);
+    }
+}
