@@ -78,6 +78,14 @@ PAIRS = [
     "fi_rdm_tagged_bw -I 50 -v -U",
 ]
 
+# Of libfabric 2, by reason: the first words of what is left out.
+EXCLUDED_2 = {
+    "libfabric 2 has no poll sets": ["fi_poll"],
+    "hangs on every provider: it waits for a peer's write at a counter that fabtests 2 binds to receives alone": [
+        "fi_rdm_deferred_wq"
+    ],
+}
+
 NOT_OFFERED = {errno.ENODATA, errno.ENOSYS}
 ADDRESS = "127.0.0.1"
 
@@ -122,9 +130,11 @@ def run(args: argparse.Namespace) -> int:
     env = provider_run(args.provider, "1")
     tally = Tally()
     unoffered: list[str] = []
+    excluded = {} if (args.binaries / "fi_poll").exists() else EXCLUDED_2
+    without = tuple(name for names in excluded.values() for name in names)
     for tests, start in ((ALONE, alone), (PAIRS, pair)):
         for test in tests:
-            if not re.search(args.only, test):
+            if test.startswith(without) or not re.search(args.only, test):
                 continue
             program, *words = test.replace("ADDR", ADDRESS).split()
             words += ["-p", env["FI_PROVIDER"]]
@@ -142,5 +152,5 @@ def run(args: argparse.Namespace) -> int:
         suite="reliable datagrams",
         provider=env["FI_PROVIDER"],
         conditions=results.conditions(2),
-        excluded={"not offered: the test asks for something and is told so": unoffered} if unoffered else {},
+        excluded=excluded | ({"not offered: the test asks for something and is told so": unoffered} if unoffered else {}),
     )
