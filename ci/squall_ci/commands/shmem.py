@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
         directory = build / TESTS / suite
         for name in programs(directory):
             if re.search(args.only, name):
-                result, problem, note = run_job(mpi, args.provider, args.ranks, [directory / name], args.timeout, 0, extra)
+                least = None if name in LEAVES else 0
+                program = [directory / name]
+                result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, extra)
                 tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
     return results.finish(
         tally,
