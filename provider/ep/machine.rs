@@ -506,7 +506,15 @@ impl Core {
             }
             // Peers' contexts count as well: whoever opened one may still wait for our answer.
             Some(since) => {
-                let needed = self.engine.close(now) && now.since(since) < CLOSE_PATIENCE;
+                let asked = self.engine.close(now);
+                let needed = asked && now.since(since) < CLOSE_PATIENCE;
+                if asked && !needed {
+                    log::info!(
+                        "the endpoint ended although peers did not close their contexts within {CLOSE_PATIENCE}: what \
+                         they sent last may look lost to them [local {}]",
+                        self.name.addr
+                    );
+                }
                 self.flush(now);
                 let quiet = self.engine.contexts().next().is_none()
                     || now.since(since.max(self.last_arrival)) >= TIME_WAIT

@@ -112,8 +112,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Self::receive`].
-    #[expect(clippy::inline_always, reason = "what defers nothing shall not pay for it")]
-    #[inline(always)]
+    #[inline]
     pub(super) unsafe fn take(&self, call: Receive, deferred: Option<&Deferred>) -> Result<()> {
         let defaults = self.rx_flags();
         let least = self.settings.min_multi_recv.load(Ordering::Relaxed);
