@@ -103,6 +103,12 @@ pub(crate) enum IdSpace {
 }
 
 impl Context {
+    /// What [`Self::next_id`] will say.
+    #[inline]
+    pub(crate) const fn peek_id(&self, space: IdSpace) -> u16 {
+        self.next_ids[space as usize]
+    }
+
     /// The next id of a space.
     #[inline]
     pub(crate) fn next_id(&mut self, space: IdSpace) -> u16 {

@@ -174,6 +174,13 @@ impl Fences {
         true
     }
 
+    /// Whether an operation to a peer would begin at once.
+    #[inline]
+    pub(crate) fn lets_pass(&self, peer: PeerId, before: Classes) -> bool {
+        let Some(open) = self.open.get(peer.0 as usize) else { return true };
+        open.parked.is_empty() && (before.is_none() || !open.has(before))
+    }
+
     /// An operation begins whatever waits.
     pub(crate) fn begin(&mut self, peer: PeerId, classes: Classes) {
         self.of(peer).begin(classes);

@@ -9,6 +9,7 @@ mod given_up;
 mod pending;
 mod recv;
 mod runs;
+mod short;
 mod streams;
 
 use crate::api::PeerId;

@@ -12,6 +12,8 @@
 //!   memory back before that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot
 //!   fetch, frames carry the payload.
 //! - A frame for which there is no room now stays where it is, with all behind it.
+//! - A short message is one frame, written in the call that sends it: nothing of it is kept here but what its end has to
+//!   say ([`InFlight`]), so a receiver without memory for it has nobody to ask for it later (`inbox/short.rs`).
 //!
 //! # The change from packets to a link
 //!
@@ -36,11 +38,11 @@ pub(crate) mod frame;
 
 use std::collections::VecDeque;
 
-use crate::api::PeerId;
+use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, Visibility};
 use crate::base::{Span, Time};
 use crate::channel::LinkId;
 use crate::memory::Buf;
-use crate::ops::Part;
+use crate::ops::{Label, Part, UserOp, When};
 use crate::reliability::Wait;
 use crate::wire::Response;
 
@@ -113,14 +115,47 @@ pub(crate) enum Farewell {
     Said,
 }
 
+/// A short message of the user whose end is still to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShortSend {
+    pub(crate) context: u64,
+    pub(crate) visibility: Visibility,
+    pub(crate) space: MatchSpace,
+    pub(crate) tag: u64,
+    pub(crate) len: u64,
+}
+
+impl ShortSend {
+    /// What the user is told when it ends.
+    #[inline]
+    pub(crate) fn completion(&self, peer: PeerId, error: Option<OpError>) -> Completion {
+        let Self { context, visibility, space, tag, len } = *self;
+        let user = UserOp { kind: OpKind::Send, context, visibility, when: When::AtEnd };
+        user.completion(peer, &Label { space, tag, data: None, len }, 0, error)
+    }
+}
+
+/// Whose a frame is that the peer has not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InFlight {
+    /// Nobody's: an answer, or the farewell; or of an operation that was answered.
+    Nobody,
+    /// A part of an operation.
+    Part(Part),
+    /// A short message.
+    Short(ShortSend),
+    /// A short message whose sender was told that it is complete.
+    Told,
+}
+
 /// A link.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
     /// Operations that were begun on contexts have not all arrived.
     pub(crate) held: bool,
-    /// Frames that the peer has not taken; of which operation.
-    in_flight: VecDeque<Option<Part>>,
+    /// Frames that the peer has not taken.
+    in_flight: VecDeque<InFlight>,
     /// For how long the first of them has been that.
     waiting: Wait,
     /// Frames that it has.
@@ -137,11 +172,22 @@ pub(crate) struct Link {
 impl Link {
     /// A frame left.
     #[inline]
-    pub(crate) fn sent(&mut self, now: Time, part: Option<Part>) {
+    pub(crate) fn sent(&mut self, now: Time, frame: InFlight) {
         if self.in_flight.is_empty() {
             self.waiting = Wait::begin(now);
         }
-        self.in_flight.push_back(part);
+        self.in_flight.push_back(frame);
+    }
+
+    /// Whether the next frame is the next operation's, whichever that is.
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        !self.held && self.farewell == Farewell::No && self.answers.is_empty()
+    }
+
+    /// The frames that the peer has not taken and, as the link is over, will not take.
+    pub(crate) fn lost(self) -> impl Iterator<Item = InFlight> {
+        self.in_flight.into_iter()
     }
 
     /// The peer holds the first frame in flight back, or another is the first.
@@ -167,9 +213,9 @@ impl Link {
         count > self.told
     }
 
-    /// The next of the frames that the peer has taken, up to `count` of all; its operation, unless it was answered.
+    /// The next of the frames that the peer has taken, up to `count` of all.
     #[inline]
-    pub(crate) fn next_acked(&mut self, count: u64) -> Option<Option<Part>> {
+    pub(crate) fn next_acked(&mut self, count: u64) -> Option<InFlight> {
         if self.told >= count {
             return None;
         }
@@ -180,7 +226,10 @@ impl Link {
     /// The frame with this number is answered: its operation, which is not acknowledged any more.
     pub(crate) fn answered(&mut self, number: u64) -> Option<Part> {
         let at = usize::try_from(number.checked_sub(self.told)?).ok()?;
-        self.in_flight.get_mut(at)?.take()
+        let frame = self.in_flight.get_mut(at)?;
+        let InFlight::Part(part) = *frame else { return None };
+        *frame = InFlight::Nobody;
+        Some(part)
     }
 
     /// A frame of the peer was taken, and there may be something to say to it.
@@ -201,7 +250,7 @@ impl Link {
     /// It was sent.
     pub(crate) fn answer_sent(&mut self, now: Time) {
         self.answers.pop_front();
-        self.sent(now, None);
+        self.sent(now, InFlight::Nobody);
     }
 
     /// Frames that the peer may know to be taken.
@@ -210,9 +259,12 @@ impl Link {
         self.answers.front().map_or(self.taken, |(number, _)| *number)
     }
 
-    /// Whether the peer is owed an answer, or a farewell.
+    /// Whether the peer is owed an answer, or a farewell, or has not taken a short message.
     fn owes(&self) -> bool {
-        !self.answers.is_empty() || self.farewell == Farewell::Due
+        let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Told);
+        !self.answers.is_empty()
+            || self.farewell == Farewell::Due
+            || self.in_flight.iter().any(short)
     }
 }
 
@@ -305,7 +357,7 @@ impl Links {
         self.get(id).map_or(0, Link::acknowledged)
     }
 
-    /// Whether a peer is owed an answer, or a farewell.
+    /// Whether a peer is owed an answer, or a farewell, or has not taken a short message.
     pub(crate) fn owe(&self) -> bool {
         self.iter().any(|(_, link)| link.owes())
     }
@@ -431,15 +483,17 @@ mod tests {
         let id = links.add(Time(1), PeerId(0));
         let link = links.get_mut(id).expect("it was added");
         let parts: Vec<Part> = (0..3).map(|n| part(slab.add(n))).collect();
-        link.sent(Time(1), Some(parts[0]));
-        link.sent(Time(1), None);
-        link.sent(Time(1), Some(parts[1]));
-        link.sent(Time(1), Some(parts[2]));
+        link.sent(Time(1), InFlight::Part(parts[0]));
+        link.sent(Time(1), InFlight::Nobody);
+        link.sent(Time(1), InFlight::Part(parts[1]));
+        link.sent(Time(1), InFlight::Told);
         assert!(link.is_told(4) && !link.is_told(5));
         assert_eq!(link.answered(2), Some(parts[1]));
         assert_eq!((link.answered(2), link.answered(1), link.answered(9)), (None, None, None));
-        assert_eq!(link.next_acked(3), Some(Some(parts[0])));
-        assert_eq!((link.next_acked(3), link.next_acked(3)), (Some(None), Some(None)));
+        assert_eq!(link.answered(3), None, "nothing is to be said to that");
+        assert_eq!(link.next_acked(3), Some(InFlight::Part(parts[0])));
+        let nobody = Some(InFlight::Nobody);
+        assert_eq!((link.next_acked(3), link.next_acked(3)), (nobody, nobody));
         assert_eq!(link.next_acked(3), None);
         assert!(!link.is_told(2) && link.is_told(3) && link.is_told(4));
         assert_eq!(link.answered(2), None, "it is past");
@@ -452,7 +506,7 @@ mod tests {
         let id = links.add(Time(1), PeerId(0));
         assert_eq!(links.deadline(), None);
         for now in [5, 7] {
-            links.get_mut(id).expect("here").sent(Time(now), None);
+            links.get_mut(id).expect("here").sent(Time(now), InFlight::Nobody);
             links.watch(Time(now), first);
         }
         assert_eq!(links.deadline(), Some(Time(15)));
@@ -462,11 +516,11 @@ mod tests {
         links.excuse(Time(20), Span(3));
         assert_eq!(links.slow(Time(105), first, last), [(id, Span(97))]);
         let link = links.get_mut(id).expect("here");
-        assert_eq!(link.next_acked(1), Some(None));
+        assert_eq!(link.next_acked(1), Some(InFlight::Nobody));
         link.begin_wait(Time(106));
         assert_eq!(links.slow(Time(108), first, last), []);
         assert_eq!(links.deadline(), Some(Time(116)), "the other one");
-        assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(None));
+        assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(InFlight::Nobody));
         assert_eq!(links.slow(Time(116), first, last), []);
         assert_eq!(links.deadline(), None);
     }

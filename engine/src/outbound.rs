@@ -8,6 +8,7 @@ mod frames;
 mod packet;
 mod questions;
 mod runs;
+mod short;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
 pub(crate) use runs::Reading;
+pub(crate) use short::lose_short;
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
@@ -118,22 +120,7 @@ impl Outbound {
             Action::Atomic(atomic) if atomic.result.is_some() => Kind::Fetch,
             Action::Atomic(_) => Kind::Update,
         };
-        let plan = policy::plan(Request {
-            kind,
-            size: if len <= u64::from(step.config.inject_size) {
-                Size::Short
-            } else if len <= step.longest_eager(op.peer) {
-                Size::Eager
-            } else {
-                Size::Long
-            },
-            inject: op.options.inject,
-            level: op.options.level,
-            visibility: op.options.visibility,
-            known: step.is_known(op.peer),
-            room: len <= step.config.longest_copy()
-                && self.ops.copied() + len <= step.config.copied_bytes,
-        })?;
+        let plan = self.plan(step, &op, kind)?;
         if let Action::Write(remote) | Action::Read(remote) = &op.action
             && remote.len() != len
         {
@@ -195,6 +182,31 @@ impl Outbound {
             }
         }
         Ok(())
+    }
+
+    /// How an operation is to be carried out.
+    ///
+    /// # Errors
+    /// As [`policy::plan`].
+    #[inline]
+    fn plan(&self, step: &Step<'_>, op: &Operation, kind: Kind) -> Result<Plan, Refused> {
+        let len = op.buf.len();
+        policy::plan(Request {
+            kind,
+            size: if len <= u64::from(step.config.inject_size) {
+                Size::Short
+            } else if len <= step.longest_eager(op.peer) {
+                Size::Eager
+            } else {
+                Size::Long
+            },
+            inject: op.options.inject,
+            level: op.options.level,
+            visibility: op.options.visibility,
+            known: step.is_known(op.peer),
+            room: len <= step.config.longest_copy()
+                && self.ops.copied() + len <= step.config.copied_bytes,
+        })
     }
 
     /// A write or a read. Several ranges are one request each, and a group that ends with the last of them.

@@ -213,6 +213,64 @@ fn messages_for_which_there_is_no_room_stay_at_their_sender() {
 }
 
 #[test]
+fn a_short_message_leaves_in_the_call_and_ends_as_its_level_says() {
+    let mut w = world(8, Faults::default());
+    meet(&mut w);
+    let before = (w.hosts[0].engine.counters().0.tx_frames, w.hosts[0].done.len());
+    for (tag, level) in [(1, Level::Default), (2, Level::Delivery), (3, Level::Match)] {
+        send(&mut w, 0, tag, &[tag as u8; 200], level);
+    }
+    // The last one waits for an answer, and a place in the queue.
+    assert_eq!(w.hosts[0].engine.counters().0.tx_frames - before.0, 2, "before any turn");
+    w.run(Span::millis(1), |_| false);
+    let ended = |w: &World| w.hosts[0].done[before.1..].iter().map(|c| c.tag).collect::<Vec<_>>();
+    assert_eq!(ended(&w), [1, 2]);
+    for tag in 1..=3 {
+        recv(&mut w, 1, Some(tag), 200, tag);
+    }
+    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 3));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert_eq!(ended(&w), [1, 2, 3]);
+}
+
+#[test]
+fn a_short_message_does_not_overtake_what_waits() {
+    let mut w = world(9, Faults::default());
+    meet(&mut w);
+    w.links.room = 20_000;
+    for tag in 0..40 {
+        let len = if tag % 4 == 3 { 10 } else { 16_000 };
+        send(&mut w, 0, tag, &vec![tag as u8; len], Level::Default);
+    }
+    for context in 0..40 {
+        recv(&mut w, 1, None, 16_000, context);
+    }
+    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 40));
+    let mut got: Vec<(u64, u64)> =
+        of_kind(&w, 1, OpKind::Recv).iter().map(|c| (c.context, c.tag)).collect();
+    got.sort_unstable();
+    assert_eq!(got, (0..40).map(|n| (n, n)).collect::<Vec<_>>(), "they match in order");
+}
+
+#[test]
+fn short_messages_that_a_dead_peer_has_not_taken_are_lost_aloud() {
+    let mut w = world(10, Faults::default());
+    meet(&mut w);
+    w.crash(1);
+    send(&mut w, 0, 1, b"told", Level::Default);
+    send(&mut w, 0, 2, b"to be told", Level::Delivery);
+    let failed = |w: &World| -> Vec<_> {
+        let sends = of_kind(w, 0, OpKind::Send).into_iter();
+        sends.filter(|c| c.status.is_err()).map(|c| (c.tag, c.status)).collect()
+    };
+    assert!(w.run(DONE, |w| !failed(w).is_empty()));
+    assert_eq!(failed(&w), [(2, Err(OpError::TimedOut))]);
+    assert_eq!(w.hosts[0].engine.counters().0.lost_after_completion, 1);
+    let lost = |n: &Notice| matches!(n, Notice::LostAfterCompletion { .. });
+    assert!(notices(&mut w, 0).iter().any(lost));
+}
+
+#[test]
 fn a_link_waits_while_too_many_messages_do() {
     let mut w = World::with(2, 6, Faults::default(), |config, _| {
         (config.links, config.max_unexpected) = (true, 4);

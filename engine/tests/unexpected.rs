@@ -159,7 +159,9 @@ fn who_is_deferred_completes_as_its_level_says() {
     w.run(Span::secs(3), |_| false);
     let ended = [0, 1, 2].map(|n| end(&w, 0, n));
     assert_eq!(ended, [Some(Ok(())), None, None], "the copy is kept, buffers are lent");
-    assert_eq!(w.hosts[0].engine.counters().0.tx_deferred, 3);
+    // A short message that comes by a link is kept in any case.
+    let kept = u64::from(w.links.carried > 0);
+    assert_eq!(w.hosts[0].engine.counters().0.tx_deferred, 3 - kept);
     recv(&mut w, 1, 50, 200);
     recv(&mut w, 1, 51, 2_000);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some()));

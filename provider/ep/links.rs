@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
     Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
-    LinkId, Memory, PeerId, Referred, WIRE_VERSION,
+    LinkId, Memory, Operation, PeerId, Referred, WIRE_VERSION,
 };
 use squall_net::{
     Ending, LinkEvent, LinkNo, MessagePort, Outgoing, Reference, ShmConfig, ShmPort, Source,
@@ -35,7 +35,7 @@ const ATTENTION: Span = Span::millis(200);
 const HELLO: u64 = 1;
 const WELCOME: u64 = 2;
 /// Changes with what the greetings, and the memory, look like.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A link.
 struct Linked {
@@ -156,6 +156,13 @@ impl Links {
         open.count > 0 && open.receive(now, engine, regions)
     }
 
+    /// Sends a short message to a peer with a link at once, if nothing is in its way. Whether it did.
+    #[inline]
+    pub(super) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        open.count > 0 && open.send_short(now, engine, op)
+    }
+
     /// Sends frames, and shows peers what was taken. Whether any left.
     #[inline]
     pub(super) fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
@@ -226,6 +233,24 @@ impl Open {
         }
         let busy = engine.links().has_frames()
             && engine.links().transmit(now, &mut Sink { port, numbers });
+        self.tell_peers(engine);
+        // Whatever of a link that ended is lent must not be read after the completions that say so.
+        self.follow(now, engine) | busy
+    }
+
+    #[inline]
+    fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
+        let Self { port, numbers, .. } = self;
+        let sent = engine.links().send_short(now, op, &mut Sink { port, numbers });
+        if sent {
+            self.tell_peers(engine);
+        }
+        sent
+    }
+
+    /// Shows peers what was taken of their frames, and wakes those that sleep and have something to see.
+    #[inline]
+    fn tell_peers(&mut self, engine: &mut Engine) {
         for at in 0..self.port.touched().len() {
             let Some(&no) = self.port.touched().get(at) else { break };
             if let Some(link) = linked(&mut self.links, no) {
@@ -233,8 +258,6 @@ impl Open {
             }
         }
         self.port.ring();
-        // Whatever of a link that ended is lent must not be read after the completions that say so.
-        self.follow(now, engine) | busy
     }
 
     /// Looks after connections.

@@ -261,7 +261,9 @@ impl Endpoint {
             context,
             options,
         };
-        if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
+        if core.links.send_short(now, &mut core.engine, &op) {
+            // It has left.
+        } else if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
             if deferred.is_some() {
                 core.begun.forget(context);
             }
@@ -270,8 +272,9 @@ impl Endpoint {
                 core.turn(self, bindings);
             }
             return Err(refused.into());
+        } else {
+            core.posted(now, bytes, more);
         }
-        core.posted(now, bytes, more);
         let ended = core.complete(self, bindings);
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.

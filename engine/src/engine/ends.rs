@@ -9,6 +9,7 @@ use crate::channel::{ChannelId, LinkId};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
+use crate::outbound::lose_short;
 use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
@@ -23,8 +24,10 @@ impl Ending<'_> {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
     fn remove_context(&mut self, id: ChannelId, error: OpError) -> Option<Box<Context>> {
         let context = self.engine.contexts.remove(id)?;
-        if let ChannelId::Link(id) = id {
-            self.engine.links.remove(id);
+        if let ChannelId::Link(id) = id
+            && let Some(link) = self.engine.links.remove(id)
+        {
+            lose_short(&mut step!(self.engine, self.now), link.peer, link.lost(), error);
         }
         self.engine.target.close(id);
         self.engine.inbox.close(&mut step!(self.engine, self.now), id, error);
@@ -128,13 +131,14 @@ impl Ending<'_> {
             self.engine.peers.get_mut(peer).die();
             return;
         }
-        let before = self.engine.outbound.ops().len();
+        let open = |engine: &Engine| (engine.outbound.ops().len(), engine.report.losses());
+        let before = open(self.engine);
         let Some(context) = self.remove_context(ChannelId::Link(id), error) else { return };
         let step = &mut step!(self.engine, self.now);
         self.engine.outbound.link_closed(step, *context, error);
-        if self.engine.outbound.ops().len() < before
-            && let Some(id) = step.contexts.opened_to(peer)
-        {
+        let lost = open(self.engine) != before;
+        let step = &mut step!(self.engine, self.now);
+        if lost && let Some(id) = step.contexts.opened_to(peer) {
             // The context that we had before the link is older than what closed it. It has heard of that as well, if
             // the peer has forgotten us: what comes next is not to fail for what was told by now.
             self.engine.outbound.reopen(step, id);

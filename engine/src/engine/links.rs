@@ -12,11 +12,11 @@ use core::net::SocketAddr;
 
 use super::packets::{Arriving, is_ours};
 use super::{Engine, step};
-use crate::api::{OpError, PeerId};
+use crate::api::{OpError, Operation, PeerId};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::links::frame::{Frame, MAX_PAYLOAD};
-use crate::links::{Farewell, FrameSink, FrameTaken};
+use crate::links::{Farewell, FrameSink, FrameTaken, InFlight};
 use crate::memory::{Memory, Payload};
 use crate::outbound::{has_arrived, transmit_frames};
 use crate::reliability::PeerKey;
@@ -152,6 +152,12 @@ impl Linking<'_> {
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
+            Some(Frame::Short(short, payload)) => {
+                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                arriving.note_rx(peer);
+                let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
+                arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
+            }
             Some(Frame::Write(request, len)) => {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
@@ -210,13 +216,19 @@ impl Linking<'_> {
             self.engine.drain_events(now);
             return;
         }
+        let peer = link.peer;
         if link.tells(count) {
             self.wait_anew(now, id);
         }
-        while let Some(part) = self.engine.links.get_mut(id).and_then(|link| link.next_acked(count))
+        while let Some(frame) =
+            self.engine.links.get_mut(id).and_then(|link| link.next_acked(count))
         {
-            if let Some(part) = part {
-                self.engine.outbound.acked(&mut step!(self.engine, now), part, 1);
+            match frame {
+                InFlight::Part(part) => {
+                    self.engine.outbound.acked(&mut step!(self.engine, now), part, 1);
+                }
+                InFlight::Short(send) => self.engine.report.complete(send.completion(peer, None)),
+                InFlight::Nobody | InFlight::Told => {}
             }
         }
         self.engine.drain_events(now);
@@ -265,6 +277,13 @@ impl Linking<'_> {
         }
         let step = &mut step!(self.engine, now);
         transmit_frames(&mut self.engine.outbound, step, sink)
+    }
+
+    /// Sends an operation of the user as one frame, in place of [`Engine::submit`], if it is a short message to a peer
+    /// with a link and nothing is in its way. Whether it did; nothing has happened otherwise.
+    #[inline]
+    pub fn send_short(&mut self, now: Time, op: &Operation, sink: &mut impl FrameSink) -> bool {
+        self.engine.outbound.send_short(&mut step!(self.engine, now), op, sink)
     }
 
     /// Lets links go on whose peers have got all that was sent to them as packets.

@@ -187,7 +187,7 @@ impl Inbox {
 
     /// There is no room for the header of a message now.
     #[cold]
-    fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
+    pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
         self.streams.hold_back(step.now, head);
         if !core::mem::replace(&mut self.overflow_told, true) {
             let (peer, tag) = (head.peer(), head.envelope.tag);
@@ -207,10 +207,16 @@ impl Inbox {
         if !room {
             return None;
         }
+        self.note_room();
+        self.budget.keep(step, head, piece)
+    }
+
+    /// There is room for another message: should there be none later, that is news if none waits now.
+    #[inline]
+    pub(super) fn note_room(&mut self) {
         if self.messages.len() == 0 {
             self.overflow_told = false;
         }
-        self.budget.keep(step, head, piece)
     }
 
     /// The sender of a deferred message offers it.
@@ -354,7 +360,7 @@ impl Inbox {
 
     /// The message whose turn it was has been matched; others may follow.
     #[inline]
-    fn pass<M: Memory>(
+    pub(super) fn pass<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -373,7 +379,7 @@ impl Inbox {
 
     /// A message that came whole was matched at once.
     #[inline]
-    fn deliver(&mut self, step: &mut Step<'_>, head: &Head, target: &Target) {
+    pub(super) fn deliver(&mut self, step: &mut Step<'_>, head: &Head, target: &Target) {
         let mut completion = head.completion();
         target.describe(&mut completion, head.extent.total, None);
         self.asks.confirm(head);

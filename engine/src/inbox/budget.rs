@@ -15,6 +15,9 @@
 //!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
 //!    is here, whichever comes first.
 //!
+//! A short message that came by a link is kept in any case, as a header is: nobody could offer it later, and it is not
+//! much longer.
+//!
 //! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
 //! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
 //! headers packets are refused, and come again later.
@@ -70,6 +73,20 @@ impl Budget {
         }
         Self::defer(step, &mut head);
         Some(head.message(step.now, Place::None))
+    }
+
+    /// Keeps a short message that came by a link.
+    pub(super) fn keep_short(
+        &mut self,
+        step: &mut Step<'_>,
+        head: Head,
+        payload: &[u8],
+    ) -> Message {
+        let cost = Self::cost(payload.len() as u64);
+        let charged = if self.charge(step, head.envelope.source, cost) { cost } else { 0 };
+        step.report.counters.rx_payload_bytes += payload.len() as u64;
+        let message = head.message(step.now, Place::Stash(payload.to_vec()));
+        Message { charged, ..message }
     }
 
     /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;

@@ -8,9 +8,12 @@
 //! | 4 | nothing: farewell |
 //! | 5 | how many bytes of payload it refers to, 4 bytes, the lowest first; response data without payload |
 //! | 6 | the same; a standard request, a write, without payload |
+//! | 7 | a short message: [`Short`], and payload |
 //!
-//! Headers are as on the wire, and are checked by the same rules.
+//! Headers are as on the wire, and are checked by the same rules; but for that of a short message, which has what can differ
+//! from one to the next on a link, and no more.
 
+use crate::api::MatchSpace;
 use crate::wire::{
     NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };
@@ -25,12 +28,78 @@ pub(crate) const MAX_WHOLE: u32 = 0x4000;
 /// Most payload that a frame refers to, bytes: the peer's other frames wait for as long as it takes to copy.
 pub(crate) const MAX_REFERENCE: u32 = 1 << 20;
 
+/// Longest short message, bytes. What a receiver that has no memory left keeps of each message is about as long.
+pub(crate) const MAX_SHORT: usize = 256;
+
 const REQUEST: u8 = 1;
 const DATA: u8 = 2;
 const ANSWER: u8 = 3;
 const FAREWELL: u8 = 4;
 const REFERENCE: u8 = 5;
 const WRITE: u8 = 6;
+const SHORT: u8 = 7;
+
+/// Bits of the second byte of a short message.
+const TAGGED: u8 = 1;
+const WITH_DATA: u8 = 2;
+
+/// The head of a short message: its kind, what it has (a bit each: a tag, remote CQ data), its number (2 bytes), the job
+/// (4 bytes), the tag (8 bytes), and the data (8 bytes) if it has them; the lowest byte of each first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Short {
+    /// Which of the link's messages it is.
+    pub(crate) id: u16,
+    pub(crate) job_id: u32,
+    pub(crate) space: MatchSpace,
+    /// 0 if it is not tagged.
+    pub(crate) tag: u64,
+    pub(crate) data: Option<u64>,
+}
+
+impl Short {
+    /// Bytes without data.
+    const LEN: usize = 16;
+
+    /// Writes the head; how many bytes.
+    #[inline]
+    pub(crate) fn write(&self, out: &mut [u8; MAX_HEAD]) -> usize {
+        let tagged = self.space == MatchSpace::Tagged;
+        out[0] = SHORT;
+        out[1] = if tagged { TAGGED } else { 0 } | if self.data.is_some() { WITH_DATA } else { 0 };
+        out[2..4].copy_from_slice(&self.id.to_le_bytes());
+        out[4..8].copy_from_slice(&self.job_id.to_le_bytes());
+        out[8..16].copy_from_slice(&self.tag.to_le_bytes());
+        let Some(data) = self.data else { return Self::LEN };
+        out[Self::LEN..Self::LEN + 8].copy_from_slice(&data.to_le_bytes());
+        Self::LEN + 8
+    }
+
+    /// The way back, from what follows the first byte; and the payload.
+    #[inline]
+    fn read(rest: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, rest) = rest.split_first_chunk::<{ Self::LEN - 1 }>()?;
+        let [bits, id0, id1, job @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *head;
+        if bits & !(TAGGED | WITH_DATA) != 0 {
+            return None;
+        }
+        let (data, payload) = if bits & WITH_DATA != 0 {
+            let (data, payload) = rest.split_first_chunk()?;
+            (Some(u64::from_le_bytes(*data)), payload)
+        } else {
+            (None, rest)
+        };
+        let tagged = bits & TAGGED != 0;
+        let short = Self {
+            id: u16::from_le_bytes([id0, id1]),
+            job_id: u32::from_le_bytes(job),
+            space: if tagged { MatchSpace::Tagged } else { MatchSpace::Untagged },
+            tag: u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+            data,
+        };
+        let fits = payload.len() <= MAX_SHORT && (tagged || short.tag == 0);
+        fits.then_some((short, payload))
+    }
+}
 
 /// A frame, checked.
 #[derive(Debug)]
@@ -41,6 +110,7 @@ pub(crate) enum Frame<'a> {
     Farewell,
     Reference(ResponseData, u32),
     Write(StdRequest, u32),
+    Short(Short, &'a [u8]),
 }
 
 impl<'a> Frame<'a> {
@@ -49,6 +119,10 @@ impl<'a> Frame<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         match *kind {
+            SHORT => {
+                let (short, payload) = Short::read(rest)?;
+                Some(Self::Short(short, payload))
+            }
             REQUEST => match parse_semantic(NextHeader::RequestStd, rest).ok()? {
                 (Ses::Std(request), payload) => Some(Self::Request(request, payload)),
                 _ => None,
@@ -159,8 +233,42 @@ mod tests {
         assert_eq!((number, read), (1 << 40, response));
         assert!((0..len).all(|cut| Frame::read(&out[..cut]).is_none()));
         assert!(matches!(Frame::read(&farewell()), Some(Frame::Farewell)));
-        for bad in [&[][..], &[0], &[4, 0], &[5], &[1], &[2; 21], &[0xff; 80]] {
+        for bad in [&[][..], &[0], &[4, 0], &[5], &[1], &[2; 21], &[0xff; 80], &[7; 15]] {
             assert!(Frame::read(bad).is_none(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn short_messages_are_read_as_they_were_written_and_nothing_else_is() {
+        let tagged = Short {
+            id: 0xfedc,
+            job_id: 0x89ab_cdef,
+            space: MatchSpace::Tagged,
+            tag: 0x0123_4567_89ab_cdef,
+            data: None,
+        };
+        let untagged = Short { space: MatchSpace::Untagged, tag: 0, ..tagged };
+        for short in [tagged, untagged] {
+            for data in [None, Some(u64::MAX - 1)] {
+                let short = Short { data, ..short };
+                let mut out = [0; MAX_HEAD];
+                let len = short.write(&mut out);
+                for payload in [0, 1, MAX_SHORT] {
+                    let whole = [&out[..len], &vec![7; payload]].concat();
+                    let Some(Frame::Short(read, bytes)) = Frame::read(&whole) else {
+                        panic!("a short message")
+                    };
+                    assert_eq!((read, bytes), (short, &whole[len..]));
+                }
+                assert!((0..len).all(|cut| Frame::read(&out[..cut]).is_none()));
+                let long = [&out[..len], &[7; MAX_SHORT + 1]].concat();
+                assert!(Frame::read(&long).is_none(), "too long");
+                out[1] |= 4;
+                assert!(Frame::read(&out[..len]).is_none(), "an unknown bit");
+            }
+        }
+        let mut out = [0; MAX_HEAD];
+        let len = Short { tag: 9, ..untagged }.write(&mut out);
+        assert!(Frame::read(&out[..len]).is_none(), "a tag that is none");
     }
 }

@@ -8,7 +8,7 @@ use crate::channel::{ChannelId, LinkId};
 use crate::config::Config;
 use crate::introductions::LONG_SILENCE;
 use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
-use crate::links::{Farewell, FramePayload, FrameSink, Referred};
+use crate::links::{Farewell, FramePayload, FrameSink, InFlight, Referred};
 use crate::ops::{Ops, Part, TxOp, Work};
 use crate::step::Step;
 
@@ -45,9 +45,15 @@ pub(crate) fn transmit_frames(
         step.contexts.end_turn(ChannelId::Link(id), sent != Sent::Nothing);
     }
     if busy {
-        step.links.watch(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
+        watch(step);
     }
     busy
+}
+
+/// Frames left: it is to be seen whether they are taken.
+#[inline]
+pub(super) fn watch(step: &mut Step<'_>) {
+    step.links.watch(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
 }
 
 /// Whether nothing that was begun on contexts to a peer is on its way any more, so that what comes next may
@@ -94,7 +100,7 @@ impl Ops {
             if !sink.send(id, &frame::farewell(), FramePayload::Copied(&[])) {
                 return Sent::Full;
             }
-            link.sent(step.now, None);
+            link.sent(step.now, InFlight::Nobody);
             link.farewell = Farewell::Said;
             return Sent::Nothing;
         };
@@ -139,7 +145,7 @@ impl Ops {
         let ends = len == left;
         step.report.counters.tx_payload_bytes += len;
         step.report.counters.tx_frames += 1;
-        link.sent(step.now, Some(part));
+        link.sent(step.now, InFlight::Part(part));
         op.progress.packed += len;
         op.progress.in_flight += 1;
         context.set_half_way(!ends);

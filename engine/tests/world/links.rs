@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use squall_base::Rng;
 use squall_engine::{
-    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Referred,
+    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Operation, Referred,
 };
 
 use super::{VecMemory, World};
@@ -30,6 +30,8 @@ struct Lane {
     bytes: usize,
     /// Frames that the receiver showed to be taken.
     taken: u64,
+    /// What the receiver saw last of the other direction's count.
+    told: u64,
     /// The receiver has no room for the first frame.
     held: bool,
     /// The sender's end is gone.
@@ -141,6 +143,13 @@ impl MockLinks {
         }
     }
 
+    /// Where frames of host `n` go.
+    fn sink<'a>(&'a mut self, host: usize, memory: &'a VecMemory) -> Sink<'a> {
+        let Self { lanes, room, unfetchable, referred, .. } = self;
+        let (room, unfetchable) = (*room, *unfetchable);
+        Sink { lanes, room, host, memory, unfetchable, referred }
+    }
+
     /// Changes a frame, perhaps.
     fn spoil(scribble: &mut Option<u64>, frame: &mut [u8]) {
         let Some(seed) = scribble else { return };
@@ -163,7 +172,7 @@ impl World {
     pub(super) fn transmit_frames(&mut self, n: usize) {
         self.make_links(n);
         let host = &mut self.hosts[n];
-        let MockLinks { lanes, room, unfetchable, referred, .. } = &mut self.links;
+        let lanes = &mut self.links.lanes;
         while let Some((id, tag)) = host.engine.links().poll_revoked() {
             for lane in lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
                 for frame in &mut lane.frames {
@@ -171,8 +180,7 @@ impl World {
                 }
             }
         }
-        let (room, unfetchable, memory) = (*room, *unfetchable, &host.memory);
-        let mut sink = Sink { lanes, room, host: n, memory, unfetchable, referred };
+        let mut sink = self.links.sink(n, &host.memory);
         host.engine.links().transmit(self.now, &mut sink);
         while let Some(id) = host.engine.links().poll_end() {
             self.links.lanes.retain(|lane| lane.to != (n, id));
@@ -185,6 +193,13 @@ impl World {
                 lane.taken = self.hosts[n].engine.links().taken(lane.to.1);
             }
         }
+    }
+
+    /// Host `n` sends an operation as a short message, if it may. Whether it did.
+    pub(super) fn send_short(&mut self, n: usize, op: &Operation) -> bool {
+        let host = &mut self.hosts[n];
+        let mut sink = self.links.sink(n, &host.memory);
+        host.engine.links().send_short(self.now, op, &mut sink)
     }
 
     /// Hosts that were introduced to host `n` link to it.
@@ -215,6 +230,7 @@ impl World {
                     frames: VecDeque::new(),
                     bytes: 0,
                     taken: 0,
+                    told: 0,
                     held: false,
                     over: None,
                 });
@@ -291,11 +307,10 @@ impl World {
             }
         }
         if lane.frames.is_empty() {
-            let before = host.engine.idle();
             if let Some(told) = told {
                 host.engine.links().handle_taken(now, id, told);
+                busy |= told != core::mem::replace(&mut lane.told, told);
             }
-            busy |= before != host.engine.idle();
             if let Some(how) = lane.over {
                 host.engine.links().handle_end(now, id, how);
                 busy = true;

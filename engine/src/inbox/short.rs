@@ -1,0 +1,60 @@
+//! Short messages that come by links. Each is one frame, in its turn, and its sender has not kept it.
+
+use super::Inbox;
+use crate::api::PeerId;
+use crate::channel::ChannelId;
+use crate::links::frame::Short;
+use crate::matching::{Envelope, Waiting};
+use crate::memory::Memory;
+use crate::messages::{Extent, Head, Pull};
+use crate::order::Seen;
+use crate::step::Step;
+use crate::taken::Taken;
+
+impl Inbox {
+    /// A short message.
+    #[inline]
+    pub(crate) fn take_short<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        (link, peer): (ChannelId, PeerId),
+        short: &Short,
+        payload: &[u8],
+    ) -> Taken {
+        let Some(order) = self.streams.order(link) else { return Taken::No };
+        let in_turn = order.is_next(short.id) && order.seen(short.id) == Some(Seen::No);
+        if !in_turn || short.job_id != step.config.job_id {
+            return Taken::No;
+        }
+        let envelope = Envelope { space: short.space, source: peer, tag: short.tag };
+        // At most `MAX_SHORT`.
+        let total = payload.len() as u64;
+        let head = Head {
+            context: link,
+            id: short.id,
+            envelope,
+            data: short.data,
+            extent: Extent { total, eager: total, received: total, started: true, deferred: false },
+            pull: Pull::No,
+            confirm: None,
+        };
+        let target = self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, total));
+        if let Some(target) = target {
+            step.report.counters.rx_expected += 1;
+            step.report.counters.rx_payload_bytes += total;
+            target.write(mem, 0, payload);
+            self.deliver(step, &head, &target);
+        } else {
+            if self.unexpected.len() >= step.config.max_unexpected {
+                return self.hold_back(step, &head);
+            }
+            self.note_room();
+            step.report.counters.rx_unexpected += 1;
+            let message = self.messages.add(self.budget.keep_short(step, head, payload));
+            self.unexpected.push(Waiting { envelope, message });
+        }
+        self.pass(step, mem, link, short.id, Seen::Done);
+        Taken::Yes(None)
+    }
+}

@@ -1,0 +1,92 @@
+//! Short messages by links: one frame each, written in the call that sends it.
+//!
+//! An operation that can begin at once and is no more than a frame needs no place among the others: its bytes go from the
+//! user's buffer into the link, and what is left to do is to tell its end. That is in the list of frames that the
+//! peer has not taken ([`InFlight`]), unless it was told in the call. Everything else, and a message for which the link has
+//! no room now, is queued as any operation is.
+
+use super::{Outbound, frames};
+use crate::api::{Action, OpError, Operation, PeerId, Visibility};
+use crate::channel::ChannelId;
+use crate::contexts::IdSpace;
+use crate::fences::Classes;
+use crate::links::frame::{MAX_HEAD, MAX_SHORT, Short};
+use crate::links::{FramePayload, FrameSink, InFlight, ShortSend};
+use crate::policy::{Complete, Kind, Protocol};
+use crate::step::Step;
+
+impl Outbound {
+    /// Sends an operation of the user as one frame, if it is a short message and nothing is in its way. Whether it did;
+    /// nothing has happened otherwise.
+    #[inline]
+    pub(crate) fn send_short(
+        &mut self,
+        step: &mut Step<'_>,
+        op: &Operation,
+        sink: &mut impl FrameSink,
+    ) -> bool {
+        let (peer, len) = (op.peer, op.buf.len());
+        let Action::Message { space, tag } = op.action else { return false };
+        if len > MAX_SHORT as u64 || op.options.visibility == Visibility::Kept {
+            return false;
+        }
+        let Some(id) = step.contexts.link_to(peer) else { return false };
+        let channel = ChannelId::Link(id);
+        let before = self.fences.turn(channel, Classes::SEND, op.options.fence).before;
+        if !self.fences.lets_pass(peer, before) {
+            return false;
+        }
+        // What is refused is refused by `submit`.
+        let Ok(plan) = self.plan(step, op, Kind::Message) else { return false };
+        let send =
+            ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
+        let frame = match (plan.protocol, plan.complete) {
+            (Protocol::Eager, Complete::Call) => InFlight::Told,
+            (Protocol::Eager, Complete::End) => InFlight::Short(send),
+            _ => return false,
+        };
+        let (Some(link), Some(context)) = (step.links.get_mut(id), step.contexts.get_mut(channel))
+        else {
+            return false;
+        };
+        if !link.is_clear() || !context.queue.is_empty() {
+            return false;
+        }
+        let mut head = [0; MAX_HEAD];
+        let job_id = step.config.job_id;
+        let number = context.peek_id(IdSpace::Message);
+        let head_len = Short { id: number, job_id, space, tag, data: op.data }.write(&mut head);
+        let payload = FramePayload::Lent { buf: &op.buf, offset: 0, len };
+        if !sink.send(id, &head[..head_len], payload) {
+            return false;
+        }
+        context.next_id(IdSpace::Message);
+        link.sent(step.now, frame);
+        frames::watch(step);
+        let counters = &mut step.report.counters;
+        counters.tx_inline += 1;
+        counters.tx_payload_bytes += len;
+        counters.tx_frames += 1;
+        if frame == InFlight::Told {
+            step.report.complete(send.completion(peer, None));
+        }
+        true
+    }
+}
+
+/// A link is over: short messages that the peer has not taken are lost.
+pub(crate) fn lose_short(
+    step: &mut Step<'_>,
+    peer: PeerId,
+    lost: impl Iterator<Item = InFlight>,
+    error: OpError,
+) {
+    for frame in lost {
+        match frame {
+            InFlight::Short(send) => step.report.complete(send.completion(peer, Some(error))),
+            InFlight::Told => step.report.lose(peer, error),
+            // Operations end as operations do.
+            InFlight::Nobody | InFlight::Part(_) => {}
+        }
+    }
+}
