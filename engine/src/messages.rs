@@ -45,6 +45,15 @@ impl Target {
         });
     }
 
+    /// Fetches a message of `total` bytes, if all of it fits. Whether it is here.
+    pub(crate) fn fetch<M: Memory>(&self, mem: &mut M, total: u64) -> bool {
+        let mut had = total <= self.room;
+        if had {
+            self.buf.for_range(self.at, total, |piece, position| had &= mem.fetch(piece, position));
+        }
+        had
+    }
+
     /// Says in a message's completion where it went and how that ended.
     #[inline]
     pub(crate) fn describe(

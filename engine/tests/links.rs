@@ -338,6 +338,55 @@ fn long_answers_are_fetched_where_that_works_and_carried_where_not() {
 }
 
 /// Host 0 writes `len` bytes into a region of host 1, with data. The bytes, and where the region is.
+/// What is offered to a receive that waits is fetched with the offer; to one that comes later, when it asks.
+#[test]
+fn an_offer_is_fetched_where_a_receive_waits() {
+    for (posted, unfetchable) in [(true, false), (false, false), (true, true)] {
+        let mut w = world(20, Faults::default());
+        meet(&mut w);
+        w.links.unfetchable = unfetchable;
+        let data: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
+        let before = w.links.carried;
+        let mut base = 0;
+        if posted {
+            base = recv(&mut w, 1, Some(5), 100_000, 5);
+        }
+        send(&mut w, 0, 5, &data, Level::Default);
+        if posted && !unfetchable {
+            assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
+            assert!(w.links.carried - before <= 2, "the offer, and word that it was read");
+        } else {
+            w.run(Span::millis(1), |_| false);
+            if !posted {
+                base = recv(&mut w, 1, Some(5), 100_000, 5);
+            }
+            assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
+        }
+        assert_eq!(of_kind(&w, 1, OpKind::Recv)[0].status, Ok(()));
+        assert_eq!(w.hosts[1].memory.get(base, 100_000), data);
+        assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).iter().any(|c| c.tag == 5)));
+        assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+        assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
+        assert_eq!(w.links.referred, if unfetchable { 0 } else { 1 + u64::from(!posted) });
+    }
+}
+
+/// What does not fit is not fetched whole: the receive asks for what it has room for.
+#[test]
+fn an_offer_that_does_not_fit_is_read_as_far_as_it_does() {
+    let mut w = world(21, Faults::default());
+    meet(&mut w);
+    let base = recv(&mut w, 1, Some(5), 60_000, 5);
+    send(&mut w, 0, 5, &[9; 100_000], Level::Default);
+    assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
+    let status = of_kind(&w, 1, OpKind::Recv)[0].status;
+    assert_eq!(status, Err(OpError::Truncated { excess: 40_000 }));
+    assert_eq!(w.hosts[1].memory.get(base, 60_000), [9; 60_000]);
+    assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).iter().any(|c| c.tag == 5)));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
+}
+
 fn write(w: &mut World, len: usize) -> (Vec<u8>, u64) {
     let bytes: Vec<u8> = (0..len).map(|n| (n * 5 + n / 253) as u8).collect();
     let region = w.hosts[1].memory.alloc(len);

@@ -166,6 +166,17 @@ impl Linking<'_> {
                 arriving.note_rx(peer);
                 arriving.take_write((channel, peer), &request, Payload::Elsewhere(len.into()))
             }
+            Some(Frame::Offer(request, len)) => {
+                if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
+                    return FrameTaken::Never;
+                }
+                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                arriving.note_rx(peer);
+                let (step, payload) =
+                    (&mut step!(arriving.engine, now), Payload::Elsewhere(len.into()));
+                let inbox = &mut arriving.engine.inbox;
+                inbox.take_message(step, arriving.mem, (channel, peer), &request, payload)
+            }
             Some(Frame::Data(header, payload)) => {
                 let step = &mut step!(self.engine, now);
                 let payload = Payload::Here(payload);

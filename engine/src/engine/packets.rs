@@ -222,10 +222,13 @@ impl<M: Memory> Arriving<'_, M> {
             | Opcode::TaggedSend
             | Opcode::RendezvousSend
             | Opcode::RendezvousTsend => {
-                return self
-                    .engine
-                    .inbox
-                    .take_message(&mut step, self.mem, id, peer, request, payload);
+                return self.engine.inbox.take_message(
+                    &mut step,
+                    self.mem,
+                    (id, peer),
+                    request,
+                    Payload::Here(payload),
+                );
             }
             Opcode::Write => return self.take_write((id, peer), request, Payload::Here(payload)),
             Opcode::Atomic | Opcode::FetchingAtomic => {

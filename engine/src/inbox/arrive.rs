@@ -5,7 +5,7 @@ use super::ends::complete_receive;
 use crate::api::{MatchSpace, Notice, PeerId};
 use crate::channel::ChannelId;
 use crate::matching::{Envelope, Waiting};
-use crate::memory::Memory;
+use crate::memory::{Memory, Payload};
 use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
 use crate::order::Seen;
 use crate::slab::Key;
@@ -19,6 +19,8 @@ pub(super) struct Piece<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
     first: bool,
+    /// It is an offer, and what it offers can be fetched now, whole ([`Memory::fetch`]).
+    fetchable: bool,
 }
 
 impl Inbox {
@@ -28,11 +30,14 @@ impl Inbox {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        context: ChannelId,
-        peer: PeerId,
+        (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Taken {
+        let (payload, fetchable) = match payload {
+            Payload::Here(bytes) => (bytes, false),
+            Payload::Elsewhere(_) => (&[][..], true),
+        };
         let tagged = request.opcode.is_tagged();
         let space = if tagged { MatchSpace::Tagged } else { MatchSpace::Untagged };
         let tag = if tagged { request.match_bits } else { 0 };
@@ -41,9 +46,10 @@ impl Inbox {
             _ => None,
         };
         let piece = match request.body {
-            StdBody::First { .. } => Piece { offset: 0, bytes: payload, first: true },
+            StdBody::First { .. } => Piece { offset: 0, bytes: payload, first: true, fetchable },
             StdBody::Next { message_offset, .. } => {
-                Piece { offset: u64::from(message_offset), bytes: payload, first: false }
+                let offset = u64::from(message_offset);
+                Piece { offset, bytes: payload, first: false, fetchable: false }
             }
         };
         let total = u64::from(request.request_length);
@@ -130,6 +136,10 @@ impl Inbox {
                 self.pass(step, mem, head.context, head.id, Seen::Done);
                 return Taken::Yes(None);
             }
+            if piece.fetchable && self.fetch(step, mem, &head, &target) {
+                self.pass(step, mem, head.context, head.id, Seen::Done);
+                return Taken::Yes(None);
+            }
             head.extent.received = len;
             let key = self.messages.add(head.message(step.now, Place::User(target)));
             if let Some(message) = self.messages.get_mut(key) {
@@ -157,6 +167,25 @@ impl Inbox {
         let seen = if whole { Seen::Done } else { Seen::Open(key) };
         self.pass(step, mem, head.context, head.id, seen);
         Taken::Yes(None)
+    }
+
+    /// Fetches an offered message that has met its receive. Whether it could be had; it is asked for otherwise.
+    fn fetch<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        head: &Head,
+        target: &Target,
+    ) -> bool {
+        let Pull::Offered(offer) = head.pull else { return false };
+        let total = head.extent.total;
+        if !target.fetch(mem, total) {
+            return false;
+        }
+        step.report.counters.rx_payload_bytes += total;
+        self.asks.end_pull(head.peer(), offer, total);
+        self.deliver(step, head, target);
+        true
     }
 
     /// A packet of a message whose turn has not come, or whose first packet has not.

@@ -79,8 +79,12 @@ impl AskQueue {
             self.asks.push_back(Ask::Pull(key));
         } else {
             message.head.pull = Pull::Done;
-            let (peer, total, failed) = (message.head.peer(), extent.total, false);
-            self.asks.push_back(Ask::EndPull { peer, offer, total, failed });
+            self.end_pull(message.head.peer(), offer, extent.total);
         }
+    }
+
+    /// Tells the sender of a rendezvous that all was read that is wanted of it.
+    pub(super) fn end_pull(&mut self, peer: PeerId, offer: Offer, total: u64) {
+        self.asks.push_back(Ask::EndPull { peer, offer, total, failed: false });
     }
 }

@@ -9,13 +9,14 @@
 //! | 5 | how many bytes of payload it refers to, 4 bytes, the lowest first; response data without payload |
 //! | 6 | the same; a standard request, a write, without payload |
 //! | 7 | a short message: [`Short`], and payload |
+//! | 8 | as 5; a standard request, the offer of a message, without payload |
 //!
 //! Headers are as on the wire, and are checked by the same rules; but for that of a short message, which has what can differ
 //! from one to the next on a link, and no more.
 
 use crate::api::MatchSpace;
 use crate::wire::{
-    NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
+    Extension, NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };
 
 /// Bytes of the longest head of a frame.
@@ -38,6 +39,7 @@ const FAREWELL: u8 = 4;
 const REFERENCE: u8 = 5;
 const WRITE: u8 = 6;
 const SHORT: u8 = 7;
+const OFFER: u8 = 8;
 
 /// Bits of the second byte of a short message.
 const TAGGED: u8 = 1;
@@ -111,6 +113,7 @@ pub(crate) enum Frame<'a> {
     Reference(ResponseData, u32),
     Write(StdRequest, u32),
     Short(Short, &'a [u8]),
+    Offer(StdRequest, u32),
 }
 
 impl<'a> Frame<'a> {
@@ -151,6 +154,16 @@ impl<'a> Frame<'a> {
                     _ => None,
                 }
             }
+            OFFER => {
+                let (len, header) = rest.split_first_chunk()?;
+                let len = u32::from_le_bytes(*len);
+                match parse_semantic(NextHeader::RequestStd, header).ok()? {
+                    (Ses::Std(request), []) if offers(&request, len) => {
+                        Some(Self::Offer(request, len))
+                    }
+                    _ => None,
+                }
+            }
             WRITE => {
                 let (len, header) = rest.split_first_chunk()?;
                 let len = u32::from_le_bytes(*len);
@@ -162,6 +175,15 @@ impl<'a> Frame<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether a request offers a message of `len` bytes and nothing of it comes with it.
+fn offers(request: &StdRequest, len: u32) -> bool {
+    let Extension::Rendezvous(rendezvous) = request.extension else { return false };
+    (1..=MAX_REFERENCE).contains(&len)
+        && request.request_length == len
+        && rendezvous.eager_length == 0
+        && matches!(request.opcode, Opcode::RendezvousSend | Opcode::RendezvousTsend)
 }
 
 /// Writes the head of a request; how many bytes.
@@ -193,6 +215,13 @@ pub(crate) fn write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> 
         *payload_length = 0;
     }
     out[0] = WRITE;
+    out[1..5].copy_from_slice(&len.to_le_bytes());
+    5 + header.emit(&mut out[5..])
+}
+
+/// Writes the offer of a message that refers to it; how many bytes.
+pub(crate) fn offer(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+    out[0] = OFFER;
     out[1..5].copy_from_slice(&len.to_le_bytes());
     5 + header.emit(&mut out[5..])
 }

@@ -135,10 +135,14 @@ impl Outbound {
         let (index, nonce) = split_rendezvous_key(request.match_bits);
         let offer = self.ops.at(index).filter(|(_, op)| op.peer == peer && !op.over);
         let (key, op) = offer.ok_or(KeyError::BadKey)?;
-        match op.work {
-            Work::Rendezvous { nonce: expected, ended: false, .. } if expected == nonce => {}
+        let served = match op.work {
+            Work::Rendezvous { nonce: expected, ended: false, answers, .. }
+                if expected == nonce =>
+            {
+                answers == 0
+            }
             _ => return Err(KeyError::BadKey),
-        }
+        };
         let (at, len) = (request.buffer_offset, u64::from(request.request_length));
         let end = at.checked_add(len).filter(|end| *end <= op.label.len);
         let end = end.ok_or(KeyError::OutOfRange)?;
@@ -152,7 +156,11 @@ impl Outbound {
             offered: Some(Offered { op: key, end }),
             counts: false,
         };
-        if request.initiator_error {
+        if len == 0 && end == op.label.len && served && !request.initiator_error {
+            // It has all that it wants: what it read before, if it did, or what it fetched with the offer.
+            self.finish(step, key, None);
+            (answer.bytes, answer.copied, answer.offered) = (Buf::Empty, None, None);
+        } else if request.initiator_error {
             // It could not read it all, so it says, and wants no more than this answer.
             self.finish(step, key, Some(OpError::Closed));
             (answer.bytes, answer.copied) = (Buf::Empty, None);

@@ -128,7 +128,19 @@ impl Ops {
         };
         // `request_length` has 32 bits.
         let mut part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
-        if left > len && op.lends() {
+        if let Some(all) = offered(op) {
+            // Where a receive waits for it, it is fetched at once.
+            let whole = Part { len: all, ..part };
+            match refer(step.config, op, whole, id, sink) {
+                Referred::Yes => {}
+                Referred::Never => {
+                    if !send(step.config, op, part, id, sink) {
+                        return Sent::Full;
+                    }
+                }
+                Referred::Full => return Sent::Full,
+            }
+        } else if left > len && op.lends() {
             let all = left.min(MAX_REFERENCE.into());
             match refer(step.config, op, Part { len: all as u32, ..part }, id, sink) {
                 Referred::Never => {
@@ -157,7 +169,15 @@ impl Ops {
     }
 }
 
-/// Sends a part of an answer as a reference to it.
+/// How long a message is that is to be offered, if its offer can refer to it.
+#[inline]
+fn offered(op: &TxOp) -> Option<u32> {
+    let offer = matches!(op.work, Work::Rendezvous { .. }) && op.lends();
+    let len = u32::try_from(op.label.len).ok().filter(|len| (1..=MAX_REFERENCE).contains(len));
+    len.filter(|_| offer)
+}
+
+/// Sends a frame that refers to a part of an operation, or of what it offers.
 fn refer(
     config: &Config,
     op: &TxOp,

@@ -83,7 +83,7 @@ pub(super) fn write_headers(
     }
 }
 
-/// Writes the head of a frame that refers to its payload, of an answer or a write; how many bytes.
+/// Writes the head of a frame that refers to its payload, of an answer, a write or an offer; how many bytes.
 pub(super) fn write_reference_head(
     config: &Config,
     op: &TxOp,
@@ -96,6 +96,10 @@ pub(super) fn write_reference_head(
             Some(frame::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
         }
         Work::Write(_) => Some(frame::write(&request_header(config, op, part), part.len, out)),
+        Work::Rendezvous { .. } => {
+            let header = request_header(config, op, Part { len: 0, ..part });
+            Some(frame::offer(&header, part.len, out))
+        }
         _ => None,
     }
 }
