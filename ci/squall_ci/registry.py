@@ -62,6 +62,7 @@ COMMANDS = (
     Command("fabtests", "suite", "20 s", "fi_info and fi_pingpong under each libfabric from 1.17 to 2.5"),
     Command("fabsuite", "suite", "2 min", "libfabric's own test suite, built elsewhere"),
     Command("mpi4py", "suite", "5 min", "mpi4py's own test suite under one MPI, from a source tree of it"),
+    Command("mpich", "suite", "20 min", "MPICH's own test suite, built elsewhere"),
     Command("shmem", "suite", "3 min", "Sandia OpenSHMEM's own tests, built elsewhere"),
     Command(
         "abi",
