@@ -21,9 +21,21 @@ from squall_ci.tally import Tally
 SUITE = "test/mpi"
 # Directories of the suite, and those of them whose programs talk so much that squall must have seen it.
 DIRECTORIES = (
-    ("attr", "coll", "comm", "datatype", "errhan", "errors", "group", "info", "init", "io", "part", "pt2pt", "rma", "session")
-    + ("spawn", "threads", "topo")
-)
+    "attr",
+    "coll",
+    "comm",
+    "datatype",
+    "errhan",
+    "errors",
+    "group",
+    "info",
+    "init",
+    "io",
+    "part",
+    "pt2pt",
+    "rma",
+    "session",
+) + ("spawn", "threads", "topo")
 TALKS = ("coll", "comm", "pt2pt", "rma", "threads")
 # One line for a test: whether it passed, its place, its program and processes, and, if any, why it was left out.
 LINE = re.compile(r"^(ok|not ok) \d+ - (\S+) (\d+)([^#\n]*)(?:#\s*(.*))?$", re.MULTILINE)
@@ -55,7 +67,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tree", type=pathlib.Path)
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--only", default="", help="directories of the suite")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each program, unless the suite says how many")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, help="seconds for each program, unless the suite says how many"
+    )
     results.add_option(parser)
 
 
