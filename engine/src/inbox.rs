@@ -15,8 +15,10 @@ mod streams;
 use crate::api::PeerId;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
+use crate::config::Config;
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, Place, Pull};
+use crate::peers::Peers;
 use asks::AskQueue;
 use budget::Budget;
 use given_up::Untold;
@@ -65,6 +67,12 @@ impl Inbox {
     #[inline]
     pub(crate) const fn asks(&mut self) -> &mut AskQueue {
         &mut self.asks
+    }
+
+    /// Whether half of the memory for messages that wait is taken, `held` bytes, or of a peer's part of it.
+    #[inline]
+    pub(crate) fn is_lean(&self, peer: PeerId, config: &Config, peers: &Peers, held: u64) -> bool {
+        self.budget.is_half_spent(peer, budget::shares(config, peers), held)
     }
 
     /// Messages that wait for a receive.

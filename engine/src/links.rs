@@ -12,8 +12,10 @@
 //!   memory back before that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot
 //!   fetch, frames carry the payload.
 //! - A frame for which there is no room now stays where it is, with all behind it.
-//! - A short message is one frame, written in the call that sends it: nothing of it is kept here but what its end has to
-//!   say ([`InFlight`]), so a receiver without memory for it has nobody to ask for it later (`inbox/short.rs`).
+//! - A message that is one frame is written in the call that sends it: nothing of it is kept here but what its end has to
+//!   say ([`InFlight`]), so a receiver without memory for it has nobody to ask for it later (`inbox/short.rs`). It
+//!   keeps what comes, and says when memory gets short: of messages that are not very short, no more than a link holds
+//!   come after that.
 //!
 //! # The change from packets to a link
 //!
@@ -68,6 +70,14 @@ pub trait FrameSink {
     /// happened then.
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
 
+    /// Puts a frame at the end of a link of which the peer is handed the head alone; it fetches the payload
+    /// ([`crate::Memory::fetch`]) while it handles the frame. False, and nothing has happened, when there is no room now, or
+    /// the peer has little memory left ([`crate::Linking::is_lean`]).
+    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        let _ = (link, head, payload);
+        false
+    }
+
     /// Puts a frame at the end of a link whose payload the peer fetches from where it is: `len` bytes of `buf` from
     /// `offset` on, which are lent until the frame is taken, or `tag` is revoked ([`crate::Linking::poll_revoked`]).
     fn refer(
@@ -115,7 +125,7 @@ pub(crate) enum Farewell {
     Said,
 }
 
-/// A short message of the user whose end is still to be told.
+/// A message of one frame, of the user, whose end is still to be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShortSend {
     pub(crate) context: u64,
@@ -142,9 +152,9 @@ pub(crate) enum InFlight {
     Nobody,
     /// A part of an operation.
     Part(Part),
-    /// A short message.
+    /// A message of one frame.
     Short(ShortSend),
-    /// A short message whose sender was told that it is complete.
+    /// The same, whose sender was told that it is complete.
     Told,
 }
 

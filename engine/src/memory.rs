@@ -135,6 +135,17 @@ impl Payload<'_> {
             Self::Elsewhere(_) => mem.fetch(to, at),
         }
     }
+
+    /// A copy of it, if it could be had.
+    pub(crate) fn copy<M: Memory>(&self, mem: &mut M) -> Option<Vec<u8>> {
+        match self {
+            Self::Here(bytes) => Some(bytes.to_vec()),
+            Self::Elsewhere(len) => {
+                let mut bytes = vec![0; usize::try_from(*len).ok()?];
+                mem.fetch_out(&mut bytes, 0).then_some(bytes)
+            }
+        }
+    }
 }
 
 /// What a remote operation wants to do with a registered range.
@@ -175,10 +186,15 @@ pub trait Memory {
     fn write(&mut self, to: UserSlice, data: &[u8]);
     /// Copies from the start of `from`, which is at least as long, into all of `out`.
     fn read(&self, from: UserSlice, out: &mut [u8]);
-    /// Copies into all of `to` what the frame that is being handled refers to, from byte `at` on
-    /// ([`crate::FrameSink::refer`]). Whether that was possible, and true to the end: its owner may have taken it back.
+    /// Copies into all of `to` what the frame that is being handled refers to, or what of it was not handed out, from
+    /// byte `at` on ([`crate::FrameSink`]). Whether that was possible, and true to the end: its owner may have taken it back.
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
         let _ = (to, at);
+        false
+    }
+    /// The same into memory of the engine.
+    fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
+        let _ = (out, at);
         false
     }
     /// Makes a new value of the one in all of `at`, at once towards every other call of this for the same value, and,

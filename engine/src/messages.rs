@@ -5,7 +5,7 @@ use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, Time};
 use crate::channel::ChannelId;
 use crate::matching::Envelope;
-use crate::memory::{Buf, Memory};
+use crate::memory::{Buf, Memory, Payload};
 
 /// Where the bytes of a message go.
 #[derive(Debug)]
@@ -45,12 +45,13 @@ impl Target {
         });
     }
 
-    /// Fetches a message of `total` bytes, if all of it fits. Whether it is here.
-    pub(crate) fn fetch<M: Memory>(&self, mem: &mut M, total: u64) -> bool {
-        let mut had = total <= self.room;
-        if had {
-            self.buf.for_range(self.at, total, |piece, position| had &= mem.fetch(piece, position));
-        }
+    /// Puts what fits of a whole message in its place. Whether it could be had.
+    #[inline]
+    pub(crate) fn place<M: Memory>(&self, mem: &mut M, payload: Payload<'_>) -> bool {
+        let mut had = true;
+        self.buf.for_range(self.at, payload.len().min(self.room), |piece, position| {
+            had &= payload.place(mem, piece, position);
+        });
         had
     }
 

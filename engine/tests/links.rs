@@ -195,6 +195,8 @@ fn messages_for_which_there_is_no_room_stay_at_their_sender() {
         (config.links, config.unexpected_bytes) = (true, 10_000);
     });
     meet(&mut w);
+    // What a link holds is kept, however short memory is.
+    w.links.room = 10_000;
     for tag in 100..120 {
         send(&mut w, 0, tag, &[tag as u8; 3000], Level::Default);
     }
@@ -231,6 +233,40 @@ fn a_short_message_leaves_in_the_call_and_ends_as_its_level_says() {
     assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 3));
     assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
     assert_eq!(ended(&w), [1, 2, 3]);
+}
+
+/// Its sender has not kept what leaves in the call. So a receiver keeps it, and says when memory gets short: then nothing but
+/// very short messages leaves so.
+#[test]
+fn a_message_of_one_frame_leaves_in_the_call_while_the_peer_has_memory() {
+    let mut w = World::with(2, 22, Faults::default(), |config, _| {
+        (config.links, config.unexpected_bytes) = (true, 100_000);
+    });
+    meet(&mut w);
+    let left_at_once = |w: &mut World, tag: u64, len: usize| {
+        let before = w.hosts[0].engine.counters().0.tx_frames;
+        send(w, 0, tag, &vec![tag as u8; len], Level::Default);
+        let left = w.hosts[0].engine.counters().0.tx_frames - before;
+        w.run(Span::millis(1), |_| false);
+        left == 1
+    };
+    let early: Vec<bool> = (0..8).map(|tag| left_at_once(&mut w, tag, 16_384)).collect();
+    assert_eq!(early, [true, true, true, true, false, false, false, false]);
+    assert!(left_at_once(&mut w, 8, 200));
+    let counters = *w.hosts[1].engine.counters().0;
+    assert!(counters.unexpected_bytes <= 100_000 && counters.rx_deferred > 0, "{counters:?}");
+    for tag in 0..9 {
+        recv(&mut w, 1, Some(tag), 16_384, tag);
+    }
+    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 9));
+    for got in of_kind(&w, 1, OpKind::Recv) {
+        assert_eq!((got.tag, got.status), (got.context, Ok(())));
+        assert!(w.hosts[1].memory.get(got.buf, got.len).iter().all(|b| u64::from(*b) == got.tag));
+    }
+    // What was shown last is from before the receives.
+    left_at_once(&mut w, 9, 16_384);
+    assert!(left_at_once(&mut w, 10, 16_384), "there is room again");
+    assert!(!left_at_once(&mut w, 11, 16_385), "more than a frame");
 }
 
 #[test]

@@ -53,6 +53,12 @@ impl<'a> Outgoing<'a> {
         self.len
     }
 
+    /// Bytes of the head.
+    #[inline]
+    pub(crate) const fn head_len(&self) -> usize {
+        self.head.len()
+    }
+
     /// Hands out the bytes, piece by piece in order: where each begins, and its length. All are readable for `'a`.
     #[inline]
     pub(crate) fn for_each(&self, mut piece: impl FnMut(*const u8, usize)) {
@@ -109,7 +115,7 @@ pub enum Ending {
     Died,
 }
 
-/// Takes frames that arrived, each with the connection it came on and what it refers to.
+/// Takes frames that arrived, each with the connection it came on and what is to be fetched of it, or for it.
 pub type FrameTaker<'a> = dyn FnMut(LinkNo, &[u8], Option<&Source<'_>>) -> Verdict + 'a;
 
 /// Frames in and out, between processes of one user on one host. One thread at a time.
@@ -138,6 +144,15 @@ pub trait MessagePort {
     /// Puts a frame of at most [`MAX_FRAME`] bytes at the end of a connection. False when it has no room now. On a
     /// connection that is not there a frame is lost.
     fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
+
+    /// The same for a frame of which the peer is handed the head alone, of 1 to 255 bytes; it fetches the rest from where it is.
+    fn send_parted(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
+
+    /// Whether the peer has said that it has little memory left.
+    fn is_lean(&self, link: LinkNo) -> bool;
+
+    /// Tells the peer whether we have little memory left.
+    fn show_lean(&mut self, link: LinkNo, lean: bool);
 
     /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
     /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked.

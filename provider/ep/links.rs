@@ -254,6 +254,7 @@ impl Open {
         for at in 0..self.port.touched().len() {
             let Some(&no) = self.port.touched().get(at) else { break };
             if let Some(link) = linked(&mut self.links, no) {
+                self.port.show_lean(no, engine.links().is_lean(link.id));
                 self.port.show_taken(no, engine.links().taken(link.id));
             }
         }
@@ -429,27 +430,50 @@ struct Sink<'a> {
     numbers: &'a [Option<LinkNo>],
 }
 
-impl FrameSink for Sink<'_> {
+impl Sink<'_> {
+    /// Puts a frame at the end of a link, by `send`. Whether there was room.
     #[inline]
-    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn put(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        payload: FramePayload<'_>,
+        send: impl Fn(&mut ShmPort, LinkNo, Outgoing<'_>) -> bool,
+    ) -> bool {
         // What is sent on a link that is over is lost.
         let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
-        let send = |port: &mut ShmPort, pieces: &[UserSlice]| {
+        let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
             // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
             // mapped until then), or of a region that is not closed (closing it waits for the endpoint's gate, which
             // we are inside of); `ep/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
             // `send` returns.
-            port.send(*no, unsafe { Outgoing::new(head, pieces) })
+            send(port, *no, unsafe { Outgoing::new(head, pieces) })
         };
         match payload {
-            FramePayload::Copied(bytes) => self.port.send(*no, Outgoing::of_copies(head, bytes)),
+            FramePayload::Copied(bytes) => send(self.port, *no, Outgoing::of_copies(head, bytes)),
             FramePayload::Lent { buf: Buf::One(slice), offset, len } => {
-                send(self.port, &[slice.part(offset, len)])
+                lent(self.port, &[slice.part(offset, len)])
             }
             FramePayload::Lent { buf, offset, len } => {
-                send(self.port, buf.part(offset, len).slices())
+                lent(self.port, buf.part(offset, len).slices())
             }
         }
+    }
+}
+
+impl FrameSink for Sink<'_> {
+    #[inline]
+    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        self.put(link, head, payload, ShmPort::send)
+    }
+
+    #[inline]
+    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        let no = self.numbers.get(link.index()).copied().flatten();
+        if no.is_some_and(|no| self.port.is_lean(no)) {
+            return false;
+        }
+        self.put(link, head, payload, ShmPort::send_parted)
     }
 
     fn refer(
@@ -491,6 +515,10 @@ impl Memory for FrameMemory<'_> {
         // which cannot be handed out before this returns. Or into what `resolve` has just found of a region that peers
         // may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint's gate is left.
         self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
+    }
+
+    fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
+        self.source.is_some_and(|source| source.copy(out, at))
     }
 
     fn update(

@@ -152,11 +152,19 @@ impl Linking<'_> {
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
+            Some(Frame::Parted(short, len)) => {
+                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                arriving.note_rx(peer);
+                let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
+                let (from, payload) = ((channel, peer), Payload::Elsewhere(len.into()));
+                arriving.engine.inbox.take_short(step, mem, from, &short, payload)
+            }
             Some(Frame::Short(short, payload)) => {
                 let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
                 arriving.note_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
-                arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
+                let (from, payload) = ((channel, peer), Payload::Here(payload));
+                arriving.engine.inbox.take_short(step, mem, from, &short, payload)
             }
             Some(Frame::Write(request, len)) => {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
@@ -267,6 +275,16 @@ impl Linking<'_> {
         self.engine.links.acknowledged(id)
     }
 
+    /// Whether there is little memory left for messages of the peer that no receive waits for: it is to be shown so, and
+    /// [`FrameSink::send_parted`] to say no there.
+    #[must_use]
+    #[inline]
+    pub fn is_lean(&self, id: LinkId) -> bool {
+        let Engine { links, inbox, config, peers, report, .. } = &*self.engine;
+        let held = report.counters.unexpected_bytes;
+        links.get(id).is_some_and(|link| inbox.is_lean(link.peer, config, peers, held))
+    }
+
     /// Whether [`Linking::transmit`] may have something to do.
     #[must_use]
     #[inline]
@@ -290,8 +308,8 @@ impl Linking<'_> {
         transmit_frames(&mut self.engine.outbound, step, sink)
     }
 
-    /// Sends an operation of the user as one frame, in place of [`Engine::submit`], if it is a short message to a peer
-    /// with a link and nothing is in its way. Whether it did; nothing has happened otherwise.
+    /// Sends an operation of the user as one frame, in place of [`Engine::submit`], if it is a message that fits into one, to a peer
+    /// with a link, and nothing is in its way. Whether it did; nothing has happened otherwise.
     #[inline]
     pub fn send_short(&mut self, now: Time, op: &Operation, sink: &mut impl FrameSink) -> bool {
         self.engine.outbound.send_short(&mut step!(self.engine, now), op, sink)

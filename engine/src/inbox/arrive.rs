@@ -179,7 +179,7 @@ impl Inbox {
     ) -> bool {
         let Pull::Offered(offer) = head.pull else { return false };
         let total = head.extent.total;
-        if !target.fetch(mem, total) {
+        if total > target.room || !target.place(mem, Payload::Elsewhere(total)) {
             return false;
         }
         step.report.counters.rx_payload_bytes += total;

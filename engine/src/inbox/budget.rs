@@ -15,8 +15,9 @@
 //!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
 //!    is here, whichever comes first.
 //!
-//! A short message that came by a link is kept in any case, as a header is: nobody could offer it later, and it is not
-//! much longer.
+//! A message of one frame that came by a link is kept in any case, for nobody could offer it later. A very short one takes
+//! as much as a header; the sender of others is told when half of what its messages may take is taken, and sends no more of
+//! them then, so that what comes beyond that is bounded by what a link holds.
 //!
 //! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
 //! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
@@ -24,7 +25,9 @@
 
 use super::arrive::Piece;
 use crate::api::PeerId;
+use crate::config::Config;
 use crate::messages::{Head, Message, Place, Pull};
+use crate::peers::Peers;
 use crate::step::Step;
 
 /// What keeping a message costs beside its bytes.
@@ -75,18 +78,31 @@ impl Budget {
         Some(head.message(step.now, Place::None))
     }
 
-    /// Keeps a short message that came by a link.
+    /// Keeps a message of one frame that came by a link.
     pub(super) fn keep_short(
         &mut self,
         step: &mut Step<'_>,
         head: Head,
-        payload: &[u8],
+        bytes: Vec<u8>,
     ) -> Message {
-        let cost = Self::cost(payload.len() as u64);
+        let len = bytes.len() as u64;
+        let cost = Self::cost(len);
         let charged = if self.charge(step, head.envelope.source, cost) { cost } else { 0 };
-        step.report.counters.rx_payload_bytes += payload.len() as u64;
-        let message = head.message(step.now, Place::Stash(payload.to_vec()));
-        Message { charged, ..message }
+        step.report.counters.rx_payload_bytes += len;
+        Message { charged, ..head.message(step.now, Place::Stash(bytes)) }
+    }
+
+    /// Whether half of the memory is taken that a peer's messages may have, or all peers', of whose messages `held` bytes
+    /// wait.
+    #[inline]
+    pub(super) fn is_half_spent(
+        &self,
+        peer: PeerId,
+        (whole, share): (u64, u64),
+        held: u64,
+    ) -> bool {
+        let of_peer = self.charged.get(peer.0 as usize).copied().unwrap_or(0);
+        of_peer >= share.div_ceil(2) || held >= whole.div_ceil(2)
     }
 
     /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
@@ -137,8 +153,7 @@ impl Budget {
 
     /// Charges `bytes` more to a peer's messages. Whether there was room.
     fn charge(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) -> bool {
-        let whole = step.config.unexpected_bytes;
-        let share = if step.peers.count() > ALONE { whole / SHARES } else { whole };
+        let (whole, share) = shares(step.config, step.peers);
         let at = peer.0 as usize;
         if self.charged.len() <= at {
             self.charged.resize(at + 1, 0);
@@ -163,4 +178,11 @@ impl Budget {
             step.report.counters.unexpected_bytes -= bytes;
         }
     }
+}
+
+/// What all messages of an endpoint may take, and those of one peer.
+#[inline]
+pub(super) const fn shares(config: &Config, peers: &Peers) -> (u64, u64) {
+    let whole = config.unexpected_bytes;
+    (whole, if peers.count() > ALONE { whole / SHARES } else { whole })
 }

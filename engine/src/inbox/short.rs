@@ -1,18 +1,18 @@
-//! Short messages that come by links. Each is one frame, in its turn, and its sender has not kept it.
+//! Messages of one frame that come by links, each in its turn. Its sender has not kept it.
 
 use super::Inbox;
 use crate::api::PeerId;
 use crate::channel::ChannelId;
 use crate::links::frame::Short;
 use crate::matching::{Envelope, Waiting};
-use crate::memory::Memory;
+use crate::memory::{Memory, Payload};
 use crate::messages::{Extent, Head, Pull};
 use crate::order::Seen;
 use crate::step::Step;
 use crate::taken::Taken;
 
 impl Inbox {
-    /// A short message.
+    /// Such a message.
     #[inline]
     pub(crate) fn take_short<M: Memory>(
         &mut self,
@@ -20,7 +20,7 @@ impl Inbox {
         mem: &mut M,
         (link, peer): (ChannelId, PeerId),
         short: &Short,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Taken {
         let Some(order) = self.streams.order(link) else { return Taken::No };
         let in_turn = order.is_next(short.id) && order.seen(short.id) == Some(Seen::No);
@@ -28,8 +28,7 @@ impl Inbox {
             return Taken::No;
         }
         let envelope = Envelope { space: short.space, source: peer, tag: short.tag };
-        // At most `MAX_SHORT`.
-        let total = payload.len() as u64;
+        let total = payload.len();
         let head = Head {
             context: link,
             id: short.id,
@@ -43,15 +42,18 @@ impl Inbox {
         if let Some(target) = target {
             step.report.counters.rx_expected += 1;
             step.report.counters.rx_payload_bytes += total;
-            target.write(mem, 0, payload);
+            if !target.place(mem, payload) {
+                return Taken::No;
+            }
             self.deliver(step, &head, &target);
         } else {
             if self.unexpected.len() >= step.config.max_unexpected {
                 return self.hold_back(step, &head);
             }
+            let Some(bytes) = payload.copy(mem) else { return Taken::No };
             self.note_room();
             step.report.counters.rx_unexpected += 1;
-            let message = self.messages.add(self.budget.keep_short(step, head, payload));
+            let message = self.messages.add(self.budget.keep_short(step, head, bytes));
             self.unexpected.push(Waiting { envelope, message });
         }
         self.pass(step, mem, link, short.id, Seen::Done);

@@ -10,6 +10,7 @@
 //! | 6 | the same; a standard request, a write, without payload |
 //! | 7 | a short message: [`Short`], and payload |
 //! | 8 | as 5; a standard request, the offer of a message, without payload |
+//! | 9 | a longer message of one frame: its head as of a short one, and how many bytes of payload are in the ring behind it, 4 bytes |
 //!
 //! Headers are as on the wire, and are checked by the same rules; but for that of a short message, which has what can differ
 //! from one to the next on a link, and no more.
@@ -40,12 +41,13 @@ const REFERENCE: u8 = 5;
 const WRITE: u8 = 6;
 const SHORT: u8 = 7;
 const OFFER: u8 = 8;
+const PARTED: u8 = 9;
 
 /// Bits of the second byte of a short message.
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
-/// The head of a short message: its kind, what it has (a bit each: a tag, remote CQ data), its number (2 bytes), the job
+/// The head of a message of one frame: its kind, what it has (a bit each: a tag, remote CQ data), its number (2 bytes), the job
 /// (4 bytes), the tag (8 bytes), and the data (8 bytes) if it has them; the lowest byte of each first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Short {
@@ -61,6 +63,15 @@ pub(crate) struct Short {
 impl Short {
     /// Bytes without data.
     const LEN: usize = 16;
+
+    /// Writes the head of a longer message, whose payload of `len` bytes is not handed out with it; how many bytes.
+    #[inline]
+    pub(crate) fn write_parted(&self, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+        let at = self.write(out);
+        out[0] = PARTED;
+        out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+        at + 4
+    }
 
     /// Writes the head; how many bytes.
     #[inline]
@@ -98,8 +109,7 @@ impl Short {
             tag: u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
             data,
         };
-        let fits = payload.len() <= MAX_SHORT && (tagged || short.tag == 0);
-        fits.then_some((short, payload))
+        (tagged || short.tag == 0).then_some((short, payload))
     }
 }
 
@@ -113,6 +123,7 @@ pub(crate) enum Frame<'a> {
     Reference(ResponseData, u32),
     Write(StdRequest, u32),
     Short(Short, &'a [u8]),
+    Parted(Short, u32),
     Offer(StdRequest, u32),
 }
 
@@ -124,7 +135,12 @@ impl<'a> Frame<'a> {
         match *kind {
             SHORT => {
                 let (short, payload) = Short::read(rest)?;
-                Some(Self::Short(short, payload))
+                (payload.len() <= MAX_SHORT).then_some(Self::Short(short, payload))
+            }
+            PARTED => {
+                let (short, len) = Short::read(rest)?;
+                let len = u32::from_le_bytes(len.try_into().ok()?);
+                (len <= MAX_WHOLE).then_some(Self::Parted(short, len))
             }
             REQUEST => match parse_semantic(NextHeader::RequestStd, rest).ok()? {
                 (Ses::Std(request), payload) => Some(Self::Request(request, payload)),
@@ -290,6 +306,17 @@ mod tests {
                     assert_eq!((read, bytes), (short, &whole[len..]));
                 }
                 assert!((0..len).all(|cut| Frame::read(&out[..cut]).is_none()));
+                let mut parted = [0; MAX_HEAD];
+                for (payload, fine) in [(0, true), (MAX_WHOLE, true), (MAX_WHOLE + 1, false)] {
+                    let len = short.write_parted(payload, &mut parted);
+                    let read = match Frame::read(&parted[..len]) {
+                        Some(Frame::Parted(read, len)) => Some((read, len)),
+                        _ => None,
+                    };
+                    assert_eq!(read, fine.then_some((short, payload)));
+                    assert!(Frame::read(&parted[..len - 1]).is_none());
+                    assert!(Frame::read(&parted[..len + 1]).is_none());
+                }
                 let long = [&out[..len], &[7; MAX_SHORT + 1]].concat();
                 assert!(Frame::read(&long).is_none(), "too long");
                 out[1] |= 4;

@@ -1,4 +1,4 @@
-//! Short messages by links: one frame each, written in the call that sends it.
+//! Messages of one frame by links, written in the call that sends them.
 //!
 //! An operation that can begin at once and is no more than a frame needs no place among the others: its bytes go from the
 //! user's buffer into the link, and what is left to do is to tell its end. That is in the list of frames that the
@@ -10,13 +10,13 @@ use crate::api::{Action, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
 use crate::contexts::IdSpace;
 use crate::fences::Classes;
-use crate::links::frame::{MAX_HEAD, MAX_SHORT, Short};
+use crate::links::frame::{MAX_HEAD, MAX_SHORT, MAX_WHOLE, Short};
 use crate::links::{FramePayload, FrameSink, InFlight, ShortSend};
-use crate::policy::{Complete, Kind, Protocol};
+use crate::policy::{Complete, Copy, Kind, Protocol};
 use crate::step::Step;
 
 impl Outbound {
-    /// Sends an operation of the user as one frame, if it is a short message and nothing is in its way. Whether it did;
+    /// Sends an operation of the user as one frame, if it is a message that fits and nothing is in its way. Whether it did;
     /// nothing has happened otherwise.
     #[inline]
     pub(crate) fn send_short(
@@ -27,7 +27,7 @@ impl Outbound {
     ) -> bool {
         let (peer, len) = (op.peer, op.buf.len());
         let Action::Message { space, tag } = op.action else { return false };
-        if len > MAX_SHORT as u64 || op.options.visibility == Visibility::Kept {
+        if len > MAX_WHOLE.into() || op.options.visibility == Visibility::Kept {
             return false;
         }
         let Some(id) = step.contexts.link_to(peer) else { return false };
@@ -55,16 +55,27 @@ impl Outbound {
         let mut head = [0; MAX_HEAD];
         let job_id = step.config.job_id;
         let number = context.peek_id(IdSpace::Message);
-        let head_len = Short { id: number, job_id, space, tag, data: op.data }.write(&mut head);
+        let short = Short { id: number, job_id, space, tag, data: op.data };
         let payload = FramePayload::Lent { buf: &op.buf, offset: 0, len };
-        if !sink.send(id, &head[..head_len], payload) {
+        let sent = if len <= MAX_SHORT as u64 {
+            let head_len = short.write(&mut head);
+            sink.send(id, &head[..head_len], payload)
+        } else {
+            // At most `MAX_WHOLE`.
+            let head_len = short.write_parted(len as u32, &mut head);
+            sink.send_parted(id, &head[..head_len], payload)
+        };
+        if !sent {
             return false;
         }
         context.next_id(IdSpace::Message);
         link.sent(step.now, frame);
         frames::watch(step);
         let counters = &mut step.report.counters;
-        counters.tx_inline += 1;
+        match plan.copy {
+            Copy::Call => counters.tx_inline += 1,
+            _ => counters.tx_eager += 1,
+        }
         counters.tx_payload_bytes += len;
         counters.tx_frames += 1;
         if frame == InFlight::Told {

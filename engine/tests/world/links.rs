@@ -14,6 +14,9 @@ const ROOM: usize = 64 * 1024;
 /// What proofs are for.
 const PURPOSE: u64 = 1;
 
+/// Tag of what a frame carries besides what is handed out, which nobody takes back.
+const PARTED: u64 = u64::MAX;
+
 /// A frame on its way.
 struct Flying {
     bytes: Vec<u8>,
@@ -34,6 +37,8 @@ struct Lane {
     told: u64,
     /// The receiver has no room for the first frame.
     held: bool,
+    /// It has shown that its memory is short.
+    lean: bool,
     /// The sender's end is gone.
     over: Option<LinkEnd>,
 }
@@ -104,6 +109,26 @@ impl FrameSink for Sink<'_> {
         }
         lane.bytes += frame.len();
         lane.frames.push_back(Flying { bytes: frame, refers: None, revoked: false });
+        true
+    }
+
+    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        let (room, memory) = (self.room, self.memory);
+        let Some(lane) = self.lane(link) else { return true };
+        let FramePayload::Lent { buf, offset, len } = payload else { panic!("it is copied") };
+        if lane.lean || lane.bytes >= room {
+            return false;
+        }
+        let mut rest = vec![0; len as usize];
+        buf.for_range(offset, len, |piece, at| {
+            memory.read(piece, &mut rest[at as usize..][..piece.len as usize]);
+        });
+        lane.bytes += head.len() + rest.len();
+        lane.frames.push_back(Flying {
+            bytes: head.to_vec(),
+            refers: Some((PARTED, rest)),
+            revoked: false,
+        });
         true
     }
 
@@ -191,6 +216,7 @@ impl World {
         for lane in &mut self.links.lanes {
             if lane.to.0 == n {
                 lane.taken = self.hosts[n].engine.links().taken(lane.to.1);
+                lane.lean = self.hosts[n].engine.links().is_lean(lane.to.1);
             }
         }
     }
@@ -232,6 +258,7 @@ impl World {
                     taken: 0,
                     told: 0,
                     held: false,
+                    lean: false,
                     over: None,
                 });
             }
@@ -303,7 +330,8 @@ impl World {
             busy = true;
             self.links.carried += 1;
             if let Some(frame) = lane.frames.pop_front() {
-                lane.bytes -= frame.bytes.len();
+                let parted = frame.refers.filter(|(tag, _)| *tag == PARTED);
+                lane.bytes -= frame.bytes.len() + parted.map_or(0, |(_, rest)| rest.len());
             }
         }
         if lane.frames.is_empty() {

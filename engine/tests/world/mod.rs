@@ -122,6 +122,13 @@ impl Memory for VecMemory {
         true
     }
 
+    fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
+        let Some(source) = self.source.clone() else { return false };
+        let Some(bytes) = source.get(at as usize..at as usize + out.len()) else { return false };
+        out.copy_from_slice(bytes);
+        true
+    }
+
     fn update(
         &mut self,
         at: UserSlice,

@@ -198,9 +198,66 @@ impl Process {
     }
 }
 
+/// What is to be fetched of a frame that is being handled, or for it.
+#[derive(Debug)]
+pub struct Source<'a>(Kind<'a>);
+
+#[derive(Debug)]
+enum Kind<'a> {
+    /// What the frame refers to.
+    Lent(Lent<'a>),
+    /// What of the frame itself was not handed out: `len` bytes of the ring, from `at` on.
+    Rest { segment: &'a Segment, at: usize, len: u64 },
+}
+
+impl<'a> Source<'a> {
+    /// What the frame refers to.
+    pub(super) const fn lent(lent: Lent<'a>) -> Self {
+        Self(Kind::Lent(lent))
+    }
+
+    /// What of the frame was not handed out.
+    #[inline]
+    pub(super) const fn rest(segment: &'a Segment, at: usize, len: u64) -> Self {
+        Self(Kind::Rest { segment, at, len })
+    }
+
+    /// Copies into all of `to` what is to be fetched, from byte `at` on. Whether that was possible, and its owner had not
+    /// taken it back at the end.
+    ///
+    /// # Safety
+    /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until this returns.
+    #[must_use]
+    #[inline]
+    pub unsafe fn fetch(&self, to: UserSlice, at: u64) -> bool {
+        match &self.0 {
+            // SAFETY: `to` may be written, by this function's contract.
+            Kind::Lent(lent) => unsafe { lent.fetch(to, at) },
+            Kind::Rest { segment, at: start, len } => {
+                let fits = at.checked_add(to.len).is_some_and(|end| end <= *len);
+                if fits {
+                    // Both less than a frame is long.
+                    let (from, len) = (start + at as usize, to.len as usize);
+                    // SAFETY: `to` may be written for `len` bytes, by this function's contract.
+                    unsafe { segment.read_to(from, address(&to).cast_mut(), len) };
+                }
+                fits
+            }
+        }
+    }
+
+    /// Copies as [`Source::fetch`] does, into memory of our own.
+    #[must_use]
+    pub fn copy(&self, out: &mut [u8], at: u64) -> bool {
+        let base = out.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: the bytes of `out`, whose address was just exposed, are ours to write until this returns.
+        unsafe { self.fetch(UserSlice::lent(base, out.len() as u64), at) }
+    }
+}
+
 /// A payload that a frame refers to.
 #[derive(Debug)]
-pub struct Source<'a> {
+pub(super) struct Lent<'a> {
     process: &'a Process,
     segment: &'a Segment,
     /// Where the generation of its slot stands, and what it is while the reference holds.
@@ -208,7 +265,7 @@ pub struct Source<'a> {
     pieces: [(u64, u64); MOST_PIECES],
 }
 
-impl<'a> Source<'a> {
+impl<'a> Lent<'a> {
     /// Reads a description at the front of a frame; also how long it is.
     pub(super) fn read(
         process: &'a Process,
@@ -239,8 +296,7 @@ impl<'a> Source<'a> {
     ///
     /// # Safety
     /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until this returns.
-    #[must_use]
-    pub unsafe fn fetch(&self, to: UserSlice, at: u64) -> bool {
+    unsafe fn fetch(&self, to: UserSlice, at: u64) -> bool {
         let Ok(want) = usize::try_from(to.len) else { return false };
         let base = address(&to).cast_mut();
         let (mut skip, mut done) = (at, 0);

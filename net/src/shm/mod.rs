@@ -27,7 +27,7 @@ use crate::base::UserSlice;
 use crate::message::{
     Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
 };
-use fetch::{Lender, MOST_BYTES, MOST_PIECES, Process};
+use fetch::{Lender, Lent, MOST_BYTES, MOST_PIECES, Process};
 use ring::{CONTROL, Found, LEAST, MOST, Place, Reader, Writer};
 use segment::{Segment, check};
 
@@ -212,6 +212,19 @@ impl ShmPort {
     #[inline]
     fn get_mut(&mut self, link: LinkNo) -> Option<&mut Connection> {
         self.connections.get_mut(link.0 as usize)?.as_mut()
+    }
+
+    /// The rings of a connection on which frames may travel; it is touched.
+    #[inline]
+    fn rings(&mut self, link: LinkNo) -> Option<&mut Rings> {
+        let Self { connections, touched, .. } = self;
+        match connections.get_mut(link.0 as usize) {
+            Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) => {
+                rings.touch(link, touched);
+                Some(rings)
+            }
+            _ => None,
+        }
     }
 
     /// Takes connections that wait at the listening socket.
@@ -404,24 +417,33 @@ impl MessagePort for ShmPort {
 
     #[inline]
     fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
-        let Self { connections, touched, .. } = self;
-        match connections.get_mut(link.0 as usize) {
-            Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) => {
-                rings.touch(link, touched);
-                rings.writer.send(&rings.segment, frame)
+        self.rings(link).is_none_or(|rings| rings.writer.send(&rings.segment, frame))
+    }
+
+    #[inline]
+    fn send_parted(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
+        self.rings(link).is_none_or(|rings| rings.writer.send_parted(&rings.segment, frame))
+    }
+
+    #[inline]
+    fn is_lean(&self, link: LinkNo) -> bool {
+        match self.connections.get(link.0 as usize) {
+            Some(Some(Connection { rings: Some(rings), .. })) => {
+                rings.writer.is_lean(&rings.segment)
             }
-            _ => true,
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn show_lean(&mut self, link: LinkNo, lean: bool) {
+        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
+            rings.reader.show_lean(&rings.segment, lean);
         }
     }
 
     fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference {
-        let Self { connections, touched, .. } = self;
-        let Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) =
-            connections.get_mut(link.0 as usize)
-        else {
-            return Reference::Sent;
-        };
-        rings.touch(link, touched);
+        let Some(rings) = self.rings(link) else { return Reference::Sent };
         if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
             return Reference::Impossible;
         }
@@ -465,16 +487,21 @@ impl MessagePort for ShmPort {
                     break None;
                 }
                 match rings.reader.peek(&rings.segment, &mut self.frame) {
-                    Found::Frame(len, refers) => {
-                        let frame = &self.frame[..len];
-                        let verdict = if refers {
+                    Found::Frame(waiting) => {
+                        let frame = &self.frame[..waiting.shown];
+                        let verdict = if waiting.refers {
                             referring(process.as_ref(), rings, LinkNo(number), frame, sink)
+                        } else if waiting.shown < waiting.len {
+                            let (at, rest) =
+                                (rings.reader.rest(waiting), waiting.len - waiting.shown);
+                            let source = Source::rest(&rings.segment, at, rest as u64);
+                            sink(LinkNo(number), frame, Some(&source))
                         } else {
                             sink(LinkNo(number), frame, None)
                         };
                         match verdict {
                             Verdict::Taken => {
-                                rings.reader.consume(&rings.segment, len);
+                                rings.reader.consume(&rings.segment, waiting.len);
                                 left -= 1;
                             }
                             Verdict::NotNow => {
@@ -584,9 +611,9 @@ fn referring(
     sink: &mut FrameTaker<'_>,
 ) -> Verdict {
     let place = rings.reader.place();
-    let source = process.and_then(|process| Source::read(process, &rings.segment, place, frame));
-    match source {
-        Some((source, len)) => sink(link, &frame[len..], Some(&source)),
+    let lent = process.and_then(|process| Lent::read(process, &rings.segment, place, frame));
+    match lent {
+        Some((lent, len)) => sink(link, &frame[len..], Some(&Source::lent(lent))),
         None => Verdict::Broken,
     }
 }

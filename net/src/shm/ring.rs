@@ -5,8 +5,8 @@
 //! the word behind its record before it shows the record. A record does not wrap: a word [`SKIP`] sends the reader to
 //! the front.
 //!
-//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames) and how often it
-//! had no room for the next one, and whether the *writer* of this ring sleeps.
+//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), how often it
+//! had no room for the next one and whether its memory is short, and whether the *writer* of this ring sleeps.
 //!
 //! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
 //! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that
@@ -23,6 +23,9 @@ const LINE: usize = 64;
 const WORD: usize = 8;
 /// The frame begins with the description of a payload elsewhere (`fetch.rs`).
 const REFERS: u64 = 1 << 32;
+/// Of the frame its head alone is handed out; how long that is stands from bit [`HEAD`] on, in a byte.
+const PARTED: u64 = 1 << 33;
+const HEAD: u32 = 40;
 /// The rest of the ring is not used.
 const SKIP: u64 = u64::MAX;
 /// Bytes of what stands beside a ring.
@@ -35,6 +38,7 @@ pub(super) const MOST: usize = 16 << 20;
 const CONSUMED: usize = 0;
 const TAKEN: usize = 8;
 const HELD_BACK: usize = 24;
+const LEAN: usize = 32;
 const ASLEEP: usize = 128;
 
 /// Where in a segment a ring is.
@@ -97,6 +101,19 @@ impl Writer {
     /// The same for a frame that begins with the description of a payload.
     pub(super) fn refer(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
         self.put(segment, frame, REFERS)
+    }
+
+    /// The same for a frame of which the head alone is handed out, and the rest is fetched from where it is.
+    #[inline]
+    pub(super) fn send_parted(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
+        let head = u8::try_from(frame.head_len()).expect("a head is short");
+        self.put(segment, frame, PARTED | u64::from(head) << HEAD)
+    }
+
+    /// Whether the reader says that its memory is short.
+    #[inline]
+    pub(super) fn is_lean(&self, segment: &Segment) -> bool {
+        segment.word(self.place.control + LEAN).load(Ordering::Relaxed) != 0
     }
 
     /// Frames written.
@@ -173,11 +190,22 @@ impl Writer {
 /// What a reader found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// A frame of so many bytes, copied out; whether it begins with the description of a payload.
-    Frame(usize, bool),
+    /// A frame, copied out as far as it is to be looked at.
+    Frame(Waiting),
     Nothing,
     /// Something that no honest writer writes.
     Nonsense,
+}
+
+/// The next frame of a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiting {
+    /// Bytes in all.
+    pub(super) len: usize,
+    /// Bytes that were copied out, from the first on.
+    pub(super) shown: usize,
+    /// It begins with the description of a payload.
+    pub(super) refers: bool,
 }
 
 /// The reader's end.
@@ -192,12 +220,14 @@ pub(super) struct Reader {
     taken: u64,
     /// How often there was no room for a frame.
     held_back: u64,
+    /// The writer was told that memory is short.
+    lean: bool,
     rung: bool,
 }
 
 impl Reader {
     pub(super) const fn new(place: Place) -> Self {
-        Self { place, consumed: 0, told: 0, taken: 0, held_back: 0, rung: true }
+        Self { place, consumed: 0, told: 0, taken: 0, held_back: 0, lean: false, rung: true }
     }
 
     /// Where the ring is.
@@ -222,13 +252,32 @@ impl Reader {
         if word == 0 {
             return Found::Nothing;
         }
-        let refers = word & REFERS != 0;
-        let len = usize::try_from(word & !REFERS).unwrap_or(usize::MAX);
-        if len == 0 || len > MAX_FRAME || record(len) > self.place.to_end(self.consumed) {
+        let (refers, parted) = (word & REFERS != 0, word & PARTED != 0);
+        let head = usize::from((word >> HEAD) as u8);
+        let len = (word & 0xffff_ffff) as usize;
+        let shown = if parted { head } else { len };
+        let known = word & !(0xffff_ffff | REFERS | PARTED | 0xff << HEAD) == 0;
+        let fits =
+            (1..=MAX_FRAME).contains(&len) && record(len) <= self.place.to_end(self.consumed);
+        if !known || !fits || shown > len || parted == (head == 0) || parted && refers {
             return Found::Nonsense;
         }
-        segment.read(self.place.at(self.consumed) + WORD, &mut out[..len]);
-        Found::Frame(len, refers)
+        segment.read(self.place.at(self.consumed) + WORD, &mut out[..shown]);
+        Found::Frame(Waiting { len, shown, refers })
+    }
+
+    /// Where in the segment what was not copied out of the next frame begins.
+    #[inline]
+    pub(super) fn rest(&self, frame: Waiting) -> usize {
+        self.place.at(self.consumed) + WORD + frame.shown
+    }
+
+    /// Tells the writer whether memory is short.
+    #[inline]
+    pub(super) fn show_lean(&mut self, segment: &Segment, lean: bool) {
+        if core::mem::replace(&mut self.lean, lean) != lean {
+            segment.word(self.place.control + LEAN).store(lean.into(), Ordering::Relaxed);
+        }
     }
 
     /// The frame that was looked at is done with.
@@ -317,7 +366,9 @@ mod tests {
                 sent += 1;
             }
             for _ in 0..rng.below(6) {
-                let Found::Frame(len, _) = reader.peek(&segment, &mut out) else { break };
+                let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+                    break;
+                };
                 assert_eq!((len, out[..len].iter().all(|b| *b == got as u8)), (length(got), true));
                 reader.consume(&segment, len);
                 got += 1;
@@ -334,7 +385,9 @@ mod tests {
         let fits = (0..10_000).take_while(|_| writer.send(&segment, frame)).count();
         assert_eq!(fits, SIZE / 128 - 1);
         assert!(!writer.send(&segment, frame) && !writer.send(&segment, frame));
-        let Found::Frame(len, _) = reader.peek(&segment, &mut out) else { panic!("it is full") };
+        let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+            panic!("it is full")
+        };
         reader.consume(&segment, len);
         reader.show_taken(&segment, 1);
         assert!(writer.send(&segment, frame) && !writer.send(&segment, frame));
@@ -360,7 +413,7 @@ mod tests {
                 }
                 let _ = writer.send(&segment, Outgoing::of_copies(&[1; 300], &[]));
                 writer.taken(&segment);
-                if let Found::Frame(len, _) = reader.peek(&segment, &mut out) {
+                if let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) {
                     reader.consume(&segment, len);
                 }
                 reader.show_taken(&segment, rng.next_u64());
@@ -405,7 +458,7 @@ mod tests {
             for n in 0..all {
                 let len = loop {
                     match reader.peek(shared.segment(), &mut out) {
-                        Found::Frame(len, false) => break len,
+                        Found::Frame(Waiting { len, refers: false, .. }) => break len,
                         Found::Nothing => std::thread::yield_now(),
                         other => panic!("{other:?}"),
                     }

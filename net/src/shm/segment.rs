@@ -151,6 +151,22 @@ impl Segment {
         }
     }
 
+    /// Copies `len` bytes at `at` out, to `to`.
+    ///
+    /// # Safety
+    /// `to` may be written for `len` bytes.
+    ///
+    /// # Panics
+    /// When they are not inside.
+    #[inline]
+    pub(super) unsafe fn read_to(&self, at: usize, to: *mut u8, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "what is read is inside");
+        // SAFETY: inside the mapping, as was just checked, and `to` may be written by this function's contract. An
+        // application cannot lend memory of this mapping, of which it knows nothing. If the peer writes meanwhile the
+        // copy is a mixture, of bytes.
+        unsafe { ptr::copy_nonoverlapping(self.base.as_ptr().add(at), to, len) };
+    }
+
     /// Copies `len` bytes from `from` to `at`.
     ///
     /// # Safety
