@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use squall_engine::{Buf, MatchSpace, RecvMode, RecvOp, Visibility};
+use squall_engine::{Buf, Completion, MatchSpace, OpKind, RecvMode, RecvOp, Visibility};
 
 use super::work::{self, Deferred};
 use super::{Endpoint, Inner};
@@ -46,6 +46,11 @@ impl Receive {
     /// The application's context, as a number.
     pub(crate) fn context_given(&self) -> u64 {
         self.context
+    }
+
+    /// How it ends when it never begins.
+    pub(super) const fn unbegun(&self) -> Completion {
+        work::unbegun(OpKind::Recv, self.space, self.tag, self.context)
     }
 }
 
