@@ -170,7 +170,12 @@ static void turn_caller(const struct target *t)
 			struct fi_cq_err_entry err = {0};
 			EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
 			CHECK(err.err > 0);
-			ended(op_of(err.op_context), err.flags, err.err, t);
+			struct op *op = op_of(err.op_context);
+			/* Nobody answered, so nobody can say: and the application is told so. */
+			const char *why = fi_cq_strerror(a.cq, err.prov_errno, err.err_data, NULL, 0);
+			if (is_atomic(op->c.call) && !strstr(why, "whether the atomic operation was carried out is not known"))
+				FAIL_OP(op, "ended with %s", why);
+			ended(op, err.flags, err.err, t);
 			continue;
 		}
 		CHECK(n > 0);
