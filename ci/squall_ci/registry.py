@@ -94,6 +94,12 @@ COMMANDS = (
     ),
     Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
     Command(
+        "bench atomics",
+        "measure",
+        "1 min",
+        "fetch_add beside a tagged round trip, and atomics a second beside ofi_rxm and ofi_rxd, with the targets",
+    ),
+    Command(
         "bench networks",
         "measure",
         "1 min",
