@@ -130,6 +130,10 @@ impl Endpoint {
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        if bindings.srx.is_some() {
+            log::info!("a receive of an endpoint whose receives are another provider's");
+            return Err(Errno::NOSYS);
+        }
         let source = if self.settings.directed && call.from != ADDR_UNSPEC {
             let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
             Some(core.peers.peer(av, &mut core.engine, call.from)?)

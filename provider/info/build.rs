@@ -150,7 +150,8 @@ fn fill_endpoint(
     rx.caps = answer.rx_caps;
     rx.op_flags = answer.rx_op_flags;
     rx.msg_order = answer.msg_order;
-    rx.total_buffered_recv = buffered();
+    // Of a peer's messages the owner is told at once, and promises nothing (lnx refuses a provider that does).
+    rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { buffered() } else { 0 };
     rx.size = queue_size();
     rx.iov_limit = limits::IOV_LIMIT;
     ep.type_ = flags::EP_RDM;
