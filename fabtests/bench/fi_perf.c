@@ -225,7 +225,8 @@ static void open_endpoint(void)
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .count = 1};
 	struct fid_fabric *fabric;
 	struct fid_av *av;
-	char mine[256] = "", theirs[256];
+	/* lnx has names that hold those of all it links. */
+	char mine[1024] = "", theirs[1024];
 	size_t length = sizeof mine;
 
 	hints->caps = atomics ? FI_TAGGED | FI_ATOMIC : FI_TAGGED;
