@@ -205,7 +205,8 @@ static void drive(void)
 	EQUAL(fi_cq_read(a.cq, NULL, 0), 0);
 	inside = 0;
 	struct fi_cq_tagged_entry entry;
-	(void)fi_cq_read(b.cq, &entry, 1);
+	if (b.cq)
+		(void)fi_cq_read(b.cq, &entry, 1);
 }
 
 static struct event *next_event(void)
@@ -280,7 +281,7 @@ static void open_both(int with_receives, int acquainted)
 	EQUAL(to_b, acquainted ? 0 : FI_ADDR_UNSPEC);
 }
 
-static void close_both(void)
+static void close_a(void)
 {
 	if (srx)
 		EQUAL(fi_close(&srx->fid), -FI_EBUSY);
@@ -292,6 +293,11 @@ static void close_both(void)
 	EQUAL(fi_close(&a.domain->fid), 0);
 	EQUAL(fi_close(&a.fabric->fid), 0);
 	fi_freeinfo(a.info);
+}
+
+static void close_both(void)
+{
+	close_a();
 	abi_close(&b);
 }
 
@@ -538,6 +544,60 @@ static void what_waits_is_the_owners_to_use(void)
 	close_both();
 }
 
+/* The sender of two messages, one short and one that has to be read. It lives until it is killed. */
+static pid_t sender(int fd[2])
+{
+	EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+	pid_t child = fork();
+	if (child)
+		return child;
+	struct want want = {.caps = FI_MSG | FI_TAGGED};
+	struct sockaddr_in name;
+	struct fi_cq_tagged_entry entry;
+	abi_open(&b, &want);
+	EQUAL(read(fd[1], &name, sizeof(name)), sizeof(name));
+	EQUAL(write(fd[1], &b.name, sizeof(b.name)), sizeof(b.name));
+	to_a = abi_insert(&b, &name);
+	abi_fill(text, BIG, 1);
+	send_to_a(1, 3, 500, 0);
+	send_to_a(0, 0, BIG, 0);
+	for (;;)
+		(void)fi_cq_read(b.cq, &entry, 1);
+}
+
+/* A message waits whose sender dies, and with it the bytes: its receive ends once, with an error, and what was here whole
+ * is good. */
+static void senders_may_go(void)
+{
+	int mark[2], fd[2], status;
+	struct sockaddr_in name;
+	pid_t child = sender(fd);
+	memset(&b, 0, sizeof(b));
+	open_a(1);
+	EQUAL(write(fd[0], &a.name, sizeof(a.name)), sizeof(a.name));
+	EQUAL(read(fd[0], &name, sizeof(name)), sizeof(name));
+	to_b = insert_as(&a, &name, B_ID);
+	await_waiting(2);
+	struct receive *whole = NULL, *half = NULL;
+	for (int i = 0; i < MOST; i++)
+		if (receives[i].waits)
+			*(receives[i].tagged ? &whole : &half) = &receives[i];
+	CHECK(whole && half && half->entry.msg_size == BIG);
+	EQUAL(kill(child, SIGKILL), 0);
+	EQUAL(waitpid(child, &status, 0), child);
+	start(half, BIG, &mark[1]);
+	struct event *e = next_event();
+	CHECK(e->entry.op_context == &mark[1]);
+	CHECK(e->err > 0);
+	start(whole, 500, &mark[0]);
+	check_received(next_event(), &mark[0], 1, 500, 0);
+	EQUAL(freed, 2);
+	no_event();
+	close_a();
+	close(fd[0]);
+	close(fd[1]);
+}
+
 /* A sender whom the owner did not know gets its name when it is inserted. */
 static void names_come_later(void)
 {
@@ -597,12 +657,15 @@ static void peers_are_called_as_was_said(void)
 
 int main(void)
 {
+	/* So that the longest message is a rendezvous. */
+	setenv("FI_SQUALL_EAGER_SIZE", "16384", 1);
 	RUN(what_is_refused);
 	RUN(peers_are_called_as_was_said);
 	if (known()) {
 		RUN(completions_are_the_owners);
 		RUN(receives_are_the_owners);
 		RUN(what_waits_is_the_owners_to_use);
+		RUN(senders_may_go);
 		RUN(names_come_later);
 	}
 	printf("%d checks\n", abi_checks);
