@@ -16,8 +16,9 @@ import os
 import statistics
 
 from squall_ci.commands.bench import environment
-from squall_ci.paths import need_provider
+from squall_ci.paths import need_provider, TARGET
 from squall_ci.process import run as run_command
+from squall_ci.process import Word
 from squall_ci.programs import fi_perf
 from squall_ci.tally import table
 
@@ -42,7 +43,9 @@ Samples = dict[str, dict[str, list[float | None]]]
 
 def measure(provider: str, word: str, factor: float) -> float | str:
     """One value, or the reason why not."""
-    result = run_command([fi_perf(), "-p", provider, word], environment(provider) | {"FI_SQUALL_SHM": "no"}, timeout=60)
+    # One that crashes leaves its backtrace where it is.
+    command: list[Word] = ["env", "-C", TARGET, fi_perf(), "-p", provider, word]
+    result = run_command(command, environment(provider) | {"FI_SQUALL_SHM": "no"}, timeout=60)
     for line in result.output.splitlines():
         if result.ok and line.startswith(word):
             return float(line.split()[1]) * factor
