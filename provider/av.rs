@@ -267,6 +267,11 @@ impl Av {
         if sync && call.context.is_null() {
             return Err(Errno::INVAL);
         }
+        let identified = call.flags & flags::AV_USER_ID != 0;
+        if identified && (call.fi_addr.is_null() || self.events) {
+            log::info!("FI_AV_USER_ID: the ids are where the addresses go, and are given at once");
+            return Err(Errno::INVAL);
+        }
         let fid: *mut ffi::fid = self.fid.get().cast();
         let mut done = 0;
         let mut addresses = self.addresses.write();
@@ -282,7 +287,12 @@ impl Av {
                 Ok(name) => {
                     done += 1;
                     let inserted = addresses.insert(name);
-                    if inserted.ambiguous {
+                    if identified {
+                        // SAFETY: not NULL, so by this function's contract there is an `i`-th place, in which the
+                        // application has put a number (fi_av(3), FI_AV_USER_ID).
+                        addresses.identify(inserted.index, unsafe { *call.fi_addr.add(i) });
+                    }
+                    if inserted.ambiguous || identified {
                         self.generation.fetch_add(1, Ordering::AcqRel);
                     }
                     (inserted.index, 0)

@@ -14,7 +14,7 @@ use crate::domain::Domain;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::ffi;
-use crate::flags::class;
+use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::rest::Rest;
 use crate::wait::set::WaitSet;
@@ -102,6 +102,10 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let (place, attr) = (Out::new(cntr)?, attr.as_ref().ok_or(Errno::INVAL)?);
+        if attr.flags & flags::PEER != 0 {
+            log::info!("a counter with FI_PEER: of other providers, queues and receives alone are shared");
+            return Err(Errno::INVAL);
+        }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
         place.put(Cntr::create(object::share(domain)?, attr, set, context)?)
     };

@@ -21,9 +21,10 @@ use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::fault;
 use crate::ffi;
-use crate::flags::class;
+use crate::flags::{self, class};
 use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::peer::OwnersQueue;
 use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
@@ -62,6 +63,8 @@ pub(crate) struct Cq {
     names_source: bool,
     rest: Rest,
     state: Gate<State>,
+    /// Completions are another provider's to keep (FI_PEER).
+    owner: Option<OwnersQueue>,
 }
 
 // SAFETY: `Cq` is repr(C) and begins with the cell of a `fid_cq`, which begins with a `fid`; `create`
@@ -98,8 +101,12 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let (place, attr) = (Out::new(cq)?, attr.as_ref().ok_or(Errno::INVAL)?);
+        if attr.flags & flags::PEER != 0 {
+            let owner = OwnersQueue::new(context)?;
+            return place.put(Cq::import(object::share(domain)?, owner)?);
+        }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
-        place.put(Cq::create(object::share(domain)?, attr, set, context)?)
+        place.put(Cq::create(object::share(domain)?, attr, set, context, None)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
@@ -133,6 +140,7 @@ impl Cq {
         attr: &ffi::fi_cq_attr,
         set: Option<Arc<WaitSet>>,
         context: *mut c_void,
+        owner: Option<OwnersQueue>,
     ) -> Result<*mut ffi::fid_cq> {
         if attr.wait_cond != ffi::FI_CQ_COND_NONE && attr.wait_obj == ffi::FI_WAIT_NONE {
             log::info!("a wait condition without a wait object");
@@ -145,6 +153,7 @@ impl Cq {
                 ops: object::table(&OPS),
             }),
             users: Users::default(),
+            owner,
             format: Format::from_attr(attr.format)?,
             waits: Waits::open(attr.wait_obj, set)?,
             names_source: domain.api_version() >= crate::compat::version(1, 20),
@@ -171,9 +180,27 @@ impl Cq {
         Ok(object::publish(opened))
     }
 
+    /// Our side of another provider's queue: what ends goes there, and reading only makes progress.
+    fn import(domain: Arc<Domain>, owner: OwnersQueue) -> Result<*mut ffi::fid_cq> {
+        let attr = ffi::fi_cq_attr {
+            size: 0,
+            flags: 0,
+            format: ffi::FI_CQ_FORMAT_TAGGED,
+            wait_obj: ffi::FI_WAIT_NONE,
+            signaling_vector: 0,
+            wait_cond: ffi::FI_CQ_COND_NONE,
+            wait_set: core::ptr::null_mut(),
+        };
+        // The context that it came with was for this call alone.
+        Self::create(domain, &attr, None, core::ptr::null_mut(), Some(owner))
+    }
+
     /// Adds a completion.
     #[inline]
     pub(crate) fn push(&self, entry: Entry) {
+        if let Some(owner) = &self.owner {
+            return owner.write(&entry);
+        }
         let mut state = self.state.enter();
         state.entries.push_back(entry);
         if state.armed {
@@ -185,6 +212,9 @@ impl Cq {
 
     /// Adds a failure, behind the completions so far.
     pub(crate) fn fail(&self, mut failure: ErrorEntry) {
+        if let Some(owner) = &self.owner {
+            return owner.write_error(&failure);
+        }
         let mut state = self.state.enter();
         failure.position = state.taken + state.entries.len() as u64;
         state.failures.push_back(failure);

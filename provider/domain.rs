@@ -24,6 +24,7 @@ use crate::job::AuthKey;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::peer;
 use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
@@ -93,7 +94,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),
-    srx_ctx: Some(srx_ctx),
+    srx_ctx: Some(peer::open),
     query_atomic: Some(ep::calls::query_atomic),
     query_collective: Some(query_collective),
     endpoint2: Some(ep::open2),
@@ -344,15 +345,6 @@ unsafe extern "C" fn stx_ctx(
     _: *mut ffi::fid_domain,
     _: *mut ffi::fi_tx_attr,
     _: *mut *mut ffi::fid_stx,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn srx_ctx(
-    _: *mut ffi::fid_domain,
-    _: *mut ffi::fi_rx_attr,
-    _: *mut *mut ffi::fid_ep,
     _: *mut c_void,
 ) -> c_int {
     Errno::NOSYS.code()

@@ -14,6 +14,7 @@ mod outbox;
 mod peers;
 mod receive;
 mod setup;
+pub(crate) mod shared;
 mod transmit;
 pub(crate) mod work;
 
@@ -239,7 +240,11 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
         let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        let shares = bindings.srx.is_some();
         drop(inner);
+        if shares {
+            shared::share(self);
+        }
         if busy {
             self.begin_work();
         }

@@ -168,6 +168,12 @@ impl Eq {
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_eq> {
         let (wait_obj, flags) = attr.map_or((ffi::FI_WAIT_UNSPEC, 0), |a| (a.wait_obj, a.flags));
+        if flags & flags::PEER != 0 {
+            log::info!(
+                "an event queue with FI_PEER: of other providers, completion queues and receives alone are shared"
+            );
+            return Err(Errno::INVAL);
+        }
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_eq {
                 fid: object::fid(class::EQ, context, &FI_OPS.0),

@@ -97,7 +97,7 @@ boundary::exports! {
         place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
     };
 
-    /// `fi_domain2`: flags ask for peer-provider objects, which are not there.
+    /// `fi_domain2`: flags ask for another provider's domain, and domains are not shared.
     status domain2(
         fabric: *mut ffi::fid_fabric,
         info: *mut ffi::fi_info,
@@ -105,6 +105,10 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> c_int => {
+        if flags & crate::flags::PEER != 0 {
+            // fi_peer(3).
+            return Err(Errno::INVAL);
+        }
         if flags != 0 {
             return Err(Errno::BADFLAGS);
         }

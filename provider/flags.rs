@@ -52,6 +52,7 @@ flags! {
     SYMMETRIC = FI_SYMMETRIC;
     AV_USER_ID = FI_AV_USER_ID;
     TRIGGER = FI_TRIGGER;
+    PEER = FI_PEER;
 }
 
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
@@ -133,11 +134,13 @@ pub(crate) mod class {
     pub(crate) const FABRIC: usize = 1;
     pub(crate) const DOMAIN: usize = 2;
     pub(crate) const EP: usize = 3;
+    pub(crate) const SRX_CTX: usize = 6;
     pub(crate) const AV: usize = 11;
     pub(crate) const MR: usize = 12;
     pub(crate) const EQ: usize = 13;
     pub(crate) const CQ: usize = 14;
     pub(crate) const CNTR: usize = 15;
+    pub(crate) const NIC: usize = 20;
     pub(crate) const WAIT: usize = 16;
     pub(crate) const POLL: usize = 17;
 }

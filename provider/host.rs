@@ -40,6 +40,15 @@ pub(crate) struct Host {
     pub(crate) param_get: Option<Get>,
     pub(crate) log: Option<Log>,
     pub(crate) log_enabled: Option<LogEnabled>,
+    version: Option<unsafe extern "C" fn() -> u32>,
+}
+
+impl Host {
+    /// The release, as libfabric packs it; 0 when it does not say.
+    pub(crate) fn release(&self) -> u32 {
+        // SAFETY: fi_version(3), found in libfabric, which takes nothing and only returns a number.
+        self.version.map_or(0, |version| unsafe { version() })
+    }
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();
@@ -119,6 +128,9 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
             param_get: transmute::<*mut c_void, Option<Get>>(get),
             log: transmute::<*mut c_void, Option<Log>>(symbol(c"fi_log")),
             log_enabled: transmute::<*mut c_void, Option<LogEnabled>>(symbol(c"fi_log_enabled")),
+            version: transmute::<*mut c_void, Option<unsafe extern "C" fn() -> u32>>(symbol(
+                c"fi_version",
+            )),
         })
     }
 }

@@ -6,6 +6,7 @@
 //! what was asked and what is there.
 
 mod build;
+mod device;
 mod hints;
 mod route;
 

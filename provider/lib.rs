@@ -40,6 +40,7 @@ mod nic;
 mod object;
 mod order;
 mod param;
+mod peer;
 mod poll;
 mod progress;
 mod rest;

@@ -22,6 +22,8 @@ pub(crate) struct Nic {
     pub(crate) mtu: u32,
     /// Kernel's index, the scope of link-local addresses.
     pub(crate) index: u32,
+    /// Its link works.
+    pub(crate) running: bool,
 }
 
 impl From<Iface> for Nic {
@@ -33,6 +35,7 @@ impl From<Iface> for Nic {
             speed_mbps: iface.speed_mbps.map(u64::from),
             mtu: if iface.mtu == 0 { 1500 } else { iface.mtu },
             index: iface.index,
+            running: iface.running,
         }
     }
 }

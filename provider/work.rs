@@ -117,6 +117,13 @@ impl Waiting {
         self.0.lock().insert((work.condition.threshold, number), work);
     }
 
+    /// Takes out the first of which `which` says so.
+    fn take_one(&self, which: &dyn Fn(&Work) -> bool) -> Option<Work> {
+        let mut waiting = self.0.lock();
+        let key = waiting.iter().find(|(_, work)| which(work)).map(|(key, _)| *key)?;
+        waiting.remove(&key)
+    }
+
     /// Takes out those of which `which` says so.
     fn take(&self, which: &dyn Fn(&Work) -> bool) -> Vec<Work> {
         let mut waiting = self.0.lock();
@@ -223,11 +230,19 @@ impl Queue {
         drop(self.take(of, &|work| work.deferred.is_some()));
     }
 
-    /// fi_cancel: takes back a triggered operation of an endpoint. Whether there was one.
-    pub(crate) fn cancel_triggered(&self, endpoint: &Endpoint, context: u64) -> bool {
+    /// fi_cancel: takes back a triggered operation of an endpoint, one alone where several have this context. `None`
+    /// when all have begun.
+    pub(crate) fn cancel_triggered(&self, endpoint: &Endpoint, context: u64) -> Option<Task> {
         let of =
             |work: &Work| work.deferred.is_none() && work.context_of(endpoint) == Some(context);
-        !self.take(None, &of).is_empty()
+        let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
+        let waiting = counters.iter().find_map(|cntr| cntr.waiting().take_one(&of));
+        let taken = waiting.or_else(|| {
+            let mut queue = self.queue.lock();
+            let at = queue.iter().position(of)?;
+            queue.remove(at)
+        });
+        taken.map(|work| work.task)
     }
 }
 

@@ -59,7 +59,7 @@ COMMANDS = (
     Command(
         "imb", "suite", "3 min", "Intel's MPI benchmarks, 2 and 4 ranks, 0 to 4 MiB; with `--checking FILE`, results too"
     ),
-    Command("fabtests", "suite", "20 s", "fi_info and fi_pingpong under each libfabric from 1.17 to 2.5"),
+    Command("fabtests", "suite", "20 s", "fi_info, fi_pingpong and lnx under each libfabric from 1.17 to 2.5"),
     Command("fabsuite", "suite", "2 min", "libfabric's own test suite, built elsewhere"),
     Command("mpi4py", "suite", "5 min", "mpi4py's own test suite under one MPI, from a source tree of it"),
     Command("mpich", "suite", "20 min", "MPICH's own test suite, built elsewhere"),
@@ -94,6 +94,12 @@ COMMANDS = (
         "random histories of two engines with an attacker or trouble between them, a million of each",
     ),
     Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
+    Command(
+        "bench atomics",
+        "measure",
+        "1 min",
+        "fetch_add beside a tagged round trip, and atomics a second beside ofi_rxm and ofi_rxd, with the targets",
+    ),
     Command(
         "bench networks",
         "measure",

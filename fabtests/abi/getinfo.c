@@ -52,6 +52,115 @@ static void null_hints(void)
 	}
 }
 
+/* A line of sysfs about an interface, or NULL. */
+static char *sysfs(const char *interface, const char *what)
+{
+	static char line[256];
+	char path[512];
+	snprintf(path, sizeof(path), "/sys/class/net/%s/%s", interface, what);
+	FILE *f = fopen(path, "r");
+	char *got = f ? fgets(line, sizeof(line), f) : NULL;
+	if (f)
+		fclose(f);
+	if (got)
+		line[strcspn(line, "\n")] = 0;
+	return got;
+}
+
+static int same(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static void same_device(const struct fid_nic *a, const struct fid_nic *b)
+{
+	CHECK(a != b && a->device_attr != b->device_attr && a->bus_attr != b->bus_attr && a->link_attr != b->link_attr);
+	CHECK(a->fid.fclass == b->fid.fclass && a->device_attr->name != b->device_attr->name);
+	CHECK(same(a->device_attr->name, b->device_attr->name));
+	CHECK(same(a->device_attr->device_id, b->device_attr->device_id));
+	CHECK(same(a->device_attr->device_version, b->device_attr->device_version));
+	CHECK(same(a->device_attr->vendor_id, b->device_attr->vendor_id));
+	CHECK(same(a->device_attr->driver, b->device_attr->driver));
+	CHECK(same(a->device_attr->firmware, b->device_attr->firmware));
+	EQUAL(a->bus_attr->bus_type, b->bus_attr->bus_type);
+	EQUAL(a->bus_attr->attr.pci.domain_id, b->bus_attr->attr.pci.domain_id);
+	EQUAL(a->bus_attr->attr.pci.bus_id, b->bus_attr->attr.pci.bus_id);
+	EQUAL(a->bus_attr->attr.pci.device_id, b->bus_attr->attr.pci.device_id);
+	EQUAL(a->bus_attr->attr.pci.function_id, b->bus_attr->attr.pci.function_id);
+	CHECK(same(a->link_attr->address, b->link_attr->address));
+	CHECK(same(a->link_attr->network_type, b->link_attr->network_type));
+	EQUAL(a->link_attr->mtu, b->link_attr->mtu);
+	EQUAL(a->link_attr->speed, b->link_attr->speed);
+	EQUAL(a->link_attr->state, b->link_attr->state);
+}
+
+/* fi_nic(3): what the kernel says of the interface, in memory that survives whoever it was copied from. */
+static void devices(void)
+{
+	int loopback = 0;
+	for (int local = 0; local < 2; local++) {
+		struct fi_info *hints = hints_for_squall();
+		struct fi_info *info = ask(local ? "127.0.0.1" : NULL, NULL, local ? FI_SOURCE : 0, hints, 0);
+		fi_freeinfo(hints);
+		for (struct fi_info *p = info; p; p = p->next) {
+			struct fid_nic *nic = p->nic;
+			const char *name = p->domain_attr->name, *line;
+			CHECK(nic && nic->fid.fclass == FI_CLASS_NIC && !nic->prov_attr);
+			CHECK(nic->device_attr && nic->bus_attr && nic->link_attr);
+			CHECK(same(nic->device_attr->name, name));
+			loopback += strcmp(name, "lo") == 0;
+			CHECK(same(nic->link_attr->network_type, "Ethernet"));
+			CHECK(nic->link_attr->state == FI_LINK_UP || nic->link_attr->state == FI_LINK_DOWN);
+			if ((line = sysfs(name, "address")))
+				CHECK(same(nic->link_attr->address, line));
+			if ((line = sysfs(name, "mtu")))
+				EQUAL(nic->link_attr->mtu, atol(line));
+			line = sysfs(name, "speed");
+			EQUAL(nic->link_attr->speed, line && atol(line) > 0 ? atol(line) * 1000000 : 0);
+			line = sysfs(name, "device/vendor");
+			CHECK(same(nic->device_attr->vendor_id, line));
+			/* A virtual interface has no device, so no driver and no place. */
+			if (strcmp(name, "lo") == 0) {
+				CHECK(!nic->device_attr->driver);
+				EQUAL(nic->bus_attr->bus_type, FI_BUS_UNSPEC);
+			}
+			char *text = fi_tostr(p, FI_TYPE_INFO), wanted[128];
+			snprintf(wanted, sizeof(wanted), "fi_device_attr:\n            name: %s\n", name);
+			CHECK(strstr(text, wanted) && strstr(text, "network_type: Ethernet\n"));
+			/* Without room nothing is written, and with little no more than that. */
+			char little[32];
+			memset(little, 'x', sizeof(little));
+			little[0] = 0;
+			CHECK(nic->fid.ops->tostr(&nic->fid, little, 16) == 0);
+			CHECK(strlen(little) == 15 && little[16] == 'x');
+			int unknown = -1;
+			EQUAL(fi_control(&nic->fid, FI_GETWAIT, &unknown), -FI_ENOSYS);
+		}
+		/* A copy of a copy, whose originals are gone. */
+		struct fi_info *copy = fi_dupinfo(info), *third;
+		same_device(info->nic, copy->nic);
+		third = fi_dupinfo(copy);
+		fi_freeinfo(copy);
+		same_device(info->nic, third->nic);
+		char name[64];
+		snprintf(name, sizeof(name), "%s", info->domain_attr->name);
+		fi_freeinfo(info);
+		CHECK(same(third->nic->device_attr->name, name));
+		/* It is no hindrance as a hint, nor for a domain. */
+		struct fi_info *again = NULL;
+		struct fid_fabric *fabric;
+		struct fid_domain *domain;
+		EQUAL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, third, &again), 0);
+		EQUAL(fi_fabric(again->fabric_attr, &fabric, NULL), 0);
+		EQUAL(fi_domain(fabric, again, &domain, NULL), 0);
+		fi_freeinfo(again);
+		EQUAL(fi_close(&domain->fid), 0);
+		EQUAL(fi_close(&fabric->fid), 0);
+		fi_freeinfo(third);
+	}
+	CHECK(loopback > 0);
+}
+
 static void missing_attributes(void)
 {
 	/* Any attribute may be NULL. */
@@ -280,6 +389,7 @@ static void open_objects(void)
 int main(void)
 {
 	RUN(null_hints);
+	RUN(devices);
 	RUN(missing_attributes);
 	RUN(capabilities);
 	RUN(rejected);

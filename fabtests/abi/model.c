@@ -30,7 +30,7 @@ static uint64_t defaults;
 struct target {
 	struct node n;
 	fi_addr_t addr;
-	struct fid_mr *writes, *reads;
+	struct fid_mr *writes, *reads, *atomics;
 	unsigned long turns;
 };
 static unsigned char *area, *source;
@@ -42,7 +42,7 @@ static void describe(uint32_t id)
 	describe_combo(&ops[id % MOST_OPS].c);
 }
 
-static const struct want plain = {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE};
+static const struct want plain = {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE};
 
 static void open_caller(int selective, int with_counter)
 {
@@ -52,6 +52,10 @@ static void open_caller(int selective, int with_counter)
 	limits.inject = a.info->tx_attr->inject_size;
 	limits.pieces = a.info->tx_attr->iov_limit;
 	limits.ranges = a.info->tx_attr->rma_iov_limit;
+	EQUAL(fi_atomicvalid(a.ep, FI_UINT8, FI_SUM, &limits.atomic), 0);
+	EQUAL(fi_fetch_atomicvalid(a.ep, FI_UINT8, FI_SUM, &limits.fetch), 0);
+	EQUAL(fi_compare_atomicvalid(a.ep, FI_UINT8, FI_CSWAP, &limits.compare), 0);
+	CHECK(limits.atomic > 64 && limits.fetch > 64 && limits.compare > 64);
 	EQUAL(limits.pieces, 4);
 	EQUAL(limits.ranges, 4);
 	cntr = NULL;
@@ -86,6 +90,7 @@ static void register_areas(struct target *t)
 {
 	EQUAL(fi_mr_reg(t->n.domain, area, AREA, FI_REMOTE_WRITE, 0, WRITE_KEY, 0, &t->writes, NULL), 0);
 	EQUAL(fi_mr_reg(t->n.domain, source, AREA, FI_REMOTE_READ, 0, READ_KEY, 0, &t->reads, NULL), 0);
+	EQUAL(fi_mr_reg(t->n.domain, area, AREA, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, ATOMIC_KEY, 0, &t->atomics, NULL), 0);
 }
 
 static void open_target(struct target *t)
@@ -100,6 +105,7 @@ static void close_target(struct target *t)
 {
 	EQUAL(fi_close(&t->writes->fid), 0);
 	EQUAL(fi_close(&t->reads->fid), 0);
+	EQUAL(fi_close(&t->atomics->fid), 0);
 	abi_close(&t->n);
 }
 
@@ -117,7 +123,7 @@ static int landed(const struct op *op)
 	size_t i = 0;
 	for (unsigned r = 0; r < op->c.ranges; r++)
 		for (size_t k = 0; k < op->riov[r].len; k++, i++)
-			if (area[op->riov[r].addr + k] != byte_of(op->id, i))
+			if (area[op->riov[r].addr + k] != byte_left(op, i))
 				return 0;
 	return 1;
 }
@@ -147,6 +153,8 @@ static void ended(struct op *op, uint64_t flags, int err, const struct target *t
 	}
 	if (!err && is_read(op->c.call) && !read_is_here(op))
 		FAIL_OP(op, "complete with other bytes than the peer's");
+	if (!err && is_fetch(op->c.call) && !result_is_here(op))
+		FAIL_OP(op, "complete with other values than there were");
 	give_back(op);
 }
 
@@ -162,7 +170,12 @@ static void turn_caller(const struct target *t)
 			struct fi_cq_err_entry err = {0};
 			EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
 			CHECK(err.err > 0);
-			ended(op_of(err.op_context), err.flags, err.err, t);
+			struct op *op = op_of(err.op_context);
+			/* Nobody answered, so nobody can say: and the application is told so. */
+			const char *why = fi_cq_strerror(a.cq, err.prov_errno, err.err_data, NULL, 0);
+			if (is_atomic(op->c.call) && !strstr(why, "whether the atomic operation was carried out is not known"))
+				FAIL_OP(op, "ended with %s", why);
+			ended(op, err.flags, err.err, t);
 			continue;
 		}
 		CHECK(n > 0);
@@ -233,7 +246,7 @@ static struct op *new_op(const struct combo *c)
 {
 	struct op *op = &ops[next_id % MOST_OPS];
 	/* Its place may still be that of one whose end nothing tells. */
-	while (op->state == UNDER_WAY && op->local[0].at)
+	while (op->state == UNDER_WAY && (op->local[0].at || op->result[0].at))
 		op = &ops[++next_id % MOST_OPS];
 	give_back(op);
 	memset(op, 0, sizeof(*op));
@@ -310,7 +323,7 @@ static void alone(const struct combo *c)
 		single++;
 		name_ranges(op, GAP);
 		if (!is_message(c->call))
-			memset(area, 0xee, span + 2 * GAP);
+			memset(area, BEFORE, span + 2 * GAP);
 		if (early)
 			post_receive(op, &b);
 	} else {
@@ -336,7 +349,8 @@ static void alone(const struct combo *c)
 	for (unsigned turns = 0;; turns++) {
 		int here = is_read(c->call)	 ? op->state == SUCCEEDED || seen || read_is_here(op)
 			   : is_message(c->call) ? op->arrived
-						 : landed(op) && (!e.data || op->arrived);
+						 : landed(op) && (!e.data || op->arrived) &&
+							   (op->state == SUCCEEDED || seen || result_is_here(op));
 		int told = e.shown == ENTRY ? op->state != UNDER_WAY : cntr ? fi_cntr_read(cntr) == counted : turns > 3;
 		if (here && told)
 			break;
@@ -353,17 +367,19 @@ static void alone(const struct combo *c)
 	}
 	if (is_read(c->call) && op->local[0].at && !read_is_here(op))
 		FAIL_OP(op, "other bytes than the peer's");
+	if (is_fetch(c->call) && op->result[0].at && !result_is_here(op))
+		FAIL_OP(op, "other values than there were");
 	if (!is_message(c->call) && !is_read(c->call)) {
 		/* Nothing around the ranges was written. */
 		size_t at = 0;
 		for (unsigned r = 0; r < c->ranges; r++) {
 			for (; at < op->riov[r].addr; at++)
-				if (area[at] != 0xee)
+				if (area[at] != BEFORE)
 					FAIL_OP(op, "byte %zu outside its ranges was written", at);
 			at += op->riov[r].len;
 		}
 		for (; at < span + 2 * GAP; at++)
-			if (area[at] != 0xee)
+			if (area[at] != BEFORE)
 				FAIL_OP(op, "byte %zu behind its ranges was written", at);
 	}
 	if (seen)
@@ -394,7 +410,7 @@ static void one_by_one(void)
 		open_caller(kind & 1, kind & 2);
 		open_target(&b);
 		meet(&b);
-		each_combo(kind & 1, 0, limits.inject, EAGER, alone);
+		each_combo(kind & 1, 0, &limits, EAGER, alone);
 		close_caller();
 		close_target(&b);
 	}
@@ -414,6 +430,8 @@ static void join_batch(const struct combo *c)
 	struct op *op = new_op(c);
 	if (!is_message(c->call)) {
 		name_ranges(op, is_read(c->call) ? GAP : area_used);
+		if (is_atomic(c->call) && !e.reasons)
+			memset(area + area_used, BEFORE, span_of(c));
 		if (!e.reasons && !is_read(c->call))
 			area_used += span_of(c);
 		CHECK(area_used < AREA - (1 << 17));
@@ -433,7 +451,7 @@ static int is_over(const struct op *op)
 		return op->arrived > 0;
 	if (is_read(op->c.call))
 		return op->state == SUCCEEDED || read_is_here(op);
-	return landed(op) && (!op->e.data || op->arrived);
+	return landed(op) && (!op->e.data || op->arrived) && (op->state == SUCCEEDED || result_is_here(op));
 }
 
 /* All at once, to a peer that makes no progress meanwhile: none that it has not met, or one that it has. */
@@ -445,12 +463,12 @@ static void many(int met)
 		if (met)
 			meet(&b);
 		unsigned long before = counted;
-		memset(area, 0xee, area_used + GAP);
+		memset(area, BEFORE, area_used + GAP);
 		area_used = 0;
 		batch_len = 0;
 		batch_target = &b;
 		batch_to = b.addr;
-		each_combo(kind & 1, 1, limits.inject, EAGER, join_batch);
+		each_combo(kind & 1, 1, &limits, EAGER, join_batch);
 		for (int i = 0; i < 20; i++)
 			turn_caller(&b);
 		/* The peer takes what comes, but has no receive for it. */
@@ -612,7 +630,7 @@ static void nobody(void)
 		area_used = 0;
 		for (int state = 0; state < STATES; state++) {
 			batch_to = to[state];
-			each_combo(kind & 1, 1, limits.inject, EAGER, join_batch);
+			each_combo(kind & 1, 1, &limits, EAGER, join_batch);
 			first[state + 1] = batch_len;
 		}
 		EQUAL(kill(child, SIGKILL), 0);

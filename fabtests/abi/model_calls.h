@@ -10,7 +10,10 @@
 #define GAP 16
 #define WRITE_KEY 1
 #define READ_KEY 2
+#define ATOMIC_KEY 3
 #define READ_SEED 77
+/* What the peer's memory holds before a write or an atomic. */
+#define BEFORE 0xee
 
 struct op {
 	uint32_t id;
@@ -20,6 +23,8 @@ struct op {
 	struct guard local[MOST_PIECES];
 	struct iovec iov[MOST_PIECES];
 	struct fi_rma_iov riov[MOST_PIECES];
+	/* What an atomic compares with, and what it brings back. */
+	struct guard compare[MOST_PIECES], result[MOST_PIECES];
 	/* At the peer: where a message goes, and what has come. */
 	struct guard into;
 	int posted, arrived;
@@ -66,7 +71,7 @@ static inline size_t span_of(const struct combo *c)
 /* Names the remote ranges, from `at` on in the peer's region. */
 static inline void name_ranges(struct op *op, uint64_t at)
 {
-	uint64_t key = is_read(op->c.call) ? READ_KEY : WRITE_KEY;
+	uint64_t key = is_read(op->c.call) ? READ_KEY : is_atomic(op->c.call) ? ATOMIC_KEY : WRITE_KEY;
 	for (unsigned r = 0; r < op->c.ranges; r++) {
 		size_t len = part_len(op->c.remote_len, op->c.ranges, r);
 		at += GAP;
@@ -95,7 +100,32 @@ static inline void take_buffers(struct op *op)
 		op->iov[p] = (struct iovec){op->local[p].at, len};
 		for (size_t i = 0; i < len; i++)
 			op->local[p].at[i] = is_read(op->c.call) ? 0xee : byte_of(op->id, start + i);
+		if (is_compare(op->c.call)) {
+			op->compare[p] = guard_take(len, op->id);
+			memset(op->compare[p].at, BEFORE, len);
+		}
+		if (is_fetch(op->c.call)) {
+			op->result[p] = guard_take(len, op->id);
+			memset(op->result[p].at, (unsigned char)~BEFORE, len);
+		}
 	}
+}
+
+/* The byte that a write or an atomic leaves at position `i`: atomics add, or swap, bytes. */
+static inline unsigned char byte_left(const struct op *op, size_t i)
+{
+	unsigned char own = byte_of(op->id, i);
+	return is_atomic(op->c.call) && !is_compare(op->c.call) ? (unsigned char)(own + BEFORE) : own;
+}
+
+/* Whether an atomic brought back what was there before it, once. */
+static inline int result_is_here(const struct op *op)
+{
+	for (unsigned p = 0; p < op->c.pieces; p++)
+		for (size_t k = 0; k < op->result[p].len; k++)
+			if (op->result[p].at[k] != BEFORE)
+				return 0;
+	return 1;
 }
 
 /* Buffers for a call that is refused, and looks at none. */
@@ -116,10 +146,20 @@ static inline int read_is_here(const struct op *op)
 	return 1;
 }
 
+/* What an operation takes along. */
+static inline void give_back_operands(struct op *op)
+{
+	for (unsigned p = 0; p < op->c.pieces; p++) {
+		guard_give_back(&op->local[p]);
+		guard_give_back(&op->compare[p]);
+	}
+}
+
 static inline void give_back(struct op *op)
 {
+	give_back_operands(op);
 	for (unsigned p = 0; p < op->c.pieces; p++)
-		guard_give_back(&op->local[p]);
+		guard_give_back(&op->result[p]);
 }
 
 static inline ssize_t call_message(struct fid_ep *ep, struct op *op, fi_addr_t to)
@@ -176,16 +216,58 @@ static inline ssize_t call_rma(struct fid_ep *ep, struct op *op, fi_addr_t to)
 	return op->c.call == READMSG ? fi_readmsg(ep, &msg, op->c.flags) : fi_writemsg(ep, &msg, op->c.flags);
 }
 
+static inline ssize_t call_atomic(struct fid_ep *ep, struct op *op, fi_addr_t to)
+{
+	enum fi_op sum = is_compare(op->c.call) ? FI_CSWAP : FI_SUM;
+	struct fi_ioc with[MOST_PIECES], compare[MOST_PIECES], result[MOST_PIECES];
+	struct fi_rma_ioc ranges[MOST_PIECES];
+	void *buf = op->iov[0].iov_base;
+	size_t count = op->c.len, n = op->c.pieces;
+	uint64_t addr = op->riov[0].addr, key = op->riov[0].key;
+	for (unsigned p = 0; p < n; p++) {
+		size_t len = op->iov[p].iov_len;
+		/* A call that is refused has no buffers of its own. */
+		with[p] = (struct fi_ioc){op->iov[p].iov_base, len};
+		compare[p] = (struct fi_ioc){op->compare[p].at ? op->compare[p].at : op->iov[p].iov_base, len};
+		result[p] = (struct fi_ioc){op->result[p].at ? op->result[p].at : op->iov[p].iov_base, len};
+	}
+	for (unsigned r = 0; r < op->c.ranges; r++)
+		ranges[r] = (struct fi_rma_ioc){.addr = op->riov[r].addr, .count = op->riov[r].len, .key = op->riov[r].key};
+	struct fi_msg_atomic msg = {.msg_iov = with, .iov_count = n, .addr = to, .rma_iov = ranges,
+				    .rma_iov_count = op->c.ranges, .datatype = FI_UINT8, .op = sum, .context = op,
+				    .data = op->id};
+	switch (op->c.call) {
+	case ATOMIC: return fi_atomic(ep, buf, count, NULL, to, addr, key, FI_UINT8, sum, op);
+	case ATOMICV: return fi_atomicv(ep, with, NULL, n, to, addr, key, FI_UINT8, sum, op);
+	case ATOMICMSG: return fi_atomicmsg(ep, &msg, op->c.flags);
+	case INJECT_ATOMIC: return fi_inject_atomic(ep, buf, count, to, addr, key, FI_UINT8, sum);
+	case FETCH: return fi_fetch_atomic(ep, buf, count, NULL, result[0].addr, NULL, to, addr, key, FI_UINT8, sum, op);
+	case FETCHV: return fi_fetch_atomicv(ep, with, NULL, n, result, NULL, n, to, addr, key, FI_UINT8, sum, op);
+	case FETCHMSG: return fi_fetch_atomicmsg(ep, &msg, result, NULL, n, op->c.flags);
+	case COMPARE:
+		return fi_compare_atomic(ep, buf, count, NULL, compare[0].addr, NULL, result[0].addr, NULL, to, addr, key,
+					 FI_UINT8, sum, op);
+	case COMPAREV:
+		return fi_compare_atomicv(ep, with, NULL, n, compare, NULL, n, result, NULL, n, to, addr, key, FI_UINT8, sum,
+					  op);
+	default: return fi_compare_atomicmsg(ep, &msg, compare, NULL, n, result, NULL, n, op->c.flags);
+	}
+}
+
 /* Makes the call. What was injected is overwritten and given back before anything else happens. */
 static inline ssize_t call(struct fid_ep *ep, struct op *op, fi_addr_t to)
 {
-	ssize_t rc = !is_message(op->c.call) ? call_rma(ep, op, to)
-		     : op->c.tagged	     ? call_tagged(ep, op, to)
-					     : call_message(ep, op, to);
+	ssize_t rc = is_atomic(op->c.call)    ? call_atomic(ep, op, to)
+		     : !is_message(op->c.call) ? call_rma(ep, op, to)
+		     : op->c.tagged	       ? call_tagged(ep, op, to)
+					       : call_message(ep, op, to);
 	if (rc == 0 && op->e.injected) {
-		for (unsigned p = 0; p < op->c.pieces; p++)
+		for (unsigned p = 0; p < op->c.pieces; p++) {
 			memset(op->local[p].at, 0x5a, op->local[p].len);
-		give_back(op);
+			if (op->compare[p].at)
+				memset(op->compare[p].at, 0x5a, op->compare[p].len);
+		}
+		give_back_operands(op);
 	}
 	return rc;
 }
@@ -204,11 +286,26 @@ static const uint64_t strange[] = {
 };
 enum { STRANGE = sizeof(strange) / sizeof(*strange) };
 
-/* Visits every combination; `brief` leaves out what is refused for its flags or pieces, and some sizes. */
-static inline void each_combo(int selective, int brief, size_t inject, size_t eager, void (*visit)(const struct combo *))
+/* Sizes of a kind of call. */
+struct sizes {
+	size_t len[9];
+	unsigned count;
+};
+
+static inline struct sizes sizes_of(enum call call, int brief, const struct limits *limits, size_t eager)
 {
-	const size_t lens[] = {0, 1, 64, inject, inject + 1, 3000, 9000, eager, eager + 1};
-	const size_t brief_lens[] = {0, 1, inject, inject + 1, 9000, eager + 1};
+	size_t inject = limits->inject, most = most_values(limits, call);
+	if (is_atomic(call))
+		return brief ? (struct sizes){{4, inject < most ? inject : most, most}, 3}
+			     : (struct sizes){{0, 1, 3, 64, inject, inject + 1, most, most + 1, eager}, 9};
+	return brief ? (struct sizes){{0, 1, inject, inject + 1, 9000, eager + 1}, 6}
+		     : (struct sizes){{0, 1, 64, inject, inject + 1, 3000, 9000, eager, eager + 1}, 9};
+}
+
+/* Visits every combination; `brief` leaves out what is refused for its flags or pieces, and some sizes. */
+static inline void each_combo(int selective, int brief, const struct limits *limits, size_t eager,
+			      void (*visit)(const struct combo *))
+{
 	const unsigned counts[] = {0, 1, 2, 4, 5}, brief_counts[] = {1, 4}, one[] = {1};
 	unsigned long number = 0;
 	for (enum call call = SEND; call < CALLS; call++)
@@ -225,20 +322,20 @@ static inline void each_combo(int selective, int brief, size_t inject, size_t ea
 				const unsigned *ranges = takes_ranges(call) ? brief ? brief_counts : counts : one;
 				unsigned npieces = takes_pieces(call) ? brief ? 2 : 5 : 1;
 				unsigned nranges = takes_ranges(call) ? brief ? 2 : 5 : 1;
-				unsigned nlens = brief ? sizeof(brief_lens) / sizeof(*lens) : sizeof(lens) / sizeof(*lens);
+				struct sizes sizes = sizes_of(call, brief, limits, eager);
 				uint64_t flags = levels[set / bits % nlevels];
 				flags |= set & 1 ? FI_INJECT : 0;
 				flags |= set & 2 ? FI_COMPLETION : 0;
 				unsigned level = set / bits % nlevels;
 				if (has && (brief ? level & 1 : set & 4))
 					flags |= FI_MORE;
-				if (has && (brief ? level & 2 && !is_read(call) : set & 8))
+				if (has && (brief ? level & 2 && !is_read(call) && !is_atomic(call) : set & 8))
 					flags |= FI_REMOTE_CQ_DATA;
 				for (unsigned p = 0; p < npieces; p++)
 					for (unsigned r = 0; r < nranges; r++)
-						for (unsigned l = 0; l < nlens; l++) {
+						for (unsigned l = 0; l < sizes.count; l++) {
 							struct combo c = {.call = call, .tagged = tagged, .selective = selective};
-							size_t len = brief ? brief_lens[l] : lens[l];
+							size_t len = sizes.len[l];
 							uint64_t odd[] = {0, FI_FENCE, FI_COMMIT_COMPLETE,
 									  strange[number % STRANGE]};
 							c.pieces = pieces[p];

@@ -7,11 +7,14 @@
 #include "abi.h"
 
 enum call { SEND, SENDV, SENDDATA, SENDMSG, INJECT, INJECTDATA, WRITE, WRITEV, WRITEDATA, WRITEMSG, INJECT_WRITE,
-	    INJECT_WRITEDATA, READ, READV, READMSG, CALLS };
+	    INJECT_WRITEDATA, READ, READV, READMSG, ATOMIC, ATOMICV, ATOMICMSG, INJECT_ATOMIC, FETCH, FETCHV, FETCHMSG,
+	    COMPARE, COMPAREV, COMPAREMSG, CALLS };
 
 static const char *const call_names[CALLS] = {
 	"send", "sendv", "senddata", "sendmsg", "inject", "injectdata", "write", "writev", "writedata", "writemsg",
-	"inject_write", "inject_writedata", "read", "readv", "readmsg"};
+	"inject_write", "inject_writedata", "read", "readv", "readmsg", "atomic", "atomicv", "atomicmsg",
+	"inject_atomic", "fetch_atomic", "fetch_atomicv", "fetch_atomicmsg", "compare_atomic", "compare_atomicv",
+	"compare_atomicmsg"};
 
 /* One combination. */
 struct combo {
@@ -27,6 +30,8 @@ struct combo {
 /* The limits fi_getinfo named. */
 struct limits {
 	size_t inject, pieces, ranges;
+	/* Values that fi_atomicvalid and its kin allow at once: of base, fetching and comparing atomics. */
+	size_t atomic, fetch, compare;
 };
 
 enum shown { ENTRY, ON_ERROR, COUNTED };
@@ -49,7 +54,23 @@ struct expect {
 
 static inline int is_read(enum call call)
 {
-	return call >= READ;
+	return call >= READ && call <= READMSG;
+}
+
+static inline int is_atomic(enum call call)
+{
+	return call >= ATOMIC;
+}
+
+static inline int is_compare(enum call call)
+{
+	return call >= COMPARE;
+}
+
+/* Atomics that bring values back. */
+static inline int is_fetch(enum call call)
+{
+	return call >= FETCH;
 }
 
 static inline int is_message(enum call call)
@@ -59,22 +80,25 @@ static inline int is_message(enum call call)
 
 static inline int takes_flags(enum call call)
 {
-	return call == SENDMSG || call == WRITEMSG || call == READMSG;
+	return call == SENDMSG || call == WRITEMSG || call == READMSG || call == ATOMICMSG || call == FETCHMSG ||
+	       call == COMPAREMSG;
 }
 
 static inline int takes_pieces(enum call call)
 {
-	return call == SENDV || call == WRITEV || call == READV || takes_flags(call);
+	return call == SENDV || call == WRITEV || call == READV || call == ATOMICV || call == FETCHV ||
+	       call == COMPAREV || takes_flags(call);
 }
 
 static inline int takes_ranges(enum call call)
 {
-	return call == WRITEMSG || call == READMSG;
+	return takes_flags(call) && call != SENDMSG;
 }
 
 static inline int always_injects(enum call call)
 {
-	return call == INJECT || call == INJECTDATA || call == INJECT_WRITE || call == INJECT_WRITEDATA;
+	return call == INJECT || call == INJECTDATA || call == INJECT_WRITE || call == INJECT_WRITEDATA ||
+	       call == INJECT_ATOMIC;
 }
 
 static inline int always_data(enum call call)
@@ -85,6 +109,12 @@ static inline int always_data(enum call call)
 static inline void refuse(struct expect *e, int why)
 {
 	e->refused[e->reasons++] = why;
+}
+
+/* Values that an atomic may have at once. */
+static inline size_t most_values(const struct limits *limits, enum call call)
+{
+	return is_compare(call) ? limits->compare : is_fetch(call) ? limits->fetch : limits->atomic;
 }
 
 static inline struct expect expected(const struct combo *c, const struct limits *limits)
@@ -98,8 +128,8 @@ static inline struct expect expected(const struct combo *c, const struct limits 
 	 * completions and no FI_COMPLETION. */
 	if (always_injects(c->call))
 		flags = FI_INJECT;
-	/* "all outbound data buffers": what is read is not one. */
-	if (is_read(c->call) && !takes_flags(c->call))
+	/* "all outbound data buffers": what is read is not one, nor is all that a fetching atomic works with. */
+	if ((is_read(c->call) || is_fetch(c->call)) && !takes_flags(c->call))
 		flags &= ~FI_INJECT;
 	if (flags & missing)
 		refuse(&e, FI_EOPNOTSUPP);
@@ -108,6 +138,15 @@ static inline struct expect expected(const struct combo *c, const struct limits 
 	/* fi_rma(3): both apply to fi_writemsg. */
 	if (is_read(c->call) && flags & (FI_INJECT | FI_REMOTE_CQ_DATA))
 		refuse(&e, FI_EBADFLAGS);
+	/* fi_atomic(3) has no data for the peer, and no atomic of nothing, or of no value of a range. */
+	if (is_atomic(c->call)) {
+		if (flags & FI_REMOTE_CQ_DATA)
+			refuse(&e, FI_EBADFLAGS);
+		if (c->len > most_values(limits, c->call) || c->remote_len > most_values(limits, c->call))
+			refuse(&e, FI_EMSGSIZE);
+		if (c->len == 0 || c->remote_len < c->ranges)
+			refuse(&e, FI_EINVAL);
+	}
 	if (c->pieces > limits->pieces || (takes_ranges(c->call) && c->ranges > limits->ranges))
 		refuse(&e, FI_EINVAL);
 	/* One byte of the buffer for each of the ranges; and none without a range, which data could ride on. */
@@ -116,21 +155,23 @@ static inline struct expect expected(const struct combo *c, const struct limits 
 	e.injected = !is_read(c->call) && flags & FI_INJECT;
 	if (e.injected && c->len > limits->inject)
 		refuse(&e, FI_EINVAL);
-	e.data = !is_read(c->call) && (always_data(c->call) || flags & FI_REMOTE_CQ_DATA);
+	e.data = !is_read(c->call) && !is_atomic(c->call) && (always_data(c->call) || flags & FI_REMOTE_CQ_DATA);
 	if (always_injects(c->call))
 		e.shown = COUNTED;
 	else if (c->selective && !(flags & FI_COMPLETION))
 		e.shown = ON_ERROR;
 	/* fi_cq(3), completion event semantics. No level: the provider's choice. What a level asks of calls without
 	 * an entry, nobody says. */
-	if (is_read(c->call))
+	if (is_read(c->call) || is_fetch(c->call))
 		e.soonest = AT_PEER;
 	else if (flags & FI_MATCH_COMPLETE && is_message(c->call))
 		e.soonest = AT_MATCH;
 	else if (flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE))
 		e.soonest = AT_PEER;
 	e.delivered = !is_read(c->call) && flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE);
-	if (is_message(c->call))
+	if (is_atomic(c->call))
+		e.flags = FI_ATOMIC | (is_fetch(c->call) ? FI_READ : FI_WRITE);
+	else if (is_message(c->call))
 		e.flags = FI_SEND | (c->tagged ? FI_TAGGED : FI_MSG);
 	else
 		e.flags = FI_RMA | (is_read(c->call) ? FI_READ : FI_WRITE);

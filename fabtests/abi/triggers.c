@@ -356,6 +356,70 @@ static void refused_and_cancelled(void)
 	abi_close(&n);
 }
 
+/* An operation taken back before it began ends once: in the queue and on the counter of its side, as what it is. */
+static void taken_back_on_its_own_side(void)
+{
+	static const uint64_t flags[] = {
+		[FI_OP_RECV] = FI_RECV | FI_MSG,	 [FI_OP_SEND] = FI_SEND | FI_MSG,
+		[FI_OP_TRECV] = FI_RECV | FI_TAGGED,	 [FI_OP_TSEND] = FI_SEND | FI_TAGGED,
+		[FI_OP_READ] = FI_READ | FI_RMA,	 [FI_OP_WRITE] = FI_WRITE | FI_RMA,
+		[FI_OP_ATOMIC] = FI_WRITE | FI_ATOMIC,	 [FI_OP_FETCH_ATOMIC] = FI_READ | FI_ATOMIC,
+		[FI_OP_COMPARE_ATOMIC] = FI_READ | FI_ATOMIC,
+	};
+	open_both(FI_PROGRESS_MANUAL);
+	/* An endpoint with a queue and a counter for each side. */
+	struct fid_ep *one_queue = a.n.ep;
+	struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fid_cq *sent, *received;
+	struct fid_cntr *tx = counter(&a.n), *rx = counter(&a.n);
+	EQUAL(fi_cq_open(a.n.domain, &attr, &sent, NULL), 0);
+	EQUAL(fi_cq_open(a.n.domain, &attr, &received, NULL), 0);
+	EQUAL(fi_endpoint(a.n.domain, a.n.info, &a.n.ep, NULL), 0);
+	EQUAL(fi_ep_bind(a.n.ep, &a.n.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(a.n.ep, &sent->fid, FI_TRANSMIT), 0);
+	EQUAL(fi_ep_bind(a.n.ep, &received->fid, FI_RECV), 0);
+	EQUAL(fi_ep_bind(a.n.ep, &tx->fid, FI_SEND | FI_READ | FI_WRITE), 0);
+	EQUAL(fi_ep_bind(a.n.ep, &rx->fid, FI_RECV), 0);
+	EQUAL(fi_enable(a.n.ep), 0);
+	prepare();
+	for (int kind = FI_OP_RECV; kind <= FI_OP_COMPARE_ATOMIC; kind++) {
+		struct fi_triggered_context context = at(a.gate, fi_cntr_read(a.gate) + 1);
+		struct fi_cq_tagged_entry entry;
+		struct fi_cq_err_entry err = {0};
+		int receives = kind == FI_OP_RECV || kind == FI_OP_TRECV;
+		uint64_t failed = fi_cntr_readerr(receives ? rx : tx), others = fi_cntr_readerr(receives ? tx : rx);
+		/* Twice with one context: each call of fi_cancel takes one back. */
+		post(kind, &context, FI_TRIGGER | FI_COMPLETION);
+		post(kind, &context, FI_TRIGGER | FI_COMPLETION);
+		for (int i = 1; i <= 2; i++) {
+			EQUAL(fi_cancel(&a.n.ep->fid, &context), 0);
+			EQUAL(fi_cq_read(receives ? received : sent, &entry, 1), -FI_EAVAIL);
+			EQUAL(fi_cq_readerr(receives ? received : sent, &err, 0), 1);
+			EQUAL(err.err, FI_ECANCELED);
+			CHECK(err.op_context == &context);
+			EQUAL(err.flags, flags[kind]);
+			EQUAL(err.tag, kind == FI_OP_TSEND || kind == FI_OP_TRECV ? 7 : 0);
+			EQUAL(fi_cntr_readerr(receives ? rx : tx), failed + (uint64_t)i);
+			EQUAL(fi_cntr_readerr(receives ? tx : rx), others);
+			EQUAL(fi_cq_read(sent, &entry, 1), -FI_EAGAIN);
+			EQUAL(fi_cq_read(received, &entry, 1), -FI_EAGAIN);
+		}
+		EQUAL(fi_cancel(&a.n.ep->fid, &context), -FI_ENOENT);
+		/* Nothing is left to begin. */
+		EQUAL(fi_cntr_add(a.gate, 1), 0);
+		EQUAL(fi_cq_read(sent, &entry, 1), -FI_EAGAIN);
+		EQUAL(fi_cq_read(received, &entry, 1), -FI_EAGAIN);
+		untouched(kind);
+	}
+	EQUAL(fi_close(&a.n.ep->fid), 0);
+	EQUAL(fi_close(&sent->fid), 0);
+	EQUAL(fi_close(&received->fid), 0);
+	EQUAL(fi_close(&tx->fid), 0);
+	EQUAL(fi_close(&rx->fid), 0);
+	a.n.ep = one_queue;
+	close_both();
+}
+
 /* The same endpoint with other flags. */
 static void aliases(void)
 {
@@ -605,6 +669,7 @@ int main(void)
 	RUN(triggered_operations);
 	RUN(the_order);
 	RUN(refused_and_cancelled);
+	RUN(taken_back_on_its_own_side);
 	RUN(aliases);
 	RUN(deferred_work);
 	RUN(the_counter_is_enough);

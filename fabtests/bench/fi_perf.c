@@ -1,5 +1,6 @@
 /*
- * Latency, bandwidth and message rate of tagged messages on one libfabric provider, between two processes of this host.
+ * Latency, bandwidth and rate of tagged messages, and of atomics, on one libfabric provider, between two processes of this
+ * host.
  *
  *   fi_perf [-p PROVIDER] [-a ADDRESS[,ADDRESS]] [-n NETNS,NETNS] [-u] MEASURE..
  *
@@ -8,6 +9,9 @@
  *            bw:SIZE:ROUNDS     gigabytes (1e9) a second, windows of 16 messages, the receiver's answer after each
  *            rate:SIZE:ROUNDS   million messages a second, windows of 256
  *            rateinj:SIZE:ROUNDS  the same with fi_tinject
+ *            fadd:8:ROUNDS      round trip in microseconds of a fetch_add of 64 bits, one at a time
+ *            faddrate:8:ROUNDS  million of them a second, windows of 256
+ *            addrate:8:ROUNDS   million additions a second that bring nothing back, windows of 256
  *            verify:SIZE:ROUNDS messages whose contents are compared, both directions; prints the number of bytes
  * PROVIDER   a name as in FI_PROVIDER, `udp;ofi_rxd` for a layered one (default: the first that fits)
  * ADDRESS    the local address to use (default 127.0.0.1), or one for each side
@@ -33,10 +37,12 @@
 #include <unistd.h>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 enum { TAG_DATA = 1, TAG_ANSWER = 2, BW_WINDOW = 16, RATE_WINDOW = 256, MOST = 16 << 20 };
@@ -55,6 +61,15 @@ static struct fid_mr *mr;
 static void *desc;
 static fi_addr_t peer;
 static char *tx_buffer, *rx_buffer;
+
+/* The counter of side 1, where side 0 adds: its place, its key, and what has been added. Only with atomics. */
+struct place {
+	uint64_t addr, key;
+};
+static int atomics;
+static uint64_t *counter;
+static struct place place;
+static uint64_t added;
 
 /* Completions seen, and how many to expect: counted apart, so that a wait names what it waits for. */
 static uint64_t sent, received;
@@ -168,7 +183,9 @@ static void meet(void)
 			if (n == 0 || (errno != EAGAIN && errno != EINTR))
 				break;
 			deadline = 0;
-			progress();
+			/* A look at the channel is a system call: not so often that the other side waits for it. */
+			for (int i = 0; i < 64; i++)
+				progress();
 		}
 	fprintf(stderr, "fi_perf: side %d: the other side is gone\n", side);
 	exit(1);
@@ -186,6 +203,21 @@ static void exchange(const void *mine, void *theirs, size_t length)
 	}
 }
 
+/* Each side registers a counter; side 0 learns where that of side 1 is. */
+static void open_counter(void)
+{
+	struct fid_mr *region;
+	struct place mine;
+
+	if (posix_memalign((void **)&counter, 4096, 4096))
+		fail("posix_memalign", -FI_ENOMEM);
+	memset(counter, 0, 4096);
+	check("fi_mr_reg", fi_mr_reg(domain, counter, 4096, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &region, NULL));
+	mine.addr = info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)counter : 0;
+	mine.key = fi_mr_key(region);
+	exchange(&mine, &place, sizeof mine);
+}
+
 static void open_endpoint(void)
 {
 	struct fi_info *hints = fi_allocinfo();
@@ -193,10 +225,11 @@ static void open_endpoint(void)
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .count = 1};
 	struct fid_fabric *fabric;
 	struct fid_av *av;
-	char mine[256] = "", theirs[256];
+	/* lnx has names that hold those of all it links. */
+	char mine[1024] = "", theirs[1024];
 	size_t length = sizeof mine;
 
-	hints->caps = FI_TAGGED;
+	hints->caps = atomics ? FI_TAGGED | FI_ATOMIC : FI_TAGGED;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
@@ -232,6 +265,8 @@ static void open_endpoint(void)
 		check("fi_mr_reg", fi_mr_reg(domain, tx_buffer, 2 * (size_t)MOST, FI_SEND | FI_RECV, 0, 1, 0, &mr, NULL));
 		desc = fi_mr_desc(mr);
 	}
+	if (atomics)
+		open_counter();
 	tx_contexts = calloc(4 * RATE_WINDOW, sizeof *tx_contexts);
 	rx_contexts = calloc(4 * RATE_WINDOW, sizeof *rx_contexts);
 	if (!tx_contexts || !rx_contexts)
@@ -310,6 +345,67 @@ static double windows(size_t size, int rounds, int window, int injected)
 	return (double)rounds * window / (now() - begin);
 }
 
+/* One addition to the other side's counter. */
+static void post_add(int fetches)
+{
+	void *context = &tx_contexts[tx_next++ % (4 * RATE_WINDOW)];
+	uint64_t *one = (uint64_t *)tx_buffer;
+
+	*one = 1;
+	added++;
+	if (fetches)
+		RETRY("fi_fetch_atomic", fi_fetch_atomic(ep, one, 1, desc, rx_buffer, desc, peer, place.addr, place.key,
+							 FI_UINT64, FI_SUM, context));
+	else
+		RETRY("fi_atomic", fi_atomic(ep, one, 1, desc, peer, place.addr, place.key, FI_UINT64, FI_SUM, context));
+}
+
+/*
+ * Side 0 adds, in windows; side 1 makes progress. At the end the counter is what was added, or nothing is printed. The
+ * seconds of a window.
+ */
+static double additions(int rounds, int window, int fetches)
+{
+	int warm_up = rounds / 10 + 10;
+	double begin = 0, took;
+	uint64_t sum;
+
+	meet();
+	if (side == 0)
+		for (int turn = -warm_up; turn < rounds; turn++) {
+			if (turn == 0)
+				begin = now();
+			for (int i = 0; i < window; i++)
+				post_add(fetches);
+			wait_for(&sent, tx_next);
+		}
+	took = (now() - begin) / rounds;
+	/* What is complete without a value is perhaps not done yet: this one is behind it all. */
+	if (side == 0) {
+		post_add(1);
+		wait_for(&sent, tx_next);
+		memcpy(&sum, rx_buffer, sizeof sum);
+		if (fetches && sum != added - 1) {
+			fprintf(stderr, "fi_perf: the counter is %lu, not %lu\n", sum, added - 1);
+			exit(1);
+		}
+	}
+	meet();
+	exchange(&added, &sum, sizeof sum);
+	if (side == 1) {
+		double end = now() + PATIENCE;
+		while (__atomic_load_n(counter, __ATOMIC_ACQUIRE) != sum) {
+			progress();
+			if (now() > end) {
+				fprintf(stderr, "fi_perf: the counter is %lu, not %lu\n", *counter, sum);
+				exit(1);
+			}
+		}
+	}
+	meet();
+	return took;
+}
+
 /* A byte that depends on its offset and on the message. */
 static unsigned char byte_at(size_t offset, unsigned message)
 {
@@ -366,6 +462,12 @@ static void measure(const char *what)
 		value = windows(size, rounds, RATE_WINDOW, 0) * 1e-6;
 	else if (!strcmp(name, "rateinj"))
 		value = windows(size, rounds, RATE_WINDOW, 1) * 1e-6;
+	else if (!strcmp(name, "fadd") && size == sizeof *counter)
+		value = additions(rounds, 1, 1) * 1e6;
+	else if (!strcmp(name, "faddrate") && size == sizeof *counter)
+		value = RATE_WINDOW / additions(rounds, RATE_WINDOW, 1) * 1e-6;
+	else if (!strcmp(name, "addrate") && size == sizeof *counter)
+		value = RATE_WINDOW / additions(rounds, RATE_WINDOW, 0) * 1e-6;
 	else if (!strcmp(name, "verify"))
 		value = verify(size, rounds);
 	else {
@@ -449,6 +551,8 @@ int main(int argc, char **argv)
 			sched_setaffinity(0, sizeof one, &one);
 		}
 	}
+	for (int i = optind; i < argc; i++)
+		atomics |= strstr(argv[i], "add") != NULL;
 	open_endpoint();
 	for (int i = optind; i < argc; i++)
 		measure(argv[i]);

@@ -17,6 +17,8 @@ use crate::flags::ADDR_UNSPEC;
 struct Slot {
     name: Name,
     uses: u32,
+    /// What the application calls it in completions (FI_AV_USER_ID); by its index else.
+    id: Option<u64>,
     /// Another slot with this address, inserted earlier.
     earlier: Option<usize>,
 }
@@ -60,7 +62,7 @@ impl Addresses {
             next = slot.earlier;
         }
         let earlier = self.latest.get(&name.addr).copied();
-        let slot = Some(Slot { name, uses: 1, earlier });
+        let slot = Some(Slot { name, uses: 1, id: None, earlier });
         let at = match self.free.pop() {
             Some(Reverse(at)) => {
                 self.slots[at] = slot;
@@ -118,6 +120,22 @@ impl Addresses {
         slot.map(|s| s.name)
     }
 
+    /// From now on completions call who is behind an index so.
+    pub(super) fn identify(&mut self, index: u64, id: u64) {
+        let at = usize::try_from(index).ok();
+        if let Some(Some(slot)) = at.and_then(|at| self.slots.get_mut(at)) {
+            slot.id = Some(id);
+        }
+    }
+
+    /// What completions call a name: its index, or what the application said; `FI_ADDR_NOTAVAIL` when it was not
+    /// inserted.
+    pub(crate) fn called(&self, name: &Name) -> u64 {
+        let index = self.index_of(name);
+        let slot = usize::try_from(index).ok().and_then(|at| self.slots.get(at).copied().flatten());
+        slot.and_then(|slot| slot.id).unwrap_or(index)
+    }
+
     /// All that are there, once each.
     pub(crate) fn names(&self) -> impl Iterator<Item = Name> + '_ {
         self.slots.iter().flatten().map(|slot| slot.name)
@@ -165,6 +183,19 @@ mod tests {
         assert_eq!(a.get(2), Some(addr(2).into()), "inserted twice, removed once");
         assert_eq!(a.remove(2), Ok(()));
         assert_eq!((a.get(2), a.index_of(&addr(2).into())), (None, ADDR_UNSPEC));
+    }
+
+    #[test]
+    fn completions_call_them_as_the_application_said() {
+        let mut a = Addresses::default();
+        assert_eq!((index(&mut a, 1), index(&mut a, 2)), (0, 1));
+        a.identify(1, 4711);
+        a.identify(9, 5);
+        assert_eq!([1, 2, 3].map(|n| a.called(&addr(n).into())), [0, 4711, ADDR_UNSPEC]);
+        assert_eq!(a.index_of(&addr(2).into()), 1, "calls go to the index");
+        // Whoever comes after it at its index is called by that.
+        assert_eq!(a.remove(1), Ok(()));
+        assert_eq!((index(&mut a, 3), a.called(&addr(3).into())), (1, 1));
     }
 
     #[test]

@@ -68,6 +68,9 @@ impl Cq {
     /// As [`Cq::take`].
     #[inline]
     unsafe fn read(&self, buf: *mut c_void, count: usize, source: *mut u64) -> Result<usize> {
+        if self.owner.is_some() {
+            return self.drive(count);
+        }
         // SAFETY: `take` asks of `buf` and `source` what this function does, and leaves nothing of them
         // behind, so that it may be called twice.
         unsafe {
@@ -85,6 +88,20 @@ impl Cq {
         }
     }
 
+    /// The owner of a shared queue makes us move (fi_peer(3)); it has whatever there is to read.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for reading.
+    #[cold]
+    fn drive(&self, count: usize) -> Result<usize> {
+        if count > 0 {
+            return Err(Errno::NOSYS);
+        }
+        // Rests as any who poll in vain: where others want the processor, one of them may be the peer.
+        self.poll();
+        Ok(0)
+    }
+
     /// Blocks for at least one completion.
     ///
     /// # Safety
@@ -96,6 +113,9 @@ impl Cq {
         source: *mut u64,
         timeout: c_int,
     ) -> Result<usize> {
+        if self.owner.is_some() {
+            return Err(Errno::NOSYS);
+        }
         self.waits.blocking("fi_cq_sread")?;
         let known = self.state.enter().answered;
         let check = || {
@@ -124,6 +144,9 @@ impl Cq {
     /// `out` points to an entry, aligned and open to writing, of the layout of the API version that the
     /// application opened the fabric with.
     unsafe fn read_error(&self, out: *mut CqErrEntry, flags: u64) -> Result<usize> {
+        if self.owner.is_some() {
+            return Err(Errno::NOSYS);
+        }
         let mut state = self.state.enter();
         if state.before_failure() != 0 {
             return Err(Errno::AGAIN);

@@ -16,6 +16,7 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::info::limits;
 use crate::object::{self, Hold};
+use crate::peer::Srx;
 
 /// One direction's completion queue.
 #[derive(Default)]
@@ -31,6 +32,8 @@ pub(super) struct Bindings {
     pub(super) av: Option<Hold<Av>>,
     pub(super) tx: Queue,
     pub(super) rx: Queue,
+    /// Another provider's receives, instead of own ones.
+    pub(super) srx: Option<Hold<Srx>>,
     eq: Option<Hold<Eq>>,
     send: Option<Hold<Cntr>>,
     recv: Option<Hold<Cntr>>,
@@ -156,6 +159,7 @@ boundary::exports! {
             class::CNTR => Bindable::Cntr(object::share(other)?),
             class::AV => Bindable::Av(object::share(other)?),
             class::EQ => Bindable::Eq(object::share(other)?),
+            class::SRX_CTX => Bindable::Srx(object::share(other)?),
             _ => return Err(Errno::NOSYS),
         };
         ep.bind(what, flags)
@@ -168,6 +172,7 @@ enum Bindable {
     Cntr(Arc<Cntr>),
     Av(Arc<Av>),
     Eq(Arc<Eq>),
+    Srx(Arc<Srx>),
 }
 
 impl Endpoint {
@@ -192,6 +197,18 @@ impl Endpoint {
                 bindings.av = Some(Hold::new(av));
             }
             Bindable::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
+            Bindable::Srx(srx) => {
+                if !srx.belongs_to(&self.domain) || bindings.srx.is_some() {
+                    return Err(Errno::INVAL);
+                }
+                if core.is_some() {
+                    log::warn!(
+                        "an enabled endpoint keeps its receives: a shared context comes before"
+                    );
+                    return Err(Errno::OPBADSTATE);
+                }
+                bindings.srx = Some(Hold::new(srx));
+            }
         }
         // Binding queues and counters after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
         if let Some(core) = core {

@@ -16,6 +16,7 @@ use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
+use super::shared::Shared;
 use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
@@ -50,6 +51,8 @@ pub(super) struct Core {
     port: Box<dyn Port + Send>,
     /// Deferred work that has begun.
     pub(super) begun: Begun,
+    /// What another provider receives.
+    pub(super) shared: Shared,
     /// Links to endpoints of this host.
     pub(super) links: Links,
     /// When the sockets were last looked at.
@@ -110,6 +113,7 @@ impl Core {
             peers: Peers::new(opened.named_only),
             regions,
             begun: Begun::default(),
+            shared: Shared::default(),
             port: opened.port,
             links: opened.links,
             packets_at: Time::ZERO,
@@ -123,6 +127,12 @@ impl Core {
             turns: Turns::default(),
             warned: Warned::default(),
         }
+    }
+
+    /// What a peer is called.
+    pub(super) fn name_of(&self, peer: PeerId) -> Name {
+        let state = self.engine.peers().get(peer);
+        Name { addr: state.addr(), instance: state.instance() }
     }
 
     /// The endpoint's address and instance.
@@ -435,10 +445,18 @@ impl Core {
         }
     }
 
-    /// The end of deferred work, which shows it only if it is to.
+    /// The end of what we keep for ourselves: a look at messages for another provider, or deferred work, which shows it
+    /// only if it is to.
     #[cold]
     #[inline(never)]
     fn end_work(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        if Shared::owns(done.context) {
+            let source = match (&bindings.av, done.peer) {
+                (Some(av), Some(peer)) => self.peers.fi_addr(av, &mut self.engine, peer),
+                _ => ADDR_UNSPEC,
+            };
+            return self.shared.note(done, source);
+        }
         let Some(done) = &self.begun.end(done) else { return };
         match (done.status, bindings.queue(done.kind)) {
             (Ok(()), Some(cq)) => cq.push(entry_of(done, self.source(ep, bindings, done))),

@@ -182,7 +182,11 @@ impl Endpoint {
             return Ok(());
         }
         drop(inner);
-        if work::cancel(self, context) { Ok(()) } else { Err(Errno::NOENT) }
+        if !work::cancel(self, context) {
+            return Err(Errno::NOENT);
+        }
+        self.begin_work();
+        Ok(())
     }
 
     /// The value of an option; all are sizes.

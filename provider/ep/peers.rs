@@ -139,7 +139,8 @@ impl Peers {
         }
         let state = engine.peers().get(peer);
         let name = Name { addr: state.addr(), instance: state.instance() };
-        let fi_addr = av.addresses().index_of(&name);
+        // What the application calls it, for completions alone.
+        let fi_addr = av.addresses().called(&name);
         if self.by_peer.len() <= at {
             self.by_peer.resize(at + 1, ADDR_UNSPEC);
         }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use squall_engine::{Buf, MatchSpace, RecvMode, RecvOp, Visibility};
+use squall_engine::{Buf, Completion, MatchSpace, OpKind, RecvMode, RecvOp, Visibility};
 
 use super::work::{self, Deferred};
 use super::{Endpoint, Inner};
@@ -46,6 +46,11 @@ impl Receive {
     /// The application's context, as a number.
     pub(crate) fn context_given(&self) -> u64 {
         self.context
+    }
+
+    /// How it ends when it never begins.
+    pub(super) const fn unbegun(&self) -> Completion {
+        work::unbegun(OpKind::Recv, self.space, self.tag, self.context)
     }
 }
 
@@ -125,6 +130,10 @@ impl Endpoint {
         let mut inner = self.enter()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        if bindings.srx.is_some() {
+            log::info!("a receive of an endpoint whose receives are another provider's");
+            return Err(Errno::NOSYS);
+        }
         let source = if self.settings.directed && call.from != ADDR_UNSPEC {
             let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
             Some(core.peers.peer(av, &mut core.engine, call.from)?)

@@ -3,7 +3,9 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use squall_engine::{Action, Buf, Level, OpKind, Operation, Options, Refused, Visibility};
+use squall_engine::{
+    Action, Buf, Completion, Level, MatchSpace, OpKind, Operation, Options, Refused, Visibility,
+};
 
 use super::bind::Queue;
 use super::buffer::context_of;
@@ -117,15 +119,18 @@ impl Transmit {
         self.context
     }
 
-    /// What kind of operation it is.
-    pub(super) fn kind(&self) -> OpKind {
-        match &self.action {
-            Action::Message { .. } => OpKind::Send,
-            Action::Write(_) => OpKind::Write,
-            Action::Read(_) => OpKind::Read,
-            Action::Atomic(atomic) if atomic.result.is_some() => OpKind::Fetch,
-            Action::Atomic(_) => OpKind::Update,
-        }
+    /// How it ends when it never begins.
+    pub(super) fn unbegun(&self) -> Completion {
+        let (kind, space, tag) = match &self.action {
+            Action::Message { space, tag } => (OpKind::Send, *space, *tag),
+            Action::Write(_) => (OpKind::Write, MatchSpace::Untagged, 0),
+            Action::Read(_) => (OpKind::Read, MatchSpace::Untagged, 0),
+            Action::Atomic(atomic) if atomic.result.is_some() => {
+                (OpKind::Fetch, MatchSpace::Untagged, 0)
+            }
+            Action::Atomic(_) => (OpKind::Update, MatchSpace::Untagged, 0),
+        };
+        work::unbegun(kind, space, tag, self.context)
     }
 }
 

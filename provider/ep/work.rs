@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use squall_engine::{Completion, OpKind, Visibility};
+use squall_base::RegionId;
+use squall_engine::{Completion, MatchSpace, OpError, OpKind, Visibility};
 
 use super::bind::Bindings;
+use super::flow::entry_of;
 use super::{Endpoint, Receive, Transmit};
 use crate::cntr::Cntr;
-use crate::cq::{Entry, ErrorEntry};
+use crate::cq::ErrorEntry;
 use crate::errno::{Errno, Result};
+use crate::fault::Fault;
 use crate::ffi;
 use crate::flags;
 use crate::object;
@@ -155,7 +158,7 @@ pub(crate) fn begin_transmit(
     // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
     // taken back (fi_trigger(3)); neither has happened, for it is beginning.
     let begun = unsafe { ep.carry(call.clone(), ep.tx_flags(), deferred) };
-    begun.or_else(|error| never_began(ep, error, call.kind(), call.context_given(), deferred))
+    begun.or_else(|error| never_began(ep, error, &call.unbegun(), deferred))
 }
 
 /// As [`begin_transmit`], of a receive.
@@ -170,16 +173,33 @@ pub(crate) fn begin_receive(
     // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
     // taken back (fi_trigger(3)); neither has happened, for it is beginning.
     let begun = unsafe { ep.take(call.clone(), deferred) };
-    begun.or_else(|error| never_began(ep, error, OpKind::Recv, call.context_given(), deferred))
+    begun.or_else(|error| never_began(ep, error, &call.unbegun(), deferred))
 }
 
-/// Work could not begin for `error`: says so where its end would have shown.
+/// The end of a call that never began, and has moved nothing.
+pub(super) const fn unbegun(kind: OpKind, space: MatchSpace, tag: u64, context: u64) -> Completion {
+    Completion {
+        context,
+        kind,
+        space,
+        len: 0,
+        buf: 0,
+        data: None,
+        tag,
+        peer: None,
+        region: RegionId::LENT,
+        visibility: Visibility::Entry,
+        released: false,
+        status: Err(OpError::Cancelled),
+    }
+}
+
+/// Work could not begin for `error`: says so where its end, `end`, would have shown.
 #[cold]
 fn never_began(
     ep: &Endpoint,
     error: Errno,
-    kind: OpKind,
-    context: u64,
+    end: &Completion,
     deferred: Option<&Deferred>,
 ) -> Result<()> {
     if error == Errno::AGAIN {
@@ -192,33 +212,36 @@ fn never_began(
     log::warn!("{text}");
     let inner = ep.inner.enter();
     match deferred {
-        None => inner.bindings.count(kind, false),
+        None => inner.bindings.count(end.kind, false),
         Some(deferred) => {
             if let Some(cntr) = deferred.completion.as_ref().and_then(Weak::upgrade) {
                 cntr.count(false);
             }
         }
     }
-    tell(&inner.bindings, kind, context, error, Some(text));
+    tell(&inner.bindings, end, error, Some(text));
     Ok(())
 }
 
-/// fi_cancel of a triggered operation that has not begun. Whether there was one.
+/// fi_cancel of a triggered operation that has not begun: it ends where its end would have shown. Whether there was
+/// one.
 #[cold]
 pub(super) fn cancel(ep: &Endpoint, context: u64) -> bool {
-    let found = ep.domain.work().cancel_triggered(ep, context);
-    if found {
-        let inner = ep.inner.enter();
-        tell(&inner.bindings, OpKind::Recv, context, Errno::CANCELED, None);
-    }
-    found
+    let end = match ep.domain.work().cancel_triggered(ep, context) {
+        Some(Task::Transmit(_, call)) => call.unbegun(),
+        Some(Task::Receive(_, call)) => call.unbegun(),
+        Some(Task::Set(..) | Task::Add(..)) | None => return false,
+    };
+    let inner = ep.inner.enter();
+    inner.bindings.count(end.kind, false);
+    tell(&inner.bindings, &end, Errno::CANCELED, None);
+    true
 }
 
 /// Shows the end of something that never began.
-fn tell(bindings: &Bindings, kind: OpKind, context: u64, errno: Errno, text: Option<String>) {
-    let Some(cq) = bindings.queue(kind) else { return };
-    let side = if kind == OpKind::Recv { flags::RECV } else { flags::TRANSMIT };
-    let entry =
-        Entry { context, flags: side, len: 0, buf: 0, data: 0, tag: 0, source: flags::ADDR_UNSPEC };
-    cq.fail(ErrorEntry { entry, excess: 0, errno, code: errno.0, text, position: 0 });
+fn tell(bindings: &Bindings, end: &Completion, errno: Errno, text: Option<String>) {
+    let Some(cq) = bindings.queue(end.kind) else { return };
+    let entry = entry_of(end, flags::ADDR_UNSPEC);
+    let code = if errno == Errno::CANCELED { Fault::Cancelled as i32 } else { errno.0 };
+    cq.fail(ErrorEntry { entry, excess: 0, errno, code, text, position: 0 });
 }

@@ -6,6 +6,7 @@ use core::ptr::null_mut;
 use std::ffi::CString;
 
 use super::Endpoint;
+use super::device;
 use super::hints::{buffered, inject_size, limits, queue_size};
 use crate::VERSION;
 use crate::addr::{self, Name, Raw};
@@ -41,14 +42,14 @@ pub(crate) struct Answer<'a> {
 }
 
 /// Zeroed libc memory.
-fn zeroed<T>(bytes: usize) -> *mut T {
+pub(super) fn zeroed<T>(bytes: usize) -> *mut T {
     // SAFETY: calloc takes any size, and what it returns is not touched here. It is NULL or as aligned as any
     // of C's types.
     unsafe { libc::calloc(1, bytes) }.cast()
 }
 
 /// A libc copy of a string; NULL when memory is short.
-fn string(text: &str) -> *mut c_char {
+pub(super) fn string(text: &str) -> *mut c_char {
     let Ok(text) = CString::new(text) else { return null_mut() };
     // SAFETY: strdup reads up to the terminator, which a `CString` has, and `text` lives through the call.
     unsafe { libc::strdup(text.as_ptr()) }
@@ -97,7 +98,8 @@ pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut 
         (info.dest_addr, info.dest_addrlen) = address(destination);
         complete &= !info.dest_addr.is_null();
     }
-    let complete = complete && fill(answer, info);
+    info.nic = device::nic(&answer.endpoint.nic);
+    let complete = complete && !info.nic.is_null() && fill(answer, info);
     if !complete {
         free_list(entry);
         return None;
@@ -148,7 +150,8 @@ fn fill_endpoint(
     rx.caps = answer.rx_caps;
     rx.op_flags = answer.rx_op_flags;
     rx.msg_order = answer.msg_order;
-    rx.total_buffered_recv = buffered();
+    // Of a peer's messages the owner is told at once, and promises nothing (lnx refuses a provider that does).
+    rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { buffered() } else { 0 };
     rx.size = queue_size();
     rx.iov_limit = limits::IOV_LIMIT;
     ep.type_ = flags::EP_RDM;
@@ -211,10 +214,11 @@ fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
 pub(super) fn free_list(mut info: *mut ffi::fi_info) {
     while !info.is_null() {
         // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL
-        // or were allocated for it alone, by `zeroed`, `string`, `address` and `copy`, all from libc. Each piece is
+        // or were allocated for it alone, by `zeroed`, `string`, `address`, `copy` and `device::nic`, all from libc. Each piece is
         // freed once, after the names and the link inside of it were read.
         unsafe {
             let entry = &*info;
+            device::free(entry.nic);
             if let Some(domain) = entry.domain_attr.as_ref() {
                 libc::free(domain.name.cast());
                 libc::free(domain.auth_key.cast());

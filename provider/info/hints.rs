@@ -12,6 +12,7 @@ use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threadi
 use crate::job::AuthKey;
 use crate::order;
 use crate::param::params;
+use crate::peer;
 
 /// What every endpoint offers.
 pub(crate) mod limits {
@@ -433,7 +434,9 @@ impl Hints {
         // Nothing is required of the application, so any mode will do (and `mode` has no bit that
         // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
         let _ = self.mode;
-        bits("caps", self.caps, limits::CAPS) & one_of("addr_format", self.addr_format, &formats)
+        let peer = if peer::is_known() { flags::PEER } else { 0 };
+        bits("caps", self.caps, limits::CAPS | peer)
+            & one_of("addr_format", self.addr_format, &formats)
     }
 
     fn transmit(&self) -> bool {

@@ -34,6 +34,10 @@ PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
 APART = ("findings", "identity")
+# About other providers that lend us their queues: they do under libfabric 2.3 and later.
+LENT = ("peers",)
+# Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
+LATER = TARGET / "venv-mpich" / "lib" / "mpich"
 # The same, about shared memory, in which nothing is for memcheck to see.
 SHARED = ("same_host",)
 
@@ -59,10 +63,20 @@ def suite(
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    for program in (*PROGRAMS, *MODELS, *APART, *SHARED):
+    for program in (*PROGRAMS, *MODELS, *APART, *LENT, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
+
+
+def lent(tally: Tally, env: dict[str, str], under: Sequence[Word] = (), note: str = "") -> None:
+    """The programs about other providers' queues: refused by the system's libfabric, and under a later one."""
+    suite(tally, LENT, under=under, env=env, note=note)
+    if (LATER / "libfabric.so.1").exists():
+        words = ", ".join(filter(None, ("MPICH's libfabric", note)))
+        suite(tally, LENT, under=under, env=env | {"LD_LIBRARY_PATH": str(LATER)}, note=words)
+    else:
+        print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
 
 
 def plain(tally: Tally) -> None:
@@ -75,6 +89,8 @@ def plain(tally: Tally) -> None:
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)
+    lent(tally, soon)
+    lent(tally, lossy, note="loss 1%, reordering 2%, duplication 1%")
     # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
     suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
@@ -85,6 +101,7 @@ def shared(tally: Tally) -> None:
     compile_all()
     env = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}
     suite(tally, [*PROGRAMS, *APART, *SHARED], env=env, note="shared memory")
+    lent(tally, env, note="shared memory")
     suite(tally, MODELS, env=env | {"MODEL_EVERY": "4"}, note="shared memory")
 
 
@@ -102,6 +119,7 @@ def valgrind(tally: Tally) -> None:
         env=env,
         note="memcheck",
     )
+    lent(tally, env, [*memcheck, *leaks, *known], "memcheck")
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")

@@ -4,7 +4,9 @@
 
 For each of libfabric 1.17 (Debian), 2.4 (Intel MPI) and 2.5 (the MPICH and Open MPI wheels):
 `fi_info -p PROVIDER -v`, then `fi_pingpong -e rdm` with untagged and tagged messages, with contents checked (-c).
-The wheels of MPICH and Open MPI carry no tools: Debian's are run with their library. Ends with `N passed, N failed`.
+The wheels of MPICH and Open MPI carry no tools: Debian's are run with their library. Of squall also, under 2.5: libfabric's
+lnx, which links it with shared memory (`shm+squall`), with contents compared; once by shm, and once with that turned off.
+Ends with `N passed, N failed`.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from squall_ci.environment import provider_run
 from squall_ci.job import Statistics
 from squall_ci.paths import need_provider, TARGET
 from squall_ci.process import run as run_command
+from squall_ci.programs import fi_perf
 from squall_ci.tally import Tally
 
 DEBIAN = pathlib.Path("/usr/bin")
@@ -92,6 +95,22 @@ def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str)
     return (statistics.verdict(2, 10 << 20) if statistics else None), result.output
 
 
+def linked(env: dict[str, str], by_shm: bool) -> tuple[str | None, str]:
+    """(problem, output) of messages through lnx: the problem is None when all arrived, by the way that was to be."""
+    statistics = Statistics()
+    links = {"FI_LNX_PROV_LINKS": "shm+squall:lo", "FI_LNX_DISABLE_SHM": "0" if by_shm else "1", "FI_SQUALL_IFACE": "lo"}
+    env = {**env, **links, **statistics.env()}
+    env.pop("FI_PROVIDER", None)
+    words = [f"verify:{size}:4" for size in (0, 1, 1000, 65_537, 1 << 20)]
+    result = run_command([fi_perf(), "-p", "lnx", *words], env, 60)
+    if not result.ok:
+        return result.why(), result.output
+    if not by_shm:
+        return statistics.verdict(2, 4 << 20), result.output
+    sent = statistics.total().get("tx_bytes")
+    return f"{sent} bytes went by squall" if sent else None, result.output
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--verbose", action="store_true", help="print what fi_info says")
@@ -110,4 +129,8 @@ def run(args: argparse.Namespace) -> int:
         for mode in ("msg", "tagged"):
             problem, output = pingpong(tools, args.provider, env, mode)
             tally.add(f"fi_pingpong -m {mode}, {name}", problem, output=output)
+        if args.provider == "squall" and "2.5" in name:
+            for by_shm in (True, False):
+                problem, output = linked(env, by_shm)
+                tally.add(f"lnx, shm+squall, {'by shm' if by_shm else 'by squall'}, {name}", problem, output=output)
     return tally.finish()

@@ -124,9 +124,15 @@ impl Target {
         let (key, address) = (request.match_bits, request.buffer_offset);
         let (size, len) = (atomic_size(asked.data_type), asked.len as u64);
         // All of it may be accessed, or none; and each value lies in one piece, as C would put it.
-        let region = mem.resolve(key, address, len, access)?.region;
+        let whole = mem.resolve(key, address, len, access)?;
+        let region = whole.region;
         let place = |mem: &M, at: usize| {
-            let at = mem.resolve(key, address.wrapping_add(at as u64), size as u64, access)?;
+            let at = if whole.len >= len {
+                // In one piece, as nearly always: nothing more to look up.
+                whole.part(at as u64, size as u64)
+            } else {
+                mem.resolve(key, address.wrapping_add(at as u64), size as u64, access)?
+            };
             if at.len < size as u64 || !at.base.is_multiple_of(alignment(asked.data_type)) {
                 return Err(Unmet::Operation(ReturnCode::AmoUnaligned));
             }

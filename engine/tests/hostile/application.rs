@@ -3,6 +3,7 @@
 use squall_base::{Rng, Time, UserSlice};
 use squall_engine::*;
 
+use super::counting::{self, Count, Counting};
 use crate::world::{Lent, World};
 
 /// Sizes that matter: short, one packet, several packets, rendezvous.
@@ -40,6 +41,8 @@ pub(super) enum What {
     Read { key: u64, at: u64 },
     /// Writes there.
     Write { key: u64, at: u64 },
+    /// Adds to one of the other's counters.
+    Count(Count),
 }
 
 pub(super) struct Op {
@@ -79,6 +82,8 @@ pub(super) struct Application {
     seen: usize,
     /// Receives for whatever comes in peace.
     standing: [Option<usize>; 2],
+    /// Atomics, in histories that have some.
+    pub(super) counting: Option<Counting>,
 }
 
 /// Message `serial` of host `at`.
@@ -108,14 +113,28 @@ impl Application {
             regions: Vec::new(),
             seen: 0,
             standing: [None; 2],
+            counting: None,
         };
         new.open_region(world, new.first + FIRST_KEY);
         new.open_region(world, new.first + FIRST_KEY + 1);
         new
     }
 
+    /// From now on some of what it does are atomics.
+    pub(super) fn counts(mut self, world: &mut World, seed: u64) -> Self {
+        let memory = &mut world.hosts[self.at].memory;
+        self.counting = Some(Counting::new(memory, self.first, self.first / LIFE, seed));
+        self
+    }
+
     /// Does something.
     pub(super) fn act(&mut self, world: &mut World) {
+        let counters = counting::key_of(world, 1 - self.at, LIFE);
+        if let (Some(counting), Some(key)) = (&mut self.counting, counters)
+            && let Some(count) = counting.turn(key)
+        {
+            return self.count(world, count);
+        }
         match self.rng.below(24) {
             0..=8 => self.send(world),
             9..=14 => self.receive(world),
@@ -338,6 +357,17 @@ impl Application {
         let remote = self.remote(key, at, len);
         let data = self.rng.chance(0.5).then_some(at);
         self.one_sided(world, Action::Write(remote), What::Write { key, at }, (base, len), data);
+    }
+
+    fn count(&mut self, world: &mut World, count: Count) {
+        let (op, operand, result) = counting::operation(world, self.at, count);
+        let op = Operation { context: self.ops.len() as u64, ..op };
+        let taken = world.submit(self.at, op).is_ok();
+        world.hosts[self.at].memory.revoke(operand);
+        if taken {
+            let context = self.begin(world, What::Count(count), (result, 8), true);
+            lend(world, self.at, context, result, false);
+        }
     }
 
     fn one_sided(

@@ -7,6 +7,7 @@ use squall_engine::{Completion, MatchSpace, OpError, OpKind, ReturnCode};
 
 use super::Finding;
 use super::application::{Application, Op, Sent, What};
+use super::counting;
 use crate::world::{VecMemory, World};
 
 /// Contexts an endpoint has at most when there is no attacker, or one that opens a few.
@@ -42,6 +43,7 @@ pub(super) fn stuck(world: &World, sides: &[&mut Application]) -> Finding {
                 What::Claim => "claim",
                 What::Read { .. } => "read",
                 What::Write { .. } => "write",
+                What::Count(_) => "atomic",
             };
             kinds.push(kind);
             text += &format!("host {at}: {kind} {context} of {} bytes; ", op.len);
@@ -94,6 +96,7 @@ pub(super) fn results(world: &World, sides: &[Application; 2]) -> Result<(), Fin
         let arrived = arrivals(world, sides, at)?;
         sent(world, sides, 1 - at, &arrived)?;
         one_sided(world, sides, at)?;
+        counted(world, sides, at)?;
     }
     Ok(())
 }
@@ -242,6 +245,17 @@ fn one_sided(world: &World, sides: &[Application; 2], at: usize) -> Result<(), F
         return Err(Finding::new("a write landed that was never made", format!("host {}", 1 - at)));
     }
     Ok(())
+}
+
+/// Every atomic of host `at` was carried out, and none twice.
+fn counted(world: &World, sides: &[Application; 2], at: usize) -> Result<(), Finding> {
+    let failed = |op: &&Op| matches!(op.what, What::Count(_)) && op.status.is_err();
+    if let Some(op) = sides[at].ops.iter().find(failed) {
+        return Err(Finding::new("an atomic failed", format!("host {at}: {:?}", op.status)));
+    }
+    let theirs = sides[1 - at].counting.as_ref();
+    let counters = |key| Some((&world.hosts[1 - at].memory, theirs.filter(|c| c.key == key)?));
+    counting::judge(&world.hosts[at].memory, &sides[at], counters)
 }
 
 /// Without an attacker no packet is taken for one of an attacker's.

@@ -11,6 +11,7 @@ use squall_engine::*;
 
 use super::Finding;
 use super::application::{Application, Op, Region, Sent, What};
+use super::counting::{self, Count, Counting};
 use super::judge;
 use crate::world::{VecMemory, World};
 
@@ -94,6 +95,7 @@ impl Lives {
             for life in &views[1 - at] {
                 sent(life, &views[at], &arrived)?;
                 one_sided(life, &views[1 - at], &views[at])?;
+                counting::judge(life.memory, life.app, |key| counters(&views[at], key))?;
                 for op in &life.app.ops {
                     excused(life, op, &views[at])?;
                 }
@@ -265,6 +267,15 @@ fn region<'a, 'b>(of: &'b [View<'a>], key: u64) -> Option<(&'b View<'a>, &'a Reg
     of.iter().find_map(with)
 }
 
+/// The counters with a key, and where they lie.
+fn counters<'a>(of: &[View<'a>], key: u64) -> Option<(&'a VecMemory, &'a Counting)> {
+    let with = |life: &View<'a>| {
+        let counting = life.app.counting.as_ref().filter(|counting| counting.key == key)?;
+        Some((life.memory, counting))
+    };
+    of.iter().find_map(with)
+}
+
 /// An operation that failed had a reason to.
 fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> {
     let error = match op.status {
@@ -276,6 +287,15 @@ fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> 
     if error == OpError::Remote(ReturnCode::BadMkey)
         && let What::Read { key, .. } | What::Write { key, .. } = op.what
         && region(peers, key).is_none_or(|(peer, r)| r.closed || peer.term.ended.is_some())
+    {
+        return Ok(());
+    }
+    if error == OpError::Remote(ReturnCode::BadMkey)
+        && let What::Count(Count { key, .. }) = op.what
+        && peers.iter().any(|peer| {
+            let theirs = peer.app.counting.as_ref().is_some_and(|counting| counting.key == key);
+            theirs && peer.term.ended.is_some()
+        })
     {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 //! an attacker; then peace, in which everything must end. What a history is, follows from its seed.
 //!
 //! - `application`: random operations, and what they must come to;
+//! - `counting`: atomics, beside a reference that says how often each was carried out;
 //! - `on_path`: an attacker who sees all packets, and makes others of them;
 //! - `off_path`: one who sees none, and knows addresses, formats and the job;
 //! - `trouble`: no attacker, but processes that end and begin again or pause, paths that carry less, cut links;
@@ -14,6 +15,7 @@
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 mod application;
+mod counting;
 mod judge;
 mod lives;
 mod off_path;
@@ -109,6 +111,10 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     };
     world.tap = (mode == Mode::OnPath).then(Vec::new);
     let mut sides = [0, 1].map(|at| Application::new(at, &mut world, rng.next_u64()));
+    // Not in those of the corpus.
+    if seed % 8 == 7 {
+        sides = sides.map(|side| side.counts(&mut world, !seed));
+    }
     let mut amount = Amount::default();
     for _ in 0..10 + rng.below(60) {
         let side = &mut sides[rng.below(2) as usize];

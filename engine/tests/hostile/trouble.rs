@@ -41,6 +41,10 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     world.gathers = seed % 8 == 6;
     world.refuses = rng.chance(0.5);
     let mut sides = [0, 1].map(|at| Application::new(at, &mut world, rng.next_u64()));
+    // Not in those of the corpus.
+    if matches!(seed % 8, 0 | 2 | 3) {
+        sides = sides.map(|side| side.counts(&mut world, !seed));
+    }
     let mut troubles = Troubles::new(kind, &world, rng.next_u64());
     let mut amount = Amount::default();
     for _ in 0..10 + rng.below(60) {
@@ -240,7 +244,10 @@ impl Troubles {
                     let kind = self.kind;
                     let (memory, done) = world.restart(at, |engine, pdc| kind.adjust(engine, pdc));
                     let life = self.lives.begin(at, world.now);
-                    let app = Application::reborn(at, life, world, self.rng.next_u64());
+                    let mut app = Application::reborn(at, life, world, self.rng.next_u64());
+                    if sides[at].counting.is_some() {
+                        app = app.counts(world, life);
+                    }
                     let app = core::mem::replace(&mut sides[at], app);
                     self.lives.keep(Life { app, memory, done });
                 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
+mod device;
 mod list;
 #[cfg(test)]
 mod tests;
 
+pub use device::{Device, PciAddress};
 pub use list::list;
 
 /// One address of one interface.

@@ -1,0 +1,148 @@
+//! The device behind an interface, as sysfs shows it.
+
+use std::fs;
+use std::path::Path;
+
+/// Where a device is on the PCI bus.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PciAddress {
+    /// Domain.
+    pub domain: u16,
+    /// Bus.
+    pub bus: u8,
+    /// Device.
+    pub device: u8,
+    /// Function.
+    pub function: u8,
+}
+
+/// What is known of a device; an interface without one has a link-layer address at most.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Device {
+    /// Link-layer address, `02:fc:00:00:00:01`.
+    pub address: Option<String>,
+    /// The driver's name.
+    pub driver: Option<String>,
+    /// Number of its vendor, `0x15b3`.
+    pub vendor: Option<String>,
+    /// Number of the device among its vendor's.
+    pub id: Option<String>,
+    /// Its revision.
+    pub revision: Option<String>,
+    /// Its place, or that of what it is part of.
+    pub pci: Option<PciAddress>,
+}
+
+impl Device {
+    /// That of an interface, by name and by the kernel's index. Nothing is known where sysfs is that of another network
+    /// namespace.
+    #[must_use]
+    pub fn of(name: &str, index: u32) -> Self {
+        Self::at(Path::new("/sys/class/net"), name, index)
+    }
+
+    /// The same with the directory of the interfaces.
+    pub(super) fn at(root: &Path, name: &str, index: u32) -> Self {
+        let Some(name) = name.split(':').next() else { return Self::default() };
+        let interface = root.join(name);
+        if text(&interface.join("ifindex")).and_then(|n| n.parse().ok()) != Some(index) {
+            return Self::default();
+        }
+        let device = interface.join("device");
+        let driver = fs::read_link(device.join("driver")).ok();
+        let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        let place = fs::canonicalize(&device).ok();
+        Self {
+            address: text(&interface.join("address")),
+            driver,
+            vendor: text(&device.join("vendor")),
+            id: text(&device.join("device")),
+            revision: text(&device.join("revision")),
+            pci: place.as_deref().and_then(pci),
+        }
+    }
+}
+
+/// A line of sysfs; `None` where there is none, or an empty one.
+fn text(path: &Path) -> Option<String> {
+    let line = fs::read_to_string(path).ok()?;
+    Some(line.trim().to_owned()).filter(|line| !line.is_empty())
+}
+
+/// The PCI function nearest to the end of a device's path: what is no PCI device itself may be part of one.
+fn pci(device: &Path) -> Option<PciAddress> {
+    device.components().rev().find_map(|part| function(part.as_os_str().to_str()?))
+}
+
+/// `0000:3b:00.1`.
+fn function(name: &str) -> Option<PciAddress> {
+    let (domain, rest) = name.split_once(':')?;
+    let (bus, rest) = rest.split_once(':')?;
+    let (device, function) = rest.split_once('.')?;
+    Some(PciAddress {
+        domain: u16::from_str_radix(domain, 16).ok()?,
+        bus: u8::from_str_radix(bus, 16).ok()?,
+        device: u8::from_str_radix(device, 16).ok()?,
+        function: u8::from_str_radix(function, 16).ok()?,
+    })
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_what_sysfs_says_of_it() {
+        let root = std::env::temp_dir().join(format!("squall-sysfs-{}", std::process::id()));
+        let (net, card) = (root.join("net"), root.join("devices/0000:00:1c.0/0000:3b:00.1"));
+        // Eth1 is part of the card; a bridge has no device.
+        for directory in [
+            net.join("eth0"),
+            net.join("br0"),
+            card.join("virtio2"),
+            root.join("drivers/mlx5_core"),
+        ] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        symlink(card.join("virtio2"), net.join("eth0/device")).unwrap();
+        symlink(root.join("drivers/mlx5_core"), card.join("virtio2/driver")).unwrap();
+        for (file, line) in [
+            (net.join("eth0/ifindex"), "7\n"),
+            (net.join("eth0/address"), "02:fc:00:00:00:01\n"),
+            (net.join("br0/ifindex"), "9\n"),
+            (net.join("br0/address"), "\n"),
+            (card.join("virtio2/vendor"), "0x15b3\n"),
+            (card.join("virtio2/device"), "0x1019\n"),
+        ] {
+            fs::write(file, line).unwrap();
+        }
+        let known = Device {
+            address: Some("02:fc:00:00:00:01".into()),
+            driver: Some("mlx5_core".into()),
+            vendor: Some("0x15b3".into()),
+            id: Some("0x1019".into()),
+            revision: None,
+            pci: Some(PciAddress { domain: 0, bus: 0x3b, device: 0, function: 1 }),
+        };
+        assert_eq!(Device::at(&net, "eth0", 7), known);
+        assert_eq!(Device::at(&net, "eth0:2", 7), known, "a name of one more address");
+        assert_eq!(Device::at(&net, "br0", 9), Device::default());
+        assert_eq!(Device::at(&net, "eth0", 8), Device::default(), "of another namespace");
+        assert_eq!(Device::at(&net, "eth5", 5), Device::default());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_pci_function_is_none() {
+        assert_eq!(
+            function("10af:ff:1f.7"),
+            Some(PciAddress { domain: 0x10af, bus: 0xff, device: 0x1f, function: 7 })
+        );
+        for name in ["", "pci0000:00", "0000:00:03", "0000:00:zz.0", "virtio2", "1-1.4:1.0"] {
+            assert_eq!(function(name), None, "{name}");
+        }
+    }
+}
