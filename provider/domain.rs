@@ -60,6 +60,8 @@ pub(crate) struct Domain {
     locks: bool,
     virtual_addresses: bool,
     provider_keys: bool,
+    /// Memory of devices may be registered, and is known by its descriptors (FI_MR_HMEM).
+    devices: bool,
     auth_key: AuthKey,
     regions: Arc<Gate<Regions>>,
     endpoints: Mutex<Vec<Enabled>>,
@@ -132,6 +134,7 @@ pub(crate) fn open(
         locks: chosen.threading != threading::DOMAIN || automatic,
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
+        devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
         regions: Arc::new(Gate::new(
@@ -172,7 +175,14 @@ impl Domain {
     /// The registration modes that it has.
     pub(crate) fn registration(&self) -> i32 {
         let of = |has, mode| if has { mode } else { 0 };
-        of(self.virtual_addresses, mr_mode::VIRT_ADDR) | of(self.provider_keys, mr_mode::PROV_KEY)
+        of(self.virtual_addresses, mr_mode::VIRT_ADDR)
+            | of(self.provider_keys, mr_mode::PROV_KEY)
+            | of(self.devices, mr_mode::HMEM)
+    }
+
+    /// Whether memory of devices may be registered.
+    pub(crate) fn serves_devices(&self) -> bool {
+        self.devices
     }
 
     /// Whether keys are ours to choose.

@@ -14,6 +14,7 @@ mod outbox;
 mod peers;
 mod receive;
 mod setup;
+mod staging;
 mod transmit;
 pub(crate) mod work;
 
@@ -51,6 +52,8 @@ pub(crate) struct Settings {
     directed: bool,
     /// Completions name their source (FI_SOURCE).
     names_source: bool,
+    /// Buffers may be in memory of devices (FI_HMEM).
+    devices: bool,
     /// Default operation flags of the transmitting side.
     tx_flags: AtomicU64,
     /// Default operation flags of the receiving side.
@@ -184,6 +187,7 @@ impl Endpoint {
                 source,
                 directed: caps & flags::DIRECTED_RECV != 0,
                 names_source: caps & flags::SOURCE != 0,
+                devices: caps & flags::HMEM != 0 && domain.serves_devices(),
                 triggers: caps & flags::TRIGGER != 0,
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),

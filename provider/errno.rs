@@ -25,6 +25,7 @@ macro_rules! errnos {
 
 errnos! {
     AGAIN = FI_EAGAIN;
+    IO = FI_EIO;
     NOMEM = FI_ENOMEM;
     BUSY = FI_EBUSY;
     INVAL = FI_EINVAL;

@@ -26,6 +26,7 @@ use crate::slab::Key;
 use crate::step::Step;
 use questions::Questions;
 
+pub(crate) use atomic::check as check_atomic;
 pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
@@ -39,7 +40,7 @@ pub(crate) const RESOURCE_MEMORY: u16 = 0;
 pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 
 /// `request_length` has 32 bits.
-const MAX_LEN: u64 = u32::MAX as u64;
+pub(crate) const MAX_LEN: u64 = u32::MAX as u64;
 
 /// The read of a rendezvous message ended.
 #[derive(Clone, Copy, Debug)]
@@ -109,10 +110,8 @@ impl Outbound {
         mem: &M,
         op: Operation,
     ) -> Result<(), Refused> {
+        op.check()?;
         let len = op.buf.len();
-        if len > MAX_LEN {
-            return Err(Refused::TooLong);
-        }
         let kind = match &op.action {
             Action::Message { .. } => Kind::Message,
             Action::Write(_) => Kind::Write,
@@ -121,14 +120,6 @@ impl Outbound {
             Action::Atomic(_) => Kind::Update,
         };
         let plan = self.plan(step, &op, kind)?;
-        if let Action::Write(remote) | Action::Read(remote) = &op.action
-            && remote.len() != len
-        {
-            return Err(Refused::LengthMismatch);
-        }
-        if let Action::Atomic(atomic) = &op.action {
-            atomic::check(atomic, len)?;
-        }
         if self.outstanding >= step.config.max_outstanding {
             return Err(Refused::Again);
         }

@@ -16,6 +16,7 @@ use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
+use super::staging::Staging;
 use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
@@ -50,6 +51,8 @@ pub(super) struct Core {
     port: Box<dyn Port + Send>,
     /// Deferred work that has begun.
     pub(super) begun: Begun,
+    /// Operations on memory of devices, where there may be such (FI_HMEM).
+    pub(super) staging: Option<Box<Staging>>,
     /// Links to endpoints of this host.
     pub(super) links: Links,
     /// When the sockets were last looked at.
@@ -104,12 +107,14 @@ pub(super) struct Opened {
 }
 
 impl Core {
-    pub(super) fn new(opened: Opened, regions: Arc<Gate<Regions>>) -> Self {
+    /// With `devices` operations may be on memory of devices.
+    pub(super) fn new(opened: Opened, regions: Arc<Gate<Regions>>, devices: bool) -> Self {
         Self {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
             begun: Begun::default(),
+            staging: devices.then(Box::default),
             port: opened.port,
             links: opened.links,
             packets_at: Time::ZERO,
@@ -141,7 +146,8 @@ impl Core {
     /// When a turn is needed without anything arriving.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         // A full socket drains soon; nothing announces when.
-        let soon = self.outbox.has_unsent().then(|| Time(clock::now().0.saturating_add(50_000)));
+        let soon = (self.outbox.has_unsent() || self.is_copying())
+            .then(|| Time(clock::now().0.saturating_add(50_000)));
         // Not the least of what is there: the compiler compares what is not there, too, before it looks, and
         // memcheck takes that for a decision.
         let times = [self.engine.poll_timeout(), self.port.next_deadline(), soon];
@@ -166,6 +172,9 @@ impl Core {
             busy |= self.flush(now);
         }
         busy |= self.complete(ep, bindings);
+        if self.is_copying() {
+            busy |= self.advance(ep, bindings);
+        }
         self.links.rearm();
         if busy {
             while let Some(notice) = self.engine.poll_notice() {
@@ -410,13 +419,25 @@ impl Core {
         let mut busy = false;
         while let Some(done) = self.engine.poll_completion() {
             busy = true;
+            if self.staging.is_some() {
+                if let Some(done) = self.unstage(done) {
+                    self.deliver(ep, bindings, &done);
+                }
+                continue;
+            }
             self.deliver(ep, bindings, &done);
         }
         busy
     }
 
+    /// Whether bytes are on their way between memory of devices and the host's.
     #[inline]
-    fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+    fn is_copying(&self) -> bool {
+        self.staging.as_ref().is_some_and(|staging| staging.is_busy())
+    }
+
+    #[inline]
+    pub(super) fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
         if done.visibility == Visibility::Kept {
             return self.end_work(ep, bindings, done);
         }
@@ -496,7 +517,8 @@ impl Core {
         let now = clock::now();
         match self.closing_since {
             None => {
-                if self.engine.idle() || self.is_in_vain(now, start) {
+                let idle = self.engine.idle() && !self.is_copying();
+                if idle || self.is_in_vain(now, start) {
                     self.log_forsaken();
                     self.engine.close(now);
                     self.flush(now);
@@ -533,7 +555,8 @@ impl Core {
     /// The process ends with this endpoint open. Whether all that it believes sent has arrived, or will not any
     /// more.
     pub(super) fn is_drained(&self, start: Time) -> bool {
-        let over = self.engine.copied_bytes() == 0 || self.is_in_vain(clock::now(), start);
+        let over = self.engine.copied_bytes() == 0 && !self.is_copying()
+            || self.is_in_vain(clock::now(), start);
         if over {
             self.log_forsaken();
         }

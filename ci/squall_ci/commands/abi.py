@@ -34,6 +34,9 @@ PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
 APART = ("findings", "identity")
+# The same, with stand-ins for the libraries of device drivers, which they and the provider load.
+DEVICE = ("device",)
+STAND_INS = {"cuda": "libcuda.so.1", "rocr": "libhsa-runtime64.so.1", "ze": "libze_loader.so.1"}
 # The same, about shared memory, in which nothing is for memcheck to see.
 SHARED = ("same_host",)
 
@@ -58,8 +61,20 @@ def suite(
         tally.add(f"abi {program}", None if result.ok else result.why(), result.seconds, words, result.output)
 
 
+def with_devices(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which the stand-ins are found, compiled."""
+    home = OUT / "devices"
+    for name, library in STAND_INS.items():
+        sources = [FABTESTS / "devices" / f"{name}.c", FABTESTS / "devices" / "standin.h"]
+        compile_c(sources, home / library, ("-std=gnu11", "-g", "-O1", "-shared", "-fPIC", "-Wl,--as-needed"))
+    where = os.environ.get("LD_LIBRARY_PATH")
+    return {**env, "LD_LIBRARY_PATH": f"{home}:{where}" if where else str(home)}
+
+
 def compile_all(suffix: str = "", *options: str) -> None:
-    for program in (*PROGRAMS, *MODELS, *APART, *SHARED):
+    # What a program defines itself (ioctl) is what the libraries that it loads call.
+    options = ("-rdynamic", *options)
+    for program in (*PROGRAMS, *MODELS, *APART, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
@@ -75,6 +90,8 @@ def plain(tally: Tally) -> None:
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)
+    suite(tally, DEVICE, env=with_devices({"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}), note="in packets")
+    suite(tally, DEVICE, env=with_devices(lossy), note="loss 1%, reordering 2%, duplication 1%")
     # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
     suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
@@ -85,6 +102,7 @@ def shared(tally: Tally) -> None:
     compile_all()
     env = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}
     suite(tally, [*PROGRAMS, *APART, *SHARED], env=env, note="shared memory")
+    suite(tally, DEVICE, env=with_devices(env), note="shared memory")
     suite(tally, MODELS, env=env | {"MODEL_EVERY": "4"}, note="shared memory")
 
 
