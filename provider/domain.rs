@@ -97,7 +97,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     stx_ctx: Some(stx_ctx),
     srx_ctx: Some(srx_ctx),
     query_atomic: Some(ep::calls::query_atomic),
-    query_collective: Some(query_collective),
+    query_collective: Some(ep::calls::query_collective),
     endpoint2: Some(ep::open2),
 });
 
@@ -364,15 +364,6 @@ unsafe extern "C" fn srx_ctx(
     _: *mut ffi::fi_rx_attr,
     _: *mut *mut ffi::fid_ep,
     _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn query_collective(
-    _: *mut ffi::fid_domain,
-    _: ffi::fi_collective_op,
-    _: *mut ffi::fi_collective_attr,
-    _: u64,
 ) -> c_int {
     Errno::NOSYS.code()
 }

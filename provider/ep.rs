@@ -6,7 +6,9 @@ mod buffer;
 pub(crate) mod calls;
 mod choice;
 mod cm;
+mod collective;
 mod flow;
+mod group;
 mod links;
 mod machine;
 mod options;
@@ -60,6 +62,10 @@ pub(crate) struct Settings {
     rx_flags: AtomicU64,
     /// Operations may wait for counters (FI_TRIGGER).
     triggers: bool,
+    /// It may join groups (FI_COLLECTIVE).
+    collective: bool,
+    /// How many it has joined.
+    groups: AtomicU64,
     /// `msg_order` of the transmitting side.
     msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
@@ -165,7 +171,7 @@ fn with_tables(fid: ffi::fid) -> ffi::fid_ep {
         rma: object::table(&calls::RMA),
         tagged: object::table(&calls::TAGGED),
         atomic: object::table(&calls::ATOMIC),
-        collective: core::ptr::null_mut(),
+        collective: object::table(&calls::COLLECTIVE),
     }
 }
 
@@ -189,6 +195,8 @@ impl Endpoint {
                 names_source: caps & flags::SOURCE != 0,
                 devices: caps & flags::HMEM != 0 && domain.serves_devices(),
                 triggers: caps & flags::TRIGGER != 0,
+                collective: caps & flags::COLLECTIVE != 0,
+                groups: AtomicU64::new(1),
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
                 msg_order: chosen.msg_order,

@@ -57,6 +57,7 @@ errnos! {
     TRUNC = FI_ETRUNC;
     NOKEY = FI_ENOKEY;
     NOAV = FI_ENOAV;
+    NOEQ = FI_ENOEQ;
 }
 
 impl Errno {

@@ -53,6 +53,8 @@ flags! {
     AV_USER_ID = FI_AV_USER_ID;
     TRIGGER = FI_TRIGGER;
     HMEM = FI_HMEM;
+    COLLECTIVE = FI_COLLECTIVE;
+    UNIVERSE = FI_UNIVERSE;
     HMEM_DEVICE_ONLY = FI_HMEM_DEVICE_ONLY;
     HMEM_HOST_ALLOC = FI_HMEM_HOST_ALLOC;
 }
@@ -146,4 +148,6 @@ pub(crate) mod class {
     pub(crate) const CNTR: usize = 15;
     pub(crate) const WAIT: usize = 16;
     pub(crate) const POLL: usize = 17;
+    pub(crate) const MC: usize = 19;
+    pub(crate) const AV_SET: usize = 21;
 }

@@ -364,7 +364,7 @@ fn pieces(all: &[ffi::iovec]) -> Result<Box<[UserSlice]>> {
 /// the description of one DMA-buf.
 ///
 /// # Errors
-/// As [`pieces`], and those of [`device::space`] and [`device::dmabuf`]; `FI_EINVAL` for memory of a device in a domain
+/// As [`pieces`], and those of [`device::space`] and [`device::dmabuf()`]; `FI_EINVAL` for memory of a device in a domain
 /// without FI_HMEM.
 unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[UserSlice]>> {
     let of_device = attr.iface != ffi::FI_HMEM_SYSTEM || flags & OF_DEVICES != 0;

@@ -19,6 +19,8 @@ pub enum MatchSpace {
     Untagged,
     /// FI_TAGGED: matched by tag (and source).
     Tagged,
+    /// What collective operations say to each other, which no other message meets: matched by tag (and source).
+    Collective,
 }
 
 /// What the end of an operation leaves behind for the user, besides its count.

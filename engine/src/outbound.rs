@@ -36,6 +36,8 @@ pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
 pub(crate) const RESOURCE_MEMORY: u16 = 0;
+/// Resource index of tagged messages of collective operations; that of all others is 0.
+pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
 /// Resource index of buffers offered by rendezvous.
 pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 

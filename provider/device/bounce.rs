@@ -58,6 +58,14 @@ impl Bounce {
         Some(Self { memory, len: layout.size(), pinned: None })
     }
 
+    /// As [`Self::new`], all zero.
+    pub(crate) fn zeroed(len: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(len.max(1), Self::ALIGN).ok()?;
+        // SAFETY: a layout of at least one byte; NULL when there is no memory.
+        let memory = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Self { memory, len: layout.size(), pinned: None })
+    }
+
     /// Room that copies to or from `space` are asynchronous with, if the driver has such.
     pub(crate) fn pinned(len: usize, space: Space) -> Option<Self> {
         let (Some(class), Ok(of)) = (class(len), device(space)) else { return Self::new(len) };

@@ -54,7 +54,7 @@ impl DmaBuf {
     /// Maps one, for writing if peers or receives may write to it.
     ///
     /// # Errors
-    /// As [`super::dmabuf`].
+    /// As [`super::dmabuf()`].
     pub(super) fn map(described: &Described, writable: bool) -> Result<Self> {
         let Described { fd, offset, len, base_addr } = *described;
         if let Err(error) = sync(fd, SYNC_READ).and_then(|()| sync(fd, SYNC_READ | SYNC_END)) {

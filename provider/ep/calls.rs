@@ -60,6 +60,7 @@ macro_rules! calls {
 }
 
 mod atomic;
+mod collective;
 
 /// `fi_msg(3)`.
 mod msg {
@@ -184,6 +185,8 @@ mod rma {
 pub(super) use atomic::OPS as ATOMIC;
 pub(crate) use atomic::query as query_atomic;
 pub(crate) use atomic::{atomic_msg, compare_msg, fetch_msg};
+pub(super) use collective::OPS as COLLECTIVE;
+pub(crate) use collective::query as query_collective;
 pub(super) use msg::OPS as MSG;
 pub(super) use rma::OPS as RMA;
 pub(super) use tagged::OPS as TAGGED;

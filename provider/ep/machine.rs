@@ -12,6 +12,7 @@ use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
 use super::Endpoint;
 use super::bind::Bindings;
+use super::collective::Collectives;
 use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
@@ -51,6 +52,8 @@ pub(super) struct Core {
     port: Box<dyn Port + Send>,
     /// Deferred work that has begun.
     pub(super) begun: Begun,
+    /// Groups and their operations, since the first was joined.
+    pub(super) collectives: Option<Box<Collectives>>,
     /// Operations on memory of devices, where there may be such (FI_HMEM).
     pub(super) staging: Option<Box<Staging>>,
     /// Links to endpoints of this host.
@@ -114,6 +117,7 @@ impl Core {
             peers: Peers::new(opened.named_only),
             regions,
             begun: Begun::default(),
+            collectives: None,
             staging: devices.then(Box::default),
             port: opened.port,
             links: opened.links,
@@ -174,6 +178,9 @@ impl Core {
         busy |= self.complete(ep, bindings);
         if self.is_copying() {
             busy |= self.advance(ep, bindings);
+        }
+        if self.collectives.as_ref().is_some_and(|all| all.is_due()) {
+            self.collect(ep, bindings);
         }
         self.links.rearm();
         if busy {
@@ -460,6 +467,9 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn end_work(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        if self.collectives.as_mut().is_some_and(|all| all.end(done)) {
+            return;
+        }
         let Some(done) = &self.begun.end(done) else { return };
         match (done.status, bindings.queue(done.kind)) {
             (Ok(()), Some(cq)) => cq.push(entry_of(done, self.source(ep, bindings, done))),

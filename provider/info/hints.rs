@@ -57,10 +57,16 @@ pub(crate) mod limits {
         | flags::SOURCE
         | flags::FENCE
         | flags::TRIGGER
+        | flags::COLLECTIVE
         | flags::RMA_EVENT;
     /// What concerns the transmitting side.
-    pub(crate) const TX_CAPS: u64 =
-        PRIMARY | flags::SEND | flags::READ | flags::WRITE | flags::FENCE | flags::TRIGGER;
+    pub(crate) const TX_CAPS: u64 = PRIMARY
+        | flags::SEND
+        | flags::READ
+        | flags::WRITE
+        | flags::FENCE
+        | flags::TRIGGER
+        | flags::COLLECTIVE;
     /// What concerns the receiving side.
     pub(crate) const RX_CAPS: u64 = PRIMARY
         | flags::RECV
@@ -70,6 +76,7 @@ pub(crate) mod limits {
         | flags::DIRECTED_RECV
         | flags::SOURCE
         | flags::TRIGGER
+        | flags::COLLECTIVE
         | flags::RMA_EVENT;
     /// Default operation flags that make sense for sends, writes and reads.
     pub(crate) const TX_OP_FLAGS: u64 = flags::COMPLETION

@@ -33,7 +33,7 @@ OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
-APART = ("findings", "identity")
+APART = ("findings", "identity", "collectives")
 # The same, with stand-ins for the libraries of device drivers, which they and the provider load.
 DEVICE = ("device",)
 STAND_INS = {"cuda": "libcuda.so.1", "rocr": "libhsa-runtime64.so.1", "ze": "libze_loader.so.1"}
@@ -86,7 +86,7 @@ def plain(tally: Tally) -> None:
     suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
     # The deadline of unreachable peers stays out of the way of retransmissions.
     lossy = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
-    suite(tally, ["messages", "onesided"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
+    suite(tally, ["messages", "onesided", "collectives"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)

@@ -8,6 +8,7 @@ use crate::matching::{Envelope, Waiting};
 use crate::memory::{Memory, Payload};
 use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
 use crate::order::Seen;
+use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
@@ -39,7 +40,11 @@ impl Inbox {
             Payload::Elsewhere(_) => (&[][..], true),
         };
         let tagged = request.opcode.is_tagged();
-        let space = if tagged { MatchSpace::Tagged } else { MatchSpace::Untagged };
+        let space = match (tagged, request.resource_index) {
+            (false, _) => MatchSpace::Untagged,
+            (true, RESOURCE_COLLECTIVE) => MatchSpace::Collective,
+            (true, _) => MatchSpace::Tagged,
+        };
         let tag = if tagged { request.match_bits } else { 0 };
         let rendezvous = match request.extension {
             Extension::Rendezvous(r) => Some(r),

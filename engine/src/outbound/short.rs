@@ -6,7 +6,7 @@
 //! no room now, is queued as any operation is.
 
 use super::{Outbound, frames};
-use crate::api::{Action, OpError, Operation, PeerId, Visibility};
+use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
 use crate::contexts::IdSpace;
 use crate::fences::Classes;
@@ -27,7 +27,8 @@ impl Outbound {
     ) -> bool {
         let (peer, len) = (op.peer, op.buf.len());
         let Action::Message { space, tag } = op.action else { return false };
-        if len > MAX_SHORT as u64 || op.options.visibility == Visibility::Kept {
+        let known = matches!(space, MatchSpace::Untagged | MatchSpace::Tagged);
+        if len > MAX_SHORT as u64 || op.options.visibility == Visibility::Kept || !known {
             return false;
         }
         let Some(id) = step.contexts.link_to(peer) else { return false };

@@ -196,6 +196,26 @@ impl What {
     }
 }
 
+/// A type of values.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for what is not there, or not known to the API version asked for.
+pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
+    What::new(api, Family::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
+}
+
+/// How values of a type are combined.
+///
+/// # Errors
+/// As [`data_type`], also for operations whose result depends on who comes first.
+pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(AmoOp, AmoType)> {
+    let what = What::new(api, Family::Base, datatype, op)?;
+    match what.op {
+        AmoOp::Write | AmoOp::Diff => Err(Errno::OPNOTSUPP),
+        op => Ok((op, what.data_type)),
+    }
+}
+
 impl Endpoint {
     fn atomic(&self, family: Family, datatype: fi_datatype, op: fi_op) -> Result<What> {
         What::new(self.api_version(), family, datatype, op)
