@@ -4,6 +4,7 @@
 //! changes.
 
 mod addresses;
+mod set;
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, av_type, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use addresses::Addresses;
+pub(crate) use set::AvSet;
 
 /// `struct fid_av` and what is behind it.
 #[repr(C)]
@@ -60,7 +62,7 @@ static OPS: Table<OpsAv> = Table(OpsAv {
     remove,
     lookup,
     straddr,
-    av_set,
+    av_set: set::open,
     insert_auth_key,
     lookup_auth_key,
     set_user_id,
@@ -418,15 +420,6 @@ unsafe extern "C" fn straddr(
         }
         buf.cast_const()
     })
-}
-
-unsafe extern "C" fn av_set(
-    _: *mut ffi::fid_av,
-    _: *mut ffi::fi_av_set_attr,
-    _: *mut *mut c_void,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
 }
 
 unsafe extern "C" fn insert_auth_key(

@@ -61,6 +61,8 @@ pub(crate) struct Domain {
     locks: bool,
     virtual_addresses: bool,
     provider_keys: bool,
+    /// Memory of devices may be registered, and is known by its descriptors (FI_MR_HMEM).
+    devices: bool,
     auth_key: AuthKey,
     regions: Arc<Gate<Regions>>,
     endpoints: Mutex<Vec<Enabled>>,
@@ -96,7 +98,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     stx_ctx: Some(stx_ctx),
     srx_ctx: Some(peer::open),
     query_atomic: Some(ep::calls::query_atomic),
-    query_collective: Some(query_collective),
+    query_collective: Some(ep::calls::query_collective),
     endpoint2: Some(ep::open2),
 });
 
@@ -133,6 +135,7 @@ pub(crate) fn open(
         locks: chosen.threading != threading::DOMAIN || automatic,
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
+        devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
         regions: Arc::new(Gate::new(
@@ -173,7 +176,14 @@ impl Domain {
     /// The registration modes that it has.
     pub(crate) fn registration(&self) -> i32 {
         let of = |has, mode| if has { mode } else { 0 };
-        of(self.virtual_addresses, mr_mode::VIRT_ADDR) | of(self.provider_keys, mr_mode::PROV_KEY)
+        of(self.virtual_addresses, mr_mode::VIRT_ADDR)
+            | of(self.provider_keys, mr_mode::PROV_KEY)
+            | of(self.devices, mr_mode::HMEM)
+    }
+
+    /// Whether memory of devices may be registered.
+    pub(crate) fn serves_devices(&self) -> bool {
+        self.devices
     }
 
     /// Whether keys are ours to choose.
@@ -346,15 +356,6 @@ unsafe extern "C" fn stx_ctx(
     _: *mut ffi::fi_tx_attr,
     _: *mut *mut ffi::fid_stx,
     _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn query_collective(
-    _: *mut ffi::fid_domain,
-    _: ffi::fi_collective_op,
-    _: *mut ffi::fi_collective_attr,
-    _: u64,
 ) -> c_int {
     Errno::NOSYS.code()
 }

@@ -6,7 +6,9 @@ mod buffer;
 pub(crate) mod calls;
 mod choice;
 mod cm;
+mod collective;
 mod flow;
+mod group;
 mod links;
 mod machine;
 mod options;
@@ -15,6 +17,7 @@ mod peers;
 mod receive;
 mod setup;
 pub(crate) mod shared;
+mod staging;
 mod transmit;
 pub(crate) mod work;
 
@@ -52,12 +55,18 @@ pub(crate) struct Settings {
     directed: bool,
     /// Completions name their source (FI_SOURCE).
     names_source: bool,
+    /// Buffers may be in memory of devices (FI_HMEM).
+    devices: bool,
     /// Default operation flags of the transmitting side.
     tx_flags: AtomicU64,
     /// Default operation flags of the receiving side.
     rx_flags: AtomicU64,
     /// Operations may wait for counters (FI_TRIGGER).
     triggers: bool,
+    /// It may join groups (FI_COLLECTIVE).
+    collective: bool,
+    /// How many it has joined.
+    groups: AtomicU64,
     /// `msg_order` of the transmitting side.
     msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
@@ -163,7 +172,7 @@ fn with_tables(fid: ffi::fid) -> ffi::fid_ep {
         rma: object::table(&calls::RMA),
         tagged: object::table(&calls::TAGGED),
         atomic: object::table(&calls::ATOMIC),
-        collective: core::ptr::null_mut(),
+        collective: object::table(&calls::COLLECTIVE),
     }
 }
 
@@ -185,7 +194,10 @@ impl Endpoint {
                 source,
                 directed: caps & flags::DIRECTED_RECV != 0,
                 names_source: caps & flags::SOURCE != 0,
+                devices: caps & flags::HMEM != 0 && domain.serves_devices(),
                 triggers: caps & flags::TRIGGER != 0,
+                collective: caps & flags::COLLECTIVE != 0,
+                groups: AtomicU64::new(1),
                 tx_flags: AtomicU64::new(chosen.tx_op_flags),
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
                 msg_order: chosen.msg_order,

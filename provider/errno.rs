@@ -25,6 +25,7 @@ macro_rules! errnos {
 
 errnos! {
     AGAIN = FI_EAGAIN;
+    IO = FI_EIO;
     NOMEM = FI_ENOMEM;
     BUSY = FI_EBUSY;
     INVAL = FI_EINVAL;
@@ -56,6 +57,7 @@ errnos! {
     TRUNC = FI_ETRUNC;
     NOKEY = FI_ENOKEY;
     NOAV = FI_ENOAV;
+    NOEQ = FI_ENOEQ;
 }
 
 impl Errno {

@@ -93,6 +93,12 @@ faults! {
     NoSuchAtomic = 18, OPNOTSUPP,
         "the target has no such atomic operation on values of this type, or not on so many at once. \
          fi_atomicvalid and its kin say what there is";
+    DeviceCopy = 19, IO,
+        "a device driver could not copy the operation's buffer to or from the device's memory: is the allocation \
+         still there, and is the buffer inside of it? The log has what the driver says";
+    TargetCopy = 20, REMOTEIO,
+        "the target could not move the bytes to or from its memory: its device driver failed, or, on one host, the \
+         memory was taken back. The target's log has the reason";
 }
 
 /// The name of a libfabric error that the table uses.
@@ -112,6 +118,7 @@ pub(crate) fn errno_name(errno: Errno) -> &'static str {
         Errno::CONNREFUSED => "FI_ECONNREFUSED",
         Errno::INVAL => "FI_EINVAL",
         Errno::OPNOTSUPP => "FI_EOPNOTSUPP",
+        Errno::IO => "FI_EIO",
         other => unreachable!("{other:?} has no name here"),
     }
 }
@@ -144,6 +151,7 @@ impl Fault {
             OpError::OtherKey => Self::OtherKey,
             OpError::NotListed => Self::NotListed,
             OpError::Closed => Self::Closed,
+            OpError::Uncopied => Self::DeviceCopy,
             OpError::Remote(code) => Self::remote(code),
         }
     }
@@ -156,6 +164,7 @@ impl Fault {
             ReturnCode::AtPerm | ReturnCode::PermViolation => Self::Permission,
             ReturnCode::BadJobId | ReturnCode::BadPid => Self::WrongJob,
             ReturnCode::TooLong => Self::Truncated,
+            ReturnCode::HostUnsuccessCmpl => Self::TargetCopy,
             ReturnCode::AmoUnaligned => Self::Unaligned,
             ReturnCode::AmoUnsupportedOp
             | ReturnCode::AmoUnsupportedDt

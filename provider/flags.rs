@@ -53,8 +53,15 @@ flags! {
     AV_USER_ID = FI_AV_USER_ID;
     TRIGGER = FI_TRIGGER;
     PEER = FI_PEER;
+    HMEM = FI_HMEM;
+    COLLECTIVE = FI_COLLECTIVE;
+    UNIVERSE = FI_UNIVERSE;
+    HMEM_DEVICE_ONLY = FI_HMEM_DEVICE_ONLY;
+    HMEM_HOST_ALLOC = FI_HMEM_HOST_ALLOC;
 }
 
+/// `FI_MR_DMABUF` (libfabric 1.20).
+pub(crate) const MR_DMABUF: u64 = 1 << 40;
 /// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
 pub(crate) const ADDR_UNSPEC: u64 = u64::MAX;
 /// FI_KEY_NOTAVAIL: what libfabric takes for no key.
@@ -105,6 +112,7 @@ pub(crate) mod mr_mode {
     pub(crate) const SCALABLE: i32 = 2;
     pub(crate) const VIRT_ADDR: i32 = 1 << 4;
     pub(crate) const PROV_KEY: i32 = 1 << 6;
+    pub(crate) const HMEM: i32 = 1 << 10;
 }
 
 /// `FI_EP_RDM`.
@@ -143,4 +151,6 @@ pub(crate) mod class {
     pub(crate) const NIC: usize = 20;
     pub(crate) const WAIT: usize = 16;
     pub(crate) const POLL: usize = 17;
+    pub(crate) const MC: usize = 19;
+    pub(crate) const AV_SET: usize = 21;
 }

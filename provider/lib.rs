@@ -20,6 +20,7 @@ mod clock;
 mod cntr;
 mod compat;
 mod cq;
+mod device;
 mod domain;
 mod ep;
 mod eq;

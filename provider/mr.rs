@@ -7,12 +7,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use squall_base::{RegionId, SecretRng, UserSlice};
-use squall_engine::{Access, KeyError, Memory, OpKind};
+use squall_base::{RegionId, SecretRng, Space, UserSlice};
+use squall_engine::{Access, Buf, KeyError, Memory, OpKind};
 
 use crate::boundary::{self, Out};
 use crate::cntr::Cntr;
 use crate::compat::MrAttr;
+use crate::device::{self, Way};
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -167,6 +168,40 @@ impl Memory for UserMemory<'_> {
         unsafe { core::ptr::copy(data.as_ptr(), to, data.len()) };
     }
 
+    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
+        if to.space.is_host() {
+            self.write(to, data);
+            return true;
+        }
+        debug_assert!(data.len() as u64 <= to.len);
+        let to = UserSlice { len: data.len() as u64, ..to };
+        // SAFETY: `data` has `to.len` bytes, which are read; the device's memory is the driver's to check.
+        let copied = unsafe { device::copy(Way::ToDevice, to, data.as_ptr().cast_mut()) };
+        copied.map_err(|error| tell("what a peer writes", &error)).is_ok()
+    }
+
+    fn lift(&self, from: &Buf) -> core::result::Result<Option<Vec<u8>>, KeyError> {
+        if from.is_host() {
+            return Ok(None);
+        }
+        let len = usize::try_from(from.len()).map_err(|_| KeyError::Uncopied)?;
+        let mut bytes: Vec<u8> = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| KeyError::Uncopied)?;
+        for piece in from.slices() {
+            // SAFETY: behind the `bytes.len()` bytes that are there is room for those of the pieces that are not, the first
+            // of which is `piece`; it is a region's, which `resolve` found during the packet that is being handled.
+            unsafe {
+                let to = bytes.as_mut_ptr().add(bytes.len());
+                if let Err(error) = device::copy(Way::ToHost, *piece, to) {
+                    tell("what a peer reads", &error);
+                    return Err(KeyError::Uncopied);
+                }
+                bytes.set_len(bytes.len() + usize::try_from(piece.len).unwrap_or(0));
+            }
+        }
+        Ok(Some(bytes))
+    }
+
     fn read(&self, from: UserSlice, out: &mut [u8]) {
         debug_assert!(out.len() as u64 <= from.len);
         let from: *const u8 = core::ptr::with_exposed_provenance(pointer(from.base));
@@ -182,13 +217,19 @@ impl Memory for UserMemory<'_> {
         at: UserSlice,
         old: &mut [u8],
         next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
-    ) {
+    ) -> bool {
         debug_assert!(old.len() as u64 == at.len);
+        if !at.space.is_host() {
+            return atomic::update_device(at, old, next)
+                .map_err(|error| tell("a value that a peer changes", &error))
+                .is_ok();
+        }
         let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(at.base));
         // SAFETY: all of `at` lies in a region that the engine got from `resolve` below, during the packet that is
         // being handled, for an access that changes it or, where `next` always says no, reads it: as for `write`, the
         // application may not unmap it before the endpoint's gate is free again, and no reference to it is made.
         unsafe { atomic::update(to, old, next) };
+        true
     }
 
     fn resolve(
@@ -201,6 +242,12 @@ impl Memory for UserMemory<'_> {
         let regions = self.0.enter();
         regions.by_key.get(&key).ok_or(KeyError::BadKey)?.find(address, len, access)
     }
+}
+
+/// Says why a driver could not copy for a peer, who learns no more than that.
+#[cold]
+fn tell(what: &str, error: &device::CopyError) {
+    log::warn!("{what} could not be copied in device memory: {error}");
 }
 
 /// An engine address as this machine's pointer width (Linux on 64 bits; elsewhere the address could
@@ -255,6 +302,7 @@ impl Drop for Mr {
             self.domain.release_region(id);
             self.domain.regions().enter().free_id(id);
         }
+        device::forget(core::ptr::from_ref(self).addr());
     }
 }
 
@@ -284,33 +332,77 @@ pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
 });
 
 /// What to register.
-struct Request<'a> {
-    pieces: &'a [ffi::iovec],
+struct Request {
+    pieces: Box<[UserSlice]>,
     access: u64,
     key: u64,
     flags: u64,
     context: *mut c_void,
 }
 
-/// Registers. The memory is only noted here: whoever touches it later, for a peer with the key, relies on
-/// fi_mr(3), by which it stays mapped until the region is closed.
-fn register(domain: Arc<Domain>, request: &Request<'_>) -> Result<*mut ffi::fid_mr> {
-    if request.pieces.len() > limits::MR_IOV_LIMIT {
-        log::info!(
-            "memory region of {} pieces: at most {}",
-            request.pieces.len(),
-            limits::MR_IOV_LIMIT
-        );
+/// Flags about memory that is not, or not only, the host's.
+const OF_DEVICES: u64 = flags::HMEM_DEVICE_ONLY | flags::HMEM_HOST_ALLOC | flags::MR_DMABUF;
+
+/// Pieces of memory of the host.
+///
+/// # Errors
+/// `FI_EINVAL` for more than the limit we report.
+fn pieces(all: &[ffi::iovec]) -> Result<Box<[UserSlice]>> {
+    if all.len() > limits::MR_IOV_LIMIT {
+        log::info!("memory region of {} pieces: at most {}", all.len(), limits::MR_IOV_LIMIT);
         return Err(Errno::INVAL);
-    }
-    if request.flags & !(flags::EVENT | ffi::FI_RMA_PMEM | (1 << 56)) != 0 {
-        log::info!("memory region flags {:#x} are not known", request.flags);
-        return Err(Errno::BADFLAGS);
     }
     let piece =
         |v: &ffi::iovec| UserSlice::lent(v.iov_base.expose_provenance() as u64, v.iov_len as u64);
+    Ok(all.iter().map(piece).collect())
+}
+
+/// The pieces that an attribute describes, in whichever memory they are.
+///
+/// # Safety
+/// `attr` is an attribute for these flags: its first field points to as many pieces as it says, or, with FI_MR_DMABUF, to
+/// the description of one DMA-buf.
+///
+/// # Errors
+/// As [`pieces`], and those of [`device::space`] and [`device::dmabuf()`]; `FI_EINVAL` for memory of a device in a domain
+/// without FI_HMEM.
+unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[UserSlice]>> {
+    let of_device = attr.iface != ffi::FI_HMEM_SYSTEM || flags & OF_DEVICES != 0;
+    if of_device && !domain.serves_devices() {
+        log::info!(
+            "memory region in device memory (iface {}, flags {flags:#x}): the domain was opened without FI_HMEM",
+            attr.iface
+        );
+        return Err(if attr.iface == ffi::FI_HMEM_SYSTEM { Errno::BADFLAGS } else { Errno::NOSYS });
+    }
+    if flags & flags::MR_DMABUF != 0 {
+        let written = flags::REMOTE_WRITE | flags::RECV | flags::READ;
+        // SAFETY: NULL, which is refused, or a description by this function's contract; it is copied.
+        let buffer = unsafe { attr.mr_iov.cast::<device::DmaBufAttr>().as_ref() };
+        let buffer = buffer.ok_or(Errno::INVAL)?;
+        return Ok(Box::new([device::dmabuf(buffer, attr.access & written != 0)?]));
+    }
+    // SAFETY: as many pieces as the count says, by this function's contract.
+    let iov = unsafe { boundary::slice(attr.mr_iov, attr.iov_count)? };
+    let mut all = pieces(iov)?;
+    // What the CPU has allocated by a driver's call is the host's.
+    if flags & flags::HMEM_HOST_ALLOC == 0 {
+        let space = device::space(attr.iface, attr.device, iov)?;
+        all.iter_mut().for_each(|piece| piece.space = space);
+    }
+    Ok(all)
+}
+
+/// Registers. The memory is only noted here: whoever touches it later, for a peer with the key, relies on
+/// fi_mr(3), by which it stays mapped until the region is closed.
+fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
+    if request.flags & !(flags::EVENT | ffi::FI_RMA_PMEM | (1 << 56) | OF_DEVICES) != 0 {
+        log::info!("memory region flags {:#x} are not known", request.flags);
+        return Err(Errno::BADFLAGS);
+    }
+    let space = request.pieces.first().map_or(Space::HOST, |piece| piece.space);
     let region = Region {
-        pieces: request.pieces.iter().map(piece).collect(),
+        pieces: request.pieces,
         access: request.access,
         virtual_address: domain.virtual_addresses(),
     };
@@ -331,7 +423,16 @@ fn register(domain: Arc<Domain>, request: &Request<'_>) -> Result<*mut ffi::fid_
     });
     // SAFETY: the cell holds an initialised `fid_mr`, and `mr` is the only way to it: it is published below.
     unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
+    device::describe(Arc::as_ptr(&mr).addr(), space);
     Ok(object::publish(mr))
+}
+
+/// Flags of a call that says nothing of devices.
+///
+/// # Errors
+/// `FI_EBADFLAGS` for what only fi_mr_regattr can mean.
+fn host_only(flags: u64) -> Result<u64> {
+    if flags & OF_DEVICES == 0 { Ok(flags) } else { Err(Errno::BADFLAGS) }
 }
 
 boundary::exports! {
@@ -347,8 +448,9 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let place = Out::new(mr)?;
-        let pieces = &[ffi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
-        place.put(register(object::share(fid)?, &Request { pieces, access, key, flags, context })?)
+        let pieces = pieces(&[ffi::iovec { iov_base: buf.cast_mut(), iov_len: len }])?;
+        let flags = host_only(flags)?;
+        place.put(register(object::share(fid)?, Request { pieces, access, key, flags, context })?)
     };
 
     status regv(
@@ -362,8 +464,9 @@ boundary::exports! {
         mr: *mut *mut ffi::fid_mr,
         context: *mut c_void,
     ) -> c_int => {
-        let (place, pieces) = (Out::new(mr)?, boundary::slice(iov, count)?);
-        place.put(register(object::share(fid)?, &Request { pieces, access, key, flags, context })?)
+        let (place, pieces) = (Out::new(mr)?, pieces(boundary::slice(iov, count)?)?);
+        let flags = host_only(flags)?;
+        place.put(register(object::share(fid)?, Request { pieces, access, key, flags, context })?)
     };
 
     status regattr(
@@ -380,17 +483,13 @@ boundary::exports! {
             return Err(Errno::INVAL);
         }
         let request = Request {
-            pieces: boundary::slice(attr.mr_iov, attr.iov_count)?,
+            pieces: described(&domain, attr, flags)?,
             access: attr.access,
             key: attr.requested_key,
             flags,
             context: attr.context,
         };
-        if attr.iface != ffi::FI_HMEM_SYSTEM {
-            log::info!("memory region in device memory (iface {}): only system memory", attr.iface);
-            return Err(Errno::NOSYS);
-        }
-        place.put(register(domain, &request)?)
+        place.put(register(domain, request)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => object::retire::<Mr, _>(fid).map(drop);

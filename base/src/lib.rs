@@ -26,7 +26,7 @@ pub use batch::{Batch, Datagram, TrafficClass};
 pub use counters::{CounterRow, Merge};
 pub use instance::Instance;
 pub use job_key::{JobKey, Proof, Purpose};
-pub use memory::{RegionId, UserSlice};
+pub use memory::{RegionId, Space, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;
 pub use rng::Rng;

@@ -9,6 +9,23 @@ impl RegionId {
     pub const LENT: Self = Self(0);
 }
 
+/// Which memory an address is in: the host's, or one that the CPU must not touch, by a number that whoever owns the
+/// memory gave out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Space(pub u32);
+
+impl Space {
+    /// Memory of the host, which the CPU and the kernel may read and write.
+    pub const HOST: Self = Self(0);
+
+    /// Whether the CPU may touch it.
+    #[must_use]
+    #[inline]
+    pub const fn is_host(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// A contiguous piece of user memory: an address in the space of whoever owns it (for the provider a
 /// real one, for the simulator an offset), a length in bytes, and what keeps it valid.
 ///
@@ -22,18 +39,20 @@ pub struct UserSlice {
     pub len: u64,
     /// The region it is part of, or [`RegionId::LENT`].
     pub region: RegionId,
+    /// The memory that the address is of.
+    pub space: Space,
 }
 
 impl UserSlice {
     /// Memory that an operation lends.
     #[must_use]
     pub const fn lent(base: u64, len: u64) -> Self {
-        Self { base, len, region: RegionId::LENT }
+        Self { base, len, region: RegionId::LENT, space: Space::HOST }
     }
 
     /// `len` bytes from `offset` on. The caller has checked that they are inside.
     #[must_use]
     pub const fn part(&self, offset: u64, len: u64) -> Self {
-        Self { base: self.base.wrapping_add(offset), len, region: self.region }
+        Self { base: self.base.wrapping_add(offset), len, region: self.region, space: self.space }
     }
 }

@@ -5,6 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use crate::base::{Instance, RegionId, Span};
 use crate::memory::Buf;
+use crate::outbound::{MAX_LEN, check_atomic};
 use crate::wire::{AmoOp, AmoType, ReturnCode};
 
 /// A peer endpoint, an index into the engine's peer table. Equal addresses have equal ids.
@@ -18,6 +19,8 @@ pub enum MatchSpace {
     Untagged,
     /// FI_TAGGED: matched by tag (and source).
     Tagged,
+    /// What collective operations say to each other, which no other message meets: matched by tag (and source).
+    Collective,
 }
 
 /// What the end of an operation leaves behind for the user, besides its count.
@@ -161,6 +164,40 @@ pub struct Operation {
     pub context: u64,
     /// How.
     pub options: Options,
+}
+
+impl Operation {
+    /// Whether it makes sense by itself, whatever there is room for.
+    ///
+    /// # Errors
+    /// [`Refused`], but not [`Refused::Again`].
+    #[inline]
+    pub fn check(&self) -> Result<(), Refused> {
+        let len = self.buf.len();
+        if len > MAX_LEN {
+            return Err(Refused::TooLong);
+        }
+        match &self.action {
+            Action::Message { .. } => Ok(()),
+            Action::Read(_) if self.options.inject => Err(Refused::InjectedRead),
+            Action::Write(remote) | Action::Read(remote) if remote.len() != len => {
+                Err(Refused::LengthMismatch)
+            }
+            Action::Write(_) | Action::Read(_) => Ok(()),
+            Action::Atomic(atomic) => check_atomic(atomic, len),
+        }
+    }
+
+    /// Whether the CPU may touch all of its buffers, as the engine takes for granted.
+    #[must_use]
+    #[inline]
+    pub fn is_host(&self) -> bool {
+        let values = |buf: &Option<Buf>| buf.as_ref().is_none_or(Buf::is_host);
+        match &self.action {
+            Action::Atomic(atomic) if !(values(&atomic.compare) && values(&atomic.result)) => false,
+            _ => self.buf.is_host(),
+        }
+    }
 }
 
 /// What a receiving call does.
@@ -386,6 +423,8 @@ pub enum OpError {
     NotListed,
     /// The peer closed or refused the context, or gave up on it, and lives on (FI_ECONNABORTED).
     Closed,
+    /// What moves bytes to and from the operation's memory, which the CPU may not touch, failed (FI_EIO).
+    Uncopied,
     /// The target refused the operation with this SES return code (FI_EIO, FI_EACCES, FI_EKEYREJECTED).
     Remote(ReturnCode),
 }
@@ -420,6 +459,7 @@ impl fmt::Display for OpError {
             Self::OtherKey => f.write_str("peer has another job key"),
             Self::NotListed => f.write_str("peer does not have us in its address vector"),
             Self::Closed => f.write_str("peer closed the context"),
+            Self::Uncopied => f.write_str("the memory could not be copied"),
             Self::Remote(code) => write!(f, "target refused the operation: {code:?}"),
         }
     }

@@ -81,6 +81,28 @@ fn is_there(op: AmoOp, data_type: AmoType) -> bool {
     }
 }
 
+/// Combines the values at `first` with those at `second`, as many as fit, into `to`, all equally long. False when there is
+/// no such operation on values of this type, or when it is none of two values.
+pub fn atomic_combine(
+    (op, data_type): (AmoOp, AmoType),
+    first: &[u8],
+    second: &[u8],
+    to: &mut [u8],
+) -> bool {
+    let reads = matches!(op, AmoOp::Read | AmoOp::Write) || atomic_compares(op);
+    let Some(calculation) = Calculation::new(op, data_type).filter(|_| !reads) else {
+        return false;
+    };
+    let size = atomic_size(data_type);
+    let values = first.chunks_exact(size).zip(second.chunks_exact(size));
+    for ((first, second), to) in values.zip(to.chunks_exact_mut(size)) {
+        if !calculation.next(first, second, &[], to) {
+            to.copy_from_slice(first);
+        }
+    }
+    true
+}
+
 /// An operation that there is, on values of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calculation {

@@ -24,7 +24,7 @@ use crate::links::Links;
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
-use crate::outbound::{Outbound, emit_control, push_control};
+use crate::outbound::{Answer, Outbound, emit_control, push_control};
 use crate::peers::Peers;
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
@@ -419,7 +419,12 @@ impl Engine {
                 self.outbound.start_internal(&mut step, read);
             }
             Ask::WithdrawPull(message) => self.outbound.withdraw_pull(message),
-            Ask::Confirm { context, slot } => self.outbound.confirm(&mut step, context, slot),
+            Ask::Confirm { context: id, slot } => {
+                // On the context that the message came on.
+                if let Some(peer) = step.contexts.get(id).map(|context| context.peer) {
+                    self.outbound.answer(&mut step, id, peer, Answer::confirmation(slot));
+                }
+            }
         }
     }
 }

@@ -37,8 +37,6 @@ pub(crate) struct Inbox {
     streams: Streams,
     asks: AskQueue,
     budget: Budget,
-    /// It was said that too many messages wait.
-    overflow_told: bool,
     /// What the next receives that may have waited for lost peers have to tell.
     untold: Untold,
 }
@@ -53,7 +51,6 @@ impl Inbox {
             streams: Streams::default(),
             asks: AskQueue::default(),
             budget: Budget::default(),
-            overflow_told: false,
             untold: Untold::default(),
         }
     }

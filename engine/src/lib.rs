@@ -56,7 +56,7 @@ pub use api::{
     Action, Atomic, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options,
     PeerId, RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
 };
-pub use atomics::{atomic_compares, atomic_most, atomic_size};
+pub use atomics::{atomic_combine, atomic_compares, atomic_most, atomic_size};
 pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;

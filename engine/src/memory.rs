@@ -54,6 +54,17 @@ impl Buf {
         }
     }
 
+    /// Whether the CPU may touch all of it.
+    #[must_use]
+    #[inline]
+    pub fn is_host(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::One(slice) => slice.space.is_host(),
+            Self::Many(slices) => slices.iter().all(|slice| slice.space.is_host()),
+        }
+    }
+
     /// Whether there is no byte in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -129,8 +140,7 @@ impl Payload<'_> {
         match self {
             Self::Here(bytes) => {
                 let from = at as usize;
-                mem.write(to, &bytes[from..from + to.len as usize]);
-                true
+                mem.put(to, &bytes[from..from + to.len as usize])
             }
             Self::Elsewhere(_) => mem.fetch(to, at),
         }
@@ -166,6 +176,8 @@ pub enum KeyError {
     OutOfRange,
     /// The registration does not allow this access.
     Permission,
+    /// All is well with the key, but what moves bytes to and from the memory, which the CPU may not touch, failed.
+    Uncopied,
 }
 
 impl fmt::Display for KeyError {
@@ -174,17 +186,35 @@ impl fmt::Display for KeyError {
             Self::BadKey => "no memory region has this key",
             Self::OutOfRange => "the range is not inside the memory region",
             Self::Permission => "the memory region does not allow this access",
+            Self::Uncopied => "the memory region could not be copied",
         })
     }
 }
 
 /// What copies, reads and checks user memory. The provider implements it over pointers, the
 /// simulator over byte vectors; the engine calls it only with addresses inside buffers it was given,
-/// or inside ranges `resolve` returned.
+/// or inside ranges `resolve` returned. Buffers of operations are memory of the host; ranges of regions may be of any
+/// [`Space`](crate::base::Space).
 pub trait Memory {
-    /// Copies `data` to the start of `to`, which is at least as long.
+    /// Copies `data` to the start of `to`, memory of the host that is at least as long.
     fn write(&mut self, to: UserSlice, data: &[u8]);
-    /// Copies from the start of `from`, which is at least as long, into all of `out`.
+    /// As [`Memory::write`], to memory of any kind. Whether it is there.
+    #[inline]
+    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
+        self.write(to, data);
+        true
+    }
+    /// A copy of the bytes of a region's pieces, if the CPU may not touch them, so that they cannot be sent from where
+    /// they are.
+    ///
+    /// # Errors
+    /// [`KeyError::Uncopied`].
+    #[inline]
+    fn lift(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
+        let _ = from;
+        Ok(None)
+    }
+    /// Copies from the start of `from`, memory of the host that is at least as long, into all of `out`.
     fn read(&self, from: UserSlice, out: &mut [u8]);
     /// Copies into all of `to` what the frame that is being handled refers to, or what of it was not handed out, from
     /// byte `at` on ([`crate::FrameSink`]). Whether that was possible, and true to the end: its owner may have taken it back.
@@ -200,13 +230,13 @@ pub trait Memory {
     /// Makes a new value of the one in all of `at`, at once towards every other call of this for the same value, and,
     /// where it is aligned to a length of at most 8 bytes, towards the CPU's atomic instructions. `next` makes it of
     /// the old value, and says whether there is a new one; it may be asked several times. `old` is as long as `at`, and
-    /// holds the value before.
+    /// holds the value before. Whether that could be done.
     fn update(
         &mut self,
         at: UserSlice,
         old: &mut [u8],
         next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
-    );
+    ) -> bool;
     /// Checks that all of `len` bytes at `address` of the registration `key` may be accessed, and
     /// returns the first contiguous piece of them (at least one byte when `len > 0`).
     ///
@@ -231,7 +261,7 @@ mod tests {
         let buf = Buf::from_slices(&[
             UserSlice::lent(100, 3),
             UserSlice::lent(0, 0),
-            UserSlice { base: 200, len: 5, region: RegionId(4) },
+            UserSlice { region: RegionId(4), ..UserSlice::lent(200, 5) },
         ]);
         assert_eq!(buf.len(), 8);
         let mut seen = vec![];

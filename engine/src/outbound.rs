@@ -26,6 +26,7 @@ use crate::slab::Key;
 use crate::step::Step;
 use questions::Questions;
 
+pub(crate) use atomic::check as check_atomic;
 pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
@@ -35,11 +36,13 @@ pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
 pub(crate) const RESOURCE_MEMORY: u16 = 0;
+/// Resource index of tagged messages of collective operations; that of all others is 0.
+pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
 /// Resource index of buffers offered by rendezvous.
 pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 
 /// `request_length` has 32 bits.
-const MAX_LEN: u64 = u32::MAX as u64;
+pub(crate) const MAX_LEN: u64 = u32::MAX as u64;
 
 /// The read of a rendezvous message ended.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +63,14 @@ pub(crate) struct Answer {
     pub(crate) offered: Option<Offered>,
     /// The user wants to know when it has arrived.
     pub(crate) counts: bool,
+}
+
+impl Answer {
+    /// What tells a sender that waits in this slot that a receive has taken its message: an answer without payload.
+    pub(crate) const fn confirmation(slot: u16) -> Self {
+        let (bytes, region) = (Buf::Empty, RegionId::LENT);
+        Self { read_id: slot, bytes, copied: None, len: 0, region, offered: None, counts: false }
+    }
 }
 
 /// An operation of the user, or a part of one, but for its bytes.
@@ -109,10 +120,8 @@ impl Outbound {
         mem: &M,
         op: Operation,
     ) -> Result<(), Refused> {
+        op.check()?;
         let len = op.buf.len();
-        if len > MAX_LEN {
-            return Err(Refused::TooLong);
-        }
         let kind = match &op.action {
             Action::Message { .. } => Kind::Message,
             Action::Write(_) => Kind::Write,
@@ -120,15 +129,7 @@ impl Outbound {
             Action::Atomic(atomic) if atomic.result.is_some() => Kind::Fetch,
             Action::Atomic(_) => Kind::Update,
         };
-        let plan = self.plan(step, &op, kind)?;
-        if let Action::Write(remote) | Action::Read(remote) = &op.action
-            && remote.len() != len
-        {
-            return Err(Refused::LengthMismatch);
-        }
-        if let Action::Atomic(atomic) = &op.action {
-            atomic::check(atomic, len)?;
-        }
+        let plan = plan(step, self.ops.copied(), &op, kind)?;
         if self.outstanding >= step.config.max_outstanding {
             return Err(Refused::Again);
         }
@@ -182,31 +183,6 @@ impl Outbound {
             }
         }
         Ok(())
-    }
-
-    /// How an operation is to be carried out.
-    ///
-    /// # Errors
-    /// As [`policy::plan`].
-    #[inline]
-    fn plan(&self, step: &Step<'_>, op: &Operation, kind: Kind) -> Result<Plan, Refused> {
-        let len = op.buf.len();
-        policy::plan(Request {
-            kind,
-            size: if len <= u64::from(step.config.inject_size) {
-                Size::Short
-            } else if len <= step.longest_eager(op.peer) {
-                Size::Eager
-            } else {
-                Size::Long
-            },
-            inject: op.options.inject,
-            level: op.options.level,
-            visibility: op.options.visibility,
-            known: step.is_known(op.peer),
-            room: len <= step.config.longest_copy()
-                && self.ops.copied() + len <= step.config.copied_bytes,
-        })
     }
 
     /// A write or a read. Several ranges are one request each, and a group that ends with the last of them.
@@ -390,17 +366,6 @@ impl Outbound {
         self.ops.start(step, id, op);
     }
 
-    /// Tells a sender, on the context its message came on, that a receive has taken it: an answer without
-    /// payload.
-    pub(crate) fn confirm(&mut self, step: &mut Step<'_>, id: ChannelId, read_id: u16) {
-        let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
-        let (region, offered) = (RegionId::LENT, None);
-        let bytes = Buf::Empty;
-        let answer =
-            Answer { read_id, bytes, copied: None, len: 0, region, offered, counts: false };
-        self.answer(step, id, peer, answer);
-    }
-
     /// Asks a context's peer whether it is there and still has the context.
     pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: ChannelId) {
         questions::ask(&mut self.ops, step, id);
@@ -426,4 +391,28 @@ fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> Owner {
     };
     let (context, visibility) = (op.context, op.options.visibility);
     Owner::User(UserOp { kind, context, visibility, when })
+}
+
+/// How an operation is to be carried out, where copies take so many bytes already.
+///
+/// # Errors
+/// As [`policy::plan`].
+#[inline]
+fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: Kind) -> Result<Plan, Refused> {
+    let len = op.buf.len();
+    policy::plan(Request {
+        kind,
+        size: if len <= u64::from(step.config.inject_size) {
+            Size::Short
+        } else if len <= step.longest_eager(op.peer) {
+            Size::Eager
+        } else {
+            Size::Long
+        },
+        inject: op.options.inject,
+        level: op.options.level,
+        visibility: op.options.visibility,
+        known: step.is_known(op.peer),
+        room: len <= step.config.longest_copy() && copied + len <= step.config.copied_bytes,
+    })
 }

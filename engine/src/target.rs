@@ -26,7 +26,8 @@ struct PartialWrite {
 pub(crate) enum Unwritten {
     /// Its key does not let it.
     Refused(KeyError),
-    /// They were elsewhere, and their owner has taken them back, or is gone.
+    /// They were elsewhere, and their owner has taken them back, or is gone; or the memory that they belong in did not
+    /// take them.
     Gone,
     /// It contradicts itself.
     Inconsistent,
@@ -94,7 +95,9 @@ impl Target {
         let total = u64::from(request.request_length);
         let (key, base) = (request.match_bits, request.buffer_offset);
         let whole = mem.resolve(key, base, total, Access::RemoteWrite).ok()?;
-        (offset + len <= whole.len).then(|| whole.part(offset, len))
+        // Elsewhere than in the host's memory each packet may fail.
+        let simple = offset + len <= whole.len && whole.space.is_host();
+        simple.then(|| whole.part(offset, len))
     }
 
     /// Counts the bytes of a write. Its remote CQ data, if it has some, once all are here.
@@ -131,7 +134,8 @@ impl Target {
         let (read_id, len) = (request.message_id, u64::from(request.request_length));
         let (bytes, region) = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
         let counts = self.reports;
-        Ok(Answer { read_id, bytes, copied: None, len, region, offered: None, counts })
+        let copied = mem.lift(&bytes)?;
+        Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts })
     }
 
     /// A context is gone: its writes will not be whole.
@@ -147,6 +151,8 @@ pub(crate) const fn refusal(counters: &mut Counters, error: KeyError) -> ReturnC
         KeyError::BadKey => counters.rx_key_unknown += 1,
         KeyError::OutOfRange => counters.rx_out_of_range += 1,
         KeyError::Permission => counters.rx_not_permitted += 1,
+        // It has the key, so it may know.
+        KeyError::Uncopied => return ReturnCode::HostUnsuccessCmpl,
     }
     ReturnCode::BadMkey
 }
@@ -246,6 +252,7 @@ mod tests {
         let all = [KeyError::BadKey, KeyError::OutOfRange, KeyError::Permission];
         let told = all.map(|error| refusal(&mut counters, error));
         assert_eq!(told, [ReturnCode::BadMkey; 3]);
+        assert_eq!(refusal(&mut counters, KeyError::Uncopied), ReturnCode::HostUnsuccessCmpl);
         let Counters { rx_key_unknown, rx_out_of_range, rx_not_permitted, .. } = counters;
         assert_eq!([rx_key_unknown, rx_out_of_range, rx_not_permitted], [1; 3]);
     }

@@ -136,7 +136,7 @@ fn history(seed: u64) {
                 let room = if rng.chance(0.9) { 100_000 } else { size(&mut rng) as u64 };
                 let ignore = match space {
                     MatchSpace::Tagged => [0, 0, 3, !0][rng.below(4) as usize],
-                    MatchSpace::Untagged => 0,
+                    MatchSpace::Untagged | MatchSpace::Collective => 0,
                 };
                 post(&mut w, &mut sides[me], me, space, tag, ignore, room, &mut rng);
             }

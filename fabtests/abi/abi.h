@@ -2,7 +2,9 @@
 #ifndef SQUALL_ABI_H
 #define SQUALL_ABI_H
 
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>

@@ -198,7 +198,7 @@ static void capabilities(void)
 	info = ask(NULL, NULL, 0, hints, 0);
 	CHECK(info->caps & FI_REMOTE_WRITE && !(info->caps & FI_TAGGED) && !(info->caps & FI_DIRECTED_RECV));
 	fi_freeinfo(info);
-	uint64_t missing[] = {FI_MULTICAST, FI_HMEM, FI_COLLECTIVE, FI_NAMED_RX_CTX};
+	uint64_t missing[] = {FI_MULTICAST, FI_HMEM, FI_NAMED_RX_CTX};
 	for (size_t i = 0; i < sizeof(missing) / sizeof(*missing); i++) {
 		hints->caps = FI_MSG | missing[i];
 		ask(NULL, NULL, 0, hints, -FI_ENODATA);

@@ -93,6 +93,8 @@ struct test {
 	/* Its network; with a trailer that is computed over the payload, so that payload is read here. */
 	const char *fault, *crc;
 	int reads_log;
+	/* Of the environment, NAME=value, or NULL. */
+	const char *env[3];
 };
 
 #define TEST(name, ...) {#name, name, __VA_ARGS__}
@@ -116,6 +118,9 @@ static inline int in_own_process(const struct test *test)
 			setenv("FI_SQUALL_FAULT", test->fault, 1);
 		if (test->crc)
 			setenv("FI_SQUALL_CRC", test->crc, 1);
+		for (int i = 0; i < 3; i++)
+			if (test->env[i])
+				putenv(strdup(test->env[i]));
 		execl(program, program, test->name, NULL);
 		_exit(9);
 	}

@@ -114,6 +114,11 @@ impl Addresses {
         }
     }
 
+    /// How many indices there ever were.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The name behind an index.
     pub(crate) fn get(&self, index: u64) -> Option<Name> {
         let slot = self.slots.get(usize::try_from(index).ok()?)?;

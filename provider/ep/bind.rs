@@ -10,7 +10,7 @@ use crate::av::Av;
 use crate::boundary;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
-use crate::eq::Eq;
+use crate::eq::{Eq, Failure};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
@@ -80,6 +80,22 @@ impl Bindings {
             if let Some(other) = other.filter(|other| !same(other)) {
                 other.count(success);
             }
+        }
+    }
+
+    /// Whether there is an event queue.
+    pub(super) fn has_events(&self) -> bool {
+        self.eq.is_some()
+    }
+
+    /// A group was joined, by the call with this context, or was not for an error.
+    pub(super) fn tell_joined(&self, fid: usize, context: usize, error: Option<Errno>) {
+        let Some(eq) = &self.eq else { return };
+        let fid = core::ptr::with_exposed_provenance_mut(fid);
+        let context = core::ptr::with_exposed_provenance_mut(context);
+        match error {
+            None => eq.report(ffi::FI_JOIN_COMPLETE, fid, context, 0),
+            Some(errno) => eq.fail(Failure { fid, context, data: 0, errno }),
         }
     }
 

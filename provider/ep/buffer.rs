@@ -6,9 +6,13 @@ use squall_base::UserSlice;
 use squall_engine::Buf;
 
 use crate::boundary;
+use crate::device;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::info::limits;
+
+/// A descriptor of memory (`fi_mr_desc`), or NULL.
+pub(super) type Desc = *mut c_void;
 
 /// A piece of the application's memory. From here on its address is a number; `mr.rs` and the network's
 /// ports make a pointer of it again.
@@ -16,11 +20,13 @@ use crate::info::limits;
 /// # Errors
 /// `FI_EINVAL` for bytes at NULL.
 #[inline]
-fn piece(base: *const c_void, len: usize) -> Result<UserSlice> {
-    if base.is_null() && len > 0 {
+fn piece(base: *const c_void, len: usize, desc: Desc) -> Result<UserSlice> {
+    let space = device::space_of(desc);
+    // A DMA-buf may begin at no address at all.
+    if base.is_null() && len > 0 && space.is_host() {
         return Err(Errno::INVAL);
     }
-    Ok(UserSlice::lent(base.expose_provenance() as u64, len as u64))
+    Ok(UserSlice { space, ..UserSlice::lent(base.expose_provenance() as u64, len as u64) })
 }
 
 /// A buffer in one piece.
@@ -28,23 +34,27 @@ fn piece(base: *const c_void, len: usize) -> Result<UserSlice> {
 /// # Errors
 /// As [`piece`].
 #[inline]
-pub(super) fn lend(base: *const c_void, len: usize) -> Result<Buf> {
-    Ok(Buf::One(piece(base, len)?))
+pub(super) fn lend(base: *const c_void, len: usize, desc: Desc) -> Result<Buf> {
+    Ok(Buf::One(piece(base, len, desc)?))
 }
 
 /// A buffer in several pieces; a single one needs no allocation.
 ///
 /// # Safety
-/// `iov` is NULL or points to `count` iovecs that nobody writes to during the call. What they name is only
-/// noted here, not looked at.
+/// `iov` is NULL or points to `count` iovecs that nobody writes to during the call, and so is `descs`, which may be NULL,
+/// of as many descriptors. What they name is only noted here, not looked at.
 ///
 /// # Errors
 /// `FI_EINVAL` for more pieces than the limit we report, for pieces at NULL, and as [`piece`].
 #[inline]
-pub(super) unsafe fn gather(iov: *const ffi::iovec, count: usize) -> Result<Buf> {
-    // SAFETY: `iov` is NULL or points to `count` iovecs that nobody writes to during the call, as `gather_with` asks of
-    // pieces of any kind.
-    unsafe { gather_with(iov, count, |iov| Ok((iov.iov_base.cast_const(), iov.iov_len))) }
+pub(super) unsafe fn gather(
+    iov: *const ffi::iovec,
+    descs: *const Desc,
+    count: usize,
+) -> Result<Buf> {
+    // SAFETY: `iov` is NULL or points to `count` iovecs that nobody writes to during the call, `descs` NULL or to as many
+    // descriptors, as `gather_with` asks of pieces of any kind.
+    unsafe { gather_with(iov, descs, count, |iov| Ok((iov.iov_base.cast_const(), iov.iov_len))) }
 }
 
 /// As [`gather`], of pieces of any kind: `piece` says where each is, and how long.
@@ -57,6 +67,7 @@ pub(super) unsafe fn gather(iov: *const ffi::iovec, count: usize) -> Result<Buf>
 #[inline]
 pub(super) unsafe fn gather_with<T>(
     iov: *const T,
+    descs: *const Desc,
     count: usize,
     of: impl Fn(&T) -> Result<(*const c_void, usize)>,
 ) -> Result<Buf> {
@@ -64,16 +75,24 @@ pub(super) unsafe fn gather_with<T>(
         log::info!("a buffer of {count} pieces at {iov:?}: at most {}", limits::IOV_LIMIT);
         return Err(Errno::INVAL);
     }
+    let desc = |at: usize| {
+        // Whoever has registered nothing but memory of the host may leave anything there.
+        if descs.is_null() || !device::is_described() {
+            return core::ptr::null_mut();
+        }
+        // SAFETY: one of the `count` descriptors at `descs`, by this function's contract.
+        unsafe { *descs.add(at) }
+    };
     // SAFETY: `iov` points to `count` pieces by this function's contract, for the call that the slice
     // does not outlive.
     match unsafe { boundary::slice(iov, count)? } {
         [] => Ok(Buf::Empty),
-        [one] => of(one).and_then(|(base, len)| lend(base, len)),
+        [one] => of(one).and_then(|(base, len)| lend(base, len, desc(0))),
         many => {
             let mut slices = [UserSlice::default(); limits::IOV_LIMIT];
-            for (to, from) in slices.iter_mut().zip(many) {
+            for (at, (to, from)) in slices.iter_mut().zip(many).enumerate() {
                 let (base, len) = of(from)?;
-                *to = piece(base, len)?;
+                *to = piece(base, len, desc(at))?;
             }
             Ok(Buf::from_slices(&slices[..many.len()]))
         }
@@ -90,6 +109,9 @@ pub(super) fn context_of(context: *mut c_void) -> u64 {
 mod tests {
     use super::*;
 
+    const NO: Desc = core::ptr::null_mut();
+    const NONE: *const Desc = core::ptr::null();
+
     fn piece_of(bytes: &[u8]) -> ffi::iovec {
         ffi::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
     }
@@ -98,17 +120,17 @@ mod tests {
     fn a_buffer_is_its_address_and_length() {
         let bytes = [1u8; 10];
         let slice = UserSlice::lent(bytes.as_ptr().addr() as u64, 10);
-        assert_eq!(lend(bytes.as_ptr().cast(), 10), Ok(Buf::One(slice)));
-        assert_eq!(lend(core::ptr::null(), 0), Ok(Buf::One(UserSlice::lent(0, 0))));
-        assert_eq!(lend(core::ptr::null(), 1), Err(Errno::INVAL));
+        assert_eq!(lend(bytes.as_ptr().cast(), 10, NO), Ok(Buf::One(slice)));
+        assert_eq!(lend(core::ptr::null(), 0, NO), Ok(Buf::One(UserSlice::lent(0, 0))));
+        assert_eq!(lend(core::ptr::null(), 1, NO), Err(Errno::INVAL));
     }
 
     #[test]
     fn no_pieces_are_no_bytes() {
         // SAFETY: no iovec is there, and none is said to be.
         unsafe {
-            assert_eq!(gather(core::ptr::null(), 0), Ok(Buf::Empty));
-            assert_eq!(gather(core::ptr::NonNull::dangling().as_ptr(), 0), Ok(Buf::Empty));
+            assert_eq!(gather(core::ptr::null(), NONE, 0), Ok(Buf::Empty));
+            assert_eq!(gather(core::ptr::NonNull::dangling().as_ptr(), NONE, 0), Ok(Buf::Empty));
         }
     }
 
@@ -122,7 +144,7 @@ mod tests {
             // Exactly as many as are said to be there: to read one more would leave the allocation.
             let some: Box<[_]> = all[..count].into();
             // SAFETY: `some` is a boxed slice of exactly `count` iovecs over `bytes`, and both outlive the call.
-            let buf = unsafe { gather(some.as_ptr(), count) };
+            let buf = unsafe { gather(some.as_ptr(), NONE, count) };
             let slices: Vec<_> =
                 (0..count as u64).map(|i| UserSlice::lent(base + 16 * i, 16)).collect();
             let expected = if count == 1 { Buf::One(slices[0]) } else { Buf::from_slices(&slices) };
@@ -137,13 +159,13 @@ mod tests {
         // SAFETY: as many iovecs as said, or none at NULL; more than the limit must not be looked at, so that
         // a pointer to nothing will do.
         unsafe {
-            assert_eq!(gather(core::ptr::null(), 1), Err(Errno::INVAL));
+            assert_eq!(gather(core::ptr::null(), NONE, 1), Err(Errno::INVAL));
             let dangling = core::ptr::NonNull::dangling().as_ptr();
-            assert_eq!(gather(dangling, limits::IOV_LIMIT + 1), Err(Errno::INVAL));
-            assert_eq!(gather(dangling, usize::MAX), Err(Errno::INVAL));
-            assert_eq!(gather([nowhere].as_ptr(), 1), Err(Errno::INVAL));
-            assert_eq!(gather([empty, nowhere].as_ptr(), 2), Err(Errno::INVAL));
-            assert!(gather([empty, empty].as_ptr(), 2).is_ok());
+            assert_eq!(gather(dangling, NONE, limits::IOV_LIMIT + 1), Err(Errno::INVAL));
+            assert_eq!(gather(dangling, NONE, usize::MAX), Err(Errno::INVAL));
+            assert_eq!(gather([nowhere].as_ptr(), NONE, 1), Err(Errno::INVAL));
+            assert_eq!(gather([empty, nowhere].as_ptr(), NONE, 2), Err(Errno::INVAL));
+            assert!(gather([empty, empty].as_ptr(), NONE, 2).is_ok());
         }
     }
 }

@@ -21,6 +21,8 @@ type In = *const c_void;
 type Out = *mut c_void;
 /// Descriptors of several pieces.
 type Descs = *mut *mut c_void;
+/// The inject calls have no descriptor: what they copy is memory of the host.
+const NO_DESC: Out = core::ptr::null_mut();
 /// Several pieces.
 type Iov = *const ffi::iovec;
 
@@ -58,6 +60,7 @@ macro_rules! calls {
 }
 
 mod atomic;
+mod collective;
 
 /// `fi_msg(3)`.
 mod msg {
@@ -65,24 +68,24 @@ mod msg {
     use MatchSpace::Untagged;
 
     calls! { transmit:
-        send(buf: In, len: usize, _d: Out, to: u64, cx: Out) =>
-            message(Untagged, 0, lend(buf, len)?, to).context(cx);
-        sendv(iov: Iov, _d: Descs, n: usize, to: u64, cx: Out) =>
-            message(Untagged, 0, gather(iov, n)?, to).context(cx);
-        senddata(buf: In, len: usize, _d: Out, data: u64, to: u64, cx: Out) =>
-            message(Untagged, 0, lend(buf, len)?, to).context(cx).data(data);
+        send(buf: In, len: usize, d: Out, to: u64, cx: Out) =>
+            message(Untagged, 0, lend(buf, len, d)?, to).context(cx);
+        sendv(iov: Iov, d: Descs, n: usize, to: u64, cx: Out) =>
+            message(Untagged, 0, gather(iov, d, n)?, to).context(cx);
+        senddata(buf: In, len: usize, d: Out, data: u64, to: u64, cx: Out) =>
+            message(Untagged, 0, lend(buf, len, d)?, to).context(cx).data(data);
         inject(buf: In, len: usize, to: u64) =>
-            message(Untagged, 0, lend(buf, len)?, to).injected();
+            message(Untagged, 0, lend(buf, len, NO_DESC)?, to).injected();
         injectdata(buf: In, len: usize, data: u64, to: u64) =>
-            message(Untagged, 0, lend(buf, len)?, to).injected().data(data);
+            message(Untagged, 0, lend(buf, len, NO_DESC)?, to).injected().data(data);
         sendmsg(msg: *const ffi::fi_msg, flags: u64) => send_msg(msg, flags)?;
     }
 
     calls! { receive:
-        recv(buf: Out, len: usize, _d: Out, from: u64, cx: Out) =>
-            receive(Untagged, 0, 0, lend(buf, len)?, from, cx);
-        recvv(iov: Iov, _d: Descs, n: usize, from: u64, cx: Out) =>
-            receive(Untagged, 0, 0, gather(iov, n)?, from, cx);
+        recv(buf: Out, len: usize, d: Out, from: u64, cx: Out) =>
+            receive(Untagged, 0, 0, lend(buf, len, d)?, from, cx);
+        recvv(iov: Iov, d: Descs, n: usize, from: u64, cx: Out) =>
+            receive(Untagged, 0, 0, gather(iov, d, n)?, from, cx);
         recvmsg(msg: *const ffi::fi_msg, flags: u64) => receive_msg(msg, flags)?;
     }
 
@@ -106,24 +109,24 @@ mod tagged {
     use MatchSpace::Tagged;
 
     calls! { transmit:
-        send(buf: In, len: usize, _d: Out, to: u64, tag: u64, cx: Out) =>
-            message(Tagged, tag, lend(buf, len)?, to).context(cx);
-        sendv(iov: Iov, _d: Descs, n: usize, to: u64, tag: u64, cx: Out) =>
-            message(Tagged, tag, gather(iov, n)?, to).context(cx);
-        senddata(buf: In, len: usize, _d: Out, data: u64, to: u64, tag: u64, cx: Out) =>
-            message(Tagged, tag, lend(buf, len)?, to).context(cx).data(data);
+        send(buf: In, len: usize, d: Out, to: u64, tag: u64, cx: Out) =>
+            message(Tagged, tag, lend(buf, len, d)?, to).context(cx);
+        sendv(iov: Iov, d: Descs, n: usize, to: u64, tag: u64, cx: Out) =>
+            message(Tagged, tag, gather(iov, d, n)?, to).context(cx);
+        senddata(buf: In, len: usize, d: Out, data: u64, to: u64, tag: u64, cx: Out) =>
+            message(Tagged, tag, lend(buf, len, d)?, to).context(cx).data(data);
         inject(buf: In, len: usize, to: u64, tag: u64) =>
-            message(Tagged, tag, lend(buf, len)?, to).injected();
+            message(Tagged, tag, lend(buf, len, NO_DESC)?, to).injected();
         injectdata(buf: In, len: usize, data: u64, to: u64, tag: u64) =>
-            message(Tagged, tag, lend(buf, len)?, to).injected().data(data);
+            message(Tagged, tag, lend(buf, len, NO_DESC)?, to).injected().data(data);
         sendmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => send_tagged(msg, flags)?;
     }
 
     calls! { receive:
-        recv(buf: Out, len: usize, _d: Out, from: u64, tag: u64, ignore: u64, cx: Out) =>
-            receive(Tagged, tag, ignore, lend(buf, len)?, from, cx);
-        recvv(iov: Iov, _d: Descs, n: usize, from: u64, tag: u64, ignore: u64, cx: Out) =>
-            receive(Tagged, tag, ignore, gather(iov, n)?, from, cx);
+        recv(buf: Out, len: usize, d: Out, from: u64, tag: u64, ignore: u64, cx: Out) =>
+            receive(Tagged, tag, ignore, lend(buf, len, d)?, from, cx);
+        recvv(iov: Iov, d: Descs, n: usize, from: u64, tag: u64, ignore: u64, cx: Out) =>
+            receive(Tagged, tag, ignore, gather(iov, d, n)?, from, cx);
         recvmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => receive_tagged(msg, flags)?;
     }
 
@@ -147,22 +150,22 @@ mod rma {
     use Action::{Read, Write};
 
     calls! { transmit:
-        read(buf: Out, len: usize, _d: Out, from: u64, addr: u64, key: u64, cx: Out) =>
-            access(Read, lend(buf, len)?, from, addr, key).context(cx);
-        readv(iov: Iov, _d: Descs, n: usize, from: u64, addr: u64, key: u64, cx: Out) =>
-            access(Read, gather(iov, n)?, from, addr, key).context(cx);
+        read(buf: Out, len: usize, d: Out, from: u64, addr: u64, key: u64, cx: Out) =>
+            access(Read, lend(buf, len, d)?, from, addr, key).context(cx);
+        readv(iov: Iov, d: Descs, n: usize, from: u64, addr: u64, key: u64, cx: Out) =>
+            access(Read, gather(iov, d, n)?, from, addr, key).context(cx);
         readmsg(msg: *const ffi::fi_msg_rma, flags: u64) => ranges(Read, msg, flags)?;
-        write(buf: In, len: usize, _d: Out, to: u64, addr: u64, key: u64, cx: Out) =>
-            access(Write, lend(buf, len)?, to, addr, key).context(cx);
-        writev(iov: Iov, _d: Descs, n: usize, to: u64, addr: u64, key: u64, cx: Out) =>
-            access(Write, gather(iov, n)?, to, addr, key).context(cx);
+        write(buf: In, len: usize, d: Out, to: u64, addr: u64, key: u64, cx: Out) =>
+            access(Write, lend(buf, len, d)?, to, addr, key).context(cx);
+        writev(iov: Iov, d: Descs, n: usize, to: u64, addr: u64, key: u64, cx: Out) =>
+            access(Write, gather(iov, d, n)?, to, addr, key).context(cx);
         writemsg(msg: *const ffi::fi_msg_rma, flags: u64) => ranges(Write, msg, flags)?;
         inject(buf: In, len: usize, to: u64, addr: u64, key: u64) =>
-            access(Write, lend(buf, len)?, to, addr, key).injected();
-        writedata(buf: In, len: usize, _d: Out, data: u64, to: u64, addr: u64, key: u64, cx: Out) =>
-            access(Write, lend(buf, len)?, to, addr, key).context(cx).data(data);
+            access(Write, lend(buf, len, NO_DESC)?, to, addr, key).injected();
+        writedata(buf: In, len: usize, d: Out, data: u64, to: u64, addr: u64, key: u64, cx: Out) =>
+            access(Write, lend(buf, len, d)?, to, addr, key).context(cx).data(data);
         injectdata(buf: In, len: usize, data: u64, to: u64, addr: u64, key: u64) =>
-            access(Write, lend(buf, len)?, to, addr, key).injected().data(data);
+            access(Write, lend(buf, len, NO_DESC)?, to, addr, key).injected().data(data);
     }
 
     pub(in crate::ep) static OPS: Table<ffi::fi_ops_rma> = Table(ffi::fi_ops_rma {
@@ -182,6 +185,8 @@ mod rma {
 pub(super) use atomic::OPS as ATOMIC;
 pub(crate) use atomic::query as query_atomic;
 pub(crate) use atomic::{atomic_msg, compare_msg, fetch_msg};
+pub(super) use collective::OPS as COLLECTIVE;
+pub(crate) use collective::query as query_collective;
 pub(super) use msg::OPS as MSG;
 pub(super) use rma::OPS as RMA;
 pub(super) use tagged::OPS as TAGGED;
@@ -215,7 +220,7 @@ pub(crate) unsafe fn send_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<Tra
     // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         let call = message(MatchSpace::Untagged, 0, buf, msg.addr);
         Ok(call.context(msg.context).given(flags, msg.data))
     }
@@ -233,7 +238,7 @@ pub(crate) unsafe fn send_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) -> 
     // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         let call = message(MatchSpace::Tagged, msg.tag, buf, msg.addr);
         Ok(call.context(msg.context).given(flags, msg.data))
     }
@@ -251,7 +256,7 @@ pub(crate) unsafe fn receive_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<
     // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         Ok(receive(MatchSpace::Untagged, 0, 0, buf, msg.addr, msg.context).given(flags))
     }
 }
@@ -268,7 +273,7 @@ pub(crate) unsafe fn receive_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) 
     // SAFETY: NULL, which is refused, or a message with its pieces by this function's contract.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
-        let buf = gather(msg.msg_iov, msg.iov_count)?;
+        let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         Ok(receive(MatchSpace::Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context)
             .given(flags))
     }
@@ -342,7 +347,7 @@ unsafe fn ranges(
         [one] => RemoteIov::One(seg(one)),
         many => RemoteIov::Many(many.iter().map(seg).collect()),
     };
-    // SAFETY: `msg_iov` is NULL or points to `iov_count` iovecs by this function's contract.
-    let buf = unsafe { gather(msg.msg_iov, msg.iov_count)? };
+    // SAFETY: `msg_iov` is NULL or points to `iov_count` iovecs by this function's contract, `desc` to as many descriptors.
+    let buf = unsafe { gather(msg.msg_iov, msg.desc, msg.iov_count)? };
     Ok(Transmit::new(action(remote), buf, msg.addr).context(msg.context).given(flags, msg.data))
 }

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::{Endpoint, alias};
+use super::{Endpoint, alias, group};
 use crate::addr::Name;
 use crate::av;
 use crate::boundary;
@@ -20,7 +20,7 @@ pub(super) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
     accept: Some(accept),
     reject: Some(reject),
     shutdown: Some(shutdown),
-    join: Some(join),
+    join: Some(group::join),
 });
 
 boundary::exports! {
@@ -77,15 +77,5 @@ unsafe extern "C" fn reject(
 }
 
 unsafe extern "C" fn shutdown(_: *mut ffi::fid_ep, _: u64) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn join(
-    _: *mut ffi::fid_ep,
-    _: *const c_void,
-    _: u64,
-    _: *mut *mut ffi::fid_mc,
-    _: *mut c_void,
-) -> c_int {
     Errno::NOSYS.code()
 }

@@ -12,6 +12,7 @@ fn flags_of(done: &Completion) -> u64 {
     let space = match done.space {
         MatchSpace::Untagged => flags::MSG,
         MatchSpace::Tagged => flags::TAGGED,
+        MatchSpace::Collective => flags::COLLECTIVE,
     };
     let kind = match done.kind {
         OpKind::Send => flags::SEND | space,

@@ -19,6 +19,7 @@ use squall_net::{
 };
 
 use crate::addr::Name;
+use crate::device::Bounce;
 use crate::gate::Gate;
 use crate::mr::{Regions, UserMemory};
 use crate::param::Params;
@@ -484,6 +485,10 @@ impl FrameSink for Sink<'_> {
         tag: u64,
     ) -> Referred {
         let Some(Some(no)) = self.numbers.get(link.index()) else { return Referred::Yes };
+        // No process can read a device's memory by its address.
+        if !buf.is_host() {
+            return Referred::Never;
+        }
         match self.port.refer(*no, head, buf.part(offset, len).slices(), tag) {
             Reference::Sent => Referred::Yes,
             Reference::Full => Referred::Full,
@@ -498,6 +503,23 @@ struct FrameMemory<'a> {
     source: Option<&'a Source<'a>>,
 }
 
+impl FrameMemory<'_> {
+    /// As [`Memory::fetch`], for a region in a device's memory: no process reads another's into that.
+    #[cold]
+    fn fetch_to_device(&mut self, to: UserSlice, at: u64) -> bool {
+        let Some((source, len)) = self.source.zip(usize::try_from(to.len).ok()) else {
+            return false;
+        };
+        let Some(bounce) = Bounce::pinned(len, to.space) else { return false };
+        // SAFETY: the bounce buffer has `len` bytes, and is this function's own; its address is exposed by `slice`. When
+        // all were fetched, all are initialised, and read.
+        unsafe {
+            source.fetch(bounce.slice(len), at)
+                && self.user.put(to, core::slice::from_raw_parts(bounce.at(0), len))
+        }
+    }
+}
+
 impl Memory for FrameMemory<'_> {
     #[inline]
     fn write(&mut self, to: UserSlice, data: &[u8]) {
@@ -509,7 +531,18 @@ impl Memory for FrameMemory<'_> {
         self.user.read(from, out);
     }
 
+    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
+        self.user.put(to, data)
+    }
+
+    fn lift(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
+        self.user.lift(from)
+    }
+
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        if !to.space.is_host() {
+            return self.fetch_to_device(to, at);
+        }
         // SAFETY: the engine fetches into the buffer of an operation that has not completed: `ep/buffer.rs` exposed its
         // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
         // which cannot be handed out before this returns. Or into what `resolve` has just found of a region that peers
@@ -526,8 +559,8 @@ impl Memory for FrameMemory<'_> {
         at: UserSlice,
         old: &mut [u8],
         next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
-    ) {
-        self.user.update(at, old, next);
+    ) -> bool {
+        self.user.update(at, old, next)
     }
 
     #[inline]

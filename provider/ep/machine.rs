@@ -12,11 +12,13 @@ use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
 use super::Endpoint;
 use super::bind::Bindings;
+use super::collective::Collectives;
 use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use super::shared::Shared;
+use super::staging::Staging;
 use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
@@ -53,6 +55,10 @@ pub(super) struct Core {
     pub(super) begun: Begun,
     /// What another provider receives.
     pub(super) shared: Shared,
+    /// Groups and their operations, since the first was joined.
+    pub(super) collectives: Option<Box<Collectives>>,
+    /// Operations on memory of devices, where there may be such (FI_HMEM).
+    pub(super) staging: Option<Box<Staging>>,
     /// Links to endpoints of this host.
     pub(super) links: Links,
     /// When the sockets were last looked at.
@@ -107,13 +113,16 @@ pub(super) struct Opened {
 }
 
 impl Core {
-    pub(super) fn new(opened: Opened, regions: Arc<Gate<Regions>>) -> Self {
+    /// With `devices` operations may be on memory of devices.
+    pub(super) fn new(opened: Opened, regions: Arc<Gate<Regions>>, devices: bool) -> Self {
         Self {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
             begun: Begun::default(),
             shared: Shared::default(),
+            collectives: None,
+            staging: devices.then(Box::default),
             port: opened.port,
             links: opened.links,
             packets_at: Time::ZERO,
@@ -151,7 +160,8 @@ impl Core {
     /// When a turn is needed without anything arriving.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         // A full socket drains soon; nothing announces when.
-        let soon = self.outbox.has_unsent().then(|| Time(clock::now().0.saturating_add(50_000)));
+        let soon = (self.outbox.has_unsent() || self.is_copying())
+            .then(|| Time(clock::now().0.saturating_add(50_000)));
         // Not the least of what is there: the compiler compares what is not there, too, before it looks, and
         // memcheck takes that for a decision.
         let times = [self.engine.poll_timeout(), self.port.next_deadline(), soon];
@@ -176,6 +186,12 @@ impl Core {
             busy |= self.flush(now);
         }
         busy |= self.complete(ep, bindings);
+        if self.is_copying() {
+            busy |= self.advance(ep, bindings);
+        }
+        if self.collectives.as_ref().is_some_and(|all| all.is_due()) {
+            self.collect(ep, bindings);
+        }
         self.links.rearm();
         if busy {
             while let Some(notice) = self.engine.poll_notice() {
@@ -420,13 +436,25 @@ impl Core {
         let mut busy = false;
         while let Some(done) = self.engine.poll_completion() {
             busy = true;
+            if self.staging.is_some() {
+                if let Some(done) = self.unstage(done) {
+                    self.deliver(ep, bindings, &done);
+                }
+                continue;
+            }
             self.deliver(ep, bindings, &done);
         }
         busy
     }
 
+    /// Whether bytes are on their way between memory of devices and the host's.
     #[inline]
-    fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+    fn is_copying(&self) -> bool {
+        self.staging.as_ref().is_some_and(|staging| staging.is_busy())
+    }
+
+    #[inline]
+    pub(super) fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
         if done.visibility == Visibility::Kept {
             return self.end_work(ep, bindings, done);
         }
@@ -456,6 +484,9 @@ impl Core {
                 _ => ADDR_UNSPEC,
             };
             return self.shared.note(done, source);
+        }
+        if self.collectives.as_mut().is_some_and(|all| all.end(done)) {
+            return;
         }
         let Some(done) = &self.begun.end(done) else { return };
         match (done.status, bindings.queue(done.kind)) {
@@ -514,7 +545,8 @@ impl Core {
         let now = clock::now();
         match self.closing_since {
             None => {
-                if self.engine.idle() || self.is_in_vain(now, start) {
+                let idle = self.engine.idle() && !self.is_copying();
+                if idle || self.is_in_vain(now, start) {
                     self.log_forsaken();
                     self.engine.close(now);
                     self.flush(now);
@@ -551,7 +583,8 @@ impl Core {
     /// The process ends with this endpoint open. Whether all that it believes sent has arrived, or will not any
     /// more.
     pub(super) fn is_drained(&self, start: Time) -> bool {
-        let over = self.engine.copied_bytes() == 0 || self.is_in_vain(clock::now(), start);
+        let over = self.engine.copied_bytes() == 0 && !self.is_copying()
+            || self.is_in_vain(clock::now(), start);
         if over {
             self.log_forsaken();
         }

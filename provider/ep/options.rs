@@ -9,6 +9,7 @@ use super::machine::Core;
 use super::{Endpoint, Inner, alias, setup, work};
 use crate::attend;
 use crate::boundary::{self, Out};
+use crate::device;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
@@ -81,8 +82,14 @@ boundary::exports! {
         len: usize,
     ) -> c_int => {
         let ep = alias::endpoint(fid)?;
-        let size = !value.is_null() && len == size_of::<usize>();
-        ep.set_option(level, option, size.then(|| value.cast::<usize>().read_unaligned()))
+        let given = match len {
+            _ if value.is_null() => None,
+            size if size == size_of::<usize>() => Some(value.cast::<usize>().read_unaligned()),
+            4 => Some(value.cast::<u32>().read_unaligned() as usize),
+            1 => Some(usize::from(value.cast::<u8>().read())),
+            _ => None,
+        };
+        ep.set_option(level, option, len, given)
     };
 
     pub(super) sized size_left(ep: *mut ffi::fid_ep) -> isize =>
@@ -106,7 +113,7 @@ impl Endpoint {
             return Err(Errno::NOCQ);
         }
         let opened = setup::open(&self.domain, &self.settings, self.number)?;
-        let new = Core::new(opened, Arc::clone(self.domain.regions()));
+        let new = Core::new(opened, Arc::clone(self.domain.regions()), self.settings.devices);
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
         // Before a packet can name a region: who closes one asks the endpoints of this list.
@@ -141,6 +148,37 @@ fn limit(option: c_int) -> Option<usize> {
         MAX_MSG_SIZE | MAX_TAGGED_SIZE | MAX_RMA_SIZE => Some(info::limits::MAX_MSG_SIZE),
         INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(size(info::inject_size())),
         _ => None,
+    }
+}
+
+/// FI_OPT_FI_HMEM_P2P: no transfer is peer to peer, so whoever requires that is refused.
+fn peer_to_peer(devices: bool, value: Option<usize>) -> Result<()> {
+    const REQUIRED: usize = 1;
+    const LAST: usize = 3;
+    match value.ok_or(Errno::INVAL)? {
+        _ if !devices => Err(Errno::OPNOTSUPP),
+        REQUIRED => {
+            log::info!("FI_HMEM_P2P_REQUIRED: bytes of devices go through memory of the host");
+            Err(Errno::OPNOTSUPP)
+        }
+        0..=LAST => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// FI_OPT_CUDA_API_PERMITTED: memory of CUDA's is copied by its driver's calls, so who forbids them is refused.
+fn permit_cuda(devices: bool, value: Option<usize>) -> Result<()> {
+    match value.ok_or(Errno::INVAL)? {
+        // An endpoint without FI_HMEM makes no such calls, and does not look for the driver.
+        _ if !devices => Err(Errno::OPNOTSUPP),
+        _ if !device::has_cuda() => Err(Errno::INVAL),
+        0 => {
+            log::info!(
+                "FI_OPT_CUDA_API_PERMITTED false: CUDA memory is copied by calls of that API"
+            );
+            Err(Errno::OPNOTSUPP)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -200,21 +238,39 @@ impl Endpoint {
         }
     }
 
-    /// Sets an option to `value`; `None` is what is no size.
-    fn set_option(&self, level: c_int, option: c_int, value: Option<usize>) -> Result<()> {
+    /// Sets an option to `value`, which came in `len` bytes; `None` is what is no number.
+    fn set_option(
+        &self,
+        level: c_int,
+        option: c_int,
+        len: usize,
+        value: Option<usize>,
+    ) -> Result<()> {
         if level != 0 {
             return Err(Errno::NOPROTOOPT);
         }
+        // Two are an int and a bool, all others sizes.
+        match option {
+            FI_HMEM_P2P => {
+                return peer_to_peer(
+                    self.settings.devices,
+                    value.filter(|_| len == size_of::<c_int>()),
+                );
+            }
+            CUDA_API_PERMITTED => {
+                return permit_cuda(self.settings.devices, value.filter(|_| len == 1));
+            }
+            _ => {}
+        }
+        let value = value.filter(|_| len == size_of::<usize>());
         match option {
             MIN_MULTI_RECV => {
                 let value = value.ok_or(Errno::INVAL)?;
                 self.settings.min_multi_recv.store(value as u64, Ordering::Relaxed);
                 Ok(())
             }
-            // There is no device memory and no shared memory here, so these permissions change
-            // nothing; NCCL's plugins set them all the same.
+            // Who may use it is FI_SQUALL_SHM's to say; NCCL's plugins set this all the same.
             SHARED_MEMORY_PERMITTED => Ok(()),
-            FI_HMEM_P2P | CUDA_API_PERMITTED => Err(Errno::OPNOTSUPP),
             _ => match limit(option) {
                 Some(have) if value.ok_or(Errno::INVAL)? <= have => Ok(()),
                 Some(_) => Err(Errno::INVAL),

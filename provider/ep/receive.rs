@@ -148,13 +148,20 @@ impl Endpoint {
                 (core.begun.insert(deferred, shown), Visibility::Kept)
             }
         };
+        let mut buf = call.buf;
+        let stand_in = if buf.is_host() {
+            None
+        } else {
+            let staging = core.staging.as_mut().ok_or(Errno::INVAL)?;
+            staging.post(&mut buf, mode)?
+        };
         let op = RecvOp {
             mode,
             source,
             space: call.space,
             tag: call.tag,
             ignore: call.ignore,
-            buf: call.buf,
+            buf,
             context,
             visibility,
         };
@@ -173,6 +180,9 @@ impl Endpoint {
             Err(refused) => {
                 if deferred.is_some() {
                     core.begun.forget(context);
+                }
+                if let Some(staging) = &mut core.staging {
+                    staging.withdraw(stand_in);
                 }
                 return Err(refused.into());
             }

@@ -158,8 +158,8 @@ impl<'a> Sharing<'a> {
         core.shared.waiting.remove(&id);
         let (iov, count) = entry.pieces();
         // SAFETY: the entry's pieces are the owner's copy of those that the application named, as many as it says, and
-        // nobody changes them while the entry is lent.
-        let buf = unsafe { gather(iov, count) };
+        // nobody changes them while the entry is lent; no descriptors are given.
+        let buf = unsafe { gather(iov, core::ptr::null(), count) };
         core.shared.taken.insert(id, entry);
         let begun = buf.and_then(|buf| {
             let op = claim(RecvMode::Claim, MatchSpace::Untagged, buf, id);

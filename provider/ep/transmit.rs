@@ -266,6 +266,18 @@ impl Endpoint {
             context,
             options,
         };
+        if !op.is_host() || core.staging.as_ref().is_some_and(|staging| staging.is_waiting()) {
+            let staged = core.stage(self, bindings, op);
+            if staged.is_err() && deferred.is_some() {
+                core.begun.forget(context);
+            }
+            if let Some(progress) = self.domain.progress() {
+                progress.timer(core.next_timeout());
+            }
+            drop(inner);
+            self.begin_work();
+            return staged;
+        }
         if core.links.send_short(now, &mut core.engine, &op) {
             // It has left.
         } else if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {

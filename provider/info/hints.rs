@@ -6,6 +6,7 @@ use super::{Answer, Endpoint};
 use crate::addr::{self, Name};
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
+use crate::device;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
@@ -57,10 +58,16 @@ pub(crate) mod limits {
         | flags::SOURCE
         | flags::FENCE
         | flags::TRIGGER
+        | flags::COLLECTIVE
         | flags::RMA_EVENT;
     /// What concerns the transmitting side.
-    pub(crate) const TX_CAPS: u64 =
-        PRIMARY | flags::SEND | flags::READ | flags::WRITE | flags::FENCE | flags::TRIGGER;
+    pub(crate) const TX_CAPS: u64 = PRIMARY
+        | flags::SEND
+        | flags::READ
+        | flags::WRITE
+        | flags::FENCE
+        | flags::TRIGGER
+        | flags::COLLECTIVE;
     /// What concerns the receiving side.
     pub(crate) const RX_CAPS: u64 = PRIMARY
         | flags::RECV
@@ -70,6 +77,7 @@ pub(crate) mod limits {
         | flags::DIRECTED_RECV
         | flags::SOURCE
         | flags::TRIGGER
+        | flags::COLLECTIVE
         | flags::RMA_EVENT;
     /// Default operation flags that make sense for sends, writes and reads.
     pub(crate) const TX_OP_FLAGS: u64 = flags::COMPLETION
@@ -340,6 +348,11 @@ fn key(what: &str, asked: &AuthKey) -> bool {
     asked.fits()
 }
 
+/// FI_HMEM if it is among `asked`, and can be had. Whoever does not ask does not have drivers loaded.
+fn devices(asked: u64) -> u64 {
+    if asked & flags::HMEM != 0 && device::available() { flags::HMEM } else { 0 }
+}
+
 /// `true` when `asked` is one of `have`; says so otherwise.
 fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     let found = have.contains(&asked);
@@ -420,7 +433,7 @@ impl Hints {
 
     /// The part of `caps` that belongs to one side, or what was asked of that side.
     fn side(&self, asked: u64, caps: u64, side: u64) -> u64 {
-        if asked == 0 { caps & side } else { asked & caps }
+        if asked == 0 { caps & (side | flags::HMEM) } else { asked & caps }
     }
 
     fn general(&self) -> bool {
@@ -435,14 +448,36 @@ impl Hints {
         // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
         let _ = self.mode;
         let peer = if peer::is_known() { flags::PEER } else { 0 };
-        bits("caps", self.caps, limits::CAPS | peer)
+        bits("caps", self.caps, limits::CAPS | peer | devices(self.caps))
+            & self.names_devices()
             & one_of("addr_format", self.addr_format, &formats)
+    }
+
+    /// Whether memory of devices, if it is asked for, will come with descriptors that say so: nothing is looked up for
+    /// each call. Another provider's entries (FI_PEER) are not followed to theirs.
+    fn names_devices(&self) -> bool {
+        let old = self.api != 0 && self.api < version(1, 5);
+        let named = !old && self.domain.mr_mode & mr_mode::HMEM != 0;
+        if self.caps & flags::HMEM != 0 && self.caps & flags::PEER != 0 {
+            log::info!(
+                "hint rejected: caps: asked FI_HMEM and FI_PEER: what another provider receives is memory of the host here"
+            );
+            return false;
+        }
+        if self.caps & flags::HMEM != 0 && !named {
+            log::info!(
+                "hint rejected: caps: asked FI_HMEM, but not domain_attr->mr_mode FI_MR_HMEM: memory of devices is known \
+                 by the descriptors of its regions"
+            );
+            return false;
+        }
+        true
     }
 
     fn transmit(&self) -> bool {
         let t = &self.tx;
         let inject = usize::try_from(inject_size()).unwrap_or(usize::MAX);
-        bits("tx_attr->caps", t.caps, limits::TX_CAPS | limits::REACH)
+        bits("tx_attr->caps", t.caps, limits::TX_CAPS | limits::REACH | self.caps & flags::HMEM)
             & bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
             & bits("tx_attr->msg_order", t.msg_order, order::ALL)
             & bits("tx_attr->comp_order", t.comp_order, 0)
@@ -454,7 +489,7 @@ impl Hints {
 
     fn receive(&self) -> bool {
         let r = &self.rx;
-        bits("rx_attr->caps", r.caps, limits::RX_CAPS | limits::REACH)
+        bits("rx_attr->caps", r.caps, limits::RX_CAPS | limits::REACH | self.caps & flags::HMEM)
             & bits("rx_attr->op_flags", r.op_flags, limits::RX_OP_FLAGS)
             & bits("rx_attr->msg_order", r.msg_order, order::ALL)
             & bits("rx_attr->comp_order", r.comp_order, 0)
@@ -558,8 +593,11 @@ impl Hints {
         if asked == mr_mode::BASIC || asked == mr_mode::SCALABLE {
             return Some(asked);
         }
+        let devices = if self.caps & flags::HMEM != 0 { mr_mode::HMEM } else { 0 };
         if let Some(modes) = opened {
-            let fits = modes & !asked == 0;
+            // Whoever does without memory of devices need not know that others do not.
+            let modes = modes & !(mr_mode::HMEM & !devices);
+            let fits = modes & !asked == 0 && devices & !modes == 0;
             if !fits {
                 log::info!(
                     "hint rejected: mr_mode: asked {asked:#x}, the opened domain has {modes:#x}"
@@ -568,7 +606,7 @@ impl Hints {
             return fits.then_some(modes);
         }
         let keys = asked & mr_mode::PROV_KEY;
-        Some(if keys == 0 { 0 } else { keys | asked & mr_mode::VIRT_ADDR })
+        Some(devices | if keys == 0 { 0 } else { keys | asked & mr_mode::VIRT_ADDR })
     }
 }
 
@@ -637,6 +675,21 @@ mod tests {
         let hints = Hints { api: version(1, 18), domain, ..Hints::default() };
         assert_eq!(hints.registration(Some(0)), Some(0));
         assert_eq!(hints.registration(Some(modern)), Some(modern));
+        // Memory of devices concerns those who ask for it.
+        let with = |mode| Domain { mr_mode: mode | mr_mode::HMEM, ..Domain::default() };
+        let hmem = |caps, mode| Hints {
+            api: version(1, 18),
+            caps,
+            domain: with(mode),
+            ..Hints::default()
+        };
+        assert_eq!(hmem(flags::HMEM, 0).registration(None), Some(mr_mode::HMEM));
+        assert_eq!(hmem(0, 0).registration(None), Some(0));
+        assert_eq!(hmem(flags::HMEM, 0).registration(Some(0)), None);
+        assert_eq!(hmem(flags::HMEM, 0).registration(Some(mr_mode::HMEM)), Some(mr_mode::HMEM));
+        assert_eq!(hmem(0, 0).registration(Some(mr_mode::HMEM)), Some(0));
+        assert!(hmem(flags::HMEM, 0).names_devices());
+        assert!(!asking(flags::HMEM).names_devices());
         assert_eq!(Hints::default().registration(Some(mr_mode::PROV_KEY)), None);
     }
 

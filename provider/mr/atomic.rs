@@ -3,11 +3,14 @@
 //! A value of 1, 2, 4 or 8 bytes that is aligned to its length changes by an atomic instruction of the CPU, so that the
 //! application's own atomics see it before or after, as do those of other processes that have the same memory. All
 //! others (128-bit integers, complex doubles, long doubles, complex floats that are aligned to 4 bytes) change under one
-//! lock of this process: at once towards peers, by whichever endpoint of the process, but not towards the CPU.
+//! lock of this process: at once towards peers, by whichever endpoint of the process, but not towards the CPU. So do those in a device's memory.
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use squall_base::UserSlice;
+
+use crate::device::{self, CopyError, Way};
 
 /// Held while a value changes that no instruction can change at once.
 static WIDE: Mutex<()> = Mutex::new(());
@@ -64,6 +67,28 @@ pub(super) unsafe fn update(
         // SAFETY: as many bytes, which may be written, for `next` has said yes; `new` is on the stack.
         unsafe { core::ptr::copy(new.as_ptr(), at, new.len()) };
     }
+}
+
+/// As [`update`], of a value in memory that the CPU may not touch: towards peers at once, by whichever endpoint of the
+/// process; towards the device it is a copy there and one back.
+///
+/// # Errors
+/// What the driver says; when it was the second copy, whether the value is new is not known.
+pub(super) fn update_device(
+    at: UserSlice,
+    old: &mut [u8],
+    next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+) -> Result<(), CopyError> {
+    let _changes = WIDE.lock();
+    // SAFETY: `old` is as long as `at`, by the contract of `Memory::update`; it is the engine's own.
+    unsafe { device::copy(Way::ToHost, at, old.as_mut_ptr())? };
+    let mut new = [0; 32];
+    let new = &mut new[..old.len()];
+    if next(old, new) {
+        // SAFETY: `new` is as long as `old`, hence as `at`, and on the stack.
+        unsafe { device::copy(Way::ToDevice, at, new.as_mut_ptr())? };
+    }
+    Ok(())
 }
 
 #[cfg(test)]

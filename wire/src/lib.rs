@@ -71,6 +71,7 @@
 //! | A message for whose bytes the receiver has no room | deferrable sends and DEFERRABLE_RTR, use not tabulated | its packets are acknowledged, one of them with NO_MATCH, and the bytes dropped; when all packets under way are acknowledged the sender offers the message by RENDEZVOUS_(T)SEND with the same message_id and no eager part |
 //! | Rendezvous that the receiver cannot read to the end | IE (initiator error), use not tabulated | an empty read of the end with IE; the send ends with an error |
 //! | `buffer_offset` of a send with DC | unused in sends | the slot in which the sender waits; the answer is RESPONSE_DATA without payload, `read_request_message_id` = slot |
+//! | `resource_index` of a tagged message | which receive queue | 0, or 2 for what members of a collective operation say to each other |
 //! | NO_OP | opcode tabulated, use not | asks whether the target knows of an operation that waits for it: `resource_index` 0 nothing (are you there?), 1 a READ, 2 a send with DC, 3 a rendezvous; `buffer_offset` the read's id or the message's, from bit 16 on the slot of a send with DC, `match_bits` the key of a rendezvous; the default response says yes, BAD_INDEX no |
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
 //! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |

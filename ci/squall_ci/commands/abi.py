@@ -33,11 +33,14 @@ OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
-APART = ("findings", "identity")
+APART = ("findings", "identity", "collectives")
 # About other providers that lend us their queues: they do under libfabric 2.3 and later.
 LENT = ("peers",)
 # Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
 LATER = TARGET / "venv-mpich" / "lib" / "mpich"
+# The same, with stand-ins for the libraries of device drivers, which they and the provider load.
+DEVICE = ("device",)
+STAND_INS = {"cuda": "libcuda.so.1", "rocr": "libhsa-runtime64.so.1", "ze": "libze_loader.so.1"}
 # The same, about shared memory, in which nothing is for memcheck to see.
 SHARED = ("same_host",)
 
@@ -62,8 +65,20 @@ def suite(
         tally.add(f"abi {program}", None if result.ok else result.why(), result.seconds, words, result.output)
 
 
+def with_devices(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which the stand-ins are found, compiled."""
+    home = OUT / "devices"
+    for name, library in STAND_INS.items():
+        sources = [FABTESTS / "devices" / f"{name}.c", FABTESTS / "devices" / "standin.h"]
+        compile_c(sources, home / library, ("-std=gnu11", "-g", "-O1", "-shared", "-fPIC", "-Wl,--as-needed"))
+    where = os.environ.get("LD_LIBRARY_PATH")
+    return {**env, "LD_LIBRARY_PATH": f"{home}:{where}" if where else str(home)}
+
+
 def compile_all(suffix: str = "", *options: str) -> None:
-    for program in (*PROGRAMS, *MODELS, *APART, *LENT, *SHARED):
+    # What a program defines itself (ioctl) is what the libraries that it loads call.
+    options = ("-rdynamic", *options)
+    for program in (*PROGRAMS, *MODELS, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
@@ -85,12 +100,14 @@ def plain(tally: Tally) -> None:
     suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
     # The deadline of unreachable peers stays out of the way of retransmissions.
     lossy = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
-    suite(tally, ["messages", "onesided"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
+    suite(tally, ["messages", "onesided", "collectives"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)
     lent(tally, soon)
     lent(tally, lossy, note="loss 1%, reordering 2%, duplication 1%")
+    suite(tally, DEVICE, env=with_devices({"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}), note="in packets")
+    suite(tally, DEVICE, env=with_devices(lossy), note="loss 1%, reordering 2%, duplication 1%")
     # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
     suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
@@ -102,6 +119,7 @@ def shared(tally: Tally) -> None:
     env = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}
     suite(tally, [*PROGRAMS, *APART, *SHARED], env=env, note="shared memory")
     lent(tally, env, note="shared memory")
+    suite(tally, DEVICE, env=with_devices(env), note="shared memory")
     suite(tally, MODELS, env=env | {"MODEL_EVERY": "4"}, note="shared memory")
 
 

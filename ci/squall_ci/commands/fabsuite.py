@@ -97,6 +97,10 @@ def alone(program: pathlib.Path, words: list[str], env: dict[str, str], timeout:
     return result.code, result.output
 
 
+# Three processes.
+SEVERAL = ["fi_multinode_coll"]
+
+
 def pair(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
     """(worse exit status of server and client, output)"""
     script = """
@@ -112,6 +116,22 @@ def pair(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: 
         exit $server
     """
     result = run_command(["sh", "-c", script, "pair", ADDRESS, program, *words], env, timeout)
+    return result.code, result.output
+
+
+def several(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
+    """(worst exit status of three processes that find each other by the first, output)"""
+    script = """
+        address=$1; shift
+        "$@" -n 3 -s "$address" & first=$!
+        sleep 0.5
+        "$@" -n 3 -s "$address" & second=$!
+        "$@" -n 3 -s "$address"; worst=$?
+        wait $first || worst=$?
+        wait $second || worst=$?
+        exit $worst
+    """
+    result = run_command(["sh", "-c", script, "several", ADDRESS, program, *words], env, timeout)
     return result.code, result.output
 
 
@@ -133,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
     unoffered: list[str] = []
     excluded = {} if (args.binaries / "fi_poll").exists() else EXCLUDED_2
     without = tuple(name for names in excluded.values() for name in names)
-    for tests, start in ((ALONE, alone), (PAIRS, pair)):
+    for tests, start in ((ALONE, alone), (PAIRS, pair), (SEVERAL, several)):
         for test in tests:
             if test.startswith(without) or not re.search(args.only, test):
                 continue

@@ -2,16 +2,17 @@
 
 use super::Inbox;
 use super::ends::complete_receive;
-use crate::api::{MatchSpace, Notice, PeerId};
+use crate::api::{MatchSpace, PeerId};
 use crate::channel::ChannelId;
 use crate::matching::{Envelope, Waiting};
 use crate::memory::{Memory, Payload};
 use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
 use crate::order::Seen;
+use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
-use crate::wire::{Extension, NackCode, Rendezvous, StdBody, StdRequest};
+use crate::wire::{Extension, Rendezvous, StdBody, StdRequest};
 
 /// A packet's place in its message.
 #[derive(Clone, Copy)]
@@ -39,7 +40,11 @@ impl Inbox {
             Payload::Elsewhere(_) => (&[][..], true),
         };
         let tagged = request.opcode.is_tagged();
-        let space = if tagged { MatchSpace::Tagged } else { MatchSpace::Untagged };
+        let space = match (tagged, request.resource_index) {
+            (false, _) => MatchSpace::Untagged,
+            (true, RESOURCE_COLLECTIVE) => MatchSpace::Collective,
+            (true, _) => MatchSpace::Tagged,
+        };
         let tag = if tagged { request.match_bits } else { 0 };
         let rendezvous = match request.extension {
             Extension::Rendezvous(r) => Some(r),
@@ -136,7 +141,11 @@ impl Inbox {
                 self.pass(step, mem, head.context, head.id, Seen::Done);
                 return Taken::Yes(None);
             }
-            if piece.fetchable && self.fetch(step, mem, &head, &target) {
+            let offer = piece.fetchable.then(|| fetch(mem, &head, &target)).flatten();
+            if let Some(offer) = offer {
+                step.report.counters.rx_payload_bytes += head.extent.total;
+                self.asks.end_pull(head.peer(), offer, head.extent.total);
+                self.deliver(step, &head, &target);
                 self.pass(step, mem, head.context, head.id, Seen::Done);
                 return Taken::Yes(None);
             }
@@ -152,7 +161,7 @@ impl Inbox {
             let most = step.config.max_unexpected;
             let room = self.unexpected.len() < most;
             let Some(message) = self.keep(step, room, head, piece) else {
-                return self.hold_back(step, &head);
+                return self.streams.hold_back(step, &head);
             };
             step.report.counters.rx_unexpected += 1;
             let deferred = message.head.extent.deferred;
@@ -167,25 +176,6 @@ impl Inbox {
         let seen = if whole { Seen::Done } else { Seen::Open(key) };
         self.pass(step, mem, head.context, head.id, seen);
         Taken::Yes(None)
-    }
-
-    /// Fetches an offered message that has met its receive. Whether it could be had; it is asked for otherwise.
-    fn fetch<M: Memory>(
-        &mut self,
-        step: &mut Step<'_>,
-        mem: &mut M,
-        head: &Head,
-        target: &Target,
-    ) -> bool {
-        let Pull::Offered(offer) = head.pull else { return false };
-        let total = head.extent.total;
-        if total > target.room || !target.place(mem, Payload::Elsewhere(total)) {
-            return false;
-        }
-        step.report.counters.rx_payload_bytes += total;
-        self.asks.end_pull(head.peer(), offer, total);
-        self.deliver(step, head, target);
-        true
     }
 
     /// A packet of a message whose turn has not come, or whose first packet has not.
@@ -203,7 +193,7 @@ impl Inbox {
         let most = step.config.max_unexpected;
         let room = self.messages.len() < most || in_turn && self.unexpected.len() < most;
         let Some(message) = self.keep(step, room, head, piece) else {
-            return self.hold_back(step, &head);
+            return self.streams.hold_back(step, &head);
         };
         let deferred = message.head.extent.deferred;
         let key = self.messages.add(message);
@@ -212,17 +202,6 @@ impl Inbox {
             order.set(head.id, Seen::Open(key));
         }
         if deferred { Taken::deferred(step.config.job_id, head.id) } else { Taken::Yes(None) }
-    }
-
-    /// There is no room for the header of a message now.
-    #[cold]
-    pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
-        self.streams.hold_back(step.now, head);
-        if !core::mem::replace(&mut self.overflow_told, true) {
-            let (peer, tag) = (head.peer(), head.envelope.tag);
-            step.report.notice(Notice::TooManyUnexpected { peer, tag });
-        }
-        Taken::Later(NackCode::NoSesMsgAvail)
     }
 
     /// Keeps what a packet brings of a message without a receive, if there is `room` for its header.
@@ -236,16 +215,10 @@ impl Inbox {
         if !room {
             return None;
         }
-        self.note_room();
-        self.budget.keep(step, head, piece)
-    }
-
-    /// There is room for another message: should there be none later, that is news if none waits now.
-    #[inline]
-    pub(super) fn note_room(&mut self) {
         if self.messages.len() == 0 {
-            self.overflow_told = false;
+            self.streams.note_room();
         }
+        self.budget.keep(step, head, piece)
     }
 
     /// The sender of a deferred message offers it.
@@ -329,7 +302,7 @@ impl Inbox {
         if let Place::Stash(bytes) = &mut message.place {
             if !room {
                 let head = message.head;
-                return self.hold_back(step, &head);
+                return self.streams.hold_back(step, &head);
             }
             let from = piece.offset as usize;
             bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
@@ -379,7 +352,7 @@ impl Inbox {
                 self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, extent.total));
             if let Some(target) = target {
                 step.report.counters.rx_expected += 1;
-                self.attach(step, mem, key, target);
+                self.meet(step, mem, key, Place::User(target));
             } else {
                 step.report.counters.rx_unexpected += 1;
                 self.unexpected.push(Waiting { envelope, message: key });
@@ -414,6 +387,14 @@ impl Inbox {
         self.asks.confirm(head);
         complete_receive(&mut self.posted, step, completion, target.multi);
     }
+}
+
+/// Fetches an offered message that has met its receive. What was offered, if all of it could be had; it is asked for otherwise.
+fn fetch<M: Memory>(mem: &mut M, head: &Head, target: &Target) -> Option<Offer> {
+    let Pull::Offered(offer) = head.pull else { return None };
+    let total = head.extent.total;
+    let had = total <= target.room && target.place(mem, Payload::Elsewhere(total));
+    had.then_some(offer)
 }
 
 /// Where the sender of a rendezvous says that its bytes are.

@@ -6,42 +6,29 @@ use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::channel::ChannelId;
 use crate::matching::Posted;
 use crate::memory::Memory;
-use crate::messages::{Message, Place, Pull, Target};
+use crate::messages::{Message, Place, Pull};
 use crate::ops::{ReadOwner, TxOp, Work};
 use crate::outbound::PullEnd;
 use crate::slab::Key;
 use crate::step::Step;
 
 impl Inbox {
-    /// A message meets its receive: what has arrived moves, the rest will come straight into place.
-    pub(super) fn attach<M: Memory>(
+    /// It is known where a message goes, to a receive or nowhere: what has arrived moves, the rest will come straight into
+    /// place, and nothing of it is kept any more.
+    pub(super) fn meet<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
         key: Key,
-        target: Target,
+        place: Place,
     ) {
         let Some(message) = self.messages.get_mut(key) else { return };
-        if let Place::Stash(bytes) = &message.place {
+        if let (Place::User(target), Place::Stash(bytes)) = (&place, &message.place) {
             target.write(mem, 0, bytes);
         }
-        message.place = Place::User(target);
-        self.placed(step, key);
-    }
-
-    /// The user wants nothing of a message.
-    pub(super) fn discard(&mut self, step: &mut Step<'_>, key: Key) {
-        let Some(message) = self.messages.get_mut(key) else { return };
-        message.place = Place::Discard;
-        self.placed(step, key);
-    }
-
-    /// It is known where a message goes, so nothing of it is kept any more.
-    fn placed(&mut self, step: &mut Step<'_>, key: Key) {
-        if let Some(message) = self.messages.get_mut(key) {
-            self.budget.release(step, message);
-            self.asks.pull(key, message);
-        }
+        message.place = place;
+        self.budget.release(step, message);
+        self.asks.pull(key, message);
         self.finish_if_complete(step, key);
     }
 

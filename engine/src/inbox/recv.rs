@@ -5,7 +5,7 @@ use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
 use crate::base::RegionId;
 use crate::matching::{Cancelled, Multi, PostedRecv, Wanted};
 use crate::memory::Memory;
-use crate::messages::Target;
+use crate::messages::{Place, Target};
 use crate::step::Step;
 
 impl Inbox {
@@ -23,10 +23,12 @@ impl Inbox {
         match op.mode {
             RecvMode::Post => return Ok(self.post(step, mem, op)),
             RecvMode::Multi { least } => self.post_multi(step, mem, op, least),
-            RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard => self.peek(step, &op),
+            RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard => {
+                self.peek(step, mem, &op);
+            }
             RecvMode::Claim => {
                 let message = self.messages.take_claimed(op.context)?;
-                self.attach(step, mem, message, target(op));
+                self.meet(step, mem, message, Place::User(target(op)));
             }
             RecvMode::ClaimDiscard => {
                 let message = self.messages.take_claimed(op.context)?;
@@ -36,7 +38,7 @@ impl Inbox {
                         Completion { context, visibility, ..message.head.completion() };
                     step.report.complete(completion);
                 }
-                self.discard(step, message);
+                self.meet(step, mem, message, Place::Discard);
             }
         }
         Ok(false)
@@ -49,7 +51,7 @@ impl Inbox {
         let waiting = self.unexpected.find(&wanted).and_then(|number| self.unexpected.take(number));
         match waiting {
             Some(waiting) => {
-                self.attach(step, mem, waiting.message, target(op));
+                self.meet(step, mem, waiting.message, Place::User(target(op)));
                 false
             }
             None => {
@@ -81,13 +83,13 @@ impl Inbox {
             let Some(waiting) = self.unexpected.take(number) else { break };
             let total = self.messages.get(waiting.message).map_or(0, |m| m.head.extent.total);
             let Some(target) = self.posted.claim(slot, total) else { break };
-            self.attach(step, mem, waiting.message, target);
+            self.meet(step, mem, waiting.message, Place::User(target));
         }
     }
 
     /// Looks for a message without receiving it. The completion describes it or says
     /// [`OpError::NoMessage`]; no data moves.
-    fn peek(&mut self, step: &mut Step<'_>, op: &RecvOp) {
+    fn peek<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: &RecvOp) {
         let found = self.unexpected.find(&wanted(op));
         let waiting = found.and_then(|number| match op.mode {
             RecvMode::PeekClaim | RecvMode::PeekDiscard => self.unexpected.take(number),
@@ -117,7 +119,7 @@ impl Inbox {
         }
         step.report.complete(Completion { context, kind, visibility, ..message.head.completion() });
         if op.mode == RecvMode::PeekDiscard {
-            self.discard(step, waiting.message);
+            self.meet(step, mem, waiting.message, Place::Discard);
         }
     }
 

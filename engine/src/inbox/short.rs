@@ -48,10 +48,12 @@ impl Inbox {
             self.deliver(step, &head, &target);
         } else {
             if self.unexpected.len() >= step.config.max_unexpected {
-                return self.hold_back(step, &head);
+                return self.streams.hold_back(step, &head);
             }
             let Some(bytes) = payload.copy(mem) else { return Taken::No };
-            self.note_room();
+            if self.messages.len() == 0 {
+                self.streams.note_room();
+            }
             step.report.counters.rx_unexpected += 1;
             let message = self.messages.add(self.budget.keep_short(step, head, bytes));
             self.unexpected.push(Waiting { envelope, message });

@@ -1,10 +1,14 @@
 //! The messages of each context: their order, and those that wait for room.
 
+use crate::api::Notice;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
 use crate::messages::Head;
 use crate::order::{Order, Seen};
 use crate::slab::Key;
+use crate::step::Step;
+use crate::taken::Taken;
+use crate::wire::NackCode;
 
 /// The messages of a context.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ impl HeldBack {
 pub(super) struct Streams {
     /// By [`ChannelId::index`].
     open: Vec<Option<Stream>>,
+    /// It was said that too many messages wait.
+    overflow_told: bool,
 }
 
 impl Streams {
@@ -85,11 +91,23 @@ impl Streams {
         }
     }
 
-    /// A packet of a message is refused, because there is no room.
-    pub(super) fn hold_back(&mut self, now: Time, head: &Head) {
+    /// There is no room for a packet of a message now: it is refused, which is said once.
+    #[cold]
+    pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
         if let Some(stream) = self.get(head.context) {
-            stream.held_back.refuse(now, head.id, &stream.order);
+            stream.held_back.refuse(step.now, head.id, &stream.order);
         }
+        if !core::mem::replace(&mut self.overflow_told, true) {
+            let (peer, tag) = (head.peer(), head.envelope.tag);
+            step.report.notice(Notice::TooManyUnexpected { peer, tag });
+        }
+        Taken::Later(NackCode::NoSesMsgAvail)
+    }
+
+    /// There is room, and no message waits: should there be none later, that is news.
+    #[inline]
+    pub(super) const fn note_room(&mut self) {
+        self.overflow_told = false;
     }
 
     /// Contexts with half a message of which nothing has come for `patience`, for no want of room here.

@@ -18,7 +18,7 @@ const IN_HEADER: u64 = 16;
 ///
 /// # Errors
 /// [`Refused::UnsupportedAtomic`], [`Refused::TooLong`], [`Refused::LengthMismatch`].
-pub(super) fn check(atomic: &Atomic, len: u64) -> Result<(), Refused> {
+pub(crate) fn check(atomic: &Atomic, len: u64) -> Result<(), Refused> {
     let Atomic { op, data_type, remote, compare, result } = atomic;
     let most = atomic_most(*op, *data_type).ok_or(Refused::UnsupportedAtomic)?;
     let (reads, compares) = (*op == AmoOp::Read, atomic_compares(*op));

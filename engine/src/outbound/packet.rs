@@ -14,6 +14,7 @@ use crate::atomics::atomic_size;
 use crate::config::Config;
 use crate::links::frame;
 use crate::ops::{Amo, Part, ReadOwner, TxOp, Work};
+use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
 use crate::slab::Key;
@@ -132,18 +133,28 @@ pub(super) fn run_after(config: &Config, op: &TxOp, grant: &TxGrant, part: Part)
     Run::after(&pds, &ses, part.len as usize)
 }
 
+/// The resource index of messages.
+#[inline]
+const fn index_of(space: MatchSpace) -> u16 {
+    match space {
+        MatchSpace::Untagged | MatchSpace::Tagged => 0,
+        MatchSpace::Collective => RESOURCE_COLLECTIVE,
+    }
+}
+
 #[inline]
 fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
     let som = part.offset == 0;
     let eom = u64::from(part.offset) + u64::from(part.len) == op.payload_len();
-    let tagged = op.label.space == MatchSpace::Tagged;
+    let tagged = op.label.space != MatchSpace::Untagged;
     let tag = if tagged { op.label.tag } else { 0 };
     let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
+    let index = index_of(op.label.space);
     let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
-        Work::Eager | Work::Deferred => (send, 0, tag, 0),
-        Work::Confirmed { slot, .. } => (send, u64::from(slot), tag, 0),
-        Work::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, 0),
-        Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, 0),
+        Work::Eager | Work::Deferred => (send, 0, tag, index),
+        Work::Confirmed { slot, .. } => (send, u64::from(slot), tag, index),
+        Work::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, index),
+        Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, index),
         Work::Write(remote) => (Opcode::Write, remote.address, remote.key, 0),
         Work::Read { remote, resource, .. } => (Opcode::Read, remote.address, remote.key, resource),
         Work::Update { remote, .. } => (Opcode::Atomic, remote.address, remote.key, 0),

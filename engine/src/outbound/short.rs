@@ -5,8 +5,8 @@
 //! peer has not taken ([`InFlight`]), unless it was told in the call. Everything else, and a message for which the link has
 //! no room now, is queued as any operation is.
 
-use super::{Outbound, frames};
-use crate::api::{Action, OpError, Operation, PeerId, Visibility};
+use super::{Outbound, frames, plan};
+use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
 use crate::contexts::IdSpace;
 use crate::fences::Classes;
@@ -27,7 +27,8 @@ impl Outbound {
     ) -> bool {
         let (peer, len) = (op.peer, op.buf.len());
         let Action::Message { space, tag } = op.action else { return false };
-        if len > MAX_WHOLE.into() || op.options.visibility == Visibility::Kept {
+        let known = matches!(space, MatchSpace::Untagged | MatchSpace::Tagged);
+        if len > MAX_WHOLE.into() || op.options.visibility == Visibility::Kept || !known {
             return false;
         }
         let Some(id) = step.contexts.link_to(peer) else { return false };
@@ -37,7 +38,8 @@ impl Outbound {
             return false;
         }
         // What is refused is refused by `submit`.
-        let Ok(plan) = self.plan(step, op, Kind::Message) else { return false };
+        let plan = plan(step, self.ops.copied(), op, Kind::Message);
+        let Ok(plan) = plan else { return false };
         let send =
             ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
         let frame = match (plan.protocol, plan.complete) {

@@ -146,9 +146,12 @@ impl Target {
             let slice = place(mem, at)?;
             let (operand, compare) = asked.value(at, size);
             let mut old = [0; LONGEST];
-            mem.update(slice, &mut old[..size], &mut |old, new| {
+            let done = mem.update(slice, &mut old[..size], &mut |old, new| {
                 asked.calculation.next(old, operand, compare, new)
             });
+            if !done {
+                return Err(KeyError::Uncopied.into());
+            }
             if fetches {
                 results.extend_from_slice(&old[..size]);
             }

@@ -263,7 +263,7 @@ impl Application {
         let (space, tag) = self.envelope();
         let ignore = match space {
             MatchSpace::Tagged => [0, 0, 3, u64::MAX][self.rng.below(4) as usize],
-            MatchSpace::Untagged => 0,
+            MatchSpace::Untagged | MatchSpace::Collective => 0,
         };
         let source = self.rng.chance(0.5).then(|| world.peer(self.at, 1 - self.at));
         let multi = self.rng.chance(0.15);

@@ -94,7 +94,7 @@ impl VecMemory {
     pub fn register(&mut self, key: u64, base: u64, len: u64, read: bool, write: bool) -> RegionId {
         self.registrations += 1;
         let region = RegionId(self.registrations);
-        self.regions.insert(key, (UserSlice { base, len, region }, read, write));
+        self.regions.insert(key, (UserSlice { region, ..UserSlice::lent(base, len) }, read, write));
         region
     }
 
@@ -134,12 +134,13 @@ impl Memory for VecMemory {
         at: UserSlice,
         old: &mut [u8],
         next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
-    ) {
+    ) -> bool {
         self.read(at, old);
         let mut new = old.to_vec();
         if next(old, &mut new) {
             self.write(at, &new);
         }
+        true
     }
 
     fn resolve(

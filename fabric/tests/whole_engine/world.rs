@@ -65,12 +65,13 @@ impl Memory for Bytes {
         at: UserSlice,
         old: &mut [u8],
         next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
-    ) {
+    ) -> bool {
         self.read(at, old);
         let mut new = old.to_vec();
         if next(old, &mut new) {
             self.write(at, &new);
         }
+        true
     }
 
     fn resolve(

@@ -7,9 +7,9 @@ use squall_engine::{
     atomic_size,
 };
 
-use super::super::buffer::{gather_with, lend};
+use super::super::buffer::{Desc, gather_with, lend};
 use super::super::{Endpoint, alias};
-use super::{Descs, In, Out, Transmit};
+use super::{Descs, In, NO_DESC, Out, Transmit};
 use crate::boundary;
 use crate::compat::version;
 use crate::domain::Domain;
@@ -22,6 +22,8 @@ use crate::object::{self, Table};
 type Ioc = *const ffi::fi_ioc;
 /// Several pieces of room for values.
 type IocOut = *mut ffi::fi_ioc;
+/// Several pieces, their descriptors, and how many they are.
+type Pieces<T> = (T, *const Desc, usize);
 /// A message.
 type Message = *const ffi::fi_msg_atomic;
 
@@ -115,38 +117,38 @@ impl What {
     }
 
     /// `count` values in one piece.
-    fn lend(self, base: *const c_void, count: usize) -> Result<Buf> {
-        lend(base, count.checked_mul(self.size()).ok_or(Errno::INVAL)?)
+    fn lend(self, base: *const c_void, count: usize, desc: Desc) -> Result<Buf> {
+        lend(base, count.checked_mul(self.size()).ok_or(Errno::INVAL)?, desc)
     }
 
     /// The operands: those of a read are not looked at.
-    fn operands(self, base: *const c_void, count: usize) -> Result<Buf> {
-        if self.op == AmoOp::Read { Ok(Buf::Empty) } else { self.lend(base, count) }
+    fn operands(self, base: *const c_void, count: usize, desc: Desc) -> Result<Buf> {
+        if self.op == AmoOp::Read { Ok(Buf::Empty) } else { self.lend(base, count, desc) }
     }
 
     /// Values in several pieces.
     ///
     /// # Safety
     /// `iov` is NULL or points to `count` pieces that nobody writes to during the call.
-    unsafe fn gather(self, iov: Ioc, count: usize) -> Result<Buf> {
+    unsafe fn gather(self, iov: Ioc, descs: *const Desc, count: usize) -> Result<Buf> {
         let piece = |ioc: &ffi::fi_ioc| {
             let len = ioc.count.checked_mul(self.size()).ok_or(Errno::INVAL)?;
             Ok((ioc.addr.cast_const(), len))
         };
         // SAFETY: `iov` is NULL or points to `count` pieces, a `fi_ioc` each; nobody writes to them meanwhile.
-        unsafe { gather_with(iov, count, piece) }
+        unsafe { gather_with(iov, descs, count, piece) }
     }
 
     /// Operands in several pieces.
     ///
     /// # Safety
     /// As [`Self::gather`].
-    unsafe fn gather_operands(self, iov: Ioc, count: usize) -> Result<Buf> {
+    unsafe fn gather_operands(self, iov: Ioc, descs: *const Desc, count: usize) -> Result<Buf> {
         if self.op == AmoOp::Read {
             return Ok(Buf::Empty);
         }
         // SAFETY: `iov` is NULL or points to `count` pieces, of which `gather` copies what they say.
-        unsafe { self.gather(iov, count) }
+        unsafe { self.gather(iov, descs, count) }
     }
 
     /// `count` values of the peer.
@@ -194,6 +196,26 @@ impl What {
     }
 }
 
+/// A type of values.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for what is not there, or not known to the API version asked for.
+pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
+    What::new(api, Family::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
+}
+
+/// How values of a type are combined.
+///
+/// # Errors
+/// As [`data_type`], also for operations whose result depends on who comes first.
+pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(AmoOp, AmoType)> {
+    let what = What::new(api, Family::Base, datatype, op)?;
+    match what.op {
+        AmoOp::Write | AmoOp::Diff => Err(Errno::OPNOTSUPP),
+        op => Ok((op, what.data_type)),
+    }
+}
+
 impl Endpoint {
     fn atomic(&self, family: Family, datatype: fi_datatype, op: fi_op) -> Result<What> {
         What::new(self.api_version(), family, datatype, op)
@@ -217,17 +239,17 @@ unsafe fn message<'a>(
 
 calls! { transmit(ep):
     write(
-        buf: In, count: usize, _d: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+        buf: In, count: usize, d: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
         let what = ep.atomic(Family::Base, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
-        what.call(what.lend(buf, count)?, remote, (None, None), to).context(cx)
+        what.call(what.lend(buf, count, d)?, remote, (None, None), to).context(cx)
     };
     writev(
-        iov: Ioc, _d: Descs, n: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+        iov: Ioc, d: Descs, n: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
         let what = ep.atomic(Family::Base, datatype, op)?;
-        let buf = what.gather(iov, n)?;
+        let buf = what.gather(iov, d, n)?;
         let remote = what.remote(count_of(&buf, what), addr, key)?;
         what.call(buf, remote, (None, None), to).context(cx)
     };
@@ -237,50 +259,50 @@ calls! { transmit(ep):
     ) => {
         let what = ep.atomic(Family::Base, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
-        what.call(what.lend(buf, count)?, remote, (None, None), to).injected()
+        what.call(what.lend(buf, count, NO_DESC)?, remote, (None, None), to).injected()
     };
     readwrite(
-        buf: In, count: usize, _d: Out, result: Out, _rd: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype,
+        buf: In, count: usize, d: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype,
         op: fi_op, cx: Out
     ) => {
         let what = ep.atomic(Family::Fetch, datatype, op)?;
-        let (remote, result) = (what.remote(count, addr, key)?, what.lend(result, count)?);
-        what.call(what.operands(buf, count)?, remote, (None, Some(result)), to).context(cx)
+        let (remote, result) = (what.remote(count, addr, key)?, what.lend(result, count, rd)?);
+        what.call(what.operands(buf, count, d)?, remote, (None, Some(result)), to).context(cx)
     };
     readwritev(
-        iov: Ioc, _d: Descs, n: usize, result: IocOut, _rd: Descs, results: usize, to: u64, addr: u64, key: u64,
+        iov: Ioc, d: Descs, n: usize, result: IocOut, rd: Descs, results: usize, to: u64, addr: u64, key: u64,
         datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
         let what = ep.atomic(Family::Fetch, datatype, op)?;
-        let result = what.gather(result, results)?;
+        let result = what.gather(result, rd, results)?;
         let remote = what.remote(count_of(&result, what), addr, key)?;
-        let buf = what.gather_operands(iov, n)?;
+        let buf = what.gather_operands(iov, d, n)?;
         what.call(buf, remote, (None, Some(result)), to).context(cx)
     };
-    readwritemsg(msg: Message, result: IocOut, _rd: Descs, results: usize, flags: u64) =>
-        fetch(ep, msg, (result, results), flags)?;
+    readwritemsg(msg: Message, result: IocOut, rd: Descs, results: usize, flags: u64) =>
+        fetch(ep, msg, (result, rd, results), flags)?;
     compwrite(
-        buf: In, count: usize, _d: Out, compare: In, _cd: Out, result: Out, _rd: Out, to: u64, addr: u64, key: u64,
+        buf: In, count: usize, d: Out, compare: In, cd: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64,
         datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
         let what = ep.atomic(Family::Compare, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
-        let others = (Some(what.lend(compare, count)?), Some(what.lend(result, count)?));
-        what.call(what.lend(buf, count)?, remote, others, to).context(cx)
+        let others = (Some(what.lend(compare, count, cd)?), Some(what.lend(result, count, rd)?));
+        what.call(what.lend(buf, count, d)?, remote, others, to).context(cx)
     };
     compwritev(
-        iov: Ioc, _d: Descs, n: usize, compare: Ioc, _cd: Descs, compares: usize, result: IocOut, _rd: Descs,
+        iov: Ioc, d: Descs, n: usize, compare: Ioc, cd: Descs, compares: usize, result: IocOut, rd: Descs,
         results: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
         let what = ep.atomic(Family::Compare, datatype, op)?;
-        let buf = what.gather(iov, n)?;
+        let buf = what.gather(iov, d, n)?;
         let remote = what.remote(count_of(&buf, what), addr, key)?;
-        let others = (Some(what.gather(compare, compares)?), Some(what.gather(result, results)?));
+        let others = (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
         what.call(buf, remote, others, to).context(cx)
     };
     compwritemsg(
-        msg: Message, compare: Ioc, _cd: Descs, compares: usize, result: IocOut, _rd: Descs, results: usize, flags: u64
-    ) => compare_and(ep, msg, (compare, compares), (result, results), flags)?;
+        msg: Message, compare: Ioc, cd: Descs, compares: usize, result: IocOut, rd: Descs, results: usize, flags: u64
+    ) => compare_and(ep, msg, (compare, cd, compares), (result, rd, results), flags)?;
 }
 
 /// `fi_atomicmsg`.
@@ -295,7 +317,7 @@ pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Resu
     // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract.
     unsafe {
         let (msg, what) = message(ep, Family::Base, msg)?;
-        let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
         let call = what.call(buf, remote, (None, None), msg.addr);
         Ok(call.context(msg.context).given(flags, msg.data))
     }
@@ -309,15 +331,16 @@ pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Resu
 unsafe fn fetch(
     ep: &Endpoint,
     msg: Message,
-    (result, results): (IocOut, usize),
+    (result, rd, results): Pieces<IocOut>,
     flags: u64,
 ) -> Result<Transmit> {
     // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
     // results' pieces.
     unsafe {
         let (msg, what) = message(ep, Family::Fetch, msg)?;
-        let (buf, remote) = (what.gather_operands(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
-        let result = what.gather(result, results)?;
+        let (buf, remote) =
+            (what.gather_operands(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
+        let result = what.gather(result, rd, results)?;
         let call = what.call(buf, remote, (None, Some(result)), msg.addr);
         Ok(call.context(msg.context).given(flags, msg.data))
     }
@@ -331,16 +354,17 @@ unsafe fn fetch(
 unsafe fn compare_and(
     ep: &Endpoint,
     msg: Message,
-    (compare, compares): (Ioc, usize),
-    (result, results): (IocOut, usize),
+    (compare, cd, compares): Pieces<Ioc>,
+    (result, rd, results): Pieces<IocOut>,
     flags: u64,
 ) -> Result<Transmit> {
     // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
     // other two arrays of pieces.
     unsafe {
         let (msg, what) = message(ep, Family::Compare, msg)?;
-        let (buf, remote) = (what.gather(msg.msg_iov, msg.iov_count)?, what.ranges(msg)?);
-        let others = (Some(what.gather(compare, compares)?), Some(what.gather(result, results)?));
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
+        let others =
+            (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
         let call = what.call(buf, remote, others, msg.addr);
         Ok(call.context(msg.context).given(flags, msg.data))
     }
@@ -360,7 +384,7 @@ pub(crate) unsafe fn fetch_msg(
     flags: u64,
 ) -> Result<Transmit> {
     // SAFETY: `msg` is NULL or a message with its pieces and ranges, and `result` says how many pieces it has.
-    unsafe { fetch(ep, msg, (result.msg_iov, result.iov_count), flags) }
+    unsafe { fetch(ep, msg, (result.msg_iov, result.desc, result.iov_count), flags) }
 }
 
 /// `fi_compare_atomicmsg` of deferred work.
@@ -377,8 +401,8 @@ pub(crate) unsafe fn compare_msg(
     compare: &ffi::fi_msg_compare,
     flags: u64,
 ) -> Result<Transmit> {
-    let (compare, result) =
-        ((compare.msg_iov, compare.iov_count), (result.msg_iov, result.iov_count));
+    let compare = (compare.msg_iov, compare.desc.cast_const(), compare.iov_count);
+    let result = (result.msg_iov, result.desc.cast_const(), result.iov_count);
     // SAFETY: `msg` is NULL or a message with its pieces and ranges; the other two say how many pieces they have.
     unsafe { compare_and(ep, msg, compare, result, flags) }
 }

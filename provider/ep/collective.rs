@@ -1,0 +1,585 @@
+//! Collective operations (fi_collective(3)), on messages of our own that no other message meets.
+//!
+//! libfabric's own collective provider is no help: 1.17 as it is distributed has none, and later ones reach theirs by flags
+//! and objects that are internal to the library.
+//!
+//! An operation has memory of its own, into which the values are copied when it is called, and out of which the result is
+//! copied at its end, both from and to memory of any kind; what happens between says its [`Schedule`]. Every message of it
+//! has the same tag, which follows from who the members are, how often they joined, and how many operations there were: so
+//! the members need to agree on nothing, and operations of one or several groups may be under way at once. A join is a
+//! barrier under number 0.
+//!
+//! A member that cannot go on, because another is gone, sends what it has to send all the same, but marked: whoever gets
+//! it ends with an error, and marks what it sends. So nobody waits for a member that is still there.
+
+mod schedule;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use squall_engine::{
+    Action, AmoOp, AmoType, Buf, Completion, MatchSpace, OpError, OpKind, Operation, Options,
+    RecvMode, RecvOp, Refused, Visibility, atomic_combine,
+};
+
+use super::Endpoint;
+use super::bind::Bindings;
+use super::machine::Core;
+use crate::addr::Name;
+use crate::av::AvSet;
+use crate::clock;
+use crate::cq::{Entry, ErrorEntry};
+use crate::device::{self, Bounce, Way};
+use crate::errno::{Errno, Result};
+use crate::fault::Fault;
+use crate::flags::{self, ADDR_UNSPEC};
+use crate::mr::UserMemory;
+
+use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
+
+/// Contexts of ours, for the engine (`staging.rs` and `work.rs` have others).
+const OURS: u64 = 1 << 61;
+/// What a marked message carries as remote CQ data.
+const MARK: u64 = 1;
+
+/// Spreads the bits of a number (the finaliser of splitmix64; Steele, Lea and Flood, OOPSLA 2014).
+const fn mix(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+/// Who belongs together.
+#[derive(Clone)]
+pub(super) struct Group {
+    /// By rank.
+    members: Arc<[u64]>,
+    rank: usize,
+    /// The same number at all members, and at no others.
+    key: u64,
+    /// Operations that were called.
+    calls: u64,
+}
+
+impl Group {
+    /// The members of a set, of whom the endpoint with this name must be one.
+    ///
+    /// # Errors
+    /// `FI_EINVAL`.
+    pub(super) fn of(set: &AvSet, own: Name) -> Result<Self> {
+        let members = set.members();
+        let addresses = set.av().addresses();
+        let (mut key, mut rank) = (mix(members.len() as u64), None);
+        for (n, member) in members.iter().enumerate() {
+            let name = addresses.get(*member).ok_or(Errno::INVAL)?;
+            for byte in name.addr.to_string().bytes() {
+                key = mix(key ^ u64::from(byte));
+            }
+            if name.addr == own.addr {
+                rank = Some(n);
+            }
+        }
+        let rank = rank.ok_or_else(|| {
+            log::info!("fi_join_collective: this endpoint, {}, is not in the set", own.addr);
+            Errno::INVAL
+        })?;
+        Ok(Self { members: members.into(), rank, key, calls: 0 })
+    }
+
+    /// The rank of a member.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for somebody else.
+    fn rank_of(&self, member: u64) -> Result<usize> {
+        self.members.iter().position(|known| *known == member).ok_or(Errno::INVAL)
+    }
+}
+
+/// What an operation does; a root is an address.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    Barrier,
+    Broadcast(u64),
+    AllToAll,
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    Reduce(u64),
+    Scatter(u64),
+    Gather(u64),
+}
+
+/// A call, its buffers in memory of any kind.
+pub(super) struct Call {
+    pub(super) what: What,
+    /// `fi_mc_addr`.
+    pub(super) group: u64,
+    /// Bytes of a member's share.
+    pub(super) block: usize,
+    /// How values are combined, where they are.
+    pub(super) combine: Option<(AmoOp, AmoType)>,
+    /// Where the values come from, and where the results go, as far as this member has any.
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) spaces: [squall_base::Space; 2],
+    pub(super) flags: u64,
+    pub(super) context: u64,
+}
+
+/// Who learns of the end.
+pub(super) enum End {
+    /// A completion queue.
+    Call { context: u64, visibility: Visibility, result: Option<squall_base::UserSlice> },
+    /// The event queue.
+    Join { fid: usize, context: usize },
+    /// Nobody any more.
+    Nobody,
+}
+
+/// An operation under way.
+struct Running {
+    group: u64,
+    members: Arc<[u64]>,
+    tag: u64,
+    schedule: Schedule,
+    /// Its memory; no engine operation names it when `pending` is 0.
+    memory: Bounce,
+    combine: Option<(AmoOp, AmoType)>,
+    /// The round.
+    at: usize,
+    begun: bool,
+    /// The send of the round found no room yet.
+    unsent: bool,
+    /// Of the round, what has not ended.
+    pending: u32,
+    failed: Option<OpError>,
+    end: End,
+}
+
+/// The groups of an endpoint, and their operations.
+#[derive(Default)]
+pub(super) struct Collectives {
+    groups: HashMap<u64, Group>,
+    /// How often members were joined, by their number.
+    joins: HashMap<u64, u64>,
+    running: HashMap<u64, Running>,
+    /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since would
+    /// wait for ever.
+    gone: HashSet<(u64, usize)>,
+    /// Of which something has ended.
+    ready: Vec<u64>,
+    /// That found no room.
+    blocked: Vec<u64>,
+    next: u64,
+}
+
+impl Collectives {
+    /// Whether there is something to do.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        !self.ready.is_empty() || !self.blocked.is_empty()
+    }
+
+    /// Whether a completion was one of ours.
+    pub(super) fn end(&mut self, done: &Completion) -> bool {
+        if done.context & OURS == 0 || done.space != MatchSpace::Collective {
+            return false;
+        }
+        let id = (done.context & !OURS) >> 1;
+        let Some(running) = self.running.get_mut(&id) else { return true };
+        running.pending -= 1;
+        let round = running.schedule.rounds.get(running.at);
+        let expected = round.and_then(|round| round.receive);
+        let other =
+            if done.kind == OpKind::Recv { expected } else { round.and_then(|round| round.send) };
+        let own = matches!(
+            done.status,
+            Ok(()) | Err(OpError::Truncated { .. } | OpError::Cancelled | OpError::Uncopied)
+        );
+        if let (Some((rank, _)), false) = (other, own) {
+            self.gone.insert((running.group, rank));
+        }
+        let failed = match done.status {
+            Err(error) => Some(error),
+            Ok(()) if done.kind != OpKind::Recv => None,
+            Ok(()) if done.data == Some(MARK) => Some(OpError::Closed),
+            // Somebody was called with another count.
+            Ok(()) if expected.is_some_and(|(_, piece)| piece.len as u64 != done.len) => {
+                Some(OpError::Truncated { excess: 0 })
+            }
+            Ok(()) => None,
+        };
+        running.failed = running.failed.or(failed);
+        if running.pending == 0 {
+            self.ready.push(id);
+        }
+        true
+    }
+
+    fn start(&mut self, running: Running) {
+        self.next += 1;
+        self.running.insert(self.next, running);
+        self.ready.push(self.next);
+    }
+}
+
+impl Running {
+    fn new(group: u64, of: &Group, schedule: Schedule, end: End) -> Result<Self> {
+        Ok(Self {
+            group,
+            members: Arc::clone(&of.members),
+            tag: mix(of.key ^ mix(of.calls)),
+            memory: Bounce::zeroed(schedule.size).ok_or(Errno::NOMEM)?,
+            schedule,
+            combine: None,
+            at: 0,
+            begun: false,
+            unsent: false,
+            pending: 0,
+            failed: None,
+            end,
+        })
+    }
+
+    /// What is to be done here after a round.
+    fn compute(&mut self) {
+        let Some(round) = self.schedule.rounds.get(self.at) else { return };
+        for local in &round.then {
+            // SAFETY: the schedule's places are inside of its size, which the memory has, all of it initialised; no operation
+            // of the engine names it, for `pending` is 0, and nobody else has it: the reference is the only one.
+            let memory =
+                unsafe { core::slice::from_raw_parts_mut(self.memory.at(0), self.schedule.size) };
+            match (*local, self.combine) {
+                (Local::Copy { from, to, len }, _) => memory.copy_within(from..from + len, to),
+                (Local::Fold { first, second, to, len }, Some(how)) => {
+                    let mut new = vec![0; len];
+                    let (first, second) =
+                        (&memory[first..first + len], &memory[second..second + len]);
+                    atomic_combine(how, first, second, &mut new);
+                    memory[to..to + len].copy_from_slice(&new);
+                }
+                (Local::Fold { .. }, None) => {}
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Joins a group.
+    ///
+    /// # Errors
+    /// `FI_ENOMEM`.
+    pub(super) fn join(
+        &mut self,
+        ep: &Endpoint,
+        bindings: &Bindings,
+        address: u64,
+        mut group: Group,
+        end: End,
+    ) -> Result<()> {
+        let all = self.collectives.get_or_insert_default();
+        let nth = all.joins.entry(group.key).or_default();
+        *nth += 1;
+        group.key = mix(group.key ^ *nth);
+        let barrier = schedule(Kind::Barrier, group.rank, group.members.len(), 0);
+        let barrier = barrier.ok_or(Errno::NOMEM)?;
+        all.start(Running::new(address, &group, barrier, end)?);
+        all.groups.insert(address, group);
+        self.collect(ep, bindings);
+        Ok(())
+    }
+
+    /// Leaves a group: what is under way of it ends without a word, after what it has lent is back.
+    pub(super) fn leave(&mut self, ep: &Endpoint, bindings: &Bindings, address: u64) {
+        let Some(all) = &mut self.collectives else { return };
+        all.groups.remove(&address);
+        all.gone.retain(|(group, _)| *group != address);
+        let of_it = all.running.iter_mut().filter(|(_, running)| running.group == address);
+        let ids: Vec<u64> = of_it
+            .map(|(id, running)| {
+                running.end = End::Nobody;
+                *id
+            })
+            .collect();
+        let now = clock::now();
+        for id in ids {
+            self.engine.cancel(now, OURS | id << 1 | 1);
+        }
+        self.complete(ep, bindings);
+        self.collect(ep, bindings);
+    }
+
+    /// Begins an operation of a group.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for a group that is not there, or a root that is not in it; `FI_ENOMEM`, `FI_EIO` when the values cannot
+    /// be copied.
+    ///
+    /// # Safety
+    /// The values and results that `call` names, as many bytes as the operation has here, stay mapped and are the
+    /// endpoint's to read and write until the completion.
+    pub(super) unsafe fn call(
+        &mut self,
+        ep: &Endpoint,
+        bindings: &Bindings,
+        call: &Call,
+    ) -> Result<()> {
+        let all = self.collectives.as_mut().ok_or(Errno::INVAL)?;
+        let group = all.groups.get_mut(&call.group).ok_or_else(|| {
+            log::info!("coll_addr {:#x} is no group that this endpoint has joined", call.group);
+            Errno::INVAL
+        })?;
+        let kind = match call.what {
+            What::Barrier => Kind::Barrier,
+            What::Broadcast(root) => Kind::Broadcast { root: group.rank_of(root)? },
+            What::AllToAll => Kind::AllToAll,
+            What::AllReduce => Kind::AllReduce,
+            What::AllGather => Kind::AllGather,
+            What::ReduceScatter => Kind::ReduceScatter,
+            What::Reduce(root) => Kind::Reduce { root: group.rank_of(root)? },
+            What::Scatter(root) => Kind::Scatter { root: group.rank_of(root)? },
+            What::Gather(root) => Kind::Gather { root: group.rank_of(root)? },
+        };
+        let plan = schedule(kind, group.rank, group.members.len(), call.block);
+        let plan = plan.ok_or(Errno::MSGSIZE)?;
+        let slice = |at: u64, space, piece: Piece| {
+            if at == 0 && piece.len > 0 {
+                return Err(Errno::INVAL);
+            }
+            Ok(squall_base::UserSlice {
+                space,
+                ..squall_base::UserSlice::lent(at, piece.len as u64)
+            })
+        };
+        let input = plan.input.map(|piece| slice(call.input, call.spaces[0], piece)).transpose()?;
+        let result =
+            plan.output.map(|piece| slice(call.output, call.spaces[1], piece)).transpose()?;
+        let visibility = bindings.tx.visibility(call.flags);
+        let end = End::Call { context: call.context, visibility, result };
+        let numbered = Group { calls: group.calls + 1, ..group.clone() };
+        let mut running = Running::new(call.group, &numbered, plan, end)?;
+        running.combine = call.combine;
+        if let (Some(from), Some(piece)) = (input, running.schedule.input) {
+            // SAFETY: the place is inside of the memory, which is new; the values may be read by this function's contract.
+            unsafe { device::copy(Way::ToHost, from, running.memory.at(piece.at)) }.map_err(
+                |error| {
+                    log::warn!("a collective operation's values could not be copied: {error}");
+                    Errno::IO
+                },
+            )?;
+        }
+        group.calls += 1;
+        all.start(running);
+        self.collect(ep, bindings);
+        Ok(())
+    }
+
+    /// Goes on with operations of which something has ended, or that found no room.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn collect(&mut self, ep: &Endpoint, bindings: &Bindings) {
+        loop {
+            let Some(all) = &mut self.collectives else { return };
+            let blocked = core::mem::take(&mut all.blocked);
+            all.ready.extend(blocked);
+            let mut stuck = Vec::new();
+            while let Some(id) = self.collectives.as_mut().and_then(|all| all.ready.pop()) {
+                let of_id = |all: &mut Box<Collectives>| all.running.remove(&id);
+                let Some(mut running) = self.collectives.as_mut().and_then(of_id) else { continue };
+                if go_on(self, bindings, id, &mut running) {
+                    conclude(bindings, running);
+                    continue;
+                }
+                if running.unsent {
+                    stuck.push(id);
+                }
+                if let Some(all) = &mut self.collectives {
+                    all.running.insert(id, running);
+                }
+            }
+            let now = clock::now();
+            self.flush(now);
+            // What was waiting here already ends at once.
+            self.complete(ep, bindings);
+            if let Some(all) = &mut self.collectives {
+                all.blocked.extend(stuck);
+                if all.ready.is_empty() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Begins the next rounds of an operation, as far as they can. Whether it is over.
+fn go_on(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) -> bool {
+    loop {
+        if running.unsent {
+            send(core, bindings, id, running);
+        }
+        if running.pending > 0 || running.unsent {
+            return false;
+        }
+        if running.begun {
+            running.compute();
+            running.at += 1;
+            running.begun = false;
+        }
+        let left = matches!(running.end, End::Nobody);
+        let Some(round) = running.schedule.rounds.get(running.at).filter(|_| !left) else {
+            return true;
+        };
+        let receive = round.receive;
+        running.unsent = round.send.is_some();
+        running.begun = true;
+        if let Some((from, piece)) = receive {
+            receive_from(core, bindings, id, running, from, piece);
+        }
+    }
+}
+
+fn receive_from(
+    core: &mut Core,
+    bindings: &Bindings,
+    id: u64,
+    running: &mut Running,
+    from: usize,
+    piece: Piece,
+) {
+    let Some(av) = &bindings.av else { return };
+    if is_gone(core, running, from) {
+        running.failed = running.failed.or(Some(OpError::Closed));
+        return;
+    }
+    let source = match core.peers.peer(av, &mut core.engine, running.members[from]) {
+        Ok(peer) => peer,
+        // Removed from the vector: it will not be heard of.
+        Err(_) => {
+            running.failed = running.failed.or(Some(OpError::Closed));
+            return;
+        }
+    };
+    let op = RecvOp {
+        mode: RecvMode::Post,
+        source: Some(source),
+        space: MatchSpace::Collective,
+        tag: running.tag,
+        ignore: 0,
+        buf: Buf::One(
+            running.memory.slice(running.schedule.size).part(piece.at as u64, piece.len as u64),
+        ),
+        context: OURS | id << 1 | 1,
+        visibility: Visibility::Kept,
+    };
+    // Counted before it is posted: it may end in the call; its completion is looked at later.
+    running.pending += 1;
+    if core.engine.receive(clock::now(), &mut UserMemory(&core.regions), op).is_err() {
+        running.pending -= 1;
+        running.failed = running.failed.or(Some(OpError::Closed));
+    }
+}
+
+/// Whether a member was found not to be there any more.
+fn is_gone(core: &Core, running: &Running, rank: usize) -> bool {
+    core.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
+}
+
+fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) {
+    let Round { send: Some((to, piece)), .. } = running.schedule.rounds[running.at] else {
+        running.unsent = false;
+        return;
+    };
+    let Some(av) = &bindings.av else { return };
+    if is_gone(core, running, to) {
+        running.failed = running.failed.or(Some(OpError::Closed));
+        running.unsent = false;
+        return;
+    }
+    let Ok(peer) = core.peers.peer(av, &mut core.engine, running.members[to]) else {
+        running.failed = running.failed.or(Some(OpError::Closed));
+        running.unsent = false;
+        return;
+    };
+    let buf = running.memory.slice(running.schedule.size).part(piece.at as u64, piece.len as u64);
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Collective, tag: running.tag },
+        buf: Buf::One(buf),
+        data: running.failed.map(|_| MARK),
+        context: OURS | id << 1,
+        options: Options { visibility: Visibility::Kept, ..Options::default() },
+    };
+    match core.engine.submit(clock::now(), &UserMemory(&core.regions), op) {
+        Ok(()) => {
+            running.unsent = false;
+            running.pending += 1;
+        }
+        Err(Refused::Again) => {}
+        Err(_) => {
+            running.failed = running.failed.or(Some(OpError::Closed));
+            running.unsent = false;
+        }
+    }
+}
+
+/// An operation is over.
+fn conclude(bindings: &Bindings, mut running: Running) {
+    let all = running.schedule.size;
+    match running.end {
+        End::Nobody => {}
+        End::Join { fid, context } => {
+            bindings.tell_joined(
+                fid,
+                context,
+                running.failed.map(|error| Fault::of(error).row().errno),
+            );
+        }
+        End::Call { context, visibility, result } => {
+            if let (None, Some(to), Some(piece)) = (running.failed, result, running.schedule.output)
+            {
+                debug_assert!(piece.at + piece.len <= all);
+                // SAFETY: the place is inside of the memory, which is initialised; the result may be written by the
+                // contract of `call`, for the completion has not been shown.
+                let copied =
+                    unsafe { device::copy(Way::ToDevice, to, running.memory.at(piece.at)) };
+                if let Err(error) = copied {
+                    log::warn!("a collective operation's result could not be copied: {error}");
+                    running.failed = Some(OpError::Uncopied);
+                }
+            }
+            let entry = Entry {
+                context,
+                flags: flags::COLLECTIVE,
+                len: result.map_or(0, |result| result.len),
+                buf: 0,
+                data: 0,
+                tag: 0,
+                source: ADDR_UNSPEC,
+            };
+            bindings.count(OpKind::Update, running.failed.is_none());
+            let Some(cq) = bindings.queue(OpKind::Update) else { return };
+            match running.failed {
+                None if visibility == Visibility::Entry => cq.push(entry),
+                None => {}
+                Some(error) => {
+                    let row = Fault::of(error).row();
+                    let why = match error {
+                        OpError::Truncated { .. } => "members called it with different counts",
+                        OpError::Uncopied => "its result could not be copied",
+                        _ => "a member of the group is gone, or told that its own failed",
+                    };
+                    let text = format!("{why}: {}", row.text);
+                    log::warn!("collective operation: {}: {text}", row.name);
+                    cq.fail(ErrorEntry {
+                        entry,
+                        excess: 0,
+                        errno: row.errno,
+                        code: row.code,
+                        text: Some(text),
+                        position: 0,
+                    });
+                }
+            }
+        }
+    }
+}
