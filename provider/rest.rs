@@ -1,8 +1,10 @@
 //! What a thread does that polls in vain.
 //!
-//! It spins while the processor would be idle otherwise. While others want the processor, it sleeps for moments until a
-//! packet arrives: one of those others may be the peer that is polled for, or a thread with something to send. Of several
-//! threads that poll one queue one sleeps on the sockets; the rest sleep until something is added to the queue.
+//! It spins while the processor would be idle otherwise. While others want the processor, it offers it to them: one of those
+//! others may be the peer that is polled for, or a thread with something to send. Where they poll as well it comes
+//! back within microseconds. Where it does not, somebody computes, and whoever sleeps until something arrives is served sooner
+//! than whoever waits for a turn: then it sleeps for moments. Of several threads that poll one queue one sleeps on the
+//! sockets; the rest sleep until something is added to the queue.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,8 +17,12 @@ use crate::clock;
 
 /// Polls in a row that find nothing before a thread looks whether others want the processor, and offers it.
 const LOOK_AFTER: u32 = 64;
-/// Polls in a row that find nothing before it sleeps while they do.
-const SLEEP_AFTER: u32 = 8;
+/// Polls in a row that find nothing before it offers the processor, or sleeps, while they do.
+const REST_AFTER: u32 = 8;
+/// Who was away for longer than this when it offered the processor sleeps instead ...
+const LONG_AWAY: Span = Span::micros(300);
+/// ... for so long.
+const SLEEPY: Span = Span::millis(20);
 /// Longest sleep: whoever polls may wait for more than packets.
 const NAP: Span = Span::micros(100);
 /// How long a thread that never sleeps is watched before it is judged by it.
@@ -61,8 +67,10 @@ struct Crowd {
     /// When the thread is watched from, and what it had used then.
     since: Time,
     before: Usage,
-    /// Until then others are believed to want it.
+    /// Until then others are believed to want it ...
     until: Time,
+    /// ... and until then to compute.
+    sleepy_until: Time,
 }
 
 thread_local! {
@@ -70,7 +78,19 @@ thread_local! {
 }
 
 impl Crowd {
-    const NONE: Self = Self { since: Time::ZERO, before: Usage::NONE, until: Time::ZERO };
+    const NONE: Self = Self {
+        since: Time::ZERO,
+        before: Usage::NONE,
+        until: Time::ZERO,
+        sleepy_until: Time::ZERO,
+    };
+
+    /// The processor was offered to others at `from` and is back at `now`.
+    fn came_back(&mut self, from: Time, now: Time) {
+        if now.since(from) > LONG_AWAY {
+            self.sleepy_until = now + SLEEPY;
+        }
+    }
 
     /// Looks at what the thread has used until `now`. Others want its processor when it waited for it more than a
     /// quarter of the time, without ever going to sleep. That somebody else runs for a moment, as happens everywhere, says
@@ -154,7 +174,7 @@ impl Rest {
         // Threads may overwrite each other's count; it is none that anything depends on.
         let idle = self.idle.load(Ordering::Relaxed).wrapping_add(1);
         self.idle.store(idle, Ordering::Relaxed);
-        if idle.is_multiple_of(SLEEP_AFTER) {
+        if idle.is_multiple_of(REST_AFTER) {
             self.pause(idle, next, is_empty);
         }
     }
@@ -179,8 +199,12 @@ impl Rest {
             crowd.until = Time::ZERO;
         }
         CROWD.set(crowd);
-        if crowded {
+        if crowded && now < crowd.sleepy_until {
             self.nap(next().map_or(NAP, |next| next.since(now)).min(NAP), is_empty);
+        } else if crowded {
+            std::thread::yield_now();
+            crowd.came_back(now, clock::now());
+            CROWD.set(crowd);
         } else if look {
             std::thread::yield_now();
         }
@@ -264,6 +288,17 @@ mod tests {
         assert_eq!(crowd.until, Time::ZERO);
         crowd.look(at(24_000), usage(11_000, 4, 11));
         assert_eq!(crowd.until, at(24_000) + VALID);
+    }
+
+    #[test]
+    fn who_does_not_get_the_processor_back_soon_sleeps_for_a_while() {
+        let at = |us: u64| Time::ZERO + Span::micros(us);
+        let mut crowd = Crowd::NONE;
+        crowd.came_back(at(1000), at(1020));
+        assert!(crowd.sleepy_until <= at(1020), "others polled");
+        crowd.came_back(at(2000), at(2900));
+        assert!(crowd.sleepy_until > at(2900), "somebody computes");
+        assert!(crowd.sleepy_until < at(2900) + VALID, "and may have ended");
     }
 
     #[test]
