@@ -7,14 +7,15 @@ use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::introductions::Introductions;
 use crate::links::Links;
+use crate::links::frame::MAX_WHOLE;
 use crate::liveness::Liveness;
 use crate::ops::Part;
 use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
 
-/// See [`Step::longest_eager`]. Bytes.
-const LINK_EAGER: u64 = 32 << 10;
+/// See [`Step::longest_eager`]. Bytes: what one frame carries.
+const LINK_EAGER: u64 = MAX_WHOLE as u64;
 
 /// The parts that every other part needs, lent for one call.
 pub(crate) struct Step<'a> {
