@@ -48,7 +48,9 @@ pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
         // Bits a second; 0 is not known.
         link.speed =
             nic.speed_mbps.and_then(|speed| usize::try_from(speed).ok()).unwrap_or(0) * 1_000_000;
-        link.state = if nic.running { ffi::FI_LINK_UP } else { ffi::FI_LINK_DOWN };
+        // One without a carrier is offered where there is no other, for it may get one: that it is down would be the end of
+        // it, for MPICH leaves out what is.
+        link.state = if nic.running { ffi::FI_LINK_UP } else { ffi::FI_LINK_UNKNOWN };
         link.network_type = string("Ethernet");
         if named.name.is_null() || link.network_type.is_null() {
             free(fid);
