@@ -269,6 +269,19 @@ fn a_message_of_one_frame_leaves_in_the_call_while_the_peer_has_memory() {
     assert!(!left_at_once(&mut w, 11, 16_385), "more than a frame");
 }
 
+/// A peer that promises bytes it does not have loses the link; the receive that met its message ends with an error.
+#[test]
+fn a_receive_does_not_wait_for_what_a_frame_has_not() {
+    let mut w = world(23, Faults::default());
+    meet(&mut w);
+    recv(&mut w, 1, Some(5), 4000, 5);
+    send(&mut w, 0, 5, &[5; 4000], Level::Default);
+    w.links.empty_parted();
+    assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()), "it ends");
+    assert_eq!(of_kind(&w, 1, OpKind::Recv)[0].status, Err(OpError::Closed));
+    assert_eq!(w.hosts[1].engine.counters().0.rx_inconsistent, 1);
+}
+
 #[test]
 fn a_short_message_does_not_overtake_what_waits() {
     let mut w = world(9, Faults::default());

@@ -324,10 +324,7 @@ impl Core {
                 None => match self.engine.submit(now, &UserMemory(&self.regions), first.op.clone())
                 {
                     Ok(()) => None,
-                    Err(Refused::Again) => {
-                        first.failed = None;
-                        break;
-                    }
+                    Err(Refused::Again) => break,
                     // `check` said that it would be taken, and nothing that it looks at changes.
                     Err(refused) => {
                         log::warn!("an operation on device memory was refused late: {refused:?}");

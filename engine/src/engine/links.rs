@@ -152,19 +152,11 @@ impl Linking<'_> {
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
-            Some(Frame::Parted(short, len)) => {
-                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
-                arriving.note_rx(peer);
-                let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
-                let (from, payload) = ((channel, peer), Payload::Elsewhere(len.into()));
-                arriving.engine.inbox.take_short(step, mem, from, &short, payload)
-            }
             Some(Frame::Short(short, payload)) => {
                 let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
                 arriving.note_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
-                let (from, payload) = ((channel, peer), Payload::Here(payload));
-                arriving.engine.inbox.take_short(step, mem, from, &short, payload)
+                arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
             }
             Some(Frame::Write(request, len)) => {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {

@@ -1,7 +1,8 @@
 //! Messages of one frame that come by links, each in its turn. Its sender has not kept it.
 
 use super::Inbox;
-use crate::api::PeerId;
+use super::ends::complete_receive;
+use crate::api::{OpError, PeerId};
 use crate::channel::ChannelId;
 use crate::links::frame::Short;
 use crate::matching::{Envelope, Waiting};
@@ -40,11 +41,15 @@ impl Inbox {
         };
         let target = self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, total));
         if let Some(target) = target {
-            step.report.counters.rx_expected += 1;
-            step.report.counters.rx_payload_bytes += total;
             if !target.place(mem, payload) {
+                // The receive has met a message that is not there: nobody else will end it.
+                let mut completion = head.completion();
+                target.describe(&mut completion, total, Some(OpError::Closed));
+                complete_receive(&mut self.posted, step, completion, target.multi);
                 return Taken::No;
             }
+            step.report.counters.rx_expected += 1;
+            step.report.counters.rx_payload_bytes += total;
             self.deliver(step, &head, &target);
         } else {
             if self.unexpected.len() >= step.config.max_unexpected {

@@ -16,6 +16,7 @@
 //! from one to the next on a link, and no more.
 
 use crate::api::MatchSpace;
+use crate::memory::Payload;
 use crate::wire::{
     Extension, NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };
@@ -122,8 +123,7 @@ pub(crate) enum Frame<'a> {
     Farewell,
     Reference(ResponseData, u32),
     Write(StdRequest, u32),
-    Short(Short, &'a [u8]),
-    Parted(Short, u32),
+    Short(Short, Payload<'a>),
     Offer(StdRequest, u32),
 }
 
@@ -135,12 +135,12 @@ impl<'a> Frame<'a> {
         match *kind {
             SHORT => {
                 let (short, payload) = Short::read(rest)?;
-                (payload.len() <= MAX_SHORT).then_some(Self::Short(short, payload))
+                (payload.len() <= MAX_SHORT).then_some(Self::Short(short, Payload::Here(payload)))
             }
             PARTED => {
                 let (short, len) = Short::read(rest)?;
                 let len = u32::from_le_bytes(len.try_into().ok()?);
-                (len <= MAX_WHOLE).then_some(Self::Parted(short, len))
+                (len <= MAX_WHOLE).then_some(Self::Short(short, Payload::Elsewhere(len.into())))
             }
             REQUEST => match parse_semantic(NextHeader::RequestStd, rest).ok()? {
                 (Ses::Std(request), payload) => Some(Self::Request(request, payload)),
@@ -300,7 +300,7 @@ mod tests {
                 let len = short.write(&mut out);
                 for payload in [0, 1, MAX_SHORT] {
                     let whole = [&out[..len], &vec![7; payload]].concat();
-                    let Some(Frame::Short(read, bytes)) = Frame::read(&whole) else {
+                    let Some(Frame::Short(read, Payload::Here(bytes))) = Frame::read(&whole) else {
                         panic!("a short message")
                     };
                     assert_eq!((read, bytes), (short, &whole[len..]));
@@ -310,7 +310,9 @@ mod tests {
                 for (payload, fine) in [(0, true), (MAX_WHOLE, true), (MAX_WHOLE + 1, false)] {
                     let len = short.write_parted(payload, &mut parted);
                     let read = match Frame::read(&parted[..len]) {
-                        Some(Frame::Parted(read, len)) => Some((read, len)),
+                        Some(Frame::Short(read, Payload::Elsewhere(len))) => {
+                            Some((read, u32::try_from(len).expect("32 bits")))
+                        }
                         _ => None,
                     };
                     assert_eq!(read, fine.then_some((short, payload)));

@@ -175,6 +175,15 @@ impl MockLinks {
         Sink { lanes, room, host, memory, unfetchable, referred }
     }
 
+    /// Takes away what frames carry besides what is handed out, though their heads promise it.
+    pub fn empty_parted(&mut self) {
+        for frame in self.lanes.iter_mut().flat_map(|lane| &mut lane.frames) {
+            if let Some((PARTED, rest)) = &mut frame.refers {
+                rest.clear();
+            }
+        }
+    }
+
     /// Changes a frame, perhaps.
     fn spoil(scribble: &mut Option<u64>, frame: &mut [u8]) {
         let Some(seed) = scribble else { return };
