@@ -21,6 +21,7 @@ use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
+use crate::logger::USER;
 use crate::nic::Nic;
 use crate::order;
 use crate::param::{Company, Params, params};
@@ -132,7 +133,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     let fabric = match params.fabric.as_str() {
         "" => None,
         text => Some(text.parse::<FabricSpec>().map_err(|error| {
-            log::warn!("FI_SQUALL_FABRIC: {error}");
+            log::warn!(target: USER, "FI_SQUALL_FABRIC: {error}");
             Errno::INVAL
         })?),
     };
@@ -148,7 +149,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         }
     }
     let error = last.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
-    log::warn!("cannot open an endpoint at {}: {error}", config.bind);
+    log::warn!(target: USER, "cannot open an endpoint at {}: {error}", config.bind);
     Err(error.into())
 }
 
@@ -199,7 +200,7 @@ fn wrap(
 ) -> Result<Box<dyn Port + Send>> {
     if !params.fault.is_empty() {
         let spec: FaultSpec = params.fault.parse().map_err(|error| {
-            log::warn!("FI_SQUALL_FAULT: {error}");
+            log::warn!(target: USER, "FI_SQUALL_FAULT: {error}");
             Errno::INVAL
         })?;
         log::warn!("FI_SQUALL_FAULT={}: this endpoint damages its own traffic", params.fault);
@@ -207,11 +208,11 @@ fn wrap(
     }
     if !params.pcap.is_empty() {
         let spec: PcapSpec = params.pcap.parse().map_err(|error| {
-            log::warn!("FI_SQUALL_PCAP: {error}");
+            log::warn!(target: USER, "FI_SQUALL_PCAP: {error}");
             Errno::INVAL
         })?;
         let capture = Pcap::create(port, &spec, number as usize, config).map_err(|error| {
-            log::warn!("FI_SQUALL_PCAP={}: {error}", params.pcap);
+            log::warn!(target: USER, "FI_SQUALL_PCAP={}: {error}", params.pcap);
             Errno::from(error)
         })?;
         log::info!("capturing into {}", capture.path().display());
@@ -230,7 +231,7 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
     if let Some(asked) = asked
         && !(SMALLEST..=limit).contains(&asked)
     {
-        log::warn!("FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
+        log::warn!(target: USER, "FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
     }
     asked.unwrap_or(LARGEST_AUTO).clamp(SMALLEST, limit.max(SMALLEST))
 }
@@ -265,7 +266,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     }
     .reciprocal(&network);
     config.check().map_err(|conflict| {
-        log::warn!("parameters of squall that do not go together: {conflict}");
+        log::warn!(target: USER, "parameters of squall that do not go together: {conflict}");
         Errno::INVAL
     })?;
     Ok(config)
