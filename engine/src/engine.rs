@@ -312,6 +312,13 @@ impl Engine {
     /// it would send that again, for it was heard not long ago and its host does not say that it is gone.
     pub fn close(&mut self, now: Time) -> bool {
         // What is on its way may have to be offered on the same context.
+    /// The user closes, and waits no longer for receives of its peers: sends that have arrived and that no receive has taken
+    /// are dropped without a completion (fi_endpoint(3), fi_close). Those that were complete when they were copied stay.
+    pub fn forsake(&mut self, now: Time) {
+        self.outbound.forsake(&mut step!(self, now));
+        self.drain_events(now);
+    }
+
         let used = self.outbound.ops().contexts();
         let idle = self.contexts.iter().filter(|c| !used.contains(&c.id));
         let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();

@@ -37,6 +37,9 @@ const TIMER_TURNS: u64 = 16;
 const CLOSE_PATIENCE: Span = Span::secs(2);
 /// How long it waits at most, whatever it hears.
 const CLOSE_DEADLINE: Span = Span::secs(60);
+/// How long sends of a closing endpoint may wait for receives of their peers: who has posted one asks for the message
+/// within moments.
+const UNTAKEN_PATIENCE: Span = Span::millis(100);
 /// How long no packet must come before it goes although contexts are open that no peer needs.
 const TIME_WAIT: Span = Span::millis(20);
 
@@ -549,6 +552,9 @@ impl Core {
                 if idle || self.is_in_vain(now, start) {
                     self.log_forsaken();
                     self.engine.close(now);
+                if now.since(start) >= UNTAKEN_PATIENCE {
+                    self.engine.forsake(now);
+                }
                     self.flush(now);
                     self.closing_since = Some(now);
                 }
