@@ -12,7 +12,9 @@ use core::net::SocketAddr;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
 
-use crate::api::{Completion, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble};
+use crate::api::{
+    Completion, MatchSpace, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble,
+};
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::channel::ChannelId;
 use crate::config::Config;
@@ -179,6 +181,12 @@ impl Engine {
         self.report.next_completion()
     }
 
+    /// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to
+    /// itself.
+    pub fn poll_completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
+        self.report.next_of(space)
+    }
+
     /// The next thing that belongs in a log.
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Notice> {
@@ -304,6 +312,13 @@ impl Engine {
         self.inbox.unexpected_messages()
     }
 
+    /// The user closes, and waits no longer for receives of its peers: sends that have arrived and that no receive has taken
+    /// are dropped without a completion (fi_endpoint(3), fi_close). Those that were complete when they were copied stay.
+    pub fn forsake(&mut self, now: Time) {
+        self.outbound.forsake(&mut step!(self, now));
+        self.drain_events(now);
+    }
+
     /// Starts an orderly end, or goes on with it: contexts close on which no operation is open, peers are asked to close
     /// theirs; others do when they are idle. Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for
     /// as long as seems right.
@@ -312,13 +327,6 @@ impl Engine {
     /// it would send that again, for it was heard not long ago and its host does not say that it is gone.
     pub fn close(&mut self, now: Time) -> bool {
         // What is on its way may have to be offered on the same context.
-    /// The user closes, and waits no longer for receives of its peers: sends that have arrived and that no receive has taken
-    /// are dropped without a completion (fi_endpoint(3), fi_close). Those that were complete when they were copied stay.
-    pub fn forsake(&mut self, now: Time) {
-        self.outbound.forsake(&mut step!(self, now));
-        self.drain_events(now);
-    }
-
         let used = self.outbound.ops().contexts();
         let idle = self.contexts.iter().filter(|c| !used.contains(&c.id));
         let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();
