@@ -225,7 +225,7 @@ impl Eq {
         }
     }
 
-    /// Takes (or with `peek` copies) the next event into `buf`.
+    /// Takes (or with `peek` copies) the next event into `buf`, or nowhere.
     ///
     /// # Safety
     /// `number` is NULL or may be written to, `buf` is NULL or has room for `len` bytes, and nobody else uses
@@ -245,11 +245,12 @@ impl Eq {
             return Err(Errno::AVAIL);
         }
         let event = state.events.front().ok_or(Errno::AGAIN)?;
-        if event.bytes.len() > len {
+        // Who brings no buffer asks what happened, and for no more, as with libfabric's own queues.
+        let take = if buf.is_null() { 0 } else { event.bytes.len() };
+        if take > len {
             return Err(Errno::TOOSMALL);
         }
-        let take = event.bytes.len();
-        // SAFETY: neither is NULL (`buf` only when `len` and with it `take` is 0): by this function's
+        // SAFETY: neither is NULL (`buf` only where `take` is 0): by this function's
         // contract `buf` has room for `len` bytes, of which `take` is no more, and `number` may be
         // written to. The event's bytes are in memory of our own.
         unsafe {
