@@ -9,6 +9,7 @@ mod trains;
 
 use core::net::SocketAddr;
 
+pub use ends::forsake;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
 
@@ -181,12 +182,6 @@ impl Engine {
         self.report.next_completion()
     }
 
-    /// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to
-    /// itself.
-    pub fn poll_completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
-        self.report.next_of(space)
-    }
-
     /// The next thing that belongs in a log.
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Notice> {
@@ -312,13 +307,6 @@ impl Engine {
         self.inbox.unexpected_messages()
     }
 
-    /// The user closes, and waits no longer for receives of its peers: sends that have arrived and that no receive has taken
-    /// are dropped without a completion (fi_endpoint(3), fi_close). Those that were complete when they were copied stay.
-    pub fn forsake(&mut self, now: Time) {
-        self.outbound.forsake(&mut step!(self, now));
-        self.drain_events(now);
-    }
-
     /// Starts an orderly end, or goes on with it: contexts close on which no operation is open, peers are asked to close
     /// theirs; others do when they are idle. Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for
     /// as long as seems right.
@@ -442,4 +430,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to itself.
+pub fn completion_of(engine: &mut Engine, space: MatchSpace) -> Option<Completion> {
+    engine.report.next_of(space)
 }

@@ -153,7 +153,7 @@ fn who_closes_does_not_wait_for_receives() {
         send_bytes(&mut w, 2, len, level);
         w.run(Span::secs(1), |_| false);
         assert!(!w.hosts[0].engine.idle(), "a message of {len} waits");
-        w.hosts[0].engine.forsake(w.now);
+        forsake(&mut w.hosts[0].engine, w.now);
         assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.idle()), "a message of {len}");
         assert_eq!(end(&w, 0, 2), None, "without a word");
         close(&mut w, 0);
@@ -173,7 +173,7 @@ fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
     receive_bytes(&mut w, 2, 1_000_000);
     assert!(w.run(Span::secs(1), |w| w.hosts[1].engine.counters().0.rx_payload_bytes > 1000));
     assert_eq!(end(&w, 1, 2), None, "half-way");
-    w.hosts[0].engine.forsake(w.now);
+    forsake(&mut w.hosts[0].engine, w.now);
     assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && end(w, 0, 2).is_some()));
     assert_eq!((end(&w, 1, 2), end(&w, 0, 2)), (Some(Ok(())), Some(Ok(()))));
 
@@ -183,7 +183,7 @@ fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
     w.run(Span::secs(1), |_| false);
     assert_eq!(end(&w, 0, 2), Some(Ok(())), "complete when it was copied");
     assert!(w.hosts[0].engine.copied_bytes() > 0, "and deferred");
-    w.hosts[0].engine.forsake(w.now);
+    forsake(&mut w.hosts[0].engine, w.now);
     w.run(Span::secs(1), |_| false);
     assert!(!w.hosts[0].engine.idle(), "it is waited for");
     receive_bytes(&mut w, 2, 5000);

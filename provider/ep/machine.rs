@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use squall_base::{RegionId, Span, Time, Train};
 use squall_engine::{
-    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
+    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility, forsake,
 };
 use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
@@ -553,7 +553,7 @@ impl Core {
         match self.closing_since {
             None => {
                 if now.since(start) >= UNTAKEN_PATIENCE {
-                    self.engine.forsake(now);
+                    forsake(&mut self.engine, now);
                 }
                 let idle = self.engine.idle() && !self.is_copying();
                 if idle || self.is_in_vain(now, start) {

@@ -203,24 +203,6 @@ impl Outbound {
         }
     }
 
-    /// The user closes, and waits no longer for receives of its peers: messages that have arrived, and that no receive has
-    /// taken, are dropped, and nobody is told. What its user believes sent is not among them.
-    pub(crate) fn forsake(&mut self, step: &mut Step<'_>) {
-        let untaken = |op: &TxOp| {
-            let told = matches!(op.owner, Owner::User(user) if user.when == When::Told);
-            let waits =
-                matches!(op.work, Work::Rendezvous { answers: 0, .. } | Work::Confirmed { .. });
-            op.is_owed() && waits && !told
-        };
-        for key in self.ops.select(untaken) {
-            if let Some(op) = self.ops.get_mut(key) {
-                op.owner = Owner::Engine;
-                self.outstanding -= 1;
-            }
-            self.finish(step, key, Some(OpError::Cancelled));
-        }
-    }
-
     /// Ends the operations that are `lost`, because their context or their peer is gone: their packets will
     /// not be sent again.
     pub(crate) fn fail(
@@ -250,6 +232,23 @@ impl Outbound {
                 self.finish(step, key, Some(error));
             }
         }
+    }
+}
+
+/// The user closes, and waits no longer for receives of its peers: messages that have arrived, and that no receive has
+/// taken, are dropped, and nobody is told. What its user believes sent is not among them.
+pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
+    let untaken = |op: &TxOp| {
+        let told = matches!(op.owner, Owner::User(user) if user.when == When::Told);
+        let waits = matches!(op.work, Work::Rendezvous { answers: 0, .. } | Work::Confirmed { .. });
+        op.is_owed() && waits && !told
+    };
+    for key in outbound.ops.select(untaken) {
+        if let Some(op) = outbound.ops.get_mut(key) {
+            op.owner = Owner::Engine;
+            outbound.outstanding -= 1;
+        }
+        outbound.finish(step, key, Some(OpError::Cancelled));
     }
 }
 
