@@ -311,6 +311,22 @@ impl Endpoint {
         arrived
     }
 
+    /// A turn for somebody who waits for an event, perhaps in another thread than the endpoint's own: as the attendant's.
+    /// Whether the event is still to come.
+    pub(crate) fn assist(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        // Somebody else is at it.
+        let Some(mut inner) = self.inner.visit() else { return true };
+        let Inner { bindings, core } = &mut *inner;
+        let Some(core) = core else { return false };
+        if core.attend(bindings) {
+            bindings.wake();
+        }
+        core.collectives.as_ref().is_some_and(|all| all.is_joining())
+    }
+
     /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
     /// something of theirs is there already; `None` when somebody is inside and drives it: a thread of the
     /// application, or the attendant, which tells sleepers what it found.

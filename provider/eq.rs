@@ -1,13 +1,20 @@
-//! Event queues: control events (address insertion done) and what the application writes itself.
+//! Event queues: control events (address insertion done, group joined) and what the application writes itself.
+//!
+//! Joining a group takes messages. Under manual progress reading the queue moves them (fi_domain(3), FI_PROGRESS_MANUAL),
+//! as the attendant would: a queue is the fabric's, so its reader may be another thread than the one that is promised to be
+//! alone in the domain (FI_THREAD_DOMAIN). A sleeper wakes up now and then to do so.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::VecDeque;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use squall_base::Span;
 
 use crate::boundary::{self, Out};
+use crate::clock;
+use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
@@ -15,6 +22,9 @@ use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
+
+/// How long who waits for a join sleeps at most.
+const JOIN_NAP: Span = Span::millis(1);
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
 struct Event {
@@ -56,6 +66,8 @@ pub(crate) struct Eq {
     waits: Waits,
     writable: bool,
     state: Mutex<State>,
+    /// Endpoints that join a group, and that nobody but the application moves.
+    joining: Mutex<Vec<Weak<Endpoint>>>,
 }
 
 // SAFETY: `Eq` is repr(C) and begins with the cell of a `fid_eq`, which begins with a `fid`; `create`
@@ -111,7 +123,7 @@ boundary::exports! {
         buf: *mut c_void,
         len: usize,
         flags: u64,
-    ) -> isize => object::get::<Eq, _>(eq)?.next(event, buf, len, flags & flags::PEEK != 0);
+    ) -> isize => object::get::<Eq, _>(eq)?.read(event, buf, len, flags & flags::PEEK != 0);
 
     sized readerr(eq: *mut ffi::fid_eq, buf: *mut ffi::fi_eq_err_entry, flags: u64) -> isize =>
         object::get::<Eq, _>(eq)?.read_error(Out::new(buf)?, flags);
@@ -137,7 +149,7 @@ boundary::exports! {
     ) -> isize => {
         let eq = object::get::<Eq, _>(eq)?;
         eq.waits.blocking("fi_eq_sread")?;
-        let check = || match eq.next(event, buf, len, flags & flags::PEEK != 0) {
+        let check = || match eq.read(event, buf, len, flags & flags::PEEK != 0) {
             Err(Errno::AGAIN) => None,
             answer => Some(answer),
         };
@@ -184,6 +196,7 @@ impl Eq {
             waits: Waits::open(wait_obj, set)?,
             writable: flags & flags::WRITE != 0,
             state: Mutex::default(),
+            joining: Mutex::default(),
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
@@ -212,7 +225,7 @@ impl Eq {
         }
     }
 
-    /// Takes (or with `peek` copies) the next event into `buf`.
+    /// Takes (or with `peek` copies) the next event into `buf`, or nowhere.
     ///
     /// # Safety
     /// `number` is NULL or may be written to, `buf` is NULL or has room for `len` bytes, and nobody else uses
@@ -232,11 +245,12 @@ impl Eq {
             return Err(Errno::AVAIL);
         }
         let event = state.events.front().ok_or(Errno::AGAIN)?;
-        if event.bytes.len() > len {
+        // Who brings no buffer asks what happened, and for no more, as with libfabric's own queues.
+        let take = if buf.is_null() { 0 } else { event.bytes.len() };
+        if take > len {
             return Err(Errno::TOOSMALL);
         }
-        let take = event.bytes.len();
-        // SAFETY: neither is NULL (`buf` only when `len` and with it `take` is 0): by this function's
+        // SAFETY: neither is NULL (`buf` only where `take` is 0): by this function's
         // contract `buf` has room for `len` bytes, of which `take` is no more, and `number` may be
         // written to. The event's bytes are in memory of our own.
         unsafe {
@@ -247,6 +261,45 @@ impl Eq {
             state.events.pop_front();
         }
         Ok(take)
+    }
+
+    /// [`Eq::next`], after a turn of the endpoints of which an event is awaited if there is none.
+    ///
+    /// # Safety
+    /// As [`Eq::next`].
+    unsafe fn read(
+        &self,
+        number: *mut u32,
+        buf: *mut c_void,
+        len: usize,
+        peek: bool,
+    ) -> Result<usize> {
+        // SAFETY: `next` asks of `number` and `buf` what this function does, and leaves nothing of them behind, so that it
+        // may be called twice.
+        unsafe {
+            match self.next(number, buf, len, peek) {
+                Err(Errno::AGAIN) => {
+                    self.drive();
+                    self.next(number, buf, len, peek)
+                }
+                done => done,
+            }
+        }
+    }
+
+    /// From now on reading drives this endpoint, until it has joined.
+    pub(crate) fn await_join(&self, endpoint: Weak<Endpoint>) {
+        self.joining.lock().push(endpoint);
+    }
+
+    /// Drives the endpoints that join a group. Whether there are any.
+    fn drive(&self) -> bool {
+        // Not under the lock: they report here.
+        let mut joining = core::mem::take(&mut *self.joining.lock());
+        joining.retain(|endpoint| endpoint.upgrade().is_some_and(|endpoint| endpoint.assist()));
+        let any = !joining.is_empty();
+        self.joining.lock().append(&mut joining);
+        any
     }
 
     /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.
@@ -293,6 +346,10 @@ impl Waitable for Eq {
 
     fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
         let waiter = self.waits.prepared()?;
+        let nap = self.drive().then(|| clock::now() + JOIN_NAP);
+        if let Some(waiter) = waiter {
+            waiter.arm(nap);
+        }
         let mut state = self.state.lock();
         let quiet = state.events.is_empty() && state.failures.is_empty();
         if !quiet || waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {

@@ -9,10 +9,13 @@ mod trains;
 
 use core::net::SocketAddr;
 
+pub use ends::forsake;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
 
-use crate::api::{Completion, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble};
+use crate::api::{
+    Completion, MatchSpace, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble,
+};
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::channel::ChannelId;
 use crate::config::Config;
@@ -427,4 +430,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to itself.
+pub fn completion_of(engine: &mut Engine, space: MatchSpace) -> Option<Completion> {
+    engine.report.next_of(space)
 }

@@ -27,6 +27,7 @@ use crate::step::Step;
 use questions::Questions;
 
 pub(crate) use atomic::check as check_atomic;
+pub(crate) use ends::drop_untaken;
 pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;

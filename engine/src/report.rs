@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::api::{Completion, Notice, OpError, PeerId, Visibility};
+use crate::api::{Completion, MatchSpace, Notice, OpError, OpKind, PeerId, Visibility};
 use crate::counters::Counters;
 
 /// Notices kept until somebody takes them; of more, those that came first.
@@ -82,6 +82,13 @@ impl Report {
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
+    }
+
+    /// The next completion in a matching space, whatever comes before it.
+    pub(crate) fn next_of(&mut self, space: MatchSpace) -> Option<Completion> {
+        let message = |done: &Completion| matches!(done.kind, OpKind::Send | OpKind::Recv);
+        let at = self.completions.iter().position(|done| done.space == space && message(done))?;
+        self.completions.remove(at)
     }
 
     pub(crate) fn next_notice(&mut self) -> Option<Notice> {

@@ -21,23 +21,31 @@ fn world(seed: u64) -> World {
 }
 
 fn send(w: &mut World, context: u64) {
+    send_bytes(w, context, 100, Level::Transmit);
+}
+
+fn send_bytes(w: &mut World, context: u64, len: usize, level: Level) {
     let peer = w.peer(0, 1);
-    let base = w.hosts[0].memory.put(&[7; 100]);
+    let base = w.hosts[0].memory.put(&vec![7; len]);
     let action = Action::Message { space: MatchSpace::Tagged, tag: context };
-    let options = Options { level: Level::Transmit, ..Options::default() };
-    let buf = Buf::new(base, 100);
+    let options = Options { level, ..Options::default() };
+    let buf = Buf::new(base, len as u64);
     w.submit(0, Operation { peer, action, buf, data: None, context, options }).unwrap();
 }
 
 fn receive(w: &mut World, context: u64) {
-    let base = w.hosts[1].memory.alloc(100);
+    receive_bytes(w, context, 100);
+}
+
+fn receive_bytes(w: &mut World, context: u64, len: usize) {
+    let base = w.hosts[1].memory.alloc(len);
     let host = &mut w.hosts[1];
     let op = RecvOp {
         source: None,
         space: MatchSpace::Tagged,
         tag: context,
         ignore: 0,
-        buf: Buf::new(base, 100),
+        buf: Buf::new(base, len as u64),
         context,
         visibility: Visibility::Entry,
         mode: RecvMode::Post,
@@ -70,12 +78,16 @@ fn unconfirmed(seed: u64) -> World {
 
 /// Host 1 closes as a process does that ends: until nobody needs it. When that was.
 fn leave(w: &mut World) -> Time {
+    close(w, 1)
+}
+
+fn close(w: &mut World, at: usize) -> Time {
     let limit = w.now + LONG;
-    while w.hosts[1].engine.close(w.now) {
+    while w.hosts[at].engine.close(w.now) {
         assert!(w.now < limit, "leaves some day");
         w.run(Span::millis(1), |_| false);
     }
-    w.hosts[1].dead = true;
+    w.hosts[at].dead = true;
     w.now
 }
 
@@ -122,4 +134,59 @@ fn who_closes_does_not_wait_for_a_peer_that_is_gone() {
     let begun = w.now;
     let left = leave(&mut w);
     assert!(left.since(begun) <= Span::millis(2), "{:?}", left.since(begun));
+}
+
+/// Two that know each other.
+fn acquainted(seed: u64, adjust: impl Fn(&mut Config)) -> World {
+    let mut w = World::with(2, seed, Faults::default(), |config, _| adjust(config));
+    receive(&mut w, 1);
+    send(&mut w, 1);
+    assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some() && end(w, 1, 1).is_some()));
+    w
+}
+
+/// fi_endpoint(3): outstanding operations are discarded, with no completions reported.
+#[test]
+fn who_closes_does_not_wait_for_receives() {
+    for (seed, len, level) in [(6, 100_000, Level::Default), (7, 100, Level::Match)] {
+        let mut w = acquainted(seed, |_| {});
+        send_bytes(&mut w, 2, len, level);
+        w.run(Span::secs(1), |_| false);
+        assert!(!w.hosts[0].engine.idle(), "a message of {len} waits");
+        forsake(&mut w.hosts[0].engine, w.now);
+        assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.idle()), "a message of {len}");
+        assert_eq!(end(&w, 0, 2), None, "without a word");
+        close(&mut w, 0);
+        // Who receives it later has its bytes, or learns that nobody has them.
+        w.refuses = true;
+        receive_bytes(&mut w, 2, len);
+        assert!(w.run(DEADLINE * 2, |w| end(w, 1, 2).is_some()), "a receive of {len} ends");
+        assert_eq!(end(&w, 1, 2) == Some(Ok(())), level == Level::Match);
+    }
+}
+
+/// What has a receive goes on, and what was complete when it was copied is waited for.
+#[test]
+fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
+    let mut w = acquainted(8, |_| {});
+    send_bytes(&mut w, 2, 1_000_000, Level::Default);
+    receive_bytes(&mut w, 2, 1_000_000);
+    assert!(w.run(Span::secs(1), |w| w.hosts[1].engine.counters().0.rx_payload_bytes > 1000));
+    assert_eq!(end(&w, 1, 2), None, "half-way");
+    forsake(&mut w.hosts[0].engine, w.now);
+    assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && end(w, 0, 2).is_some()));
+    assert_eq!((end(&w, 1, 2), end(&w, 0, 2)), (Some(Ok(())), Some(Ok(()))));
+
+    // The receiver keeps none that it has no receive for: the sender does, in copies.
+    let mut w = acquainted(9, |config| config.max_unexpected = 0);
+    send_bytes(&mut w, 2, 5000, Level::Default);
+    w.run(Span::secs(1), |_| false);
+    assert_eq!(end(&w, 0, 2), Some(Ok(())), "complete when it was copied");
+    assert!(w.hosts[0].engine.copied_bytes() > 0, "and deferred");
+    forsake(&mut w.hosts[0].engine, w.now);
+    w.run(Span::secs(1), |_| false);
+    assert!(!w.hosts[0].engine.idle(), "it is waited for");
+    receive_bytes(&mut w, 2, 5000);
+    assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && w.hosts[0].engine.idle()));
+    assert_eq!(end(&w, 1, 2), Some(Ok(())));
 }

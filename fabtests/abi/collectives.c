@@ -1,144 +1,10 @@
 /* Collective operations (fi_collective(3)): groups of one to five endpoints of a process, and of processes of which one
  * dies. Each test has a process. */
-#include "own_process.h"
+#include "group.h"
 
 #include <complex.h>
-#include <rdma/fi_collective.h>
-
-#define MOST 5
 
 static const struct want collective = {.caps = FI_MSG | FI_TAGGED | FI_COLLECTIVE};
-
-/* A member: an endpoint with a queue of events, that knows all others. */
-struct member {
-	struct node n;
-	struct fid_eq *eq;
-	struct fid_av_set *set;
-	struct fid_mc *mc;
-	fi_addr_t group;
-};
-
-static struct member members[MOST];
-static int many;
-
-static void open_member(struct member *m)
-{
-	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
-	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
-	struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_NONE};
-	struct node *n = &m->n;
-	memset(m, 0, sizeof(*m));
-	n->info = abi_info(&collective);
-	CHECK(n->info->caps & FI_COLLECTIVE);
-	EQUAL(fi_fabric(n->info->fabric_attr, &n->fabric, NULL), 0);
-	EQUAL(fi_domain(n->fabric, n->info, &n->domain, NULL), 0);
-	EQUAL(fi_eq_open(n->fabric, &eq_attr, &m->eq, NULL), 0);
-	EQUAL(fi_av_open(n->domain, &av_attr, &n->av, NULL), 0);
-	EQUAL(fi_cq_open(n->domain, &cq_attr, &n->cq, NULL), 0);
-	EQUAL(fi_endpoint(n->domain, n->info, &n->ep, NULL), 0);
-	EQUAL(fi_ep_bind(n->ep, &m->eq->fid, 0), 0);
-	EQUAL(fi_ep_bind(n->ep, &n->av->fid, 0), 0);
-	EQUAL(fi_ep_bind(n->ep, &n->cq->fid, FI_TRANSMIT | FI_RECV), 0);
-	EQUAL(fi_enable(n->ep), 0);
-	size_t len = sizeof(n->name);
-	EQUAL(fi_getname(&n->ep->fid, &n->name, &len), 0);
-}
-
-static void progress(void)
-{
-	for (int i = 0; i < many; i++)
-		(void)fi_cq_read(members[i].n.cq, NULL, 0);
-}
-
-static void joined(struct member *m, void *context)
-{
-	struct fi_eq_entry entry;
-	uint32_t event;
-	double end = abi_now() + PATIENCE;
-	ssize_t rc;
-	while ((rc = fi_eq_read(m->eq, &event, &entry, sizeof(entry), 0)) == -FI_EAGAIN) {
-		progress();
-		if (abi_now() > end)
-			FAIL("not joined within %.0f s", PATIENCE);
-	}
-	EQUAL(rc, sizeof(entry));
-	EQUAL(event, FI_JOIN_COMPLETE);
-	CHECK(entry.fid == &m->mc->fid && entry.context == context);
-	m->group = fi_mc_addr(m->mc);
-}
-
-static void join_all(void)
-{
-	struct fi_av_set_attr attr = {.start_addr = 0, .end_addr = (fi_addr_t)many - 1, .stride = 1};
-	for (int i = 0; i < many; i++) {
-		struct member *m = &members[i];
-		fi_addr_t addr;
-		EQUAL(fi_av_set(m->n.av, &attr, &m->set, NULL), 0);
-		EQUAL(fi_av_set_addr(m->set, &addr), 0);
-		EQUAL(fi_join_collective(m->n.ep, addr, m->set, 0, &m->mc, &contexts[i]), 0);
-	}
-	for (int i = 0; i < many; i++)
-		joined(&members[i], &contexts[i]);
-}
-
-static void begin(int n)
-{
-	many = n;
-	for (int i = 0; i < n; i++)
-		open_member(&members[i]);
-	for (int i = 0; i < n; i++)
-		for (int j = 0; j < n; j++)
-			EQUAL(abi_insert(&members[i].n, &members[j].n.name), j);
-	join_all();
-}
-
-static void leave_all(void)
-{
-	for (int i = 0; i < many; i++) {
-		EQUAL(fi_close(&members[i].mc->fid), 0);
-		EQUAL(fi_close(&members[i].set->fid), 0);
-	}
-}
-
-static void end(void)
-{
-	for (int i = 0; i < many; i++) {
-		struct node *n = &members[i].n;
-		EQUAL(fi_close(&n->ep->fid), 0);
-		EQUAL(fi_close(&n->cq->fid), 0);
-		EQUAL(fi_close(&n->av->fid), 0);
-		EQUAL(fi_close(&members[i].eq->fid), 0);
-		EQUAL(fi_close(&n->domain->fid), 0);
-		EQUAL(fi_close(&n->fabric->fid), 0);
-		fi_freeinfo(n->info);
-	}
-}
-
-/* The end of one operation of a member; 1, or -FI_EAVAIL. */
-static ssize_t next(struct member *m, struct fi_cq_tagged_entry *e)
-{
-	double limit = abi_now() + PATIENCE;
-	ssize_t rc;
-	while ((rc = fi_cq_read(m->n.cq, e, 1)) == -FI_EAGAIN) {
-		progress();
-		if (abi_now() > limit)
-			FAIL("no completion within %.0f s", PATIENCE);
-	}
-	return rc;
-}
-
-static void all_done(void *context)
-{
-	struct fi_cq_tagged_entry e;
-	for (int i = 0; i < many; i++) {
-		if (next(&members[i], &e) != 1) {
-			struct fi_cq_err_entry err = {0};
-			fi_cq_readerr(members[i].n.cq, &err, 0);
-			FAIL("member %d of %d: %s", i, many, fi_strerror(err.err));
-		}
-		CHECK(e.op_context == context && e.flags & FI_COLLECTIVE);
-	}
-}
 
 #define LONGEST 20000
 
@@ -154,7 +20,7 @@ static void every_operation(void)
 	const size_t counts[] = {1, 7, 1000, LONGEST};
 	void *cx = &contexts[9];
 	for (int n = 1; n <= MOST; n++) {
-		begin(n);
+		group_begin(n, &collective);
 		for (int i = 0; i < n; i++)
 			for (size_t at = 0; at < (size_t)n * LONGEST; at++)
 				in[i][at] = value(i, at);
@@ -166,7 +32,7 @@ static void every_operation(void)
 			EQUAL(i % 2 ? fi_barrier(members[i].n.ep, members[i].group, cx)
 				    : fi_barrier2(members[i].n.ep, members[i].group, FI_COMPLETION, cx), 0);
 		}
-		all_done(cx);
+		group_done(cx);
 		for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
 			size_t count = counts[c];
 			for (int root = 0; root < n; root++) {
@@ -176,12 +42,12 @@ static void every_operation(void)
 						memcpy(out[i], in[i], 8 * count);
 					EQUAL(fi_broadcast(members[i].n.ep, out[i], count, NULL, members[i].group, (fi_addr_t)root, FI_UINT64, 0, cx), 0);
 				}
-				all_done(cx);
+				group_done(cx);
 				for (int i = 0; i < n; i++)
 					CHECK(memcmp(out[i], in[root], 8 * count) == 0 && out[i][count] == 0xEEEEEEEEEEEEEEEE);
 				for (int i = 0; i < n; i++)
 					EQUAL(fi_reduce(members[i].n.ep, in[i], count, NULL, i == root ? out[i] : NULL, NULL, members[i].group, (fi_addr_t)root, FI_UINT64, FI_SUM, 0, cx), 0);
-				all_done(cx);
+				group_done(cx);
 				for (size_t at = 0; at < count; at++) {
 					uint64_t sum = 0;
 					for (int i = 0; i < n; i++)
@@ -190,30 +56,30 @@ static void every_operation(void)
 				}
 				for (int i = 0; i < n; i++)
 					EQUAL(fi_scatter(members[i].n.ep, i == root ? in[i] : NULL, count, NULL, out[i], NULL, members[i].group, (fi_addr_t)root, FI_UINT64, 0, cx), 0);
-				all_done(cx);
+				group_done(cx);
 				for (int i = 0; i < n; i++)
 					CHECK(memcmp(out[i], in[root] + (size_t)i * count, 8 * count) == 0);
 				for (int i = 0; i < n; i++)
 					EQUAL(fi_gather(members[i].n.ep, in[i], count, NULL, i == root ? out[i] : NULL, NULL, members[i].group, (fi_addr_t)root, FI_UINT64, 0, cx), 0);
-				all_done(cx);
+				group_done(cx);
 				for (int i = 0; i < n; i++)
 					CHECK(memcmp(out[root] + (size_t)i * count, in[i], 8 * count) == 0);
 			}
 			for (int i = 0; i < n; i++)
 				EQUAL(fi_alltoall(members[i].n.ep, in[i], count, NULL, out[i], NULL, members[i].group, FI_UINT64, 0, cx), 0);
-			all_done(cx);
+			group_done(cx);
 			for (int i = 0; i < n; i++)
 				for (int j = 0; j < n; j++)
 					CHECK(memcmp(out[i] + (size_t)j * count, in[j] + (size_t)i * count, 8 * count) == 0);
 			for (int i = 0; i < n; i++)
 				EQUAL(fi_allgather(members[i].n.ep, in[i], count, NULL, out[i], NULL, members[i].group, FI_UINT64, 0, cx), 0);
-			all_done(cx);
+			group_done(cx);
 			for (int i = 0; i < n; i++)
 				for (int j = 0; j < n; j++)
 					CHECK(memcmp(out[i] + (size_t)j * count, in[j], 8 * count) == 0);
 			for (int i = 0; i < n; i++)
 				EQUAL(fi_allreduce(members[i].n.ep, in[i], count, NULL, out[i], NULL, members[i].group, FI_UINT64, FI_SUM, 0, cx), 0);
-			all_done(cx);
+			group_done(cx);
 			for (int i = 0; i < n; i++)
 				for (size_t at = 0; at < count; at++) {
 					uint64_t sum = 0;
@@ -223,13 +89,13 @@ static void every_operation(void)
 				}
 			for (int i = 0; i < n; i++)
 				EQUAL(fi_reduce_scatter(members[i].n.ep, in[i], count, NULL, out[i], NULL, members[i].group, FI_UINT64, FI_MAX, 0, cx), 0);
-			all_done(cx);
+			group_done(cx);
 			for (int i = 0; i < n; i++)
 				for (size_t at = 0; at < count; at++)
 					CHECK(out[i][at] == value(n - 1, (size_t)i * count + at));
 		}
-		leave_all();
-		end();
+		group_leave();
+		group_end();
 	}
 }
 
@@ -237,7 +103,7 @@ static void every_operation(void)
 static void every_type(void)
 {
 	void *cx = &contexts[8];
-	begin(3);
+	group_begin(3, &collective);
 	const int most_types = FI_LONG_DOUBLE_COMPLEX;
 	int there = 0, refused = 0;
 	for (int type = 0; type <= most_types; type++)
@@ -283,7 +149,7 @@ static void every_type(void)
 				}
 			for (int i = 0; i < 3; i++)
 				EQUAL(fi_allreduce(members[i].n.ep, from[i], 4, NULL, to[i], NULL, members[i].group, type, op, 0, cx), 0);
-			all_done(cx);
+			group_done(cx);
 			for (int i = 0; i < 3; i++)
 				for (int at = 0; at < 4; at++) {
 					unsigned char *place = to[i] + (size_t)at * attr.datatype_attr.size;
@@ -307,8 +173,8 @@ static void every_type(void)
 	EQUAL(fi_query_collective(members[0].n.domain, FI_BARRIER, &attr, 0), 0);
 	EQUAL(fi_query_collective(members[0].n.domain, FI_ALLGATHER, &attr, 0), -FI_EOPNOTSUPP);
 	EQUAL(fi_query_collective(members[0].n.domain, 99, &attr, 0), -FI_EOPNOTSUPP);
-	leave_all();
-	end();
+	group_leave();
+	group_end();
 }
 
 /* Several operations of several groups at once, between messages of the application's with every tag. */
@@ -318,9 +184,9 @@ static void several_at_once(void)
 	static uint64_t from[MOST][EACH], to[MOST][EACH], two[MOST][EACH];
 	struct member first[MOST];
 	static uint64_t mail[MOST];
-	begin(4);
+	group_begin(4, &collective);
 	memcpy(first, members, sizeof(first));
-	join_all();
+	group_join();
 	for (int i = 0; i < many; i++)
 		CHECK(first[i].group != members[i].group);
 	/* A receive for anything, which no message of ours meets. */
@@ -335,7 +201,7 @@ static void several_at_once(void)
 	for (int i = 0; i < many; i++)
 		for (int op = 0; op < 2 * EACH; op++) {
 			struct fi_cq_tagged_entry e;
-			EQUAL(next(&members[i], &e), 1);
+			EQUAL(group_next(&members[i], &e), 1);
 			CHECK(e.flags & FI_COLLECTIVE);
 		}
 	for (int i = 0; i < many; i++)
@@ -349,17 +215,17 @@ static void several_at_once(void)
 		struct fi_cq_tagged_entry e;
 		uint64_t word = 77;
 		EQUAL(fi_tinject(members[(i + 1) % many].n.ep, &word, 8, (fi_addr_t)i, 5), 0);
-		EQUAL(next(&members[i], &e), 1);
+		EQUAL(group_next(&members[i], &e), 1);
 		CHECK(e.op_context == &contexts[50] && mail[i] == 77);
 	}
-	leave_all();
+	group_leave();
 	/* The first group is still there. */
 	for (int i = 0; i < many; i++)
 		EQUAL(fi_barrier(first[i].n.ep, first[i].group, &contexts[3]), 0);
-	all_done(&contexts[3]);
+	group_done(&contexts[3]);
 	memcpy(members, first, sizeof(first));
-	leave_all();
-	end();
+	group_leave();
+	group_end();
 }
 
 static size_t members_of(struct fid_av_set *set, struct member *m)
@@ -380,7 +246,7 @@ static void sets(void)
 	struct fi_av_set_attr odd = {.start_addr = 1, .end_addr = 4, .stride = 2};
 	struct fi_av_set_attr none = {.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL};
 	struct fid_av_set *x, *y;
-	begin(5);
+	group_begin(5, &collective);
 	struct member *m = &members[0];
 	EQUAL(fi_av_set(m->n.av, &all, &x, NULL), 0);
 	EQUAL(fi_av_set(m->n.av, &odd, &y, NULL), 0);
@@ -416,23 +282,23 @@ static void sets(void)
 		EQUAL(fi_join_collective(some[i]->n.ep, FI_ADDR_NOTAVAIL, some[i]->set, 0, &some[i]->mc, NULL), 0);
 	}
 	for (int i = 0; i < 2; i++)
-		joined(some[i], NULL);
+		group_joined(some[i], NULL);
 	uint64_t mine[2] = {33, 11}, all_of[2][2];
 	for (int i = 0; i < 2; i++)
 		EQUAL(fi_allgather(some[i]->n.ep, &mine[i], 1, NULL, all_of[i], NULL, some[i]->group, FI_UINT64, 0, NULL), 0);
 	for (int i = 0; i < 2; i++) {
 		struct fi_cq_tagged_entry e;
-		EQUAL(next(some[i], &e), 1);
+		EQUAL(group_next(some[i], &e), 1);
 		CHECK(all_of[i][0] == 33 && all_of[i][1] == 11);
 	}
-	leave_all();
-	end();
+	group_leave();
+	group_end();
 }
 
 static void bad_input(void)
 {
 	uint64_t word = 1, result;
-	begin(2);
+	group_begin(2, &collective);
 	struct member *m = &members[0];
 	EQUAL(fi_barrier(m->n.ep, 12345, NULL), -FI_EINVAL);
 	EQUAL(fi_broadcast(m->n.ep, &word, 1, NULL, m->group, 7, FI_UINT64, 0, NULL), -FI_EINVAL);
@@ -457,7 +323,7 @@ static void bad_input(void)
 	for (int i = 0; i < 2; i++) {
 		struct fi_cq_tagged_entry e;
 		struct fi_cq_err_entry err = {0};
-		if (next(&members[i], &e) != 1) {
+		if (group_next(&members[i], &e) != 1) {
 			EQUAL(fi_cq_readerr(members[i].n.cq, &err, 0), 1);
 			EQUAL(err.err, FI_ETRUNC);
 			errors++;
@@ -466,8 +332,8 @@ static void bad_input(void)
 	EQUAL(errors, 2);
 	/* A group that is left while an operation waits for the others. */
 	EQUAL(fi_barrier(m->n.ep, m->group, NULL), 0);
-	leave_all();
-	end();
+	group_leave();
+	group_end();
 }
 
 /* One of three processes dies: the others learn of it, and nobody waits for ever. */
@@ -484,7 +350,7 @@ static void a_member_dies(void)
 		struct sockaddr_in names[N];
 		struct member *m = &members[0];
 		many = 1;
-		open_member(m);
+		group_open(m, &collective);
 		CHECK(write(to_parent[i][1], &m->n.name, sizeof(m->n.name)) == sizeof(m->n.name));
 		CHECK(read(from_parent[i][0], names, sizeof(names)) == sizeof(names));
 		for (int j = 0; j < N; j++)
@@ -492,24 +358,24 @@ static void a_member_dies(void)
 		struct fi_av_set_attr attr = {.start_addr = 0, .end_addr = N - 1, .stride = 1};
 		EQUAL(fi_av_set(m->n.av, &attr, &m->set, NULL), 0);
 		EQUAL(fi_join_collective(m->n.ep, FI_ADDR_NOTAVAIL, m->set, 0, &m->mc, NULL), 0);
-		joined(m, NULL);
+		group_joined(m, NULL);
 		struct fi_cq_tagged_entry e;
 		for (int round = 0; round < 3; round++) {
 			EQUAL(fi_barrier(m->n.ep, m->group, NULL), 0);
-			EQUAL(next(m, &e), 1);
+			EQUAL(group_next(m, &e), 1);
 		}
 		if (i == 1)
 			raise(SIGKILL);
 		/* From here on every operation ends, and with an error where the dead one had a part in it. */
-		for (int round = 0; round < 2; round++) {
-			uint64_t word = 1, result;
+		for (int round = 0; round < 3; round++) {
 			struct fi_cq_err_entry err = {0};
-			/* Of the dead one comes all of the first; in the second everybody speaks with it. */
+			/* Of the dead one comes all of the first; in the others everybody speaks with it, in one of them in a ring. */
+			size_t count = round == 2 ? LONGEST : 1;
 			if (round == 0)
-				EQUAL(fi_broadcast(m->n.ep, &word, 1, NULL, m->group, 1, FI_UINT64, 0, &contexts[1]), 0);
+				EQUAL(fi_broadcast(m->n.ep, out[i], 1, NULL, m->group, 1, FI_UINT64, 0, &contexts[1]), 0);
 			else
-				EQUAL(fi_allreduce(m->n.ep, &word, 1, NULL, &result, NULL, m->group, FI_UINT64, FI_SUM, 0, &contexts[1]), 0);
-			EQUAL(next(m, &e), -FI_EAVAIL);
+				EQUAL(fi_allreduce(m->n.ep, in[i], count, NULL, out[i], NULL, m->group, FI_UINT64, FI_SUM, 0, &contexts[1]), 0);
+			EQUAL(group_next(m, &e), -FI_EAVAIL);
 			EQUAL(fi_cq_readerr(m->n.cq, &err, 0), 1);
 			CHECK(err.op_context == &contexts[1]);
 			CHECK(err.err == FI_ETIMEDOUT || err.err == FI_EHOSTUNREACH || err.err == FI_ECONNABORTED || err.err == FI_ECONNRESET);
@@ -529,6 +395,115 @@ static void a_member_dies(void)
 	EQUAL(failed, 0);
 }
 
+/* An event says that this member has joined. */
+static void check_joined(struct member *m, ssize_t rc, uint32_t event, const struct fi_eq_entry *entry)
+{
+	EQUAL(rc, sizeof(*entry));
+	CHECK(event == FI_JOIN_COMPLETE && entry->fid == &m->mc->fid && entry->context == &contexts[m - members]);
+	m->group = fi_mc_addr(m->mc);
+}
+
+/* fi_domain(3), FI_PROGRESS_MANUAL: reading or waiting on the event queue is enough for what is reported there. */
+static void joined_by_reading_events(void)
+{
+	for (int sleeps = 0; sleeps < 2; sleeps++)
+		for (int alone = 0; alone < 2; alone++) {
+			struct want want = collective;
+			want.threading = alone ? FI_THREAD_DOMAIN : FI_THREAD_SAFE;
+			group_meet(4, &want);
+			group_ask();
+			double limit = abi_now() + PATIENCE;
+			for (int done = 0; done < many;)
+				for (int i = 0; i < many; i++) {
+					struct fi_eq_entry entry;
+					uint32_t event;
+					ssize_t rc;
+					if (members[i].group) {
+						/* What it sent last may have to be sent again. */
+						(void)fi_cq_read(members[i].n.cq, NULL, 0);
+						continue;
+					}
+					if (sleeps)
+						rc = fi_eq_sread(members[i].eq, &event, &entry, sizeof(entry), 10, 0);
+					else
+						rc = fi_eq_read(members[i].eq, &event, &entry, sizeof(entry), 0);
+					CHECK(abi_now() < limit);
+					if (rc == -FI_EAGAIN)
+						continue;
+					check_joined(&members[i], rc, event, &entry);
+					done++;
+				}
+			group_leave();
+			group_end();
+		}
+}
+
+/* FI_PROGRESS_AUTO: nobody has to do anything. */
+static void by_itself(void)
+{
+	static uint64_t here[4][LONGEST], there[4][LONGEST];
+	struct timespec nap = {.tv_sec = getenv("ABI_SLOW") ? 10 : 2};
+	struct want want = collective;
+	want.progress = FI_PROGRESS_AUTO;
+	group_meet(4, &want);
+	group_ask();
+	nanosleep(&nap, NULL);
+	for (int i = 0; i < many; i++) {
+		struct fi_eq_entry entry;
+		uint32_t event;
+		ssize_t rc = fi_eq_read(members[i].eq, &event, &entry, sizeof(entry), 0);
+		check_joined(&members[i], rc, event, &entry);
+	}
+	for (int i = 0; i < many; i++) {
+		for (size_t at = 0; at < LONGEST; at++)
+			here[i][at] = value(i, at);
+		EQUAL(fi_allreduce(members[i].n.ep, here[i], LONGEST, NULL, there[i], NULL, members[i].group, FI_UINT64, FI_SUM, 0, &contexts[i]), 0);
+	}
+	nanosleep(&nap, NULL);
+	/* One look each is too little to move them. */
+	for (int i = 0; i < many; i++) {
+		struct fi_cq_tagged_entry e;
+		EQUAL(fi_cq_read(members[i].n.cq, &e, 1), 1);
+		CHECK(e.op_context == &contexts[i]);
+		for (size_t at = 0; at < LONGEST; at++)
+			CHECK(there[i][at] == 4 * value(0, at) + 6 * 1000003);
+	}
+	group_leave();
+	group_end();
+}
+
+/* Under manual progress members that compute do not hold up the one that waits. */
+static void while_others_compute(void)
+{
+	struct want want = collective;
+	want.threading = FI_THREAD_DOMAIN;
+	group_begin(4, &want);
+	for (int round = 0; round < 3; round++) {
+		struct member *waits = &members[round];
+		struct fi_cq_tagged_entry e;
+		uint64_t from[4], to[4];
+		for (int i = 0; i < many; i++) {
+			from[i] = value(i, (size_t)round);
+			EQUAL(fi_allreduce(members[i].n.ep, &from[i], 1, NULL, &to[i], NULL, members[i].group, FI_UINT64, FI_SUM, 0, &contexts[i]), 0);
+		}
+		double limit = abi_now() + PATIENCE;
+		ssize_t rc;
+		while ((rc = fi_cq_read(waits->n.cq, &e, 1)) == -FI_EAGAIN)
+			CHECK(abi_now() < limit);
+		EQUAL(rc, 1);
+		for (int i = 0; i < many; i++) {
+			/* Theirs shows when they look, and not before. */
+			if (&members[i] != waits)
+				while ((rc = fi_cq_read(members[i].n.cq, &e, 1)) == -FI_EAGAIN)
+					CHECK(abi_now() < limit);
+			EQUAL(rc, 1);
+			CHECK(to[i] == from[0] + from[1] + from[2] + from[3]);
+		}
+	}
+	group_leave();
+	group_end();
+}
+
 static const struct test tests[] = {
 	TEST(every_operation, NULL, NULL, 0, {NULL}),
 	TEST(every_type, NULL, NULL, 0, {NULL}),
@@ -536,6 +511,9 @@ static const struct test tests[] = {
 	TEST(sets, NULL, NULL, 0, {NULL}),
 	TEST(bad_input, NULL, NULL, 0, {NULL}),
 	TEST(a_member_dies, NULL, NULL, 0, {NULL}),
+	TEST(joined_by_reading_events, NULL, NULL, 0, {NULL}),
+	TEST(by_itself, NULL, NULL, 0, {NULL}),
+	TEST(while_others_compute, NULL, NULL, 0, {"FI_SQUALL_ATTEND=5ms"}),
 };
 
 int main(int argc, char **argv)

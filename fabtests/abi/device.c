@@ -1,7 +1,7 @@
 /* Memory of devices (FI_HMEM), with the stand-ins of fabtests/devices for the drivers' libraries: a pointer that the CPU
  * follows is the end of the process. Each test has a process; DEVICE says whose memory it is about. */
 #define _GNU_SOURCE
-#include "own_process.h"
+#include "group.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -181,6 +181,11 @@ static void untouched(const struct buffer *b)
 		if (seen[i] != 0xEE)
 			FAIL("byte %zu of %zu was changed", i, b->len);
 	abi_checks++;
+}
+
+static void *cx_of(int member)
+{
+	return &contexts[10 + member];
 }
 
 static void begin(void)
@@ -801,6 +806,111 @@ static void dmabufs(void)
 	end();
 }
 
+/* From and to host and device, at every member another way; with a copy that fails. */
+static void collectives(void)
+{
+	struct want want = hmem;
+	struct buffer from[3], to[3];
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err = {0};
+	uint64_t words[3 * 5000], found[3 * 5000];
+	want.caps = FI_MSG | FI_TAGGED | FI_COLLECTIVE | FI_HMEM;
+	load();
+	group_begin(3, &want);
+	const size_t counts[] = {1, 100, 5000};
+	for (int i = 0; i < 3; i++) {
+		make(&members[i].n, &from[i], sizeof(words), i != 1, 1);
+		make(&members[i].n, &to[i], sizeof(words), i != 0, 2);
+	}
+	for (size_t c = 0; c < 3; c++) {
+		size_t n = counts[c];
+		for (int i = 0; i < 3; i++) {
+			for (size_t at = 0; at < 3 * n; at++)
+				words[at] = (uint64_t)i * 100000 + at;
+			put(&from[i], 0, words, 24 * n);
+		}
+		for (int op = 0; op < 6; op++) {
+			for (int i = 0; i < 3; i++) {
+				struct fid_ep *ep = members[i].n.ep;
+				fi_addr_t group = members[i].group;
+				struct buffer *f = &from[i], *t = &to[i];
+				blank(t);
+				ssize_t rc = -1;
+				switch (op) {
+				case 0: rc = fi_allreduce(ep, f->at, n, f->desc, t->at, t->desc, group, FI_UINT64, FI_SUM, 0, cx_of(i)); break;
+				case 1: rc = fi_allgather(ep, f->at, n, f->desc, t->at, t->desc, group, FI_UINT64, 0, cx_of(i)); break;
+				case 2: rc = fi_alltoall(ep, f->at, n, f->desc, t->at, t->desc, group, FI_UINT64, 0, cx_of(i)); break;
+				case 3: rc = fi_reduce_scatter(ep, f->at, n, f->desc, t->at, t->desc, group, FI_UINT64, FI_MAX, 0, cx_of(i)); break;
+				case 4: rc = fi_scatter(ep, f->at, n, f->desc, t->at, t->desc, group, 0, FI_UINT64, 0, cx_of(i)); break;
+				case 5:
+					if (i == 2)
+						put(t, 0, words, 8 * n);
+					rc = fi_broadcast(ep, t->at, n, t->desc, group, 2, FI_UINT64, 0, cx_of(i));
+					break;
+				}
+				EQUAL(rc, 0);
+			}
+			for (int i = 0; i < 3; i++) {
+				EQUAL(group_next(&members[i], &e), 1);
+				CHECK(e.op_context == cx_of(i) && e.flags & FI_COLLECTIVE);
+				size_t len = op == 1 || op == 2 ? 3 * n : n;
+				get(&to[i], 0, found, 8 * len);
+				for (size_t at = 0; at < len; at++) {
+					uint64_t own = (uint64_t)i * n + at, wanted = 0;
+					switch (op) {
+					case 0: wanted = 300000 + 3 * at; break;
+					case 1:
+					case 2: wanted = at / n * 100000 + (op == 1 ? at % n : (uint64_t)i * n + at % n); break;
+					case 3: wanted = 200000 + own; break;
+					case 4: wanted = own; break;
+					case 5: wanted = 200000 + at; break;
+					}
+					if (found[at] != wanted)
+						FAIL("operation %d, member %d, %zu of %zu: %llu, not %llu", op, i, at, len,
+						     (unsigned long long)found[at], (unsigned long long)wanted);
+				}
+				if (8 * len < to[i].len) {
+					get(&to[i], 8 * len, found, 8);
+					CHECK(found[0] == 0xEEEEEEEEEEEEEEEE);
+				}
+			}
+		}
+	}
+	/* The values cannot be had: the call says so, and the member may call again. */
+	fail(0, 1);
+	EQUAL(fi_allreduce(members[0].n.ep, from[0].at, 1, from[0].desc, to[0].at, to[0].desc, members[0].group, FI_UINT64, FI_SUM, 0, cx_of(0)), -FI_EIO);
+	/* The result of one cannot be put where it belongs: that one learns, the others have theirs. */
+	for (int i = 0; i < 3; i++)
+		blank(&to[i]);
+	for (int i = 0; i < 3; i++)
+		EQUAL(fi_allreduce(members[i].n.ep, from[i].at, 1, from[i].desc, to[i].at, to[i].desc, members[i].group, FI_UINT64, FI_SUM, 0, cx_of(i)), 0);
+	fail(0, 2);
+	EQUAL(group_next(&members[0], &e), 1);
+	for (int i = 1; i < 3; i++) {
+		EQUAL(group_next(&members[i], &e), -FI_EAVAIL);
+		EQUAL(fi_cq_readerr(members[i].n.cq, &err, 0), 1);
+		CHECK(err.err == FI_EIO && err.op_context == cx_of(i) && err.flags & FI_COLLECTIVE);
+		untouched(&to[i]);
+	}
+	fail(0, 0);
+	for (int i = 0; i < 3; i++) {
+		unmake(&from[i]);
+		unmake(&to[i]);
+	}
+	group_leave();
+	group_end();
+	/* An endpoint without FI_HMEM does not take such a buffer. */
+	struct buffer d;
+	group_begin(1, &(struct want){.caps = FI_MSG | FI_TAGGED | FI_COLLECTIVE});
+	open_pair(&hmem);
+	make(&a, &d, 8, 1, 1);
+	EQUAL(fi_allreduce(members[0].n.ep, d.at, 1, d.desc, d.at, d.desc, members[0].group, FI_UINT64, FI_SUM, 0, NULL), -FI_EINVAL);
+	unmake(&d);
+	end();
+	group_leave();
+	group_end();
+}
+
 #define OF(device, name, ...) {#name "_" device, name, NULL, NULL, 0, {"DEVICE=" device, ##__VA_ARGS__}}
 #define EACH(name) OF("cuda", name), OF("rocr", name), OF("ze", name)
 
@@ -818,6 +928,7 @@ static const struct test tests[] = {
 	EACH(copies_that_fail),
 	EACH(refusals),
 	EACH(closed_in_flight),
+	EACH(collectives),
 	OF("cuda", contexts_of_the_application),
 	OF("cuda", dmabufs),
 };

@@ -590,6 +590,52 @@ static void attended(void)
 	unpair();
 }
 
+/* fi_endpoint(3): fi_close discards what is outstanding, without a word. It needs no receive of the peer's, which lives. */
+static void closing(void)
+{
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err;
+	size_t lens[] = {100, 1 << 20};
+	for (int i = 0; i < 2; i++) {
+		struct iovec iov = {out, lens[i]};
+		struct fi_msg_tagged msg = {.msg_iov = &iov, .iov_count = 1, .tag = 1};
+		pair(&everything);
+		msg.addr = to_b;
+		/* They know each other. */
+		EQUAL(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 0, 0, NULL), 0);
+		RETRY(&a, fi_tsend(a.ep, out, 8, NULL, to_b, 0, NULL));
+		abi_expect(&b, &a, &e);
+		abi_expect(&a, &b, &e);
+		RETRY(&a, fi_tsendmsg(a.ep, &msg, FI_COMPLETION | FI_MATCH_COMPLETE));
+		double end = abi_now() + 0.1;
+		while (abi_now() < end) {
+			EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+			(void)fi_cq_read(b.cq, NULL, 0);
+		}
+		double start = abi_now();
+		EQUAL(fi_close(&a.ep->fid), 0);
+		double took = abi_now() - start;
+		if (took > 10)
+			FAIL("closing with %zu bytes nobody takes took %.1f s", lens[i], took);
+		EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+		/* Who receives it now has what there is, or an error. */
+		EQUAL(fi_trecv(b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[3]), 0);
+		if (i == 0) {
+			abi_expect(&b, NULL, &e);
+			CHECK(e.op_context == &contexts[3] && e.len == lens[i]);
+		} else {
+			abi_expect_error(&b, NULL, &err);
+			CHECK(err.op_context == &contexts[3]);
+		}
+		EQUAL(fi_close(&a.cq->fid), 0);
+		EQUAL(fi_close(&a.av->fid), 0);
+		EQUAL(fi_close(&a.domain->fid), 0);
+		EQUAL(fi_close(&a.fabric->fid), 0);
+		fi_freeinfo(a.info);
+		abi_close(&b);
+	}
+}
+
 int main(void)
 {
 	RUN(sizes);
@@ -606,6 +652,7 @@ int main(void)
 	RUN(sleeping);
 	RUN(automatic);
 	RUN(attended);
+	RUN(closing);
 	printf("%d checks\n", abi_checks);
 	return 0;
 }

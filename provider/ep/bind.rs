@@ -1,7 +1,7 @@
 //! What an endpoint is bound to: its address vector, queues and counters.
 
 use core::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use squall_engine::{OpKind, Visibility};
 
@@ -86,6 +86,13 @@ impl Bindings {
     /// Whether there is an event queue.
     pub(super) fn has_events(&self) -> bool {
         self.eq.is_some()
+    }
+
+    /// A group is being joined, of which the event queue is to tell.
+    pub(super) fn await_join(&self, ep: Weak<Endpoint>) {
+        if let Some(eq) = &self.eq {
+            eq.await_join(ep);
+        }
     }
 
     /// A group was joined, by the call with this context, or was not for an error.

@@ -9,6 +9,10 @@
 //! the members need to agree on nothing, and operations of one or several groups may be under way at once. A join is a
 //! barrier under number 0.
 //!
+//! A round needs nothing of the application: whoever makes the endpoint move, the attendant as well (`attend.rs`), begins
+//! the next one when everything of the last has ended. What the application sees of the end, its buffer and its queue, it
+//! sees in a turn of its own, or of the domain's thread. A join shows in an event queue, which is the fabric's: at once.
+//!
 //! A member that cannot go on, because another is gone, sends what it has to send all the same, but marked: whoever gets
 //! it ends with an error, and marks what it sends. So nobody waits for a member that is still there.
 
@@ -19,7 +23,7 @@ use std::sync::Arc;
 
 use squall_engine::{
     Action, AmoOp, AmoType, Buf, Completion, MatchSpace, OpError, OpKind, Operation, Options,
-    RecvMode, RecvOp, Refused, Visibility, atomic_combine,
+    RecvMode, RecvOp, Refused, Visibility, atomic_combine, completion_of,
 };
 
 use super::Endpoint;
@@ -170,6 +174,8 @@ pub(super) struct Collectives {
     ready: Vec<u64>,
     /// That found no room.
     blocked: Vec<u64>,
+    /// That are over, which the application has not been told.
+    over: Vec<Running>,
     next: u64,
 }
 
@@ -177,7 +183,22 @@ impl Collectives {
     /// Whether there is something to do.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
-        !self.ready.is_empty() || !self.blocked.is_empty()
+        !self.ready.is_empty() || self.is_blocked() || !self.over.is_empty()
+    }
+
+    /// Whether something waits for room, of which nobody tells.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// Whether any is under way.
+    pub(super) fn is_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Whether a group is being joined.
+    pub(super) fn is_joining(&self) -> bool {
+        self.running.values().any(|running| matches!(running.end, End::Join { .. }))
     }
 
     /// Whether a completion was one of ours.
@@ -374,38 +395,50 @@ impl Core {
         Ok(())
     }
 
-    /// Goes on with operations of which something has ended, or that found no room.
+    /// Goes on with operations of which something has ended, or that found no room, and shows the ends of those that
+    /// are over.
     #[cold]
     #[inline(never)]
     pub(super) fn collect(&mut self, ep: &Endpoint, bindings: &Bindings) {
+        self.go_round(bindings);
+        // What ended meanwhile besides rounds.
+        self.complete(ep, bindings);
+        let over = self.collectives.as_mut().map(|all| core::mem::take(&mut all.over));
+        over.into_iter().flatten().for_each(|running| conclude(bindings, running));
+    }
+
+    /// Goes on with operations, as far as nothing of them shows.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn go_round(&mut self, bindings: &Bindings) {
+        let Some(all) = &mut self.collectives else { return };
+        let blocked = core::mem::take(&mut all.blocked);
+        all.ready.extend(blocked);
         loop {
             let Some(all) = &mut self.collectives else { return };
-            let blocked = core::mem::take(&mut all.blocked);
-            all.ready.extend(blocked);
-            let mut stuck = Vec::new();
-            while let Some(id) = self.collectives.as_mut().and_then(|all| all.ready.pop()) {
-                let of_id = |all: &mut Box<Collectives>| all.running.remove(&id);
-                let Some(mut running) = self.collectives.as_mut().and_then(of_id) else { continue };
-                if go_on(self, bindings, id, &mut running) {
-                    conclude(bindings, running);
-                    continue;
+            // What waits here already ends at once.
+            while let Some(done) = completion_of(&mut self.engine, MatchSpace::Collective) {
+                all.end(&done);
+            }
+            let Some(id) = all.ready.pop() else { return };
+            let Some(mut running) = all.running.remove(&id) else { continue };
+            let over = go_on(self, bindings, id, &mut running);
+            let Some(all) = &mut self.collectives else { return };
+            match running.end {
+                End::Join { fid, context } if over => {
+                    let error = running.failed.map(|error| Fault::of(error).row().errno);
+                    bindings.tell_joined(fid, context, error);
                 }
-                if running.unsent {
-                    stuck.push(id);
-                }
-                if let Some(all) = &mut self.collectives {
+                _ if over => all.over.push(running),
+                _ => {
+                    if running.unsent {
+                        all.blocked.push(id);
+                    }
                     all.running.insert(id, running);
                 }
             }
-            let now = clock::now();
-            self.flush(now);
-            // What was waiting here already ends at once.
-            self.complete(ep, bindings);
-            if let Some(all) = &mut self.collectives {
-                all.blocked.extend(stuck);
-                if all.ready.is_empty() {
-                    return;
-                }
+            if all.ready.is_empty() {
+                self.flush(clock::now());
             }
         }
     }
@@ -526,14 +559,8 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) {
 fn conclude(bindings: &Bindings, mut running: Running) {
     let all = running.schedule.size;
     match running.end {
-        End::Nobody => {}
-        End::Join { fid, context } => {
-            bindings.tell_joined(
-                fid,
-                context,
-                running.failed.map(|error| Fault::of(error).row().errno),
-            );
-        }
+        // The one is told when the last round is over, the other has left.
+        End::Join { .. } | End::Nobody => {}
         End::Call { context, visibility, result } => {
             if let (None, Some(to), Some(piece)) = (running.failed, result, running.schedule.output)
             {

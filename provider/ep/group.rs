@@ -107,6 +107,10 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
     });
     let end = End::Join { fid: Arc::as_ptr(&membership).addr(), context: context.addr() };
     let began = core.join(ep, bindings, address, group, end);
+    match ep.domain.progress() {
+        Some(progress) => progress.timer(core.next_timeout()),
+        None => bindings.await_join(ep.weak()),
+    }
     drop(inner);
     if let Err(error) = began {
         membership.endpoint.release();

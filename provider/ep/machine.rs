@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use squall_base::{RegionId, Span, Time, Train};
 use squall_engine::{
-    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
+    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility, forsake,
 };
 use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
@@ -37,6 +37,9 @@ const TIMER_TURNS: u64 = 16;
 const CLOSE_PATIENCE: Span = Span::secs(2);
 /// How long it waits at most, whatever it hears.
 const CLOSE_DEADLINE: Span = Span::secs(60);
+/// How long sends of a closing endpoint may wait for receives of their peers: who has posted one asks for the message
+/// within moments.
+const UNTAKEN_PATIENCE: Span = Span::millis(100);
 /// How long no packet must come before it goes although contexts are open that no peer needs.
 const TIME_WAIT: Span = Span::millis(20);
 
@@ -160,7 +163,8 @@ impl Core {
     /// When a turn is needed without anything arriving.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         // A full socket drains soon; nothing announces when.
-        let soon = (self.outbox.has_unsent() || self.is_copying())
+        let blocked = self.collectives.as_ref().is_some_and(|all| all.is_blocked());
+        let soon = (self.outbox.has_unsent() || self.is_copying() || blocked)
             .then(|| Time(clock::now().0.saturating_add(50_000)));
         // Not the least of what is there: the compiler compares what is not there, too, before it looks, and
         // memcheck takes that for a decision.
@@ -291,8 +295,8 @@ impl Core {
         }
     }
 
-    /// A turn without the application: completions stay in the engine until it comes back. Whether
-    /// packets had arrived.
+    /// A turn without the application: completions stay in the engine until it comes back, but collective operations go
+    /// on. Whether packets had arrived.
     pub(super) fn attend(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
@@ -301,6 +305,9 @@ impl Core {
             self.engine.handle_timeout(now);
         }
         self.flush(now);
+        if self.collectives.as_ref().is_some_and(|all| all.is_running()) {
+            self.go_round(bindings);
+        }
         self.links.rearm();
         arrived
     }
@@ -545,6 +552,9 @@ impl Core {
         let now = clock::now();
         match self.closing_since {
             None => {
+                if now.since(start) >= UNTAKEN_PATIENCE {
+                    forsake(&mut self.engine, now);
+                }
                 let idle = self.engine.idle() && !self.is_copying();
                 if idle || self.is_in_vain(now, start) {
                     self.log_forsaken();

@@ -7,7 +7,7 @@ use std::ffi::CString;
 
 use super::Endpoint;
 use super::device;
-use super::hints::{buffered, inject_size, limits, queue_size};
+use super::hints::{buffered, inject_size, limits, queue_size, receives};
 use crate::VERSION;
 use crate::addr::{self, Name, Raw};
 use crate::compat::DomainAttr;
@@ -152,7 +152,7 @@ fn fill_endpoint(
     rx.msg_order = answer.msg_order;
     // Of a peer's messages the owner is told at once, and promises nothing (lnx refuses a provider that does).
     rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { buffered() } else { 0 };
-    rx.size = queue_size();
+    rx.size = receives(answer.caps);
     rx.iov_limit = limits::IOV_LIMIT;
     ep.type_ = flags::EP_RDM;
     ep.protocol = limits::PROTOCOL;

@@ -494,7 +494,7 @@ impl Hints {
             & bits("rx_attr->msg_order", r.msg_order, order::ALL)
             & bits("rx_attr->comp_order", r.comp_order, 0)
             & most("rx_attr->total_buffered_recv", r.total_buffered_recv, buffered())
-            & most("rx_attr->size", r.size, queue_size())
+            & most("rx_attr->size", r.size, receives(self.caps))
             & most("rx_attr->iov_limit", r.iov_limit, limits::IOV_LIMIT)
     }
 
@@ -618,6 +618,12 @@ pub(crate) fn inject_size() -> u64 {
 /// Operations an endpoint holds at once, each way.
 pub(crate) fn queue_size() -> usize {
     params().outstanding as usize
+}
+
+/// Receives an endpoint with these capabilities holds at once. Those of another provider (FI_PEER) are as many as that one
+/// has: lnx says 1024 of itself, and then refuses the answer that it has made of ours when ours says more.
+pub(crate) fn receives(caps: u64) -> usize {
+    if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
 }
 
 /// Memory for messages nobody has posted a receive for.

@@ -84,12 +84,21 @@ def compile_all(suffix: str = "", *options: str) -> None:
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
 
 
-def lent(tally: Tally, env: dict[str, str], under: Sequence[Word] = (), note: str = "") -> None:
+def lent(
+    tally: Tally,
+    env: dict[str, str],
+    under: Sequence[Word] = (),
+    note: str = "",
+    *,
+    suffix: str = "",
+    provider: pathlib.Path = PROVIDER_DIR,
+) -> None:
     """The programs about other providers' queues: refused by the system's libfabric, and under a later one."""
-    suite(tally, LENT, under=under, env=env, note=note)
+    suite(tally, LENT, suffix=suffix, provider=provider, under=under, env=env, note=note)
     if (LATER / "libfabric.so.1").exists():
         words = ", ".join(filter(None, ("MPICH's libfabric", note)))
-        suite(tally, LENT, under=under, env=env | {"LD_LIBRARY_PATH": str(LATER)}, note=words)
+        later = env | {"LD_LIBRARY_PATH": str(LATER)}
+        suite(tally, LENT, suffix=suffix, provider=provider, under=under, env=later, note=words)
     else:
         print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
 
@@ -141,7 +150,9 @@ def valgrind(tally: Tally) -> None:
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
-    suite(tally, APART, under=[*memcheck, "--trace-children=yes"], env=env, note="memcheck")
+    apart = [*memcheck, "--trace-children=yes"]
+    suite(tally, APART, under=apart, env=env, note="memcheck")
+    suite(tally, DEVICE, under=apart, env=with_devices(env | {"FI_SQUALL_SHM": "no"}), note="memcheck")
 
 
 def instrumented() -> pathlib.Path | None:
@@ -172,6 +183,8 @@ def asan(tally: Tally) -> None:
     linked = env | {"FI_SQUALL_SHM": "yes"}
     suite(tally, (*PROGRAMS, *SHARED), suffix="-asan", provider=where, env=linked, note=f"{note}, shared memory")
     suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
+    lent(tally, env, note=note, suffix="-asan", provider=where)
+    suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
 
 
 WAYS = {"plain": plain, "shared": shared, "valgrind": valgrind, "asan": asan}

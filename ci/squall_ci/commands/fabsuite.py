@@ -1,20 +1,24 @@
 """Run libfabric's own test suite, fabtests, on a provider: those of its programs that concern reliable datagrams.
 
-    ci/run fabsuite [--only REGEX] [--timeout S] [--record --version V] BIN_DIR [PROVIDER=squall]
+    ci/run fabsuite [--only REGEX] [--ubertest quick|verify|all] [--timeout S] [--record --version V] BIN_DIR [PROVIDER=squall]
 
 BIN_DIR holds the programs of a fabtests built against the libfabric found by the loader (1.17 here; its sources come with
 libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
-asked for something the provider does not offer: it counts as not run, and is named. Ends with `N passed, N failed`.
+asked for something the provider does not offer: it counts as not run, and is named. What must not be judged by stands in
+fabtests/fabtests/*.exclude with its reason, for runfabtests.sh (-f) as well. --ubertest runs fi_ubertest alone, with a
+configuration of fabtests/fabtests/ubertest (runfabtests.sh -u), and counts its combinations. Ends with `N passed, N failed`.
 """
 
 import argparse
 import errno
 import pathlib
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 from squall_ci import results
 from squall_ci.environment import provider_run
-from squall_ci.paths import need, need_provider
+from squall_ci.paths import FABTESTS, need, need_provider, TARGET
 from squall_ci.process import run as run_command
 from squall_ci.tally import Tally
 
@@ -29,17 +33,14 @@ ALONE = [
     "fi_cntr_test",
 ]
 
-# A server and a client.
+# A server and a client, of both releases.
 PAIRS = [
     "fi_av_xfer -e rdm",
-    "fi_cq_data -e rdm",
     "fi_rdm",
     "fi_rdm -U",
-    "fi_poll -t queue",
-    "fi_poll -t counter",
     "fi_rdm_tagged_peek",
     "fi_rdm_rma_event",
-    # Not fi_rdm_rma_trigger: it compares a text whose end nobody sends, and finds the key that was exchanged there.
+    "fi_rdm_rma_trigger",
     "fi_rdm_deferred_wq",
     "fi_rdm_deferred_wq -T msg",
     "fi_rdm_deferred_wq -T tagged",
@@ -47,16 +48,14 @@ PAIRS = [
     "fi_rdm_deferred_wq -T rma -a",
     "fi_rdm_deferred_wq -T atomic",
     "fi_rdm_deferred_wq -T f_atomic",
-    # Not -T c_atomic: it takes FI_CSWAP_LE for the other way round than fi_atomic(3).
+    "fi_rdm_deferred_wq -T c_atomic",
     "fi_rdm_shared_av",
     "fi_scalable_ep",
     "fi_shared_ctx",
-    # Not fi_multi_mr: it allows virtual addresses (FI_MR_VIRT_ADDR), is given them, and writes to address 0.
+    "fi_multi_mr -e rdm -V",
     "fi_multi_ep -e rdm -v",
     "fi_recv_cancel -e rdm -V",
     "fi_unexpected_msg -e rdm -I 10",
-    "fi_bw -e rdm -v -T 1",
-    "fi_bw -e rdm -v -T 1 -U",
     "fi_rdm_multi_client -C 10 -I 5",
     "fi_rdm_multi_client -C 10 -I 5 -U",
     "fi_rma_bw -e rdm -o write -I 50",
@@ -78,17 +77,27 @@ PAIRS = [
     "fi_rdm_tagged_bw -I 50 -v -U",
 ]
 
-# Of libfabric 2, by reason: the first words of what is left out.
-EXCLUDED_2 = {
-    "libfabric 2 has no poll sets": ["fi_poll"],
-    "fabtests 2 has no such program; fi_rdm_bw stands for it": ["fi_bw"],
-    "hangs on every provider: it waits for a peer's write at a counter that fabtests 2 binds to receives alone": [
-        "fi_rdm_deferred_wq"
-    ],
-}
+# Those that one release alone has.
+PAIRS_1 = ["fi_cq_data -e rdm", "fi_poll -t queue", "fi_poll -t counter", "fi_bw -e rdm -v -T 1", "fi_bw -e rdm -v -T 1 -U"]
+PAIRS_2 = [
+    "fi_cq_data -e rdm -o senddata",
+    "fi_cq_data -e rdm -o writedata",
+    "fi_multi_ep -e rdm -v -A -Q",
+    "fi_multi_ep -e rdm -v -A -Q --threading completion",
+    "fi_inject_test -A inject -v",
+    "fi_inject_test -N -A inject -v",
+    "fi_inject_test -A inj_complete -v",
+    "fi_inject_test -N -A inj_complete -v",
+    "fi_flood -e rdm -v -T 1",
+    "fi_flood -e rdm -v -T 1 -U",
+    "fi_rdm_atomic -I 5 -o all -v",
+    "fi_rdm_atomic -I 5 -o all -v -U",
+]
 
 NOT_OFFERED = {errno.ENODATA, errno.ENOSYS}
 ADDRESS = "127.0.0.1"
+# What is left out, and configurations.
+CONFIGURED = FABTESTS / "fabtests"
 
 
 def alone(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
@@ -135,11 +144,60 @@ def several(program: pathlib.Path, words: list[str], env: dict[str, str], timeou
     return result.code, result.output
 
 
+def ubertest(program: pathlib.Path, config: str, env: dict[str, str], timeout: float) -> tuple[str | None, str, int]:
+    """(problem, output, combinations that passed) of fi_ubertest with a configuration, of which combinations may be refused."""
+    text = (CONFIGURED / "ubertest" / f"{config}.test").read_text()
+    file = TARGET / "ubertest.test"
+    file.write_text(text.replace("prov_name: squall", f"prov_name: {env['FI_PROVIDER']}"))
+    script = """
+        address=$1 config=$2 program=$3
+        "$program" -x & server=$!
+        sleep 1
+        "$program" -u "$config" "$address"; client=$?
+        if [ $client != 0 ]; then kill $server 2>/dev/null; fi
+        wait $server
+        exit $client
+    """
+    result = run_command(["sh", "-c", script, "ubertest", ADDRESS, file, program], env, timeout)
+    counts = {name: int(n) for name, n in re.findall(r"^(Success|ENODATA|ENOSYS|EIO|ERROR) *: (\d+)$", result.output, re.M)}
+    wrong = {name: n for name, n in counts.items() if name in ("ENOSYS", "EIO", "ERROR") and n}
+    problem = result.why() if not result.ok else ", ".join(f"{n} {name}" for name, n in wrong.items()) or None
+    return problem or (None if counts.get("Success") else "nothing passed"), result.output, counts.get("Success", 0)
+
+
+Start: TypeAlias = Callable[[pathlib.Path, list[str], dict[str, str], float], tuple[int | None, str]]
+
+
+def tests(release: int) -> list[tuple[str, Start]]:
+    """What is run of a release, and how."""
+    starts: list[tuple[list[str], Start]] = [
+        (ALONE, alone),
+        (PAIRS, pair),
+        ([[], PAIRS_1, PAIRS_2][release], pair),
+        (SEVERAL, several),
+    ]
+    return [(test, start) for some, start in starts for test in some]
+
+
+def reasons(release: int) -> dict[str, str]:
+    """Why tests are excluded, by pattern: of each the comment before it."""
+    found, reason = {}, ""
+    for line in (CONFIGURED / f"{release}.exclude").read_text().splitlines():
+        if line.startswith("#"):
+            reason = line.lstrip("# ")
+        elif line.strip():
+            found[line.strip()] = reason
+    return found
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("binaries", type=pathlib.Path)
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--only", default="")
-    parser.add_argument("--timeout", type=float, default=90.0)
+    parser.add_argument("--ubertest", choices=["quick", "verify", "all"], help="fi_ubertest alone, with this configuration")
+    parser.add_argument(
+        "--timeout", type=float, default=90.0, help="seconds for each program; ten times that for fi_ubertest"
+    )
     parser.add_argument("--version", default="", help="of fabtests, for --record")
     results.add_option(parser)
 
@@ -148,29 +206,40 @@ def run(args: argparse.Namespace) -> int:
     results.check(args)
     need((args.binaries / "fi_rdm").exists(), f"no fabtests in {args.binaries}")
     need_provider(args.provider)
-    env = provider_run(args.provider, "1")
+    release = 1 if (args.binaries / "fi_poll").exists() else 2
+    env = provider_run(args.provider, str(release))
     tally = Tally()
     unoffered: list[str] = []
-    excluded = {} if (args.binaries / "fi_poll").exists() else EXCLUDED_2
-    without = tuple(name for names in excluded.values() for name in names)
-    for tests, start in ((ALONE, alone), (PAIRS, pair), (SEVERAL, several)):
-        for test in tests:
-            if test.startswith(without) or not re.search(args.only, test):
-                continue
-            program, *words = test.replace("ADDR", ADDRESS).split()
-            words += ["-p", env["FI_PROVIDER"]]
-            code, output = start(args.binaries.absolute() / program, words, env, args.timeout)
-            if code in NOT_OFFERED:
-                unoffered.append(test)
-            else:
-                problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
-                tally.add(test, problem, output=output)
+    excluded: dict[str, list[str]] = {}
+    binaries = args.binaries.absolute()
+    suite = "reliable datagrams"
+    if args.ubertest:
+        suite = f"fi_ubertest, {args.ubertest}"
+        problem, output, passed = ubertest(binaries / "fi_ubertest", args.ubertest, env, 10 * args.timeout)
+        tally.add(suite, problem, note=f"{passed} combinations", output=output)
+        tally.passed = passed
+    patterns = reasons(release)
+    for test, start in () if args.ubertest else tests(release):
+        if not re.search(args.only, test):
+            continue
+        why = next((why for pattern, why in patterns.items() if re.search(pattern, test)), None)
+        if why:
+            excluded.setdefault(why, []).append(test)
+            continue
+        program, *words = test.replace("ADDR", ADDRESS).split()
+        words += ["-p", env["FI_PROVIDER"]]
+        code, output = start(binaries / program, words, env, args.timeout)
+        if code in NOT_OFFERED:
+            unoffered.append(test)
+        else:
+            problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
+            tally.add(test, problem, output=output)
     return results.finish(
         tally,
         args.record,
         consumer="fabtests",
         version=args.version,
-        suite="reliable datagrams",
+        suite=suite,
         provider=env["FI_PROVIDER"],
         conditions=results.conditions(2),
         excluded=excluded | ({"not offered: the test asks for something and is told so": unoffered} if unoffered else {}),

@@ -5,7 +5,8 @@
 For each of libfabric 1.17 (Debian), 2.4 (Intel MPI) and 2.5 (the MPICH and Open MPI wheels):
 `fi_info -p PROVIDER -v`, then `fi_pingpong -e rdm` with untagged and tagged messages, with contents checked (-c).
 The wheels of MPICH and Open MPI carry no tools: Debian's are run with their library. Of squall also, under 2.5: libfabric's
-lnx, which links it with shared memory (`shm+squall`), with contents compared; once by shm, and once with that turned off.
+lnx, which links it with shared memory (`shm+squall`), with contents compared: once by shm, and once with that turned off;
+and lnx over squall alone.
 Ends with `N passed, N failed`.
 """
 
@@ -106,10 +107,10 @@ def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str)
     return (statistics.verdict(2, 10 << 20) if statistics else None), result.output
 
 
-def linked(env: dict[str, str], by_shm: bool) -> tuple[str | None, str]:
+def linked(env: dict[str, str], link: str, by_shm: bool) -> tuple[str | None, str]:
     """(problem, output) of messages through lnx: the problem is None when all arrived, by the way that was to be."""
     statistics = Statistics()
-    links = {"FI_LNX_PROV_LINKS": "shm+squall:lo", "FI_LNX_DISABLE_SHM": "0" if by_shm else "1", "FI_SQUALL_IFACE": "lo"}
+    links = {"FI_LNX_PROV_LINKS": f"{link}:lo", "FI_LNX_DISABLE_SHM": "0" if by_shm else "1", "FI_SQUALL_IFACE": "lo"}
     env = {**env, **links, **statistics.env()}
     env.pop("FI_PROVIDER", None)
     words = [f"verify:{size}:4" for size in (0, 1, 1000, 65_537, 1 << 20)]
@@ -144,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
             problem, output = pingpong(tools, args.provider, env, mode)
             tally.add(f"fi_pingpong -m {mode}, {name}", problem, output=output)
         if args.provider == "squall" and "2.5" in name:
-            for by_shm in (True, False):
-                problem, output = linked(env, by_shm)
-                tally.add(f"lnx, shm+squall, {'by shm' if by_shm else 'by squall'}, {name}", problem, output=output)
+            for link, by_shm in (("shm+squall", True), ("shm+squall", False), ("squall", False)):
+                problem, output = linked(env, link, by_shm)
+                tally.add(f"lnx, {link}, {'by shm' if by_shm else 'by squall'}, {name}", problem, output=output)
     return tally.finish()

@@ -1,10 +1,11 @@
 """MPICH's own test suite on one provider, built elsewhere: point-to-point, collectives, one-sided, threads, spawn and the rest.
 
-    ci/run mpich [--only REGEX] [--timeout S] [--record] TREE [PROVIDER=squall]
+    ci/run mpich [--only REGEX] [--without REGEX] [--timeout S] [--record] TREE [PROVIDER=squall]
 
 TREE is MPICH's directory test/mpi, configured with the mpicc of ci/run setup mpi (fabtests/README.md says how); its own script
 builds, runs and judges each program. What is known to fail on tcp (its row in fabtests/results.json, from a run with --record)
-is counted apart, for it says nothing of squall. Ends with `N passed, N failed`.
+is counted apart, for it says nothing of squall. A directory that hangs for longer than there is time can be left out by --without, and
+is named in the row. Ends with `N passed, N failed`.
 """
 
 import argparse
@@ -67,6 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tree", type=pathlib.Path)
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--only", default="", help="directories of the suite")
+    parser.add_argument("--without", default="^$", help="directories that are not run, which a row with --record names")
     parser.add_argument(
         "--timeout", type=float, default=120.0, help="seconds for each program, unless the suite says how many"
     )
@@ -84,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
     conditions = results.conditions(0).partition(", ")[2] or "processes as the suite says"
     fails_anyway = known(version, conditions) if args.provider != "tcp" else set()
     tally, excluded = Tally(), dict[str, list[str]]()
-    for directory in (name for name in DIRECTORIES if re.search(args.only, name)):
+    if left_out_whole := [name for name in DIRECTORIES if re.search(args.without, name)]:
+        excluded["not run here, by choice of whoever ran the suite: the whole directory"] = left_out_whole
+    for directory in (name for name in DIRECTORIES if re.search(args.only, name) and name not in left_out_whole):
         stats = Statistics()
         path = f"{mpi.venv / 'bin'}:{mpi.env(args.provider)['PATH']}"
         env = mpi.env(args.provider) | stats.env() | {"PATH": path, "MPITEST_TIMEOUT": f"{args.timeout:.0f}"}

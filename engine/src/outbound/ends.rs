@@ -235,6 +235,23 @@ impl Outbound {
     }
 }
 
+/// The user closes, and waits no longer for receives of its peers: messages that have arrived, and that no receive has
+/// taken, are dropped, and nobody is told. What its user believes sent is not among them.
+pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
+    let untaken = |op: &TxOp| {
+        let told = matches!(op.owner, Owner::User(user) if user.when == When::Told);
+        let waits = matches!(op.work, Work::Rendezvous { answers: 0, .. } | Work::Confirmed { .. });
+        op.is_owed() && waits && !told
+    };
+    for key in outbound.ops.select(untaken) {
+        if let Some(op) = outbound.ops.get_mut(key) {
+            op.owner = Owner::Engine;
+            outbound.outstanding -= 1;
+        }
+        outbound.finish(step, key, Some(OpError::Cancelled));
+    }
+}
+
 impl Ops {
     /// An operation that its peer answers has ended: nothing waits for the answer any more, and what it
     /// offered is not read any more.

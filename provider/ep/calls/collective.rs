@@ -66,7 +66,12 @@ unsafe fn begin(
         context: context.expose_provenance() as u64,
     };
     // SAFETY: the values and results are where `call` says, for as long as this function's contract says.
-    unsafe { core.call(ep, bindings, &call) }
+    let began = unsafe { core.call(ep, bindings, &call) };
+    if let Some(progress) = ep.domain.progress() {
+        // A sleeping thread must look after it.
+        progress.timer(core.next_timeout());
+    }
+    began
 }
 
 /// Completion levels, all of which the end of an operation has.

@@ -9,14 +9,35 @@
 //! |---|---|---|
 //! | barrier | dissemination | log n |
 //! | broadcast, reduce | binomial tree | log n |
-//! | all-reduce | recursive doubling, between the largest power of two; the others lend theirs to a neighbour | log n + 2 |
+//! | all-reduce, short | recursive doubling, between the largest power of two; the others lend theirs to a neighbour | log n + 2 |
+//! | all-reduce, long | ring: reduce-scatter of n parts, then all-gather of them | 2 (n - 1) |
 //! | all-gather | ring | n - 1 |
 //! | all-to-all | pairwise exchange | n - 1 |
 //! | reduce-scatter | the same, then each reduces what is its own | n - 1 |
 //! | scatter, gather | the root speaks with each | n - 1 |
 //!
-//! What is reduced is combined in the same way at every member that has the result, the lower rank's first, so that all
-//! have it to the last bit.
+//! What is reduced is combined in the same way at every member that has the result, so that all have it to the last bit:
+//! everybody puts the lower rank's first, or one member does it for all.
+//!
+//! # Which all-reduce
+//!
+//! Every member sends its whole vector in each round of the doubling, and an n-th of it in each round of the ring. A round
+//! takes as long as [`ROUND`] bytes more would, so the one is chosen of which the rounds are fewer bytes:
+//!
+//! | members | doubling, bytes sent of v | ring, of v | ring from v on |
+//! |---:|---:|---:|---:|
+//! | 2 | 1 | 1 | never |
+//! | 3 | 3 | 1.33 | 10 KiB |
+//! | 4 | 2 | 1.5 | 128 KiB |
+//! | 5 | 4 | 1.6 | 27 KiB |
+//! | 8 | 3 | 1.75 | 141 KiB |
+//! | 16 | 4 | 1.88 | 196 KiB |
+
+/// What a round takes however little it carries, in bytes of a long message that cross in that time: a message of next to
+/// nothing is on its way for 5 us, and 16 KiB more of a long one take 4 to 5 (`docs/performance.md`).
+const ROUND: usize = 16 << 10;
+/// Parts of a vector begin at multiples of this, of which the size of every type is a divisor, bytes.
+const PART_ALIGN: usize = 64;
 
 /// A piece of an operation's memory, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,6 +216,55 @@ impl Member {
     }
 
     fn all_reduce(&self) -> Schedule {
+        if self.ring_is_shorter() { self.all_reduce_ring() } else { self.all_reduce_doubling() }
+    }
+
+    /// Whether the rounds of the ring take less time than those of the doubling: the same for all members.
+    fn ring_is_shorter(&self) -> bool {
+        let lent = if self.members.is_power_of_two() { 0 } else { 2 };
+        let doubling = self.members.ilog2() as usize + lent;
+        let ring = 2 * (self.members - 1);
+        let time = |rounds: usize, bytes: usize| rounds.saturating_mul(bytes.saturating_add(ROUND));
+        time(ring, self.part(0).len) < time(doubling, self.block)
+    }
+
+    /// Of the vector, the n-th of as many parts as there are members; the last may be shorter, or empty.
+    fn part(&self, n: usize) -> Piece {
+        let most = self.block.div_ceil(self.members).next_multiple_of(PART_ALIGN);
+        let at = most.saturating_mul(n).min(self.block);
+        Piece { at, len: most.min(self.block - at) }
+    }
+
+    fn all_reduce_ring(&self) -> Schedule {
+        let whole = self.piece(0);
+        let scratch = self.block;
+        let (next, before) = (self.after(1), self.before(1));
+        let steps = 0..self.members - 1;
+        // What the member before has combined so far goes on, with its own values.
+        let reduce = |step: usize| {
+            let (sent, part) = (self.part(self.before(step)), self.part(self.before(step + 1)));
+            let Piece { at, len } = part;
+            Round {
+                send: Some((next, sent)),
+                receive: Some((before, Piece { at: scratch, len })),
+                then: vec![Local::Fold { first: scratch, second: at, to: at, len }],
+            }
+        };
+        // Now the part after its own is whole here.
+        let gather = |step: usize| Round {
+            send: Some((next, self.part((self.rank + self.members + 1 - step) % self.members))),
+            receive: Some((before, self.part(self.before(step)))),
+            then: Vec::new(),
+        };
+        Schedule {
+            size: self.block + self.part(0).len,
+            input: Some(whole),
+            output: Some(whole),
+            rounds: steps.clone().map(reduce).chain(steps.map(gather)).collect(),
+        }
+    }
+
+    fn all_reduce_doubling(&self) -> Schedule {
         let (sum, other) = (self.piece(0), self.piece(1));
         let fold = |partner: usize| {
             let mine_first = self.rank < partner;
@@ -330,10 +400,13 @@ mod tests {
     /// Runs an operation of members whose values are bytes, which are combined as digits are written: so that who combines
     /// them in another order, or one of them twice, is seen. What each member has at the end.
     fn run(kind: Kind, inputs: &[Vec<u8>], block: usize) -> Vec<Option<Vec<u8>>> {
+        let of = |rank| schedule(kind, rank, inputs.len(), block).expect("little memory");
+        carry_out(&(0..inputs.len()).map(of).collect::<Vec<_>>(), inputs)
+    }
+
+    /// As [`run`], of schedules.
+    fn carry_out(plans: &[Schedule], inputs: &[Vec<u8>]) -> Vec<Option<Vec<u8>>> {
         let members = inputs.len();
-        let plans: Vec<_> = (0..members)
-            .map(|rank| schedule(kind, rank, members, block).expect("little memory"))
-            .collect();
         let mut memory: Vec<_> = plans.iter().map(|plan| vec![0u8; plan.size]).collect();
         for ((plan, memory), input) in plans.iter().zip(&mut memory).zip(inputs) {
             if let Some(Piece { at, len }) = plan.input {
@@ -377,9 +450,9 @@ mod tests {
             }
         }
         for (rank, (round, _)) in state.iter().enumerate() {
-            assert_eq!(*round, plans[rank].rounds.len(), "{kind:?} of {members}: {rank} waits");
+            assert_eq!(*round, plans[rank].rounds.len(), "of {members}: {rank} waits");
         }
-        assert!(mail.values().all(VecDeque::is_empty), "{kind:?} of {members}: something is left");
+        assert!(mail.values().all(VecDeque::is_empty), "of {members}: something is left");
         let ends = plans.iter().zip(&memory);
         ends.map(|(plan, memory)| {
             plan.output.map(|Piece { at, len }| memory[at..at + len].to_vec())
@@ -428,6 +501,49 @@ mod tests {
                 assert_eq!(run(Kind::Scatter { root }, &inputs, block), each);
             }
         }
+    }
+
+    /// Parts that are all full, that end with a shorter one, and of which some are empty.
+    #[test]
+    fn a_ring_reduces_vectors_of_every_length() {
+        for members in 1..=9 {
+            for block in [0, 1, 63, 64, 65, 200, 64 * members, 64 * members + 3, 1000] {
+                let byte = |rank: usize, n: usize| (rank * 37 + n * 5 + 1) as u8;
+                let input = |rank| (0..block).map(|n| byte(rank, n)).collect::<Vec<_>>();
+                let inputs: Vec<_> = (0..members).map(input).collect();
+                let sum = |n| (0..members).fold(0u8, |sum, rank| sum.wrapping_add(byte(rank, n)));
+                let expected: Vec<u8> = (0..block).map(sum).collect();
+                let of = |rank| Member { rank, members, block }.all_reduce_ring();
+                let plans: Vec<_> = (0..members).map(of).collect();
+                assert_eq!(carry_out(&plans, &inputs), vec![Some(expected); members], "{block}");
+            }
+        }
+    }
+
+    /// Counted from the schedules: what a member sends, and as much for each round as a round takes.
+    #[test]
+    fn the_all_reduce_that_takes_fewer_bytes_is_chosen() {
+        let mut rings = 0;
+        for members in 2..=40 {
+            for block in (0..24).map(|power| 1usize << power) {
+                let longest = |of: &dyn Fn(Member) -> Schedule| {
+                    let bytes = |round: &Round| {
+                        let len =
+                            |way: Option<(usize, Piece)>| way.map_or(0, |(_, piece)| piece.len);
+                        ROUND + len(round.send).max(len(round.receive))
+                    };
+                    let member = |rank| Member { rank, members, block };
+                    let time = |rank| of(member(rank)).rounds.iter().map(bytes).sum::<usize>();
+                    (0..members).map(time).max().expect("somebody")
+                };
+                let ring = longest(&|member| member.all_reduce_ring());
+                let doubling = longest(&|member| member.all_reduce_doubling());
+                let chosen = longest(&|member| member.all_reduce());
+                assert_eq!(chosen, ring.min(doubling), "{members} members, {block} bytes");
+                rings += usize::from(ring < doubling);
+            }
+        }
+        assert!(rings > 100, "both are chosen: {rings}");
     }
 
     /// Everybody combines alike: a sum of numbers that are rounded is the same at all members.
