@@ -175,7 +175,8 @@ impl Relay {
         network.trim = config.trimming.then_some(TRIMMED + NOMINAL_OVERHEAD);
         network.reroute = config.reroute;
         Ok(Self {
-            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD),
+            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD)
+                .map_err(RelayError::Parameter)?,
             config,
             listener,
             accepting: true,
@@ -250,7 +251,7 @@ impl Relay {
             slots.push(slot);
             fds.push(PollFd::new(&client.stream, events));
         }
-        let timeout = self.emulation.next_event().map(|at| {
+        let timeout = self.emulation.network().next_event().map(|at| {
             let at = Time(self.started.0.saturating_add(at.span().0));
             let left = at.since(clock()).0;
             Timespec {
@@ -382,7 +383,7 @@ impl Relay {
 
     /// An endpoint wants to be a host.
     fn attach(&mut self, hello: &Hello, slot: usize) -> Result<(Endpoint, Welcome), String> {
-        let topology = self.emulation.network().topology();
+        let topology = self.emulation.network().switches().topology();
         let hosts = topology.hosts;
         let host = match hello.host {
             Some(host) if host < hosts => host,
@@ -525,7 +526,7 @@ impl Relay {
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> Result<String, String> {
         let command: Command = text.parse().map_err(|e: super::CommandError| e.to_string())?;
-        let topology = self.emulation.network().topology();
+        let topology = self.emulation.network().switches().topology();
         let failures =
             command.failures(topology, self.config.rate_scale).map_err(|e| e.to_string())?;
         let at = self.model(now);
@@ -553,30 +554,30 @@ impl Relay {
     /// The network as scaled.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
-        self.emulation.network().topology()
+        self.emulation.network().switches().topology()
     }
 
     /// Everything there is to know.
     #[must_use]
     pub fn status(&self) -> Status {
         let network = self.emulation.network();
-        let topology = network.topology();
+        let (switches, topology) = (network.switches(), network.switches().topology());
         let mut lag = self.lag;
         lag.merge(&self.lag_now);
-        let losses = self.emulation.losses();
+        let lost = network.totals().lost();
         let mut totals = Totals {
-            in_flight: self.emulation.in_flight() as u64,
-            queue_full: losses.queue_full + losses.control_full,
-            down: losses.down,
-            black_hole: losses.black_hole,
-            corrupt: losses.corrupt,
-            no_route: losses.no_route,
+            in_flight: network.in_flight() as u64,
+            queue_full: lost.queue_full + lost.control_full,
+            down: lost.down,
+            black_hole: lost.black_hole,
+            corrupt: lost.corrupt,
+            no_route: lost.no_route,
             ..self.totals
         };
         let now = self.model(clock());
-        let ports: Vec<PortStatus> = (0..network.len())
+        let ports: Vec<PortStatus> = (0..switches.len())
             .map(|number| {
-                let port = network.port(number);
+                let port = switches.port(number);
                 let counters = port.counters();
                 totals.marked += counters.marked;
                 totals.trimmed += counters.trimmed;

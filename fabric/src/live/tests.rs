@@ -24,7 +24,7 @@ fn network(queue: u64, trimming: bool) -> NetworkConfig {
 fn leaf_spine(queue: u64, trimming: bool) -> Emulation {
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
-    Emulation::new(topology, network(queue, trimming), OVERHEAD)
+    Emulation::new(topology, network(queue, trimming), OVERHEAD).unwrap()
 }
 
 fn addr(host: u32) -> SocketAddr {
@@ -72,7 +72,7 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
     let mut net = leaf_spine(100_000, true);
     let payload: Vec<u8> = (0..952u32).map(|i| (i * 3) as u8).collect();
     net.send(Picos::micros(5), route(0, 3), frame(0, 50_000, 2, false), &payload, 42);
-    assert_eq!(net.next_event(), Some(Picos::micros(5)));
+    assert_eq!(net.network().next_event(), Some(Picos::micros(5)));
     let seen = run(&mut net, Picos::micros(1000));
     // Four links of 10 us; 952 + 48 bytes take 8 us at 1 Gb/s on each: 5 + 4 * 18.
     let expected = Arrived {
@@ -83,7 +83,7 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
         payload,
     };
     assert_eq!(seen, [expected]);
-    assert_eq!((net.in_flight(), net.next_event()), (0, None));
+    assert_eq!((net.network().in_flight(), net.network().next_event()), (0, None));
     // The past is over: what comes late comes now.
     net.send(Picos::ZERO, route(0, 1), frame(0, 1, 0, true), &[1], 0);
     let seen = run(&mut net, Picos::micros(2000));
@@ -120,7 +120,7 @@ fn an_incast_is_marked_and_trimmed_and_control_goes_first() {
     }
     let marked = seen.iter().filter(|a| a.frame.ecn == 3).count();
     assert!(marked > 0 && seen.iter().all(|a| a.frame.ecn != 3 || a.tag % 2 == 0));
-    assert_eq!(net.losses().total(), 0);
+    assert_eq!(net.network().totals().lost().total(), 0);
     // Host 2's own card queues 40 packets of 8 us; the control packet passes them: at most one packet
     // before it on each of two links.
     let control = seen.iter().find(|a| a.tag == 1000).unwrap();
@@ -149,12 +149,16 @@ fn without_trimming_what_does_not_fit_is_dropped_and_everything_is_accounted_for
             sent += 1;
         }
         arrived += run(&mut net, Picos::micros((step + 1) * 50)).len() as u64;
-        let so_far = arrived + net.losses().total() + net.in_flight() as u64;
+        let so_far =
+            arrived + net.network().totals().lost().total() + net.network().in_flight() as u64;
         assert_eq!(so_far, sent, "at step {step}");
     }
     arrived += run(&mut net, Picos::micros(1_000_000)).len() as u64;
-    assert_eq!((net.in_flight(), arrived + net.losses().total()), (0, sent));
-    assert!(net.losses().queue_full > 0 && arrived > sent / 2);
+    assert_eq!(
+        (net.network().in_flight(), arrived + net.network().totals().lost().total()),
+        (0, sent)
+    );
+    assert!(net.network().totals().lost().queue_full > 0 && arrived > sent / 2);
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     config.reroute = Picos::micros(500);
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
-    let mut net = Emulation::new(topology, config, OVERHEAD);
+    let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
     let burst = |net: &mut Emulation, at: u64| {
         for n in 0..64 {
             net.send(Picos::micros(at), route(0, 2), frame(0, n * 997, 2, false), &[0; 100], 0);
@@ -176,7 +180,7 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     burst(&mut net, 1000);
     let seen = run(&mut net, Picos::micros(1400)).len();
     assert!((10..54).contains(&seen), "about half goes by spine 0 and is lost: {seen}");
-    assert_eq!(net.losses().down, 64 - seen as u64);
+    assert_eq!(net.network().totals().lost().down, 64 - seen as u64);
     // From 1500 on everything takes spine 1.
     run(&mut net, Picos::micros(1600));
     burst(&mut net, 1600);
@@ -185,14 +189,14 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     net.fail(Picos::micros(3000), Failure::BlackHole(5));
     burst(&mut net, 3000);
     assert_eq!(run(&mut net, Picos::micros(5000)).len(), 0);
-    assert_eq!(net.losses().black_hole, 64);
+    assert_eq!(net.network().totals().lost().black_hole, 64);
     // Repaired, both ways are used again.
     net.fail(Picos::micros(5000), Failure::LinkUp(4));
     net.fail(Picos::micros(5000), Failure::LinkUp(5));
     run(&mut net, Picos::micros(6000));
     burst(&mut net, 6000);
     assert_eq!(run(&mut net, Picos::micros(9000)).len(), 64);
-    let packets = |port| net.network().port(port).counters().packets;
+    let packets = |port| net.network().switches().port(port).counters().packets;
     assert!(packets(8) > 64 && packets(10) > 128, "{} {}", packets(8), packets(10));
 }
 

@@ -1,30 +1,44 @@
-//! What ports and switches do with a packet. No driver is known here: time comes in, decisions go
-//! out, and packets are handles `T` with a [`Head`], the part of them that a switch reads.
+//! The network that both drivers step: the simulator with virtual time, the live relay with the real clock.
 //!
 //! # How a driver uses a [`Network`]
 //!
-//! 1. A packet enters at its host's port (or the driver, playing the network card itself, asks
-//!    [`Network::transmit`] how long the wire is taken): [`Network::enqueue`].
-//! 2. Whenever something was queued on a port that is [`Network::ready`], and whenever a port's
-//!    [`Departure::free_at`] has come: [`Network::depart`]. It says which packet leaves and when it
-//!    arrives at the other end ([`Departure::arrives`], which includes the next switch's latency).
-//! 3. When it arrives: [`Network::land`] says where, or that it was lost on the way. At a switch,
-//!    [`Network::forward`] routes and enqueues it.
-//! 4. In a lossless network, [`Network::poll_pause`] after each of these.
+//! 1. A packet is a number. Its [`Head`], the part that switches read, is the network's; what it carries is the
+//!    driver's, who keeps it by the same number. It enters by [`Network::enter`], and waits at its host while the
+//!    wire is taken, or by [`Network::transmit`], if the driver plays the network card itself.
+//! 2. [`Network::step`] lets happen what happens until a moment, and returns at what concerns the driver: a packet
+//!    at a host, which [`Network::take`] takes out, a host that may go on after a pause, and what the driver asked to
+//!    be [called](Network::call) for.
+//! 3. [`Network::next_event`] says when it is worth coming back.
+//! 4. [`Network::fail`] breaks and repairs links and switches.
+//!
+//! # What is inside
+//!
+//! [`Switches`] keeps no time: it is told what happens to which port when, and answers. Packets are handles `T`
+//! with a head. Whenever something was queued on a port that is not [armed](Switches::arm), [`Switches::serve`] is
+//! called when the wire is free: it says which packet leaves and when it arrives at the other end
+//! ([`Departure::arrives`], which includes the next switch's latency). Then [`Switches::land`] says whether it was
+//! lost on the way, and at a switch [`Switches::pass`] routes it on. In a lossless network,
+//! [`Switches::poll_pause`] comes after each of these.
 
 mod event;
+mod flight;
 mod head;
 mod network;
 mod port;
 mod queue;
 mod route;
+mod switches;
+mod totals;
+mod wheel;
 
 pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
-pub use network::{Arrival, Network, Passed, Pause};
+pub use network::{Coming, Ends, Network, Step};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
 pub use queue::Queues;
 pub use route::Routes;
+pub use switches::{Arrival, Passed, Pause, Switches};
+pub use totals::{Losses, Totals};
 
 use crate::base::Rate;
 
@@ -53,6 +67,8 @@ pub struct NetworkConfig {
     pub telemetry: bool,
     /// After a link or switch failed, routing avoids it this much later.
     pub reroute: crate::Picos,
+    /// Rate of the hosts' network cards; `None` for that of their links.
+    pub nic: Option<Rate>,
     /// Seed of marking, hashing and adaptive routing.
     pub seed: u64,
 }
@@ -83,6 +99,7 @@ impl NetworkConfig {
             adaptive: false,
             telemetry: false,
             reroute: crate::Picos::ZERO,
+            nic: None,
             seed,
         }
     }

@@ -1,8 +1,8 @@
 //! Ports and networks by themselves.
 
 use super::{
-    Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, Network, NetworkConfig,
-    Passed, Port, PortConfig, Queues,
+    Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, NetworkConfig, Passed,
+    Port, PortConfig, Queues, Switches,
 };
 use crate::Picos;
 use crate::base::{Rate, Rng};
@@ -170,13 +170,13 @@ fn a_degraded_port_keeps_its_proportions() {
 }
 
 /// Four leaves of two hosts and `spines` spines; 1 us a link and 400 ns a switch.
-fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Network<u32> {
+fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Switches<u32> {
     let rate = Rate::gbps(100);
     let topology =
         Topology::leaf_spine(4, spines, 2, rate, rate, Picos::micros(1), Picos::nanos(400));
     let mut config = NetworkConfig::new(100_000, true, 5);
     change(&mut config);
-    Network::new(topology, config)
+    Switches::new(topology, config)
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn adaptive_switches_avoid_the_longer_queue() {
 fn failures_lose_packets_and_routing_learns() {
     let mut network = network(2, |config| config.reroute = Picos::micros(10));
     let head = Head { dst: 7, ..data() };
-    let lost = |network: &mut Network<u32>, now, port| {
+    let lost = |network: &mut Switches<u32>, now, port| {
         matches!(network.land(now, port, &head), Arrival::Lost(_))
     };
     assert!(!lost(&mut network, Picos::micros(5), 16));
@@ -254,7 +254,7 @@ fn failures_lose_packets_and_routing_learns() {
     assert_eq!(network.land(Picos::micros(5), 16, &head), Arrival::Lost(Drop::Down));
     assert_eq!(network.land(Picos::micros(5), 17, &head), Arrival::Lost(Drop::Down));
     // Until routing learns of it, half of the entropies still go there.
-    let used = |network: &Network<u32>| {
+    let used = |network: &Switches<u32>| {
         (0..64).filter(|&entropy| network.way(0, &Head { entropy, ..head }) == Some(16)).count()
     };
     assert!(used(&network) > 10);

@@ -133,6 +133,7 @@ fn network(config: &SimConfig, bdp: u64) -> Result<NetworkConfig, SimError> {
     });
     network.adaptive = config.adaptive;
     network.reroute = config.reroute;
+    network.nic = config.host.nic;
     Ok(network)
 }
 
