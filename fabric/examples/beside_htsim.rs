@@ -103,10 +103,10 @@ fn run(directory: &Path, args: &str, cc: &str) -> Result<Figures, Failure> {
             .push(FailureEvent { at: Picos::ZERO, what: Fault::Degrade(link * 2 + 1, rate) });
     }
     config.seed = seed;
-    config.trimming = trimming;
+    config.network.trimming = Some(trimming);
     config.host.mtu = mtu;
     // htsim's card keeps its own default when the file says something else for the links.
-    config.host.nic = Some(Rate::gbps(100));
+    config.network.nic_gbps = Some(100.0);
     if let Transport::Squall(squall) = &mut config.host.transport {
         squall.cc = cc.into();
         // What REPS does here beyond htsim's is left out.

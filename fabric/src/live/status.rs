@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::lag::LagReport;
+use crate::model::NetworkOptions;
 
 /// Everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,8 +22,8 @@ pub struct Status {
     pub latency_scale: f64,
     /// Largest UDP payload, bytes.
     pub mtu: u32,
-    /// Switches trim.
-    pub trimming: bool,
+    /// What ports and switches are like, with what followed from what was not said; as scaled.
+    pub network: NetworkOptions,
     /// How far behind real time deliveries were, all along.
     pub lag: LagReport,
     /// .. in the last second that is over.
@@ -151,15 +152,15 @@ impl fmt::Display for Status {
         let t = &self.totals;
         writeln!(
             f,
-            "up {:.0} s; hosts at {}, round trip {}, packets of {} bytes, {}; rates x {}, latencies x {}",
+            "up {:.0} s; hosts at {}, round trip {}, packets of {} bytes; rates x {}, latencies x {}",
             self.uptime_s,
             rate(self.host_rate),
             time(self.base_rtt_ns),
             self.mtu,
-            if self.trimming { "trimming" } else { "no trimming" },
             self.rate_scale,
             self.latency_scale,
         )?;
+        writeln!(f, "network: {}", self.network)?;
         let lag = |l: &LagReport| {
             format!("mean {}, 99 % {}, most {}", time(l.mean_ns), time(l.p99_ns), time(l.max_ns))
         };

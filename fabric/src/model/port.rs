@@ -25,6 +25,20 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
+    /// The port of a host: it takes everything, and neither marks nor trims.
+    #[must_use]
+    pub const fn of_host(rate: Rate) -> Self {
+        Self {
+            rate,
+            queue: u64::MAX,
+            control_queue: u64::MAX,
+            ecn_min: u64::MAX,
+            ecn_max: u64::MAX,
+            trim: None,
+            last_hop: false,
+        }
+    }
+
     /// Another rate, queue and thresholds in proportion.
     pub fn degrade(&mut self, rate: Rate) {
         let before = u128::from(self.rate.0.max(1));
@@ -225,7 +239,7 @@ impl Port {
     /// Data bytes that wait or are being sent at `now`.
     #[must_use]
     pub const fn queued(&self, now: Picos) -> u64 {
-        self.waiting + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
+        self.waiting() + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
     }
 
     /// Data bytes that wait, without those being sent.

@@ -8,7 +8,6 @@ use super::route::Routes;
 use super::{Lossless, NetworkConfig};
 use crate::Picos;
 use crate::base::{Rate, Rng};
-use crate::cc::IntHop;
 use crate::topology::{Node, Topology};
 
 /// What became of a packet that a switch forwarded.
@@ -119,17 +118,11 @@ impl<T: Copy> Switches<T> {
         let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0 };
         let ports = (0..count).map(|port| {
             let rate = topology.links[port as usize / 2].rate;
-            let mut port_config = config.port(rate, matches!(topology.to(port), Node::Host(_)));
-            if let Node::Host(_) = topology.from(port) {
-                port_config.rate = config.nic.unwrap_or(rate);
-                // A host does not overrun, mark or trim its own packets.
-                port_config.queue = u64::MAX;
-                port_config.control_queue = u64::MAX;
-                port_config.ecn_min = u64::MAX;
-                port_config.ecn_max = u64::MAX;
-                port_config.trim = None;
-            }
             let to = topology.to(port);
+            let port_config = match topology.from(port) {
+                Node::Host(_) => config.card(rate),
+                Node::Switch(_) => config.port(rate, matches!(to, Node::Host(_))),
+            };
             let behind = match to {
                 Node::Host(_) => Picos::ZERO,
                 Node::Switch(switch) => topology.switches[switch as usize].latency,
@@ -277,7 +270,7 @@ impl<T: Copy> Switches<T> {
         match *ways {
             [] => None,
             [port] => Some(port),
-            _ if self.config.adaptive => {
+            _ if self.config.options.adaptive => {
                 let count = ways.len() as u32;
                 let mut draw = || ways[self.rng.below(count) as usize];
                 let (one, other) = (draw(), draw());
@@ -337,7 +330,7 @@ impl<T: Copy> Switches<T> {
         match *ways {
             [] => None,
             [port] => Some(port),
-            _ if self.config.adaptive => None,
+            _ if self.config.options.adaptive => None,
             _ => Some(self.hashed(at, head, ways)),
         }
     }
@@ -405,21 +398,6 @@ impl<T: Copy> Switches<T> {
             }
         }
         Some(departure)
-    }
-
-    /// What a switch writes into a packet that leaves by `port` at `now`, where it takes telemetry (HPCC
-    /// section 3.1): to be asked for right after the departure. The headers of `squall-wire` have no room
-    /// for it, so no driver of this crate carries it.
-    #[must_use]
-    pub fn telemetry(&self, now: Picos, port: u32) -> Option<IntHop> {
-        let state = &self.ports[port as usize];
-        self.config.telemetry.then(|| IntHop {
-            hop: port,
-            at: now.time(),
-            tx_bytes: state.counters().bytes,
-            queue: u32::try_from(state.waiting()).unwrap_or(u32::MAX),
-            line: state.config().rate,
-        })
     }
 
     /// The wire of `port` is taken by `bytes` from outside its queues, for a driver that plays the

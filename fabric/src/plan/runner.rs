@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Facts, Plan, PlanError, Point, Prepared, SceneError};
+use super::{Plan, PlanError, Point, Prepared, SceneError};
 use crate::Picos;
+use crate::facts::Facts;
 use crate::output::files::{self, FileError};
 use crate::output::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
 use crate::sim::{End, Observer, Results, Simulation};

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::facts::{Facts, base_rtt};
 use crate::output::{FlowResult, Run, files};
 use crate::topology::Topology;
 use crate::{Picos, base::Rate};
