@@ -80,9 +80,12 @@ fn a_simulation_in_its_stride_does_not_allocate_per_event() {
     let mut roce = SimConfig::new(narrow.clone());
     roce.host.transport = Transport::Roce(RoceConfig::default());
     roce.network.lossless = true;
+    let mut telemetry = squall("nscc", &wide);
+    telemetry.network.telemetry = true;
     let cases = [
         ("nscc", squall("nscc", &wide), 8_000_000),
         ("nscc, trimmed", squall("nscc", &narrow), 8_000_000),
+        ("nscc, telemetry", telemetry, 8_000_000),
         ("eqds", squall("eqds", &wide), 8_000_000),
         ("eqds, trimmed", squall("eqds", &narrow), 4_000_000),
         ("roce", roce, 8_000_000),

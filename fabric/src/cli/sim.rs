@@ -115,7 +115,7 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
         Format::Text => to.write_all(text::summary(&run).as_bytes()),
     };
     match &args.out {
-        Some(path) => files::write_whole(path, fill).map_err(Failure::failed)?,
+        Some(path) => files::write_whole(path, fill)?,
         None => {
             let mut to = io::BufWriter::new(io::stdout().lock());
             fill(&mut to)?;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use squall_net::fabric::frame::PacketFrame;
 
 use crate::Picos;
-use crate::model::{Class, Failure, Head, Network, NetworkConfig, Step};
+use crate::model::{Class, Ends, Failure, Head, Network, NetworkConfig, Step, SwitchProgram};
 use crate::topology::Topology;
 
 /// A packet at its destination.
@@ -36,8 +36,34 @@ pub struct Emulation {
     network: Network,
     /// Bytes of a packet on the wire beyond its UDP payload.
     overhead: u32,
-    /// By the packets' numbers in the network.
-    carried: Vec<Carried>,
+    carried: Loads,
+}
+
+/// What packets carry, by their numbers in the network.
+#[derive(Default)]
+struct Loads(Vec<Carried>);
+
+impl Loads {
+    fn put(&mut self, packet: u32, tag: u64, frame: PacketFrame, payload: &[u8]) {
+        let packet = packet as usize;
+        // The network counts packets without gaps.
+        if packet == self.0.len() {
+            self.0.push(Carried { tag, frame, payload: Vec::new() });
+        }
+        let carried = &mut self.0[packet];
+        (carried.tag, carried.frame) = (tag, frame);
+        carried.payload.clear();
+        carried.payload.extend_from_slice(payload);
+    }
+}
+
+impl Ends for Loads {
+    fn copy(&mut self, from: u32, to: u32) {
+        let Carried { tag, frame, ref mut payload } = self.0[from as usize];
+        let payload = core::mem::take(payload);
+        self.put(to, tag, frame, &payload);
+        self.0[from as usize].payload = payload;
+    }
 }
 
 /// In so many picoseconds a few things happen, at the rates that a relay can carry.
@@ -85,7 +111,12 @@ impl Emulation {
     /// The topology is too large.
     pub fn new(topology: Topology, config: NetworkConfig, overhead: u32) -> Result<Self, String> {
         let network = Network::new(topology, config, TICK)?;
-        Ok(Self { network, overhead, carried: Vec::new() })
+        Ok(Self { network, overhead, carried: Loads::default() })
+    }
+
+    /// Gives each switch its program; before the first packet.
+    pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
+        self.network.program(program);
     }
 
     /// The model, to look at.
@@ -113,15 +144,8 @@ impl Emulation {
             class: if frame.control { Class::Control } else { Class::Data },
             ..Head::default()
         };
-        let packet = self.network.enter(at, route.from, head) as usize;
-        // The network counts packets without gaps.
-        if packet == self.carried.len() {
-            self.carried.push(Carried { tag, frame, payload: Vec::new() });
-        }
-        let carried = &mut self.carried[packet];
-        (carried.tag, carried.frame) = (tag, frame);
-        carried.payload.clear();
-        carried.payload.extend_from_slice(payload);
+        let packet = self.network.enter(at, route.from, head);
+        self.carried.put(packet, tag, frame, payload);
     }
 
     /// Something fails, or works again, at `at`, or now if [`Self::run`] is further.
@@ -131,7 +155,7 @@ impl Emulation {
 
     /// Lets happen what happens up to and at `until`; gives what arrives at hosts to `deliver`.
     pub fn run(&mut self, until: Picos, deliver: &mut dyn FnMut(&Delivery<'_>)) {
-        while let Some(step) = self.network.step(until, &()) {
+        while let Some(step) = self.network.step(until, &mut self.carried) {
             // A card that was stopped goes on by itself, and nothing is called for.
             if let Step::Arrived { host, packet } = step {
                 self.arrived(host, packet, deliver);
@@ -143,7 +167,7 @@ impl Emulation {
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         let at = self.network.now();
         let (head, _) = self.network.take(packet);
-        let carried = &mut self.carried[packet as usize];
+        let carried = &mut self.carried.0[packet as usize];
         if head.trimmed {
             carried.frame.trimmed = true;
             carried.payload.truncate(head.bytes.saturating_sub(self.overhead) as usize);

@@ -567,7 +567,7 @@ impl Relay {
         let (switches, topology) = (network.switches(), network.switches().topology());
         let mut lag = self.lag;
         lag.merge(&self.lag_now);
-        let lost = network.totals().lost();
+        let (lost, seen) = (network.totals().lost(), network.totals().seen);
         let mut totals = Totals {
             in_flight: network.in_flight() as u64,
             queue_full: lost.queue_full + lost.control_full,
@@ -575,6 +575,13 @@ impl Relay {
             black_hole: lost.black_hole,
             corrupt: lost.corrupt,
             no_route: lost.no_route,
+            program: lost.program,
+            consumed: network.totals().consumed,
+            copied: network.totals().copied,
+            telemetry: seen.packets,
+            telemetry_records: seen.records,
+            telemetry_queued: seen.queued,
+            telemetry_longest: seen.longest,
             ..self.totals
         };
         let now = self.model(clock());

@@ -86,6 +86,20 @@ pub struct Totals {
     pub corrupt: u64,
     /// Lost: no way to the destination.
     pub no_route: u64,
+    /// Dropped: a switch's program wanted it so.
+    pub program: u64,
+    /// Taken by a switch's program.
+    pub consumed: u64,
+    /// Copies made by switch programs.
+    pub copied: u64,
+    /// Packets that arrived with telemetry in them.
+    pub telemetry: u64,
+    /// Its records: a switch on the way each.
+    pub telemetry_records: u64,
+    /// Bytes of the queues that packets left behind, by those.
+    pub telemetry_queued: u64,
+    /// .. of the longest.
+    pub telemetry_longest: u32,
     /// Sent to an address where nobody is.
     pub nobody: u64,
     /// Longer than the network's packets.
@@ -181,7 +195,7 @@ impl fmt::Display for Status {
         writeln!(
             f,
             "lost: {} queue full, {} link down, {} black hole, {} bit errors, {} no route, \
-             {} nobody there, {} too long, {} not read",
+             {} nobody there, {} too long, {} not read, {} by switch programs",
             t.queue_full,
             t.down,
             t.black_hole,
@@ -189,8 +203,20 @@ impl fmt::Display for Status {
             t.no_route,
             t.nobody,
             t.oversize,
-            t.overflow
+            t.overflow,
+            t.program
         )?;
+        if t.telemetry > 0 {
+            let per = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+            writeln!(
+                f,
+                "telemetry: {} packets; {:.2} switches a packet, queues behind them of {:.0} bytes, {} at most",
+                t.telemetry,
+                per(t.telemetry_records, t.telemetry),
+                per(t.telemetry_queued, t.telemetry_records),
+                t.telemetry_longest
+            )?;
+        }
         for failure in &self.failures {
             writeln!(f, "failure: {failure}")?;
         }

@@ -7,7 +7,7 @@ use squall_net::fabric::frame::PacketFrame;
 use super::{Delivery, Emulation, Route};
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
-use crate::model::{Failure, NetworkConfig};
+use crate::model::{Failure, Incoming, NetworkConfig, Place, SwitchProgram, Verdict};
 use crate::topology::Topology;
 
 const OVERHEAD: u32 = 48;
@@ -220,4 +220,53 @@ fn the_same_seed_gives_the_same_history() {
         run(&mut net, Picos::micros(100_000))
     };
     assert_eq!(history(), history());
+}
+
+/// Sends what is for host 3 to host 2, too.
+#[derive(Debug)]
+struct Both;
+
+impl SwitchProgram for Both {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+        if place.ways(2) == place.ways(3) || incoming.packet.head.dst != 3 {
+            return Verdict::Forward(incoming.way);
+        }
+        incoming.copies.extend([2, 3].iter().flat_map(|&host| place.ways(host)));
+        Verdict::Replicate
+    }
+}
+
+#[test]
+fn a_copy_that_a_switch_makes_has_the_bytes_of_the_packet() {
+    let mut net = leaf_spine(100_000, true);
+    net.program(|_| Some(Box::new(Both)));
+    for n in 0..20u16 {
+        net.send(Picos::ZERO, route(0, 3), frame(0, n, 2, false), &n.to_be_bytes(), n.into());
+    }
+    let mut seen = run(&mut net, Picos::micros(10_000));
+    seen.sort_by_key(|arrived| (arrived.host, arrived.tag));
+    let expected: Vec<_> =
+        [2, 3].iter().flat_map(|&host| (0..20).map(move |n| (host, n))).collect();
+    assert_eq!(seen.iter().map(|a| (a.host, a.tag)).collect::<Vec<_>>(), expected);
+    assert!(seen.iter().all(|a| a.payload == (a.tag as u16).to_be_bytes()));
+    assert_eq!((net.network().totals().copied, net.network().in_flight()), (20, 0));
+}
+
+#[test]
+fn telemetry_is_in_what_arrives() {
+    let mut config = network(20_000, true);
+    config.options.telemetry = true;
+    let rate = Rate::gbps(1);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
+    let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
+    for n in 0..40 {
+        for from in 0..3 {
+            net.send(Picos::ZERO, route(from, 3), frame(from, n, 2, false), &[9; 952], 0);
+        }
+    }
+    assert_eq!(run(&mut net, Picos::micros(100_000)).len(), 120);
+    // Of hosts 0 and 1 over three switches, of host 2 over one.
+    let seen = net.network().totals().seen;
+    assert_eq!((seen.packets, seen.records), (120, 80 * 3 + 40));
+    assert!((10_000..=20_000).contains(&seen.longest), "{seen:?}");
 }

@@ -11,6 +11,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::port::PortConfig;
+use super::program::SwitchProgram;
+use super::telemetry::Telemetry;
 use crate::base::Rate;
 use crate::{Bytes, Picos};
 
@@ -50,6 +52,9 @@ pub struct NetworkOptions {
     /// Switches choose the shorter of two random queues instead of hashing the entropy.
     #[arg(long)]
     pub adaptive: bool,
+    /// Switches write into packets what queues they left behind: in-band telemetry.
+    #[arg(long)]
+    pub telemetry: bool,
     /// From a link's failure to routing's knowing it, microseconds (default 0; of a live fabric 100, before
     /// latencies are scaled).
     #[arg(long, value_name = "US")]
@@ -398,6 +403,14 @@ impl NetworkConfig {
     fn set_queue(&mut self, bytes: u64) {
         self.queue = bytes;
         self.control_queue = bytes.saturating_mul(2);
+    }
+
+    /// What switch `switch` is programmed to do.
+    #[must_use]
+    pub fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>> {
+        // All alike.
+        let _ = switch;
+        self.options.telemetry.then(|| Box::new(Telemetry) as Box<dyn SwitchProgram>)
     }
 
     /// The port of a switch to a link of `rate`; `last_hop` if it leads to a host.

@@ -46,6 +46,12 @@ impl Flights {
         (self.flying.len() - 1) as u32
     }
 
+    /// A copy of a packet.
+    pub(super) fn copy(&mut self, packet: u32) -> u32 {
+        let InFlight { head, source, port, .. } = self.flying[packet as usize];
+        self.make(source, port, head)
+    }
+
     /// The packet is gone.
     pub(super) fn free(&mut self, packet: u32) {
         self.free.push(packet);

@@ -10,6 +10,8 @@
 //!    be [called](Network::call) for.
 //! 3. [`Network::next_event`] says when it is worth coming back.
 //! 4. [`Network::fail`] breaks and repairs links and switches.
+//! 5. [`Network::program`] gives switches a [`SwitchProgram`], before the first packet; what programs wrote into a
+//!    packet is its [`Network::note`].
 //!
 //! # What is inside
 //!
@@ -26,9 +28,11 @@ mod flight;
 mod head;
 mod network;
 mod port;
+mod program;
 mod queue;
 mod route;
 mod switches;
+mod telemetry;
 mod totals;
 mod wheel;
 
@@ -39,10 +43,12 @@ pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
 pub use network::{Coming, Ends, Network, Step};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
+pub use program::{Incoming, MOST_HOPS, Note, Packet, Place, SwitchProgram, Verdict};
 pub use queue::Queues;
 pub use route::Routes;
 pub use switches::{Arrival, Passed, Pause, Switches};
-pub use totals::{Losses, Totals};
+pub use telemetry::Telemetry;
+pub use totals::{Losses, Seen, Totals};
 
 #[cfg(test)]
 mod tests;

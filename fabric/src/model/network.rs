@@ -4,6 +4,7 @@
 use super::flight::{Flights, NO_WAY};
 use super::head::Head;
 use super::port::{Departure, Drop};
+use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, Passed, Pause, Switches};
 use super::totals::Totals;
 use super::wheel::{BATCH, Wheel};
@@ -13,6 +14,9 @@ use crate::topology::{Node, Topology};
 
 /// What hangs on a network, as far as the network has to know.
 pub trait Ends {
+    /// Packet `to`, a new one, carries what `from` does.
+    fn copy(&mut self, from: u32, to: u32);
+
     /// Reads what will be needed when `coming` happens, so that the processor waits for many of these at once;
     /// the value means nothing, and nothing may depend on it.
     fn glance(&self, coming: Coming) -> u64 {
@@ -27,8 +31,10 @@ pub trait Ends {
     }
 }
 
-/// There is nothing to look at.
-impl Ends for () {}
+/// Packets carry nothing.
+impl Ends for () {
+    fn copy(&mut self, _from: u32, _to: u32) {}
+}
 
 /// What will happen soon outside of the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +85,8 @@ enum Event {
     Pause { port: u32, stop: bool },
     /// Routing learns what is up.
     Reroute,
+    /// A timer of the program of switch `a`.
+    Timer { switch: u32 },
     /// The driver's.
     Call(u64),
 }
@@ -95,6 +103,7 @@ impl Event {
             Self::Enter { port, packet } => (3, port, packet),
             Self::Pause { port, stop } => (4, port, stop as u32),
             Self::Reroute => (5, 0, 0),
+            Self::Timer { switch } => (6, switch, 0),
             Self::Call(what) => return what | CALL,
         };
         kind << 56 | (a as u64) << 32 | b as u64
@@ -109,18 +118,21 @@ impl Event {
             3 => Self::Enter { port: a, packet: b },
             4 => Self::Pause { port: a, stop: b != 0 },
             5 => Self::Reroute,
+            6 => Self::Timer { switch: a },
             _ => Self::Call(packed & !CALL),
         }
     }
 }
 
 /// A network while it runs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Network {
     now: Picos,
     wheel: Wheel,
     switches: Switches<u32>,
     flights: Flights,
+    /// Of switches; most networks have none.
+    programs: Option<Box<Programs>>,
     /// The port by which each host sends.
     host_ports: Vec<u32>,
     /// Events until the next look ahead, more or less.
@@ -153,18 +165,37 @@ impl Network {
                 host_ports[host as usize] = port;
             }
         }
-        Ok(Self {
+        let config = switches.config().clone();
+        let mut network = Self {
             now: Picos::ZERO,
             wheel: Wheel::new(tick.0.max(1).ilog2()),
             switches,
             flights: Flights::default(),
+            programs: None,
             host_ports,
             seen: 0,
             ahead: Vec::new(),
             reroute_armed: false,
             events: 0,
             totals: Totals::default(),
-        })
+        };
+        network.program(|switch| config.program(switch));
+        Ok(network)
+    }
+
+    /// Gives each switch its program, instead of what the configuration says; before the first packet.
+    pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
+        let switches = self.switches.topology().switches.len() as u32;
+        self.programs = Programs::load(switches, program).map(Box::new);
+        for switch in 0..switches {
+            self.wake(switch);
+        }
+    }
+
+    /// What switch programs wrote into a packet, until it was taken and the next one made; `None` if none runs.
+    #[must_use]
+    pub fn note(&self, packet: u32) -> Option<&Note> {
+        self.programs.as_ref().map(|programs| programs.note(packet))
     }
 
     /// When the last event was, or how far it was at [rest](Network::rest).
@@ -233,7 +264,7 @@ impl Network {
     /// the wire is taken. The packet's number.
     pub fn enter(&mut self, at: Picos, host: u32, head: Head) -> u32 {
         let port = self.host_ports[host as usize];
-        let packet = self.flights.make(host, port, head);
+        let packet = self.make(host, port, head);
         self.push(at, Event::Enter { port, packet });
         packet
     }
@@ -243,9 +274,17 @@ impl Network {
     pub fn transmit(&mut self, host: u32, head: Head) -> (u32, Picos) {
         let port = self.host_ports[host as usize];
         let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
-        let packet = self.flights.make(host, port, head);
+        let packet = self.make(host, port, head);
         self.arrive(port, packet, arrives);
         (packet, free_at)
+    }
+
+    fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
+        let packet = self.flights.make(host, port, head);
+        if let Some(programs) = &mut self.programs {
+            programs.made(packet, None);
+        }
+        packet
     }
 
     /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to
@@ -273,7 +312,7 @@ impl Network {
     /// Lets happen what happens up to and at `until`, and returns when that concerns the driver; `None` when all
     /// is done.
     #[inline]
-    pub fn step(&mut self, until: Picos, ends: &impl Ends) -> Option<Step> {
+    pub fn step(&mut self, until: Picos, ends: &mut impl Ends) -> Option<Step> {
         loop {
             if self.seen == 0 {
                 if !self.wheel.turn(until) {
@@ -294,9 +333,12 @@ impl Network {
             self.now = at;
             self.events += 1;
             match Event::unpack(what) {
-                Event::AtSwitch { switch, packet } => self.at_switch(switch, packet),
+                Event::AtSwitch { switch, packet } => self.at_switch(switch, packet, ends),
                 Event::AtHost { host, packet } => {
                     if !self.is_lost(packet) {
+                        if let Some(programs) = &self.programs {
+                            self.totals.seen.add(programs.note(packet).hops());
+                        }
                         return Some(Step::Arrived { host, packet });
                     }
                 }
@@ -312,6 +354,7 @@ impl Network {
                     }
                 }
                 Event::Reroute => self.reroute(),
+                Event::Timer { switch } => self.timer(switch),
                 Event::Call(what) => return Some(Step::Called(what)),
             }
         }
@@ -391,13 +434,21 @@ impl Network {
         }
     }
 
-    fn at_switch(&mut self, switch: u32, packet: u32) {
+    fn at_switch(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
         if self.is_lost(packet) {
             return;
         }
+        if self.programs.is_some() {
+            return self.ask(switch, packet, ends);
+        }
         let flying = &mut self.flights.flying[packet as usize];
         let way = core::mem::replace(&mut flying.way, NO_WAY);
-        let way = (way != NO_WAY).then_some(way);
+        self.forward(switch, (way != NO_WAY).then_some(way), packet);
+    }
+
+    /// A packet goes on, by `way` if that is known.
+    fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
+        let flying = &mut self.flights.flying[packet as usize];
         let (ingress, whole) = (flying.port, !flying.head.trimmed);
         match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.head) {
             Passed::Left(port, departure) => self.left(port, &departure),
@@ -413,6 +464,91 @@ impl Network {
         self.pauses();
     }
 
+    /// The program of the switch says what becomes of a packet.
+    fn ask(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
+        let Some(programs) = &mut self.programs else { return };
+        let flying = &mut self.flights.flying[packet as usize];
+        let (ingress, known) = (flying.port, core::mem::replace(&mut flying.way, NO_WAY));
+        let way = match known {
+            NO_WAY => self.switches.route(self.now, switch, &flying.head),
+            way => Some(way),
+        };
+        let place = Place::new(self.now, switch, &self.switches);
+        let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
+        self.wake(switch);
+        match verdict {
+            Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),
+            Verdict::Forward(Some(port)) => self.direct(switch, port, packet),
+            Verdict::Drop => self.refuse(packet, Drop::Program),
+            Verdict::Trim(port) => {
+                let head = &mut self.flights.flying[packet as usize].head;
+                let whole = !head.trimmed;
+                let there = self.switches.leads_from(port, switch);
+                if !there || !self.switches.trim(port, head) {
+                    return self.refuse(packet, Drop::Program);
+                }
+                if whole && head.trimmed {
+                    self.totals.trimmed += 1;
+                    self.totals.last_loss = self.now;
+                }
+                self.direct(switch, port, packet);
+            }
+            Verdict::Replicate => {
+                let Some(last) = self.programs.as_mut().and_then(|all| all.next_copy()) else {
+                    return self.consume(packet);
+                };
+                while let Some(port) = self.programs.as_mut().and_then(|all| all.next_copy()) {
+                    let copy = self.flights.copy(packet);
+                    if let Some(programs) = &mut self.programs {
+                        programs.made(copy, Some(packet));
+                    }
+                    ends.copy(packet, copy);
+                    self.totals.copied += 1;
+                    self.direct(switch, port, copy);
+                }
+                self.direct(switch, last, packet);
+            }
+            Verdict::Consume => self.consume(packet),
+        }
+    }
+
+    /// A program sends a packet on by one of its switch's ports.
+    fn direct(&mut self, switch: u32, port: u32, packet: u32) {
+        if self.switches.leads_from(port, switch) {
+            self.forward(switch, Some(port), packet);
+        } else {
+            self.refuse(packet, Drop::Program);
+        }
+    }
+
+    /// A packet that came into a switch goes nowhere.
+    fn refuse(&mut self, packet: u32, why: Drop) {
+        let ingress = self.flights.flying[packet as usize].port;
+        let why = self.switches.refuse(ingress, why);
+        self.lose(packet, why);
+    }
+
+    fn consume(&mut self, packet: u32) {
+        self.totals.consumed += 1;
+        self.flights.free(packet);
+    }
+
+    /// A timer of a switch's program.
+    fn timer(&mut self, switch: u32) {
+        if let Some(programs) = &mut self.programs {
+            programs.timer(&Place::new(self.now, switch, &self.switches));
+            self.wake(switch);
+        }
+    }
+
+    /// If the program of a switch wants to be woken, an event comes for it.
+    fn wake(&mut self, switch: u32) {
+        let now = self.now;
+        if let Some(at) = self.programs.as_mut().and_then(|all| all.arm(now, switch)) {
+            self.push(at, Event::Timer { switch });
+        }
+    }
+
     /// A packet is at its host's port.
     fn entered(&mut self, port: u32, packet: u32) {
         let head = &mut self.flights.flying[packet as usize].head;
@@ -425,7 +561,15 @@ impl Network {
 
     /// A packet left by `port`.
     fn left(&mut self, port: u32, departure: &Departure<u32>) {
-        self.flights.flying[departure.item as usize].port = port;
+        let flying = &mut self.flights.flying[departure.item as usize];
+        flying.port = port;
+        if let Some(programs) = &mut self.programs
+            && let Node::Switch(switch) = self.switches.topology().from(port)
+        {
+            let place = Place::new(self.now, switch, &self.switches);
+            programs.dequeue(&place, port, departure.item, &mut flying.head);
+            self.wake(switch);
+        }
         self.arrive(port, departure.item, departure.arrives);
     }
 

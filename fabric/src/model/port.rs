@@ -69,6 +69,8 @@ pub enum Drop {
     BlackHole,
     /// A bit error.
     Corrupt,
+    /// The switch's program wanted it so.
+    Program,
     /// There is no way to the destination.
     NoRoute,
 }
@@ -315,16 +317,10 @@ impl Port {
                 self.len += 1;
                 return Enqueued::Queued;
             }
-            let Rare { config, counters } = &mut *self.rare;
-            let Some(rest) = config.trim else {
-                counters.dropped += 1;
+            if !self.trim(head) {
+                self.rare.counters.dropped += 1;
                 return Enqueued::Dropped(Drop::QueueFull);
-            };
-            head.bytes = head.bytes.min(rest);
-            head.class = Class::Control;
-            head.trimmed = true;
-            head.last_hop = config.last_hop;
-            counters.trimmed += 1;
+            }
             verdict = Enqueued::Trimmed;
         }
         if self.control_waiting + u64::from(head.bytes) > self.rare.config.control_queue {
@@ -335,6 +331,18 @@ impl Port {
         queues.push(&mut self.control, Entry { item, bytes: head.bytes, ingress });
         self.len += 1;
         verdict
+    }
+
+    /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
+    pub(super) fn trim(&mut self, head: &mut Head) -> bool {
+        let Rare { config, counters } = &mut *self.rare;
+        let Some(rest) = config.trim else { return false };
+        head.bytes = head.bytes.min(rest);
+        head.class = Class::Control;
+        head.trimmed = true;
+        head.last_hop = config.last_hop;
+        counters.trimmed += 1;
+        true
     }
 
     /// Sends a packet at once, if the port is idle and empty at `now`: the same as [`Port::enqueue`]

@@ -239,9 +239,8 @@ impl<T: Copy> Switches<T> {
         item: T,
         head: &mut Head,
     ) -> (u32, Enqueued) {
-        let Some(port) = self.choose(now, at, head) else {
-            self.ports[ingress as usize].count_drop();
-            return (ingress, Enqueued::Dropped(Drop::NoRoute));
+        let Some(port) = self.route(now, at, head) else {
+            return (ingress, Enqueued::Dropped(self.refuse(ingress, Drop::NoRoute)));
         };
         (port, self.admit(now, port, ingress, item, head))
     }
@@ -264,8 +263,14 @@ impl<T: Copy> Switches<T> {
         verdict
     }
 
+    /// Counts a packet that came in by `ingress` and went nowhere.
+    pub fn refuse(&mut self, ingress: u32, why: Drop) -> Drop {
+        self.ports[ingress as usize].count_drop();
+        why
+    }
+
     /// The way out of switch `at`, if there is one.
-    fn choose(&mut self, now: Picos, at: u32, head: &Head) -> Option<u32> {
+    pub fn route(&mut self, now: Picos, at: u32, head: &Head) -> Option<u32> {
         let ways = self.routes.ports(at, head.dst);
         match *ways {
             [] => None,
@@ -298,9 +303,8 @@ impl<T: Copy> Switches<T> {
         item: T,
         head: &mut Head,
     ) -> Passed<T> {
-        let Some(port) = way.or_else(|| self.choose(now, at, head)) else {
-            self.ports[ingress as usize].count_drop();
-            return Passed::Dropped(Drop::NoRoute);
+        let Some(port) = way.or_else(|| self.route(now, at, head)) else {
+            return Passed::Dropped(self.refuse(ingress, Drop::NoRoute));
         };
         if let Some(departure) = self.ports[port as usize].pass(now, item, head, ingress) {
             return Passed::Left(port, departure);
@@ -320,6 +324,17 @@ impl<T: Copy> Switches<T> {
             Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
             Enqueued::Dropped(why) => Passed::Dropped(why),
         }
+    }
+
+    /// Whether a packet at switch `at` can be told to leave by `port`.
+    #[must_use]
+    pub fn leads_from(&self, port: u32, at: u32) -> bool {
+        (port as usize) < self.ports.len() && self.topology.from(port) == Node::Switch(at)
+    }
+
+    /// Cuts off the payload of a data packet that will leave by `port`; false if the network does not do that.
+    pub fn trim(&mut self, port: u32, head: &mut Head) -> bool {
+        head.class == super::Class::Control || self.ports[port as usize].trim(head)
     }
 
     /// The port by which a packet at switch `at` will leave, if that can be said before it does: for

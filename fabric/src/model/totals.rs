@@ -2,6 +2,7 @@
 
 use super::port::Drop;
 use crate::Picos;
+use crate::cc::IntHop;
 
 /// Packets lost, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,6 +19,8 @@ pub struct Losses {
     pub corrupt: u64,
     /// No way to the destination.
     pub no_route: u64,
+    /// A switch's program wanted it so.
+    pub program: u64,
 }
 
 impl Losses {
@@ -29,6 +32,7 @@ impl Losses {
             Drop::BlackHole => &mut self.black_hole,
             Drop::Corrupt => &mut self.corrupt,
             Drop::NoRoute => &mut self.no_route,
+            Drop::Program => &mut self.program,
         } += 1;
     }
 
@@ -40,6 +44,7 @@ impl Losses {
             black_hole: self.black_hole + other.black_hole,
             corrupt: self.corrupt + other.corrupt,
             no_route: self.no_route + other.no_route,
+            program: self.program + other.program,
         }
     }
 
@@ -52,6 +57,7 @@ impl Losses {
             + self.black_hole
             + self.corrupt
             + self.no_route
+            + self.program
     }
 }
 
@@ -70,6 +76,36 @@ pub struct Totals {
     pub pauses: u64,
     /// When a data packet was last trimmed or lost; zero if none was.
     pub last_loss: Picos,
+    /// Packets that were for a switch's program.
+    pub consumed: u64,
+    /// Copies of packets that switch programs had made.
+    pub copied: u64,
+    /// What packets had in them when they arrived.
+    pub seen: Seen,
+}
+
+/// What the telemetry of packets said that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// Packets that had any.
+    pub packets: u64,
+    /// Records in them: a switch on the way each.
+    pub records: u64,
+    /// Bytes of the queues that they left behind.
+    pub queued: u64,
+    /// .. of the longest.
+    pub longest: u32,
+}
+
+impl Seen {
+    pub(super) fn add(&mut self, hops: &[IntHop]) {
+        self.packets += u64::from(!hops.is_empty());
+        self.records += hops.len() as u64;
+        for hop in hops {
+            self.queued += u64::from(hop.queue);
+            self.longest = self.longest.max(hop.queue);
+        }
+    }
 }
 
 impl Totals {

@@ -73,6 +73,11 @@ struct Hosts {
 }
 
 impl Ends for Hosts {
+    fn copy(&mut self, from: u32, to: u32) {
+        let body = *self.bodies.of(from);
+        self.bodies.put(to, body);
+    }
+
     fn glance(&self, coming: Coming) -> u64 {
         match coming {
             Coming::Arrival { host, packet } => {
@@ -209,7 +214,7 @@ impl Simulation {
         let all = self.ends.flows.running.len();
         let mut look = LOOK;
         while self.ends.flows.finished < all {
-            match self.network.step(self.until, &self.ends) {
+            match self.network.step(self.until, &mut self.ends) {
                 Some(Step::Arrived { host, packet }) => self.arrived(host, packet),
                 Some(Step::Called(what)) => self.happen(Happening::unpack(what)),
                 Some(Step::Resumed { host }) => self.resume(host),
@@ -445,6 +450,7 @@ impl Simulation {
         totals.control_dropped = network.control.total();
         totals.last_loss = network.last_loss;
         totals.pauses = network.pauses;
+        totals.seen = network.seen;
         totals.events = self.network.events();
         totals.end = self.network.now();
         totals.under_way = self.network.data_in_flight();

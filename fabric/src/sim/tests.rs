@@ -477,3 +477,34 @@ fn the_default_host_is_a_network_card() {
     let HostConfig { mtu, header, control, .. } = star(2).host;
     assert_eq!((mtu, header, control), (4096, 64, 64));
 }
+
+#[test]
+fn telemetry_says_what_packets_met() {
+    let load = incast(16, 200_000);
+    let mut config = leaf_spine(2);
+    let without = run(&config, &load);
+    assert_eq!(without.totals.seen.packets, 0);
+    config.network.telemetry = true;
+    let with = run(&config, &load);
+    // To look on changes nothing.
+    assert_eq!((&with.flows, with.totals.events), (&without.flows, without.totals.events));
+    let seen = with.totals.seen;
+    let hops = seen.records as f64 / seen.packets as f64;
+    // Three of fifteen senders hang on the receiver's leaf.
+    assert!(seen.packets > 0 && (2.4..2.8).contains(&hops), "{seen:?}");
+    assert!(u64::from(seen.longest) > 100_000, "{seen:?}");
+}
+
+#[test]
+fn adaptive_switches_spread_what_one_entropy_would_not() {
+    let spread = |adaptive: bool| {
+        let mut config = leaf_spine(4);
+        squall(&mut config).lb = "ecmp".into();
+        config.network.adaptive = adaptive;
+        let results = run(&config, &shifted(16, 4, 500_000));
+        assert_eq!(results.end, End::Done);
+        results.totals.end
+    };
+    let (hashed, adaptive) = (spread(false), spread(true));
+    assert!(adaptive.0 * 5 < hashed.0 * 4, "{adaptive} against {hashed}");
+}
