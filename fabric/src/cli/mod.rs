@@ -31,7 +31,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Simulate one workload over one network.
-    Sim(sim::SimArgs),
+    Sim(Box<sim::SimArgs>),
     /// List and run experiments.
     #[command(subcommand)]
     Plan(plan::PlanCommand),
