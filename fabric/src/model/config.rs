@@ -40,6 +40,10 @@ pub struct NetworkOptions {
     /// Marking thresholds in bandwidth-delay products, for queues of another length.
     #[arg(long, value_name = "LOW,HIGH")]
     pub ecn_bdp: Option<Marks>,
+    /// Packets without data and data packets that leave a port in turn where both wait: weighted round robin
+    /// instead of strict priority; 10,1 is NDP's, section 3.1 (default packets without data first).
+    #[arg(long, value_name = "CONTROL,DATA")]
+    pub weights: Option<Weights>,
     /// Pause instead of dropping (PFC): data queues are then unlimited.
     #[arg(long)]
     pub lossless: bool,
@@ -136,6 +140,31 @@ impl FromStr for Marks {
             Ok(numbers) if numbers.len() == 2 => Ok(Self(numbers)),
             _ => Err("two numbers in order, such as 0.2,0.8, or none are expected".to_owned()),
         }
+    }
+}
+
+/// Packets of each class in a turn, control packets first; neither is zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "(u16, u16)")]
+pub struct Weights(pub(super) u16, pub(super) u16);
+
+impl TryFrom<(u16, u16)> for Weights {
+    type Error = &'static str;
+
+    fn try_from((control, data): (u16, u16)) -> Result<Self, Self::Error> {
+        let fine = (1..=1000).contains(&control) && (1..=1000).contains(&data);
+        fine.then_some(Self(control, data))
+            .ok_or("two numbers of packets from 1 to 1000 are expected")
+    }
+}
+
+impl FromStr for Weights {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once(',').unwrap_or_default();
+        let number = |part: &str| part.trim().parse().unwrap_or(0);
+        Self::try_from((number(parts.0), number(parts.1)))
     }
 }
 
@@ -423,6 +452,7 @@ impl NetworkConfig {
             ecn_max: self.ecn_max,
             trim: if self.lossless.is_some() { None } else { self.trim },
             last_hop,
+            weights: self.options.weights,
             ..PortConfig::of_host(rate)
         }
     }
