@@ -281,10 +281,18 @@ impl Network {
 
     fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
         let packet = self.flights.make(host, port, head);
+        if self.programs.is_some() {
+            self.made(packet);
+        }
+        packet
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn made(&mut self, packet: u32) {
         if let Some(programs) = &mut self.programs {
             programs.made(packet, None);
         }
-        packet
     }
 
     /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to
@@ -336,8 +344,8 @@ impl Network {
                 Event::AtSwitch { switch, packet } => self.at_switch(switch, packet, ends),
                 Event::AtHost { host, packet } => {
                     if !self.is_lost(packet) {
-                        if let Some(programs) = &self.programs {
-                            self.totals.seen.add(programs.note(packet).hops());
+                        if self.programs.is_some() {
+                            self.read(packet);
                         }
                         return Some(Step::Arrived { host, packet });
                     }
@@ -357,6 +365,15 @@ impl Network {
                 Event::Timer { switch } => self.timer(switch),
                 Event::Call(what) => return Some(Step::Called(what)),
             }
+        }
+    }
+
+    /// Counts what programs wrote into a packet that arrived.
+    #[cold]
+    #[inline(never)]
+    fn read(&mut self, packet: u32) {
+        if let Some(programs) = &self.programs {
+            self.totals.seen.add(programs.note(packet).hops());
         }
     }
 
@@ -447,6 +464,7 @@ impl Network {
     }
 
     /// A packet goes on, by `way` if that is known.
+    #[inline]
     fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
         let (ingress, whole) = (flying.port, !flying.head.trimmed);
@@ -464,7 +482,10 @@ impl Network {
         self.pauses();
     }
 
-    /// The program of the switch says what becomes of a packet.
+    /// The program of the switch says what becomes of a packet. Apart, as all that only networks with programs
+    /// do, so that the way of a packet through the others stays in one piece.
+    #[cold]
+    #[inline(never)]
     fn ask(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
         let Some(programs) = &mut self.programs else { return };
         let flying = &mut self.flights.flying[packet as usize];
@@ -560,17 +581,27 @@ impl Network {
     }
 
     /// A packet left by `port`.
+    #[inline]
     fn left(&mut self, port: u32, departure: &Departure<u32>) {
-        let flying = &mut self.flights.flying[departure.item as usize];
-        flying.port = port;
+        self.flights.flying[departure.item as usize].port = port;
+        if self.programs.is_some() {
+            self.tell(port, departure.item);
+        }
+        self.arrive(port, departure.item, departure.arrives);
+    }
+
+    /// The program of a switch hears that a packet leaves by `port`.
+    #[cold]
+    #[inline(never)]
+    fn tell(&mut self, port: u32, packet: u32) {
         if let Some(programs) = &mut self.programs
             && let Node::Switch(switch) = self.switches.topology().from(port)
         {
             let place = Place::new(self.now, switch, &self.switches);
-            programs.dequeue(&place, port, departure.item, &mut flying.head);
+            let head = &mut self.flights.flying[packet as usize].head;
+            programs.dequeue(&place, port, packet, head);
             self.wake(switch);
         }
-        self.arrive(port, departure.item, departure.arrives);
     }
 
     fn arrive(&mut self, port: u32, packet: u32, at: Picos) {

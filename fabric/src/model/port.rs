@@ -405,6 +405,7 @@ impl Port {
     }
 
     /// The next control packet, unless it is the turn of data.
+    #[inline]
     fn pop_control<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
         if let Some(Weights(control, data)) = self.weights
             && !self.control.is_empty()
