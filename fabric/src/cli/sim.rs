@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::Args;
 
@@ -55,6 +56,10 @@ pub(super) struct SimArgs {
     /// So many random links between switches are down from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_links: u32,
+    /// So many links of the top tier run at a quarter of their rate downwards, or at this share of it: uet-htsim's
+    /// -failed.
+    #[arg(long, visible_alias = "failed", value_name = "N[:SHARE]")]
+    slow_links: Option<SlowLinks>,
     /// Decides everything that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -163,6 +168,26 @@ fn htsim(args: &SimArgs) -> bool {
     args.topo.extension().is_some_and(|extension| extension == "topo")
 }
 
+/// How many links are slow, and which share of their rate they keep.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct SlowLinks {
+    links: u32,
+    share: Option<f64>,
+}
+
+impl FromStr for SlowLinks {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (links, share) = text.split_once(':').map_or((text, None), |(n, rest)| (n, Some(rest)));
+        let share = share.map(str::parse).transpose();
+        match (links.parse(), share) {
+            (Ok(links), Ok(share)) => Ok(Self { links, share }),
+            _ => Err("a number of links, and perhaps a share, such as 4 or 4:0.5, are expected"),
+        }
+    }
+}
+
 /// The scene that the options describe.
 fn scene(args: &SimArgs) -> Scene {
     let trace = args.cm.extension().is_some_and(|extension| extension == "csv");
@@ -187,7 +212,7 @@ fn scene(args: &SimArgs) -> Scene {
     let mut network = args.network.options();
     network.lossless |= args.roce.is_some();
     network.nic_gbps = network.nic_gbps.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS));
-    let failure = match args.fail_links {
+    let mut failure = match args.fail_links {
         0 => Vec::new(),
         links => vec![FailureTable {
             what: "link-down".to_owned(),
@@ -195,6 +220,12 @@ fn scene(args: &SimArgs) -> Scene {
             ..FailureTable::default()
         }],
     };
+    failure.extend(args.slow_links.map(|SlowLinks { links, share }| FailureTable {
+        what: "slow".to_owned(),
+        links: Some(links),
+        share,
+        ..FailureTable::default()
+    }));
     Scene {
         topology: TopologyTable { file: Some(args.topo.clone()), ..TopologyTable::default() },
         workload: WorkloadTable {

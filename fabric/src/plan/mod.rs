@@ -44,7 +44,7 @@ pub use expect::{Expectation, Verdict, judge};
 pub use load::{Plan, PlanError};
 pub use point::Point;
 pub use runner::{Progress, RunOptions, RunnerError, run_plan, run_scene};
-pub use scene::{Prepared, SceneError};
+pub use scene::{Prepared, SceneError, slow_links};
 pub use tables::{
     FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
 };

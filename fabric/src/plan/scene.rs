@@ -502,6 +502,16 @@ impl FailureTable {
             let what = if down { Failure::SwitchDown(found) } else { Failure::SwitchUp(found) };
             return Ok(vec![event(what)]);
         }
+        if self.what == "slow" {
+            let count = need(self.links, &key("links"), "slow")?;
+            let share = self.share.unwrap_or(0.25);
+            if !(share > 0.0 && share < 1.0) {
+                return fault(key("share"), format!("{share}, expected a number between 0 and 1"));
+            }
+            let slow =
+                slow_links(topology, count, share).or_else(|what| fault(key("links"), what))?;
+            return Ok(slow.into_iter().map(event).collect());
+        }
         let links = self.pick(topology, rng, &key)?;
         let make: Box<dyn Fn(u32) -> Failure> = match self.what.as_str() {
             "link-down" => Box::new(Failure::LinkDown),
@@ -524,7 +534,7 @@ impl FailureTable {
             }
             other => {
                 let what = format!(
-                    "`{other}`, expected link-down, link-up, black-hole, rate, bit-errors, \
+                    "`{other}`, expected link-down, link-up, black-hole, rate, slow, bit-errors, \
                      switch-down or switch-up"
                 );
                 return fault(key("what"), what);
@@ -564,6 +574,27 @@ impl FailureTable {
             _ => fault(key("link"), "expected either `link` (by its ends) or `links` (how many)"),
         }
     }
+}
+
+/// The first `count` links of the top tier at `share` of their rate, downwards: what uet-htsim's `-failed` does to
+/// the links of core switches.
+///
+/// # Errors
+/// How many there are.
+pub fn slow_links(topology: &Topology, count: u32, share: f64) -> Result<Vec<Failure>, String> {
+    let tier = |node: Node| match node {
+        Node::Switch(at) => topology.switches[at as usize].tier,
+        Node::Host(_) => 0,
+    };
+    let top = topology.links.iter().map(|link| tier(link.b)).max().unwrap_or(0);
+    let links = (0u32..).zip(&topology.links).filter(|(_, link)| tier(link.b) == top && top > 0);
+    let links: Vec<(u32, Rate)> = links.map(|(index, link)| (index, link.rate)).collect();
+    if count as usize > links.len() {
+        return Err(format!("{count}, but the top tier has {}", links.len()));
+    }
+    let slow = |rate: Rate| Rate(((rate.0 as f64 * share) as u64).max(1));
+    let chosen = links.into_iter().take(count as usize);
+    Ok(chosen.map(|(link, rate)| Failure::Degrade(link * 2 + 1, slow(rate))).collect())
 }
 
 /// `count` random links between switches; with `racks`, of so many random top-of-rack switches, the

@@ -166,7 +166,7 @@ pub struct TransportTable {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FailureTable {
-    /// `link-down`, `link-up`, `black-hole`, `rate`, `bit-errors`, `switch-down`, `switch-up`.
+    /// `link-down`, `link-up`, `black-hole`, `rate`, `slow`, `bit-errors`, `switch-down`, `switch-up`.
     pub what: String,
     /// When, microseconds.
     pub at_us: f64,
@@ -174,12 +174,15 @@ pub struct FailureTable {
     pub link: Option<String>,
     /// A switch: `spine1`.
     pub switch: Option<String>,
-    /// Random links between switches instead, so many.
+    /// Random links between switches instead, so many; of `slow`, the first of the top tier.
     pub links: Option<u32>,
     /// .. that all leave so many top-of-rack switches, evenly.
     pub of_racks: Option<u32>,
     /// Rate from then on (rate).
     pub gbps: Option<u64>,
+    /// Share of its rate that a link of the top tier keeps downwards, its queue and thresholds with it (slow;
+    /// default 0.25, as uet-htsim's -failed).
+    pub share: Option<f64>,
     /// Probability that a bit is wrong (bit-errors).
     pub probability: Option<f64>,
 }
