@@ -281,18 +281,10 @@ impl Network {
 
     fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
         let packet = self.flights.make(host, port, head);
-        if self.programs.is_some() {
-            self.made(packet);
-        }
-        packet
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn made(&mut self, packet: u32) {
         if let Some(programs) = &mut self.programs {
             programs.made(packet, None);
         }
+        packet
     }
 
     /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to
@@ -344,8 +336,8 @@ impl Network {
                 Event::AtSwitch { switch, packet } => self.at_switch(switch, packet, ends),
                 Event::AtHost { host, packet } => {
                     if !self.is_lost(packet) {
-                        if self.programs.is_some() {
-                            self.read(packet);
+                        if let Some(programs) = &self.programs {
+                            programs.read(packet, &mut self.totals.seen);
                         }
                         return Some(Step::Arrived { host, packet });
                     }
@@ -365,15 +357,6 @@ impl Network {
                 Event::Timer { switch } => self.timer(switch),
                 Event::Call(what) => return Some(Step::Called(what)),
             }
-        }
-    }
-
-    /// Counts what programs wrote into a packet that arrived.
-    #[cold]
-    #[inline(never)]
-    fn read(&mut self, packet: u32) {
-        if let Some(programs) = &self.programs {
-            self.totals.seen.add(programs.note(packet).hops());
         }
     }
 

@@ -8,6 +8,7 @@ use core::fmt;
 
 use super::head::Head;
 use super::switches::Switches;
+use super::totals::Seen;
 use crate::Picos;
 use crate::base::Rate;
 use crate::cc::IntHop;
@@ -185,6 +186,8 @@ impl Programs {
     }
 
     /// A new packet has nothing in it, or what another has.
+    #[cold]
+    #[inline(never)]
     pub(super) fn made(&mut self, packet: u32, of: Option<u32>) {
         let note = of.map_or_else(Note::default, |other| self.notes[other as usize]);
         match self.notes.get_mut(packet as usize) {
@@ -192,6 +195,13 @@ impl Programs {
             // Packets are counted without gaps.
             None => self.notes.push(note),
         }
+    }
+
+    /// Counts what programs wrote into a packet that arrived.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read(&self, packet: u32, seen: &mut Seen) {
+        seen.add(self.note(packet).hops());
     }
 
     /// What programs wrote into a packet.
