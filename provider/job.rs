@@ -15,6 +15,7 @@ use squall_base::JobKey;
 
 use crate::boundary;
 use crate::errno::{Errno, Result};
+use crate::logger::USER;
 use crate::param::Params;
 
 /// Bytes of a key: below, it could be found by trying.
@@ -107,7 +108,7 @@ impl Job {
 /// The secret in a file, without the end of its last line.
 fn from_file(path: &str) -> Result<Vec<u8>> {
     let refuse = |errno: Errno, why: &str| {
-        log::warn!("FI_SQUALL_KEY_FILE={path}: {why}");
+        log::warn!(target: USER, "FI_SQUALL_KEY_FILE={path}: {why}");
         errno
     };
     let unreadable = |error: io::Error| {

@@ -1,12 +1,23 @@
 //! The `log` facade behind libfabric's log, so that FI_LOG_LEVEL, FI_LOG_PROV and FI_LOG_SUBSYS work.
+//!
+//! libfabric prints nothing unless it is asked to, and MPIs make one word of every refusal. What a user has set and cannot be
+//! had is therefore said on standard error, too, once in a process, where the user has chosen squall ([`USER`]).
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::ffi;
 use crate::host::host;
 use crate::provider;
+
+/// Target of records about what the user has set, or this host lacks, so that squall does not start or does something else
+/// than it was told.
+pub(crate) const USER: &str = "squall_fi::user";
+/// Most different ones that a process prints.
+const MOST_SAID: usize = 64;
 
 struct ToHost;
 
@@ -63,6 +74,9 @@ impl Log for ToHost {
 
     fn log(&self, record: &Record<'_>) {
         if !self.enabled(record.metadata()) {
+            if record.target() == USER && is_chosen() {
+                say(&record.args().to_string());
+            }
             return;
         }
         let Some(log) = host().log else { return };
@@ -88,4 +102,62 @@ impl Log for ToHost {
     }
 
     fn flush(&self) {}
+}
+
+/// Whether the user has chosen squall: by FI_PROVIDER, or by one of its own variables.
+fn is_chosen() -> bool {
+    static CHOSEN: OnceLock<bool> = OnceLock::new();
+    let variables = || {
+        std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        })
+    };
+    *CHOSEN.get_or_init(|| chooses(variables()))
+}
+
+/// Whether these variables and their values are of somebody who wants squall.
+fn chooses(mut variables: impl Iterator<Item = (String, String)>) -> bool {
+    variables.any(|(name, value)| match name.as_str() {
+        // Names, or after ^ those that are not wanted; a layered one has its core behind a semicolon.
+        "FI_PROVIDER" => {
+            !value.starts_with('^') && value.split([',', ';']).any(|name| name.trim() == "squall")
+        }
+        name => name.starts_with("FI_SQUALL_"),
+    })
+}
+
+/// Prints a line, unless it was printed before.
+fn say(text: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.len() >= MOST_SAID || !said.insert(text.to_owned()) {
+        return;
+    }
+    // One write call, so that lines of several processes do not mix.
+    let line = format!("squall: {text}\n");
+    // SAFETY: write(2) reads `line.len()` bytes of `line`, a local variable. (Standard error may be closed, which is no
+    // concern of ours.)
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_squall_or_sets_one_of_its_variables_has_chosen_it() {
+        let chosen = |name: &str, value: &str| {
+            chooses(
+                [("HOME".to_owned(), "squall".to_owned()), (name.to_owned(), value.to_owned())]
+                    .into_iter(),
+            )
+        };
+        for value in ["squall", "tcp,squall", "shm;squall"] {
+            assert!(chosen("FI_PROVIDER", value), "{value}");
+        }
+        for value in ["", "tcp", "^squall", "^tcp,squall", "squall2"] {
+            assert!(!chosen("FI_PROVIDER", value), "{value}");
+        }
+        assert!(chosen("FI_SQUALL_IFAC", "eth0") && !chosen("FI_TCP_IFACE", "eth0"));
+    }
 }

@@ -13,8 +13,8 @@ fn parameters() -> String {
     let mut text = String::from(
         "# Parameters\n\n\
          Environment variables, or entries of libfabric's configuration; `fi_info -e` prints the same \
-         list. Sizes take K, M and G, times ns, us, ms and s. A name that is none of these is warned \
-         about (`FI_LOG_LEVEL=warn`). Made from `provider/param.rs`.\n\n\
+         list. Sizes take K, M and G, times ns, us, ms and s. A name that is none of these, and a \
+         value that cannot be had, is said on standard error. Made from `provider/param.rs`.\n\n\
          | variable | default | meaning |\n|---|---|---|\n",
     );
     for spec in param::TABLE {

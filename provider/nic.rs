@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use squall_net::iface::{self, Iface};
 
 use crate::errno::{Errno, Result};
+use crate::logger::USER;
 use crate::param::params;
 
 /// One address of one interface.
@@ -44,7 +45,7 @@ impl From<Iface> for Nic {
 /// The system's, with a warning: descriptors are short, perhaps.
 fn all() -> Result<Vec<Iface>> {
     iface::list().map_err(|error| {
-        log::warn!("cannot list the network interfaces: {error}");
+        log::warn!(target: USER, "cannot list the network interfaces: {error}");
         error.into()
     })
 }
@@ -59,7 +60,7 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
     let candidates = match iface::select(all, expression) {
         Ok(candidates) => candidates,
         Err(error) => {
-            log::warn!("FI_SQUALL_IFACE={expression}: {error}");
+            log::warn!(target: USER, "FI_SQUALL_IFACE={expression}: {error}");
             return Vec::new();
         }
     };
@@ -73,6 +74,7 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
     }
     if nics.is_empty() {
         log::warn!(
+            target: USER,
             "no network interface to use{}; there are: {}",
             if expression.is_empty() { "" } else { " (FI_SQUALL_IFACE selects none)" },
             known.join(", ")
@@ -95,7 +97,7 @@ pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
         .find(|nic| ip.is_none_or(|ip| nic.ip == ip))
         .or_else(|| nics.iter().find(named));
     found.cloned().ok_or_else(|| {
-        log::warn!("no interface {name:?} with address {ip:?}");
+        log::warn!(target: USER, "no interface {name:?} with address {ip:?}");
         Errno::NODATA
     })
 }

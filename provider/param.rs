@@ -17,6 +17,7 @@ use squall_cc::{PathsConfig, SenderConfig};
 use crate::boundary::text;
 use crate::ffi;
 use crate::host::host;
+use crate::logger::USER;
 use crate::provider;
 use kinds::Kind;
 pub(crate) use kinds::{Company, StatsFormat, StatsSpec};
@@ -281,11 +282,11 @@ pub(crate) fn params() -> &'static Params {
         let mut problems = Vec::new();
         let params = Params::read(&from_host, &mut problems);
         for problem in problems {
-            log::warn!("{problem}");
+            log::warn!(target: USER, "{problem}");
         }
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for unknown in unknown(names) {
-            log::warn!("{unknown}");
+            log::warn!(target: USER, "{unknown}");
         }
         let set: Vec<String> = TABLE
             .iter()

@@ -13,6 +13,7 @@ use squall_base::Span;
 use squall_engine::{FlowRecord, TransportConfig, TransportCounters};
 
 use crate::ep::Endpoint;
+use crate::logger::USER;
 use crate::object::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
 
@@ -244,7 +245,7 @@ fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
             let path = expand(pattern, number);
             let opened = OpenOptions::new().create(true).append(true).open(&path);
             if let Err(error) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
-                log::warn!("FI_SQUALL_STATS: cannot write {path}: {error}");
+                log::warn!(target: USER, "FI_SQUALL_STATS: cannot write {path}: {error}");
             }
         }
     }

@@ -201,7 +201,7 @@ fn a_plan_is_run_and_reported() {
     // One statement does not hold.
     assert_eq!(output.status.code(), Some(1), "{said} {}", text(&output.stderr));
     assert!(said.contains("1 passed, 1 failed, 0 explained, 0 not run"), "{said}");
-    for file in ["p/runs.csv", "p/flows.csv", "report.html"] {
+    for file in ["p/runs.csv", "p/flows.csv", "report.html", "statements.md"] {
         assert!(folder.0.join("out").join(file).is_file(), "{file}");
     }
     let page = std::fs::read_to_string(folder.0.join("out/report.html")).expect("a page");

@@ -7,6 +7,7 @@ use squall_cc::{ChoiceError, Network, PathsConfig, Scope, SenderConfig, Setting}
 use squall_engine::LossDetection;
 
 use crate::errno::{Errno, Result};
+use crate::logger::USER;
 use crate::param::Params;
 
 /// What was chosen.
@@ -37,7 +38,7 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
     if let Some((_, variable, names, keys)) = lists.iter().find(|list| list.0 == HELP) {
         // A line at a time: libfabric cuts longer ones.
         for line in list(variable, names, *keys).lines() {
-            log::warn!("{line}");
+            log::warn!(target: USER, "{line}");
         }
         return Err(Errno::INVAL);
     }
@@ -68,7 +69,10 @@ fn allowed<T, E: Display>(
     result: core::result::Result<T, E>,
 ) -> Result<T> {
     result.map_err(|error| {
-        log::warn!("FI_SQUALL_{variable}={text}: {error}; FI_SQUALL_{variable}=help says more");
+        log::warn!(
+            target: USER,
+            "FI_SQUALL_{variable}={text}: {error}; FI_SQUALL_{variable}=help says more"
+        );
         Errno::INVAL
     })
 }

@@ -21,6 +21,7 @@ use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
+use crate::logger::USER;
 use crate::nic::Nic;
 use crate::order;
 use crate::param::{Company, Params, params};
@@ -133,7 +134,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     let fabric = match params.fabric.as_str() {
         "" => None,
         text => Some(text.parse::<FabricSpec>().map_err(|error| {
-            log::warn!("FI_SQUALL_FABRIC: {error}");
+            log::warn!(target: USER, "FI_SQUALL_FABRIC: {error}");
             Errno::INVAL
         })?),
     };
@@ -149,7 +150,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         }
     }
     let error = last.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
-    log::warn!("cannot open an endpoint at {}: {error}", config.bind);
+    log::warn!(target: USER, "cannot open an endpoint at {}: {error}", config.bind);
     Err(error.into())
 }
 
@@ -195,7 +196,7 @@ fn faults(params: &Params) -> Result<Option<FaultSpec>> {
         return Ok(None);
     }
     let spec = params.fault.parse().map_err(|error| {
-        log::warn!("FI_SQUALL_FAULT: {error}");
+        log::warn!(target: USER, "FI_SQUALL_FAULT: {error}");
         Errno::INVAL
     })?;
     Ok(Some(spec))
@@ -216,11 +217,11 @@ fn wrap(
     }
     if !params.pcap.is_empty() {
         let spec: PcapSpec = params.pcap.parse().map_err(|error| {
-            log::warn!("FI_SQUALL_PCAP: {error}");
+            log::warn!(target: USER, "FI_SQUALL_PCAP: {error}");
             Errno::INVAL
         })?;
         let capture = Pcap::create(port, &spec, number as usize, config).map_err(|error| {
-            log::warn!("FI_SQUALL_PCAP={}: {error}", params.pcap);
+            log::warn!(target: USER, "FI_SQUALL_PCAP={}: {error}", params.pcap);
             Errno::from(error)
         })?;
         log::info!("capturing into {}", capture.path().display());
@@ -239,7 +240,7 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
     if let Some(asked) = asked
         && !(SMALLEST..=limit).contains(&asked)
     {
-        log::warn!("FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
+        log::warn!(target: USER, "FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
     }
     asked.unwrap_or(LARGEST_AUTO).clamp(SMALLEST, limit.max(SMALLEST))
 }
@@ -274,7 +275,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     }
     .reciprocal(&network);
     config.check().map_err(|conflict| {
-        log::warn!("parameters of squall that do not go together: {conflict}");
+        log::warn!(target: USER, "parameters of squall that do not go together: {conflict}");
         Errno::INVAL
     })?;
     Ok(config)

@@ -67,6 +67,17 @@ def info(tools: pathlib.Path, provider: str, env: dict[str, str], verbose: bool)
     return None, result.output
 
 
+def told(tools: pathlib.Path, env: dict[str, str]) -> tuple[str | None, str]:
+    """(problem, output): the problem is None when a mistyped variable is said to who set it, once, although libfabric logs
+    nothing, and who wants another provider hears nothing of this one."""
+    line = "squall: environment variable FI_SQUALL_IFAC is not a parameter"
+    mistyped = run_command([f"{tools}/fi_info", "-p", env["FI_PROVIDER"]], env | {"FI_SQUALL_IFAC": "lo"}, 30)
+    if mistyped.output.count(line) != 1 or "did you mean FI_SQUALL_IFACE?" not in mistyped.output:
+        return "a mistyped variable is not told once", mistyped.output
+    other = run_command([f"{tools}/fi_info", "-p", "tcp"], env | {"FI_PROVIDER": "tcp"}, 30)
+    return ("squall speaks where tcp was asked for" if "squall" in other.output else None), other.output
+
+
 def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str) -> tuple[str | None, str]:
     """(problem, output): the problem is None when both sides of fi_pingpong end well."""
     name = env["FI_PROVIDER"]
@@ -126,6 +137,9 @@ def run(args: argparse.Namespace) -> int:
         env = environment(args.provider, library, major)
         problem, output = info(tools, args.provider, env, args.verbose)
         tally.add(f"fi_info, {name}", problem, output=output)
+        if args.provider == "squall":
+            problem, output = told(tools, env)
+            tally.add(f"a mistyped variable, {name}", problem, output=output)
         for mode in ("msg", "tagged"):
             problem, output = pingpong(tools, args.provider, env, mode)
             tally.add(f"fi_pingpong -m {mode}, {name}", problem, output=output)

@@ -44,7 +44,7 @@ pub(super) struct RunArgs {
     /// Only plans that have a quick form, in that form.
     #[arg(long)]
     quick: bool,
-    /// Folder for results: `PLAN/runs/*.json`, `PLAN/runs.csv`, `PLAN/flows.csv`, `report.html`.
+    /// Folder for results: `PLAN/runs/*.json`, `PLAN/runs.csv`, `PLAN/flows.csv`, `report.html`, `statements.md`.
     #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Simulations at a time (default: the processors there are).
@@ -119,6 +119,7 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
         std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
     });
     let (mut documents, mut verdicts) = (Vec::new(), Vec::new());
+    let mut list = String::from(LIST_HEAD);
     for plan in &plans {
         let out = args.out.as_ref().map(|out| out.join(&plan.name));
         let bar = Bar::new(plan.runs(), args.quiet);
@@ -135,6 +136,7 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
             print(plan, &runs)?;
         }
         documents.push(document(plan, &runs, &judged));
+        judged.iter().for_each(|verdict| list.push_str(&list_row(&plan.name, verdict)));
         verdicts.extend(judged);
         if let Some(error) = error {
             // What was measured before is printed and kept.
@@ -157,6 +159,9 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
         };
         documents.insert(0, summary);
         write_report(&out.join("report.html"), "Experiments", &documents)?;
+        let path = out.join("statements.md");
+        std::fs::write(&path, list)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
     }
     if stop.load(Ordering::Relaxed) {
         return Ok(130);
@@ -196,6 +201,21 @@ fn document(plan: &Plan, runs: &[Run], verdicts: &[Verdict]) -> Document {
     let mut document = from_runs(&plan.title, &about, runs, &metrics(plan));
     document.tables.insert(0, from_verdicts("Statements", verdicts));
     document
+}
+
+/// The head of the list of statements, in Markdown.
+const LIST_HEAD: &str =
+    "| plan | statement | source | expected | measured | verdict |\n|---|---|---|---|---|---|\n";
+
+/// A statement in that list.
+fn list_row(plan: &str, verdict: &Verdict) -> String {
+    let why = match (verdict.word(), &verdict.explained) {
+        ("explained", Some(why)) => format!(": {why}"),
+        _ => String::new(),
+    };
+    let words = [plan, &verdict.statement, &verdict.source, &verdict.expected, &verdict.measured];
+    let cells: Vec<String> = words.iter().map(|word| word.replace('|', "\\|")).collect();
+    format!("| {} | {}{} |\n", cells.join(" | "), verdict.word(), why.replace('|', "\\|"))
 }
 
 fn statements(verdicts: &[Verdict]) -> Result<(), Failure> {

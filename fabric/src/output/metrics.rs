@@ -89,6 +89,10 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("lost", "", "data packets trimmed or dropped", |run| {
         Some((run.totals.trimmed + run.network.dropped) as f64)
     }),
+    ("resent_in_vain", "", "data packets sent again beyond those lost, of all", |run| {
+        let lost = run.totals.trimmed + run.network.dropped;
+        per(run.totals.retransmitted.saturating_sub(lost) as f64, run.totals.packets as f64)
+    }),
     ("nacks", "", "NACKs", |run| Some(run.totals.nacks as f64)),
     ("marked", "", "data packets marked", |run| Some(run.network.marked as f64)),
     ("unfinished", "", "flows that did not finish", |run| Some(run.unfinished() as f64)),

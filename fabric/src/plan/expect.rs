@@ -35,6 +35,8 @@ pub(super) struct ExpectTable {
     #[serde(default)]
     any: bool,
     #[serde(default)]
+    full: bool,
+    #[serde(default)]
     explained: Option<String>,
 }
 
@@ -100,12 +102,14 @@ impl Verdict {
 }
 
 impl Expectation {
-    /// Checks names and bounds; a mistake comes with its key.
+    /// Checks names and bounds; a mistake comes with its key. `None` in a `quick` run if the statement is about what only
+    /// the whole one has.
     pub(super) fn new(
         table: ExpectTable,
         source: &str,
         axes: &[(String, Vec<String>)],
-    ) -> Result<Self, (&'static str, String)> {
+        quick: bool,
+    ) -> Result<Option<Self>, (&'static str, String)> {
         let metric = table
             .metric
             .parse()
@@ -123,10 +127,14 @@ impl Expectation {
                 return Err(("over", "expected `over` or `minus`, not both".to_owned()));
             }
         };
+        if table.full && quick {
+            // What it speaks of is left out.
+            return Ok(None);
+        }
         if table.at_most.is_none() && table.at_least.is_none() {
             return Err(("metric", "expected a bound: `at_most`, `at_least` or both".to_owned()));
         }
-        Ok(Self {
+        Ok(Some(Self {
             statement: table.statement,
             source: table.source.unwrap_or_else(|| source.to_owned()),
             metric,
@@ -136,7 +144,7 @@ impl Expectation {
             at_least: table.at_least,
             any: table.any,
             explained: table.explained,
-        })
+        }))
     }
 
     fn bound(&self) -> String {
@@ -163,9 +171,32 @@ impl Expectation {
         above.max(below)
     }
 
+    /// A value of the points it speaks of, as it compares to that of the others.
+    fn compare(&self, value: Option<f64>, other: Option<Option<f64>>) -> Option<f64> {
+        match (&self.against, other) {
+            (Against::Nothing, _) => value,
+            (Against::Over(_), Some(Some(other))) => ratio(value, other),
+            (Against::Minus(_), Some(Some(other))) => value.map(|value| value - other),
+            _ => None,
+        }
+    }
+
+    /// The same for each seed that both have.
+    fn by_seed(&self, group: &Group<'_>, partner: Option<&Group<'_>>) -> Vec<f64> {
+        let like = |run: &Run, group: &Group<'_>| {
+            let run = group.runs.iter().find(|other| other.seed == run.seed)?;
+            self.metric.of(run)
+        };
+        let compare = |run: &&Run| {
+            let other = partner.map(|partner| like(run, partner));
+            self.compare(self.metric.of(run), other)
+        };
+        group.runs.iter().filter_map(compare).collect()
+    }
+
     /// Judges it by the runs of all points.
     fn judge(&self, groups: &[Group<'_>]) -> Verdict {
-        let mut worst: Option<(f64, f64, String)> = None;
+        let mut worst: Option<(f64, f64, Option<f64>, String)> = None;
         let (mut count, mut missing) = (0, None);
         for group in groups.iter().filter(|group| group.matches(&self.of)) {
             let partners: Vec<Option<&Group<'_>>> = match &self.against {
@@ -181,13 +212,8 @@ impl Expectation {
                     Some(partner) => group.versus(partner),
                     None => group.place(),
                 };
-                let value = group.mean(self.metric);
-                let value = match (&self.against, partner.map(|other| other.mean(self.metric))) {
-                    (Against::Nothing, _) => value,
-                    (Against::Over(_), Some(Some(other))) => ratio(value, other),
-                    (Against::Minus(_), Some(Some(other))) => value.map(|value| value - other),
-                    _ => None,
-                };
+                let value = self
+                    .compare(group.mean(self.metric), partner.map(|other| other.mean(self.metric)));
                 count += 1;
                 match value {
                     None => missing = Some(place),
@@ -197,19 +223,21 @@ impl Expectation {
                             (excess > known.0) != self.any && excess != known.0
                         });
                         if decides {
-                            worst = Some((excess, value, place));
+                            let interval = half_interval(&self.by_seed(group, partner));
+                            worst = Some((excess, value, interval, place));
                         }
                     }
                 }
             }
         }
         let mut words = match &worst {
-            Some((_, value, place)) => {
+            Some((_, value, interval, place)) => {
                 let times = if matches!(self.against, Against::Over(_)) { "x" } else { "" };
                 let end = if self.any { "best" } else { "worst" };
                 let of = if count > 1 { format!(" ({end} of {count})") } else { String::new() };
                 let at = if place.is_empty() { String::new() } else { format!(" {place}") };
-                format!("{}{times}{at}{of}", number(*value))
+                let spread = interval.map_or(String::new(), |half| format!(" ± {}", number(half)));
+                format!("{}{times}{spread}{at}{of}", number(*value))
             }
             None => "-".to_owned(),
         };
@@ -227,6 +255,24 @@ impl Expectation {
             explained: self.explained.clone(),
         }
     }
+}
+
+/// Half of the interval in which the mean of what was sampled lies with a confidence of 95 % (Student's t); `None` for a
+/// single sample.
+fn half_interval(samples: &[f64]) -> Option<f64> {
+    /// Two-sided 95 % quantiles by degrees of freedom, from 1 on.
+    const T: [f64; 10] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    /// Between 11 and infinitely many, to 1 %: 1.96 + 2.5 / degrees.
+    const BEYOND: (f64, f64) = (1.96, 2.5);
+    let (n, degrees) = (samples.len() as f64, samples.len().checked_sub(1)?);
+    let t = match degrees {
+        0 => return None,
+        1..=10 => T[degrees - 1],
+        _ => BEYOND.0 + BEYOND.1 / degrees as f64,
+    };
+    let mean = samples.iter().sum::<f64>() / n;
+    let squares: f64 = samples.iter().map(|value| (value - mean).powi(2)).sum();
+    Some(t * (squares / degrees as f64 / n).sqrt())
 }
 
 /// Zero over zero is one: neither has any.

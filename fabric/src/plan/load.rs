@@ -235,10 +235,11 @@ impl Plan {
             .into_iter()
             .enumerate()
             .map(|(index, table)| {
-                Expectation::new(table, &read.source, &names).map_err(|(key, what)| {
+                Expectation::new(table, &read.source, &names, quick).map_err(|(key, what)| {
                     source.at(&["expect", &index.to_string(), key], format!("{key}: {what}"))
                 })
             })
+            .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?;
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self {

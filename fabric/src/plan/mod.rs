@@ -30,6 +30,11 @@
 //! at_most = 1.0
 //! ```
 //!
+//! A statement is judged at every point (or pair of points) it speaks of, by the mean over the seeds, or, with `any = true`, at
+//! the best of them: "up to". What is printed with it is half of the interval in which that mean lies with a confidence of
+//! 95 %. `full = true` leaves it out of quick runs, which do not have the points that it is about; `explained` says why it does
+//! not hold where that is known.
+//!
 //! Mistakes are reported with file, line and what was expected ([`PlanError`]).
 
 mod expect;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::facts::{Facts, base_rtt};
 use crate::model::Failure;
+use crate::output::text::number;
 use crate::output::{FlowResult, Run, files};
 use crate::topology::Topology;
 use crate::{Picos, base::Rate};
@@ -294,6 +295,39 @@ fn statements_are_judged_at_their_worst_point() {
         "where = { senders = 3 }\nof = { transport = \"nscc\" }\nat_least = 29\nat_most = 31";
     assert_eq!(verdict(alone, 20.0).word(), "pass");
     assert_eq!(verdict(&format!("{ratio}at_most = 2.0"), f64::NAN).word(), "FAIL");
+}
+
+#[test]
+fn what_is_measured_comes_with_its_interval_over_the_seeds() {
+    let begin = PLAN.find("of = {").expect("there");
+    let ratio = "of = { transport = \"nscc\" }\nover = { transport = \"none\" }\nat_most = 9.0";
+    let plan = parse(&format!("{}{ratio}", &PLAN[..begin])).expect("a plan");
+    let run = |seed, transport, fct| Run {
+        seed,
+        ..took(&[("senders", "1"), ("transport", transport)], fct)
+    };
+    // Ratios of 2, 3 and 4: their deviation is 1, and t with two degrees of freedom 4.303.
+    let mut runs: Vec<Run> = (1..=3)
+        .flat_map(|seed| [run(seed, "nscc", (seed + 1) as f64), run(seed, "none", 1.0)])
+        .collect();
+    let half = 4.303 / 3f64.sqrt();
+    let verdict = judge(&plan, &runs).pop().expect("one");
+    assert_eq!(verdict.measured, format!("3x ± {} 1 nscc/none", number(half)));
+    // Of one seed nothing is known.
+    runs.truncate(2);
+    assert_eq!(judge(&plan, &runs).pop().expect("one").measured, "2x 1 nscc/none");
+}
+
+#[test]
+fn a_quick_run_leaves_out_what_is_about_the_whole_one() {
+    let begin = PLAN.find("of = {").expect("there");
+    let text =
+        format!("{}of = {{ transport = \"nscc\" }}\nat_most = 9.0\nfull = true", &PLAN[..begin]);
+    let count = |quick| {
+        let plan = Plan::parse(Path::new("p.toml"), text.clone(), quick).expect("a plan");
+        plan.expectations.len()
+    };
+    assert_eq!((count(false), count(true)), (1, 0));
 }
 
 #[test]
