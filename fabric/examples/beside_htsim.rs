@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use squall_fabric::base::Rate;
-use squall_fabric::model::{Failure as Fault, FailureEvent};
+use squall_fabric::model::FailureEvent;
+use squall_fabric::plan::slow_links;
 use squall_fabric::sim::{FlowResult, SimConfig, Simulation, Transport};
-use squall_fabric::topology::{FatTree, Node, Tier};
+use squall_fabric::topology::{FatTree, Tier};
 use squall_fabric::{Picos, formats};
 
 type Failure = Box<dyn core::error::Error>;
@@ -94,19 +95,13 @@ fn run(directory: &Path, args: &str, cc: &str) -> Result<Figures, Failure> {
         topo => formats::topo::read(topo, &read(topo)?)?,
     };
     let mut config = SimConfig::new(tree.build()?);
-    // The links from cores down to the first aggregation switch, at a quarter of their rate.
-    let first = config.topology.links.iter().position(|link| matches!((link.a, link.b), (Node::Switch(_), Node::Switch(b)) if config.topology.switches[b as usize].tier == 2));
-    for link in (0..failed).map(|index| first.unwrap_or(0) as u32 + index) {
-        let rate = Rate(config.topology.links[link as usize].rate.0 / 4);
-        config
-            .failures
-            .push(FailureEvent { at: Picos::ZERO, what: Fault::Degrade(link * 2 + 1, rate) });
-    }
+    let slow = slow_links(&config.topology, failed, 0.25)?;
+    config.failures.extend(slow.into_iter().map(|what| FailureEvent { at: Picos::ZERO, what }));
     config.seed = seed;
-    config.trimming = trimming;
+    config.network.trimming = Some(trimming);
     config.host.mtu = mtu;
     // htsim's card keeps its own default when the file says something else for the links.
-    config.host.nic = Some(Rate::gbps(100));
+    config.network.nic_gbps = Some(100.0);
     if let Transport::Squall(squall) = &mut config.host.transport {
         squall.cc = cc.into();
         // What REPS does here beyond htsim's is left out.

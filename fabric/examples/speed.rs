@@ -62,8 +62,8 @@ fn main() -> Result<(), Failure> {
             "loss" => squall.loss = value.into(),
             "seed" => config.seed = value.parse()?,
             "mtu" => config.host.mtu = value.parse()?,
-            "trim" => config.trimming = value != "0",
-            "nic" => config.host.nic = Some(Rate::gbps(value.parse()?)),
+            "trim" => config.network.trimming = Some(value != "0"),
+            "nic" => config.network.nic_gbps = Some(value.parse()?),
             _ => return Err(format!("unknown option {key}").into()),
         }
     }

@@ -10,6 +10,7 @@
 //! - [`live`]: the real-time driver, a relay that real endpoints attach to.
 //! - [`workload`]: which flows there are and when they start: generators and message traces.
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
+//! - [`facts`]: round trips, and the time that no transport can beat.
 //! - [`output`]: what is kept of a run, as files and as tables.
 #![forbid(unsafe_code)]
 
@@ -19,15 +20,18 @@ pub use {
 };
 
 pub mod cli;
+pub mod facts;
 pub mod formats;
 pub mod live;
 pub mod model;
 pub mod output;
 pub mod plan;
+mod quantity;
 pub mod report;
 pub mod sim;
 mod time;
 pub mod topology;
 pub mod workload;
 
+pub use quantity::Bytes;
 pub use time::Picos;

@@ -123,6 +123,29 @@ fn a_flow_that_cannot_finish_is_listed_with_the_reason() {
 }
 
 #[test]
+fn what_is_said_of_the_network_is_simulated() {
+    let folder = Folder::new("network");
+    let run = |words: &str| {
+        let words = format!("sim --topo t.topo --cm w.cm --quiet --format json {words}");
+        json(&folder.squall(&words))
+    };
+    let slowest = |results: &serde_json::Value| {
+        let flows = results["flows"].as_array().expect("flows").iter();
+        flows.map(|flow| flow["fct_us"].as_f64().expect("finished")).fold(0.0, f64::max)
+    };
+    let plain = run("");
+    // All 16 links downwards at a twentieth: four of them into a rack are a fifth of what one host can take.
+    assert!(slowest(&run("--slow-links 16:0.05")) > slowest(&plain) * 3.0);
+    assert_eq!(run("--failed 16:0.25")["flows"], run("--slow-links 16")["flows"]);
+    assert!(plain["network"]["marked"].as_u64() > Some(0));
+    assert_eq!(run("--no-ecn")["network"]["marked"], 0);
+    assert!(run("--queue 8192")["totals"]["trimmed"].as_u64() > Some(0));
+    assert!(run("--lossless --xoff 20KB --cc none")["network"]["pauses"].as_u64() > Some(0));
+    let hops = run("--telemetry")["network"]["hops"].as_f64().expect("telemetry");
+    assert!((hops - 3.0).abs() < 1e-9, "leaf, spine, leaf: {hops}");
+}
+
+#[test]
 fn bad_requests_are_refused_with_what_is_allowed() {
     let folder = Folder::new("bad");
     folder.write("bad.topo", &TOPO.replace("Radix_Up 4", "Radix_Up four"));
@@ -138,6 +161,13 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         // What is not said is DCQCN with --roce; what is said is meant.
         ("sim --topo t.topo --cm w.cm --roce 1 --cc nsc", "nscc"),
         ("sim --topo t.topo --cm w.cm --mtu 12", "expected 256 to 65000"),
+        ("sim --topo t.topo --cm w.cm --slow-links 4:x", "such as 4 or 4:0.5"),
+        ("sim --topo t.topo --cm w.cm --slow-links 99", "the top tier has 16"),
+        ("sim --topo t.topo --cm w.cm --slow-links 4:1.5", "between 0 and 1"),
+        ("sim --topo t.topo --cm w.cm --lossless --trimming true", "not both"),
+        ("sim --topo t.topo --cm w.cm --queue 100", "at least a packet"),
+        ("sim --topo t.topo --cm w.cm --weights 0,1", "1 to 1000"),
+        ("sim --topo t.topo --cm w.cm --no-ecn --ecn 0.2,0.8", "cannot be used with"),
         ("sim --topo t.topo --cm w.cm --fail-links 17", "16 to choose from"),
         ("sim --topo bad.topo --cm w.cm", "bad.topo:7: "),
         ("sim --topo t.topo --cm bad.cm", "bad.cm:6: "),

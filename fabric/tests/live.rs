@@ -11,6 +11,7 @@ use std::time::Duration;
 use squall_fabric::Picos;
 use squall_fabric::base::{Batch, Rate, Rng, Time, TrafficClass};
 use squall_fabric::live::{Command, Relay, RelayConfig, Status, ask};
+use squall_fabric::model::{Marks, NetworkOptions};
 use squall_fabric::topology::Topology;
 use squall_net::{Burst, FabricPort, FabricSpec, NetError, Port, PortConfig, RxMeta, Unreachable};
 
@@ -30,7 +31,8 @@ fn path() -> PathBuf {
 fn config(path: PathBuf) -> RelayConfig {
     let rate = Rate::gbps(100);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(1), Picos::ZERO);
-    RelayConfig { reroute: Picos::ZERO, ..RelayConfig::new(path, topology) }
+    let network = NetworkOptions { reroute_us: Some(0.0), ..NetworkOptions::default() };
+    RelayConfig { network, ..RelayConfig::new(path, topology) }
 }
 
 impl Fabric {
@@ -213,10 +215,11 @@ fn what_cannot_be_is_refused_with_the_reason() {
     // One fabric a socket.
     let error = Relay::open(config(fabric.path.clone())).err().unwrap().to_string();
     assert!(error.contains("running there already"), "{error}");
+    let backwards = NetworkOptions { ecn: Some(Marks::between(0.9, 0.1)), ..Default::default() };
     for (bad, says) in [
         (RelayConfig { rate_scale: 0.0, ..config(path()) }, "rate scale 0"),
         (RelayConfig { mtu: 100, ..config(path()) }, "576 to 65000"),
-        (RelayConfig { ecn: Some((0.9, 0.1)), ..config(path()) }, "in order"),
+        (RelayConfig { network: backwards, ..config(path()) }, "low <= high"),
         (RelayConfig { topology: Topology::default(), ..config(path()) }, "at least 2"),
         (RelayConfig { latency_scale: 1e6, ..config(path()) }, "at most"),
     ] {

@@ -11,7 +11,6 @@ use std::alloc::System;
 
 use squall_fabric::Picos;
 use squall_fabric::base::Rate;
-use squall_fabric::model::Lossless;
 use squall_fabric::sim::{
     End, Observer, RoceConfig, SimConfig, Simulation, SquallConfig, Transport,
 };
@@ -80,11 +79,13 @@ fn a_simulation_in_its_stride_does_not_allocate_per_event() {
     };
     let mut roce = SimConfig::new(narrow.clone());
     roce.host.transport = Transport::Roce(RoceConfig::default());
-    roce.trimming = false;
-    roce.lossless = Some(None::<Lossless>);
+    roce.network.lossless = true;
+    let mut telemetry = squall("nscc", &wide);
+    telemetry.network.telemetry = true;
     let cases = [
         ("nscc", squall("nscc", &wide), 8_000_000),
         ("nscc, trimmed", squall("nscc", &narrow), 8_000_000),
+        ("nscc, telemetry", telemetry, 8_000_000),
         ("eqds", squall("eqds", &wide), 8_000_000),
         ("eqds, trimmed", squall("eqds", &narrow), 4_000_000),
         ("roce", roce, 8_000_000),

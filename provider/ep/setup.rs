@@ -76,9 +76,10 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         params.loss,
         params.scope
     );
-    let dscp_trimmed = (params.trimming || params.fault.contains("trim"))
-        .then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
-    let port = wrap(params, port, &config, number, dscp_trimmed)?;
+    let faults = faults(params)?;
+    let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);
+    let dscp_trimmed = trims.then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
+    let port = wrap(params, port, &config, number, (faults, dscp_trimmed))?;
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == Company::Named;
@@ -189,6 +190,18 @@ fn informed(params: &Params, fabric: Option<&Welcome>) -> Params {
     params
 }
 
+/// How the endpoint damages its own traffic, if it does.
+fn faults(params: &Params) -> Result<Option<FaultSpec>> {
+    if params.fault.is_empty() {
+        return Ok(None);
+    }
+    let spec = params.fault.parse().map_err(|error| {
+        log::warn!(target: USER, "FI_SQUALL_FAULT: {error}");
+        Errno::INVAL
+    })?;
+    Ok(Some(spec))
+}
+
 /// Puts fault injection, capture and checksum round the port, where asked for. The capture shows what the
 /// transport sees, faults and checksums included.
 fn wrap(
@@ -196,13 +209,9 @@ fn wrap(
     mut port: Box<dyn Port + Send>,
     config: &PortConfig,
     number: u32,
-    dscp_trimmed: Option<u8>,
+    (faults, dscp_trimmed): (Option<FaultSpec>, Option<u8>),
 ) -> Result<Box<dyn Port + Send>> {
-    if !params.fault.is_empty() {
-        let spec: FaultSpec = params.fault.parse().map_err(|error| {
-            log::warn!(target: USER, "FI_SQUALL_FAULT: {error}");
-            Errno::INVAL
-        })?;
+    if let Some(spec) = faults {
         log::warn!("FI_SQUALL_FAULT={}: this endpoint damages its own traffic", params.fault);
         port = Box::new(Fault::new(port, spec, config));
     }

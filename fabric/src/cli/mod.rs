@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Parser, Subcommand};
 
 use crate::live::cli as live;
+use crate::output::files::FileError;
 
 /// Networks made of software: simulate the transport, emulate the network, report.
 #[derive(Parser, Debug)]
@@ -30,7 +31,7 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Simulate one workload over one network.
-    Sim(sim::SimArgs),
+    Sim(Box<sim::SimArgs>),
     /// List and run experiments.
     #[command(subcommand)]
     Plan(plan::PlanCommand),
@@ -55,24 +56,34 @@ enum Command {
 struct Failure {
     status: u8,
     what: String,
+    /// Whoever read the results has read enough.
+    closed: bool,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "made for map_err, which hands errors over")]
 impl Failure {
     /// The request makes no sense.
     fn usage(what: impl ToString) -> Self {
-        Self { status: 2, what: what.to_string() }
+        Self { status: 2, what: what.to_string(), closed: false }
     }
 
     /// It was tried and failed.
     fn failed(what: impl ToString) -> Self {
-        Self { status: 1, what: what.to_string() }
+        Self { status: 1, what: what.to_string(), closed: false }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let closed = matches!(&error, FileError::Write { error, .. } if error.kind() == io::ErrorKind::BrokenPipe);
+        Self { closed, ..Self::failed(error) }
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::failed(format!("cannot write results: {error}"))
+        let closed = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { closed, ..Self::failed(format!("cannot write results: {error}")) }
     }
 }
 
@@ -90,8 +101,7 @@ pub fn main() -> ExitCode {
     };
     match done {
         Ok(status) => ExitCode::from(status),
-        // Whoever reads has read enough.
-        Err(failure) if failure.what.contains("Broken pipe") => ExitCode::SUCCESS,
+        Err(failure) if failure.closed => ExitCode::SUCCESS,
         Err(failure) => {
             // There is nobody left to tell if this fails.
             let _ = writeln!(io::stderr(), "squall: {}", failure.what);

@@ -27,7 +27,7 @@ pub(super) fn manual(folder: &Path) -> Result<u8, Failure> {
 fn page(folder: &Path, name: &str, command: &clap::Command) -> Result<(), Failure> {
     let path = folder.join(format!("{name}.1"));
     let page = clap_mangen::Man::new(command.clone().display_name(name.to_owned()));
-    write_whole(&path, |to| page.render(to)).map_err(Failure::failed)?;
+    write_whole(&path, |to| page.render(to))?;
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
         self::page(folder, &format!("{name}-{}", below.get_name()), below)?;
     }

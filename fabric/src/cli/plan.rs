@@ -143,7 +143,7 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
             statements(&verdicts)?;
             return Err(match error {
                 RunnerError::Plan(error) => Failure::usage(error),
-                RunnerError::File(error) => Failure::failed(error),
+                RunnerError::File(error) => error.into(),
             });
         }
         if stop.load(Ordering::Relaxed) {

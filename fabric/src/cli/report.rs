@@ -79,5 +79,5 @@ pub(super) fn write_report(
     documents: &[Document],
 ) -> Result<(), Failure> {
     let page = render(title, documents).map_err(Failure::failed)?;
-    write_whole(path, |to| to.write_all(page.as_bytes())).map_err(Failure::failed)
+    Ok(write_whole(path, |to| to.write_all(page.as_bytes()))?)
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::Args;
 
@@ -10,10 +11,11 @@ use super::report::write_report;
 use super::{Failure, Format, interrupts};
 use crate::cc::PathsConfig;
 use crate::formats::cm::StartUnit;
+use crate::model::NetworkArgs;
 use crate::output::{Metric, files, text};
 use crate::plan::{
-    FailureTable, NetworkTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
-    WorkloadTable, run_scene,
+    FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
+    run_scene,
 };
 use crate::report::from_runs;
 use crate::sim::{RoceConfig, SquallConfig, Transport};
@@ -46,19 +48,18 @@ pub(super) struct SimArgs {
     /// Which flows share a congestion control: `flow` (none), `destination` or `host`.
     #[arg(long, default_value = "flow")]
     scope: String,
-    /// Drop where a switch would trim.
-    #[arg(long)]
-    no_trim: bool,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// Bytes of a full packet on the wire, 64 of them headers, as htsim counts.
     #[arg(long, default_value_t = 4096)]
     mtu: u32,
     /// So many random links between switches are down from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_links: u32,
-    /// Rate of the hosts' network cards, Gb/s, where it is less than that of their links: uet-htsim's
-    /// `-linkspeed`. Default: 100 with a `.topo` file, as there; that of the links otherwise.
-    #[arg(long, visible_alias = "linkspeed", value_name = "GBPS")]
-    nic: Option<f64>,
+    /// So many links of the top tier run at a quarter of their rate downwards, or at this share of it: uet-htsim's
+    /// -failed.
+    #[arg(long, visible_alias = "failed", value_name = "N[:SHARE]")]
+    slow_links: Option<SlowLinks>,
     /// Decides everything that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -91,12 +92,15 @@ pub(super) struct SimArgs {
 
 pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     let prepared = scene(args).prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
-    if let (None, Some(nic)) = (args.nic, prepared.config.host.nic) {
+    let link = prepared.config.topology.host_rate();
+    if let (None, Some(nic)) =
+        (args.network.options().nic_gbps, prepared.config.network.card(link, 1.0))
+    {
         writeln!(
             io::stderr(),
             "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic says otherwise",
             nic.0 as f64 / 1e9,
-            prepared.config.topology.host_rate().0 as f64 / 1e9
+            link.0 as f64 / 1e9
         )?;
     }
     // Checked by `prepare`.
@@ -116,7 +120,7 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
         Format::Text => to.write_all(text::summary(&run).as_bytes()),
     };
     match &args.out {
-        Some(path) => files::write_whole(path, fill).map_err(Failure::failed)?,
+        Some(path) => files::write_whole(path, fill)?,
         None => {
             let mut to = io::BufWriter::new(io::stdout().lock());
             fill(&mut to)?;
@@ -164,6 +168,26 @@ fn htsim(args: &SimArgs) -> bool {
     args.topo.extension().is_some_and(|extension| extension == "topo")
 }
 
+/// How many links are slow, and which share of their rate they keep.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct SlowLinks {
+    links: u32,
+    share: Option<f64>,
+}
+
+impl FromStr for SlowLinks {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (links, share) = text.split_once(':').map_or((text, None), |(n, rest)| (n, Some(rest)));
+        let share = share.map(str::parse).transpose();
+        match (links.parse(), share) {
+            (Ok(links), Ok(share)) => Ok(Self { links, share }),
+            _ => Err("a number of links, and perhaps a share, such as 4 or 4:0.5, are expected"),
+        }
+    }
+}
+
 /// The scene that the options describe.
 fn scene(args: &SimArgs) -> Scene {
     let trace = args.cm.extension().is_some_and(|extension| extension == "csv");
@@ -185,7 +209,10 @@ fn scene(args: &SimArgs) -> Scene {
             ..TransportTable::default()
         },
     };
-    let failure = match args.fail_links {
+    let mut network = args.network.options();
+    network.lossless |= args.roce.is_some();
+    network.nic_gbps = network.nic_gbps.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS));
+    let mut failure = match args.fail_links {
         0 => Vec::new(),
         links => vec![FailureTable {
             what: "link-down".to_owned(),
@@ -193,6 +220,12 @@ fn scene(args: &SimArgs) -> Scene {
             ..FailureTable::default()
         }],
     };
+    failure.extend(args.slow_links.map(|SlowLinks { links, share }| FailureTable {
+        what: "slow".to_owned(),
+        links: Some(links),
+        share,
+        ..FailureTable::default()
+    }));
     Scene {
         topology: TopologyTable { file: Some(args.topo.clone()), ..TopologyTable::default() },
         workload: WorkloadTable {
@@ -201,19 +234,14 @@ fn scene(args: &SimArgs) -> Scene {
             kind: trace.then(|| "trace".to_owned()),
             ..WorkloadTable::default()
         },
-        network: NetworkTable {
-            trimming: (args.no_trim || args.roce.is_some()).then_some(false),
-            lossless: args.roce.is_some(),
-            nic_gbps: args.nic.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS)),
-            until_us: args.end,
-            ..NetworkTable::default()
-        },
+        network,
         transport,
         failure,
         observe: ObserveTable {
             queues_us: args.sample,
             windows_us: args.sample,
             links: args.sample.is_some(),
+            until_us: args.end,
         },
     }
 }

@@ -12,6 +12,7 @@ use super::{Command, Relay, RelayConfig, Status, ask, parse_rate};
 use crate::Picos;
 use crate::base::{Rate, Span};
 use crate::formats;
+use crate::model::NetworkArgs;
 use crate::topology::Topology;
 
 /// A network made of software that real endpoints attach to: FI_SQUALL_FABRIC=SOCKET.
@@ -119,24 +120,12 @@ pub struct UpArgs {
     /// Largest UDP payload of a packet, bytes.
     #[arg(long, default_value_t = 4096)]
     pub mtu: u32,
-    /// Drop packets that find a full queue instead of trimming them.
-    #[arg(long)]
-    pub no_trim: bool,
-    /// Data queue of a port, bytes. Default: one bandwidth-delay product, five without trimming.
-    #[arg(long, value_name = "BYTES")]
-    pub queue: Option<u64>,
-    /// Marking thresholds as shares of the queue.
-    #[arg(long, value_name = "LOW,HIGH", default_value = "0.2,0.8", value_parser = shares)]
-    pub ecn: (f64, f64),
-    /// No marks.
-    #[arg(long, conflicts_with = "ecn")]
-    pub no_ecn: bool,
+    /// What ports and switches are like.
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// What the hosts of this machine add to the round-trip time, us; told to endpoints.
     #[arg(long, value_name = "US", default_value_t = 200)]
     pub host_delay: u64,
-    /// How long after a failure routing avoids it, ms.
-    #[arg(long, value_name = "MS", default_value_t = 10.0)]
-    pub reroute: f64,
     /// Seed of hashing and marking.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -147,14 +136,6 @@ pub struct UpArgs {
 
 fn rate(text: &str) -> Result<Rate, super::CommandError> {
     parse_rate(text)
-}
-
-fn shares(text: &str) -> Result<(f64, f64), String> {
-    let number = |part: &str| part.trim().parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s));
-    text.split_once(',')
-        .and_then(|(low, high)| Some((number(low)?, number(high)?)))
-        .filter(|(low, high)| low <= high)
-        .ok_or_else(|| "two shares from 0 to 1 in order, such as 0.2,0.8, are expected".to_owned())
 }
 
 /// The topology that `--topo` names.
@@ -247,19 +228,12 @@ fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
 
 fn up(args: &FabricArgs, up: &UpArgs) -> Result<(), String> {
     let network = topology(up)?;
-    if !(0.0..=60_000.0).contains(&up.reroute) {
-        return Err(format!("--reroute {}: 0 to 60000 ms are possible", up.reroute));
-    }
     let config = RelayConfig {
         rate_scale: up.rate_scale,
         latency_scale: up.latency_scale.unwrap_or(1.0 / up.rate_scale),
         mtu: up.mtu,
-        trimming: !up.no_trim,
-        queue: up.queue,
-        ecn: (!up.no_ecn).then_some(up.ecn),
+        network: up.network.options(),
         host_delay: Span::micros(up.host_delay),
-        // In range, as checked.
-        reroute: Picos::micros((up.reroute * 1000.0) as u64),
         seed: up.seed,
         ..RelayConfig::new(args.socket.clone(), network)
     };
@@ -281,7 +255,7 @@ fn up(args: &FabricArgs, up: &UpArgs) -> Result<(), String> {
             topology.links.len(),
             status.host_rate as f64 / 1e9,
             status.base_rtt_ns as f64 / 1e3,
-            if status.trimming { "trimming" } else { "no trimming" },
+            status.network,
         ))?;
     }
     let mut say = |line: fmt::Arguments<'_>| {

@@ -28,10 +28,10 @@ use std::time::Duration;
 use squall_net::fabric::frame::{Frame, Kind, MAGIC, encode};
 
 pub use command::{Command, CommandError, find_link, find_switch, parse_rate};
-pub use emulation::{Delivery, Emulation, Losses, Route};
+pub use emulation::{Delivery, Emulation, Route};
 pub use lag::{Lag, LagReport};
 pub use relay::{Relay, RelayConfig, RelayError};
-pub use scale::{base_rtt, scale};
+pub use scale::scale;
 pub use status::{EndpointStatus, PortStatus, Status, Totals};
 
 /// Asks a running fabric; the answer's text.

@@ -18,11 +18,11 @@ use super::client::{Client, Endpoint, Role};
 use super::command::Command;
 use super::emulation::{Delivery, Emulation, Route};
 use super::lag::Lag;
-use super::scale::{base_rtt, scale};
+use super::scale::scale;
 use super::status::{EndpointStatus, PortStatus, Status, Totals};
 use crate::Picos;
-use crate::base::{Span, Time};
-use crate::model::NetworkConfig;
+use crate::base::{Rate, Span, Time};
+use crate::model::{Ground, NetworkOptions, OptionError};
 use crate::reliability::NOMINAL_OVERHEAD;
 use crate::topology::{Topology, TopologyError};
 
@@ -36,8 +36,10 @@ const MOST_RTT: Picos = Picos::micros(1_000_000);
 const MOST_CLIENTS: usize = 4096;
 /// Wire bytes of an acknowledgement, for the round-trip time.
 const ACK: u32 = 64 + NOMINAL_OVERHEAD;
-/// How long after a failure routing learns of it, before scaling.
-const REROUTE: Picos = Picos::micros(100);
+/// How long after a failure routing learns of it, before scaling, microseconds.
+const REROUTE_US: f64 = 100.0;
+/// Packets that a queue holds at least, however short the round trip.
+const LEAST_QUEUE: u64 = 8;
 
 /// How to run a fabric.
 #[derive(Clone, Debug)]
@@ -52,16 +54,10 @@ pub struct RelayConfig {
     pub latency_scale: f64,
     /// Largest UDP payload of a packet, bytes.
     pub mtu: u32,
-    /// Trim instead of dropping.
-    pub trimming: bool,
-    /// Data queue of a port in bytes; `None`: one bandwidth-delay product with trimming, five without.
-    pub queue: Option<u64>,
-    /// Marking thresholds as shares of the queue; `None`: no marks.
-    pub ecn: Option<(f64, f64)>,
+    /// What ports and switches are like, before scaling.
+    pub network: NetworkOptions,
     /// What endpoints may add to the round-trip time, scheduling of this host included.
     pub host_delay: Span,
-    /// From a failure to routing's knowing it, after scaling.
-    pub reroute: Picos,
     /// Seed of hashing and marking.
     pub seed: u64,
 }
@@ -76,11 +72,8 @@ impl RelayConfig {
             rate_scale: 0.01,
             latency_scale: 100.0,
             mtu: 4096,
-            trimming: true,
-            queue: None,
-            ecn: Some((0.2, 0.8)),
+            network: NetworkOptions::default(),
             host_delay: Span::micros(200),
-            reroute: REROUTE * 100,
             seed: 1,
         }
     }
@@ -91,7 +84,9 @@ impl RelayConfig {
 pub enum RelayError {
     /// The topology is impossible.
     Topology(TopologyError),
-    /// A parameter is out of range: says which and what is allowed.
+    /// An option of the network is refused.
+    Network(OptionError),
+    /// Another parameter is out of range: says which and what is allowed.
     Parameter(String),
     /// The socket.
     Socket(PathBuf, io::Error),
@@ -101,6 +96,7 @@ impl fmt::Display for RelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Topology(error) => write!(f, "topology: {error}"),
+            Self::Network(error) => error.fmt(f),
             Self::Parameter(text) => f.write_str(text),
             Self::Socket(path, error) => write!(f, "{}: {error}", path.display()),
         }
@@ -120,6 +116,8 @@ pub struct Relay {
     by_addr: HashMap<SocketAddr, (u64, u32)>,
     emulation: Emulation,
     started: Time,
+    /// What a host sends at.
+    line: Rate,
     base_rtt: Span,
     totals: Totals,
     failures: Vec<Command>,
@@ -153,29 +151,34 @@ impl Relay {
         config.topology.check().map_err(RelayError::Topology)?;
         check(&config)?;
         let topology = scale(&config.topology, config.rate_scale, config.latency_scale);
-        let rtt = base_rtt(&topology, config.mtu + NOMINAL_OVERHEAD, ACK);
+        let link = topology.host_rate();
+        let line = config.network.card(link, config.rate_scale).unwrap_or(link);
+        let packet = config.mtu + NOMINAL_OVERHEAD;
+        let rtt = topology.longest_way().round_trip(line, packet, ACK);
         if rtt > MOST_RTT {
             let text =
                 format!("a round trip of {rtt} after scaling; at most {MOST_RTT} is possible");
             return Err(RelayError::Parameter(text));
         }
+        let bdp = line.bytes_in(rtt.span());
+        let ground = Ground {
+            bdp_packets: bdp.div_ceil(packet.into()),
+            bdp_bytes: &|| bdp as f64,
+            packet,
+            trimmed: TRIMMED + NOMINAL_OVERHEAD,
+            least: LEAST_QUEUE,
+            line: link,
+            rates: config.rate_scale,
+            times: config.latency_scale,
+            reroute_us: REROUTE_US,
+            seed: config.seed,
+        };
+        let network = config.network.settle(&ground).map_err(RelayError::Network)?;
         let listener =
             listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
-        let bdp = topology.host_rate().bytes_in(rtt.span());
-        let mut network = NetworkConfig::new(bdp, config.trimming, config.seed);
-        if let Some(queue) = config.queue {
-            (network.queue, network.control_queue) = (queue, queue.saturating_mul(2));
-        }
-        // Room for a few packets, however short the round trip.
-        network.queue = network.queue.max(u64::from(config.mtu + NOMINAL_OVERHEAD) * 8);
-        network.control_queue = network.control_queue.max(network.queue.saturating_mul(2));
-        let share = |part: f64| (network.queue as f64 * part) as u64;
-        (network.ecn_min, network.ecn_max) =
-            config.ecn.map_or((u64::MAX, u64::MAX), |(low, high)| (share(low), share(high)));
-        network.trim = config.trimming.then_some(TRIMMED + NOMINAL_OVERHEAD);
-        network.reroute = config.reroute;
         Ok(Self {
-            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD),
+            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD)
+                .map_err(RelayError::Parameter)?,
             config,
             listener,
             accepting: true,
@@ -183,6 +186,7 @@ impl Relay {
             serials: Vec::new(),
             by_addr: HashMap::new(),
             started: clock(),
+            line,
             base_rtt: rtt.span(),
             totals: Totals::default(),
             failures: Vec::new(),
@@ -250,7 +254,7 @@ impl Relay {
             slots.push(slot);
             fds.push(PollFd::new(&client.stream, events));
         }
-        let timeout = self.emulation.next_event().map(|at| {
+        let timeout = self.emulation.network().next_event().map(|at| {
             let at = Time(self.started.0.saturating_add(at.span().0));
             let left = at.since(clock()).0;
             Timespec {
@@ -382,7 +386,7 @@ impl Relay {
 
     /// An endpoint wants to be a host.
     fn attach(&mut self, hello: &Hello, slot: usize) -> Result<(Endpoint, Welcome), String> {
-        let topology = self.emulation.network().topology();
+        let topology = self.emulation.network().switches().topology();
         let hosts = topology.hosts;
         let host = match hello.host {
             Some(host) if host < hosts => host,
@@ -412,10 +416,10 @@ impl Relay {
         let welcome = Welcome {
             host,
             hosts,
-            rate: topology.host_rate(),
+            rate: self.line,
             base_rtt: self.base_rtt + self.config.host_delay,
             mtu: self.config.mtu,
-            trimming: self.config.trimming,
+            trimming: self.config.network.trims(),
         };
         Ok((endpoint, welcome))
     }
@@ -525,7 +529,7 @@ impl Relay {
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> Result<String, String> {
         let command: Command = text.parse().map_err(|e: super::CommandError| e.to_string())?;
-        let topology = self.emulation.network().topology();
+        let topology = self.emulation.network().switches().topology();
         let failures =
             command.failures(topology, self.config.rate_scale).map_err(|e| e.to_string())?;
         let at = self.model(now);
@@ -553,30 +557,37 @@ impl Relay {
     /// The network as scaled.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
-        self.emulation.network().topology()
+        self.emulation.network().switches().topology()
     }
 
     /// Everything there is to know.
     #[must_use]
     pub fn status(&self) -> Status {
         let network = self.emulation.network();
-        let topology = network.topology();
+        let (switches, topology) = (network.switches(), network.switches().topology());
         let mut lag = self.lag;
         lag.merge(&self.lag_now);
-        let losses = self.emulation.losses();
+        let (lost, seen) = (network.totals().lost(), network.totals().seen);
         let mut totals = Totals {
-            in_flight: self.emulation.in_flight() as u64,
-            queue_full: losses.queue_full + losses.control_full,
-            down: losses.down,
-            black_hole: losses.black_hole,
-            corrupt: losses.corrupt,
-            no_route: losses.no_route,
+            in_flight: network.in_flight() as u64,
+            queue_full: lost.queue_full + lost.control_full,
+            down: lost.down,
+            black_hole: lost.black_hole,
+            corrupt: lost.corrupt,
+            no_route: lost.no_route,
+            program: lost.program,
+            consumed: network.totals().consumed,
+            copied: network.totals().copied,
+            telemetry: seen.packets,
+            telemetry_records: seen.records,
+            telemetry_queued: seen.queued,
+            telemetry_longest: seen.longest,
             ..self.totals
         };
         let now = self.model(clock());
-        let ports: Vec<PortStatus> = (0..network.len())
+        let ports: Vec<PortStatus> = (0..switches.len())
             .map(|number| {
-                let port = network.port(number);
+                let port = switches.port(number);
                 let counters = port.counters();
                 totals.marked += counters.marked;
                 totals.trimmed += counters.trimmed;
@@ -611,12 +622,12 @@ impl Relay {
         endpoints.sort_by_key(|e| e.host);
         Status {
             uptime_s: clock().since(self.started).0 as f64 / 1e9,
-            host_rate: topology.host_rate().0,
+            host_rate: self.line.0,
             base_rtt_ns: self.base_rtt.0,
             rate_scale: self.config.rate_scale,
             latency_scale: self.config.latency_scale,
             mtu: self.config.mtu,
-            trimming: self.config.trimming,
+            network: switches.config().options.clone(),
             lag: lag.report(),
             lag_last: self.lag_last.report(),
             late_seconds: self.late_seconds,
@@ -680,13 +691,6 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
     }
     if !(576..=65_000).contains(&config.mtu) {
         return bad(format!("packets of {} bytes; 576 to 65000 are possible", config.mtu));
-    }
-    if let Some((low, high)) = config.ecn
-        && !(0.0 <= low && low <= high && high <= 1.0)
-    {
-        return bad(format!(
-            "marks from {low} to {high} of the queue; 0 to 1 is possible, in order"
-        ));
     }
     Ok(())
 }

@@ -21,16 +21,6 @@ pub fn scale(topology: &Topology, rates: f64, latencies: f64) -> Topology {
     scaled
 }
 
-/// Round-trip time of a packet of `there` bytes on the wire and an answer of `back`, between the
-/// farthest hosts, nothing else being there. Every switch stores and forwards.
-#[must_use]
-pub fn base_rtt(topology: &Topology, there: u32, back: u32) -> Picos {
-    let way = topology.longest_way();
-    let rate = topology.host_rate();
-    let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());
-    way.latency * 2 + link * u64::from(way.links)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,10 +32,10 @@ mod tests {
         let topology = Topology::leaf_spine(2, 2, 2, rate, rate, latency, switch);
         // 4 links of 1 us and 3 switches of 0.5 us: 5.5 us each way. 4160 B take 332.8 ns a link, 64 B
         // 5.12 ns: 4 * 337.92 ns.
-        let rtt = base_rtt(&topology, 4160, 64);
+        let rtt = topology.longest_way().round_trip(rate, 4160, 64);
         assert_eq!(rtt, Picos(11_000_000 + 4 * 337_920));
         let slow = scale(&topology, 0.01, 100.0);
-        assert_eq!(base_rtt(&slow, 4160, 64), rtt * 100);
+        assert_eq!(slow.longest_way().round_trip(slow.host_rate(), 4160, 64), rtt * 100);
         assert_eq!(slow.host_rate(), Rate::gbps(1));
     }
 }

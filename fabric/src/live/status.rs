@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::lag::LagReport;
+use crate::model::NetworkOptions;
 
 /// Everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,8 +22,8 @@ pub struct Status {
     pub latency_scale: f64,
     /// Largest UDP payload, bytes.
     pub mtu: u32,
-    /// Switches trim.
-    pub trimming: bool,
+    /// What ports and switches are like, with what followed from what was not said; as scaled.
+    pub network: NetworkOptions,
     /// How far behind real time deliveries were, all along.
     pub lag: LagReport,
     /// .. in the last second that is over.
@@ -85,6 +86,20 @@ pub struct Totals {
     pub corrupt: u64,
     /// Lost: no way to the destination.
     pub no_route: u64,
+    /// Dropped: a switch's program wanted it so.
+    pub program: u64,
+    /// Taken by a switch's program.
+    pub consumed: u64,
+    /// Copies made by switch programs.
+    pub copied: u64,
+    /// Packets that arrived with telemetry in them.
+    pub telemetry: u64,
+    /// Its records: a switch on the way each.
+    pub telemetry_records: u64,
+    /// Bytes of the queues that packets left behind, by those.
+    pub telemetry_queued: u64,
+    /// .. of the longest.
+    pub telemetry_longest: u32,
     /// Sent to an address where nobody is.
     pub nobody: u64,
     /// Longer than the network's packets.
@@ -151,15 +166,15 @@ impl fmt::Display for Status {
         let t = &self.totals;
         writeln!(
             f,
-            "up {:.0} s; hosts at {}, round trip {}, packets of {} bytes, {}; rates x {}, latencies x {}",
+            "up {:.0} s; hosts at {}, round trip {}, packets of {} bytes; rates x {}, latencies x {}",
             self.uptime_s,
             rate(self.host_rate),
             time(self.base_rtt_ns),
             self.mtu,
-            if self.trimming { "trimming" } else { "no trimming" },
             self.rate_scale,
             self.latency_scale,
         )?;
+        writeln!(f, "network: {}", self.network)?;
         let lag = |l: &LagReport| {
             format!("mean {}, 99 % {}, most {}", time(l.mean_ns), time(l.p99_ns), time(l.max_ns))
         };
@@ -180,7 +195,7 @@ impl fmt::Display for Status {
         writeln!(
             f,
             "lost: {} queue full, {} link down, {} black hole, {} bit errors, {} no route, \
-             {} nobody there, {} too long, {} not read",
+             {} nobody there, {} too long, {} not read, {} by switch programs",
             t.queue_full,
             t.down,
             t.black_hole,
@@ -188,8 +203,20 @@ impl fmt::Display for Status {
             t.no_route,
             t.nobody,
             t.oversize,
-            t.overflow
+            t.overflow,
+            t.program
         )?;
+        if t.telemetry > 0 {
+            let per = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+            writeln!(
+                f,
+                "telemetry: {} packets; {:.2} switches a packet, queues behind them of {:.0} bytes, {} at most",
+                t.telemetry,
+                per(t.telemetry_records, t.telemetry),
+                per(t.telemetry_queued, t.telemetry_records),
+                t.telemetry_longest
+            )?;
+        }
         for failure in &self.failures {
             writeln!(f, "failure: {failure}")?;
         }

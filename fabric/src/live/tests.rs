@@ -7,7 +7,7 @@ use squall_net::fabric::frame::PacketFrame;
 use super::{Delivery, Emulation, Route};
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
-use crate::model::{Failure, NetworkConfig};
+use crate::model::{Failure, Incoming, NetworkConfig, Place, SwitchProgram, Verdict};
 use crate::topology::Topology;
 
 const OVERHEAD: u32 = 48;
@@ -24,7 +24,7 @@ fn network(queue: u64, trimming: bool) -> NetworkConfig {
 fn leaf_spine(queue: u64, trimming: bool) -> Emulation {
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
-    Emulation::new(topology, network(queue, trimming), OVERHEAD)
+    Emulation::new(topology, network(queue, trimming), OVERHEAD).unwrap()
 }
 
 fn addr(host: u32) -> SocketAddr {
@@ -72,7 +72,7 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
     let mut net = leaf_spine(100_000, true);
     let payload: Vec<u8> = (0..952u32).map(|i| (i * 3) as u8).collect();
     net.send(Picos::micros(5), route(0, 3), frame(0, 50_000, 2, false), &payload, 42);
-    assert_eq!(net.next_event(), Some(Picos::micros(5)));
+    assert_eq!(net.network().next_event(), Some(Picos::micros(5)));
     let seen = run(&mut net, Picos::micros(1000));
     // Four links of 10 us; 952 + 48 bytes take 8 us at 1 Gb/s on each: 5 + 4 * 18.
     let expected = Arrived {
@@ -83,7 +83,7 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
         payload,
     };
     assert_eq!(seen, [expected]);
-    assert_eq!((net.in_flight(), net.next_event()), (0, None));
+    assert_eq!((net.network().in_flight(), net.network().next_event()), (0, None));
     // The past is over: what comes late comes now.
     net.send(Picos::ZERO, route(0, 1), frame(0, 1, 0, true), &[1], 0);
     let seen = run(&mut net, Picos::micros(2000));
@@ -120,7 +120,7 @@ fn an_incast_is_marked_and_trimmed_and_control_goes_first() {
     }
     let marked = seen.iter().filter(|a| a.frame.ecn == 3).count();
     assert!(marked > 0 && seen.iter().all(|a| a.frame.ecn != 3 || a.tag % 2 == 0));
-    assert_eq!(net.losses().total(), 0);
+    assert_eq!(net.network().totals().lost().total(), 0);
     // Host 2's own card queues 40 packets of 8 us; the control packet passes them: at most one packet
     // before it on each of two links.
     let control = seen.iter().find(|a| a.tag == 1000).unwrap();
@@ -149,12 +149,16 @@ fn without_trimming_what_does_not_fit_is_dropped_and_everything_is_accounted_for
             sent += 1;
         }
         arrived += run(&mut net, Picos::micros((step + 1) * 50)).len() as u64;
-        let so_far = arrived + net.losses().total() + net.in_flight() as u64;
+        let so_far =
+            arrived + net.network().totals().lost().total() + net.network().in_flight() as u64;
         assert_eq!(so_far, sent, "at step {step}");
     }
     arrived += run(&mut net, Picos::micros(1_000_000)).len() as u64;
-    assert_eq!((net.in_flight(), arrived + net.losses().total()), (0, sent));
-    assert!(net.losses().queue_full > 0 && arrived > sent / 2);
+    assert_eq!(
+        (net.network().in_flight(), arrived + net.network().totals().lost().total()),
+        (0, sent)
+    );
+    assert!(net.network().totals().lost().queue_full > 0 && arrived > sent / 2);
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     config.reroute = Picos::micros(500);
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
-    let mut net = Emulation::new(topology, config, OVERHEAD);
+    let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
     let burst = |net: &mut Emulation, at: u64| {
         for n in 0..64 {
             net.send(Picos::micros(at), route(0, 2), frame(0, n * 997, 2, false), &[0; 100], 0);
@@ -176,7 +180,7 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     burst(&mut net, 1000);
     let seen = run(&mut net, Picos::micros(1400)).len();
     assert!((10..54).contains(&seen), "about half goes by spine 0 and is lost: {seen}");
-    assert_eq!(net.losses().down, 64 - seen as u64);
+    assert_eq!(net.network().totals().lost().down, 64 - seen as u64);
     // From 1500 on everything takes spine 1.
     run(&mut net, Picos::micros(1600));
     burst(&mut net, 1600);
@@ -185,14 +189,14 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     net.fail(Picos::micros(3000), Failure::BlackHole(5));
     burst(&mut net, 3000);
     assert_eq!(run(&mut net, Picos::micros(5000)).len(), 0);
-    assert_eq!(net.losses().black_hole, 64);
+    assert_eq!(net.network().totals().lost().black_hole, 64);
     // Repaired, both ways are used again.
     net.fail(Picos::micros(5000), Failure::LinkUp(4));
     net.fail(Picos::micros(5000), Failure::LinkUp(5));
     run(&mut net, Picos::micros(6000));
     burst(&mut net, 6000);
     assert_eq!(run(&mut net, Picos::micros(9000)).len(), 64);
-    let packets = |port| net.network().port(port).counters().packets;
+    let packets = |port| net.network().switches().port(port).counters().packets;
     assert!(packets(8) > 64 && packets(10) > 128, "{} {}", packets(8), packets(10));
 }
 
@@ -216,4 +220,53 @@ fn the_same_seed_gives_the_same_history() {
         run(&mut net, Picos::micros(100_000))
     };
     assert_eq!(history(), history());
+}
+
+/// Sends what is for host 3 to host 2, too.
+#[derive(Debug)]
+struct Both;
+
+impl SwitchProgram for Both {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+        if place.ways(2) == place.ways(3) || incoming.packet.head.dst != 3 {
+            return Verdict::Forward(incoming.way);
+        }
+        incoming.copies.extend([2, 3].iter().flat_map(|&host| place.ways(host)));
+        Verdict::Replicate
+    }
+}
+
+#[test]
+fn a_copy_that_a_switch_makes_has_the_bytes_of_the_packet() {
+    let mut net = leaf_spine(100_000, true);
+    net.program(|_| Some(Box::new(Both)));
+    for n in 0..20u16 {
+        net.send(Picos::ZERO, route(0, 3), frame(0, n, 2, false), &n.to_be_bytes(), n.into());
+    }
+    let mut seen = run(&mut net, Picos::micros(10_000));
+    seen.sort_by_key(|arrived| (arrived.host, arrived.tag));
+    let expected: Vec<_> =
+        [2, 3].iter().flat_map(|&host| (0..20).map(move |n| (host, n))).collect();
+    assert_eq!(seen.iter().map(|a| (a.host, a.tag)).collect::<Vec<_>>(), expected);
+    assert!(seen.iter().all(|a| a.payload == (a.tag as u16).to_be_bytes()));
+    assert_eq!((net.network().totals().copied, net.network().in_flight()), (20, 0));
+}
+
+#[test]
+fn telemetry_is_in_what_arrives() {
+    let mut config = network(20_000, true);
+    config.options.telemetry = true;
+    let rate = Rate::gbps(1);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
+    let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
+    for n in 0..40 {
+        for from in 0..3 {
+            net.send(Picos::ZERO, route(from, 3), frame(from, n, 2, false), &[9; 952], 0);
+        }
+    }
+    assert_eq!(run(&mut net, Picos::micros(100_000)).len(), 120);
+    // Of hosts 0 and 1 over three switches, of host 2 over one.
+    let seen = net.network().totals().seen;
+    assert_eq!((seen.packets, seen.records), (120, 80 * 3 + 40));
+    assert!((10_000..=20_000).contains(&seen.longest), "{seen:?}");
 }

@@ -1,526 +1,650 @@
-//! All ports of a topology, its routes and its failures.
+//! The network that both drivers step: its ports and switches, the packets on their way, and what happens
+//! when. Whoever steps it says how far time went; nothing here knows whether that time is virtual.
 
-use super::event::Failure;
+use super::flight::{Flights, NO_WAY};
 use super::head::Head;
-use super::port::{Departure, Drop, Enqueued, Port};
-use super::queue::Queues;
-use super::route::Routes;
-use super::{Lossless, NetworkConfig};
+use super::port::{Departure, Drop};
+use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
+use super::switches::{Arrival, Passed, Pause, Switches};
+use super::totals::Totals;
+use super::wheel::{BATCH, Wheel};
+use super::{Failure, NetworkConfig};
 use crate::Picos;
-use crate::base::{Rate, Rng};
-use crate::cc::IntHop;
 use crate::topology::{Node, Topology};
 
-/// What became of a packet that a switch forwarded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed<T> {
-    /// It left at once by this port.
-    Left(u32, Departure<T>),
-    /// It waits at this port, perhaps without its payload: see [`Head::trimmed`].
-    Waits(u32),
-    /// It is gone.
-    Dropped(Drop),
-}
+/// What hangs on a network, as far as the network has to know.
+pub trait Ends {
+    /// Packet `to`, a new one, carries what `from` does.
+    fn copy(&mut self, from: u32, to: u32);
 
-/// Where a packet is after a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
-    /// At its destination, or at whatever host the link leads to.
-    Host(u32),
-    /// At a switch: [`Network::forward`] it.
-    Switch(u32),
-    /// Nowhere.
-    Lost(Drop),
-}
+    /// Reads what will be needed when `coming` happens, so that the processor waits for many of these at once;
+    /// the value means nothing, and nothing may depend on it.
+    fn glance(&self, coming: Coming) -> u64 {
+        let _ = coming;
+        0
+    }
 
-/// A pause frame: the sender of `port` must stop data, or may go on, once the frame got there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pause {
-    /// The port that has to obey, see [`Network::pause`].
-    pub port: u32,
-    /// Stop, or go on.
-    pub stop: bool,
-    /// The frame's time on the link.
-    pub delay: Picos,
-}
-
-/// What can be wrong with a link in one direction.
-#[derive(Clone, Copy, Debug)]
-struct Wire {
-    down: bool,
-    black_hole: bool,
-    /// What was on the link before this moment is lost.
-    cut_at: Option<Picos>,
-    /// Probability that a bit arrives right.
-    right: f64,
-}
-
-/// Switches are told from hosts by this bit.
-const SWITCH: u32 = 1 << 31;
-
-const fn encode(node: Node) -> u32 {
-    match node {
-        Node::Host(host) => host,
-        Node::Switch(switch) => switch | SWITCH,
+    /// The same, what is one pointer further.
+    fn glance_on(&self, coming: Coming) -> u64 {
+        let _ = coming;
+        0
     }
 }
 
-/// The state of a network that carries packets `T`. See the module documentation for the order of
-/// calls.
-#[derive(Clone, Debug)]
-pub struct Network<T> {
-    topology: Topology,
-    config: NetworkConfig,
-    ports: Vec<Port>,
-    /// What waits at them.
-    queues: Queues<T>,
-    wires: Vec<Wire>,
-    /// Some link was not well, at some time.
-    faulty: bool,
-    routes: Routes,
-    /// Links that routing believes in, and when it learns of a change.
-    believed: Vec<bool>,
-    reroute_at: Option<Picos>,
-    salts: Vec<u64>,
-    rng: Rng,
-    /// Lossless: bytes in the switch that came in by each port, and whether its sender was told to stop.
-    owned: Vec<u64>,
-    stopped: Vec<bool>,
-    pauses: Vec<Pause>,
+/// Packets carry nothing.
+impl Ends for () {
+    fn copy(&mut self, _from: u32, _to: u32) {}
 }
 
-/// Mixes 64 bits well (the finaliser of SplitMix64).
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// What will happen soon outside of the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Coming {
+    /// A packet arrives at a host.
+    Arrival {
+        /// The host.
+        host: u32,
+        /// The packet.
+        packet: u32,
+    },
+    /// What [`Network::call`] was given.
+    Call(u64),
 }
 
-/// `base` to the power of `n` by multiplications only, the same on every machine.
-fn power(mut base: f64, mut n: u32) -> f64 {
-    let mut product = 1.0;
-    while n > 0 {
-        if n & 1 == 1 {
-            product *= base;
+/// What happened, and is not the network's own affair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A packet is at its destination, or at whatever host its last link leads to: see [`Network::take`].
+    Arrived {
+        /// The host.
+        host: u32,
+        /// The packet.
+        packet: u32,
+    },
+    /// A host was told to stop, and may send data again.
+    Resumed {
+        /// The host.
+        host: u32,
+    },
+    /// The time of a [`Network::call`] has come.
+    Called(u64),
+}
+
+/// What an event is about, packed into 64 bits: eight of kind, 24 of `a`, 32 of `b`. The driver's own have
+/// the first bit set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    /// Packet `b` is at switch `a`.
+    AtSwitch { switch: u32, packet: u32 },
+    /// Packet `b` is at host `a`.
+    AtHost { host: u32, packet: u32 },
+    /// The wire of port `a` is free.
+    Free { port: u32 },
+    /// Packet `b` is handed to port `a` by its host.
+    Enter { port: u32, packet: u32 },
+    /// Port `a` must stop data (`b` is 1) or may go on.
+    Pause { port: u32, stop: bool },
+    /// Routing learns what is up.
+    Reroute,
+    /// A timer of the program of switch `a`.
+    Timer { switch: u32 },
+    /// The driver's.
+    Call(u64),
+}
+
+/// The driver's events.
+const CALL: u64 = 1 << 63;
+
+impl Event {
+    const fn pack(self) -> u64 {
+        let (kind, a, b) = match self {
+            Self::AtSwitch { switch, packet } => (0, switch, packet),
+            Self::AtHost { host, packet } => (1, host, packet),
+            Self::Free { port } => (2, port, 0),
+            Self::Enter { port, packet } => (3, port, packet),
+            Self::Pause { port, stop } => (4, port, stop as u32),
+            Self::Reroute => (5, 0, 0),
+            Self::Timer { switch } => (6, switch, 0),
+            Self::Call(what) => return what | CALL,
+        };
+        kind << 56 | (a as u64) << 32 | b as u64
+    }
+
+    const fn unpack(packed: u64) -> Self {
+        let (a, b) = ((packed >> 32) as u32 & 0xff_ffff, packed as u32);
+        match packed >> 56 {
+            0 => Self::AtSwitch { switch: a, packet: b },
+            1 => Self::AtHost { host: a, packet: b },
+            2 => Self::Free { port: a },
+            3 => Self::Enter { port: a, packet: b },
+            4 => Self::Pause { port: a, stop: b != 0 },
+            5 => Self::Reroute,
+            6 => Self::Timer { switch: a },
+            _ => Self::Call(packed & !CALL),
         }
-        base *= base;
-        n >>= 1;
     }
-    product
 }
 
-impl<T: Copy> Network<T> {
-    /// An empty network. The topology must have passed [`Topology::check`].
-    #[must_use]
-    pub fn new(topology: Topology, config: NetworkConfig) -> Self {
-        let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
-        let count = topology.links.len() as u32 * 2;
-        let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
-        let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0 };
-        let ports = (0..count).map(|port| {
-            let rate = topology.links[port as usize / 2].rate;
-            let mut port_config = config.port(rate, matches!(topology.to(port), Node::Host(_)));
-            if let Node::Host(_) = topology.from(port) {
-                // A host does not overrun, mark or trim its own packets.
-                port_config.queue = u64::MAX;
-                port_config.control_queue = u64::MAX;
-                port_config.ecn_min = u64::MAX;
-                port_config.ecn_max = u64::MAX;
-                port_config.trim = None;
+/// A network while it runs.
+#[derive(Debug)]
+pub struct Network {
+    now: Picos,
+    wheel: Wheel,
+    switches: Switches<u32>,
+    flights: Flights,
+    /// Of switches; most networks have none.
+    programs: Option<Box<Programs>>,
+    /// The port by which each host sends.
+    host_ports: Vec<u32>,
+    /// Events until the next look ahead, more or less.
+    seen: usize,
+    /// For [`Network::look_ahead`].
+    ahead: Vec<u32>,
+    reroute_armed: bool,
+    events: u64,
+    totals: Totals,
+}
+
+/// Most ports that fit into an event.
+const MOST_PORTS: u32 = 1 << 24;
+
+impl Network {
+    /// A network at rest, at time zero; `tick` is about how long it takes for a few things to happen. The
+    /// topology must have passed [`Topology::check`].
+    ///
+    /// # Errors
+    /// It has more hosts or links than are possible.
+    pub fn new(topology: Topology, config: NetworkConfig, tick: Picos) -> Result<Self, String> {
+        let hosts = topology.hosts;
+        let switches = Switches::new(topology, config);
+        if switches.len() >= MOST_PORTS || hosts >= MOST_PORTS {
+            return Err("at most 2^24 hosts and 2^23 links are possible".to_owned());
+        }
+        let mut host_ports = vec![u32::MAX; hosts as usize];
+        for port in 0..switches.len() {
+            if let Node::Host(host) = switches.topology().from(port) {
+                host_ports[host as usize] = port;
             }
-            let to = topology.to(port);
-            let behind = match to {
-                Node::Host(_) => Picos::ZERO,
-                Node::Switch(switch) => topology.switches[switch as usize].latency,
-            };
-            let mut built = Port::new(port_config);
-            built.latency = topology.links[port as usize / 2].latency + behind;
-            built.to = encode(to);
-            built
-        });
-        let ports: Vec<Port> = ports.collect();
-        Self {
-            routes: Routes::new(&topology, |_| true),
-            believed: vec![true; topology.links.len()],
-            reroute_at: None,
-            owned: vec![0; ports.len()],
-            stopped: vec![false; ports.len()],
-            pauses: Vec::new(),
-            topology,
-            config,
-            wires: vec![well; ports.len()],
-            faulty: false,
-            ports,
-            queues: Queues::default(),
-            salts,
-            rng,
+        }
+        let config = switches.config().clone();
+        let mut network = Self {
+            now: Picos::ZERO,
+            wheel: Wheel::new(tick.0.max(1).ilog2()),
+            switches,
+            flights: Flights::default(),
+            programs: None,
+            host_ports,
+            seen: 0,
+            ahead: Vec::new(),
+            reroute_armed: false,
+            events: 0,
+            totals: Totals::default(),
+        };
+        network.program(|switch| config.program(switch));
+        Ok(network)
+    }
+
+    /// Gives each switch its program, instead of what the configuration says; before the first packet.
+    pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
+        let switches = self.switches.topology().switches.len() as u32;
+        self.programs = Programs::load(switches, program).map(Box::new);
+        for switch in 0..switches {
+            self.wake(switch);
         }
     }
 
-    /// The network at rest.
+    /// What switch programs wrote into a packet, until it was taken and the next one made; `None` if none runs.
     #[must_use]
-    pub const fn topology(&self) -> &Topology {
-        &self.topology
+    pub fn note(&self, packet: u32) -> Option<&Note> {
+        self.programs.as_ref().map(|programs| programs.note(packet))
     }
 
-    /// The ways packets take.
+    /// When the last event was, or how far it was at [rest](Network::rest).
     #[must_use]
-    pub const fn routes(&self) -> &Routes {
-        &self.routes
+    pub const fn now(&self) -> Picos {
+        self.now
     }
 
-    /// The parameters.
+    /// Events so far.
     #[must_use]
-    pub const fn config(&self) -> &NetworkConfig {
-        &self.config
+    pub const fn events(&self) -> u64 {
+        self.events
     }
 
-    /// A port.
-    ///
-    /// # Panics
-    /// When there is no such port.
+    /// Whether nothing will ever happen again by itself.
     #[must_use]
-    pub fn port(&self, port: u32) -> &Port {
-        &self.ports[port as usize]
+    pub const fn is_idle(&self) -> bool {
+        self.wheel.len() == 0
     }
 
-    /// What is at the other end of `port`.
-    ///
-    /// # Panics
-    /// When there is no such port.
+    /// When something happens next.
     #[must_use]
-    pub fn behind(&self, port: u32) -> Node {
-        let to = self.ports[port as usize].to;
-        if to & SWITCH == 0 { Node::Host(to) } else { Node::Switch(to ^ SWITCH) }
+    pub fn next_event(&self) -> Option<Picos> {
+        self.wheel.next_time()
     }
 
-    /// Number of ports: two a link.
+    /// Ports, routes and queues, to look at.
     #[must_use]
-    pub fn len(&self) -> u32 {
-        // As many as there are links, twice.
-        self.ports.len() as u32
+    pub const fn switches(&self) -> &Switches<u32> {
+        &self.switches
     }
 
-    /// Whether there is no port.
+    /// What was counted so far.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ports.is_empty()
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
     }
 
-    /// Changes the queue limits, thresholds and trimming of one port, for topologies that say so.
-    pub fn configure(&mut self, port: u32, change: impl FnOnce(&mut super::PortConfig)) {
-        let port = &mut self.ports[port as usize];
-        let mut config = *port.config();
-        change(&mut config);
-        port.reconfigure(config);
+    /// Packets on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
     }
 
-    /// The port by which host `host` sends.
+    /// Those of them that were sent as data, trimmed ones too.
+    #[must_use]
+    pub fn data_in_flight(&self) -> u64 {
+        self.flights.data()
+    }
+
+    /// The port by which `host` sends.
     ///
     /// # Panics
     /// When there is no such host.
     #[must_use]
     pub fn host_port(&self, host: u32) -> u32 {
-        let link = self
-            .topology
-            .links
-            .iter()
-            .position(|link| [link.a, link.b].contains(&Node::Host(host)));
-        let link = link.expect("a host of a checked topology has a link") as u32;
-        link * 2 + u32::from(self.topology.links[link as usize].b == Node::Host(host))
+        self.host_ports[host as usize]
     }
 
-    /// Puts a packet into the queue of `port`, as a host does.
-    pub fn enqueue(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Enqueued {
-        self.ports[port as usize].enqueue(&mut self.queues, now, item, head, u32::MAX)
+    /// Has [`Step::Called`] come at `at`, or now if that is over, with the low 63 bits of `what`.
+    pub fn call(&mut self, at: Picos, what: u64) {
+        self.push(at, Event::Call(what));
     }
 
-    /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
-    /// chooses the way out and queues it there. The port, and what became of it.
-    pub fn forward(
-        &mut self,
-        now: Picos,
-        at: u32,
-        ingress: u32,
-        item: T,
-        head: &mut Head,
-    ) -> (u32, Enqueued) {
-        let Some(port) = self.choose(now, at, head) else {
-            self.ports[ingress as usize].count_drop();
-            return (ingress, Enqueued::Dropped(Drop::NoRoute));
-        };
-        (port, self.admit(now, port, ingress, item, head))
+    /// A packet is handed to the network card of `host` at `at`, or now if that is over, and waits there while
+    /// the wire is taken. The packet's number.
+    pub fn enter(&mut self, at: Picos, host: u32, head: Head) -> u32 {
+        let port = self.host_ports[host as usize];
+        let packet = self.make(host, port, head);
+        self.push(at, Event::Enter { port, packet });
+        packet
     }
 
-    /// Queues a forwarded packet, and pauses its sender if it must.
-    fn admit(&mut self, now: Picos, port: u32, ingress: u32, item: T, head: &mut Head) -> Enqueued {
-        let verdict = self.ports[port as usize].enqueue(&mut self.queues, now, item, head, ingress);
-        if let Some(Lossless { xoff, .. }) = self.config.lossless
-            && verdict == Enqueued::Queued
-            && head.class == super::Class::Data
+    /// A packet leaves `host` now, for a driver that plays the network card itself and calls this when the wire is
+    /// free. The packet's number, and when the wire will be free again.
+    pub fn transmit(&mut self, host: u32, head: Head) -> (u32, Picos) {
+        let port = self.host_ports[host as usize];
+        let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
+        let packet = self.make(host, port, head);
+        self.arrive(port, packet, arrives);
+        (packet, free_at)
+    }
+
+    fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
+        let packet = self.flights.make(host, port, head);
+        if let Some(programs) = &mut self.programs {
+            programs.made(packet, None);
+        }
+        packet
+    }
+
+    /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to
+    /// another from now on; head and what it carries stay as they are until then.
+    pub fn take(&mut self, packet: u32) -> (&Head, u32) {
+        self.flights.take(packet)
+    }
+
+    /// Something fails, or works again, at `at`: now, or later than what happened last.
+    pub fn fail(&mut self, at: Picos, failure: Failure) {
+        self.switches.fail(at.max(self.now), failure);
+        if let Some(at) = self.switches.poll_reroute()
+            && !self.reroute_armed
         {
-            let owned = &mut self.owned[ingress as usize];
-            *owned += u64::from(head.bytes);
-            if *owned > xoff && !self.stopped[ingress as usize] {
-                self.stopped[ingress as usize] = true;
-                let delay = self.frame_delay(ingress);
-                self.pauses.push(Pause { port: ingress, stop: true, delay });
+            self.reroute_armed = true;
+            self.push(at, Event::Reroute);
+        }
+    }
+
+    /// Time passed up to `until`, in which nothing is left to happen: [`Network::step`] said so.
+    pub fn rest(&mut self, until: Picos) {
+        self.now = self.now.max(until);
+    }
+
+    /// Lets happen what happens up to and at `until`, and returns when that concerns the driver; `None` when all
+    /// is done.
+    #[inline]
+    pub fn step(&mut self, until: Picos, ends: &mut impl Ends) -> Option<Step> {
+        loop {
+            if self.seen == 0 {
+                if !self.wheel.turn(until) {
+                    return None;
+                }
+                self.look_ahead(ends);
+                self.seen = BATCH;
             }
-        }
-        verdict
-    }
-
-    /// The way out of switch `at`, if there is one.
-    fn choose(&mut self, now: Picos, at: u32, head: &Head) -> Option<u32> {
-        let ways = self.routes.ports(at, head.dst);
-        match *ways {
-            [] => None,
-            [port] => Some(port),
-            _ if self.config.adaptive => {
-                let count = ways.len() as u32;
-                let mut draw = || ways[self.rng.below(count) as usize];
-                let (one, other) = (draw(), draw());
-                let queued = |port: u32| self.ports[port as usize].queued(now);
-                Some(if queued(other) < queued(one) { other } else { one })
-            }
-            _ => Some(self.hashed(at, head, ways)),
-        }
-    }
-
-    fn hashed(&self, at: u32, head: &Head, ways: &[u32]) -> u32 {
-        let key = u64::from(head.flow) << 32 | u64::from(head.entropy);
-        let hash = mix(key ^ self.salts[at as usize]) >> 32;
-        // Below the number of ways.
-        ways[((hash * ways.len() as u64) >> 32) as usize]
-    }
-
-    /// As [`Network::forward`], but a packet that meets an idle port leaves at once. `way` is what
-    /// [`Network::way`] said, if it was asked since routing changed last.
-    pub fn pass(
-        &mut self,
-        now: Picos,
-        (at, way): (u32, Option<u32>),
-        ingress: u32,
-        item: T,
-        head: &mut Head,
-    ) -> Passed<T> {
-        let Some(port) = way.or_else(|| self.choose(now, at, head)) else {
-            self.ports[ingress as usize].count_drop();
-            return Passed::Dropped(Drop::NoRoute);
-        };
-        if let Some(departure) = self.ports[port as usize].pass(now, item, head, ingress) {
-            return Passed::Left(port, departure);
-        }
-        match self.admit(now, port, ingress, item, head) {
-            Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
-            Enqueued::Dropped(why) => Passed::Dropped(why),
-        }
-    }
-
-    /// The port by which a packet at switch `at` will leave, if that can be said before it does: for
-    /// drivers that read ahead what they will need.
-    #[must_use]
-    pub fn way(&self, at: u32, head: &Head) -> Option<u32> {
-        let ways = self.routes.ports(at, head.dst);
-        match *ways {
-            [] => None,
-            [port] => Some(port),
-            _ if self.config.adaptive => None,
-            _ => Some(self.hashed(at, head, ways)),
-        }
-    }
-
-    /// The packet that leaves `port` next, if any waits.
-    #[must_use]
-    pub fn front(&self, port: u32) -> Option<T> {
-        self.ports[port as usize].front(&self.queues)
-    }
-
-    /// If something waits on `port` and nobody was told yet: when to call [`Network::serve`]. Now
-    /// somebody was told.
-    pub fn arm(&mut self, port: u32) -> Option<Picos> {
-        let port = &mut self.ports[port as usize];
-        if port.armed || !port.sendable() {
-            return None;
-        }
-        port.armed = true;
-        Some(port.free_at())
-    }
-
-    /// The moment that [`Network::arm`] named has come: [`Network::depart`].
-    pub fn serve(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
-        self.ports[port as usize].armed = false;
-        self.depart(now, port)
-    }
-
-    /// A pause frame of 64 bytes back over the link of `port`.
-    fn frame_delay(&self, port: u32) -> Picos {
-        let back = port ^ 1;
-        self.ports[back as usize].transmit_time(64) + self.topology.links[port as usize / 2].latency
-    }
-
-    /// The next pause frame to deliver: after [`Pause::delay`], call [`Network::pause`].
-    pub fn poll_pause(&mut self) -> Option<Pause> {
-        self.pauses.pop()
-    }
-
-    /// A pause frame arrived at the sender of `port`. When it may go on, look whether the port can
-    /// [`Network::depart`].
-    pub fn pause(&mut self, port: u32, stop: bool) {
-        self.ports[port as usize].pause(stop);
-    }
-
-    /// Whether a packet waits on `port` that could leave at `now`.
-    #[must_use]
-    pub fn ready(&self, now: Picos, port: u32) -> bool {
-        self.ports[port as usize].ready(now)
-    }
-
-    /// The next packet of `port`, if its wire is free and something waits.
-    pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
-        let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut self.rng)?;
-        let from = departure.ingress;
-        if let Some(Lossless { xon, .. }) = self.config.lossless
-            && from != u32::MAX
-            && departure.data
-        {
-            let owned = &mut self.owned[from as usize];
-            *owned -= u64::from(departure.bytes);
-            if *owned < xon && self.stopped[from as usize] {
-                self.stopped[from as usize] = false;
-                let delay = self.frame_delay(from);
-                self.pauses.push(Pause { port: from, stop: false, delay });
-            }
-        }
-        Some(departure)
-    }
-
-    /// What a switch writes into a packet that leaves by `port` at `now`, where it takes telemetry (HPCC
-    /// section 3.1): to be asked for right after the departure. The headers of `squall-wire` have no room
-    /// for it, so no driver of this crate carries it.
-    #[must_use]
-    pub fn telemetry(&self, now: Picos, port: u32) -> Option<IntHop> {
-        let state = &self.ports[port as usize];
-        self.config.telemetry.then(|| IntHop {
-            hop: port,
-            at: now.time(),
-            tx_bytes: state.counters().bytes,
-            queue: u32::try_from(state.waiting()).unwrap_or(u32::MAX),
-            line: state.config().rate,
-        })
-    }
-
-    /// The wire of `port` is taken by `bytes` from outside its queues, for a driver that plays the
-    /// network card: when it is free again, and when the packet arrives.
-    pub fn transmit(&mut self, now: Picos, port: u32, bytes: u32) -> (Picos, Picos) {
-        let free_at = self.ports[port as usize].transmit(now, bytes);
-        (free_at, free_at + self.ports[port as usize].latency)
-    }
-
-    /// A packet that left by `port` is at the other end, if nothing happened to it.
-    pub fn land(&mut self, now: Picos, port: u32, head: &Head) -> Arrival {
-        let to = self.ports[port as usize].to;
-        if self.faulty
-            && let Some(lost) = self.lost(now, port, head)
-        {
-            self.ports[port as usize].count_drop();
-            return Arrival::Lost(lost);
-        }
-        if to & SWITCH == 0 { Arrival::Host(to) } else { Arrival::Switch(to ^ SWITCH) }
-    }
-
-    /// Whether no link was ever unwell.
-    #[must_use]
-    pub const fn is_well(&self) -> bool {
-        !self.faulty
-    }
-
-    /// What happened to a packet on the link.
-    fn lost(&mut self, now: Picos, port: u32, head: &Head) -> Option<Drop> {
-        let wire = &self.wires[port as usize];
-        let latency = self.ports[port as usize].latency;
-        let cut = wire.cut_at.is_some_and(|cut| now.since(latency) <= cut);
-        if wire.down || cut {
-            Some(Drop::Down)
-        } else if wire.black_hole {
-            Some(Drop::BlackHole)
-        } else if wire.right < 1.0 {
-            let right = power(wire.right, head.bytes.saturating_mul(8));
-            (!self.rng.chance(right)).then_some(Drop::Corrupt)
-        } else {
-            None
-        }
-    }
-
-    /// Something fails, or works again. Routing may learn of it later: see [`Network::poll_reroute`].
-    /// Links and switches that do not exist are ignored.
-    pub fn fail(&mut self, now: Picos, failure: Failure) {
-        let links = 0..self.topology.links.len() as u32;
-        self.faulty = true;
-        match failure {
-            Failure::LinkDown(link) if links.contains(&link) => self.set_link(now, link, false),
-            Failure::LinkUp(link) if links.contains(&link) => self.set_link(now, link, true),
-            Failure::SwitchDown(switch) | Failure::SwitchUp(switch) => {
-                let up = matches!(failure, Failure::SwitchUp(_));
-                for link in links {
-                    let ends = self.topology.links[link as usize];
-                    if [ends.a, ends.b].contains(&Node::Switch(switch)) {
-                        self.set_link(now, link, up);
+            let Some((at, what)) = self.wheel.pop(until) else {
+                if self.wheel.is_turned() {
+                    return None;
+                }
+                self.seen = 0;
+                continue;
+            };
+            self.seen -= 1;
+            debug_assert!(at >= self.now);
+            self.now = at;
+            self.events += 1;
+            match Event::unpack(what) {
+                Event::AtSwitch { switch, packet } => self.at_switch(switch, packet, ends),
+                Event::AtHost { host, packet } => {
+                    if !self.is_lost(packet) {
+                        if let Some(programs) = &self.programs {
+                            programs.read(packet, &mut self.totals.seen);
+                        }
+                        return Some(Step::Arrived { host, packet });
                     }
                 }
+                Event::Free { port } => self.serve(port),
+                Event::Enter { port, packet } => self.entered(port, packet),
+                Event::Pause { port, stop } => {
+                    self.switches.pause(port, stop);
+                    if !stop {
+                        self.arm(port);
+                        if let Node::Host(host) = self.switches.topology().from(port) {
+                            return Some(Step::Resumed { host });
+                        }
+                    }
+                }
+                Event::Reroute => self.reroute(),
+                Event::Timer { switch } => self.timer(switch),
+                Event::Call(what) => return Some(Step::Called(what)),
             }
-            Failure::Rate(link, rate) if links.contains(&link) => self.set_rate(link, rate),
-            Failure::Degrade(port, rate) if (port as usize) < self.ports.len() => {
-                self.configure(port, |port| port.degrade(rate));
-            }
-            Failure::BlackHole(link) if links.contains(&link) => {
-                self.each_way(link, |wire| wire.black_hole = true);
-            }
-            Failure::BitErrors(link, rate) if links.contains(&link) => {
-                let right = 1.0 - rate.clamp(0.0, 1.0);
-                self.each_way(link, |wire| wire.right = right);
-            }
-            _ => {}
         }
     }
 
-    fn each_way(&mut self, link: u32, mut change: impl FnMut(&mut Wire)) {
-        for port in [link * 2, link * 2 + 1] {
-            change(&mut self.wires[port as usize]);
-        }
+    fn push(&mut self, at: Picos, what: Event) {
+        self.wheel.push(at.max(self.now), what.pack());
     }
 
-    fn set_rate(&mut self, link: u32, rate: Rate) {
-        for port in [link * 2, link * 2 + 1] {
-            self.ports[port as usize].set_rate(rate);
-        }
-    }
-
-    fn set_link(&mut self, now: Picos, link: u32, up: bool) {
-        self.each_way(link, |wire| {
-            wire.down = !up;
-            if up {
-                wire.black_hole = false;
-                wire.right = 1.0;
-            } else {
-                wire.cut_at = Some(now);
+    /// Reads what the coming events will need, one level of pointers after the other, so that the
+    /// processor waits for all of them at once and not for each by itself: in a large network little of
+    /// it is in the cache. But for the ways of packets, nothing depends on what is read.
+    fn look_ahead(&mut self, ends: &impl Ends) {
+        let mut sum = 0;
+        for what in self.wheel.coming() {
+            match Event::unpack(what) {
+                Event::AtSwitch { packet, .. } => {
+                    sum ^= u64::from(self.flights.flying[packet as usize].head.dst);
+                }
+                Event::AtHost { host, packet } => {
+                    sum ^= u64::from(self.flights.flying[packet as usize].head.dst);
+                    sum ^= ends.glance(Coming::Arrival { host, packet });
+                }
+                Event::Call(what) => sum ^= ends.glance(Coming::Call(what)),
+                _ => {}
             }
-        });
-        self.reroute_at = Some(now + self.config.reroute);
-    }
-
-    /// When routing learns of what happened last: call [`Network::reroute`] then.
-    #[must_use]
-    pub const fn poll_reroute(&self) -> Option<Picos> {
-        self.reroute_at
-    }
-
-    /// Routing learns which links are up.
-    pub fn reroute(&mut self) {
-        self.reroute_at = None;
-        for (link, believed) in self.believed.iter_mut().enumerate() {
-            *believed = !self.wires[link * 2].down;
         }
-        self.routes = Routes::new(&self.topology, |link| self.believed[link as usize]);
+        self.ahead.clear();
+        for what in self.wheel.coming() {
+            match Event::unpack(what) {
+                Event::AtSwitch { switch, packet } => {
+                    let flying = &mut self.flights.flying[packet as usize];
+                    let way = self.switches.way(switch, &flying.head);
+                    flying.way = way.unwrap_or(NO_WAY);
+                    self.ahead.extend(way);
+                }
+                Event::Free { port } => self.ahead.push(port),
+                Event::AtHost { host, packet } => {
+                    sum ^= ends.glance_on(Coming::Arrival { host, packet });
+                }
+                Event::Call(what) => sum ^= ends.glance_on(Coming::Call(what)),
+                _ => {}
+            }
+        }
+        for &port in &self.ahead {
+            sum ^= self.switches.port(port).free_at().0;
+        }
+        // Of the ports that are busy, the queues; of those, the packet that leaves next.
+        let (switches, now) = (&self.switches, self.now);
+        self.ahead.retain(|&port| switches.port(port).free_at() >= now);
+        for &port in &self.ahead {
+            sum ^= switches.port(port).queued(now);
+        }
+        for port in &mut self.ahead {
+            *port = switches.front(*port).unwrap_or(0);
+        }
+        for &packet in &self.ahead {
+            if let Some(flying) = self.flights.flying.get(packet as usize) {
+                sum ^= u64::from(flying.port);
+            }
+        }
+        core::hint::black_box(sum);
+    }
+
+    /// Whether something on its last link took the packet.
+    fn is_lost(&mut self, packet: u32) -> bool {
+        if self.switches.is_well() {
+            return false;
+        }
+        let flying = &self.flights.flying[packet as usize];
+        match self.switches.land(self.now, flying.port, &flying.head) {
+            Arrival::Lost(why) => {
+                self.lose(packet, why);
+                true
+            }
+            Arrival::Host(_) | Arrival::Switch(_) => false,
+        }
+    }
+
+    fn at_switch(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
+        if self.is_lost(packet) {
+            return;
+        }
+        if self.programs.is_some() {
+            return self.ask(switch, packet, ends);
+        }
+        let flying = &mut self.flights.flying[packet as usize];
+        let way = core::mem::replace(&mut flying.way, NO_WAY);
+        self.forward(switch, (way != NO_WAY).then_some(way), packet);
+    }
+
+    /// A packet goes on, by `way` if that is known.
+    #[inline]
+    fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
+        let flying = &mut self.flights.flying[packet as usize];
+        let (ingress, whole) = (flying.port, !flying.head.trimmed);
+        match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.head) {
+            Passed::Left(port, departure) => self.left(port, &departure),
+            Passed::Waits(port) => {
+                if whole && flying.head.trimmed {
+                    self.totals.trimmed += 1;
+                    self.totals.last_loss = self.now;
+                }
+                self.arm(port);
+            }
+            Passed::Dropped(why) => self.lose(packet, why),
+        }
+        self.pauses();
+    }
+
+    /// The program of the switch says what becomes of a packet. Apart, as all that only networks with programs
+    /// do, so that the way of a packet through the others stays in one piece.
+    #[cold]
+    #[inline(never)]
+    fn ask(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
+        let Some(programs) = &mut self.programs else { return };
+        let flying = &mut self.flights.flying[packet as usize];
+        let (ingress, known) = (flying.port, core::mem::replace(&mut flying.way, NO_WAY));
+        let way = match known {
+            NO_WAY => self.switches.route(self.now, switch, &flying.head),
+            way => Some(way),
+        };
+        let place = Place::new(self.now, switch, &self.switches);
+        let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
+        self.wake(switch);
+        match verdict {
+            Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),
+            Verdict::Forward(Some(port)) => self.direct(switch, port, packet),
+            Verdict::Drop => self.refuse(packet, Drop::Program),
+            Verdict::Trim(port) => {
+                let head = &mut self.flights.flying[packet as usize].head;
+                let whole = !head.trimmed;
+                let there = self.switches.leads_from(port, switch);
+                if !there || !self.switches.trim(port, head) {
+                    return self.refuse(packet, Drop::Program);
+                }
+                if whole && head.trimmed {
+                    self.totals.trimmed += 1;
+                    self.totals.last_loss = self.now;
+                }
+                self.direct(switch, port, packet);
+            }
+            Verdict::Replicate => {
+                let Some(last) = self.programs.as_mut().and_then(|all| all.next_copy()) else {
+                    return self.consume(packet);
+                };
+                while let Some(port) = self.programs.as_mut().and_then(|all| all.next_copy()) {
+                    let copy = self.flights.copy(packet);
+                    if let Some(programs) = &mut self.programs {
+                        programs.made(copy, Some(packet));
+                    }
+                    ends.copy(packet, copy);
+                    self.totals.copied += 1;
+                    self.direct(switch, port, copy);
+                }
+                self.direct(switch, last, packet);
+            }
+            Verdict::Consume => self.consume(packet),
+        }
+    }
+
+    /// A program sends a packet on by one of its switch's ports.
+    fn direct(&mut self, switch: u32, port: u32, packet: u32) {
+        if self.switches.leads_from(port, switch) {
+            self.forward(switch, Some(port), packet);
+        } else {
+            self.refuse(packet, Drop::Program);
+        }
+    }
+
+    /// A packet that came into a switch goes nowhere.
+    fn refuse(&mut self, packet: u32, why: Drop) {
+        let ingress = self.flights.flying[packet as usize].port;
+        let why = self.switches.refuse(ingress, why);
+        self.lose(packet, why);
+    }
+
+    fn consume(&mut self, packet: u32) {
+        self.totals.consumed += 1;
+        self.flights.free(packet);
+    }
+
+    /// A timer of a switch's program.
+    fn timer(&mut self, switch: u32) {
+        if let Some(programs) = &mut self.programs {
+            programs.timer(&Place::new(self.now, switch, &self.switches));
+            self.wake(switch);
+        }
+    }
+
+    /// If the program of a switch wants to be woken, an event comes for it.
+    fn wake(&mut self, switch: u32) {
+        let now = self.now;
+        if let Some(at) = self.programs.as_mut().and_then(|all| all.arm(now, switch)) {
+            self.push(at, Event::Timer { switch });
+        }
+    }
+
+    /// A packet is at its host's port.
+    fn entered(&mut self, port: u32, packet: u32) {
+        let head = &mut self.flights.flying[packet as usize].head;
+        match self.switches.enter(self.now, port, packet, head) {
+            Passed::Left(port, departure) => self.left(port, &departure),
+            Passed::Waits(port) => self.arm(port),
+            Passed::Dropped(why) => self.lose(packet, why),
+        }
+    }
+
+    /// A packet left by `port`.
+    #[inline]
+    fn left(&mut self, port: u32, departure: &Departure<u32>) {
+        self.flights.flying[departure.item as usize].port = port;
+        if self.programs.is_some() {
+            self.tell(port, departure.item);
+        }
+        self.arrive(port, departure.item, departure.arrives);
+    }
+
+    /// The program of a switch hears that a packet leaves by `port`.
+    #[cold]
+    #[inline(never)]
+    fn tell(&mut self, port: u32, packet: u32) {
+        if let Some(programs) = &mut self.programs
+            && let Node::Switch(switch) = self.switches.topology().from(port)
+        {
+            let place = Place::new(self.now, switch, &self.switches);
+            let head = &mut self.flights.flying[packet as usize].head;
+            programs.dequeue(&place, port, packet, head);
+            self.wake(switch);
+        }
+    }
+
+    fn arrive(&mut self, port: u32, packet: u32, at: Picos) {
+        let what = match self.switches.behind(port) {
+            Node::Switch(switch) => Event::AtSwitch { switch, packet },
+            Node::Host(host) => Event::AtHost { host, packet },
+        };
+        self.wheel.push(at, what.pack());
+    }
+
+    fn lose(&mut self, packet: u32, why: Drop) {
+        let totals = &mut self.totals;
+        if self.flights.flying[packet as usize].is_data() {
+            totals.data.count(why);
+            totals.last_loss = self.now;
+        } else {
+            totals.control.count(why);
+        }
+        self.flights.free(packet);
+    }
+
+    fn pauses(&mut self) {
+        while let Some(Pause { port, stop, delay }) = self.switches.poll_pause() {
+            self.totals.pauses += u64::from(stop);
+            self.push(self.now + delay, Event::Pause { port, stop });
+        }
+    }
+
+    /// If something waits at `port`, an event comes for it.
+    fn arm(&mut self, port: u32) {
+        if let Some(at) = self.switches.arm(port) {
+            self.push(at, Event::Free { port });
+        }
+    }
+
+    fn serve(&mut self, port: u32) {
+        if let Some(departure) = self.switches.serve(self.now, port) {
+            if departure.mark {
+                self.flights.flying[departure.item as usize].head.ce = true;
+                self.totals.marked += 1;
+            }
+            self.left(port, &departure);
+            self.pauses();
+        }
+        self.arm(port);
+    }
+
+    fn reroute(&mut self) {
+        self.reroute_armed = false;
+        match self.switches.poll_reroute() {
+            // Another change put it off.
+            Some(at) if at > self.now => {
+                self.reroute_armed = true;
+                self.push(at, Event::Reroute);
+            }
+            Some(_) => {
+                self.switches.reroute();
+                self.flights.forget_ways();
+            }
+            None => {}
+        }
     }
 }

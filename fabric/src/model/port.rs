@@ -1,5 +1,6 @@
-//! One output port: a data queue, a strict-priority control queue, and the wire behind them.
+//! One output port: a data queue, a control queue that comes first or has a weight, and the wire behind them.
 
+use super::config::Weights;
 use super::head::{Class, Head};
 use super::queue::{Entry, Queue, Queues};
 use crate::Picos;
@@ -22,9 +23,26 @@ pub struct PortConfig {
     pub trim: Option<u32>,
     /// It leads to a host.
     pub last_hop: bool,
+    /// See [`super::NetworkOptions::weights`].
+    pub weights: Option<Weights>,
 }
 
 impl PortConfig {
+    /// The port of a host: it takes everything, and neither marks nor trims.
+    #[must_use]
+    pub const fn of_host(rate: Rate) -> Self {
+        Self {
+            rate,
+            queue: u64::MAX,
+            control_queue: u64::MAX,
+            ecn_min: u64::MAX,
+            ecn_max: u64::MAX,
+            trim: None,
+            last_hop: false,
+            weights: None,
+        }
+    }
+
     /// Another rate, queue and thresholds in proportion.
     pub fn degrade(&mut self, rate: Rate) {
         let before = u128::from(self.rate.0.max(1));
@@ -55,6 +73,8 @@ pub enum Drop {
     BlackHole,
     /// A bit error.
     Corrupt,
+    /// The switch's program wanted it so.
+    Program,
     /// There is no way to the destination.
     NoRoute,
 }
@@ -147,6 +167,9 @@ pub struct Port {
     limit: u64,
     /// Most data bytes that ever waited.
     max_queue: u64,
+    /// As configured, and how many packets of the turn are gone.
+    weights: Option<Weights>,
+    turn: u16,
     rare: Box<Rare>,
 }
 
@@ -187,6 +210,8 @@ impl Port {
             control_waiting: 0,
             limit: config.queue,
             max_queue: 0,
+            weights: config.weights,
+            turn: 0,
             rare: Box::new(Rare { config, counters: PortCounters::default() }),
         }
     }
@@ -201,6 +226,7 @@ impl Port {
         self.rare.config = config;
         self.limit = config.queue;
         self.ecn_min = config.ecn_min;
+        self.weights = config.weights;
         self.byte_time = byte_time(config.rate);
     }
 
@@ -225,7 +251,7 @@ impl Port {
     /// Data bytes that wait or are being sent at `now`.
     #[must_use]
     pub const fn queued(&self, now: Picos) -> u64 {
-        self.waiting + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
+        self.waiting() + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
     }
 
     /// Data bytes that wait, without those being sent.
@@ -301,16 +327,10 @@ impl Port {
                 self.len += 1;
                 return Enqueued::Queued;
             }
-            let Rare { config, counters } = &mut *self.rare;
-            let Some(rest) = config.trim else {
-                counters.dropped += 1;
+            if !self.trim(head) {
+                self.rare.counters.dropped += 1;
                 return Enqueued::Dropped(Drop::QueueFull);
-            };
-            head.bytes = head.bytes.min(rest);
-            head.class = Class::Control;
-            head.trimmed = true;
-            head.last_hop = config.last_hop;
-            counters.trimmed += 1;
+            }
             verdict = Enqueued::Trimmed;
         }
         if self.control_waiting + u64::from(head.bytes) > self.rare.config.control_queue {
@@ -321,6 +341,18 @@ impl Port {
         queues.push(&mut self.control, Entry { item, bytes: head.bytes, ingress });
         self.len += 1;
         verdict
+    }
+
+    /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
+    pub(super) fn trim(&mut self, head: &mut Head) -> bool {
+        let Rare { config, counters } = &mut *self.rare;
+        let Some(rest) = config.trim else { return false };
+        head.bytes = head.bytes.min(rest);
+        head.class = Class::Control;
+        head.trimmed = true;
+        head.last_hop = config.last_hop;
+        counters.trimmed += 1;
+        true
     }
 
     /// Sends a packet at once, if the port is idle and empty at `now`: the same as [`Port::enqueue`]
@@ -340,7 +372,7 @@ impl Port {
         Some(self.leave(now, Entry { item, bytes: head.bytes, ingress }, false, data))
     }
 
-    /// The next packet, if the wire is free at `now`: control before data. Data is marked by the queue
+    /// The next packet, if the wire is free at `now`: control before data, unless they have weights. Data is marked by the queue
     /// it leaves behind (RED on the instantaneous length, at dequeue).
     pub fn depart<T: Copy>(
         &mut self,
@@ -351,7 +383,7 @@ impl Port {
         if self.free_at > now || self.len == 0 {
             return None;
         }
-        let (entry, mark, data) = if let Some(entry) = queues.pop(&mut self.control) {
+        let (entry, mark, data) = if let Some(entry) = self.pop_control(queues) {
             self.control_waiting -= u64::from(entry.bytes);
             self.sending = 0;
             (entry, false, false)
@@ -370,6 +402,23 @@ impl Port {
         };
         self.len -= 1;
         Some(self.leave(now, entry, mark, data))
+    }
+
+    /// The next control packet, unless it is the turn of data.
+    #[inline]
+    fn pop_control<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
+        if let Some(Weights(control, data)) = self.weights
+            && !self.control.is_empty()
+            && !self.data.is_empty()
+            && !self.paused
+        {
+            let turn = self.turn;
+            self.turn = (turn + 1) % (control + data);
+            if turn >= control {
+                return None;
+            }
+        }
+        queues.pop(&mut self.control)
     }
 
     fn leave<T>(&mut self, now: Picos, entry: Entry<T>, mark: bool, data: bool) -> Departure<T> {
@@ -410,5 +459,44 @@ impl Port {
         let share = u128::from(self.waiting - low) << 32;
         // Below 2^32, since waiting < high.
         u128::from(rng.next_u32()) < share / u128::from(high - low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The classes of the packets that leave a port where ten of each wait, `c` and `d`.
+    fn order(weights: Option<&str>, paused: bool) -> String {
+        let weights = weights.map(|text| text.parse().expect("weights"));
+        let mut port = Port::new(PortConfig { weights, ..PortConfig::of_host(Rate::gbps(100)) });
+        let mut queues = Queues::default();
+        for item in 0..20 {
+            let class = if item < 10 { Class::Data } else { Class::Control };
+            let mut head = Head { bytes: 1000, class, ..Head::default() };
+            port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0);
+        }
+        port.pause(paused);
+        let mut now = Picos::ZERO;
+        let mut order = String::new();
+        while let Some(left) = port.depart(&mut queues, now, &mut Rng::new(1)) {
+            order.push(if left.data { 'd' } else { 'c' });
+            now = left.free_at;
+        }
+        order
+    }
+
+    #[test]
+    fn classes_take_turns_by_weight() {
+        assert_eq!(order(None, false), "ccccccccccdddddddddd");
+        assert_eq!(order(Some("1,1"), false), "cdcdcdcdcdcdcdcdcdcd");
+        // When one class is out, the other has the wire to itself.
+        assert_eq!(order(Some("3,1"), false), "cccdcccdcccdcddddddd");
+        assert_eq!(order(Some("1,4"), false), "cddddcddddcddccccccc");
+        // Data that may not go does not hold up the rest.
+        assert_eq!(order(Some("1,1"), true), "cccccccccc");
+        for nonsense in ["0,1", "1", "1,0", "x,1", "2000,1"] {
+            assert!(nonsense.parse::<Weights>().is_err(), "{nonsense}");
+        }
     }
 }

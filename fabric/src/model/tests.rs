@@ -1,8 +1,8 @@
 //! Ports and networks by themselves.
 
 use super::{
-    Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, Network, NetworkConfig,
-    Passed, Port, PortConfig, Queues,
+    Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, NetworkConfig, Passed,
+    Port, PortConfig, Queues, Switches,
 };
 use crate::Picos;
 use crate::base::{Rate, Rng};
@@ -13,13 +13,13 @@ const MTU: u32 = 4096;
 /// A port at 100 Gb/s (80 ps a byte) for ten packets.
 fn port() -> PortConfig {
     PortConfig {
-        rate: Rate::gbps(100),
         queue: 10 * u64::from(MTU),
         control_queue: 640,
         ecn_min: 2 * u64::from(MTU),
         ecn_max: 8 * u64::from(MTU),
         trim: Some(64),
         last_hop: true,
+        ..PortConfig::of_host(Rate::gbps(100))
     }
 }
 
@@ -170,13 +170,13 @@ fn a_degraded_port_keeps_its_proportions() {
 }
 
 /// Four leaves of two hosts and `spines` spines; 1 us a link and 400 ns a switch.
-fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Network<u32> {
+fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Switches<u32> {
     let rate = Rate::gbps(100);
     let topology =
         Topology::leaf_spine(4, spines, 2, rate, rate, Picos::micros(1), Picos::nanos(400));
     let mut config = NetworkConfig::new(100_000, true, 5);
     change(&mut config);
-    Network::new(topology, config)
+    Switches::new(topology, config)
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn the_entropy_spreads_packets_over_equal_ways() {
 
 #[test]
 fn adaptive_switches_avoid_the_longer_queue() {
-    let mut network = network(2, |config| config.adaptive = true);
+    let mut network = network(2, |config| config.options.adaptive = true);
     // Port 16 leads to spine 0: fill it.
     for item in 0..20 {
         network.enqueue(Picos::ZERO, 16, item, &mut data());
@@ -246,7 +246,7 @@ fn adaptive_switches_avoid_the_longer_queue() {
 fn failures_lose_packets_and_routing_learns() {
     let mut network = network(2, |config| config.reroute = Picos::micros(10));
     let head = Head { dst: 7, ..data() };
-    let lost = |network: &mut Network<u32>, now, port| {
+    let lost = |network: &mut Switches<u32>, now, port| {
         matches!(network.land(now, port, &head), Arrival::Lost(_))
     };
     assert!(!lost(&mut network, Picos::micros(5), 16));
@@ -254,7 +254,7 @@ fn failures_lose_packets_and_routing_learns() {
     assert_eq!(network.land(Picos::micros(5), 16, &head), Arrival::Lost(Drop::Down));
     assert_eq!(network.land(Picos::micros(5), 17, &head), Arrival::Lost(Drop::Down));
     // Until routing learns of it, half of the entropies still go there.
-    let used = |network: &Network<u32>| {
+    let used = |network: &Switches<u32>| {
         (0..64).filter(|&entropy| network.way(0, &Head { entropy, ..head }) == Some(16)).count()
     };
     assert!(used(&network) > 10);
@@ -323,18 +323,4 @@ fn somebody_is_told_once_of_what_waits() {
     let first = network.serve(Picos::ZERO, 3).expect("a packet");
     assert_eq!(network.arm(3), Some(first.free_at));
     assert_eq!(network.front(3), Some(1));
-}
-
-#[test]
-fn telemetry_is_taken_at_departure() {
-    let mut network = network(1, |config| config.telemetry = true);
-    for item in 0..3 {
-        network.forward(Picos::ZERO, 0, 0, item, &mut Head { dst: 1, ..data() });
-    }
-    let now = Picos::micros(2);
-    network.depart(now, 3).expect("a packet");
-    let hop = network.telemetry(now, 3).expect("it is on");
-    // One packet of 4096 bytes has left, two wait.
-    assert_eq!((hop.hop, hop.at.0, hop.tx_bytes, hop.queue), (3, 2_000, 4_096, 8_192));
-    assert_eq!(hop.line, Rate::gbps(100));
 }

@@ -79,6 +79,13 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         per(run.network.last_loss_us, run.network.base_rtt_us)
     }),
     ("pauses", "", "PFC pause frames", |run| Some(run.network.pauses as f64)),
+    ("hops", "", "switches that a packet passed, by telemetry", |run| run.network.hops),
+    ("seen_queue", "B", "queue that a packet left behind at a switch, by telemetry", |run| {
+        run.network.seen_queue
+    }),
+    ("seen_longest", "B", "longest queue that a packet left behind, by telemetry", |run| {
+        run.network.seen_longest
+    }),
     ("lost", "", "data packets trimmed or dropped", |run| {
         Some((run.totals.trimmed + run.network.dropped) as f64)
     }),

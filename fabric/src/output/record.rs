@@ -119,6 +119,15 @@ pub struct NetworkFacts {
     /// PFC pause frames.
     #[serde(default)]
     pub pauses: u64,
+    /// With telemetry: switches that a packet passed, in the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hops: Option<f64>,
+    /// With telemetry: bytes of the queue that a packet left behind at a switch, in the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_queue: Option<f64>,
+    /// With telemetry: .. and the longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_longest: Option<f64>,
 }
 
 /// What a series shows.

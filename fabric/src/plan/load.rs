@@ -12,9 +12,8 @@ use super::SceneError;
 use super::expect::{ExpectTable, Expectation};
 use super::point::{self, Axis, Point};
 use super::scene::folder_of;
-use super::tables::{
-    FailureTable, NetworkTable, ObserveTable, TopologyTable, TransportTable, WorkloadTable,
-};
+use super::tables::{FailureTable, ObserveTable, TopologyTable, TransportTable, WorkloadTable};
+use crate::model::NetworkOptions;
 use crate::output::Metric;
 
 /// An experiment.
@@ -84,7 +83,7 @@ struct PlanTable {
     #[serde(default)]
     topology: TopologyTable,
     #[serde(default)]
-    network: NetworkTable,
+    network: NetworkOptions,
     #[serde(default)]
     workload: WorkloadTable,
     #[serde(default)]

@@ -38,25 +38,20 @@
 //! Mistakes are reported with file, line and what was expected ([`PlanError`]).
 
 mod expect;
-mod facts;
 mod load;
 mod point;
-mod quantity;
 mod runner;
 mod scene;
 mod tables;
 mod used;
 
 pub use expect::{Expectation, Verdict, judge};
-pub use facts::{Facts, base_rtt};
 pub use load::{Plan, PlanError};
 pub use point::Point;
-pub use quantity::Bytes;
 pub use runner::{Progress, RunOptions, RunnerError, run_plan, run_scene};
-pub use scene::{Prepared, SceneError};
+pub use scene::{Prepared, SceneError, slow_links};
 pub use tables::{
-    FailureTable, NetworkTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
-    WorkloadTable,
+    FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
 };
 
 #[cfg(test)]

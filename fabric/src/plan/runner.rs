@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Facts, Plan, PlanError, Point, Prepared, SceneError};
+use super::{Plan, PlanError, Point, Prepared, SceneError};
 use crate::Picos;
+use crate::facts::Facts;
 use crate::output::files::{self, FileError};
 use crate::output::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
 use crate::sim::{End, Observer, Results, Simulation};
@@ -239,6 +240,9 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             marked: totals.marked,
             last_loss_us: totals.last_loss.as_micros(),
             pauses: totals.pauses,
+            hops: mean(totals.seen.records, totals.seen.packets),
+            seen_queue: mean(totals.seen.queued, totals.seen.records),
+            seen_longest: (totals.seen.records > 0).then_some(totals.seen.longest.into()),
             ..NetworkFacts::default()
         },
         series: series(results),
@@ -246,6 +250,11 @@ fn keep(results: &Results, facts: &Facts) -> Run {
         stopped,
         ..Run::default()
     }
+}
+
+/// `sum / count`, if there is anything to count.
+fn mean(sum: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum as f64 / count as f64)
 }
 
 fn links(results: &Results) -> Vec<LinkLoad> {

@@ -3,18 +3,16 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::tables::{
-    FailureTable, NetworkTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
-};
-use super::{Bytes, Facts, base_rtt, facts};
-use crate::Picos;
+use super::tables::{FailureTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable};
 use crate::base::{Rate, Rng};
+use crate::facts::{self, Facts};
 use crate::formats::cm::StartUnit;
 use crate::formats::{self, FormatError};
-use crate::model::{Failure, FailureEvent};
+use crate::model::{Failure, FailureEvent, OptionError};
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
 use crate::workload::{Algorithm, Apart, Distribution, Pattern, Spec, Workload, trace};
+use crate::{Bytes, Picos};
 
 /// Longest packet there may be.
 const MOST_MTU: u32 = 65_000;
@@ -69,14 +67,16 @@ impl Scene {
         if !(256..=MOST_MTU).contains(&mtu) {
             return fault("transport.mtu", format!("{mtu}, expected 256 to {MOST_MTU} bytes"));
         }
-        let nic = self.network.nic(&topology)?;
-        let line = nic.unwrap_or_else(|| topology.host_rate());
+        self.network.check()?;
+        let link = topology.host_rate();
+        let line = self.network.card(link, 1.0).unwrap_or(link);
         let facts = Facts::new(&topology, &workload, mtu, HEADER, line);
-        let bdp = line.0 as f64 / 8e12 * base_rtt(&topology, mtu).0 as f64;
         let mut config = SimConfig::new(topology);
-        config.host.nic = nic;
+        config.network = self.network.clone();
         config.seed = seed;
-        self.network.apply(&mut config, bdp)?;
+        if let Some(until) = self.observe.until_us {
+            config.until = Picos::micros(until);
+        }
         self.transport.apply(&mut config, mtu)?;
         let every = |us: Option<f64>, key: &str| match us {
             // Shorter than a nanosecond, samples would be all there is.
@@ -416,80 +416,6 @@ fn read_matrix(path: &Path, unit: StartUnit, hosts: u32) -> Result<Workload, Sce
     Ok(workload)
 }
 
-impl NetworkTable {
-    /// The rate of network cards that are slower than their links.
-    fn nic(&self, topology: &Topology) -> Result<Option<Rate>, SceneError> {
-        match self.nic_gbps {
-            None => Ok(None),
-            Some(gbps) if (0.001..=100_000.0).contains(&gbps) => {
-                let rate = Rate((gbps * 1e9) as u64);
-                Ok((rate < topology.host_rate()).then_some(rate))
-            }
-            Some(gbps) => fault("network.nic_gbps", format!("{gbps}, expected 0.001 to 100000")),
-        }
-    }
-
-    fn apply(&self, config: &mut SimConfig, bdp: f64) -> Result<(), SceneError> {
-        if self.lossless && self.trimming == Some(true) {
-            return fault("network.trimming", "expected `trimming` or `lossless`, not both");
-        }
-        config.trimming = self.trimming.unwrap_or(!self.lossless);
-        let products = match self.queue_bdp {
-            Some(queue) if !(queue > 0.0 && queue.is_finite()) => {
-                return fault("network.queue_bdp", format!("{queue}, expected a number above 0"));
-            }
-            Some(_) if self.queue.is_some() => {
-                return fault("network.queue", "expected `queue` or `queue_bdp`, not both");
-            }
-            queue => queue,
-        };
-        let given = self.queue.map(|queue| queue.0).or(products.map(|n| (n * bdp) as u64));
-        if given == Some(0) {
-            return fault("network.queue", "0, expected one packet at least");
-        }
-        config.queue = given;
-        let shares = match (self.ecn.as_deref(), self.ecn_bdp) {
-            (None, None) => Some([0.2, 0.8]),
-            (Some([]), None) => None,
-            (Some(&[low, high]), None) => Some([low, high]),
-            // Where no queue is given, shares are of a bandwidth-delay product anyway.
-            (None, Some(thresholds)) => match given {
-                Some(queue) => Some(thresholds.map(|n| n * bdp / queue as f64)),
-                None => Some(thresholds),
-            },
-            (Some(ecn), None) => {
-                let what = format!("{ecn:?}, expected [low, high] as shares of the queue, or []");
-                return fault("network.ecn", what);
-            }
-            (Some(_), Some(_)) => {
-                return fault("network.ecn", "expected `ecn` or `ecn_bdp`, not both");
-            }
-        };
-        // More than a queue is never marked; without a length, queues are a product at least.
-        if let (Some(thresholds), Some([_, high])) = (self.ecn_bdp, shares)
-            && high > 1.0
-        {
-            let queue = given.map_or(1.0, |queue| queue as f64 / bdp);
-            let what = format!("{thresholds:?}, expected at most the queue, {queue}");
-            return fault("network.ecn_bdp", what);
-        }
-        if let Some([low, high]) = shares
-            && !(0.0 <= low && low <= high && high.is_finite())
-        {
-            let what = format!("[{low}, {high}], expected 0 <= low <= high");
-            return fault("network.ecn", what);
-        }
-        config.ecn = shares.map(|[low, high]| (low, high));
-        config.lossless = self.lossless.then_some(None);
-        config.adaptive = self.adaptive;
-        config.reroute = Picos::micros(self.reroute_us);
-        if let Some(until) = self.until_us {
-            config.until = Picos::micros(until);
-        }
-        Ok(())
-    }
-}
-
 impl TransportTable {
     fn apply(&self, config: &mut SimConfig, mtu: u32) -> Result<(), SceneError> {
         let host = &mut config.host;
@@ -576,6 +502,16 @@ impl FailureTable {
             let what = if down { Failure::SwitchDown(found) } else { Failure::SwitchUp(found) };
             return Ok(vec![event(what)]);
         }
+        if self.what == "slow" {
+            let count = need(self.links, &key("links"), "slow")?;
+            let share = self.share.unwrap_or(0.25);
+            if !(share > 0.0 && share < 1.0) {
+                return fault(key("share"), format!("{share}, expected a number between 0 and 1"));
+            }
+            let slow =
+                slow_links(topology, count, share).or_else(|what| fault(key("links"), what))?;
+            return Ok(slow.into_iter().map(event).collect());
+        }
         let links = self.pick(topology, rng, &key)?;
         let make: Box<dyn Fn(u32) -> Failure> = match self.what.as_str() {
             "link-down" => Box::new(Failure::LinkDown),
@@ -598,7 +534,7 @@ impl FailureTable {
             }
             other => {
                 let what = format!(
-                    "`{other}`, expected link-down, link-up, black-hole, rate, bit-errors, \
+                    "`{other}`, expected link-down, link-up, black-hole, rate, slow, bit-errors, \
                      switch-down or switch-up"
                 );
                 return fault(key("what"), what);
@@ -638,6 +574,27 @@ impl FailureTable {
             _ => fault(key("link"), "expected either `link` (by its ends) or `links` (how many)"),
         }
     }
+}
+
+/// The first `count` links of the top tier at `share` of their rate, downwards: what uet-htsim's `-failed` does to
+/// the links of core switches.
+///
+/// # Errors
+/// How many there are.
+pub fn slow_links(topology: &Topology, count: u32, share: f64) -> Result<Vec<Failure>, String> {
+    let tier = |node: Node| match node {
+        Node::Switch(at) => topology.switches[at as usize].tier,
+        Node::Host(_) => 0,
+    };
+    let top = topology.links.iter().map(|link| tier(link.b)).max().unwrap_or(0);
+    let links = (0u32..).zip(&topology.links).filter(|(_, link)| tier(link.b) == top && top > 0);
+    let links: Vec<(u32, Rate)> = links.map(|(index, link)| (index, link.rate)).collect();
+    if count as usize > links.len() {
+        return Err(format!("{count}, but the top tier has {}", links.len()));
+    }
+    let slow = |rate: Rate| Rate(((rate.0 as f64 * share) as u64).max(1));
+    let chosen = links.into_iter().take(count as usize);
+    Ok(chosen.map(|(link, rate)| Failure::Degrade(link * 2 + 1, slow(rate))).collect())
 }
 
 /// `count` random links between switches; with `racks`, of so many random top-of-rack switches, the
@@ -685,12 +642,19 @@ pub(super) fn random_links(
     Ok(picked)
 }
 
+impl From<OptionError> for SceneError {
+    fn from(error: OptionError) -> Self {
+        Self { key: format!("network.{}", error.key), what: error.what }
+    }
+}
+
 impl From<SimError> for SceneError {
     fn from(error: SimError) -> Self {
         let key = match error {
             SimError::Topology(_) => "topology",
             SimError::Workload(_) => "workload",
             SimError::Transport(_) => "transport",
+            SimError::Network(error) => return error.into(),
             SimError::Parameter(_) => "",
         };
         Self { key: key.to_owned(), what: error.to_string() }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::Bytes;
+use crate::Bytes;
+use crate::model::NetworkOptions;
 
 /// Everything a simulation needs but its seed.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -14,7 +15,7 @@ pub struct Scene {
     /// Who is connected to whom.
     pub topology: TopologyTable,
     /// What switches do.
-    pub network: NetworkTable,
+    pub network: NetworkOptions,
     /// Who sends what to whom.
     pub workload: WorkloadTable,
     /// What hosts run.
@@ -61,33 +62,6 @@ pub struct TopologyTable {
     /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (star,
     /// dumbbell; default as `link_ns`).
     pub far_link_ns: Option<u64>,
-}
-
-/// `[network]`
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetworkTable {
-    /// Rate of the hosts' network cards (default: that of their links).
-    pub nic_gbps: Option<f64>,
-    /// Switches trim what does not fit (default true; false in a lossless network).
-    pub trimming: Option<bool>,
-    /// Data queue of a port in bandwidth-delay products (default 1 with trimming, 5 without).
-    pub queue_bdp: Option<f64>,
-    /// Data queue of a port.
-    pub queue: Option<Bytes>,
-    /// Marking thresholds as shares of the queue if that is given, else of a bandwidth-delay product
-    /// (default `[0.2, 0.8]`); `[]` for no marks.
-    pub ecn: Option<Vec<f64>>,
-    /// Marking thresholds in bandwidth-delay products, for queues of another length.
-    pub ecn_bdp: Option<[f64; 2]>,
-    /// Pause instead of dropping (PFC).
-    pub lossless: bool,
-    /// Switches route by queue length.
-    pub adaptive: bool,
-    /// From a link's failure to routing's knowing it, microseconds.
-    pub reroute_us: u64,
-    /// Give up after so many simulated microseconds (default one second).
-    pub until_us: Option<u64>,
 }
 
 /// `[workload]`
@@ -192,7 +166,7 @@ pub struct TransportTable {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FailureTable {
-    /// `link-down`, `link-up`, `black-hole`, `rate`, `bit-errors`, `switch-down`, `switch-up`.
+    /// `link-down`, `link-up`, `black-hole`, `rate`, `slow`, `bit-errors`, `switch-down`, `switch-up`.
     pub what: String,
     /// When, microseconds.
     pub at_us: f64,
@@ -200,12 +174,15 @@ pub struct FailureTable {
     pub link: Option<String>,
     /// A switch: `spine1`.
     pub switch: Option<String>,
-    /// Random links between switches instead, so many.
+    /// Random links between switches instead, so many; of `slow`, the first of the top tier.
     pub links: Option<u32>,
     /// .. that all leave so many top-of-rack switches, evenly.
     pub of_racks: Option<u32>,
     /// Rate from then on (rate).
     pub gbps: Option<u64>,
+    /// Share of its rate that a link of the top tier keeps downwards, its queue and thresholds with it (slow;
+    /// default 0.25, as uet-htsim's -failed).
+    pub share: Option<f64>,
     /// Probability that a bit is wrong (bit-errors).
     pub probability: Option<f64>,
 }
@@ -220,4 +197,6 @@ pub struct ObserveTable {
     pub windows_us: Option<f64>,
     /// Bytes of each link.
     pub links: bool,
+    /// Give up after so many simulated microseconds (default one second).
+    pub until_us: Option<u64>,
 }

@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::facts::{Facts, base_rtt};
+use crate::model::Failure;
 use crate::output::text::number;
 use crate::output::{FlowResult, Run, files};
 use crate::topology::Topology;
@@ -409,4 +411,27 @@ fn our_plans_are_sound() {
         count += 1;
     }
     assert!(count >= 10, "{count} plans");
+}
+
+#[test]
+fn links_of_the_top_tier_are_slowed_as_in_htsim() {
+    let text = "title = \"t\"\n[topology]\nkind = \"fat-tree\"\nhosts = 16\n[workload]\nkind = \"permutation\"\n\
+                bytes = 4096\n[[failure]]\nwhat = \"slow\"\nlinks = 3\n";
+    let plan = Plan::parse(Path::new("p.toml"), text.to_owned(), false).expect("sound");
+    let config = plan.points[0].scene.prepare(Path::new(""), 1).expect("a scene").config;
+    let name = |port: u32| config.topology.port_name(port);
+    let slow: Vec<_> = config
+        .failures
+        .iter()
+        .map(|event| match event.what {
+            Failure::Degrade(port, rate) => (name(port), rate),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = ["core0->agg0", "core1->agg0", "core2->agg1"];
+    assert_eq!(slow, expected.map(|name| (name.to_owned(), Rate::gbps(25))));
+    let share = text.replace("links = 3", "links = 99");
+    let plan = Plan::parse(Path::new("p.toml"), share, false).expect("sound");
+    let error = plan.points[0].scene.prepare(Path::new(""), 1).expect_err("too many");
+    assert_eq!(error.to_string(), "failure[0].links: 99, but the top tier has 16");
 }

@@ -114,6 +114,7 @@ impl FailureTable {
             ("of_racks", self.of_racks.is_some()),
             ("switch", self.switch.is_some()),
             ("gbps", self.gbps.is_some()),
+            ("share", self.share.is_some()),
             ("probability", self.probability.is_some()),
         ];
         let kind = self.what.as_str();
@@ -121,6 +122,7 @@ impl FailureTable {
             "link-down" | "link-up" | "black-hole" => &["link", "links", "of_racks"],
             "rate" => &["link", "links", "of_racks", "gbps"],
             "bit-errors" => &["link", "links", "of_racks", "probability"],
+            "slow" => &["links", "share"],
             "switch-down" | "switch-up" => &["switch"],
             // Refused elsewhere.
             _ => return Ok(()),

@@ -3,9 +3,8 @@
 use core::fmt;
 
 use crate::Picos;
-use crate::base::Rate;
 use crate::cc::{PathsConfig, SenderConfig};
-use crate::model::{FailureEvent, Lossless};
+use crate::model::{FailureEvent, NetworkOptions, OptionError};
 use crate::topology::Topology;
 use crate::workload::WorkloadError;
 
@@ -110,8 +109,6 @@ pub struct HostConfig {
     pub header: u32,
     /// Bytes of a packet without data, and of a trimmed one, on the wire: htsim counts 64.
     pub control: u32,
-    /// Rate of the network card; `None` for that of its link.
-    pub nic: Option<Rate>,
     /// Each received packet waits this long before the transport sees it ..
     pub delay: Picos,
     /// .. and a random time up to this much longer.
@@ -136,18 +133,8 @@ pub struct SimConfig {
     pub topology: Topology,
     /// The hosts.
     pub host: HostConfig,
-    /// Switches trim.
-    pub trimming: bool,
-    /// Data queue of a port, bytes; `None`: one bandwidth-delay product with trimming, five without.
-    pub queue: Option<u64>,
-    /// Marking thresholds as shares of the queue; `None` for no marks.
-    pub ecn: Option<(f64, f64)>,
-    /// Pause instead of dropping; `Some(None)` for the default thresholds.
-    pub lossless: Option<Option<Lossless>>,
-    /// Switches route by queue length.
-    pub adaptive: bool,
-    /// From a link's failure to routing's knowing it.
-    pub reroute: Picos,
+    /// What ports and switches are like.
+    pub network: NetworkOptions,
     /// What fails when.
     pub failures: Vec<FailureEvent>,
     /// Seed of everything.
@@ -170,16 +157,10 @@ impl SimConfig {
                 mtu: 4096,
                 header: 64,
                 control: 64,
-                nic: None,
                 delay: Picos::ZERO,
                 jitter: Picos::ZERO,
             },
-            trimming: true,
-            queue: None,
-            ecn: Some((0.2, 0.8)),
-            lossless: None,
-            adaptive: false,
-            reroute: Picos::ZERO,
+            network: NetworkOptions::default(),
             failures: Vec::new(),
             seed: 1,
             until: Picos::micros(1_000_000),
@@ -197,6 +178,8 @@ pub enum SimError {
     Workload(WorkloadError),
     /// An algorithm or parameter is refused; says what is allowed.
     Transport(String),
+    /// An option of the network is refused.
+    Network(OptionError),
     /// Another parameter is out of range; says what is allowed.
     Parameter(String),
 }
@@ -208,11 +191,18 @@ impl fmt::Display for SimError {
                 f.write_str(text)
             }
             Self::Workload(error) => error.fmt(f),
+            Self::Network(error) => error.fmt(f),
         }
     }
 }
 
 impl core::error::Error for SimError {}
+
+impl From<OptionError> for SimError {
+    fn from(error: OptionError) -> Self {
+        Self::Network(error)
+    }
+}
 
 impl From<WorkloadError> for SimError {
     fn from(error: WorkloadError) -> Self {

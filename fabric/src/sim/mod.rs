@@ -13,7 +13,6 @@ mod roce;
 mod run;
 mod series;
 mod setup;
-mod wheel;
 
 pub use config::{
     Contexts, HostConfig, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,

@@ -1,7 +1,6 @@
-//! Packets in flight: what switches read and what the ends read, in two pools side by side.
+//! What packets carry from end to end.
 
 use super::roce::{RoceKind, RocePacket};
-use crate::model::Head;
 use crate::reliability::ControlPacket;
 use crate::wire;
 
@@ -35,67 +34,22 @@ impl Body {
     }
 }
 
-/// A packet as the network sees it.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub(super) struct InFlight {
-    pub(super) head: Head,
-    /// The sending host.
-    source: u32,
-    /// The port it left by last.
-    pub(super) port: u32,
-    /// The port it will leave by, if that was found out ahead; else [`NO_WAY`].
-    pub(super) way: u32,
-}
-
-/// No port.
-pub(super) const NO_WAY: u32 = u32::MAX;
-
-/// All packets in flight, by number.
+/// What each packet on its way carries, by its number in the network.
 #[derive(Debug, Default)]
-pub(super) struct Packets {
-    pub(super) flying: Vec<InFlight>,
-    bodies: Vec<Body>,
-    free: Vec<u32>,
-}
+pub(super) struct Bodies(Vec<Body>);
 
-impl Packets {
-    /// A new packet from host `source`, which left it by `port`.
-    pub(super) fn make(&mut self, source: u32, port: u32, head: Head, body: Body) -> u32 {
-        let flying = InFlight { head, source, port, way: NO_WAY };
-        if let Some(packet) = self.free.pop() {
-            let at = packet as usize;
-            self.flying[at] = flying;
-            self.bodies[at] = body;
-            return packet;
+impl Bodies {
+    /// A new packet carries this.
+    pub(super) fn put(&mut self, packet: u32, body: Body) {
+        match self.0.get_mut(packet as usize) {
+            Some(place) => *place = body,
+            // The network counts them without gaps.
+            None => self.0.push(body),
         }
-        self.flying.push(flying);
-        self.bodies.push(body);
-        // Four thousand million packets do not fit into memory.
-        (self.flying.len() - 1) as u32
     }
 
-    /// The packet is gone.
-    pub(super) fn free(&mut self, packet: u32) {
-        self.free.push(packet);
-    }
-
-    /// Takes the packet out of the network: its head, source and body. They stay readable until the next
-    /// one is made.
-    pub(super) fn take(&mut self, packet: u32) -> (&Head, u32, &Body) {
-        let at = packet as usize;
-        self.free.push(packet);
-        (&self.flying[at].head, self.flying[at].source, &self.bodies[at])
-    }
-
-    pub(super) fn body(&self, packet: u32) -> &Body {
-        &self.bodies[packet as usize]
-    }
-
-    /// Data packets in flight, trimmed ones too.
-    pub(super) fn data_in_flight(&self) -> u64 {
-        let data = self.bodies.iter().filter(|body| body.is_data()).count();
-        let gone = self.free.iter().filter(|&&packet| self.body(packet).is_data()).count();
-        (data - gone) as u64
+    /// What a packet carries.
+    pub(super) fn of(&self, packet: u32) -> &Body {
+        &self.0[packet as usize]
     }
 }

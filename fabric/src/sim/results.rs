@@ -4,6 +4,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::Picos;
+use crate::model::Seen;
 
 /// Looks on while a simulation runs.
 pub trait Observer {
@@ -113,6 +114,8 @@ pub struct Totals {
     pub events: u64,
     /// Pause frames sent.
     pub pauses: u64,
+    /// What packets had in them of in-band telemetry.
+    pub seen: Seen,
     /// Simulated time at the end.
     pub end: Picos,
     /// What it took, seconds.

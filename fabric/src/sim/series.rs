@@ -5,7 +5,7 @@ use super::flows::Flows;
 use super::host::Host;
 use super::results::{PortSeries, Series, WindowSeries};
 use crate::Picos;
-use crate::model::Network;
+use crate::model::Switches;
 use crate::topology::Node;
 
 /// Takes samples when told.
@@ -16,7 +16,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(observe: &Observe, network: &Network<u32>) -> Self {
+    pub(super) fn new(observe: &Observe, network: &Switches<u32>) -> Self {
         let mut series = Series::default();
         if observe.queues.is_some() {
             let topology = network.topology();
@@ -30,7 +30,7 @@ impl Recorder {
     }
 
     /// Takes a sample of all queues; when to take the next.
-    pub(super) fn queues(&mut self, now: Picos, network: &Network<u32>) -> Picos {
+    pub(super) fn queues(&mut self, now: Picos, network: &Switches<u32>) -> Picos {
         self.series.queue_times.push(now);
         for series in &mut self.series.queues {
             series.bytes.push(network.port(series.port).queued(now));

@@ -9,9 +9,9 @@ use super::roce::{Roce, RoceParameters};
 use crate::Picos;
 use crate::base::{Rate, Span};
 use crate::cc;
-use crate::model::{Lossless, NetworkConfig};
+use crate::facts::base_rtt;
+use crate::model::{Ground, NetworkConfig};
 use crate::reliability::{Config, NOMINAL_OVERHEAD, UnknownDetector};
-use crate::topology::Topology;
 use crate::workload::Workload;
 
 /// What the parts of a simulation are told.
@@ -29,14 +29,6 @@ pub(super) struct Setup {
 enum StackConfig {
     Squall(Arc<Config>),
     Roce(Arc<RoceParameters>),
-}
-
-/// The unloaded round trip of a full packet and its acknowledgement over the longest way, all links
-/// counted at the hosts' rate, as htsim does (`calculate_rtt` of its main_uec.cpp).
-pub(super) fn base_rtt(topology: &Topology, rate: Rate, mtu: u32, control: u32) -> Picos {
-    let longest = topology.longest_way();
-    let packet = Picos::transmit(rate, mtu.into()) + Picos::transmit(rate, control.into());
-    longest.latency * 2 + packet * u64::from(longest.links)
 }
 
 impl Setup {
@@ -65,11 +57,23 @@ impl Setup {
             let text = "no two hosts are connected; a simulation needs two that are";
             return Err(SimError::Topology(text.into()));
         }
-        let line = host.nic.unwrap_or_else(|| config.topology.host_rate());
-        let rtt = base_rtt(&config.topology, line, host.mtu, host.control);
+        let (topology, options) = (&config.topology, &config.network);
+        let line = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
+        let rtt = topology.longest_way().round_trip(line, host.mtu, host.control);
         // Whole packets, as htsim counts (`calculate_bdp_pkt`).
         let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
-        let network = network(config, bdp)?;
+        let network = options.settle(&Ground {
+            bdp_packets: bdp,
+            bdp_bytes: &|| line.0 as f64 / 8e12 * base_rtt(topology, host.mtu).0 as f64,
+            packet: host.mtu,
+            trimmed: host.control,
+            least: 0,
+            line: topology.host_rate(),
+            rates: 1.0,
+            times: 1.0,
+            reroute_us: 0.0,
+            seed: config.seed,
+        })?;
         let sizes = Sizes { mtu: host.mtu, header: host.header, control: host.control };
         let stack = match &host.transport {
             Transport::Squall(squall) => {
@@ -98,44 +102,6 @@ impl Setup {
     }
 }
 
-/// What switches are told; `bdp` in packets.
-fn network(config: &SimConfig, bdp: u64) -> Result<NetworkConfig, SimError> {
-    let mtu = u64::from(config.host.mtu);
-    let mut network = NetworkConfig::new(bdp * mtu, config.trimming, config.seed);
-    if let Some(queue) = config.queue {
-        if queue < mtu {
-            let text = format!("queues of {queue} bytes; at least a packet ({mtu}) is needed");
-            return Err(SimError::Parameter(text));
-        }
-        network.queue = queue;
-        network.control_queue = queue.saturating_mul(2);
-    }
-    network.trim = config.trimming.then_some(config.host.control);
-    (network.ecn_min, network.ecn_max) = match config.ecn {
-        None => (u64::MAX, u64::MAX),
-        Some((low, high)) if 0.0 <= low && low <= high && high <= 1.0 => {
-            // Thresholds are shares of a bandwidth-delay product, in whole packets, unless the queue
-            // was given (uet-htsim main_uec.cpp: `ceil(bdp_pkt * 0.2)`).
-            let packets = if config.queue.is_some() { network.queue / mtu } else { bdp };
-            let share = |share: f64| (packets as f64 * share).ceil() as u64 * mtu;
-            (share(low), share(high))
-        }
-        Some((low, high)) => {
-            let text = format!(
-                "marking from {low} to {high} of the queue; 0 <= low <= high <= 1 is possible"
-            );
-            return Err(SimError::Parameter(text));
-        }
-    };
-    network.lossless = config.lossless.map(|thresholds| {
-        let xoff = network.queue.max(mtu * 4) / 2;
-        thresholds.unwrap_or(Lossless { xoff, xon: xoff - mtu * 2 })
-    });
-    network.adaptive = config.adaptive;
-    network.reroute = config.reroute;
-    Ok(network)
-}
-
 /// What the transport is told.
 fn transport(
     config: &SimConfig,
@@ -145,12 +111,12 @@ fn transport(
     queue: u64,
 ) -> Result<Config, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
-    let known = cc::Network::new(line, rtt.span(), config.host.mtu, config.trimming);
+    let known = cc::Network::new(line, rtt.span(), config.host.mtu, config.network.trims());
     let cc = cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
     let paths =
         cc::PathsConfig::by_name(&squall.lb, squall.paths).map_err(|error| refuse(&error))?;
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
-    transport.trim_enabled = config.trimming;
+    transport.trim_enabled = config.network.trims();
     transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
     transport.scope = squall.scope.parse().map_err(|error: cc::ChoiceError| refuse(&error))?;
     transport = transport.reciprocal(&known);

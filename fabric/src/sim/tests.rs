@@ -4,11 +4,11 @@ use super::{
     Contexts, End, HostConfig, Observe, Results, RoceConfig, SimConfig, Simulation, SquallConfig,
     Transport, Unfinished,
 };
-use crate::Picos;
 use crate::base::Rate;
-use crate::model::{Failure, FailureEvent};
+use crate::model::{Failure, FailureEvent, Marks};
 use crate::topology::{FatTree, Tier, Topology};
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
+use crate::{Bytes, Picos};
 
 const US: Picos = Picos::micros(1);
 
@@ -116,11 +116,11 @@ fn every_selector_loss_set_and_jitter_conserves_packets() {
     for lb in ["reps", "oblivious", "single"] {
         for (trimming, loss) in [(true, "trim,rto"), (false, "ooo,probe,rto"), (false, "rto")] {
             let mut config = leaf_spine(1);
-            config.trimming = trimming;
+            config.network.trimming = Some(trimming);
             config.host.jitter = Picos::nanos(300);
             squall(&mut config).lb = lb.into();
             squall(&mut config).loss = loss.into();
-            config.queue = Some(100_000);
+            config.network.queue = Some(Bytes(100_000));
             let results = run(&config, &shifted(16, 4, 300_000));
             assert_eq!(results.end, End::Done, "{lb} {loss}");
             assert_eq!(results.totals.trimmed > 0, trimming, "{lb} {loss} {:?}", results.totals);
@@ -244,7 +244,7 @@ fn traffic_goes_round_a_link_that_fails() {
     let mut config = leaf_spine(4);
     // Leaf 0 to spine 1, in mid-run; routing learns of it 50 us later.
     let link = 16 + 1;
-    config.reroute = US * 50;
+    config.network.reroute_us = Some(50.0);
     config.failures = vec![FailureEvent { at: US * 30, what: Failure::LinkDown(link) }];
     config.observe = Observe { ports: true, ..Observe::default() };
     let results = run(&config, &shifted(16, 4, 2_000_000));
@@ -284,8 +284,7 @@ fn bit_errors_lose_packets_and_the_transport_recovers() {
 fn roce(config: &mut SimConfig, qps: u16) {
     config.host.transport =
         Transport::Roce(RoceConfig { qps, rto: US * 4_000, ..RoceConfig::default() });
-    config.trimming = false;
-    config.lossless = Some(None);
+    config.network.lossless = true;
 }
 
 #[test]
@@ -307,8 +306,8 @@ fn a_lossless_network_loses_nothing() {
 fn go_back_n_recovers_from_drops() {
     let mut config = star(5);
     roce(&mut config, 1);
-    config.lossless = None;
-    config.queue = Some(30_000);
+    (config.network.lossless, config.network.trimming) = (false, Some(false));
+    config.network.queue = Some(Bytes(30_000));
     let results = run(&config, &incast(5, 500_000));
     assert_eq!(results.end, End::Done);
     assert!(results.totals.dropped > 0, "{results:?}");
@@ -360,8 +359,8 @@ fn queue_pairs_that_live_on_recover_from_drops() {
     for qps in [1, 3] {
         let mut config = star(9);
         roce(&mut config, qps);
-        config.lossless = None;
-        config.queue = Some(30_000);
+        (config.network.lossless, config.network.trimming) = (false, Some(false));
+        config.network.queue = Some(Bytes(30_000));
         if let Transport::Roce(roce) = &mut config.host.transport {
             roce.contexts = Contexts::PerPair;
         }
@@ -419,8 +418,8 @@ fn nonsense_is_refused_in_words() {
         (squall(config).cc, squall(config).scope) = ("eqds".into(), "host".into());
     });
     assert!(shared.contains("scope flow"), "{shared}");
-    assert!(refusal(|config| config.queue = Some(100)).contains("4096"));
-    assert!(refusal(|config| config.ecn = Some((0.8, 0.2))).contains("0.8"));
+    assert!(refusal(|config| config.network.queue = Some(Bytes(100))).contains("4096"));
+    assert!(refusal(|config| config.network.ecn = Some(Marks::between(0.8, 0.2))).contains("0.8"));
     assert!(refusal(|config| config.host.mtu = 60).contains("65000"));
     assert!(refusal(|config| config.topology.hosts = 3).contains("h3"));
     let apart = refusal(|config| {
@@ -477,4 +476,35 @@ fn spraying_loads_all_links_of_a_tier_alike_and_one_path_does_not() {
 fn the_default_host_is_a_network_card() {
     let HostConfig { mtu, header, control, .. } = star(2).host;
     assert_eq!((mtu, header, control), (4096, 64, 64));
+}
+
+#[test]
+fn telemetry_says_what_packets_met() {
+    let load = incast(16, 200_000);
+    let mut config = leaf_spine(2);
+    let without = run(&config, &load);
+    assert_eq!(without.totals.seen.packets, 0);
+    config.network.telemetry = true;
+    let with = run(&config, &load);
+    // To look on changes nothing.
+    assert_eq!((&with.flows, with.totals.events), (&without.flows, without.totals.events));
+    let seen = with.totals.seen;
+    let hops = seen.records as f64 / seen.packets as f64;
+    // Three of fifteen senders hang on the receiver's leaf.
+    assert!(seen.packets > 0 && (2.4..2.8).contains(&hops), "{seen:?}");
+    assert!(u64::from(seen.longest) > 100_000, "{seen:?}");
+}
+
+#[test]
+fn adaptive_switches_spread_what_one_entropy_would_not() {
+    let spread = |adaptive: bool| {
+        let mut config = leaf_spine(4);
+        squall(&mut config).lb = "ecmp".into();
+        config.network.adaptive = adaptive;
+        let results = run(&config, &shifted(16, 4, 500_000));
+        assert_eq!(results.end, End::Done);
+        results.totals.end
+    };
+    let (hashed, adaptive) = (spread(false), spread(true));
+    assert!(adaptive.0 * 5 < hashed.0 * 4, "{adaptive} against {hashed}");
 }

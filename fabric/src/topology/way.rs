@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Node, Topology};
 use crate::Picos;
+use crate::base::Rate;
 
 /// A way from host to host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,6 +13,16 @@ pub struct Way {
     pub links: u32,
     /// Latency of its links and switches.
     pub latency: Picos,
+}
+
+impl Way {
+    /// Round trip without queues of a packet of `there` bytes on the wire and an answer of `back`, all links
+    /// counted at `rate`, as htsim does (`calculate_rtt` of its main_uec.cpp). Every switch stores and forwards.
+    #[must_use]
+    pub fn round_trip(self, rate: Rate, there: u32, back: u32) -> Picos {
+        let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());
+        self.latency * 2 + link * u64::from(self.links)
+    }
 }
 
 impl Topology {
@@ -84,7 +95,6 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Rate;
 
     #[test]
     fn four_links_and_three_switches_through_a_leaf_spine() {

@@ -140,7 +140,7 @@ fn world(rng: &mut Rng) -> (World, String, Scope) {
     config.control_queue = config.queue * 2;
     config.trim = trimming.then_some(64 + NOMINAL_OVERHEAD);
     config.reroute = Picos::micros(u64::from(rng.below(2_000)));
-    let net = Emulation::new(topology, config, NOMINAL_OVERHEAD);
+    let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");
     let known = Network::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
     let sender = pick(rng, SenderConfig::NAMES).0;
     let selector = pick(rng, PathsConfig::NAMES).0;
@@ -330,7 +330,7 @@ pub(crate) fn run(seed: u64, shown: bool) -> Totals {
     let end = history.world.now + PATIENCE;
     history.advance(end, true);
     history.judge(crashing, long);
-    let lost = history.world.net.losses().total();
+    let lost = history.world.net.network().totals().lost().total();
     for host in &history.world.hosts {
         let counters = host.engine.counters().1;
         history.totals.retransmitted += counters.retransmissions();
@@ -394,7 +394,7 @@ impl History {
             op.ends.is_empty() && self.lives(op) && !may_wait
         };
         let idle = self.world.hosts.iter().all(|h| h.dead || h.engine.idle());
-        idle && self.world.net.in_flight() == 0 && !self.ops.iter().any(waits)
+        idle && self.world.net.network().in_flight() == 0 && !self.ops.iter().any(waits)
     }
 
     fn act(&mut self, rng: &mut Rng, action: Action) {

@@ -25,7 +25,7 @@ fn world(seed: u64) -> World {
     config.queue = config.queue.max(4096 * 8);
     config.control_queue = config.queue * 2;
     config.trim = Some(64 + NOMINAL_OVERHEAD);
-    let net = Emulation::new(topology, config, NOMINAL_OVERHEAD);
+    let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");
     let known = Network::new(rate, Span::micros(30), 4096 + NOMINAL_OVERHEAD, true);
     World::new(net, seed, move |seed, port| {
         let sender = SenderConfig::by_name("nscc", &known).expect("a listed name");

@@ -133,7 +133,7 @@ impl World {
         configure: impl Fn(u64, u16) -> (Config, reliability::Config) + 'static,
     ) -> Self {
         let mut rng = Rng::new(seed);
-        let hosts = (0..net.network().topology().hosts).map(|n| {
+        let hosts = (0..net.network().switches().topology().hosts).map(|n| {
             let addr = SocketAddr::from(([10, 0, 0, n as u8 + 1], 5000 + n as u16));
             let (engine, pdc) = configure(rng.next_u64(), addr.port());
             let engine = Engine::new(engine, pdc);
@@ -237,7 +237,9 @@ impl World {
         let living = self.hosts.iter().filter(|h| !h.dead);
         let timeout = living.filter_map(|h| h.engine.poll_timeout()).min().map(Picos::from_time);
         let late = self.late.iter().map(|l| l.at).min();
-        let Some(next) = [timeout, late, self.net.next_event()].into_iter().flatten().min() else {
+        let Some(next) =
+            [timeout, late, self.net.network().next_event()].into_iter().flatten().min()
+        else {
             return false;
         };
         if next > end {

@@ -77,7 +77,7 @@ struct Slot {
 const EMPTY: Slot = Slot { last: NONE, len: CHUNK as u32 };
 
 /// Which slots of a level hold anything: one bit each, and one bit for each word of those.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Level {
     slots: Vec<Slot>,
     words: Vec<u64>,
@@ -127,7 +127,7 @@ impl Level {
 }
 
 /// Events with 64 bits of content each.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wheel {
     /// A fine slot lasts `2^shift` picoseconds.
     shift: u32,
@@ -225,23 +225,61 @@ impl Wheel {
         level.mark(index);
     }
 
-    /// The next event of the slot that is being emptied, if there is any left.
-    pub(super) fn pop(&mut self) -> Option<(Picos, u64)> {
-        let event = self.ready.pop()?;
+    /// The next event of the slots that are being emptied, if there is any left that is not after `until`.
+    pub(super) fn pop(&mut self, until: Picos) -> Option<(Picos, u64)> {
+        let event = self.ready.last()?;
+        let (at, what) = (Picos(self.start + event.within()), event.what);
+        if at > until {
+            return None;
+        }
+        self.ready.pop();
         self.len -= 1;
-        Some((Picos(self.start + event.within()), event.what))
+        Some((at, what))
     }
 
-    /// Goes to the next slot that holds anything; false if there is none. Only when [`Wheel::pop`] has no
-    /// more.
-    pub(super) fn turn(&mut self) -> bool {
+    /// Goes to the next slot that holds anything, if that begins by `until`; false if there is none. What is
+    /// pushed afterwards may be as early as `until`, and not earlier.
+    pub(super) fn turn(&mut self, until: Picos) -> bool {
         while self.ready.is_empty() {
-            if self.len == 0 {
+            if self.len == 0 || !self.advance(until.0) {
                 return false;
             }
-            self.advance();
         }
         true
+    }
+
+    /// Whether slots are being emptied that hold something yet.
+    pub(super) const fn is_turned(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// When the next event is.
+    pub(super) fn next_time(&self) -> Option<Picos> {
+        if let Some(event) = self.ready.last() {
+            return Some(Picos(self.start + event.within()));
+        }
+        let earliest = |level: &Level, index: usize| {
+            let Slot { last, len } = level.slots[index];
+            let mut chunk = self.nexts[last as usize];
+            let mut least = u64::MAX;
+            loop {
+                let len = if chunk == last { len as usize } else { CHUNK };
+                let events = &self.chunks[chunk as usize].0[..len];
+                least = events.iter().map(|event| event.within()).fold(least, u64::min);
+                if chunk == last {
+                    return least;
+                }
+                chunk = self.nexts[chunk as usize];
+            }
+        };
+        if let Some((index, slot)) = self.next_fine() {
+            return Some(Picos((slot << self.shift) + earliest(&self.fine, index)));
+        }
+        let coarse = self
+            .next_coarse()
+            .map(|(index, page)| (page << PAGE_BITS << self.shift) + earliest(&self.coarse, index));
+        let far = self.far.peek().map(|&Reverse((time, ..))| time);
+        coarse.into_iter().chain(far).min().map(Picos)
     }
 
     /// What is known to come out next, of [`BATCH`] events at most.
@@ -249,13 +287,31 @@ impl Wheel {
         self.ready.iter().rev().take(BATCH).map(|event| event.what)
     }
 
-    /// Goes to the next fine slots that hold anything, or to the next page.
-    fn advance(&mut self) {
-        let page = self.slot >> PAGE_BITS;
+    /// The first fine slot that holds anything: its place, and its number counted from the origin.
+    fn next_fine(&self) -> Option<(usize, u64)> {
         let within = self.slot as usize % FINE;
-        if let Some(first) = self.fine.first(within).or_else(|| self.fine.first(0)) {
-            let ahead = (first + FINE - within) % FINE;
-            let from = self.slot + ahead as u64;
+        let first = self.fine.first(within).or_else(|| self.fine.first(0))?;
+        let ahead = (first + FINE - within) % FINE;
+        Some((first, self.slot + ahead as u64))
+    }
+
+    /// The first coarse slot that holds anything: its place, and its page.
+    fn next_coarse(&self) -> Option<(usize, u64)> {
+        let page = self.slot >> PAGE_BITS;
+        let here = page as usize % COARSE;
+        let first = self.coarse.first(here).or_else(|| self.coarse.first(0))?;
+        let ahead = (first + COARSE - here) % COARSE;
+        Some((first, page + ahead as u64))
+    }
+
+    /// Goes to the next fine slots that hold anything, or to the next page, unless that begins after
+    /// `until`; false then.
+    fn advance(&mut self, until: u64) -> bool {
+        let page = self.slot >> PAGE_BITS;
+        if let Some((first, from)) = self.next_fine() {
+            if from << self.shift > until {
+                return false;
+            }
             if from >> PAGE_BITS > page {
                 // What is in the page after comes within reach, and before it nothing is left.
                 self.slot = (page + 1) << PAGE_BITS;
@@ -276,24 +332,23 @@ impl Wheel {
             }
             self.slot = from + (slot - first) as u64;
             self.ready.reverse();
-            return;
+            return true;
         }
-        let here = page as usize % COARSE;
-        let coarse = self.coarse.first(here).or_else(|| self.coarse.first(0));
-        let coarse = coarse.map(|index| {
-            let ahead = (index + COARSE - here) % COARSE;
-            page + ahead as u64
-        });
+        let coarse = self.next_coarse().map(|(_, page)| page);
         let far = self.far.peek().map(|Reverse((time, ..))| time >> self.shift >> PAGE_BITS);
         let next = match (coarse, far) {
             (Some(a), Some(b)) => a.min(b),
             (Some(page), None) | (None, Some(page)) => page,
-            (None, None) => return,
+            (None, None) => return false,
         };
+        if next << PAGE_BITS << self.shift > until {
+            return false;
+        }
         self.slot = next << PAGE_BITS;
         self.start = self.slot << self.shift;
         self.open(next);
         self.open(next + 1);
+        true
     }
 
     /// Appends the events of fine slot `slot`, first ones first; it begins `since` after the start.
@@ -357,7 +412,38 @@ mod tests {
     use crate::base::Rng;
 
     fn next(wheel: &mut Wheel) -> Option<(Picos, u64)> {
-        wheel.turn().then(|| wheel.pop()).flatten()
+        wheel.turn(Picos::NEVER).then(|| wheel.pop(Picos::NEVER)).flatten()
+    }
+
+    /// A clock that is looked at now and then: what is due comes out, and no later than that, whatever is
+    /// put in between.
+    #[test]
+    fn turns_no_further_than_told() {
+        let mut rng = Rng::new(9);
+        let mut wheel = Wheel::new(12);
+        let mut model: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+        let mut now = 0;
+        for number in 0..100_000u64 {
+            let delay = match rng.below(8) {
+                0..=4 => u64::from(rng.below(200_000_000)),
+                5..=6 => u64::from(rng.below(u32::MAX)) * 20,
+                _ => u64::from(rng.below(1000)) * 1_000_000_000_000,
+            };
+            wheel.push(Picos(now + delay), number);
+            model.push(Reverse((now + delay, number)));
+            if rng.below(3) == 0 {
+                let earliest = model.peek().map(|Reverse((time, _))| Picos(*time));
+                assert_eq!(wheel.next_time(), earliest);
+                now +=
+                    u64::from(rng.below(400_000_000)) * if rng.below(500) == 0 { 5_000 } else { 1 };
+                while model.peek().is_some_and(|Reverse((time, _))| *time <= now) {
+                    let Reverse((time, what)) = model.pop().unwrap();
+                    assert!(wheel.turn(Picos(now)));
+                    assert_eq!(wheel.pop(Picos(now)), Some((Picos(time), what)));
+                }
+                assert!(!wheel.turn(Picos(now)) || wheel.pop(Picos(now)).is_none());
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,83 @@
+//! Packets on their way, by number: what switches read of them. What they carry is the driver's, by the same
+//! numbers.
+
+use super::head::{Class, Head};
+
+/// A packet as the network sees it.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub(super) struct InFlight {
+    pub(super) head: Head,
+    /// The sending host.
+    source: u32,
+    /// The port it left by last.
+    pub(super) port: u32,
+    /// The port it will leave by, if that was found out ahead; else [`NO_WAY`].
+    pub(super) way: u32,
+}
+
+/// No port.
+pub(super) const NO_WAY: u32 = u32::MAX;
+
+impl InFlight {
+    /// Whether it was sent as data: trimmed packets are of the other class.
+    pub(super) fn is_data(&self) -> bool {
+        self.head.class == Class::Data || self.head.trimmed
+    }
+}
+
+/// All packets on their way. Their memory is used again, the last first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flights {
+    pub(super) flying: Vec<InFlight>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    /// A new packet from host `source`, which leaves it by `port`.
+    pub(super) fn make(&mut self, source: u32, port: u32, head: Head) -> u32 {
+        let flying = InFlight { head, source, port, way: NO_WAY };
+        if let Some(packet) = self.free.pop() {
+            self.flying[packet as usize] = flying;
+            return packet;
+        }
+        self.flying.push(flying);
+        // Four thousand million packets do not fit into memory.
+        (self.flying.len() - 1) as u32
+    }
+
+    /// A copy of a packet.
+    pub(super) fn copy(&mut self, packet: u32) -> u32 {
+        let InFlight { head, source, port, .. } = self.flying[packet as usize];
+        self.make(source, port, head)
+    }
+
+    /// The packet is gone.
+    pub(super) fn free(&mut self, packet: u32) {
+        self.free.push(packet);
+    }
+
+    /// Head and source of a packet that is gone now; they stay readable until the next one is made.
+    pub(super) fn take(&mut self, packet: u32) -> (&Head, u32) {
+        self.free.push(packet);
+        let flying = &self.flying[packet as usize];
+        (&flying.head, flying.source)
+    }
+
+    /// Forgets the ways that were found out ahead.
+    pub(super) fn forget_ways(&mut self) {
+        self.flying.iter_mut().for_each(|flying| flying.way = NO_WAY);
+    }
+
+    /// Packets on their way.
+    pub(super) fn len(&self) -> usize {
+        self.flying.len() - self.free.len()
+    }
+
+    /// Data packets on their way, trimmed ones too.
+    pub(super) fn data(&self) -> u64 {
+        let all = self.flying.iter().filter(|flying| flying.is_data()).count();
+        let gone = |&&packet: &&u32| self.flying[packet as usize].is_data();
+        (all - self.free.iter().filter(gone).count()) as u64
+    }
+}

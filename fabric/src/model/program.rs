@@ -1,0 +1,368 @@
+//! Switches that can be programmed: one trait, which the simulator's switches and the live relay's run alike.
+//!
+//! A program is the state of one switch. It is asked when a packet came in, told when one leaves a queue, and
+//! woken by its own timer; it sees the ports of its switch and may write into the packet's [`Note`], the part that
+//! only programs read. What it decides is one of the [`Verdict`]s.
+
+use core::fmt;
+
+use super::head::Head;
+use super::switches::Switches;
+use super::totals::Seen;
+use crate::Picos;
+use crate::base::Rate;
+use crate::cc::IntHop;
+use crate::topology::Node;
+
+/// What becomes of a packet that came in. Ports are those of [`crate::topology::Topology`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes on by this port, which must be one of the switch's; there is no way if `None`.
+    Forward(Option<u32>),
+    /// It is dropped, and counted as such.
+    Drop,
+    /// It goes on by this port without its payload, as where it met a full queue; where the network does not trim,
+    /// it is dropped.
+    Trim(u32),
+    /// It goes on by each of the ports that [`Incoming::copies`] names, as copies of one another.
+    Replicate,
+    /// It was for the switch.
+    Consume,
+}
+
+/// Most records of telemetry that a packet carries; later switches add none.
+pub const MOST_HOPS: usize = 8;
+
+/// What switch programs write into a packet, for programs further on and for its destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Note {
+    hops: [IntHop; MOST_HOPS],
+    len: u8,
+}
+
+impl Default for Note {
+    fn default() -> Self {
+        Self { hops: [IntHop::default(); MOST_HOPS], len: 0 }
+    }
+}
+
+impl Note {
+    /// Adds a record of telemetry, if there is room for it.
+    pub fn record(&mut self, hop: IntHop) {
+        if let Some(place) = self.hops.get_mut(usize::from(self.len)) {
+            *place = hop;
+            self.len += 1;
+        }
+    }
+
+    /// Telemetry, in the order of the path.
+    #[must_use]
+    pub fn hops(&self) -> &[IntHop] {
+        &self.hops[..usize::from(self.len)]
+    }
+}
+
+/// A packet at a switch.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    /// What switches read. A program may change all of it but, where the packet leaves, its length and class.
+    pub head: &'a mut Head,
+    /// What programs write.
+    pub note: &'a mut Note,
+}
+
+/// Where and when a program is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Now: one clock for all switches.
+    pub now: Picos,
+    /// The switch.
+    pub switch: u32,
+    switches: &'a Switches<u32>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) const fn new(now: Picos, switch: u32, switches: &'a Switches<u32>) -> Self {
+        Self { now, switch, switches }
+    }
+
+    /// The equally good ports towards a host.
+    #[must_use]
+    pub fn ways(&self, host: u32) -> &'a [u32] {
+        self.switches.routes().ports(self.switch, host)
+    }
+
+    /// What is at the other end of a port's link.
+    #[must_use]
+    pub fn behind(&self, port: u32) -> Node {
+        self.switches.behind(port)
+    }
+
+    /// Data bytes that wait at a port, without those on the wire.
+    #[must_use]
+    pub fn waiting(&self, port: u32) -> u64 {
+        self.switches.port(port).waiting()
+    }
+
+    /// Bytes that left by a port since the beginning.
+    #[must_use]
+    pub fn sent(&self, port: u32) -> u64 {
+        self.switches.port(port).counters().bytes
+    }
+
+    /// Rate of a port's link.
+    #[must_use]
+    pub fn rate(&self, port: u32) -> Rate {
+        self.switches.port(port).config().rate
+    }
+}
+
+/// A packet that came in, and what routing would do.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    /// The port of the sender upstream that it left by.
+    pub ingress: u32,
+    /// The port by which it would leave, if there is a way.
+    pub way: Option<u32>,
+    /// It.
+    pub packet: Packet<'a>,
+    /// Empty: for the ports of [`Verdict::Replicate`].
+    pub copies: &'a mut Vec<u32>,
+}
+
+/// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
+pub trait SwitchProgram: fmt::Debug + Send {
+    /// A packet came in.
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+        let _ = place;
+        Verdict::Forward(incoming.way)
+    }
+
+    /// A packet leaves by `port`: its first bit is on the wire, and it waits no more.
+    fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: &mut Packet<'_>) {
+        let _ = (place, port, packet);
+    }
+
+    /// The moment that [`SwitchProgram::poll_timeout`] named has come.
+    fn timer(&mut self, place: &Place<'_>) {
+        let _ = place;
+    }
+
+    /// When [`SwitchProgram::timer`] wants to be called next; asked after each other call.
+    fn poll_timeout(&self) -> Option<Picos> {
+        None
+    }
+}
+
+/// A program and the timer that was set for it.
+#[derive(Debug)]
+struct Loaded {
+    program: Box<dyn SwitchProgram>,
+    /// The earliest timer event there is.
+    armed: Picos,
+}
+
+/// The programs of a network's switches, and what they wrote into the packets on their way.
+#[derive(Debug)]
+pub(super) struct Programs {
+    /// By switch.
+    loaded: Vec<Option<Loaded>>,
+    /// By packet.
+    notes: Vec<Note>,
+    copies: Vec<u32>,
+}
+
+impl Programs {
+    /// Loads `program` for each switch, if it makes one; `None` if there is none at all.
+    pub(super) fn load(
+        switches: u32,
+        program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>,
+    ) -> Option<Self> {
+        let loaded: Vec<Option<Loaded>> = (0..switches)
+            .map(|at| program(at).map(|program| Loaded { program, armed: Picos::NEVER }))
+            .collect();
+        let any = loaded.iter().any(Option::is_some);
+        any.then(|| Self { loaded, notes: Vec::new(), copies: Vec::new() })
+    }
+
+    /// A new packet has nothing in it, or what another has.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn made(&mut self, packet: u32, of: Option<u32>) {
+        let note = of.map_or_else(Note::default, |other| self.notes[other as usize]);
+        match self.notes.get_mut(packet as usize) {
+            Some(place) => *place = note,
+            // Packets are counted without gaps.
+            None => self.notes.push(note),
+        }
+    }
+
+    /// Counts what programs wrote into a packet that arrived.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read(&self, packet: u32, seen: &mut Seen) {
+        seen.add(self.note(packet).hops());
+    }
+
+    /// What programs wrote into a packet.
+    pub(super) fn note(&self, packet: u32) -> &Note {
+        &self.notes[packet as usize]
+    }
+
+    /// Asks the program of the switch what becomes of `packet`; for [`Verdict::Replicate`] see
+    /// [`Programs::copies`].
+    pub(super) fn ingress(
+        &mut self,
+        place: &Place<'_>,
+        (ingress, way): (u32, Option<u32>),
+        packet: u32,
+        head: &mut Head,
+    ) -> Verdict {
+        let Some(loaded) = &mut self.loaded[place.switch as usize] else {
+            return Verdict::Forward(way);
+        };
+        self.copies.clear();
+        let packet = Packet { head, note: &mut self.notes[packet as usize] };
+        let copies = &mut self.copies;
+        loaded.program.ingress(place, &mut Incoming { ingress, way, packet, copies })
+    }
+
+    /// The next port of a [`Verdict::Replicate`].
+    pub(super) fn next_copy(&mut self) -> Option<u32> {
+        self.copies.pop()
+    }
+
+    /// Tells the program of the switch that `packet` leaves by `port`.
+    pub(super) fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: u32, head: &mut Head) {
+        if let Some(loaded) = &mut self.loaded[place.switch as usize] {
+            let mut packet = Packet { head, note: &mut self.notes[packet as usize] };
+            loaded.program.dequeue(place, port, &mut packet);
+        }
+    }
+
+    /// A timer event of the switch came.
+    pub(super) fn timer(&mut self, place: &Place<'_>) {
+        if let Some(loaded) = &mut self.loaded[place.switch as usize]
+            // Else a later one, which an earlier one replaced.
+            && loaded.armed == place.now
+        {
+            loaded.armed = Picos::NEVER;
+            loaded.program.timer(place);
+        }
+    }
+
+    /// If the program of `switch` wants to be woken, and no event comes for it yet: when.
+    pub(super) fn arm(&mut self, now: Picos, switch: u32) -> Option<Picos> {
+        let loaded = self.loaded[switch as usize].as_mut()?;
+        // A timer that is over comes again with the next picosecond, so that time goes on.
+        let at = loaded.program.poll_timeout()?.max(now + Picos(1));
+        (at < loaded.armed).then(|| {
+            loaded.armed = at;
+            at
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::model::{Class, Network, NetworkConfig, Step, Totals};
+    use crate::topology::Topology;
+
+    /// Does what the packet's entropy says, and counts how often its timer came.
+    #[derive(Debug)]
+    struct Obedient {
+        ticks: Arc<AtomicU32>,
+        next: Picos,
+    }
+
+    impl SwitchProgram for Obedient {
+        fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+            match incoming.packet.head.entropy {
+                0 => Verdict::Forward(incoming.way),
+                1 => Verdict::Drop,
+                2 => incoming.way.map_or(Verdict::Drop, Verdict::Trim),
+                3 => {
+                    // To hosts 1, 2 and 3.
+                    incoming.copies.extend((1..4).flat_map(|host| place.ways(host)));
+                    Verdict::Replicate
+                }
+                4 => Verdict::Consume,
+                5 => Verdict::Forward(place.ways(2).first().copied()),
+                6 => Verdict::Replicate,
+                // No port of this switch: it leads to it.
+                _ => Verdict::Forward(Some(0)),
+            }
+        }
+
+        fn timer(&mut self, place: &Place<'_>) {
+            assert_eq!(place.now, self.next);
+            self.ticks.fetch_add(1, Ordering::Relaxed);
+            self.next = place.now + Picos::micros(10);
+        }
+
+        fn poll_timeout(&self) -> Option<Picos> {
+            (self.next < Picos::micros(50)).then_some(self.next)
+        }
+    }
+
+    /// Where the packets of entropy `entropy` to host 1 of a star end, with their lengths, and what was counted.
+    fn sent(entropy: u32, trimming: bool) -> (Vec<(u32, u32)>, Totals, u32) {
+        let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
+        let config = NetworkConfig::new(100_000, trimming, 1);
+        let mut network = Network::new(topology, config, Picos(1 << 10)).expect("small");
+        let ticks = Arc::new(AtomicU32::new(0));
+        network.program(|_| {
+            Some(Box::new(Obedient { ticks: Arc::clone(&ticks), next: Picos::micros(10) }))
+        });
+        let head = Head { dst: 1, entropy, bytes: 4096, class: Class::Data, ..Head::default() };
+        network.enter(Picos::ZERO, 0, head);
+        let mut ends = Vec::new();
+        while let Some(step) = network.step(Picos::micros(100), &mut ()) {
+            if let Step::Arrived { host, packet } = step {
+                let (head, source) = network.take(packet);
+                assert_eq!(source, 0);
+                ends.push((host, head.bytes));
+            }
+        }
+        assert_eq!(network.in_flight(), 0);
+        ends.sort_unstable();
+        (ends, *network.totals(), ticks.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn what_a_program_decides_is_done() {
+        assert_eq!(sent(0, true).0, [(1, 4096)]);
+        let (ends, totals, _) = sent(1, true);
+        assert_eq!((ends.len(), totals.data.program, totals.last_loss > Picos::ZERO), (0, 1, true));
+        let (ends, totals, _) = sent(2, true);
+        assert_eq!((ends, totals.trimmed), (vec![(1, 64)], 1));
+        // Nobody trims there.
+        assert_eq!(sent(2, false).1.data.program, 1);
+        let (ends, totals, _) = sent(3, true);
+        assert_eq!((ends, totals.copied), (vec![(1, 4096), (2, 4096), (3, 4096)], 2));
+        let (ends, totals, _) = sent(4, true);
+        assert_eq!((ends.len(), totals.consumed, totals.lost().total()), (0, 1, 0));
+        assert_eq!(sent(5, true).0, [(2, 4096)]);
+        assert_eq!(sent(6, true).1.consumed, 1);
+        assert_eq!(sent(7, true).1.data.program, 1);
+    }
+
+    #[test]
+    fn a_timer_comes_when_it_was_asked_for() {
+        assert_eq!(sent(0, true).2, 4, "at 10, 20, 30 and 40 us");
+    }
+
+    #[test]
+    fn a_note_holds_so_many_records() {
+        let mut note = Note::default();
+        for hop in 0..20 {
+            note.record(IntHop { hop, ..IntHop::default() });
+        }
+        assert_eq!(note.hops().len(), MOST_HOPS);
+        assert_eq!(note.hops()[7].hop, 7);
+    }
+}

@@ -1,0 +1,117 @@
+//! What a network counts as a whole.
+
+use super::port::Drop;
+use crate::Picos;
+use crate::cc::IntHop;
+
+/// Packets lost, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Losses {
+    /// Data queues were full.
+    pub queue_full: u64,
+    /// Control queues were full.
+    pub control_full: u64,
+    /// Links or switches were down.
+    pub down: u64,
+    /// Swallowed unnoticed.
+    pub black_hole: u64,
+    /// Bit errors.
+    pub corrupt: u64,
+    /// No way to the destination.
+    pub no_route: u64,
+    /// A switch's program wanted it so.
+    pub program: u64,
+}
+
+impl Losses {
+    pub(super) fn count(&mut self, why: Drop) {
+        *match why {
+            Drop::QueueFull => &mut self.queue_full,
+            Drop::ControlFull => &mut self.control_full,
+            Drop::Down => &mut self.down,
+            Drop::BlackHole => &mut self.black_hole,
+            Drop::Corrupt => &mut self.corrupt,
+            Drop::NoRoute => &mut self.no_route,
+            Drop::Program => &mut self.program,
+        } += 1;
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            queue_full: self.queue_full + other.queue_full,
+            control_full: self.control_full + other.control_full,
+            down: self.down + other.down,
+            black_hole: self.black_hole + other.black_hole,
+            corrupt: self.corrupt + other.corrupt,
+            no_route: self.no_route + other.no_route,
+            program: self.program + other.program,
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.queue_full
+            + self.control_full
+            + self.down
+            + self.black_hole
+            + self.corrupt
+            + self.no_route
+            + self.program
+    }
+}
+
+/// Sums over all switches and links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Packets lost that were sent as data, trimmed ones too.
+    pub data: Losses,
+    /// Other packets lost.
+    pub control: Losses,
+    /// Data packets that went on trimmed.
+    pub trimmed: u64,
+    /// Data packets marked Congestion Experienced; each port that marks counts.
+    pub marked: u64,
+    /// Pause frames sent.
+    pub pauses: u64,
+    /// When a data packet was last trimmed or lost; zero if none was.
+    pub last_loss: Picos,
+    /// Packets that were for a switch's program.
+    pub consumed: u64,
+    /// Copies of packets that switch programs had made.
+    pub copied: u64,
+    /// What packets had in them when they arrived.
+    pub seen: Seen,
+}
+
+/// What the telemetry of packets said that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// Packets that had any.
+    pub packets: u64,
+    /// Records in them: a switch on the way each.
+    pub records: u64,
+    /// Bytes of the queues that they left behind.
+    pub queued: u64,
+    /// .. of the longest.
+    pub longest: u32,
+}
+
+impl Seen {
+    pub(super) fn add(&mut self, hops: &[IntHop]) {
+        self.packets += u64::from(!hops.is_empty());
+        self.records += hops.len() as u64;
+        for hop in hops {
+            self.queued += u64::from(hop.queue);
+            self.longest = self.longest.max(hop.queue);
+        }
+    }
+}
+
+impl Totals {
+    /// All packets lost.
+    #[must_use]
+    pub const fn lost(&self) -> Losses {
+        self.data.plus(self.control)
+    }
+}
