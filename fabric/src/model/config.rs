@@ -10,6 +10,7 @@ use core::str::FromStr;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::lossless::Lossless;
 use super::port::PortConfig;
 use super::program::SwitchProgram;
 use super::telemetry::Telemetry;
@@ -53,6 +54,10 @@ pub struct NetworkOptions {
     /// Lossless: bytes from one input of a switch at which it may go on (default two packets less than xoff).
     #[arg(long, value_name = "BYTES")]
     pub xon: Option<Bytes>,
+    /// Lossless: buffer that the ports of a switch share; an input is paused when it has more in it than is free
+    /// (default none: each has its own).
+    #[arg(long, value_name = "BYTES")]
+    pub buffer: Option<Bytes>,
     /// Switches choose the shorter of two random queues instead of hashing the entropy.
     #[arg(long)]
     pub adaptive: bool,
@@ -251,10 +256,13 @@ impl NetworkOptions {
             }
             (None, None) => {}
         }
-        for (key, given) in [("xoff", self.xoff), ("xon", self.xon)] {
+        for (key, given) in [("xoff", self.xoff), ("xon", self.xon), ("buffer", self.buffer)] {
             if given.is_some() && !self.lossless {
                 return fault(key, "expected with `lossless` only");
             }
+        }
+        if self.buffer.is_some() && (self.xoff.is_some() || self.xon.is_some()) {
+            return fault("buffer", "expected `buffer`, or `xoff` and `xon`, not both");
         }
         if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
@@ -353,7 +361,14 @@ impl NetworkOptions {
         if xon >= xoff {
             return fault("xon", format!("{xon}, expected less than xoff, {xoff}"));
         }
-        Ok(Some(Lossless { xoff, xon }))
+        let buffer = self.buffer.map(|bytes| bytes.0);
+        if let Some(bytes) = buffer.filter(|bytes| *bytes < 8 * packet) {
+            return fault(
+                "buffer",
+                format!("{bytes}, expected {} at least, eight packets", 8 * packet),
+            );
+        }
+        Ok(Some(Lossless { xoff, xon, buffer }))
     }
 }
 
@@ -397,15 +412,6 @@ pub struct NetworkConfig {
     pub reroute: Picos,
     /// Seed of marking, hashing and adaptive routing.
     pub seed: u64,
-}
-
-/// When a switch pauses an input.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lossless {
-    /// Bytes from one input that pause it.
-    pub xoff: u64,
-    /// Bytes at which it may go on.
-    pub xon: u64,
 }
 
 impl NetworkConfig {
@@ -599,6 +605,9 @@ mod tests {
             ("--queue-bdp 5 --ecn-bdp 1,9", "ecn_bdp", "at most the queue, 5"),
             ("--xoff 5KB", "xoff", "lossless"),
             ("--lossless --xoff 5KB --xon 6KB", "xon", "less than xoff"),
+            ("--buffer 64MB", "buffer", "lossless"),
+            ("--lossless --buffer 64MB --xoff 5KB", "buffer", "not both"),
+            ("--lossless --buffer 9KB", "buffer", "eight packets"),
             ("--nic 0", "nic_gbps", "0.001"),
             ("--reroute-us 1e10", "reroute_us", "1e9"),
         ] {

@@ -26,6 +26,7 @@ mod config;
 mod event;
 mod flight;
 mod head;
+mod lossless;
 mod network;
 mod port;
 mod program;
@@ -36,11 +37,10 @@ mod telemetry;
 mod totals;
 mod wheel;
 
-pub use config::{
-    Ground, Lossless, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError,
-};
+pub use config::{Ground, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError};
 pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
+pub use lossless::Lossless;
 pub use network::{Coming, Ends, Network, Step};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
 pub use program::{Incoming, MOST_HOPS, Note, Packet, Place, SwitchProgram, Verdict};

@@ -1,11 +1,12 @@
 //! All ports of a topology, its routes and its failures.
 
+use super::NetworkConfig;
 use super::event::Failure;
 use super::head::Head;
+use super::lossless::Inputs;
 use super::port::{Departure, Drop, Enqueued, Port};
 use super::queue::Queues;
 use super::route::Routes;
-use super::{Lossless, NetworkConfig};
 use crate::Picos;
 use crate::base::{Rate, Rng};
 use crate::topology::{Node, Topology};
@@ -82,9 +83,8 @@ pub struct Switches<T> {
     reroute_at: Option<Picos>,
     salts: Vec<u64>,
     rng: Rng,
-    /// Lossless: bytes in the switch that came in by each port, and whether its sender was told to stop.
-    owned: Vec<u64>,
-    stopped: Vec<bool>,
+    /// Lossless: what came in by each port.
+    inputs: Option<Inputs>,
     pauses: Vec<Pause>,
 }
 
@@ -137,8 +137,7 @@ impl<T: Copy> Switches<T> {
             routes: Routes::new(&topology, |_| true),
             believed: vec![true; topology.links.len()],
             reroute_at: None,
-            owned: vec![0; ports.len()],
-            stopped: vec![false; ports.len()],
+            inputs: config.lossless.map(|limits| Inputs::new(&topology, limits)),
             pauses: Vec::new(),
             topology,
             config,
@@ -248,17 +247,13 @@ impl<T: Copy> Switches<T> {
     /// Queues a forwarded packet, and pauses its sender if it must.
     fn admit(&mut self, now: Picos, port: u32, ingress: u32, item: T, head: &mut Head) -> Enqueued {
         let verdict = self.ports[port as usize].enqueue(&mut self.queues, now, item, head, ingress);
-        if let Some(Lossless { xoff, .. }) = self.config.lossless
+        if let Some(inputs) = &mut self.inputs
             && verdict == Enqueued::Queued
             && head.class == super::Class::Data
+            && inputs.take(ingress, head.bytes)
         {
-            let owned = &mut self.owned[ingress as usize];
-            *owned += u64::from(head.bytes);
-            if *owned > xoff && !self.stopped[ingress as usize] {
-                self.stopped[ingress as usize] = true;
-                let delay = self.frame_delay(ingress);
-                self.pauses.push(Pause { port: ingress, stop: true, delay });
-            }
+            let delay = self.frame_delay(ingress);
+            self.pauses.push(Pause { port: ingress, stop: true, delay });
         }
         verdict
     }
@@ -400,17 +395,13 @@ impl<T: Copy> Switches<T> {
     pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
         let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut self.rng)?;
         let from = departure.ingress;
-        if let Some(Lossless { xon, .. }) = self.config.lossless
+        if let Some(inputs) = &mut self.inputs
             && from != u32::MAX
             && departure.data
+            && inputs.release(from, departure.bytes)
         {
-            let owned = &mut self.owned[from as usize];
-            *owned -= u64::from(departure.bytes);
-            if *owned < xon && self.stopped[from as usize] {
-                self.stopped[from as usize] = false;
-                let delay = self.frame_delay(from);
-                self.pauses.push(Pause { port: from, stop: false, delay });
-            }
+            let delay = self.frame_delay(from);
+            self.pauses.push(Pause { port: from, stop: false, delay });
         }
         Some(departure)
     }

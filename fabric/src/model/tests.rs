@@ -286,7 +286,7 @@ fn failures_lose_packets_and_routing_learns() {
 #[test]
 fn a_lossless_switch_pauses_the_input_that_fills_it() {
     let mut network = network(1, |config| {
-        config.lossless = Some(Lossless { xoff: 3 * 4096, xon: 2 * 4096 });
+        config.lossless = Some(Lossless { xoff: 3 * 4096, xon: 2 * 4096, buffer: None });
     });
     let mut head = Head { dst: 1, ..data() };
     // Host 0 sends to host 1 by leaf 0; port 3 is the way down.

@@ -1,0 +1,120 @@
+//! Whom a lossless switch pauses (IEEE 802.1Qbb), and when: an input is stopped when it has more in the switch than it
+//! may have, and goes on when it has less again.
+//!
+//! What it may have is a number of its own, or what is free of a buffer that the ports of the switch share: the dynamic
+//! threshold of Choudhury and Hahne (1998) with a factor of one, by which a single input may fill half of the buffer, and
+//! `n` of them each an (n + 1)th.
+
+use crate::topology::{Node, Topology};
+
+/// When a switch pauses an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lossless {
+    /// Bytes from one input that pause it, if they are a number of its own.
+    pub xoff: u64,
+    /// Bytes at which it may go on.
+    pub xon: u64,
+    /// Bytes of the buffer that is shared, instead; an input goes on as far below the threshold as `xon` is below `xoff`.
+    pub buffer: Option<u64>,
+}
+
+/// What the inputs of all switches have in them. An input is named by the port that sends to it.
+#[derive(Clone, Debug)]
+pub(super) struct Inputs {
+    limits: Lossless,
+    /// By port: bytes that came in by it, whether its sender was told to stop, and the switch it leads to.
+    inputs: Vec<(u64, bool, u32)>,
+    /// By switch: bytes in it.
+    used: Vec<u64>,
+}
+
+impl Inputs {
+    pub(super) fn new(topology: &Topology, limits: Lossless) -> Self {
+        let place = |node: Node| match node {
+            Node::Switch(at) => at,
+            // Hosts take what comes.
+            Node::Host(_) => u32::MAX,
+        };
+        let ends = topology.links.iter().flat_map(|link| [place(link.b), place(link.a)]);
+        let inputs: Vec<_> = ends.map(|at| (0, false, at)).collect();
+        let last = inputs.iter().map(|input| input.2).filter(|at| *at != u32::MAX).max();
+        let used = vec![0; last.map_or(0, |last| last as usize + 1)];
+        Self { limits, inputs, used }
+    }
+
+    /// What an input of the switch may have, and what it goes on at.
+    fn limits(&self, at: u32) -> (u64, u64) {
+        let Lossless { xoff, xon, buffer } = self.limits;
+        match buffer {
+            None => (xoff, xon),
+            Some(buffer) => {
+                let free = buffer.saturating_sub(self.used[at as usize]);
+                (free, free.saturating_sub(xoff - xon))
+            }
+        }
+    }
+
+    /// So many bytes came in. Whether their sender is to be stopped.
+    pub(super) fn take(&mut self, port: u32, bytes: u32) -> bool {
+        let (owned, stopped, at) = self.inputs[port as usize];
+        let owned = owned + u64::from(bytes);
+        self.used[at as usize] += u64::from(bytes);
+        let stops = !stopped && owned > self.limits(at).0;
+        self.inputs[port as usize] = (owned, stopped | stops, at);
+        stops
+    }
+
+    /// So many of them left. Whether their sender may go on.
+    pub(super) fn release(&mut self, port: u32, bytes: u32) -> bool {
+        let (owned, stopped, at) = self.inputs[port as usize];
+        let owned = owned - u64::from(bytes);
+        self.used[at as usize] -= u64::from(bytes);
+        // With nothing left there would be no other moment to say so.
+        let goes = stopped && (owned < self.limits(at).1 || owned == 0);
+        self.inputs[port as usize] = (owned, stopped && !goes, at);
+        goes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Picos;
+    use crate::base::Rate;
+
+    fn inputs(buffer: Option<u64>) -> Inputs {
+        let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
+        Inputs::new(&topology, Lossless { xoff: 300, xon: 200, buffer })
+    }
+
+    /// The port by which a host of the star sends.
+    fn port(inputs: &Inputs, nth: usize) -> u32 {
+        let to_switch = |at: &usize| inputs.inputs[*at].2 != u32::MAX;
+        (0..inputs.inputs.len()).filter(to_switch).nth(nth).expect("there") as u32
+    }
+
+    #[test]
+    fn an_input_has_a_number_of_its_own() {
+        let mut inputs = inputs(None);
+        let (a, b) = (port(&inputs, 0), port(&inputs, 1));
+        assert_eq!(
+            [100, 100, 100, 1].map(|bytes| inputs.take(a, bytes)),
+            [false, false, false, true]
+        );
+        assert!(!inputs.take(b, 300) && !inputs.take(a, 100), "told once, and another is another");
+        assert_eq!([100, 100, 2].map(|bytes| inputs.release(a, bytes)), [false, false, true]);
+    }
+
+    #[test]
+    fn a_shared_buffer_leaves_each_as_much_as_is_free() {
+        let mut inputs = inputs(Some(1200));
+        let (a, b) = (port(&inputs, 0), port(&inputs, 1));
+        // Alone it may have half.
+        assert_eq!([500, 100, 1].map(|bytes| inputs.take(a, bytes)), [false, false, true]);
+        // 599 are free; with 300 of another 299 are.
+        assert_eq!([200, 99, 1].map(|bytes| inputs.take(b, bytes)), [false, false, true]);
+        // 699 of 1200 are taken: 501 free, and it goes on below 401.
+        assert_eq!([202, 1].map(|bytes| inputs.release(a, bytes)), [true, false]);
+        assert!(inputs.release(b, 300), "nothing is left of it");
+    }
+}
