@@ -1,9 +1,10 @@
 """Run the C ABI tests of fabtests/abi against the built provider.
 
-    ci/run abi [plain|shared|valgrind|asan|all]
+    ci/run abi [plain|shared|lossy|valgrind|asan|all]
 
 plain     as they are, over a clean network and over one that loses and reorders (the default)
 shared    as they are, through shared memory, and what may stand in its way
+lossy     over a network that loses and reorders, those that take longest there
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
 
@@ -41,6 +42,9 @@ LATER = TARGET / "venv-mpich" / "lib" / "mpich"
 # The same, with stand-ins for the libraries of device drivers, which they and the provider load.
 DEVICE = ("device",)
 STAND_INS = {"cuda": "libcuda.so.1", "rocr": "libhsa-runtime64.so.1", "ze": "libze_loader.so.1"}
+# A network that loses, and a deadline of unreachable peers that stays out of the way of retransmissions.
+LOSS = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
+LOSS_NOTE = "loss 1%, reordering 2%, duplication 1%"
 # The same, about shared memory, in which nothing is for memcheck to see.
 SHARED = ("same_host",)
 
@@ -107,20 +111,23 @@ def plain(tally: Tally) -> None:
     compile_all()
     suite(tally, PROGRAMS, env={"FI_SQUALL_DEADLINE": "2s"})
     suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
-    # The deadline of unreachable peers stays out of the way of retransmissions.
-    lossy = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
-    suite(tally, ["messages", "onesided", "collectives"], env=lossy, note="loss 1%, reordering 2%, duplication 1%")
+    suite(tally, ["messages", "onesided"], env=LOSS, note=LOSS_NOTE)
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)
     lent(tally, soon)
-    lent(tally, lossy, note="loss 1%, reordering 2%, duplication 1%")
+    lent(tally, LOSS, note=LOSS_NOTE)
     suite(tally, DEVICE, env=with_devices({"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}), note="in packets")
-    suite(tally, DEVICE, env=with_devices(lossy), note="loss 1%, reordering 2%, duplication 1%")
     # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
     suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
     suite(tally, MODELS, env=damaged | {"FI_SQUALL_CRC": "yes"}, note="the same, payload read by the provider")
+
+
+def lossy(tally: Tally) -> None:
+    compile_all()
+    suite(tally, ["collectives"], env=LOSS, note=LOSS_NOTE)
+    suite(tally, DEVICE, env=with_devices(LOSS), note=LOSS_NOTE)
 
 
 def shared(tally: Tally) -> None:
@@ -187,7 +194,7 @@ def asan(tally: Tally) -> None:
     suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
 
 
-WAYS = {"plain": plain, "shared": shared, "valgrind": valgrind, "asan": asan}
+WAYS = {"plain": plain, "shared": shared, "lossy": lossy, "valgrind": valgrind, "asan": asan}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,28 +1,35 @@
 """What simulating costs: time and memory of the simulator.
 
-    ci/run bench sim [--reference DIR]
+    ci/run bench sim [--reference DIR [--htsim PROGRAM] [--rounds N]]
 
 A 2 MB permutation on full fat trees of 128, 1024 and 8192 hosts: seconds, nanoseconds an event, memory. With --reference,
 the directory of htsim's table (htsim.csv, its topologies and matrices), also the 1024-host rows of it, beside htsim's own
 seconds and memory. Every run is a process of its own, three times, and the fastest counts; nothing else should run
-meanwhile. Exit status 1 when a target is missed.
+meanwhile. With --htsim, htsim's UEC program, both run the permutations of that table one after the other, round by round, on
+one thread each: medians of processor time and memory, and of the ratios within a round. Exit status 1 when a target is
+missed.
 """
 
 import argparse
 import csv
 import itertools
 import json
+import os
 import pathlib
+import statistics
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+from squall_ci.paths import need
 from squall_ci.process import Word
 from squall_ci.programs import example
 
 REPEAT = 3
 # Cost of an event at 8192 hosts over that at 128; memory at 8192 hosts; seconds over htsim's.
 FLAT, ROOM, FASTER = 2.0, 8 << 30, 1 / 5
+# Processor time of htsim over ours in the same run: 128 and 1024 hosts.
+BESIDE = (10.0, 15.0)
 
 
 def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
@@ -34,37 +41,97 @@ def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
     return min(runs, key=lambda one: float(one["wall_s"]))
 
 
+def cost(command: list[Word], where: pathlib.Path) -> tuple[float, int]:
+    """Processor seconds and peak bytes of a program."""
+    child = subprocess.Popen(
+        [str(word) for word in command], cwd=where, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    need(child.returncode == 0, f"{command[0]} ended with {child.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rounds: int) -> list[str]:
+    """Prints how both do on the same scenarios. What was missed."""
+    missed = []
+    print(f"\n{'CPU time':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
+    for name, given, words in scenarios(directory, ("perm128_2MB", "perm1024")):
+        if "fail" in name or "notrim" in name or "big" in name:
+            continue
+        pairs = []
+        for turn in range(rounds):
+            runs = {True: [htsim.resolve(), *words], False: [ours, *given]}
+            order = (True, False) if turn % 2 == 0 else (False, True)
+            pairs.append({theirs: cost(runs[theirs], directory) for theirs in order})
+        seconds = {theirs: statistics.median(pair[theirs][0] for pair in pairs) for theirs in (True, False)}
+        room = {theirs: statistics.median(pair[theirs][1] for pair in pairs) for theirs in (True, False)}
+        times = statistics.median(pair[True][0] / pair[False][0] for pair in pairs)
+        print(
+            f"{name:28} {seconds[True]:8.2f} {seconds[False]:7.2f} {times:6.1f} {room[True] / 1e6:9.0f} {room[False] / 1e6:8.0f}",
+            flush=True,
+        )
+        wanted = BESIDE[name.startswith("perm1024")]
+        if times < wanted:
+            missed.append(f"{name}: {times:.1f} x htsim's speed, wanted {wanted}")
+        if room[False] * 3 > room[True]:
+            missed.append(f"{name}: {room[False] / room[True]:.2f} of htsim's memory, wanted a third")
+    return missed
+
+
+def scenarios(directory: pathlib.Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[Word], list[Word]]]:
+    """Name, arguments for our program and for htsim of each row of the first seed, once."""
+    with open(directory / "htsim.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["scenario"].startswith(names) and row["seed"] == "1" and "-load_balancing_algo" in row["args"]:
+                yield row["scenario"], our_words(directory, row["args"].split()), list(row["args"].split())
+
+
+def our_words(directory: pathlib.Path, words: list[str]) -> list[Word]:
+    """The arguments of our program that say what htsim's do."""
+    given = {word: value for word, value in itertools.pairwise(words) if word.startswith("-")}
+    return [
+        directory / given["-topo"],
+        directory / given["-tm"],
+        f"lb={given['-load_balancing_algo']}",
+        f"mtu={given['-mtu']}",
+        f"seed={given['-seed']}",
+        "nic=100",
+    ]
+
+
 def reference_rows(directory: pathlib.Path) -> Iterator[tuple[str, list[Word], float, int]]:
     """Name, arguments for our program, seconds and bytes of htsim for each row of 1024 hosts."""
     with open(directory / "htsim.csv", newline="") as file:
         for row in csv.DictReader(file):
             if not row["scenario"].startswith("perm1024"):
                 continue
-            words = row["args"].split()
-            given = {word: value for word, value in itertools.pairwise(words) if word.startswith("-")}
-            args: list[Word] = [
-                directory / given["-topo"],
-                directory / given["-tm"],
-                f"lb={given['-load_balancing_algo']}",
-                f"mtu={given['-mtu']}",
-                f"seed={given['-seed']}",
-                "nic=100",
-            ]
+            args = our_words(directory, row["args"].split())
             yield row["scenario"], args, float(row["wall_s"]), int(row["peak_kb"]) * 1024
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", type=pathlib.Path, metavar="DIR", help="directory with htsim.csv")
+    parser.add_argument(
+        "--htsim", type=pathlib.Path, metavar="PROGRAM", help="htsim's UEC program (htsim_uec), to run beside ours"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
 
 
 def run(args: argparse.Namespace) -> int:
     program = example("squall-fabric", "speed")
+    if args.htsim:
+        need(args.reference, "--htsim needs --reference, the directory with what both are to run")
+        missed = beside(program, args.htsim, args.reference, args.rounds)
+        for what in missed:
+            print(f"MISSED: {what}")
+        return 1 if missed else 0
     missed = []
     print(f"{'hosts':>6} {'events':>10} {'seconds':>8} {'ns/event':>9} {'MB':>7}")
-    cost: dict[int, float] = {}
+    each: dict[int, float] = {}
     for hosts in (128, 1024, 8192):
         best = fastest(program, hosts)
-        cost[hosts] = best["ns_per_event"]
+        each[hosts] = best["ns_per_event"]
         print(
             f"{hosts:6} {best['events']:10} {best['wall_s']:8.2f} {best['ns_per_event']:9.1f} {best['peak_bytes'] / 1e6:7.0f}"
         )
@@ -72,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
             missed.append(f"{hosts} hosts: only {best['finished']} of {best['flows']} flows finished")
         if best["peak_bytes"] > ROOM:
             missed.append(f"{hosts} hosts take {best['peak_bytes'] / 1e9:.1f} GB, more than {ROOM / 1e9:.1f}")
-    ratio = cost[8192] / cost[128]
+    ratio = each[8192] / each[128]
     print(f"an event at 8192 hosts costs {ratio:.2f} of one at 128 (target: {FLAT:.0f})")
     if ratio > FLAT:
         missed.append(f"an event at 8192 hosts costs {ratio:.2f} of one at 128, more than {FLAT:.0f}")
