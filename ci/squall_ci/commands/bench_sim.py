@@ -57,7 +57,8 @@ def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rou
     missed = []
     print(f"\n{'CPU time':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
     for name, given, words in scenarios(directory, ("perm128_2MB", "perm1024")):
-        if "fail" in name or "notrim" in name or "big" in name:
+        # What both call by the same name, and all that is said of it.
+        if not name.endswith(("_reps", "_oblivious")) or "big" in name:
             continue
         pairs = []
         for turn in range(rounds):
@@ -67,14 +68,13 @@ def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rou
         seconds = {theirs: statistics.median(pair[theirs][0] for pair in pairs) for theirs in (True, False)}
         room = {theirs: statistics.median(pair[theirs][1] for pair in pairs) for theirs in (True, False)}
         times = statistics.median(pair[True][0] / pair[False][0] for pair in pairs)
-        print(
-            f"{name:28} {seconds[True]:8.2f} {seconds[False]:7.2f} {times:6.1f} {room[True] / 1e6:9.0f} {room[False] / 1e6:8.0f}",
-            flush=True,
-        )
-        wanted = BESIDE[name.startswith("perm1024")]
-        if times < wanted:
-            missed.append(f"{name}: {times:.1f} x htsim's speed, wanted {wanted}")
-        if room[False] * 3 > room[True]:
+        large = name.startswith("perm1024")
+        # A child's peak is at least that of this interpreter, from which it was forked.
+        memory = f"{room[True] / 1e6:9.0f} {room[False] / 1e6:8.0f}" if large else ""
+        print(f"{name:28} {seconds[True]:8.2f} {seconds[False]:7.2f} {times:6.1f} {memory}", flush=True)
+        if times < BESIDE[large]:
+            missed.append(f"{name}: {times:.1f} x htsim's speed, wanted {BESIDE[large]:g}")
+        if large and room[False] * 3 > room[True]:
             missed.append(f"{name}: {room[False] / room[True]:.2f} of htsim's memory, wanted a third")
     return missed
 

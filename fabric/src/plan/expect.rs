@@ -67,7 +67,7 @@ pub struct Expectation {
     at_least: Option<f64>,
     /// One point has to be within the bounds ("up to"), not all.
     any: bool,
-    /// If it is known not to hold here: why, in a few words; the rest is in `REPRODUCTION.md`.
+    /// If it is known not to hold here: why, in a few words; the rest is in `docs/REPRODUCTION.md`.
     pub explained: Option<String>,
 }
 
