@@ -44,9 +44,8 @@ pub(crate) mod limits {
         flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
     /// Where peers may be.
     pub(crate) const REACH: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
-    /// `ep_attr->protocol`: libfabric numbers none of ours, and tables that providers are looked up in take
-    /// FI_PROTO_UNSPEC for nothing (Mercury's), so it is one of the numbers that are a provider's own, and in it the
-    /// UDP port of Ultra Ethernet.
+    /// `ep_attr->protocol`: libfabric numbers none of ours, so it is one of the numbers that are a provider's own
+    /// (fi_endpoint(3): those with the highest bit), and in it the UDP port of Ultra Ethernet.
     pub(crate) const PROTOCOL: u32 = 1 << 31 | 4793;
     /// Everything.
     pub(crate) const CAPS: u64 = PRIMARY
