@@ -45,7 +45,7 @@ COMMANDS = (
     Command(
         "test",
         "quick",
-        "6 min, `--fast` 1",
+        "25 min, `--fast` less",
         "everything quick; `--fast`: format, lints, documentation, unit tests, dependencies",
     ),
     Command("deps", "quick", "1 s", "who may depend on whom, read from cargo's metadata"),
@@ -67,8 +67,8 @@ COMMANDS = (
     Command(
         "abi",
         "suite",
-        "1 min, `all` 10",
-        "the C ABI tests and models of `fabtests/abi`: plain, shared memory, valgrind, address sanitizer",
+        "6 min, `all` more",
+        "the C ABI tests and models of `fabtests/abi`: plain, shared memory, loss, valgrind, address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
