@@ -5,7 +5,7 @@
 //! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
 //! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
 //! port a path; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
-//! [`Pcap`] are ports wrapped round a port.
+//! [`Pcap`] are ports wrapped round a port. And a [`MappedFile`] is memory that others may read while it is written.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
@@ -21,6 +21,7 @@ mod crc;
 pub mod fabric;
 pub mod fault;
 pub mod iface;
+mod mapped;
 mod message;
 #[cfg(test)]
 mod mock;
@@ -34,6 +35,7 @@ pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, Crc};
 pub use fabric::{FabricPort, FabricSpec, FabricSpecError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
+pub use mapped::MappedFile;
 pub use message::{
     Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
 };

@@ -21,17 +21,19 @@ MAY_USE: dict[str, list[str]] = {
     "squall-cc": ["squall-base"],
     "squall-reliability": ["squall-wire", "squall-cc"],
     "squall-engine": ["squall-reliability"],
+    # What an endpoint shows of itself: a layout, without files or mappings.
+    "squall-monitor": ["squall-base"],
     "squall-net": ["squall-wire"],
     # The cdylib, directory provider/.
-    "squall-fi": ["squall-engine", "squall-net"],
-    "squall-fabric": ["squall-engine", "squall-net"],
+    "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
+    "squall-fabric": ["squall-engine", "squall-monitor", "squall-net"],
 }
 
 MAY_BE_UNSAFE = {"squall-net", "squall-fi"}
 
 # The state machines: what they take from outside must not bring a clock, a thread, a socket or a file along. Values
 # and data structures only.
-SANS_IO = {"squall-base", "squall-wire", "squall-cc", "squall-reliability", "squall-engine"}
+SANS_IO = {"squall-base", "squall-wire", "squall-cc", "squall-reliability", "squall-engine", "squall-monitor"}
 PURE = {
     "bitvec",
     "chacha20",
@@ -40,6 +42,8 @@ PURE = {
     "hmac",
     # Arithmetic of floating-point types that the processor or Rust does not have.
     "rustc_apfloat",
+    "serde",
+    "serde_json",
     "sha2",
     "siphasher",
     "smallvec",

@@ -14,7 +14,7 @@
 
 mod fetch;
 mod ring;
-mod segment;
+pub(crate) mod segment;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Memory that two processes share: a sealed memfd, and its mapping.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -11,7 +12,7 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 /// A mapping. Whatever is in it may be changed by the other process at any time: words are read as atomics, bytes
 /// by raw copies, and no reference to bytes is ever made.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
 }
@@ -79,6 +80,21 @@ impl Segment {
         Self::map(fd, len)
     }
 
+    /// Gives a file so many bytes and maps it, pages and all: to touch them later does not fail, unless somebody who may
+    /// write the file makes it shorter.
+    ///
+    /// # Errors
+    /// As [`Segment::create`].
+    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
+        if largest_file() < len as u64 {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: fallocate(2) takes numbers alone; the file is open.
+        unsafe { check(libc::fallocate(file.as_raw_fd(), 0, 0, size))? };
+        Self::map(file.as_fd(), len)
+    }
+
     fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use. A child of fork
@@ -109,6 +125,14 @@ impl Segment {
     /// Bytes.
     pub(super) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// All whole words, of a segment that holds nothing else.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping begins at a page, so it is aligned, has `len` bytes and lives as long as the reference. Its
+        // words are accessed as atomics alone: who calls this uses none of the other accesses. What another process does to
+        // it is no access of this program.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>(), self.len / 8) }
     }
 
     /// The 64-bit word at `at`.

@@ -1,0 +1,130 @@
+//! The writing side.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use thiserror::Error;
+
+use crate::description::Description;
+use crate::{MAGIC, VERSION, at};
+
+/// Why a board cannot be made.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum BoardError {
+    /// The memory is smaller than [`Layout::words`] says.
+    #[error("a board of {needed} words does not fit into {there}")]
+    Small {
+        /// Words of the layout.
+        needed: usize,
+        /// Words there are.
+        there: usize,
+    },
+}
+
+/// How large a board is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    text: Vec<u8>,
+    counters: usize,
+    flow_words: usize,
+    flow_places: usize,
+}
+
+impl Layout {
+    /// Of a board that shows the values named in `description` and has places for so many flows.
+    #[must_use]
+    pub fn new(description: &Description, flow_places: usize) -> Self {
+        // Numbers, texts and lists of them: there is nothing in it that JSON could not hold.
+        let text = serde_json::to_vec(description).unwrap_or_default();
+        let (counters, flow_words) = (description.counters.len(), description.flow.len());
+        Self { text, counters, flow_words, flow_places }
+    }
+
+    /// Words before the description.
+    const fn values(&self) -> usize {
+        at::VALUES + self.counters + self.flow_words * self.flow_places
+    }
+
+    /// Words of the whole.
+    #[must_use]
+    pub const fn words(&self) -> usize {
+        self.values() + self.text.len().div_ceil(8)
+    }
+}
+
+/// A board that its endpoint writes. One at a time may.
+#[derive(Debug)]
+pub struct Board {
+    layout: Layout,
+}
+
+impl Board {
+    /// Writes what does not change, and no values yet. The first word comes last: before it this is no board.
+    ///
+    /// # Errors
+    /// When there is not enough room.
+    pub fn create(layout: Layout, words: &[AtomicU64]) -> Result<Self, BoardError> {
+        let (needed, there) = (layout.words(), words.len());
+        if there < needed {
+            return Err(BoardError::Small { needed, there });
+        }
+        let numbers = [
+            (at::VERSION, VERSION),
+            (at::TEXT, layout.text.len() as u64),
+            (at::COUNTERS, layout.counters as u64),
+            (at::FLOW_WORDS, layout.flow_words as u64),
+            (at::FLOW_PLACES, layout.flow_places as u64),
+        ];
+        for (place, number) in numbers {
+            words[place].store(number, Ordering::Relaxed);
+        }
+        for (word, bytes) in words[layout.values()..].iter().zip(layout.text.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        }
+        words[at::MAGIC].store(MAGIC, Ordering::Release);
+        Ok(Self { layout })
+    }
+
+    /// Places for flows.
+    #[must_use]
+    pub const fn flow_places(&self) -> usize {
+        self.layout.flow_places
+    }
+
+    /// Writes values of `now`, ns since 1970: the counters in the order of the description, and flows, of which there
+    /// are `flows` in all. What does not fit is left out. The words must be those that the board was made of.
+    pub fn write<F: IntoIterator<Item = u64>>(
+        &self,
+        words: &[AtomicU64],
+        now: u64,
+        counters: impl IntoIterator<Item = u64>,
+        (flows, here): (usize, impl IntoIterator<Item = F>),
+    ) {
+        let Layout { counters: n, flow_words, flow_places, .. } = self.layout;
+        let sequence = words[at::SEQUENCE].load(Ordering::Relaxed);
+        words[at::SEQUENCE].store(sequence | 1, Ordering::Relaxed);
+        // Whoever sees a value that follows sees that it is being written.
+        fence(Ordering::Release);
+        words[at::WRITTEN].store(now, Ordering::Relaxed);
+        words[at::FLOWS].store(flows as u64, Ordering::Relaxed);
+        let (of_counters, of_flows) = words[at::VALUES..].split_at(n);
+        fill(of_counters, counters);
+        let mut written = 0;
+        if flow_words > 0 {
+            let places = of_flows.chunks_exact(flow_words).take(flow_places);
+            for (place, flow) in places.zip(here) {
+                fill(place, flow);
+                written += 1;
+            }
+        }
+        words[at::FLOWS_HERE].store(written, Ordering::Relaxed);
+        words[at::SEQUENCE].store((sequence | 1).wrapping_add(1), Ordering::Release);
+    }
+}
+
+fn fill(words: &[AtomicU64], values: impl IntoIterator<Item = u64>) {
+    for (word, value) in words.iter().zip(values) {
+        word.store(value, Ordering::Relaxed);
+    }
+}

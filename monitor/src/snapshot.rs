@@ -1,0 +1,288 @@
+//! The reading side.
+
+use thiserror::Error;
+
+use crate::description::{Counter, Description};
+use crate::{MAGIC, VERSION, at};
+
+/// Why bytes are no board.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SnapshotError {
+    /// The first word is another.
+    #[error("this is no board of an endpoint")]
+    Foreign,
+    /// Of another build.
+    #[error("a board of layout {0}, and this build reads layout {VERSION}")]
+    Version(u64),
+    /// It ends before its values do, or says of itself what cannot be.
+    #[error("the board is damaged: {0}")]
+    Damaged(&'static str),
+    /// It was being written.
+    #[error("the board was being written")]
+    Busy,
+}
+
+/// A flow's values, in the order of [`Description::flow`].
+pub type Flow = Vec<u64>;
+
+/// What a board showed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    /// Whose it is.
+    pub description: Description,
+    /// When the values were written, ns since 1970; 0 before the first.
+    pub written: u64,
+    /// The counters' values, in the order of the description.
+    pub counters: Vec<u64>,
+    /// Flows there are.
+    pub flow_count: u64,
+    /// Those that had a place.
+    pub flows: Vec<Flow>,
+    /// Its writer was interrupted for good: values may be of two times.
+    pub torn: bool,
+}
+
+/// Words of a board.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn get(&self, index: usize) -> Option<u64> {
+        let bytes = self.0.get(index.checked_mul(8)?..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*bytes))
+    }
+
+    fn size(&self, index: usize) -> Result<usize, SnapshotError> {
+        let value = self.get(index).ok_or(SnapshotError::Damaged("it is shorter than its head"))?;
+        // More than any board has; keeps the arithmetic below from overflowing.
+        if value > 1 << 24 {
+            return Err(SnapshotError::Damaged("it claims to be larger than boards are"));
+        }
+        Ok(value as usize)
+    }
+}
+
+impl Snapshot {
+    /// Takes what `read` gives, the bytes of a board, until they are of one moment; after `tries` what is there is
+    /// `Busy`, or, where the writer lives no more (`dead`), taken as it is and called torn.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, or that of `read`.
+    pub fn take<E: From<SnapshotError>>(
+        mut read: impl FnMut() -> Result<Vec<u8>, E>,
+        tries: u32,
+        dead: bool,
+    ) -> Result<Self, E> {
+        let mut before = read()?;
+        for _ in 0..tries {
+            let after = read()?;
+            let sequence = Words(&before).get(at::SEQUENCE);
+            let whole = sequence.is_some_and(|s| s.is_multiple_of(2));
+            if sequence.is_none() || (whole && sequence == Words(&after).get(at::SEQUENCE)) {
+                return Ok(Self::parse(&before)?);
+            }
+            before = after;
+        }
+        if !dead {
+            return Err(SnapshotError::Busy.into());
+        }
+        Ok(Self { torn: true, ..Self::parse(&before)? })
+    }
+
+    /// Reads the bytes of a board.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn parse(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        use SnapshotError::Damaged;
+        let words = Words(bytes);
+        if words.get(at::MAGIC) != Some(MAGIC) {
+            return Err(SnapshotError::Foreign);
+        }
+        match words.get(at::VERSION) {
+            Some(VERSION) => {}
+            other => return Err(SnapshotError::Version(other.unwrap_or(0))),
+        }
+        let [text, n, flow_words, places, here] =
+            [at::TEXT, at::COUNTERS, at::FLOW_WORDS, at::FLOW_PLACES, at::FLOWS_HERE]
+                .map(|place| words.size(place));
+        let (text, n, flow_words, places, here) = (text?, n?, flow_words?, places?, here?);
+        let values = (at::VALUES + n)
+            .checked_add(flow_words.checked_mul(places).ok_or(Damaged("its flows are too many"))?)
+            .ok_or(Damaged("its flows are too many"))?;
+        let begin = values.checked_mul(8).ok_or(Damaged("its flows are too many"))?;
+        let text = bytes.get(begin..).and_then(|rest| rest.get(..text));
+        let text = text.ok_or(Damaged("it ends before its description does"))?;
+        let description: Description =
+            serde_json::from_slice(text).map_err(|_| Damaged("its description cannot be read"))?;
+        if description.counters.len() != n || description.flow.len() != flow_words || here > places
+        {
+            return Err(Damaged("its description is of other values"));
+        }
+        let value = |index: usize| words.get(index).unwrap_or(0);
+        let first = at::VALUES + n;
+        Ok(Self {
+            description,
+            written: value(at::WRITTEN),
+            counters: (at::VALUES..first).map(value).collect(),
+            flow_count: value(at::FLOWS),
+            flows: (0..here)
+                .map(|i| (0..flow_words).map(|j| value(first + i * flow_words + j)).collect())
+                .collect(),
+            torn: false,
+        })
+    }
+
+    /// Counters with their rows.
+    pub fn counters(&self) -> impl Iterator<Item = (&Counter, u64)> {
+        self.description.counters.iter().zip(self.counters.iter().copied())
+    }
+
+    /// A counter by its name; 0 where this build has none of that name.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters().find(|(row, _)| row.name == name).map_or(0, |(_, value)| value)
+    }
+
+    /// A value of a flow by its name.
+    #[must_use]
+    pub fn of_flow(&self, flow: &[u64], name: &str) -> Option<u64> {
+        let at = self.description.flow.iter().position(|known| known == name)?;
+        flow.get(at).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use squall_base::{CounterRow, Merge};
+
+    use super::*;
+    use crate::{Board, BoardError, Layout, Place};
+
+    fn counter(name: &'static str, unit: &'static str, merge: Merge) -> Counter {
+        Counter::new(&CounterRow { name, unit, merge, help: "It is \"counted\"." })
+    }
+
+    fn description() -> Description {
+        Description {
+            pid: 7,
+            started: 99,
+            endpoint: 1,
+            local: "[fe80::1%2]:4793".to_owned(),
+            interface: "eth0".to_owned(),
+            host: "n1".to_owned(),
+            program: "a \"quoted\" name".to_owned(),
+            version: "0.1.0".to_owned(),
+            made: 5,
+            choices: vec![("cc".to_owned(), "nscc".to_owned())],
+            place: Place { job: "j".to_owned(), rank: Some(3), ranks: None },
+            counters: vec![
+                counter("tx_packets", "packets", Merge::Sum),
+                counter("rtt_min_ns", "ns", Merge::Min),
+            ],
+            flow: ["peer", "bytes", "cwnd"].map(str::to_owned).to_vec(),
+        }
+    }
+
+    fn memory(words: usize) -> Vec<AtomicU64> {
+        (0..words).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn bytes(words: &[AtomicU64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.load(Ordering::SeqCst).to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let layout = Layout::new(&description(), 2);
+        let words = memory(layout.words());
+        let board = Board::create(layout.clone(), &words).expect("room");
+        let empty = Snapshot::parse(&bytes(&words)).expect("a board");
+        assert_eq!((empty.written, empty.flows.len(), empty.counter("tx_packets")), (0, 0, 0));
+        assert_eq!(empty.description, description());
+        let flows = vec![vec![1, 2, 3], vec![4, 5, 6], vec![7, 8, 9]];
+        board.write(&words, 1234, [10, 20], (3, flows));
+        let shown = Snapshot::parse(&bytes(&words)).expect("a board");
+        assert_eq!((shown.written, shown.flow_count, shown.torn), (1234, 3, false));
+        assert_eq!(shown.flows, [vec![1, 2, 3], vec![4, 5, 6]], "as many as there are places");
+        assert_eq!((shown.counter("tx_packets"), shown.counter("rtt_min_ns")), (10, 20));
+        assert_eq!((shown.counter("other"), shown.of_flow(&shown.flows[1], "cwnd")), (0, Some(6)));
+        board.write(&words, 1235, [11, 20], (0, Vec::<Vec<u64>>::new()));
+        assert!(Snapshot::parse(&bytes(&words)).expect("a board").flows.is_empty());
+        let small = memory(layout.words() - 1);
+        let refused = Board::create(layout, &small).expect_err("no room");
+        assert_eq!(refused, BoardError::Small { needed: words.len(), there: small.len() });
+    }
+
+    #[test]
+    fn what_is_no_board_is_refused_wherever_it_is_damaged() {
+        let layout = Layout::new(&description(), 2);
+        let words = memory(layout.words());
+        Board::create(layout, &words).expect("room").write(&words, 1, [1, 2], (1, [[1, 2, 3]]));
+        let good = bytes(&words);
+        assert!(Snapshot::parse(&good).is_ok());
+        for end in 0..good.len() - 8 {
+            assert!(Snapshot::parse(&good[..end]).is_err(), "cut at {end}");
+        }
+        for word in [at::TEXT, at::COUNTERS, at::FLOW_WORDS, at::FLOW_PLACES, at::FLOWS_HERE] {
+            for value in [3, 1 << 20, 1 << 40, u64::MAX] {
+                let mut bad = good.clone();
+                bad[word * 8..word * 8 + 8].copy_from_slice(&value.to_ne_bytes());
+                assert!(Snapshot::parse(&bad).is_err(), "{value} at {word}");
+            }
+        }
+        assert_eq!(Snapshot::parse(&[0; 4096]), Err(SnapshotError::Foreign));
+        let mut other = good;
+        other[8..16].copy_from_slice(&9u64.to_ne_bytes());
+        assert_eq!(Snapshot::parse(&other), Err(SnapshotError::Version(9)));
+    }
+
+    /// A writer that never stops, and a reader: counters that are written as equals are read as equals.
+    #[test]
+    fn a_snapshot_is_of_one_moment() {
+        let layout = Layout::new(&description(), 2);
+        let words = Arc::new(memory(layout.words()));
+        let board = Board::create(layout, &words).expect("room");
+        let stop = Arc::new(AtomicBool::new(false));
+        let writer = std::thread::spawn({
+            let (words, stop) = (Arc::clone(&words), Arc::clone(&stop));
+            move || {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    board.write(&words, n, [n, n], (1, [[n, n, n]]));
+                    if n.is_multiple_of(64) {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+        let mut taken = 0;
+        for _ in 0..2000 {
+            let read = || Ok::<_, SnapshotError>(bytes(&words));
+            if let Ok(shown) = Snapshot::take(read, 100, false) {
+                taken += 1;
+                let n = shown.written;
+                assert_eq!(shown.counters, [n, n]);
+                assert!(shown.flows.iter().all(|flow| flow == &[n, n, n]), "{shown:?}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("no panic");
+        assert!(taken > 0);
+    }
+
+    #[test]
+    fn a_board_whose_writer_died_while_writing_is_torn() {
+        let layout = Layout::new(&description(), 1);
+        let words = memory(layout.words());
+        Board::create(layout, &words).expect("room").write(&words, 1, [1, 2], (1, [[1, 2, 3]]));
+        words[at::SEQUENCE].store(7, Ordering::Relaxed);
+        let read = || Ok::<_, SnapshotError>(bytes(&words));
+        assert_eq!(Snapshot::take(read, 3, false), Err(SnapshotError::Busy));
+        let shown = Snapshot::take(read, 3, true).expect("what is there");
+        assert!(shown.torn && shown.counter("tx_packets") == 1);
+    }
+}
