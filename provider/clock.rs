@@ -1,4 +1,4 @@
-//! The one clock: CLOCK_MONOTONIC as [`Time`].
+//! The one clock: CLOCK_MONOTONIC as [`Time`]; and the calendar, for what others read.
 
 use squall_base::Time;
 
@@ -11,4 +11,11 @@ pub(crate) fn now() -> Time {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
     Time(seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0))
+}
+
+/// Nanoseconds since 1970, as far as the system knows.
+#[allow(clippy::disallowed_methods)] // this is where clocks are read
+pub(crate) fn since_1970() -> u64 {
+    let span = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    span.map_or(0, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -358,13 +358,14 @@ impl Endpoint {
         self.inner.enter().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
     }
 
-    /// Reports the counters, once.
+    /// Reports the counters, once, and shows them no longer.
     pub(crate) fn report(&self) {
-        if let Some(inner) = self.inner.try_enter()
-            && let Some(core) = &inner.core
+        if let Some(mut inner) = self.inner.try_enter()
+            && let Some(core) = &mut inner.core
             && !self.closed.swap(true, Ordering::AcqRel)
         {
             stats::report(self.number, &core.statistics());
+            core.monitor.end();
         }
     }
 

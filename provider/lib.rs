@@ -36,6 +36,7 @@ mod job;
 mod logger;
 #[cfg(test)]
 mod manual;
+mod monitor;
 mod mr;
 mod nic;
 mod object;

@@ -55,7 +55,8 @@ fn errors() -> String {
 fn statistics() -> String {
     let mut text = String::from(
         "# Statistics\n\n\
-         What `FI_SQUALL_STATS` writes for each endpoint: `text`, or `json` with the flows as a list. Counts \
+         What `FI_SQUALL_STATS` writes for each endpoint, a line each time: `text`, or `json` with the flows as a \
+         list; and what `squall top` shows of endpoints while they are open. Counts \
          since the endpoint was opened; of two endpoints they add up, but for what is the largest or the \
          smallest of something. Made from the tables in which they are declared.\n",
     );
@@ -76,13 +77,13 @@ fn statistics() -> String {
             let _ = writeln!(text, "| `{}` | {unit} | {} |", row.name, row.help);
         }
     }
-    for (title, rows) in
-        [("What follows from these", stats::DERIVED), ("Of each flow", stats::FLOW)]
-    {
-        let _ = write!(text, "\n## {title}\n\n| name | meaning |\n|---|---|\n");
-        for (name, help) in rows {
-            let _ = writeln!(text, "| `{name}` | {help} |");
-        }
+    text.push_str("\n## What follows from these\n\n| name | unit | meaning |\n|---|---|---|\n");
+    for stats::Derived { name, unit, help, .. } in stats::DERIVED {
+        let _ = writeln!(text, "| `{name}` | {unit} | {help} |");
+    }
+    text.push_str("\n## Of each flow\n\n| name | meaning |\n|---|---|\n");
+    for (name, help) in stats::FLOW {
+        let _ = writeln!(text, "| `{name}` | {help} |");
     }
     text
 }

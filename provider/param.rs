@@ -178,6 +178,11 @@ params! {
     stats: kinds::Stats = "STATS", "off",
         "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
          with %p, %h, %e as in PCAP.";
+    stats_interval: kinds::Time = "STATS_INTERVAL", "0ns",
+        "Report them this often while the endpoint is open, too. 0ns: at its end alone.";
+    monitor: kinds::Time = "MONITOR", "250ms",
+        "How often an endpoint shows its counters to squall top, in a file of memory that its user alone may \
+         read. 0ns: never, and no such file.";
     attend: kinds::Time = "ATTEND", "20ms",
         "Under manual progress, an endpoint that the application leaves alone for this long is looked \
          after by a thread, so that peers see it alive and their transfers go on. 0ns: never.";

@@ -1,5 +1,5 @@
-//! Statistics: every counter of an endpoint, flat, when it closes; at the end of the process for
-//! endpoints that were left open.
+//! Statistics: every counter of an endpoint, flat, when it closes, and every so often before if asked; at the end of the
+//! process for endpoints that were left open.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use squall_base::Span;
+use squall_base::{CounterRow, Merge, Span};
 use squall_engine::{FlowRecord, TransportConfig, TransportCounters};
 
 use crate::ep::Endpoint;
@@ -41,20 +41,74 @@ pub(crate) struct Statistics<'a> {
     pub(crate) net: squall_net::Counters,
     pub(crate) flows: Vec<FlowRecord>,
     pub(crate) turns: Turns,
+    /// Since the endpoint was enabled.
+    pub(crate) open: Span,
 }
 
 /// A counter's name and value.
 type Field = (&'static str, u64);
 
-/// What is not counted but follows from what is: name and meaning.
-pub(crate) const DERIVED: &[(&str, &str)] = &[
-    ("retransmissions", "Data packets sent again, for whatever reason."),
-    ("rtt_mean_ns", "Mean of the round-trip times measured."),
-    ("tx_nacks", "NACKs sent; `tx_nack_N` of them had code N."),
-    ("rx_nacks", "NACKs received; `rx_nack_N` of them had code N."),
-    ("flows", "Peers and directions there were contexts of. In JSON this is the list of them."),
-    ("cwnd_min", "Smallest congestion window of any flow, bytes, sampled once a round trip."),
-    ("cwnd_max", "Largest congestion window of any flow, bytes, sampled once a round trip."),
+/// What is not counted but follows from what is.
+pub(crate) struct Derived {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    /// How those of two endpoints become one, if they do.
+    pub(crate) merge: Option<Merge>,
+    pub(crate) help: &'static str,
+}
+
+impl Derived {
+    /// As the row of a counter, if those of two endpoints become one.
+    pub(crate) fn row(&self) -> Option<CounterRow> {
+        let Self { name, unit, merge, help } = *self;
+        Some(CounterRow { name, unit, merge: merge?, help })
+    }
+}
+
+const fn derived(
+    name: &'static str,
+    unit: &'static str,
+    merge: Option<Merge>,
+    help: &'static str,
+) -> Derived {
+    Derived { name, unit, merge, help }
+}
+
+/// See [`Derived`]; in the order of [`Statistics::derived`].
+pub(crate) const DERIVED: &[Derived] = &[
+    derived(
+        "retransmissions",
+        "packets",
+        Some(Merge::Sum),
+        "Data packets sent again, for whatever reason.",
+    ),
+    derived("rtt_mean_ns", "ns", None, "Mean of the round-trip times measured."),
+    derived("tx_nacks", "packets", Some(Merge::Sum), "NACKs sent; `tx_nack_N` of them had code N."),
+    derived(
+        "rx_nacks",
+        "packets",
+        Some(Merge::Sum),
+        "NACKs received; `rx_nack_N` of them had code N.",
+    ),
+    derived(
+        "flows",
+        "flows",
+        Some(Merge::Sum),
+        "Peers and directions there were contexts of. In JSON this is the list of them.",
+    ),
+    derived(
+        "cwnd_min",
+        "bytes",
+        Some(Merge::Min),
+        "Smallest congestion window of any flow, sampled once a round trip.",
+    ),
+    derived(
+        "cwnd_max",
+        "bytes",
+        Some(Merge::Max),
+        "Largest congestion window of any flow, sampled once a round trip.",
+    ),
+    derived("open_ms", "ms", Some(Merge::Max), "Time since the endpoint was enabled."),
 ];
 
 /// What statistics say of a flow, the contexts between an endpoint and a peer in one direction: name, meaning.
@@ -80,19 +134,30 @@ pub(crate) const FLOW: &[(&str, &str)] = &[
 ];
 
 impl Statistics<'_> {
-    /// Everything, in a fixed order.
-    fn fields(&self) -> Vec<Field> {
-        let mut f = Vec::with_capacity(128);
+    /// The tables of what is counted, in the order of [`Statistics::counted`].
+    pub(crate) const TABLES: [&'static [CounterRow]; 4] = [
+        squall_net::Counters::ROWS,
+        TransportCounters::ROWS,
+        squall_engine::Counters::ROWS,
+        Turns::ROWS,
+    ];
+
+    /// What is counted, in a fixed order.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Field> {
+        let tables = self.net.iter().chain(self.reliability.iter()).chain(self.engine.iter());
+        tables.chain(self.turns.iter()).map(|(name, _, value)| (name, value))
+    }
+
+    /// What follows from it, in the order of [`DERIVED`].
+    pub(crate) fn derived(&self) -> impl Iterator<Item = (&'static Derived, u64)> {
         let pdc = self.reliability;
-        let tables = self.net.iter().chain(pdc.iter()).chain(self.engine.iter());
-        f.extend(tables.chain(self.turns.iter()).map(|(name, _, value)| (name, value)));
         let (low, high) = self
             .flows
             .iter()
             .filter_map(|flow| flow.cwnd_range)
             .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
             .unwrap_or_default();
-        let derived = [
+        let values = [
             pdc.retransmissions(),
             pdc.rtt_sum_ns.checked_div(pdc.rtt_samples).unwrap_or(0),
             pdc.tx_nacks.iter().sum(),
@@ -100,13 +165,18 @@ impl Statistics<'_> {
             self.flows.len() as u64,
             low,
             high,
+            self.open.0 / 1_000_000,
         ];
-        f.extend(DERIVED.iter().map(|(name, _)| *name).zip(derived));
-        f
+        DERIVED.iter().zip(values)
+    }
+
+    /// Everything, in a fixed order.
+    fn fields(&self) -> Vec<Field> {
+        self.counted().chain(self.derived().map(|(row, value)| (row.name, value))).collect()
     }
 
     /// What was chosen, by name.
-    fn choices(&self) -> [(&'static str, String); 4] {
+    pub(crate) fn choices(&self) -> [(&'static str, String); 4] {
         let TransportConfig { cc, paths, loss, scope, .. } = self.transport;
         [
             ("cc", cc.name().to_owned()),
@@ -117,7 +187,7 @@ impl Statistics<'_> {
     }
 
     /// What is known of a flow, in the order of [`FLOW`].
-    fn flow(flow: &FlowRecord) -> impl Iterator<Item = Field> {
+    pub(crate) fn flow(flow: &FlowRecord) -> impl Iterator<Item = Field> {
         let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
         let (low, high) = flow.cwnd_range.unwrap_or_default();
         let values = [
@@ -216,7 +286,7 @@ pub(crate) fn expand(pattern: &str, number: u32) -> String {
     name
 }
 
-fn hostname() -> String {
+pub(crate) fn hostname() -> String {
     let mut name = [0u8; 256];
     // SAFETY: room for 256 bytes, the last of which stays zero.
     unsafe { libc::gethostname(name.as_mut_ptr().cast(), 255) };
@@ -236,10 +306,8 @@ fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
     match &spec.file {
         // One write call, so that lines of several processes do not mix.
         None => {
-            let prefixed =
-                if spec.format == StatsFormat::Json { format!("squall {line}") } else { line };
             // SAFETY: a valid buffer; standard error may be closed, which is no concern of ours.
-            unsafe { libc::write(2, prefixed.as_ptr().cast(), prefixed.len()) };
+            unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
         }
         Some(pattern) => {
             let path = expand(pattern, number);
@@ -309,6 +377,7 @@ mod tests {
             net: squall_net::Counters::default(),
             flows: vec![flow, other],
             turns: Turns { all: 5, idle: 4, stand_ins: 3, revoked: 2 },
+            open: Span::millis(1500),
         };
         let text = statistics.line(StatsFormat::Text, 2);
         assert!(text.starts_with("squall pid=") && text.ends_with('\n'));
@@ -320,8 +389,11 @@ mod tests {
                 "\"progress_turns\":5,\"progress_idle_turns\":4,\"progress_stand_ins\":3,\"tx_revoked\":2,"
             )
         );
-        assert!(json.contains(",\"cwnd_min\":60,\"cwnd_max\":99,\"rx_nack_3\":7,"), "{json}");
-        assert!(text.contains(" flows=2 cwnd_min=60 cwnd_max=99 "), "{text}");
+        assert!(
+            json.contains(",\"cwnd_min\":60,\"cwnd_max\":99,\"open_ms\":1500,\"rx_nack_3\":7,"),
+            "{json}"
+        );
+        assert!(text.contains(" flows=2 cwnd_min=60 cwnd_max=99 open_ms=1500 "), "{text}");
         assert!(
             json.contains("\"cc\":\"none\",\"lb\":\"single\",\"loss\":\"trim,ooo,path,probe,rto\"")
         );

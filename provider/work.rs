@@ -267,7 +267,7 @@ mod tests {
         {
             waiting.add(number as u64, work(*threshold, false, *mark));
         }
-        assert_eq!(marks(&waiting.due(1, 0).0), []);
+        assert!(marks(&waiting.due(1, 0).0).is_empty());
         let (due, more) = waiting.due(6, 0);
         assert_eq!((marks(&due), more), (vec![2, 4, 1, 3], true));
         let (due, more) = waiting.due(9, 0);

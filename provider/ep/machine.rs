@@ -25,6 +25,7 @@ use crate::clock;
 use crate::fault;
 use crate::flags::ADDR_UNSPEC;
 use crate::gate::Gate;
+use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
 use crate::stats::{Statistics, Turns};
 
@@ -76,6 +77,8 @@ pub(super) struct Core {
     closing_since: Option<Time>,
     turns: Turns,
     warned: Warned,
+    /// What is shown of it while it is open.
+    pub(super) monitor: Monitor,
 }
 
 /// What was logged already.
@@ -109,6 +112,8 @@ pub(super) struct Opened {
     pub(super) links: Links,
     pub(super) name: Name,
     pub(super) dscp_trimmed: Option<u8>,
+    /// The endpoint's number in the process.
+    pub(super) number: u32,
     /// Bytes that the port adds behind each packet.
     pub(super) trailer: u32,
     /// Only those in the address vector are talked to.
@@ -117,8 +122,14 @@ pub(super) struct Opened {
 
 impl Core {
     /// With `devices` operations may be on memory of devices.
-    pub(super) fn new(opened: Opened, regions: Arc<Gate<Regions>>, devices: bool) -> Self {
-        Self {
+    pub(super) fn new(
+        opened: Opened,
+        regions: Arc<Gate<Regions>>,
+        devices: bool,
+        interface: &str,
+    ) -> Self {
+        let number = opened.number;
+        let mut core = Self {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
@@ -138,7 +149,10 @@ impl Core {
             closing_since: None,
             turns: Turns::default(),
             warned: Warned::default(),
-        }
+            monitor: Monitor::off(number),
+        };
+        core.monitor = Monitor::of(number, interface, &core.statistics());
+        core
     }
 
     /// What a peer is called.
@@ -197,6 +211,9 @@ impl Core {
             self.collect(ep, bindings);
         }
         self.links.rearm();
+        if self.monitor.is_due(now) {
+            self.show(now);
+        }
         if busy {
             while let Some(notice) = self.engine.poll_notice() {
                 self.log(now, notice);
@@ -309,7 +326,18 @@ impl Core {
             self.go_round(bindings);
         }
         self.links.rearm();
+        if self.monitor.is_due(now) {
+            self.show(now);
+        }
         arrived
+    }
+
+    /// Writes what it counted where others see it.
+    #[cold]
+    fn show(&mut self, now: Time) {
+        let mut monitor = self.monitor.take();
+        monitor.write(now, &self.engine, &self.statistics());
+        self.monitor = monitor;
     }
 
     /// Somebody is going to sleep until something comes. False when something is there already.
@@ -624,6 +652,7 @@ impl Core {
             net: self.port.counters(),
             flows: self.engine.flows(),
             turns: Turns { revoked: self.outbox.revoked(), ..self.turns },
+            open: self.monitor.open(),
         }
     }
 }

@@ -113,7 +113,8 @@ impl Endpoint {
             return Err(Errno::NOCQ);
         }
         let opened = setup::open(&self.domain, &self.settings, self.number)?;
-        let new = Core::new(opened, Arc::clone(self.domain.regions()), self.settings.devices);
+        let (regions, interface) = (Arc::clone(self.domain.regions()), &self.domain.nic().name);
+        let new = Core::new(opened, regions, self.settings.devices, interface);
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
         // Before a packet can name a region: who closes one asks the endpoints of this list.

@@ -84,7 +84,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == Company::Named;
     let links = if links { Links::open(params, name) } else { Links::none() };
-    Ok(Opened { engine, port, links, name, dscp_trimmed, trailer, named_only })
+    Ok(Opened { engine, port, links, name, dscp_trimmed, number, trailer, named_only })
 }
 
 /// A link-local IPv6 address needs its interface.

@@ -1,0 +1,220 @@
+//! What an endpoint shows of itself while it is open: its counters on a board of memory, which `squall top` reads
+//! ([`squall_monitor`]), and lines of statistics on an interval.
+//!
+//! The endpoint writes at a turn, when it is time; nobody is woken for it. A turn that is not it pays for one comparison.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use squall_base::{Span, Time};
+use squall_engine::{Engine, FlowRecord, PeerId};
+use squall_monitor::{Board, Counter, Description, Layout, Place, directory, file_name};
+use squall_net::MappedFile;
+
+use crate::clock;
+use crate::param::params;
+use crate::stats::{self, DERIVED, Derived, FLOW, Statistics};
+
+/// Flows that have a place on a board: those that sent most.
+const FLOW_PLACES: usize = 64;
+/// The part of the time that may go into writing: a thousandth.
+const SHARE: u64 = 1000;
+/// Boards of processes that died are kept for so long.
+const KEPT: Span = Span::secs(3600);
+/// Boards that are looked at for that, at most.
+const LOOKED_AT: usize = 1024;
+
+/// What is due when.
+pub(crate) struct Monitor {
+    number: u32,
+    /// When anything is; what a turn looks at.
+    due: Time,
+    opened: Time,
+    /// When lines of statistics are.
+    line_at: Time,
+    shown: Option<Shown>,
+}
+
+/// A board and the memory it is on.
+struct Shown {
+    board: Board,
+    file: MappedFile,
+    interval: Span,
+    at: Time,
+}
+
+/// The interval that a parameter names, unless it is never.
+fn every(interval: Option<Span>) -> Option<Span> {
+    interval.filter(|span| span.0 > 0)
+}
+
+impl Monitor {
+    /// Which shows nothing.
+    pub(crate) const fn off(number: u32) -> Self {
+        let never = Time::NEVER;
+        Self { number, due: never, opened: Time::ZERO, line_at: never, shown: None }
+    }
+
+    /// Of an endpoint that is enabled now, on the interface of this name. Without a board where none can be had: that is
+    /// logged, and harms nobody.
+    pub(crate) fn of(number: u32, interface: &str, statistics: &Statistics<'_>) -> Self {
+        let now = clock::now();
+        let interval = every(params().monitor);
+        let shown = interval.and_then(|interval| match board(number, interface, statistics) {
+            Ok((board, file)) => Some(Shown { board, file, interval, at: now }),
+            Err(error) => {
+                log::info!("squall top cannot show endpoint {number}: {error}");
+                None
+            }
+        });
+        let lines = every(params().stats_interval).filter(|_| params().stats.is_some());
+        let line_at = lines.map_or(Time::NEVER, |interval| now + interval);
+        let due = shown.as_ref().map_or(line_at, |shown| shown.at.min(line_at));
+        Self { number, due, opened: now, line_at, shown }
+    }
+
+    /// Itself, to be put back: what is left shows nothing.
+    pub(crate) fn take(&mut self) -> Self {
+        let left = Self { opened: self.opened, ..Self::off(self.number) };
+        core::mem::replace(self, left)
+    }
+
+    /// Whether something is to be written.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.due
+    }
+
+    /// How long the endpoint has been enabled.
+    pub(crate) fn open(&self) -> Span {
+        clock::now().since(self.opened)
+    }
+
+    /// Writes what is due.
+    #[cold]
+    pub(crate) fn write(&mut self, now: Time, engine: &Engine, statistics: &Statistics<'_>) {
+        if now >= self.line_at {
+            stats::report(self.number, statistics);
+            self.line_at = every(params().stats_interval).map_or(Time::NEVER, |span| now + span);
+        }
+        if let Some(shown) = &mut self.shown
+            && now >= shown.at
+        {
+            shown.write(engine, statistics);
+            let took = clock::now().since(now);
+            shown.at = now + shown.interval.max(Span(took.0.saturating_mul(SHARE)));
+        }
+        self.due = self.shown.as_ref().map_or(Time::NEVER, |shown| shown.at).min(self.line_at);
+    }
+
+    /// The endpoint closes: nothing is shown of it any more.
+    pub(crate) fn end(&mut self) {
+        if let Some(shown) = self.shown.take() {
+            // Somebody tidied up before.
+            let _ = shown.file.remove();
+        }
+        self.due = self.line_at;
+    }
+}
+
+impl Shown {
+    fn write(&self, engine: &Engine, statistics: &Statistics<'_>) {
+        let mut most: Vec<&FlowRecord> = statistics.flows.iter().collect();
+        let places = self.board.flow_places();
+        if most.len() > places {
+            most.select_nth_unstable_by_key(places, |flow| core::cmp::Reverse(flow.bytes));
+        }
+        let counted = statistics.counted().map(|(_, value)| value);
+        let derived = statistics.derived().filter(|(row, _)| row.merge.is_some());
+        let flows = most.into_iter().take(places).map(|flow| {
+            let peer = engine.peers().get(PeerId(flow.peer.0)).addr();
+            let bits = squall_monitor::address_words(peer);
+            Statistics::flow(flow).map(|(_, value)| value).chain(bits)
+        });
+        self.board.write(
+            self.file.words(),
+            clock::since_1970(),
+            counted.chain(derived.map(|(_, value)| value)),
+            (statistics.flows.len(), flows),
+        );
+    }
+}
+
+/// Makes the board of an endpoint.
+fn board(
+    number: u32,
+    interface: &str,
+    statistics: &Statistics<'_>,
+) -> io::Result<(Board, MappedFile)> {
+    let (pid, started) = (std::process::id(), started("self").unwrap_or(0));
+    let counted = Statistics::TABLES.into_iter().flatten();
+    let counted = counted.map(Counter::new);
+    let derived = DERIVED.iter().filter_map(Derived::row);
+    let derived = derived.map(|row| Counter::new(&row));
+    let choices = statistics.choices().into_iter();
+    let flow = FLOW.iter().map(|(name, _)| *name).chain(squall_monitor::ADDRESS);
+    let description = Description {
+        pid,
+        started,
+        endpoint: number,
+        local: statistics.local.to_string(),
+        interface: interface.to_owned(),
+        host: stats::hostname(),
+        program: program(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        made: clock::since_1970(),
+        choices: choices.map(|(name, chosen)| (name.to_owned(), chosen)).collect(),
+        place: Place::of(variable, std::os::unix::process::parent_id()),
+        counters: counted.chain(derived).collect(),
+        flow: flow.map(str::to_owned).collect(),
+    };
+    let layout = Layout::new(&description, FLOW_PLACES);
+    let directory = directory(own_user());
+    forget_the_dead(&directory);
+    let file = MappedFile::create(&directory, &file_name(&description), layout.words() * 8)?;
+    let board = Board::create(layout, file.words()).map_err(io::Error::other)?;
+    Ok((board, file))
+}
+
+fn own_user() -> u32 {
+    // SAFETY: geteuid(2) takes nothing, returns a number and does not fail.
+    unsafe { libc::geteuid() }
+}
+
+/// What launchers say of the job, which is no parameter of ours.
+#[allow(clippy::disallowed_methods)] // these are not FI_SQUALL_ variables
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// When a process started, in ticks: the 22nd field of its stat, the second of which is a name in parentheses.
+fn started(process: &str) -> Option<u64> {
+    squall_monitor::start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// The name of the program, without its folder.
+fn program() -> String {
+    let first = std::env::args_os().next().unwrap_or_default();
+    Path::new(&first).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Takes away what processes left behind that died more than an hour ago.
+fn forget_the_dead(directory: &Path) {
+    let Ok(files) = fs::read_dir(directory) else { return };
+    for file in files.flatten().take(LOOKED_AT) {
+        let name = file.file_name();
+        let Some((pid, ticks)) = name.to_str().and_then(squall_monitor::process_of) else {
+            continue;
+        };
+        let dead = started(&pid.to_string()) != Some(ticks);
+        let old = file
+            .metadata()
+            .and_then(|about| about.modified())
+            .is_ok_and(|time| time.elapsed().is_ok_and(|age| age.as_nanos() > u128::from(KEPT.0)));
+        if dead && old {
+            // Another endpoint may have been faster.
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
