@@ -30,6 +30,7 @@ mod quantity;
 pub mod report;
 pub mod sim;
 mod time;
+pub mod top;
 pub mod topology;
 pub mod workload;
 

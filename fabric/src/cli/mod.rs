@@ -19,6 +19,7 @@ use clap::{Parser, Subcommand};
 
 use crate::live::cli as live;
 use crate::output::files::FileError;
+use crate::top::command as top;
 
 /// Networks made of software: simulate the transport, emulate the network, report.
 #[derive(Parser, Debug)]
@@ -39,6 +40,8 @@ enum Command {
     Report(report::ReportArgs),
     /// A network made of software that real endpoints attach to.
     Fabric(live::FabricArgs),
+    /// Show what endpoints are doing while they run.
+    Top(top::TopArgs),
     /// Print the completions of a shell: `squall completions bash`.
     Completions {
         /// Which shell.
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Plan(command) => plan::run(&command),
         Command::Report(args) => report::run(&args),
+        Command::Top(args) => run_top(&args),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::manual(&folder),
     };
@@ -107,6 +111,16 @@ pub fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "squall: {}", failure.what);
             ExitCode::from(failure.status)
         }
+    }
+}
+
+/// Status 1 when there was nothing to show.
+fn run_top(args: &top::TopArgs) -> Result<u8, Failure> {
+    let stop = if args.serves() { interrupts()? } else { Arc::default() };
+    match top::run(args, &stop) {
+        Ok(found) => Ok(u8::from(!found)),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(Failure::failed(format!("top: {error}"))),
     }
 }
 

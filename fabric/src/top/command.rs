@@ -1,0 +1,144 @@
+//! The command line of `squall top`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::boards::{Boards, Look, Seen};
+use super::json::document;
+use super::rates::{History, Row, jobs};
+use super::serve::{Listen, serve};
+use super::{screen, text};
+
+/// Show what endpoints are doing while they run.
+///
+/// Every endpoint of this user on this machine, live; of one that was killed, what it counted last. Endpoints show
+/// themselves unless FI_SQUALL_MONITOR is 0ns.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// A process, by its number, or a job, by the name its launcher gave it; default: all.
+    of: Option<String>,
+    /// Print one JSON document: endpoints with all counters and flows, and jobs.
+    #[arg(long, conflicts_with_all = ["once", "serve"])]
+    dump: bool,
+    /// Print one page of text, of what happened in one interval.
+    #[arg(long, conflicts_with = "serve")]
+    once: bool,
+    /// Answer collectors (Prometheus, OpenMetrics) at 127.0.0.1:PORT, [::1]:PORT or unix:PATH.
+    #[arg(long, value_name = "WHERE")]
+    serve: Option<Listen>,
+    /// Time between two looks, s.
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+    /// Where boards are, if not in /dev/shm/squall-UID.
+    #[arg(long, value_name = "FOLDER")]
+    directory: Option<PathBuf>,
+    /// Forget processes that are gone.
+    #[arg(long)]
+    forget: bool,
+}
+
+impl TopArgs {
+    /// Whether it runs until it is interrupted, without a terminal.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        self.serve.is_some()
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok().filter(|s| (0.1..=3600.0).contains(s));
+    parsed.ok_or_else(|| "0.1 to 3600 seconds are expected".to_owned())
+}
+
+/// What is looked at, and what was seen before.
+struct Watch<'a> {
+    boards: Boards,
+    of: Option<&'a str>,
+    history: History,
+}
+
+impl Watch<'_> {
+    fn wants(&self, seen: &Seen) -> bool {
+        let whose = &seen.snapshot.description;
+        self.of.is_none_or(|of| whose.place.job == of || whose.pid.to_string() == of)
+    }
+
+    /// Looks, and says of the files that are not shown why not.
+    fn look(&mut self) -> io::Result<(Vec<Row>, Vec<String>)> {
+        let Look { mut seen, refused } = self.boards.look(since_1970())?;
+        seen.retain(|seen| self.wants(seen));
+        let notes = refused.into_iter().map(|(path, why)| format!("{}: {why}", path.display()));
+        Ok((self.history.advance(seen), notes.collect()))
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // ages of what other processes wrote
+fn since_1970() -> u64 {
+    let span = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    span.map_or(0, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Runs the command. True when there was something to show.
+///
+/// # Errors
+/// A directory that cannot be read or is not this user's, a terminal or a socket that cannot be used.
+pub fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
+    let user = rustix::process::geteuid().as_raw();
+    let boards = Boards::of(user, args.directory.clone());
+    let mut watch = Watch { boards, of: args.of.as_deref(), history: History::default() };
+    let interval = Duration::from_secs_f64(args.interval);
+    if args.forget {
+        return forget(&watch);
+    }
+    if let Some(listen) = &args.serve {
+        return serve(listen, stop, || Ok(watch.look()?.0)).map(|()| true);
+    }
+    if args.dump {
+        let (rows, notes) = watch.look()?;
+        complain(&notes);
+        let document = document(&rows, &jobs(&rows));
+        writeln!(io::stdout(), "{document:#}")?;
+        return Ok(found(&watch, &rows));
+    }
+    if args.once || !io::stdout().is_terminal() {
+        watch.look()?;
+        std::thread::sleep(interval);
+        let (rows, notes) = watch.look()?;
+        complain(&notes);
+        write!(io::stdout(), "{}", text::page(&rows, &jobs(&rows)))?;
+        return Ok(found(&watch, &rows));
+    }
+    screen::show(interval, || watch.look()).map(|()| true)
+}
+
+/// Says it when there is nothing to show.
+fn found(watch: &Watch<'_>, rows: &[Row]) -> bool {
+    if rows.is_empty() {
+        let of = watch.of.map_or_else(String::new, |of| format!(" of {of}"));
+        let place = watch.boards.directory().display();
+        complain(&[format!("no endpoint{of} has a board in {place}")]);
+    }
+    !rows.is_empty()
+}
+
+fn complain(notes: &[String]) {
+    for note in notes {
+        // There is nobody left to tell if this fails.
+        let _ = writeln!(io::stderr(), "squall: {note}");
+    }
+}
+
+/// Takes away the boards of processes that are gone.
+fn forget(watch: &Watch<'_>) -> io::Result<bool> {
+    let look = watch.boards.look(since_1970())?;
+    for seen in look.seen.iter().filter(|seen| !seen.alive && watch.wants(seen)) {
+        std::fs::remove_file(&seen.path)?;
+        writeln!(io::stdout(), "forgot {}", seen.path.display())?;
+    }
+    Ok(true)
+}

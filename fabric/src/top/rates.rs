@@ -1,0 +1,178 @@
+//! What happened between two looks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use squall_base::Span;
+use squall_monitor::{Counter, Snapshot};
+
+use super::boards::Seen;
+
+/// What was counted in a stretch of time, by name; what does not add up is as it is now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// How long the stretch was; zero where nothing was written in it.
+    pub(super) span: Span,
+    values: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Since an earlier look, or since the endpoint was enabled.
+    fn since(now: &Snapshot, before: Option<&Snapshot>) -> Self {
+        let made = before.map_or(now.description.made, |before| before.written);
+        let value = |(row, value): (&Counter, u64)| {
+            let old = before.map_or(0, |before| before.counter(&row.name));
+            let value = if row.merge == "sum" { value.saturating_sub(old) } else { value };
+            (row.name.clone(), value)
+        };
+        Self {
+            span: Span(now.written.saturating_sub(made)),
+            values: now.counters().map(value).collect(),
+        }
+    }
+
+    /// A count; 0 where there is none of that name.
+    pub(super) fn of(&self, name: &str) -> u64 {
+        self.values.get(name).copied().unwrap_or(0)
+    }
+
+    /// The sum of several.
+    pub(super) fn sum(&self, names: &[&str]) -> u64 {
+        names.iter().map(|name| self.of(name)).sum()
+    }
+
+    /// A second; 0 in no time.
+    pub(super) fn per_second(&self, count: u64) -> f64 {
+        if self.span.0 == 0 { 0.0 } else { count as f64 * 1e9 / self.span.0 as f64 }
+    }
+
+    /// One count in shares of another, 0 to 1; 0 of nothing.
+    pub(super) fn share(&self, part: u64, whole: u64) -> f64 {
+        if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    }
+
+    /// Operations started, whatever they are.
+    pub(super) fn operations(&self) -> u64 {
+        self.sum(&["tx_inline", "tx_eager", "tx_rendezvous", "tx_writes", "tx_reads", "tx_atomics"])
+    }
+
+    /// Of the data packets, those that were sent again.
+    pub(super) fn resent(&self) -> f64 {
+        self.share(self.of("retransmissions"), self.of("data_packets"))
+    }
+
+    /// Of the acknowledgements, those that told of a mark.
+    pub(super) fn marked(&self) -> f64 {
+        self.share(self.of("rx_ce_echoes"), self.of("rx_acks"))
+    }
+
+    /// Mean round-trip time.
+    pub(super) fn round_trip(&self) -> Option<Span> {
+        self.of("rtt_sum_ns").checked_div(self.of("rtt_samples")).map(Span)
+    }
+}
+
+/// An endpoint, and what it did since the look before.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) seen: Seen,
+    /// Since the look before; since it was enabled where there was none.
+    pub(super) lately: Counts,
+    /// Since it was enabled.
+    pub(super) ever: Counts,
+    /// Bytes of each of its flows since the look before, in the order of the flows.
+    pub(super) flow_bytes: Vec<u64>,
+}
+
+/// The endpoints of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// Its name; empty for processes that no launcher started.
+    pub(super) name: String,
+    /// Processes there are boards of.
+    pub(super) processes: usize,
+    /// Ranks that it has, where the launcher says so.
+    pub(super) ranks: Option<u32>,
+    /// Of all its endpoints, since they were enabled.
+    pub(super) counters: Vec<(Counter, u64)>,
+    /// The longest that one of them has been open.
+    pub(super) open: Span,
+}
+
+/// Remembers the last look.
+#[derive(Debug, Default)]
+pub(super) struct History(HashMap<PathBuf, Snapshot>);
+
+impl History {
+    /// What every endpoint did since the look before this one. Where nothing was written since, what it did in the
+    /// stretch before that is not repeated: it did nothing.
+    pub(super) fn advance(&mut self, seen: Vec<Seen>) -> Vec<Row> {
+        let mut next = HashMap::with_capacity(seen.len());
+        let row = |seen: Seen| {
+            let before = self.0.get(&seen.path);
+            let lately = Counts::since(&seen.snapshot, before);
+            let ever = Counts::since(&seen.snapshot, None);
+            let flow_bytes = flow_bytes(&seen.snapshot, before);
+            next.insert(seen.path.clone(), seen.snapshot.clone());
+            Row { seen, lately, ever, flow_bytes }
+        };
+        let rows = seen.into_iter().map(row).collect();
+        self.0 = next;
+        rows
+    }
+}
+
+/// What tells a flow from the others.
+fn identity(shown: &Snapshot, flow: &[u64]) -> [Option<u64>; 2] {
+    [shown.of_flow(flow, "peer"), shown.of_flow(flow, "initiator")]
+}
+
+fn flow_bytes(now: &Snapshot, before: Option<&Snapshot>) -> Vec<u64> {
+    let old: HashMap<_, _> = before
+        .iter()
+        .flat_map(|shown| {
+            shown.flows.iter().map(|flow| (identity(shown, flow), shown.of_flow(flow, "bytes")))
+        })
+        .collect();
+    let bytes = |flow: &Vec<u64>| {
+        let before = old.get(&identity(now, flow)).copied().flatten().unwrap_or(0);
+        now.of_flow(flow, "bytes").unwrap_or(0).saturating_sub(before)
+    };
+    now.flows.iter().map(bytes).collect()
+}
+
+/// The jobs that endpoints belong to, one after the other as the endpoints are.
+pub(super) fn jobs(rows: &[Row]) -> Vec<Job> {
+    let place = |row: &Row| row.seen.snapshot.description.place.clone();
+    let of_a_job = rows.chunk_by(|a, b| place(a).job == place(b).job);
+    of_a_job
+        .map(|rows| {
+            let mut processes: Vec<u32> =
+                rows.iter().map(|row| row.seen.snapshot.description.pid).collect();
+            processes.dedup();
+            Job {
+                name: place(&rows[0]).job,
+                processes: processes.len(),
+                ranks: rows.iter().filter_map(|row| place(row).ranks).max(),
+                counters: together(rows),
+                open: rows.iter().map(|row| row.ever.span).max().unwrap_or_default(),
+            }
+        })
+        .collect()
+}
+
+/// The counters of several endpoints as one, in the order of the first.
+fn together(rows: &[Row]) -> Vec<(Counter, u64)> {
+    let mut all: Vec<(Counter, u64)> = Vec::new();
+    let mut place: HashMap<String, usize> = HashMap::new();
+    for (row, value) in rows.iter().flat_map(|row| row.seen.snapshot.counters()) {
+        match place.get(&row.name) {
+            Some(at) => all[*at].1 = row.merged(all[*at].1, value),
+            None => {
+                place.insert(row.name.clone(), all.len());
+                all.push((row.clone(), value));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,136 @@
+//! A page of text: jobs, then endpoints, then what is to be said of each.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+
+use super::rates::{Job, Row};
+use super::why::why;
+
+/// 3 significant digits and a unit.
+pub(super) fn scaled(value: f64) -> String {
+    let (mut value, mut unit) = (value, 0);
+    while value >= 999.5 && unit < 4 {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = match value {
+        v if v >= 99.5 || (unit == 0 && v.fract() == 0.0) => 0,
+        v if v >= 9.95 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}{}", ["", "k", "M", "G", "T"][unit])
+}
+
+/// Nanoseconds, as people say them; nothing where there are none.
+fn duration(ns: u64) -> String {
+    match ns {
+        0 => "-".to_owned(),
+        ns if ns < 1_000_000 => format!("{}us", scaled((ns as f64 / 100.0).round() / 10.0)),
+        ns => format!("{}ms", scaled((ns as f64 / 1e5).round() / 10.0)),
+    }
+}
+
+/// The columns of an endpoint.
+pub(super) const COLUMNS: [&str; 12] = [
+    "rank",
+    "pid",
+    "ep",
+    "program",
+    "sent B/s",
+    "recv B/s",
+    "ops/s",
+    "round trip",
+    "marked",
+    "resent",
+    "trimmed/s",
+    "host/s",
+];
+
+/// An endpoint's cells.
+pub(super) fn cells(row: &Row) -> [String; 12] {
+    let of = &row.seen.snapshot.description;
+    let counts = &row.lately;
+    let rate = |name: &str| scaled(counts.per_second(counts.of(name)));
+    [
+        of.place.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+        of.pid.to_string(),
+        of.endpoint.to_string(),
+        of.program.clone(),
+        rate("tx_payload_bytes"),
+        rate("rx_payload_bytes"),
+        scaled(counts.per_second(counts.operations())),
+        duration(counts.round_trip().map_or(0, |span| span.0)),
+        format!("{:.1} %", counts.marked() * 100.0),
+        format!("{:.2} %", counts.resent() * 100.0),
+        rate("rx_trimmed"),
+        // Frames to endpoints of this host, which cross no network.
+        rate("tx_frames"),
+    ]
+}
+
+/// The columns of a flow.
+pub(super) const FLOW_COLUMNS: [&str; 8] =
+    ["peer", "opened by", "B/s", "resent", "window", "round trip", "base", "paths"];
+
+/// A flow's cells.
+pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 8] {
+    let shown = &row.seen.snapshot;
+    let flow = &shown.flows[index];
+    let value = |name: &str| shown.of_flow(flow, name).unwrap_or(0);
+    let address = squall_monitor::ADDRESS.map(&value);
+    let resent = value("retransmissions") as f64 / value("packets").max(1) as f64;
+    let span = |name: &str| duration(value(name));
+    let bytes = row.flow_bytes.get(index).copied().unwrap_or(0);
+    [
+        squall_monitor::address_of(address).to_string(),
+        if value("initiator") == 1 { "us" } else { "peer" }.to_owned(),
+        scaled(row.lately.per_second(bytes)),
+        format!("{:.2} %", resent * 100.0),
+        scaled(value("cwnd") as f64),
+        span("srtt_ns"),
+        span("base_rtt_ns"),
+        value("paths").to_string(),
+    ]
+}
+
+/// One line about a job.
+pub(super) fn headline(job: &Job) -> String {
+    let value =
+        |name: &str| job.counters.iter().find(|(row, _)| row.name == name).map_or(0, |(_, v)| *v);
+    let name = if job.name.is_empty() { "no job" } else { &job.name };
+    let ranks = job.ranks.map_or_else(String::new, |ranks| format!(" of {ranks}"));
+    let resent = value("retransmissions") as f64 / value("data_packets").max(1) as f64;
+    format!(
+        "{name}: {}{ranks} processes, {:.0} s; sent {}B, received {}B, {:.2} % of the packets again, {} time-outs",
+        job.processes,
+        job.open.0 as f64 / 1e9,
+        scaled(value("tx_payload_bytes") as f64),
+        scaled(value("rx_payload_bytes") as f64),
+        resent * 100.0,
+        value("timeouts"),
+    )
+}
+
+/// The whole page.
+pub(super) fn page(rows: &[Row], jobs: &[Job]) -> String {
+    let mut page = String::new();
+    for job in jobs {
+        page.push_str(&headline(job));
+        page.push('\n');
+    }
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_header(COLUMNS);
+    for column in table.column_iter_mut().skip(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for row in rows {
+        table.add_row(cells(row));
+    }
+    page.push_str(&table.to_string());
+    page.push('\n');
+    for row in rows {
+        let of = &row.seen.snapshot.description;
+        page.push_str(&format!("{}.{} at {}: {}\n", of.pid, of.endpoint, of.local, why(row)));
+    }
+    page
+}

@@ -1,0 +1,112 @@
+//! What holds an endpoint up, in a sentence: the first of some rules that applies, the most telling first.
+//!
+//! The thresholds are where a user feels it, not where a counter stops being zero.
+
+use squall_base::Span;
+
+use super::rates::{Counts, Row};
+
+/// An endpoint whose values are older was not served: four times the default interval.
+const QUIET: Span = Span::secs(1);
+/// Shares from which on resent packets and marks are worth a word.
+const MANY_RESENT: f64 = 0.001;
+const MANY_MARKED: f64 = 0.05;
+/// Of the turns, those in vain that make an endpoint idle.
+const MOSTLY_IDLE: f64 = 0.98;
+/// Full sockets a second that cost something.
+const MANY_FULL: f64 = 100.0;
+
+/// A sentence about what an endpoint did lately.
+pub(super) fn why(row: &Row) -> String {
+    if !row.seen.alive {
+        let torn =
+            if row.seen.snapshot.torn { ", caught in the middle of writing them" } else { "" };
+        return format!("its process is gone; these are its last counters{torn}");
+    }
+    if row.seen.age > QUIET {
+        return format!(
+            "not served for {}: its application makes no call, and nothing arrives for it",
+            row.seen.age
+        );
+    }
+    let lately = &row.lately;
+    let rules: [fn(&Counts) -> Option<String>; 8] =
+        [overflow, lost, held_back, resent, marked, blocked, failed, idle];
+    let first = rules.iter().find_map(|rule| rule(lately));
+    first.unwrap_or_else(|| "nothing stands in its way".to_owned())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.*} %", if share < 0.01 { 2 } else { 1 }, share * 100.0)
+}
+
+fn overflow(lately: &Counts) -> Option<String> {
+    let lost = lately.of("rx_overflow");
+    (lost > 0).then(|| {
+        format!(
+            "this host dropped {lost} packets for want of socket buffer: raise net.core.rmem_max and \
+             FI_SQUALL_RCVBUF, or leave it more processor time"
+        )
+    })
+}
+
+fn lost(lately: &Counts) -> Option<String> {
+    let timeouts = lately.of("timeouts");
+    (timeouts > 0 && lately.of("rx_acks") == 0)
+        .then(|| format!("peers do not answer: {timeouts} time-outs, and not one acknowledgement"))
+}
+
+fn held_back(lately: &Counts) -> Option<String> {
+    let (held, deferred) = (lately.of("rx_held_back"), lately.of("rx_deferred"));
+    (held + deferred > 0).then(|| {
+        format!(
+            "messages come before their receives ({deferred} left at their senders, {held} packets refused): \
+             post receives earlier, or raise FI_SQUALL_UNEXPECTED_BYTES"
+        )
+    })
+}
+
+fn resent(lately: &Counts) -> Option<String> {
+    let share = lately.resent();
+    if share < MANY_RESENT {
+        return None;
+    }
+    let causes = [
+        ("retx_trimmed", "the network trims them: a link is congested"),
+        ("retx_nacked", "peers had no room for them"),
+        ("retx_out_of_order", "later ones arrived: the network loses packets"),
+        ("retx_overtaken", "later ones on their path arrived: the network loses packets"),
+        ("retx_probe", "probes showed that they are missing: the network loses packets"),
+        ("retx_timeout", "no sign of them came: paths are dead, or peers have no processor"),
+    ];
+    let (_, cause) = causes.into_iter().max_by_key(|(name, _)| lately.of(name))?;
+    Some(format!("{} of the packets are sent again, most because {cause}", percent(share)))
+}
+
+fn marked(lately: &Counts) -> Option<String> {
+    let share = lately.marked();
+    (share >= MANY_MARKED).then(|| {
+        format!(
+            "a link on the way is congested: {} of the acknowledgements tell of marks",
+            percent(share)
+        )
+    })
+}
+
+fn blocked(lately: &Counts) -> Option<String> {
+    let full = lately.per_second(lately.of("tx_blocked"));
+    (full >= MANY_FULL).then(|| {
+        format!("the socket is full {full:.0} times a second: the interface is the limit, or FI_SQUALL_SNDBUF")
+    })
+}
+
+fn failed(lately: &Counts) -> Option<String> {
+    let failed = lately.of("op_errors") + lately.of("lost_after_completion");
+    (failed > 0).then(|| format!("{failed} operations failed: see its errors"))
+}
+
+fn idle(lately: &Counts) -> Option<String> {
+    let share = lately.share(lately.of("progress_idle_turns"), lately.of("progress_turns"));
+    (share >= MOSTLY_IDLE)
+        .then(|| "it waits: for its application or its peers, not for the network".to_owned())
+}
