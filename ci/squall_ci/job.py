@@ -24,14 +24,10 @@ class Statistics:
 
     def endpoints(self) -> list[dict[str, Any]]:
         """What the endpoints said."""
-        found = []
+        found: list[dict[str, Any]] = []
         for path in sorted(pathlib.Path(self._dir.name).iterdir()):
-            for line in path.read_text(errors="replace").splitlines():
-                line = line.strip()
-                if line.startswith("squall"):
-                    line = line[line.find("{") :]
-                if line:
-                    found.append(json.loads(line))
+            lines = path.read_text(errors="replace").splitlines()
+            found.extend(json.loads(line) for line in lines if line.strip())
         return found
 
     def total(self) -> dict[str, float]:

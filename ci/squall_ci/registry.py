@@ -71,6 +71,7 @@ COMMANDS = (
         "the C ABI tests and models of `fabtests/abi`: plain, shared memory, loss, valgrind, address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
+    Command("top", "suite", "25 s", "squall top beside running jobs: live, killed, closed; statistics on an interval"),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
     Command("hostile", "suite", "4 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),

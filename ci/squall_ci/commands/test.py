@@ -62,6 +62,7 @@ def steps(fast: bool) -> list[Step]:
         # The papers' experiments that take seconds, and the page that shows them.
         Step("repro", [[RUN, "repro", "--quick"]]),
         Step("report", [[RUN, "report"]]),
+        Step("top", [[RUN, "top"]]),
         # The dissector lives outside of the repository; without one there is nothing to ask.
         Step(
             "wire",
