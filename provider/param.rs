@@ -76,8 +76,9 @@ params! {
         "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. \
          Default: every interface that is up except docker*, virbr* and link-local ones, veth* last; \
          loopback only when nothing else is there, or when named.";
-    port: kinds::Count<0, 65535> = "PORT", "0",
-        "UDP port of an endpoint that the application gave none. 0: 4793 if it is free, else any.";
+    port: kinds::OwnPorts = "PORT", "0",
+        "UDP port of an endpoint that the application gave none, or a range such as 47930-47993 of which each \
+         endpoint takes the first that is free: what a firewall has to let in. 0: 4793 if it is free, else any.";
     source_ports: kinds::Ports = "SOURCE_PORTS", "",
         "Range of UDP source ports that carry the entropy, first-last, for firewalls. Default: any.";
     paths: kinds::Count<1, 256> = "PATHS", "8",

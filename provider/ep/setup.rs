@@ -125,11 +125,10 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         train: params.train as usize,
         ..PortConfig::default()
     };
-    let wanted = u16::try_from(params.port).unwrap_or(0);
-    let tries: &[u16] = match (source.port(), wanted) {
-        (0, 0) => &[UET_PORT, 0],
-        (0, port) => &[port],
-        (port, _) => &[port],
+    let tries: Vec<u16> = match (source.port(), &params.port) {
+        (0, None) => vec![UET_PORT, 0],
+        (0, Some(ports)) => ports.clone().collect(),
+        (port, _) => vec![port],
     };
     let fabric = match params.fabric.as_str() {
         "" => None,
@@ -139,7 +138,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         })?),
     };
     let mut last = None;
-    for port in tries {
+    for port in &tries {
         config.bind.set_port(*port);
         match open_port(&config, fabric.as_ref()) {
             Ok((port, fabric)) => {
@@ -150,7 +149,15 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         }
     }
     let error = last.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
-    log::warn!(target: USER, "cannot open an endpoint at {}: {error}", config.bind);
+    let bind = config.bind;
+    match (&params.port, tries.len()) {
+        (Some(ports), 2..) if error.kind() == io::ErrorKind::AddrInUse => log::warn!(
+            target: USER,
+            "FI_SQUALL_PORT={}-{}: every port of the range is taken at {}; each endpoint of a host needs one",
+            ports.start(), ports.end(), bind.ip()
+        ),
+        _ => log::warn!(target: USER, "cannot open an endpoint at {bind}: {error}"),
+    }
     Err(error.into())
 }
 

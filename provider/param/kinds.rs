@@ -176,6 +176,23 @@ impl Kind for Ports {
     }
 }
 
+/// The ports an endpoint may have: 0 for any, one, or a range.
+pub(crate) struct OwnPorts;
+
+impl Kind for OwnPorts {
+    type Value = Option<RangeInclusive<u16>>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self::Value, String> {
+        match text.trim().parse::<u16>() {
+            Ok(0) => Ok(None),
+            Ok(port) => Ok(Some(port..=port)),
+            Err(_) => Ports::parse(text).ok().flatten().map(Some).ok_or_else(|| {
+                "a port, a range of ports such as 47930-47993, or 0 for any".to_owned()
+            }),
+        }
+    }
+}
+
 /// A processor's number, or nothing.
 pub(crate) struct Processor;
 
@@ -322,6 +339,13 @@ mod tests {
         assert!(BitRate::parse("10").is_err());
         assert_eq!(Ports::parse("100-200"), Ok(Some(100..=200)));
         assert!(Ports::parse("200-100").is_err() && Ports::parse("0-1").is_err());
+        let own = [("0", None), ("4793", Some(4793..=4793)), ("5000-5063", Some(5000..=5063))];
+        for (text, ports) in own {
+            assert_eq!(OwnPorts::parse(text), Ok(ports), "{text}");
+        }
+        for bad in ["", "65536", "9-8", "a", "1-", "-1"] {
+            assert!(OwnPorts::parse(bad).is_err(), "{bad}");
+        }
         assert!(Count::<1, 9>::parse("10").is_err());
         assert_eq!(Flag::parse("On"), Ok(true));
     }
