@@ -72,6 +72,12 @@ COMMANDS = (
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("top", "suite", "25 s", "squall top beside running jobs: live, killed, closed; statistics on an interval"),
+    Command(
+        "doctor",
+        "suite",
+        "20 s",
+        "squall doctor between two hosts with the wrong interface first; then a job, and top; needs root",
+    ),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
     Command("hostile", "suite", "4 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),

@@ -20,6 +20,7 @@ pub use {
 };
 
 pub mod cli;
+pub mod doctor;
 pub mod facts;
 pub mod formats;
 pub mod live;

@@ -47,10 +47,14 @@ class Top:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([self.program, "top", *words], capture_output=True, text=True, timeout=30)
 
+    def document(self) -> dict[str, Any]:
+        """All that it shows to scripts."""
+        found: dict[str, Any] = json.loads(self.run("--dump").stdout)
+        return found
+
     def endpoints(self, of: set[int]) -> list[dict[str, Any]]:
         """Those of some processes: other jobs may run here, too."""
-        found: list[dict[str, Any]] = json.loads(self.run("--dump").stdout)["endpoints"]
-        return [endpoint for endpoint in found if endpoint["pid"] in of]
+        return [endpoint for endpoint in self.document()["endpoints"] if endpoint["pid"] in of]
 
 
 class Job:

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Parser, Subcommand};
 
+use crate::doctor::command as doctor;
 use crate::live::cli as live;
 use crate::output::files::FileError;
 use crate::top::command as top;
@@ -42,6 +43,8 @@ enum Command {
     Fabric(live::FabricArgs),
     /// Show what endpoints are doing while they run.
     Top(top::TopArgs),
+    /// Say why jobs do not start, do not reach each other, or will be slow.
+    Doctor(doctor::DoctorArgs),
     /// Print the completions of a shell: `squall completions bash`.
     Completions {
         /// Which shell.
@@ -99,7 +102,8 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Plan(command) => plan::run(&command),
         Command::Report(args) => report::run(&args),
-        Command::Top(args) => run_top(&args),
+        Command::Top(args) => watched(args.serves(), |stop| top::run(&args, stop)),
+        Command::Doctor(args) => watched(args.answers(), |stop| doctor::run(&args, stop)),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::manual(&folder),
     };
@@ -114,13 +118,16 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Status 1 when there was nothing to show.
-fn run_top(args: &top::TopArgs) -> Result<u8, Failure> {
-    let stop = if args.serves() { interrupts()? } else { Arc::default() };
-    match top::run(args, &stop) {
-        Ok(found) => Ok(u8::from(!found)),
+/// Runs what may go on until it is interrupted. Status 1 when it says that all is not well.
+fn watched(
+    on: bool,
+    run: impl FnOnce(&Arc<AtomicBool>) -> io::Result<bool>,
+) -> Result<u8, Failure> {
+    let stop = if on { interrupts()? } else { Arc::default() };
+    match run(&stop) {
+        Ok(well) => Ok(u8::from(!well)),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(Failure::failed(format!("top: {error}"))),
+        Err(error) => Err(Failure::failed(error)),
     }
 }
 

@@ -1,0 +1,52 @@
+//! What a check found.
+
+use std::fmt;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Level {
+    /// As it should be.
+    Well,
+    /// It works, and could be better.
+    Note,
+    /// Jobs will not start, or not reach each other.
+    Fault,
+}
+
+/// One thing that was seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) level: Level,
+    pub(super) what: String,
+    /// What to do about it.
+    pub(super) cure: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn well(what: impl Into<String>) -> Self {
+        Self { level: Level::Well, what: what.into(), cure: None }
+    }
+
+    pub(super) fn note(what: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { level: Level::Note, what: what.into(), cure: Some(cure.into()) }
+    }
+
+    pub(super) fn fault(what: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { level: Level::Fault, what: what.into(), cure: Some(cure.into()) }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Well => "ok   ",
+            Level::Note => "note ",
+            Level::Fault => "FAULT",
+        };
+        write!(f, "{level} {}", self.what)?;
+        self.cure
+            .iter()
+            .flat_map(|cure| cure.lines())
+            .try_for_each(|line| write!(f, "\n      -> {line}"))
+    }
+}

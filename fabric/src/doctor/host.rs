@@ -1,0 +1,76 @@
+//! What this host's kernel lets an endpoint have.
+
+use std::io;
+use std::net::SocketAddr;
+
+use squall_net::iface::Iface;
+use squall_net::{Feature, OpenReport, PortConfig, UdpPort};
+
+use super::finding::Finding;
+
+/// What the provider asks of the kernel by default.
+const RECEIVE_BUFFER: usize = 8 << 20;
+const SEND_BUFFER: usize = 4 << 20;
+
+/// A port as endpoints open it, on any UDP port.
+pub(super) fn port(iface: &Iface) -> io::Result<(UdpPort, OpenReport)> {
+    open(SocketAddr::new(iface.addr, 0), iface.index)
+}
+
+/// A port at an address; `scope` is the interface of one that is local to its link.
+pub(super) fn open(mut bind: SocketAddr, scope: u32) -> io::Result<(UdpPort, OpenReport)> {
+    if let SocketAddr::V6(v6) = &mut bind
+        && v6.ip().is_unicast_link_local()
+    {
+        v6.set_scope_id(scope);
+    }
+    let (rcvbuf, sndbuf) = (RECEIVE_BUFFER, SEND_BUFFER);
+    UdpPort::open(&PortConfig { bind, paths: 1, rcvbuf, sndbuf, ..PortConfig::default() })
+}
+
+/// What was found when the port was opened.
+pub(super) fn judge(report: &OpenReport) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let features = [
+        (
+            &report.gso,
+            "trains of packets out (GSO)",
+            "messages cost a system call a packet: a newer kernel has it",
+        ),
+        (
+            &report.gro,
+            "trains of packets in (GRO)",
+            "messages cost more to receive: a newer kernel has it",
+        ),
+        (
+            &report.tos,
+            "marks of received packets (ECN)",
+            "congestion is learnt of by delay and loss alone",
+        ),
+        (
+            &report.df,
+            "packets that routers must not cut (DF)",
+            "a path that is too narrow is found by loss",
+        ),
+        (&report.errors, "ICMP errors", "a peer that is not there is found by waiting"),
+    ];
+    for (feature, what, without) in features {
+        findings.push(match feature {
+            Feature::On => Finding::well(what),
+            other => Finding::note(format!("{what}: {other}"), without),
+        });
+    }
+    let buffers = [
+        ("receive", report.rcvbuf, RECEIVE_BUFFER, "rmem_max"),
+        ("send", report.sndbuf, SEND_BUFFER, "wmem_max"),
+    ];
+    for (which, got, wanted, limit) in buffers {
+        let got_of = format!("{which} buffer of {} KiB, {} asked for", got >> 10, wanted >> 10);
+        findings.push(if got < wanted {
+            Finding::note(got_of, format!("sysctl -w net.core.{limit}={wanted}"))
+        } else {
+            Finding::well(got_of)
+        });
+    }
+    findings
+}

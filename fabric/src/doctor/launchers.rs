@@ -1,0 +1,114 @@
+//! The MPIs that are in reach, and the variables each needs to use squall.
+
+use std::process::Command;
+
+use super::environment::variable;
+use super::finding::Finding;
+
+/// An MPI by what its launcher says of itself.
+struct Launcher {
+    name: &'static str,
+    /// A text of `mpiexec --version`.
+    says: &'static str,
+    /// Variables and values; README has the same.
+    needs: &'static [(&'static str, &'static str)],
+}
+
+/// Intel's comes first: it says HYDRA, too.
+const LAUNCHERS: &[Launcher] = &[
+    Launcher {
+        name: "Intel MPI",
+        says: "Intel(R) MPI",
+        needs: &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "squall")],
+    },
+    Launcher { name: "MPICH", says: "HYDRA", needs: &[("MPIR_CVAR_CH4_NETMOD", "ofi")] },
+    Launcher {
+        name: "Open MPI",
+        says: "Open MPI",
+        needs: &[
+            ("OMPI_MCA_pml", "cm"),
+            ("OMPI_MCA_mtl", "ofi"),
+            ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
+        ],
+    },
+    // Open MPI 5's mpirun is PRRTE's, which says nothing of Open MPI.
+    Launcher {
+        name: "Open MPI",
+        says: "prterun",
+        needs: &[
+            ("OMPI_MCA_pml", "cm"),
+            ("OMPI_MCA_mtl", "ofi"),
+            ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
+        ],
+    },
+];
+
+fn says(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    Some(format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}
+
+/// What of a launcher's variables is missing, by what it says of itself and what is set.
+fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
+    let launcher = LAUNCHERS.iter().find(|launcher| text.contains(launcher.says))?;
+    let missing: Vec<String> = launcher
+        .needs
+        .iter()
+        .filter(|(name, value)| set(name).as_deref() != Some(value))
+        .map(|(name, value)| format!("export {name}={value}"))
+        .collect();
+    Some(if missing.is_empty() {
+        Finding::well(format!("{} is told to use squall", launcher.name))
+    } else {
+        let what = format!("{} is not told to use squall by the environment", launcher.name);
+        Finding::note(what, missing.join("\n"))
+    })
+}
+
+/// Of the launchers in PATH.
+pub(super) fn check() -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for text in ["mpiexec", "mpirun"].into_iter().filter_map(says) {
+        findings.extend(judge(&text, variable).filter(|finding| !findings.contains(finding)));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::note(
+            "no mpiexec of MPICH, Intel MPI or Open MPI is in PATH",
+            "jobs are started by something else? README lists what each MPI needs",
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Level;
+
+    #[test]
+    fn each_mpi_is_known_by_its_words() {
+        let none = |_: &str| None;
+        let mpich = judge("HYDRA build details:\n    Version: 5.0", none).expect("known");
+        assert_eq!(mpich.cure.as_deref(), Some("export MPIR_CVAR_CH4_NETMOD=ofi"));
+        let intel = judge("Intel(R) MPI Library for Linux, 2021.18 .. HYDRA", none).expect("known");
+        assert!(intel.what.starts_with("Intel MPI"), "{intel}");
+        let ompi = judge("mpirun (Open MPI) 4.1.4", |name| {
+            Some(if name == "OMPI_MCA_mtl" { "psm2" } else { "cm" }.to_owned())
+        });
+        let cure = ompi.expect("known").cure.expect("two are wrong");
+        assert_eq!(cure.lines().count(), 2, "{cure}");
+        let set =
+            |name: &str| Some(if name.ends_with("include") { "squall" } else { "ofi" }.to_owned());
+        let set =
+            |name: &str| if name == "OMPI_MCA_pml" { Some("cm".to_owned()) } else { set(name) };
+        assert_eq!(
+            judge("prterun (PRRTE) 3.0", set).map(|finding| finding.level),
+            Some(Level::Well)
+        );
+        assert_eq!(judge("slurm 22.05", none), None);
+    }
+}

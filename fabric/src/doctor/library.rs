@@ -1,0 +1,105 @@
+//! Whether libfabric finds the provider, asked of libfabric's own `fi_info`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::environment::variable;
+use super::finding::Finding;
+
+/// The file that libfabric loads.
+const OBJECT: &str = "libsquall-fi.so";
+
+/// What FI_PROVIDER_PATH and FI_PROVIDER say, and what libfabric makes of it.
+pub(super) fn check() -> Vec<Finding> {
+    let mut findings = vec![load_path(variable("FI_PROVIDER_PATH").as_deref())];
+    findings.extend(chosen(variable("FI_PROVIDER").as_deref()));
+    findings.push(match fi_info(&["-p", "squall"]) {
+        Some(output) => asked(&output),
+        None => Finding::note(
+            "fi_info is not here, so libfabric cannot be asked",
+            "apt install libfabric-bin, or dnf install libfabric",
+        ),
+    });
+    findings
+}
+
+fn load_path(path: Option<&str>) -> Finding {
+    let Some(path) = path else {
+        return Finding::note(
+            "FI_PROVIDER_PATH is not set: libfabric looks where it was installed",
+            format!("export FI_PROVIDER_PATH=DIRECTORY   # that holds {OBJECT} alone"),
+        );
+    };
+    let found = path.split(':').find(|folder| Path::new(folder).join(OBJECT).exists());
+    match found {
+        Some(folder) => Finding::well(format!("{OBJECT} is in {folder}")),
+        None => Finding::fault(
+            format!("{OBJECT} is not in FI_PROVIDER_PATH={path}"),
+            format!("build it (ci/build) and name the directory that holds {OBJECT} alone"),
+        ),
+    }
+}
+
+fn chosen(provider: Option<&str>) -> Option<Finding> {
+    let provider = provider?;
+    let names = provider.split([',', ';']).any(|name| name == "squall");
+    let excluded = provider.starts_with('^') && names;
+    (!names || excluded).then(|| {
+        Finding::fault(
+            format!("FI_PROVIDER={provider} leaves squall out"),
+            "export FI_PROVIDER=squall",
+        )
+    })
+}
+
+fn fi_info(words: &[&str]) -> Option<Output> {
+    let mut command = Command::new("fi_info");
+    // Why it is not loaded, or not offered, is said as a warning.
+    command.args(words).env("FI_LOG_LEVEL", "warn");
+    command.output().ok()
+}
+
+fn asked(output: &Output) -> Finding {
+    let said = String::from_utf8_lossy(&output.stdout);
+    let version = fi_info(&["--version"]);
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = version.as_deref().and_then(|text| {
+        text.lines().find_map(|line| line.strip_prefix("libfabric: ")).map(str::to_owned)
+    });
+    let version = version.unwrap_or_else(|| "of a version that it does not say".to_owned());
+    if output.status.success() && said.contains("provider: squall") {
+        return Finding::well(format!(
+            "libfabric {version} offers squall (an MPI may bring its own libfabric)"
+        ));
+    }
+    let warnings = String::from_utf8_lossy(&output.stderr);
+    let last =
+        warnings.lines().rfind(|line| line.contains("squall")).unwrap_or("it says nothing of it");
+    Finding::fault(
+        format!("libfabric {version} does not offer squall: {}", last.trim()),
+        "FI_LOG_LEVEL=info fi_info -p squall says more",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Level;
+
+    #[test]
+    fn a_choice_without_squall_is_a_fault() {
+        for good in ["squall", "tcp,squall"] {
+            assert_eq!(chosen(Some(good)), None);
+        }
+        assert_eq!(chosen(None), None);
+        for bad in ["tcp", "^squall", "efa;ofi_rxd"] {
+            assert_eq!(chosen(Some(bad)).map(|finding| finding.level), Some(Level::Fault), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_without_the_library_is_a_fault() {
+        assert_eq!(load_path(None).level, Level::Note);
+        assert_eq!(load_path(Some("/nowhere:/tmp/neither")).level, Level::Fault);
+    }
+}

@@ -1,0 +1,99 @@
+//! Two doctors on one host.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use squall_net::Port as _;
+use squall_net::iface::Iface;
+
+use super::finding::Level;
+use super::{firewall, host, interface, peers, probe};
+
+fn loopback() -> Iface {
+    Iface {
+        name: "lo".to_owned(),
+        index: 1,
+        addr: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        prefix: 8,
+        up: true,
+        running: true,
+        loopback: true,
+        mtu: 65_536,
+        speed_mbps: None,
+    }
+}
+
+#[test]
+fn who_answers_is_reached_with_whole_packets_and_their_ecn() {
+    let (mut there, _) = host::port(&loopback()).expect("a port");
+    let address = there.local_addr();
+    let stop = Arc::new(AtomicBool::new(false));
+    let other = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || probe::answer(&mut there, || stop.load(Ordering::Relaxed))
+    });
+    let (mut port, report) = host::port(&loopback()).expect("a port");
+    let found = peers::reach(&mut port, address, &loopback());
+    stop.store(true, Ordering::Relaxed);
+    let answered = other.join().expect("no panic");
+    assert!(found.iter().all(|finding| finding.level == Level::Well), "{found:?}");
+    assert!(found.len() == 3 && answered >= 2, "{found:?}");
+    assert_eq!(host::judge(&report).len(), 7);
+}
+
+#[test]
+fn where_nobody_listens_somebody_has_to() {
+    let gone = host::port(&loopback()).expect("a port").0.local_addr();
+    let (mut port, _) = host::port(&loopback()).expect("a port");
+    let found = peers::reach(&mut port, gone, &loopback());
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(finding.level, Level::Note, "{finding}");
+    assert!(finding.cure.as_deref().is_some_and(|cure| cure.contains("--answer")), "{finding}");
+}
+
+/// An address of this host that the chosen interface has not: the way there is through another one.
+#[test]
+fn a_way_by_another_interface_is_a_fault() {
+    let elsewhere = Iface { name: "eth9".to_owned(), addr: [192, 0, 2, 1].into(), ..loopback() };
+    let peer = SocketAddr::from(([127, 0, 0, 9], 4793));
+    let found = peers::route(peer, &elsewhere, &[loopback(), elsewhere.clone()]);
+    assert_eq!(found.level, Level::Fault);
+    assert!(
+        found.cure.as_deref().is_some_and(|cure| cure.starts_with("export FI_SQUALL_IFACE=lo ")),
+        "{found}"
+    );
+    let found = peers::route(peer, &loopback(), &[loopback()]);
+    assert_eq!(found.level, Level::Well, "{found}");
+}
+
+#[test]
+fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
+    let (chosen, findings) = interface::choose("no-such-interface");
+    assert!(chosen.is_none() && findings[0].level == Level::Fault && findings[0].cure.is_some());
+    let (chosen, findings) = interface::choose("lo");
+    assert_eq!(chosen.map(|iface| iface.name), Some("lo".to_owned()));
+    assert_eq!(findings[0].level, Level::Note, "others cannot reach it: {}", findings[0]);
+}
+
+#[test]
+fn names_are_resolved_and_the_family_has_to_fit() {
+    let port = |text: &str| peers::resolve(text, false).map(|address| address.port());
+    assert_eq!((port("127.0.0.1"), port("127.0.0.1:99")), (Ok(4793), Ok(99)));
+    assert_eq!(peers::resolve("[::1]:7", true).map(|address| address.port()), Ok(7));
+    assert!(
+        peers::resolve("127.0.0.1", true)
+            .is_err_and(|finding| finding.what.contains("no IPv6 address"))
+    );
+}
+
+#[test]
+fn firewalls_get_the_ports_that_are_set() {
+    let any = firewall::lines(None).cure.expect("lines");
+    assert!(
+        any.contains("export FI_SQUALL_PORT=47930-47993")
+            && any.contains("udp dport 47930-47993 accept")
+    );
+    let fixed = firewall::lines(Some("5000-5003")).cure.expect("lines");
+    assert!(fixed.contains("--add-port=5000-5003/udp") && !fixed.contains("export"), "{fixed}");
+}
