@@ -1,6 +1,7 @@
 //! The endpoint's state machine: which part of the engine learns what.
 
 mod acquaintances;
+mod closing;
 mod ends;
 mod links;
 mod packets;
@@ -9,7 +10,7 @@ mod trains;
 
 use core::net::SocketAddr;
 
-pub use ends::forsake;
+pub use closing::Closing;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
 
@@ -17,7 +18,6 @@ use crate::api::{
     Completion, MatchSpace, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble,
 };
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
-use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
@@ -294,43 +294,21 @@ impl Engine {
         self.outbound.ops().copied()
     }
 
-    /// When one of the peers of open operations was last heard; [`Time::ZERO`] when none was, or none is open.
-    #[must_use]
-    pub fn last_sign(&self) -> Time {
-        let signs = self.outbound.ops().peers().map(|peer| self.peers.get(peer).last_rx());
-        signs.max().unwrap_or(Time::ZERO)
-    }
-
     /// Messages that wait for a receive.
     #[must_use]
     pub const fn unexpected_messages(&self) -> usize {
         self.inbox.unexpected_messages()
     }
 
-    /// Starts an orderly end, or goes on with it: contexts close on which no operation is open, peers are asked to close
-    /// theirs; others do when they are idle. Keep calling `handle_*` and `poll_*` until [`Self::contexts`] is empty, or for
-    /// as long as seems right.
-    ///
-    /// Whether a peer may still need this endpoint: it has not answered yet, so what it sent last may be unconfirmed, and
-    /// it would send that again, for it was heard not long ago and its host does not say that it is gone.
-    pub fn close(&mut self, now: Time) -> bool {
-        // What is on its way may have to be offered on the same context.
-        let used = self.outbound.ops().contexts();
-        let idle = self.contexts.iter().filter(|c| !used.contains(&c.id));
-        let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();
-        for id in &ids {
-            match *id {
-                ChannelId::Context(id) => self.pdcs.close(now, id),
-                ChannelId::Link(id) => self.links().part(id),
-            }
-        }
-        self.drain_events(now);
-        // Whoever waits for an acknowledgement sends again by then, once at least.
-        let patience = self.pdcs.config().rto_max * 2;
-        ids.iter().filter(|id| matches!(id, ChannelId::Context(_))).any(|id| {
-            let peer = self.contexts.get(*id).map(|context| self.peers.get(context.peer));
-            peer.is_some_and(|peer| !peer.is_refused() && now.since(peer.last_rx()) < patience)
-        })
+    /// Its end, at a time.
+    pub const fn closing(&mut self, now: Time) -> Closing<'_> {
+        Closing::new(self, now)
+    }
+
+    /// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to
+    /// itself.
+    pub fn completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
+        self.report.next_of(space)
     }
 
     /// Takes what the contexts report, and carries between the two halves what each asks of the other.
@@ -430,9 +408,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to itself.
-pub fn completion_of(engine: &mut Engine, space: MatchSpace) -> Option<Completion> {
-    engine.report.next_of(space)
 }

@@ -83,7 +83,7 @@ fn leave(w: &mut World) -> Time {
 
 fn close(w: &mut World, at: usize) -> Time {
     let limit = w.now + LONG;
-    while w.hosts[at].engine.close(w.now) {
+    while w.hosts[at].engine.closing(w.now).step() {
         assert!(w.now < limit, "leaves some day");
         w.run(Span::millis(1), |_| false);
     }
@@ -153,7 +153,7 @@ fn who_closes_does_not_wait_for_receives() {
         send_bytes(&mut w, 2, len, level);
         w.run(Span::secs(1), |_| false);
         assert!(!w.hosts[0].engine.idle(), "a message of {len} waits");
-        forsake(&mut w.hosts[0].engine, w.now);
+        w.hosts[0].engine.closing(w.now).drop_untaken();
         assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.idle()), "a message of {len}");
         assert_eq!(end(&w, 0, 2), None, "without a word");
         close(&mut w, 0);
@@ -173,7 +173,7 @@ fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
     receive_bytes(&mut w, 2, 1_000_000);
     assert!(w.run(Span::secs(1), |w| w.hosts[1].engine.counters().0.rx_payload_bytes > 1000));
     assert_eq!(end(&w, 1, 2), None, "half-way");
-    forsake(&mut w.hosts[0].engine, w.now);
+    w.hosts[0].engine.closing(w.now).drop_untaken();
     assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && end(w, 0, 2).is_some()));
     assert_eq!((end(&w, 1, 2), end(&w, 0, 2)), (Some(Ok(())), Some(Ok(()))));
 
@@ -183,7 +183,7 @@ fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
     w.run(Span::secs(1), |_| false);
     assert_eq!(end(&w, 0, 2), Some(Ok(())), "complete when it was copied");
     assert!(w.hosts[0].engine.copied_bytes() > 0, "and deferred");
-    forsake(&mut w.hosts[0].engine, w.now);
+    w.hosts[0].engine.closing(w.now).drop_untaken();
     w.run(Span::secs(1), |_| false);
     assert!(!w.hosts[0].engine.idle(), "it is waited for");
     receive_bytes(&mut w, 2, 5000);

@@ -167,7 +167,7 @@ fn a_receive_that_names_a_dead_peer_ends_at_once() {
 fn a_peer_that_closes_says_so_and_is_talked_to_by_packets_after_that() {
     let mut w = world(3, Faults::default());
     meet(&mut w);
-    w.hosts[1].engine.close(w.now);
+    w.hosts[1].engine.closing(w.now).step();
     w.run(Span::millis(1), |_| false);
     w.links.lose(1);
     w.run(Span::millis(1), |_| false);

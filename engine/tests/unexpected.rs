@@ -184,12 +184,12 @@ fn an_endpoint_that_closes_does_not_strand_what_is_deferred() {
             w.step();
         }
         let now = w.now;
-        w.hosts[0].engine.close(now);
+        w.hosts[0].engine.closing(now).step();
         w.run(Span::millis(200), |_| false);
         receive_all(&mut w, 1, 0, 4, |_| 4_000);
         assert!((0..4).all(|n| end(&w, 0, n) == Some(Ok(()))), "{steps}");
         let now = w.now;
-        w.hosts.iter_mut().for_each(|host| _ = host.engine.close(now));
+        w.hosts.iter_mut().for_each(|host| _ = host.engine.closing(now).step());
         let gone = |w: &World| w.hosts.iter().all(|host| host.engine.contexts().next().is_none());
         assert!(w.run(Span::secs(1), gone), "{steps}: all contexts end");
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use squall_engine::{
     Action, AmoOp, AmoType, Buf, Completion, MatchSpace, OpError, OpKind, Operation, Options,
-    RecvMode, RecvOp, Refused, Visibility, atomic_combine, completion_of,
+    RecvMode, RecvOp, Refused, Visibility, atomic_combine,
 };
 
 use super::Endpoint;
@@ -417,7 +417,7 @@ impl Core {
         loop {
             let Some(all) = &mut self.collectives else { return };
             // What waits here already ends at once.
-            while let Some(done) = completion_of(&mut self.engine, MatchSpace::Collective) {
+            while let Some(done) = self.engine.completion_of(MatchSpace::Collective) {
                 all.end(&done);
             }
             let Some(id) = all.ready.pop() else { return };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use squall_base::{RegionId, Span, Time, Train};
 use squall_engine::{
-    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility, forsake,
+    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
 };
 use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
@@ -581,12 +581,12 @@ impl Core {
         match self.closing_since {
             None => {
                 if now.since(start) >= UNTAKEN_PATIENCE {
-                    forsake(&mut self.engine, now);
+                    self.engine.closing(now).drop_untaken();
                 }
                 let idle = self.engine.idle() && !self.is_copying();
                 if idle || self.is_in_vain(now, start) {
                     self.log_forsaken();
-                    self.engine.close(now);
+                    self.engine.closing(now).step();
                     self.flush(now);
                     self.closing_since = Some(now);
                 }
@@ -594,7 +594,7 @@ impl Core {
             }
             // Peers' contexts count as well: whoever opened one may still wait for our answer.
             Some(since) => {
-                let asked = self.engine.close(now);
+                let asked = self.engine.closing(now).step();
                 let needed = asked && now.since(since) < CLOSE_PATIENCE;
                 if asked && !needed {
                     log::info!(
@@ -613,14 +613,14 @@ impl Core {
     }
 
     /// Whether what has been waited for since `start` will not come any more.
-    fn is_in_vain(&self, now: Time, start: Time) -> bool {
-        let heard = start.max(self.engine.last_sign());
+    fn is_in_vain(&mut self, now: Time, start: Time) -> bool {
+        let heard = start.max(self.engine.closing(now).last_sign());
         now.since(heard) >= CLOSE_PATIENCE || now.since(start) >= CLOSE_DEADLINE
     }
 
     /// The process ends with this endpoint open. Whether all that it believes sent has arrived, or will not any
     /// more.
-    pub(super) fn is_drained(&self, start: Time) -> bool {
+    pub(super) fn is_drained(&mut self, start: Time) -> bool {
         let over = self.engine.copied_bytes() == 0 && !self.is_copying()
             || self.is_in_vain(clock::now(), start);
         if over {

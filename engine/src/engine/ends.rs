@@ -9,7 +9,7 @@ use crate::channel::{ChannelId, LinkId};
 use crate::contexts::Context;
 use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
-use crate::outbound::{drop_untaken, lose_short};
+use crate::outbound::lose_short;
 use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
@@ -241,11 +241,4 @@ fn silent(
     let met = awaited.into_iter().filter(|peer| peers.get(*peer).has_answered());
     let awaited = met.filter(|peer| now.since(since(peer)) >= patience);
     owing.chain(awaited).collect()
-}
-
-/// The user closes, and waits no longer for receives of its peers: sends that have arrived and that no receive has taken
-/// are dropped without a completion (fi_endpoint(3), fi_close). Those that were complete when they were copied stay.
-pub fn forsake(engine: &mut Engine, now: Time) {
-    drop_untaken(&mut engine.outbound, &mut step!(engine, now));
-    engine.drain_events(now);
 }

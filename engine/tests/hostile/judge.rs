@@ -278,7 +278,7 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
         for key in keys {
             world.unregister(at, key);
         }
-        world.hosts[at].engine.close(now);
+        world.hosts[at].engine.closing(now).step();
     }
     let gone = |w: &World| w.hosts.iter().all(|h| h.dead || h.engine.contexts().next().is_none());
     if !world.run(FAREWELL, gone) {
