@@ -68,6 +68,24 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 #[test]
+fn a_word_is_a_topology_and_a_load() {
+    let folder = Folder::new("words");
+    let run = folder.squall("sim --quiet --topo star:9 --load incast:8x64KiB --format json");
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    assert!(result.is_object() && text(&run.stdout).contains("65536"), "{result}");
+    let run = folder.squall("sim --quiet --topo fat-tree:16:1,tiers=2 --load permutation:64KiB");
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let run = folder.squall("sim --quiet --topo star:9,speed=3 --load incast:8x64KiB");
+    assert_eq!(run.status.code(), Some(2));
+    assert!(
+        text(&run.stderr).contains("star:9,speed=3: unknown field `speed`"),
+        "{}",
+        text(&run.stderr)
+    );
+}
+
+#[test]
 fn sim_prints_what_it_promises_in_three_forms() {
     let folder = Folder::new("sim");
     let words = "sim --topo t.topo --cm w.cm --cc nscc --lb reps --loss trim,ooo,probe,rto \

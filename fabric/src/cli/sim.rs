@@ -14,24 +14,27 @@ use crate::formats::cm::StartUnit;
 use crate::model::NetworkArgs;
 use crate::output::{Metric, files, text};
 use crate::plan::{
-    FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
-    run_scene,
+    FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WordError,
+    WorkloadTable, run_scene,
 };
 use crate::report::from_runs;
 use crate::sim::{RoceConfig, SquallConfig, Transport};
 
-/// Simulates the flows of a connection matrix over a topology and prints when each finished.
+/// Simulates flows over a topology and prints when each finished.
 ///
-/// Flows that do not finish are listed with the reason, and the exit status is then 1.
+/// A topology and a load are files, or words: `squall sim --topo fat-tree:128:4 --load incast:32x2MiB`. Behind a word stand
+/// keys as plans have them, `,key=value`. Flows that do not finish are listed with the reason, and the exit status is then 1.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
-    /// Topology: htsim's `.topo`.
-    #[arg(long, value_name = "FILE")]
-    topo: PathBuf,
-    /// Workload: htsim's `.cm`, or a message trace if it ends in `.csv`.
-    #[arg(long, value_name = "FILE")]
-    cm: PathBuf,
+    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVES:SPINES:RACK, star:HOSTS,
+    /// dumbbell:HOSTS.
+    #[arg(long, value_name = "FILE|WORD")]
+    topo: String,
+    /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
+    /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
+    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
+    load: String,
     /// What `start` counts in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
     #[arg(long, value_name = "UNIT", default_value = "ps")]
     cm_unit: String,
@@ -91,7 +94,10 @@ pub(super) struct SimArgs {
 }
 
 pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
-    let prepared = scene(args).prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
+    let prepared = scene(args)
+        .map_err(Failure::usage)?
+        .prepare(Path::new(""), args.seed)
+        .map_err(Failure::usage)?;
     let link = prepared.config.topology.host_rate();
     if let (None, Some(nic)) =
         (args.network.options().nic_gbps, prepared.config.network.card(link, 1.0))
@@ -128,7 +134,7 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
         }
     }
     if let Some(path) = &args.report {
-        let title = format!("{} over {}", args.cm.display(), args.topo.display());
+        let title = format!("{} over {}", args.load, args.topo);
         let about = vec![about(&prepared.config.host.transport, args.seed)];
         let metrics: Vec<Metric> =
             Metric::all().filter(|metric| metric.of(&run).is_some()).collect();
@@ -165,7 +171,7 @@ const HTSIM_NIC_GBPS: f64 = 100.0;
 
 /// Whether the topology is a file of htsim's.
 fn htsim(args: &SimArgs) -> bool {
-    args.topo.extension().is_some_and(|extension| extension == "topo")
+    args.topo.ends_with(".topo")
 }
 
 /// How many links are slow, and which share of their rate they keep.
@@ -188,9 +194,28 @@ impl FromStr for SlowLinks {
     }
 }
 
+/// The topology that is named, a file or a word.
+fn topology(args: &SimArgs) -> Result<TopologyTable, WordError> {
+    TopologyTable::from_word(&args.topo).unwrap_or_else(|| {
+        Ok(TopologyTable { file: Some(args.topo.clone().into()), ..TopologyTable::default() })
+    })
+}
+
+/// The load that is named, a file or a word.
+fn load(args: &SimArgs) -> Result<WorkloadTable, WordError> {
+    WorkloadTable::from_word(&args.load).unwrap_or_else(|| {
+        let trace = args.load.ends_with(".csv");
+        Ok(WorkloadTable {
+            file: Some(args.load.clone().into()),
+            cm_unit: (!trace).then(|| args.cm_unit.clone()),
+            kind: trace.then(|| "trace".to_owned()),
+            ..WorkloadTable::default()
+        })
+    })
+}
+
 /// The scene that the options describe.
-fn scene(args: &SimArgs) -> Scene {
-    let trace = args.cm.extension().is_some_and(|extension| extension == "csv");
+fn scene(args: &SimArgs) -> Result<Scene, WordError> {
     let transport = match args.roce {
         None => TransportTable {
             cc: args.cc.clone(),
@@ -226,14 +251,9 @@ fn scene(args: &SimArgs) -> Scene {
         share,
         ..FailureTable::default()
     }));
-    Scene {
-        topology: TopologyTable { file: Some(args.topo.clone()), ..TopologyTable::default() },
-        workload: WorkloadTable {
-            file: Some(args.cm.clone()),
-            cm_unit: (!trace).then(|| args.cm_unit.clone()),
-            kind: trace.then(|| "trace".to_owned()),
-            ..WorkloadTable::default()
-        },
+    Ok(Scene {
+        topology: topology(args)?,
+        workload: load(args)?,
         network,
         transport,
         failure,
@@ -243,5 +263,5 @@ fn scene(args: &SimArgs) -> Scene {
             links: args.sample.is_some(),
             until_us: args.end,
         },
-    }
+    })
 }

@@ -42,6 +42,7 @@ mod load;
 mod point;
 mod runner;
 mod scene;
+mod shorthand;
 mod tables;
 mod used;
 
@@ -50,6 +51,7 @@ pub use load::{Plan, PlanError};
 pub use point::Point;
 pub use runner::{Progress, RunOptions, RunnerError, run_plan, run_scene};
 pub use scene::{Prepared, SceneError, slow_links};
+pub use shorthand::WordError;
 pub use tables::{
     FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
 };

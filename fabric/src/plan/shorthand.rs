@@ -1,0 +1,176 @@
+//! Topologies and workloads in a word: `fat-tree:128:4`, `incast:32x2MiB`, `poisson:websearch:0.5,duration_us=1000`.
+//!
+//! A kind, then what every one of that kind needs, then keys of the table that plans have, `key=value`. So whatever a plan
+//! can say, a word can.
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::tables::{TopologyTable, WorkloadTable};
+
+/// A kind and the keys that come in order behind it.
+type Kind = (&'static str, &'static [&'static str]);
+
+const TOPOLOGIES: &[Kind] = &[
+    ("fat-tree", &["hosts", "oversubscription"]),
+    ("leaf-spine", &["leaves", "spines", "rack"]),
+    ("star", &["hosts"]),
+    ("dumbbell", &["hosts"]),
+];
+
+const WORKLOADS: &[Kind] = &[
+    ("permutation", &["bytes"]),
+    ("incast", &["senders", "bytes"]),
+    ("all-to-all", &["bytes", "window"]),
+    ("all-reduce", &["algorithm", "bytes"]),
+    ("poisson", &["sizes", "load", "duration_us"]),
+];
+
+/// Why a word is no topology or workload.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{word}: {what}")]
+pub struct WordError {
+    word: String,
+    what: String,
+}
+
+impl TopologyTable {
+    /// The topology that a word names; `None` for a word that begins with no kind: a file, perhaps.
+    ///
+    /// # Errors
+    /// What is wrong behind the kind.
+    pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
+        read(word, TOPOLOGIES)
+    }
+
+    /// How such words are written.
+    #[must_use]
+    pub fn words() -> String {
+        forms(TOPOLOGIES)
+    }
+}
+
+impl WorkloadTable {
+    /// The workload that a word names; `None` for a word that begins with no kind.
+    ///
+    /// # Errors
+    /// What is wrong behind the kind.
+    pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
+        read(word, WORKLOADS)
+    }
+
+    /// How such words are written.
+    #[must_use]
+    pub fn words() -> String {
+        forms(WORKLOADS)
+    }
+}
+
+fn forms(kinds: &[Kind]) -> String {
+    let form = |(kind, keys): &Kind| format!("{kind}:{}", keys.join(":").to_uppercase());
+    kinds.iter().map(form).collect::<Vec<_>>().join(", ")
+}
+
+/// What stands behind a kind, one value after the other. `32x2MiB` are two.
+fn values(text: &str) -> impl Iterator<Item = &str> {
+    text.split(':').filter(|part| !part.is_empty()).flat_map(|part| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match part.split_once('x') {
+            Some((number, rest)) if digits(number) => [Some(number), Some(rest)],
+            _ => [Some(part), None],
+        }
+        .into_iter()
+        .flatten()
+    })
+}
+
+fn read<T: DeserializeOwned>(word: &str, kinds: &[Kind]) -> Option<Result<T, WordError>> {
+    let (front, keyed) = word.split_once(',').unwrap_or((word, ""));
+    let (name, behind) = front.split_once(':').unwrap_or((front, ""));
+    let (kind, keys) = kinds.iter().find(|(kind, _)| *kind == name)?;
+    let fault = |what: String| WordError { word: word.to_owned(), what };
+    let mut table = toml::Table::new();
+    table.insert("kind".to_owned(), (*kind).into());
+    let given: Vec<&str> = values(behind).collect();
+    if given.len() > keys.len() {
+        return Some(Err(fault(format!("expected {}", forms(&[(kind, keys)])))));
+    }
+    let pairs = keys.iter().copied().zip(given);
+    let pairs = pairs
+        .map(Some)
+        .chain(keyed.split(',').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=')));
+    for pair in pairs {
+        let Some((key, text)) = pair else {
+            return Some(Err(fault("key=value is expected behind a comma".to_owned())));
+        };
+        if table.insert(key.to_owned(), value(text)).is_some() {
+            return Some(Err(fault(format!("{key} is given twice"))));
+        }
+    }
+    // The first line says which key; the rest would show a document that nobody wrote.
+    let read =
+        table.try_into().map_err(|error: toml::de::Error| fault(error.message().trim().to_owned()));
+    Some(read)
+}
+
+/// A value as a document would have it: a number, yes or no, or a text.
+fn value(text: &str) -> toml::Value {
+    let number = text.parse::<i64>().map(toml::Value::from);
+    let number = number.or_else(|_| text.parse::<f64>().map(toml::Value::from));
+    number.unwrap_or_else(|_| match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => text.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bytes;
+
+    #[test]
+    fn words_are_what_plans_say() {
+        let tree = TopologyTable::from_word("fat-tree:128:4,tiers=2,gbps=400").expect("a kind");
+        let expected = TopologyTable {
+            kind: Some("fat-tree".to_owned()),
+            hosts: Some(128),
+            oversubscription: Some(4),
+            tiers: Some(2),
+            gbps: Some(400),
+            ..TopologyTable::default()
+        };
+        assert_eq!(tree, Ok(expected));
+        let star = TopologyTable::from_word("star:17").expect("a kind").expect("sound");
+        assert_eq!((star.hosts, star.gbps), (Some(17), None));
+        let incast = WorkloadTable::from_word("incast:32x2MiB").expect("a kind").expect("sound");
+        assert_eq!((incast.senders, incast.bytes), (Some(32), Some(Bytes(2 << 20))));
+        assert_eq!(Some(Ok(incast)), WorkloadTable::from_word("incast:32:2MiB"));
+        let poisson =
+            WorkloadTable::from_word("poisson:websearch:0.5,duration_us=1000,random=true");
+        let poisson = poisson.expect("a kind").expect("sound");
+        assert_eq!(
+            (poisson.load, poisson.duration_us, poisson.random),
+            (Some(0.5), Some(1000), true)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(TopologyTable::from_word("tree.topo"), None);
+        assert_eq!(WorkloadTable::from_word("./incast.cm"), None);
+        let said = |word: &str| {
+            WorkloadTable::from_word(word).expect("a kind").expect_err(word).to_string()
+        };
+        assert!(said("incast:32x2MiB:9").contains("expected incast:SENDERS:BYTES"));
+        assert!(
+            said("incast:32,lenght=2").contains("unknown field `lenght`"),
+            "{}",
+            said("incast:32,lenght=2")
+        );
+        assert!(said("permutation:much").contains("much"), "{}", said("permutation:much"));
+        assert!(said("permutation:1MiB,bytes=3").contains("bytes is given twice"));
+        assert!(said("permutation,x").contains("key=value"));
+        assert!(TopologyTable::words().starts_with("fat-tree:HOSTS:OVERSUBSCRIPTION, "));
+    }
+}
