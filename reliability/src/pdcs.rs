@@ -226,6 +226,7 @@ impl<D: Copy> Pdcs<D> {
     /// The next packet without data to send; acknowledgements of one context are coalesced since the
     /// last round.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
+        self.shared.echo.set(&[]);
         if let Some(out) = self.shared.control.next_out() {
             return Some(out);
         }
@@ -238,6 +239,13 @@ impl<D: Copy> Pdcs<D> {
             return None;
         }
         next_listed(&mut self.table, &mut self.shared, now)
+    }
+
+    /// What the packet that [`Pdcs::poll_control`] gave last sends back of what switches wrote: nothing unless it is an
+    /// acknowledgement, and [`cc::AckStyle::telemetry`] is wanted.
+    #[must_use]
+    pub fn echo(&self) -> &[cc::IntHop] {
+        self.shared.echo.as_slice()
     }
 
     /// The next event.

@@ -101,7 +101,16 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         "jain_mean",
         "",
         "mean over time of Jain's index, from the last start to the first completion",
-        |run| mean(&while_all(run, SeriesKind::Jain)),
+        jain_mean,
+    ),
+    (
+        "queue_together",
+        "KB",
+        "mean of the longest queue, from the last start to the first completion",
+        |run| {
+            let (from, to) = together(run)?;
+            Some(longest_mean(run, from, to)? * 1e-3)
+        },
     ),
     ("queue_steady", "KB", "mean of the longest queue, second half of the run", |run| {
         let (from, to) = late(run)?;
@@ -280,14 +289,18 @@ fn last_in_first_out(run: &Run) -> Option<f64> {
     per(out as f64, last.len() as f64)
 }
 
-/// What a series was while all flows were under way: from the last start to the first completion.
-fn while_all(run: &Run, kind: SeriesKind) -> Vec<f64> {
+/// While all flows are under way: from the last start to the first completion, in microseconds.
+fn together(run: &Run) -> Option<(f64, f64)> {
     let flows = starts_and_ends(run);
-    let last_start = flows.iter().map(|flow| flow.0).max_by(f64::total_cmp);
-    let first_end = flows.iter().map(|flow| flow.1).min_by(f64::total_cmp);
-    let Some((from, to)) = last_start.zip(first_end) else { return Vec::new() };
-    let points = run.series.iter().filter(|series| series.kind == kind);
-    points.flat_map(|series| between(&series.points, from, to)).collect()
+    let last_start = flows.iter().map(|flow| flow.0).max_by(f64::total_cmp)?;
+    let first_end = flows.iter().map(|flow| flow.1).min_by(f64::total_cmp)?;
+    Some((last_start, first_end))
+}
+
+fn jain_mean(run: &Run) -> Option<f64> {
+    let (from, to) = together(run)?;
+    let series = run.series.iter().find(|series| series.kind == SeriesKind::Jain)?;
+    mean(&between(&series.points, from, to))
 }
 
 /// (First start, last completion) of some flows, in microseconds.

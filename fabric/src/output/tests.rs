@@ -105,11 +105,15 @@ fn starts_and_ends_by_hand() {
     run.series.push(Series { kind: SeriesKind::Jain, name: "j".into(), points });
     // From 20, the last start, to 200, the first end.
     assert!((value(&run, "jain_mean") - 0.5).abs() < 1e-9);
-    // Half to nine tenths of 400 us: 210 to 360.
-    let points = vec![(200.0, 9e6), (220.0, 4e3), (350.0, 8e3), (390.0, 0.0)];
+    // Half to nine tenths of 400 us: 200 to 360.
+    let points = vec![(199.0, 9e6), (220.0, 4e3), (350.0, 8e3), (390.0, 0.0)];
     run.series.push(Series { kind: SeriesKind::Queue, name: "q".into(), points });
     run.flows[3].fct_us = Some(160.0);
     assert_eq!(value(&run, "queue_steady"), 6.0);
+    // From 20 to 180.
+    let points = vec![(10.0, 9e6), (30.0, 1e3), (170.0, 3e3), (181.0, 9e6)];
+    run.series[1] = Series { kind: SeriesKind::Queue, name: "q".into(), points };
+    assert_eq!(value(&run, "queue_together"), 2.0);
     assert!("p99_slowdown(1MB)".parse::<Metric>().is_err());
     let metric: Metric = "p99_slowdown(1MB..)".parse().expect("a range");
     assert_eq!(metric.to_string().parse(), Ok(metric));

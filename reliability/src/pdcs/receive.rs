@@ -2,7 +2,9 @@
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
+use crate::cc;
 use crate::pdc::Outcome;
+use crate::tx::AckFacts;
 use crate::types::{Arrival, Contact, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
@@ -51,6 +53,26 @@ impl<D: Copy> Pdcs<D> {
         let verdict = pdc.on_request(now, pds, arrival, &mut self.pending, &mut self.shared);
         if matches!(verdict, RxVerdict::Duplicate | RxVerdict::Trimmed) {
             self.conclude(now, slot, Outcome::Alive);
+        }
+        verdict
+    }
+
+    /// [`Pdcs::rx_request`] of a packet into which switches wrote `telemetry`. Where congestion control wants it, the
+    /// acknowledgement sends that back: see [`Pdcs::echo`].
+    pub fn rx_request_with_telemetry(
+        &mut self,
+        now: Time,
+        peer: PeerKey,
+        pds: &Request,
+        arrival: &Arrival,
+        telemetry: &[cc::IntHop],
+    ) -> RxVerdict {
+        let verdict = self.rx_request(now, peer, pds, arrival);
+        if let RxVerdict::Deliver(delivery) = &verdict
+            && self.shared.config.acks.telemetry
+            && let Some(pdc) = self.table.get_mut(delivery.id())
+        {
+            pdc.rx_mut().keep_telemetry(telemetry);
         }
         verdict
     }
@@ -137,13 +159,26 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
+        self.rx_ack_with_telemetry(now, peer, ack, response, &[])
+    }
+
+    /// [`Pdcs::rx_ack`] of an ACK that sends back what switches wrote into the packet it is about.
+    pub fn rx_ack_with_telemetry(
+        &mut self,
+        now: Time,
+        peer: PeerKey,
+        ack: &Ack,
+        response: Option<&Response>,
+        telemetry: &[cc::IntHop],
+    ) -> bool {
         let Ok(slot) =
             self.table.find(&mut self.shared.counters, peer, ack.dpdcid, Some(ack.spdcid))
         else {
             return false;
         };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
-        let outcome = pdc.on_ack(now, ack, response, &mut self.shared);
+        let facts = AckFacts::new(ack, response, telemetry);
+        let outcome = pdc.on_ack(now, ack, &facts, &mut self.shared);
         self.conclude_believed(now, slot, outcome)
     }
 
