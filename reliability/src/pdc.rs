@@ -89,11 +89,6 @@ impl<D: Copy> Pdc<D> {
     }
 
     #[inline]
-    pub(crate) fn rx_mut(&mut self) -> &mut Rx {
-        &mut self.rx
-    }
-
-    #[inline]
     pub(crate) fn tx_mut(&mut self) -> &mut Tx<D> {
         &mut self.tx
     }

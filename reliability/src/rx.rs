@@ -90,8 +90,6 @@ pub(crate) struct Rx {
     flow: cc::RxFlow,
     next_ack: NextAck,
     responses: Responses,
-    /// What switches wrote into the packet taken last, where that is sent back.
-    telemetry: Option<Box<cc::Hops>>,
 }
 
 impl Rx {
@@ -102,7 +100,6 @@ impl Rx {
             flow: cc::RxFlow::new(id.to_u32()),
             next_ack: NextAck::new(start),
             responses: Responses::default(),
-            telemetry: None,
         }
     }
 
@@ -155,17 +152,6 @@ impl Rx {
     /// Whether data were ever received.
     pub(crate) fn has_received(&self) -> bool {
         self.flow.received() != 0
-    }
-
-    /// What switches wrote into the packet that the next ACK will be about.
-    pub(crate) fn telemetry(&self) -> &[cc::IntHop] {
-        self.telemetry.as_ref().map_or(&[], |hops| hops.as_slice())
-    }
-
-    /// Keeps what switches wrote into a packet that arrived.
-    #[cold]
-    pub(crate) fn keep_telemetry(&mut self, hops: &[cc::IntHop]) {
-        self.telemetry.get_or_insert_default().set(hops);
     }
 
     // What arrives.

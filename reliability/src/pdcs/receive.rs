@@ -72,7 +72,7 @@ impl<D: Copy> Pdcs<D> {
             && self.shared.config.acks.telemetry
             && let Some(pdc) = self.table.get_mut(delivery.id())
         {
-            pdc.rx_mut().keep_telemetry(telemetry);
+            pdc.tx_mut().keep_telemetry(telemetry);
         }
         verdict
     }

@@ -18,6 +18,8 @@ pub(crate) struct Rare {
     pub(super) order: PathOrder,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
+    /// What switches wrote into the packet that arrived last, where the next ACK sends that back.
+    pub(super) telemetry: Option<Box<cc::Hops>>,
 }
 
 /// The pause of a sender whose receiver is not ready.
