@@ -29,7 +29,7 @@ use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
 use crate::outbound::{Answer, Outbound, emit_control, include, push_control, push_echo};
 use crate::peers::Peers;
-use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
+use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY, Told};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -245,7 +245,7 @@ impl Engine {
         loop {
             while let Some(control) = self.pdcs.poll_control(now) {
                 let dst = self.peers.get(PeerId(control.peer.0)).addr();
-                let start = push_echo(batch, self.pdcs.echo());
+                let start = push_echo(batch, Told::echo(&self.pdcs));
                 push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
                 include(batch, start);
             }

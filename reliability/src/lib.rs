@@ -89,7 +89,7 @@ pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
-pub use pdcs::{Admissions, Pdcs, Runs, TARDY};
+pub use pdcs::{Admissions, Pdcs, Runs, TARDY, Told};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,

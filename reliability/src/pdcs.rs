@@ -6,6 +6,7 @@ mod numbering;
 mod receive;
 mod runs;
 mod table;
+mod told;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use admission::Admissions;
 use numbering::Numbering;
 pub use runs::Runs;
 use table::Table;
+pub use told::Told;
 
 /// Whoever comes later than this after the time that [`Pdcs::poll_timeout`] said was not there: far longer
 /// than a busy process lets its timers wait, far shorter than anybody's patience.
@@ -239,13 +241,6 @@ impl<D: Copy> Pdcs<D> {
             return None;
         }
         next_listed(&mut self.table, &mut self.shared, now)
-    }
-
-    /// What the packet that [`Pdcs::poll_control`] gave last sends back of what switches wrote: nothing unless it is an
-    /// acknowledgement, and [`cc::AckStyle::telemetry`] is wanted.
-    #[must_use]
-    pub fn echo(&self) -> &[cc::IntHop] {
-        self.shared.echo.as_slice()
     }
 
     /// The next event.

@@ -124,19 +124,6 @@ impl<D: Copy> Tx<D> {
         self.rare.get_or_insert_default()
     }
 
-    /// What switches wrote into the packet that the next ACK will be about.
-    #[inline]
-    pub(crate) fn telemetry(&self) -> &[cc::IntHop] {
-        let hops = self.rare.as_ref().and_then(|rare| rare.telemetry.as_ref());
-        hops.map_or(&[], |hops| hops.as_slice())
-    }
-
-    /// Keeps what switches wrote into a packet that arrived.
-    #[cold]
-    pub(crate) fn keep_telemetry(&mut self, hops: &[cc::IntHop]) {
-        self.rare_mut().telemetry.get_or_insert_default().set(hops);
-    }
-
     // Sending.
 
     /// Whether a new packet of `nominal` bytes may go. What was refused goes first, so new packets

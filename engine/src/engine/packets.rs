@@ -11,7 +11,7 @@ use crate::introductions::{Around, Heard};
 use crate::memory::{KeyError, Memory, Payload};
 use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, PeerState};
-use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, cc};
+use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, Told, cc};
 use crate::report::Report;
 use crate::step::Step;
 use crate::strays::Strays;
@@ -74,7 +74,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 };
                 let (key, telemetry) = (PeerKey(peer.0), self.telemetry);
                 let pdcs = &mut self.engine.pdcs;
-                (peer, pdcs.rx_ack_with_telemetry(self.now, key, &pds, response, telemetry))
+                (peer, Told::by(pdcs, telemetry).rx_ack(self.now, key, &pds, response))
             }
             Packet::Nack(nack) => {
                 let Some(peer) = self.owner(nack.dpdcid) else { return };
@@ -184,7 +184,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         let (key, pdcs) = (PeerKey(peer.0), &mut self.engine.pdcs);
         let verdict = match self.telemetry {
             [] => pdcs.rx_request(self.now, key, pds, arrival),
-            hops => pdcs.rx_request_with_telemetry(self.now, key, pds, arrival, hops),
+            hops => Told::by(pdcs, hops).rx_request(self.now, key, pds, arrival),
         };
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,

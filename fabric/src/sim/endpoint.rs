@@ -12,7 +12,7 @@ use crate::base::Time;
 use crate::model::Head;
 use crate::reliability::{
     Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
-    RxVerdict,
+    RxVerdict, Told,
 };
 
 /// What comes back with a packet's fate.
@@ -98,7 +98,7 @@ impl Adapter for Endpoint {
                     Arrival { ce: head.ce, trimmed: head.trimmed, last_hop: head.last_hop, bytes };
                 let verdict = match work.telemetry {
                     [] => self.pdcs.rx_request(time, peer, pds, &meta),
-                    hops => self.pdcs.rx_request_with_telemetry(time, peer, pds, &meta, hops),
+                    hops => Told::by(&mut self.pdcs, hops).rx_request(time, peer, pds, &meta),
                 };
                 if let RxVerdict::Deliver(delivery) = verdict {
                     self.pdcs.accept(time, delivery, None);
@@ -108,7 +108,7 @@ impl Adapter for Endpoint {
             Body::Roce(_) => {}
             Body::Control(ControlPacket::Ack { pds, response }) => {
                 let (response, telemetry) = (response.as_ref(), work.telemetry);
-                self.pdcs.rx_ack_with_telemetry(time, peer, pds, response, telemetry);
+                Told::by(&mut self.pdcs, telemetry).rx_ack(time, peer, pds, response);
             }
             Body::Control(ControlPacket::Nack(nack)) => {
                 self.pdcs.rx_nack(time, peer, nack);
@@ -126,7 +126,7 @@ impl Adapter for Endpoint {
     fn attend(&mut self, work: &mut Work<'_>) {
         let time = work.now.time();
         while let Some(out) = self.pdcs.poll_control(time) {
-            let (body, echo) = (Body::Control(out.packet), self.pdcs.echo());
+            let (body, echo) = (Body::Control(out.packet), Told::echo(&self.pdcs));
             work.outbox.answer(out.peer.0, out.path.into(), body, echo);
         }
         while let Some(event) = self.pdcs.poll_event() {

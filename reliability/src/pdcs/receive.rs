@@ -1,10 +1,8 @@
 //! The calls that bring packets: which context each is for, and what comes of it.
 
-use super::Pdcs;
+use super::{Pdcs, Told};
 use crate::base::{Psn, Time};
-use crate::cc;
 use crate::pdc::Outcome;
-use crate::tx::AckFacts;
 use crate::types::{Arrival, Contact, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
@@ -53,26 +51,6 @@ impl<D: Copy> Pdcs<D> {
         let verdict = pdc.on_request(now, pds, arrival, &mut self.pending, &mut self.shared);
         if matches!(verdict, RxVerdict::Duplicate | RxVerdict::Trimmed) {
             self.conclude(now, slot, Outcome::Alive);
-        }
-        verdict
-    }
-
-    /// [`Pdcs::rx_request`] of a packet into which switches wrote `telemetry`. Where congestion control wants it, the
-    /// acknowledgement sends that back: see [`Pdcs::echo`].
-    pub fn rx_request_with_telemetry(
-        &mut self,
-        now: Time,
-        peer: PeerKey,
-        pds: &Request,
-        arrival: &Arrival,
-        telemetry: &[cc::IntHop],
-    ) -> RxVerdict {
-        let verdict = self.rx_request(now, peer, pds, arrival);
-        if let RxVerdict::Deliver(delivery) = &verdict
-            && self.shared.config.acks.telemetry
-            && let Some(pdc) = self.table.get_mut(delivery.id())
-        {
-            pdc.tx_mut().keep_telemetry(telemetry);
         }
         verdict
     }
@@ -159,27 +137,7 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        self.rx_ack_with_telemetry(now, peer, ack, response, &[])
-    }
-
-    /// [`Pdcs::rx_ack`] of an ACK that sends back what switches wrote into the packet it is about.
-    pub fn rx_ack_with_telemetry(
-        &mut self,
-        now: Time,
-        peer: PeerKey,
-        ack: &Ack,
-        response: Option<&Response>,
-        telemetry: &[cc::IntHop],
-    ) -> bool {
-        let Ok(slot) =
-            self.table.find(&mut self.shared.counters, peer, ack.dpdcid, Some(ack.spdcid))
-        else {
-            return false;
-        };
-        let Some(pdc) = self.table.at_mut(slot) else { return false };
-        let facts = AckFacts::new(ack, response, telemetry);
-        let outcome = pdc.on_ack(now, ack, &facts, &mut self.shared);
-        self.conclude_believed(now, slot, outcome)
+        Told::by(self, &[]).rx_ack(now, peer, ack, response)
     }
 
     /// A NACK arrived from `peer`. `false` when it was not believed.
@@ -222,7 +180,12 @@ impl<D: Copy> Pdcs<D> {
 
     /// [`Pdcs::conclude`], if the packet was believed; whether it was.
     #[inline]
-    fn conclude_believed(&mut self, now: Time, slot: u16, outcome: Option<Outcome>) -> bool {
+    pub(super) fn conclude_believed(
+        &mut self,
+        now: Time,
+        slot: u16,
+        outcome: Option<Outcome>,
+    ) -> bool {
         if let Some(outcome) = outcome {
             self.conclude(now, slot, outcome);
         }
