@@ -137,21 +137,24 @@ impl Hpcc {
 
     /// Remembers a record; what the last one of the same queue was.
     fn exchange(&mut self, place: usize, now: Last) -> Option<Last> {
-        let place = if self.last.get(place).is_some_and(|last| last.hop == now.hop) {
-            place
-        } else if let Some(place) = self.last.iter().position(|last| last.hop == now.hop) {
-            place
-        } else {
-            // The one that was not met for longest; those that are free were never met.
-            let age =
-                |last: &&Last| if last.at == 0 { u32::MAX } else { now.at.wrapping_sub(last.at) };
-            let oldest = self.last.iter().max_by_key(age)?;
-            let place = self.last.iter().position(|last| core::ptr::eq(last, oldest))?;
-            self.last[place] = now;
-            return None;
+        // Its place in the path is where it is, but where packets are sprayed.
+        let place = match self.last.get(place) {
+            Some(last) if last.hop == now.hop || last.at == 0 => place,
+            _ => self.find(now),
         };
         let last = core::mem::replace(&mut self.last[place], now);
-        (last.at != 0).then_some(last)
+        (last.at != 0 && last.hop == now.hop).then_some(last)
+    }
+
+    /// Where the queue of a record is remembered, or else the one that was not met for longest.
+    #[cold]
+    fn find(&self, now: Last) -> usize {
+        let known = self.last.iter().position(|last| last.hop == now.hop && last.at != 0);
+        let age = |place: &usize| match self.last[*place].at {
+            0 => u32::MAX,
+            at => now.at.wrapping_sub(at),
+        };
+        known.or_else(|| (0..self.last.len()).max_by_key(age)).unwrap_or(0)
     }
 
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {

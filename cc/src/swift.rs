@@ -86,6 +86,7 @@ impl Swift {
     }
 
     /// .. without flow-based scaling.
+    #[inline(always)]
     fn target_of_path(&self, hops: Option<u8>) -> f32 {
         let hops = f32::from(hops.unwrap_or(self.config.hops));
         self.config.base_target.0 as f32 + hops * self.config.per_hop.0 as f32
@@ -97,6 +98,7 @@ impl Swift {
     }
 
     /// The delay that an acknowledgement tells of, if it does: in nanoseconds.
+    #[inline(always)]
     fn sample(&mut self, feedback: &Feedback<'_>) -> Option<f32> {
         self.timeouts = 0; // retransmit_cnt = 0
         // Probes overtake the queues on the control class; their delay is nobody's.
@@ -106,6 +108,7 @@ impl Swift {
         Some(delay)
     }
 
+    #[inline(always)]
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
         let Some(delay) = self.sample(feedback) else { return };
         let now = clock(feedback.now);
@@ -131,6 +134,7 @@ impl Swift {
     }
 
     /// What a delay above the target leaves of a window: multiplicative decrease.
+    #[inline(always)]
     fn decrease(&self, delay: f32, target: f32) -> f32 {
         let factor = 1.0 - self.config.beta * (delay - target) / delay;
         factor.max(1.0 - self.config.max_mdf)
