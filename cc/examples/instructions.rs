@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    Feedback, Grant, Kind, Network, PathSelector, PathSignal, Paths, PathsConfig, Sender, SenderCc,
-    SenderConfig, Sending,
+    Feedback, Grant, IntHop, Kind, Network, PathSelector, PathSignal, Paths, PathsConfig, Sender,
+    SenderCc, SenderConfig, Sending,
 };
 
 const MTU: u32 = 4096;
@@ -38,13 +38,26 @@ macro_rules! reports {
                 let mut sender = Sender::new(config, Time::ZERO);
                 warm(&mut sender);
                 feedback.now = Time(1_000_000);
-                for _ in 0..times {
+                for sent in 0..times {
                     feedback.now += $apart;
-                    $case(black_box(&mut sender), black_box(&feedback));
+                    let hops = telemetry(feedback.now, sent);
+                    let told = Feedback { int: &hops, ..feedback };
+                    $case(black_box(&mut sender), black_box(&told));
                 }
             })+
         }
     };
+}
+
+/// What three switches wrote into packet number `sent`.
+fn telemetry(now: Time, sent: u32) -> [IntHop; 3] {
+    [1, 2, 3].map(|hop| IntHop {
+        hop,
+        at: now,
+        tx_bytes: u64::from(sent) * u64::from(MTU),
+        queue: hop * 10_000,
+        line: Rate::gbps(100),
+    })
 }
 
 /// A context in mid-life: it has sent, and heard of, some packets.

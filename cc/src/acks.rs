@@ -10,6 +10,9 @@ pub struct AckStyle {
     /// Show the segment of the receive bitmap in which the lowest packet lies that arrived since the
     /// last ACK, instead of the newest packets (STrack section 3.3.1).
     pub lowest_segment: bool,
+    /// Send back what switches wrote into the packet that the ACK is about ([`crate::IntHop`]), and ask them to write it
+    /// into packets that leave (HPCC).
+    pub telemetry: bool,
 }
 
 /// How many packets the receiver may report out of order before an algorithm takes what they overtook for lost: so

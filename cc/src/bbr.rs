@@ -53,8 +53,4 @@ impl SenderCc for Bbr {
     fn metrics(&self) -> Metrics {
         self.0.metrics()
     }
-
-    fn congestion(&self) -> f64 {
-        self.0.congestion()
-    }
 }

@@ -272,9 +272,4 @@ impl SenderCc for Dcqcn {
             ..Metrics::default()
         }
     }
-
-    /// `alpha`.
-    fn congestion(&self) -> f64 {
-        f64::from(self.alpha)
-    }
 }

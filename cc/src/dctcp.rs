@@ -148,9 +148,4 @@ impl SenderCc for Dctcp {
         let max = self.config.max_cwnd * self.config.mtu as f32;
         Metrics { cwnd: Some(self.cwnd as u64), max_cwnd: Some(max as u64), ..Metrics::default() }
     }
-
-    /// The share of marked bytes.
-    fn congestion(&self) -> f64 {
-        f64::from(self.alpha)
-    }
 }

@@ -45,6 +45,44 @@ pub struct IntHop {
     pub line: Rate,
 }
 
+/// Most records of telemetry that a packet carries; later switches add none.
+pub const MOST_HOPS: usize = 8;
+
+/// The records of telemetry in one packet, in the order of its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hops {
+    hops: [IntHop; MOST_HOPS],
+    len: u8,
+}
+
+impl Default for Hops {
+    fn default() -> Self {
+        Self { hops: [IntHop::default(); MOST_HOPS], len: 0 }
+    }
+}
+
+impl Hops {
+    /// Adds a record, if there is room for it.
+    pub fn push(&mut self, hop: IntHop) {
+        if let Some(place) = self.hops.get_mut(usize::from(self.len)) {
+            *place = hop;
+            self.len += 1;
+        }
+    }
+
+    /// What `hops` says instead, as far as there is room.
+    pub fn set(&mut self, hops: &[IntHop]) {
+        self.len = 0;
+        hops.iter().for_each(|&hop| self.push(hop));
+    }
+
+    /// The records.
+    #[must_use]
+    pub fn as_slice(&self) -> &[IntHop] {
+        self.hops.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
 /// What somebody else allowed this sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Grant {
@@ -95,9 +133,9 @@ pub struct Feedback<'a> {
     /// Bytes acknowledged to this context between the departure of the packet and now, for delivery
     /// rate samples over `rtt` (BBR).
     pub delivered: Option<u64>,
-    /// Switches on the path (Swift's topology scaling). Nobody fills it yet: no acknowledgement of UE 1.0 carries it, and
-    /// what an IP header tells of the way back would cost every packet a control message of the socket; it comes with
-    /// in-band telemetry. Until then [`crate::SwiftConfig::hops`] says it for a network.
+    /// Switches on the path (Swift's topology scaling), where there is telemetry: no acknowledgement of UE 1.0 carries it,
+    /// and what an IP header tells of the way back would cost every packet a control message of the socket. Otherwise
+    /// [`crate::SwiftConfig::hops`] says it for a network.
     pub hops: Option<u8>,
     /// Bytes in flight in this context after this report was booked.
     pub in_flight: u64,

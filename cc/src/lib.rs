@@ -55,6 +55,8 @@
 //! | STrack | `ecn`, `rtt`, `bytes`, `ooo`, [`Kind::ProbeAnswered`] | `window`, `pick(cwnd_packets)`, [`Action::Probe`] | `ooo`; which SACK segment: PDC |
 //! | Swift | `rtt`, `packets` | `window`, `not_before` below one packet | PDC |
 //! | DCTCP | `ecn`, `marked` of `packets`, `in_flight` | `window` | PDC |
+//! | HPCC | `int` | `rate`, `window`, `burst` | echo of `int` ([`AckStyle::telemetry`]) |
+//! | VAI and SF, round Swift and HPCC | `packets`, `round_end`, what the algorithm sees ([`Seen`]) | [`Turn`] | as the algorithm |
 //! | BBR | `delivered`, `rtt`, `app_limited`, `in_flight` | `rate`, `window` | PDC |
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
@@ -67,7 +69,7 @@
 //! Every sender learns of the same signals, and nobody makes up for one that is missing: a round-trip sample is there
 //! wherever it is known which transmission of a packet was answered.
 //!
-//! What no algorithm here reads yet waits for those to come: `int` and `hops` for HPCC, `senders`, `receiver_state`,
+//! What no algorithm here reads yet waits for those to come: `senders`, `receiver_state`,
 //! [`Grant::Share`], `source` and `look_ahead` for DASR, [`Grant::Rate`], [`Stamp::word`], [`Action::Rewind`] and
 //! [`ReceiverAction::Bounce`] for 1RC and RCP, `opaque` and [`Action::Control`] for s-PERC, the boundaries of messages for
 //! schemes that weigh them.
@@ -91,8 +93,10 @@ mod dcqcn;
 mod dctcp;
 mod eqds;
 mod error;
+mod fair;
 mod feedback;
 mod fixed;
+mod hpcc;
 mod math;
 mod mprdma;
 mod network;
@@ -116,8 +120,10 @@ pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use eqds::{CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
 pub use error::ConfigError;
-pub use feedback::{Feedback, Grant, IntHop, Kind};
+pub use fair::{Fair, FairConfig, Fairness, Seen, Turn, VaiConfig};
+pub use feedback::{Feedback, Grant, Hops, IntHop, Kind, MOST_HOPS};
 pub use fixed::{FixedWindow, FixedWindowConfig};
+pub use hpcc::{Hpcc, HpccConfig};
 pub use mprdma::{Mprdma, MprdmaConfig};
 pub use network::Network;
 pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, Scaling};

@@ -604,11 +604,6 @@ impl SenderCc for Nscc {
     fn base_rtt(&self) -> Option<Span> {
         Some(Span(u64::from(self.flow.base_rtt)))
     }
-
-    /// Average queueing delay over its target.
-    fn congestion(&self) -> f64 {
-        f64::from(self.flow.avg_delay / float(self.config.target_qdelay))
-    }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

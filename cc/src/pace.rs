@@ -125,14 +125,6 @@ impl SenderCc for Paced {
         // The algorithm may itself have more than it holds here.
         size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
     }
-
-    fn congestion(&self) -> f64 {
-        self.inner.congestion()
-    }
-
-    fn set_ai_gain(&mut self, gain: f64) {
-        self.inner.set_ai_gain(gain);
-    }
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

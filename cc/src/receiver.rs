@@ -35,8 +35,6 @@ pub struct ReceivedPacket<'a> {
     pub source: u32,
     /// Hosts the sender knows will send too (DASR's look-ahead list).
     pub look_ahead: &'a [u32],
-    /// In-band telemetry to be echoed.
-    pub int: &'a [crate::IntHop],
     /// Per-hop control state to be echoed (s-PERC).
     pub opaque: &'a [u8],
 }

@@ -14,8 +14,10 @@ use crate::dcqcn::{Dcqcn, DcqcnConfig};
 use crate::dctcp::{Dctcp, DctcpConfig};
 use crate::eqds::{Credited, CreditedConfig, Eqds, EqdsConfig};
 use crate::error::ConfigError;
+use crate::fair::{Fair, FairConfig, Fairness, VaiConfig};
 use crate::feedback::Feedback;
 use crate::fixed::{FixedWindow, FixedWindowConfig};
+use crate::hpcc::{Hpcc, HpccConfig};
 use crate::mprdma::{Mprdma, MprdmaConfig};
 use crate::network::Network;
 use crate::nscc::{Nscc, NsccConfig};
@@ -63,6 +65,12 @@ pub trait SenderCc {
     /// Something was learnt.
     fn on_feedback(&mut self, feedback: &Feedback<'_>);
 
+    /// The same, where VAI and SF say what is made of it. Only of algorithms that have [`SenderParameters::vai`].
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        let _ = fairness;
+        self.on_feedback(feedback);
+    }
+
     /// Traffic started, paused or ended.
     fn on_event(&mut self, now: Time, event: FlowEvent) {
         let (_, _) = (now, event);
@@ -96,16 +104,6 @@ pub trait SenderCc {
     fn state_bytes(&self) -> usize {
         size_of_val(self)
     }
-
-    /// Congestion in the algorithm's own unit, for the decorators VAI and SF (thesis chapter 3).
-    fn congestion(&self) -> f64 {
-        0.0
-    }
-
-    /// Multiply the additive increase by `gain` (VAI).
-    fn set_ai_gain(&mut self, gain: f64) {
-        let _ = gain;
-    }
 }
 
 /// Parameters of a sender's algorithm. Besides the methods here it has `new(&Network) -> Self`, its
@@ -133,6 +131,12 @@ pub trait SenderParameters: Tunable {
         let _ = bytes;
         false
     }
+
+    /// What Variable Additive Increase begins with, if the algorithm lends its law to it and to Sampling Frequency
+    /// (parameters `vai` and `sf`); otherwise they are not offered.
+    fn vai(&self) -> Option<VaiConfig> {
+        None
+    }
 }
 
 /// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
@@ -145,6 +149,8 @@ macro_rules! senders {
             $($(#[$doc])* $variant(Arc<$config>),)+
             /// Any of the others that has a window, which may be less than a packet.
             Paced(Arc<PacedConfig>),
+            /// Any of the others that lends its law to VAI and SF.
+            Fair(Arc<FairConfig>),
         }
 
         impl SenderConfig {
@@ -165,6 +171,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(_) => $name,)+
                     Self::Paced(paced) => paced.inner.name(),
+                    Self::Fair(fair) => fair.inner().name(),
                 }
             }
 
@@ -173,6 +180,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.settings(),)+
                     Self::Paced(paced) => paced.inner.own_settings(),
+                    Self::Fair(fair) => fair.inner().own_settings(),
                 }
             }
 
@@ -184,6 +192,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.check(),)+
                     Self::Paced(paced) => paced.inner.check(),
+                    Self::Fair(fair) => fair.inner().check(),
                 }
             }
 
@@ -193,6 +202,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.acks(),)+
                     Self::Paced(paced) => paced.inner.acks(),
+                    Self::Fair(fair) => fair.inner().acks(),
                 }
             }
 
@@ -202,6 +212,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.loss_threshold(),)+
                     Self::Paced(paced) => paced.inner.loss_threshold(),
+                    Self::Fair(fair) => fair.inner().loss_threshold(),
                 }
             }
 
@@ -211,6 +222,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => config.receiver(network),)+
                     Self::Paced(paced) => paced.inner.receiver(network),
+                    Self::Fair(fair) => fair.inner().receiver(network),
                 }
             }
 
@@ -219,6 +231,16 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => Arc::make_mut(config).set_floor(bytes),)+
                     Self::Paced(paced) => Arc::make_mut(paced).inner.set_floor(bytes),
+                    Self::Fair(fair) => Arc::make_mut(fair).inner_mut().set_floor(bytes),
+                }
+            }
+
+            /// [`SenderParameters::vai`].
+            pub(crate) fn vai(&self) -> Option<VaiConfig> {
+                match self {
+                    $(Self::$variant(config) => config.vai(),)+
+                    Self::Paced(paced) => paced.inner.vai(),
+                    Self::Fair(fair) => fair.inner().vai(),
                 }
             }
 
@@ -227,6 +249,7 @@ macro_rules! senders {
                 match self {
                     $(Self::$variant(config) => Arc::make_mut(config).set(name, value),)+
                     Self::Paced(paced) => Arc::make_mut(paced).inner.set_own(name, value),
+                    Self::Fair(fair) => Arc::make_mut(fair).inner_mut().set_own(name, value),
                 }
             }
         }
@@ -248,6 +271,8 @@ macro_rules! senders {
             $($(#[$doc])* $variant($state),)+
             /// See [`Paced`].
             Paced(Box<Paced>),
+            /// See [`Fair`].
+            Fair(Box<Fair>),
         }
 
         impl Sender {
@@ -259,6 +284,7 @@ macro_rules! senders {
                         Self::$variant(<$state>::new(Arc::clone(config), now))
                     })+
                     SenderConfig::Paced(config) => Self::Paced(Paced::new(config, now)),
+                    SenderConfig::Fair(config) => Self::Fair(Fair::new(config, now)),
                 }
             }
         }
@@ -269,6 +295,7 @@ macro_rules! senders {
                 match $self {
                     $(Sender::$variant($cc) => $call,)+
                     Sender::Paced($cc) => $call,
+                    Sender::Fair($cc) => $call,
                 }
             };
         }
@@ -302,6 +329,8 @@ senders! {
     EqdsSmartt(Credited<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
     /// Credits of the receiver and MP-RDMA's window.
     EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
+    /// HPCC: a rate from what switches say of their queues.
+    Hpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
     /// A window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }
@@ -327,11 +356,31 @@ impl SenderConfig {
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         let mut settings = self.own_settings();
+        settings.extend(self.fair().iter().flat_map(FairConfig::settings));
         let paced = matches!(self, Self::Paced(_));
         if paced || self.clone().set_floor(u32::MAX) {
             settings.push(Setting { value: f64::from(u8::from(paced)), ..PACE });
         }
         settings
+    }
+
+    /// What VAI and SF do to it, or would if they were asked; `None` where they are not offered.
+    fn fair(&self) -> Option<FairConfig> {
+        match self {
+            Self::Paced(paced) => paced.inner.fair(),
+            config => FairConfig::of(config),
+        }
+    }
+
+    /// Sets a parameter of VAI or SF; `None` when it is none, or they are not offered.
+    fn set_fair(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+        if let Self::Paced(paced) = self {
+            return Arc::make_mut(paced).inner.set_fair(name, value);
+        }
+        let mut fair = FairConfig::of(self)?;
+        let done = fair.set(name, value)?;
+        *self = if fair.is_plain() { fair.inner().clone() } else { Self::Fair(Arc::new(fair)) };
+        Some(done)
     }
 
     /// NSCC with checked parameters.
@@ -387,7 +436,8 @@ impl ByName for OnNetwork<'_> {
 
     fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
         if name != PACE.name {
-            return self.config.set_own(name, value);
+            let fair = self.config.set_fair(name, value);
+            return fair.or_else(|| self.config.set_own(name, value));
         }
         let (on, off) = (value == 1.0, value == 0.0);
         match &self.config {
@@ -425,6 +475,10 @@ impl SenderCc for Sender {
         each!(self, cc => cc.hand(feedback));
     }
 
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        each!(self, cc => cc.on_feedback_fairly(feedback, fairness));
+    }
+
     fn on_event(&mut self, now: Time, event: FlowEvent) {
         each!(self, cc => cc.on_event(now, event));
     }
@@ -452,13 +506,5 @@ impl SenderCc for Sender {
 
     fn state_bytes(&self) -> usize {
         each!(self, cc => cc.state_bytes())
-    }
-
-    fn congestion(&self) -> f64 {
-        each!(self, cc => cc.congestion())
-    }
-
-    fn set_ai_gain(&mut self, gain: f64) {
-        each!(self, cc => cc.set_ai_gain(gain));
     }
 }

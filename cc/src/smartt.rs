@@ -350,11 +350,6 @@ impl SenderCc for Smartt {
             ..Metrics::default()
         }
     }
-
-    /// The share of marked packets over the threshold at which the window may shrink.
-    fn congestion(&self) -> f64 {
-        f64::from(self.avg_wtd / self.config.wtd_threshold.max(f32::MIN_POSITIVE))
-    }
 }
 
 /// The average share of marked packets after one more ACK, which may cover several packets.

@@ -243,10 +243,6 @@ impl Strack {
             Time::NEVER
         };
     }
-
-    fn target(&self) -> f32 {
-        self.config.target_qdelay.0 as f32
-    }
 }
 
 impl SenderCc for Strack {
@@ -308,11 +304,6 @@ impl SenderCc for Strack {
             avg_delay: Some(Span(self.avg_delay as u64)),
             ungranted: false,
         }
-    }
-
-    /// Average queueing delay over its target.
-    fn congestion(&self) -> f64 {
-        f64::from(self.avg_delay / self.target())
     }
 }
 

@@ -14,9 +14,10 @@ mod tests;
 
 use alloc::sync::Arc;
 
-use squall_base::{Span, Time};
+use squall_base::{Rate, Span, Time};
 
 use crate::budget::{Budget, Metrics, Sending, Stamp};
+use crate::fair::{Fairness, Seen};
 use crate::feedback::{Feedback, Kind};
 use crate::math::{clock, nanos, rsqrt};
 use crate::sender::SenderCc;
@@ -39,8 +40,8 @@ pub struct Swift {
     fs_alpha: f32,
     /// `beta` of section 3.5, in nanoseconds.
     fs_beta: f32,
-    /// What the additive increase is multiplied by.
-    gain: f32,
+    /// With VAI or SF: the window that those of single acknowledgements are made from, in bytes.
+    reference: f32,
     last_decrease: u32,
     /// Time between two packets while the window is smaller than one, in nanoseconds.
     pacing_delay: u32,
@@ -59,13 +60,14 @@ impl Swift {
         // sqrt(mtu) / sqrt(cwnd), and sqrt(mtu) = mtu / sqrt(mtu) is taken into alpha.
         let (low, high) = (rsqrt(config.fs_min_cwnd), rsqrt(config.fs_max_cwnd));
         let alpha = config.fs_range.0 as f32 / (low - high);
+        let cwnd = (config.start_cwnd * mtu).clamp(config.min_cwnd * mtu, config.max_cwnd * mtu);
         Self {
             last_send: Time::ZERO,
-            cwnd: (config.start_cwnd * mtu).clamp(config.min_cwnd * mtu, config.max_cwnd * mtu),
+            cwnd,
+            reference: cwnd,
             srtt: config.base_rtt.0 as f32,
             fs_alpha: alpha * mtu * rsqrt(mtu),
             fs_beta: -alpha * high,
-            gain: 1.0,
             last_decrease: clock(now),
             pacing_delay: 0,
             timeouts: 0,
@@ -77,11 +79,17 @@ impl Swift {
     /// number of hops, flow-based scaling by the window.
     fn target(&self, hops: Option<u8>) -> f32 {
         let config = &*self.config;
-        let hops = f32::from(hops.unwrap_or(config.hops));
         let by_flow = (self.fs_alpha * rsqrt(self.cwnd) + self.fs_beta)
             .min(config.fs_range.0 as f32)
             .max(0.0);
-        config.base_target.0 as f32 + hops * config.per_hop.0 as f32 + by_flow
+        self.target_of_path(hops) + by_flow
+    }
+
+    /// .. without flow-based scaling.
+    #[inline(always)]
+    fn target_of_path(&self, hops: Option<u8>) -> f32 {
+        let hops = f32::from(hops.unwrap_or(self.config.hops));
+        self.config.base_target.0 as f32 + hops * self.config.per_hop.0 as f32
     }
 
     /// `can_decrease`: once a round trip.
@@ -89,26 +97,74 @@ impl Swift {
         now.wrapping_sub(self.last_decrease) as f32 >= self.srtt
     }
 
-    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+    /// The delay that an acknowledgement tells of, if it does: in nanoseconds.
+    #[inline(always)]
+    fn sample(&mut self, feedback: &Feedback<'_>) -> Option<f32> {
         self.timeouts = 0; // retransmit_cnt = 0
         // Probes overtake the queues on the control class; their delay is nobody's.
-        let (Some(rtt), Kind::Acked) = (feedback.rtt, feedback.kind) else { return };
+        let (Some(rtt), Kind::Acked) = (feedback.rtt, feedback.kind) else { return None };
         let delay = (nanos(rtt) as f32).max(1.0);
         self.srtt += (delay - self.srtt) * 0.125;
+        Some(delay)
+    }
+
+    #[inline(always)]
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+        let Some(delay) = self.sample(feedback) else { return };
         let now = clock(feedback.now);
         let target = self.target(feedback.hops);
         let mtu = self.config.mtu as f32;
         if delay < target {
             // Additive increase: `ai` packets a round trip, or per packet while the window is smaller
             // than one. In bytes, cwnd += ai / cwnd * num_acked is ai * mtu * bytes / cwnd.
-            let step = self.config.ai * self.gain * feedback.bytes as f32;
+            let step = self.config.ai * feedback.bytes as f32;
             self.cwnd += if self.cwnd >= mtu { step * mtu / self.cwnd } else { step };
             self.settle(None);
         } else if self.can_decrease(now) {
-            // Multiplicative decrease.
-            let factor = 1.0 - self.config.beta * (delay - target) / delay;
-            self.cwnd *= factor.max(1.0 - self.config.max_mdf);
+            let ignored = fairness.is_some_and(|fairness| {
+                let seen = self.seen(feedback, (delay, target), self.cwnd);
+                // This is how often it decreases: the round trip it measures, not the one that is counted.
+                fairness.turn(&Seen { round_end: true, ..seen }).is_none()
+            });
+            if !ignored {
+                self.cwnd *= self.decrease(delay, target);
+            }
             self.settle(Some(now));
+        }
+    }
+
+    /// What a delay above the target leaves of a window: multiplicative decrease.
+    #[inline(always)]
+    fn decrease(&self, delay: f32, target: f32) -> f32 {
+        let factor = 1.0 - self.config.beta * (delay - target) / delay;
+        factor.max(1.0 - self.config.max_mdf)
+    }
+
+    /// What an acknowledgement says to VAI and SF.
+    fn seen(&self, feedback: &Feedback<'_>, (delay, target): (f32, f32), window: f32) -> Seen {
+        let config = &*self.config;
+        Seen {
+            measure: delay,
+            decrease: delay > target,
+            packets: feedback.packets,
+            round_end: feedback.round_end,
+            share: window / (config.max_cwnd * config.mtu as f32),
+        }
+    }
+
+    /// Swift as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a
+    /// reference, additive increase comes whatever the delay, and the target does not hang on the window.
+    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        let Some(delay) = self.sample(feedback) else { return };
+        let target = self.target_of_path(feedback.hops);
+        let seen = self.seen(feedback, (delay, target), self.reference);
+        let Some(turn) = fairness.turn(&seen) else { return };
+        let left = if seen.decrease { self.decrease(delay, target) } else { 1.0 };
+        let mtu = self.config.mtu as f32;
+        self.cwnd = self.reference * left + self.config.ai * turn.gain * mtu;
+        self.settle(None);
+        if turn.commit {
+            self.reference = self.cwnd;
         }
     }
 
@@ -122,6 +178,7 @@ impl Swift {
         if self.timeouts >= self.config.retx_reset {
             self.cwnd = 0.0; // the smallest window, which `settle` knows
             self.settle(Some(now));
+            self.reference = self.cwnd;
         } else {
             self.back_off(now);
         }
@@ -132,6 +189,7 @@ impl Swift {
         if self.can_decrease(now) {
             self.cwnd *= 1.0 - self.config.max_mdf;
             self.settle(Some(now));
+            self.reference = self.cwnd;
         }
     }
 
@@ -157,11 +215,16 @@ impl SenderCc for Swift {
             0 => Time::ZERO,
             delay => self.last_send + Span(u64::from(delay)),
         };
-        Budget {
+        let budget = Budget {
             window: Some((self.cwnd as u64).max(u64::from(mtu))),
             not_before,
             ..Budget::default()
+        };
+        if !self.config.rate {
+            return budget;
         }
+        let bits = f64::from(self.cwnd) * 8e9 / self.config.base_rtt.as_f64();
+        Budget { rate: Some(Rate((bits as u64).max(1_000_000))), burst: mtu, ..budget }
     }
 
     fn on_send(&mut self, now: Time, _sending: &Sending) -> Stamp {
@@ -171,7 +234,7 @@ impl SenderCc for Swift {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, None),
             Kind::Nacked { trimmed: true, .. } | Kind::Lost => {
                 self.timeouts = 0;
                 self.back_off(clock(feedback.now));
@@ -180,6 +243,16 @@ impl SenderCc for Swift {
             Kind::Nacked { trimmed: false, .. } => self.timeouts = 0,
             Kind::TimedOut => self.on_timeout(clock(feedback.now)),
             Kind::Notified | Kind::Control => {}
+        }
+    }
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered if fairness.wants_reference() => {
+                self.on_ack_fairly(feedback, fairness);
+            }
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, Some(fairness)),
+            _ => self.on_feedback(feedback),
         }
     }
 
@@ -194,15 +267,5 @@ impl SenderCc for Swift {
             avg_delay: Some(delay),
             ..Metrics::default()
         }
-    }
-
-    /// Smoothed delay over its target.
-    fn congestion(&self) -> f64 {
-        f64::from(self.srtt / self.target(None))
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // single precision is the window's
-    fn set_ai_gain(&mut self, gain: f64) {
-        self.gain = gain as f32;
     }
 }

@@ -18,7 +18,7 @@ use crate::math::{clock, nanos, up_to};
 use crate::sender::SenderCc;
 pub use config::TimelyConfig;
 
-/// One TIMELY context: 40 bytes, parameters shared.
+/// One TIMELY context: 32 bytes, parameters shared.
 ///
 /// A completion event is a segment's worth of acknowledged bytes ([`TimelyConfig::segment`]), whose
 /// sample is the last round-trip time among them.
@@ -31,8 +31,6 @@ pub struct Timely {
     prev_rtt: f32,
     /// Smoothed difference of consecutive samples in nanoseconds.
     rtt_diff: f32,
-    /// What the additive increase is multiplied by.
-    gain: f32,
     /// Bytes acknowledged since the last completion event.
     acked: u32,
     last_cut: u32,
@@ -50,7 +48,6 @@ impl Timely {
             rate: (config.start * line).max(config.min_rate.0 as f32).min(line),
             prev_rtt: 0.0,
             rtt_diff: 0.0,
-            gain: 1.0,
             acked: 0,
             last_cut: clock(now),
             falling: 0,
@@ -68,7 +65,7 @@ impl Timely {
         self.prev_rtt = new_rtt;
         self.rtt_diff += config.alpha * (new_diff - self.rtt_diff); // EWMA
         let gradient = self.rtt_diff / config.min_rtt.0 as f32; // normalised
-        let step = config.delta.0 as f32 * self.gain;
+        let step = config.delta.0 as f32;
         let (low, high) = (config.t_low.0 as f32, config.t_high.0 as f32);
         if new_rtt < low {
             self.rate += step;
@@ -143,15 +140,5 @@ impl SenderCc for Timely {
             base_rtt: Some(self.config.min_rtt),
             ..Metrics::default()
         }
-    }
-
-    /// The normalised gradient.
-    fn congestion(&self) -> f64 {
-        f64::from(self.rtt_diff / self.config.min_rtt.0 as f32)
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // single precision is the rate's
-    fn set_ai_gain(&mut self, gain: f64) {
-        self.gain = gain as f32;
     }
 }

@@ -124,6 +124,12 @@ fn every_sender(network: &Network) -> Vec<(String, SenderConfig)> {
             let paced = SenderConfig::by_name(&text, network).expect("offered");
             all.push((text, paced));
         }
+        if config.settings().iter().any(|setting| setting.name == "vai") {
+            for text in ["vai=1,sf=30", "random=1"].map(|text| format!("{name}:{text}")) {
+                let fair = SenderConfig::by_name(&text, network).expect("offered");
+                all.push((text, fair));
+            }
+        }
         all.push((name.to_string(), config));
     }
     all
@@ -406,4 +412,6 @@ const GROWTH: &[(&str, Growth)] = &[
     // Its threshold is two packets; after a time-out it starts slowly, at one.
     ("dctcp", |lowest, _| lowest.max(8_192)),
     ("timely", |lowest, _| lowest),
+    // Without telemetry it goes by the round trip; its least rate is twice what it adds in one.
+    ("hpcc", |lowest, _| lowest),
 ];

@@ -27,9 +27,9 @@ use crate::links::Links;
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
-use crate::outbound::{Answer, Outbound, emit_control, push_control};
+use crate::outbound::{Answer, Outbound, emit_control, include, push_control, push_echo};
 use crate::peers::Peers;
-use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
+use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY, Told};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -245,7 +245,9 @@ impl Engine {
         loop {
             while let Some(control) = self.pdcs.poll_control(now) {
                 let dst = self.peers.get(PeerId(control.peer.0)).addr();
+                let start = push_echo(batch, Told::echo(&self.pdcs));
                 push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
+                include(batch, start);
             }
             let room = batch.packets.len() < limit;
             if !room || !self.outbound.transmit(&mut step!(self, now), batch, limit) {

@@ -9,6 +9,7 @@ mod packet;
 mod questions;
 mod runs;
 mod short;
+mod telemetry;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;
 pub(crate) use runs::Reading;
 pub(crate) use short::lose_short;
+pub(crate) use telemetry::{include, push_echo};
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.

@@ -6,7 +6,8 @@ mod world;
 use squall_base::{Psn, Span};
 use squall_engine::*;
 use squall_wire::{
-    Dest, Extension, Opcode, Packet, Rendezvous, Request, Ses, StdBody, StdRequest, parse,
+    Dest, Extension, Opcode, Packet, Rendezvous, Request, Ses, StdBody, StdRequest, Telemetry,
+    TelemetryKind, TelemetryRecord, parse,
 };
 use world::*;
 
@@ -86,6 +87,45 @@ fn forge(w: &mut World, pds: Request, ses: StdRequest, payload: &[u8]) {
     assert!(parse(&bytes).is_ok(), "it is well-formed: {ses:?}");
     let (src, dst) = (w.hosts[0].addr, w.hosts[1].addr);
     w.inject(src, dst, PacketMarks::default(), &bytes);
+}
+
+/// Telemetry that breaks a rule, or stands before a packet that it is not for, is counted and dropped with that packet;
+/// one that nobody asked for is passed over.
+#[test]
+fn malformed_telemetry_is_counted_and_dropped() {
+    let (mut w, pds, ses) = acquainted(11);
+    let (pds, ses) = next(&pds, &ses, 10);
+    let ses = StdRequest { eom: true, ..ses };
+    let packet = Packet::Request { pds, ses: Ses::Std(ses), payload: &[7; 10] };
+    let mut good = vec![0; packet.len()];
+    packet.emit(&mut good);
+    let (src, dst) = (w.hosts[0].addr, w.hosts[1].addr);
+    let malformed = |w: &World| w.hosts[1].engine.counters().0.rx_malformed;
+    let behind = |head: [u8; 4], records: usize| {
+        [&head[..], &vec![1; records * TelemetryRecord::LEN], &good].concat()
+    };
+    let (own, echo) = (TelemetryKind::Own, TelemetryKind::Echo);
+    let base = recv(&mut w, 1, 1, 10);
+    let bad = [
+        behind([31 << 3 | 5, 0, 0, 0], 0),
+        behind([31 << 3, 9, 0, 0], 9),
+        behind([31 << 3, 0, 1, 0], 0),
+        behind(Telemetry::head(echo, 1), 1),
+        Telemetry::head(own, 8).to_vec(),
+        Telemetry::head(own, 0).to_vec(),
+        vec![31 << 3],
+    ];
+    for (count, bytes) in (1..).zip(&bad) {
+        w.inject(src, dst, PacketMarks::default(), bytes);
+        assert_eq!(malformed(&w), count, "{:x?}", &bytes[..bytes.len().min(8)]);
+    }
+    assert_eq!(w.hosts[1].done.iter().filter(|done| done.context == 1).count(), 1);
+    w.inject(src, dst, PacketMarks::default(), &behind(Telemetry::head(own, 2), 2));
+    assert!(
+        w.run(Span::secs(1), |w| w.hosts[1].done.iter().filter(|d| d.context == 1).count() == 2)
+    );
+    assert_eq!(malformed(&w), bad.len() as u64);
+    assert_eq!(w.hosts[1].memory.get(base, 10), [7; 10]);
 }
 
 /// The packet after `pds` of the message after `ses`, which is longer than this packet.

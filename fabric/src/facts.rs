@@ -12,7 +12,7 @@ use crate::workload::Workload;
 const ACK_BYTES: u64 = 64;
 
 /// What is known before a run.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     /// Longest round trip of any flow without queues: a full packet there, an ACK back.
     pub base_rtt: Picos,
@@ -21,6 +21,9 @@ pub struct Facts {
     /// From the first start to the earliest possible last completion: what the busiest host or cut
     /// has to carry at its rate, and the shortest round trip of a flow that crosses it.
     pub ideal: Picos,
+    /// What each flow of the workload takes alone, as slowdowns count it (HPCC's simulator): the round trip of its
+    /// hosts without queues, and its bytes with headers at [`Facts::line`]; `None` if there is no way.
+    pub alone: Vec<Option<Picos>>,
 }
 
 impl Facts {
@@ -52,10 +55,13 @@ impl Facts {
             .unwrap_or(Picos::ZERO);
         let payload = u64::from(mtu.saturating_sub(header).max(1));
         let mut loads: HashMap<Cut, (u64, Picos)> = HashMap::new();
+        let mut alone = Vec::with_capacity(workload.flows.len());
         for flow in &workload.flows {
             let headers = flow.bytes.div_ceil(payload).saturating_mul(header.into());
             let wire = flow.bytes.saturating_add(headers);
-            let Some((small, full)) = round_trips[&(flow.src, flow.dst)] else { continue };
+            let round_trip = round_trips[&(flow.src, flow.dst)];
+            alone.push(round_trip.map(|(_, full)| full + Picos::transmit(line, wire)));
+            let Some((small, full)) = round_trip else { continue };
             // A flow of less than a packet is quicker: time on links grows with bytes.
             let packet = wire.min(mtu.into());
             let more = u128::from((full - small).0) * u128::from(packet.saturating_sub(ACK_BYTES));
@@ -80,7 +86,7 @@ impl Facts {
             })
             .max()
             .unwrap_or(Picos::ZERO);
-        Self { base_rtt, line, ideal }
+        Self { base_rtt, line, ideal, alone }
     }
 }
 

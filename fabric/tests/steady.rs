@@ -82,10 +82,13 @@ fn a_simulation_in_its_stride_does_not_allocate_per_event() {
     roce.network.lossless = true;
     let mut telemetry = squall("nscc", &wide);
     telemetry.network.telemetry = true;
+    let mut hpcc = squall("hpcc:queues=64,vai=1,sf=30", &wide);
+    hpcc.network.telemetry = true;
     let cases = [
         ("nscc", squall("nscc", &wide), 8_000_000),
         ("nscc, trimmed", squall("nscc", &narrow), 8_000_000),
         ("nscc, telemetry", telemetry, 8_000_000),
+        ("hpcc", hpcc, 8_000_000),
         ("eqds", squall("eqds", &wide), 8_000_000),
         ("eqds, trimmed", squall("eqds", &narrow), 4_000_000),
         ("roce", roce, 8_000_000),

@@ -303,11 +303,20 @@ impl Core {
     fn log_other_mode(&mut self, peer: PeerId) {
         if !core::mem::replace(&mut self.warned.other_mode, true) {
             let addr = self.engine.peers().get(peer).addr();
+            let cc = &self.engine.transport().cc;
+            if cc.acks().telemetry {
+                return log::warn!(
+                    "FI_SQUALL_CC={} lives on what switches write into packets, and nothing of it came back from {addr}: \
+                     round trips must do; it needs an emulated network with telemetry (squall fabric up --telemetry), and \
+                     the same FI_SQUALL_CC at all endpoints (others are not reported)",
+                    cc.name()
+                );
+            }
             log::warn!(
                 "the receiver of {addr} works in another mode than FI_SQUALL_CC={} here lives on: a plain \
                  window, or none of its signals, must do; set the same FI_SQUALL_CC at all endpoints \
                  (others are not reported)",
-                self.engine.transport().cc.name()
+                cc.name()
             );
         }
     }

@@ -122,7 +122,7 @@ impl Config {
             cc,
             scope: cc::Scope::PerFlow,
             receiver: cc::ReceiverConfig::Plain,
-            acks: cc::AckStyle { each_packet: false, lowest_segment: false },
+            acks: cc::AckStyle { each_packet: false, lowest_segment: false, telemetry: false },
             paths,
             contact: Contact::Open,
             seed,

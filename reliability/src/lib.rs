@@ -80,6 +80,7 @@ mod pdcs;
 mod rx;
 mod schedule;
 mod shared;
+mod telemetry;
 mod tx;
 mod types;
 mod wait;
@@ -88,7 +89,8 @@ pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
-pub use pdcs::{Admissions, Pdcs, Runs, TARDY};
+pub use pdcs::{Admissions, Pdcs, Runs, TARDY, Told};
+pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, NewPacket,
     PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunGrant, RxVerdict, TxGrant,

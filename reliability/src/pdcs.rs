@@ -6,6 +6,7 @@ mod numbering;
 mod receive;
 mod runs;
 mod table;
+mod told;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use admission::Admissions;
 use numbering::Numbering;
 pub use runs::Runs;
 use table::Table;
+pub use told::Told;
 
 /// Whoever comes later than this after the time that [`Pdcs::poll_timeout`] said was not there: far longer
 /// than a busy process lets its timers wait, far shorter than anybody's patience.
@@ -226,6 +228,7 @@ impl<D: Copy> Pdcs<D> {
     /// The next packet without data to send; acknowledgements of one context are coalesced since the
     /// last round.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
+        self.shared.echo.set(&[]);
         if let Some(out) = self.shared.control.next_out() {
             return Some(out);
         }

@@ -35,6 +35,8 @@ pub(crate) struct Shared<D> {
     pub(crate) resumed: Time,
     pub(crate) pools: Pools<D>,
     pub(crate) control: ControlQueue,
+    /// What the acknowledgement made last sends back of switches' records.
+    pub(crate) echo: cc::Hops,
     pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
     /// Number of paths.
@@ -104,6 +106,7 @@ impl<D> Shared<D> {
             resumed: Time::ZERO,
             pools: Pools { rings: Vec::new(), holes: Vec::new() },
             control: ControlQueue { out: VecDeque::new(), slots: VecDeque::new() },
+            echo: cc::Hops::default(),
             schedule: Schedule::default(),
             rng: Rng::new(seed),
             paths: paths.max(1),

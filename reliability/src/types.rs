@@ -304,7 +304,8 @@ pub enum Event<D> {
         peer: PeerKey,
     },
     /// The peer's receiver works in another mode than the congestion control here lives on (its ACKs
-    /// say so); a plain window replaces what is missing. Once a context.
+    /// say so), or no switch writes what it lives on; a plain window, or the delay, replaces what is missing. Once a
+    /// context.
     OtherMode {
         /// The context.
         id: PdcId,

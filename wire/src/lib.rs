@@ -110,6 +110,7 @@
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
 //! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0 |
 //! | PSN of Credit and Credit Request | silent | the newest PSN sent; not looked at |
+//! | In-band telemetry (HPCC) | none in UET | a private PDS type, 31, before a packet whose sender's congestion control wants it, and only there: [`Telemetry`]. The private numbers of this wire are the PDS types 24 to 31 and the vendors' congestion-control types 14 and 15 of ACK_CCX |
 //! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
@@ -130,6 +131,7 @@ mod packet;
 mod pds;
 mod run;
 mod ses;
+mod telemetry;
 mod view;
 
 pub use codes::{
@@ -151,6 +153,7 @@ pub use ses::{
     Rendezvous, RendezvousView, Response, ResponseData, ResponseDataSmall, ResponseDataSmallView,
     ResponseDataView, ResponseView, Ses, SmallRequest, SmallView, StdBody, StdRequest, StdView,
 };
+pub use telemetry::{Telemetry, TelemetryKind, TelemetryRecord};
 
 /// UDP destination port of UET (Wireshark, xdp2).
 pub const UDP_PORT: u16 = 4793;

@@ -396,11 +396,6 @@ impl SenderCc for Model {
             ..Metrics::default()
         }
     }
-
-    /// The window over the bandwidth-delay product.
-    fn congestion(&self) -> f64 {
-        self.cwnd as f64 / self.inflight(1.0) as f64
-    }
 }
 
 /// The own line in bytes per nanosecond.

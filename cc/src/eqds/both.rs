@@ -219,12 +219,4 @@ impl<W: CreditWindow> SenderCc for Credited<W> {
     fn metrics(&self) -> Metrics {
         Metrics { ungranted: self.0.credits.is_plain(), ..self.0.window.metrics() }
     }
-
-    fn congestion(&self) -> f64 {
-        self.0.window.congestion()
-    }
-
-    fn set_ai_gain(&mut self, gain: f64) {
-        self.0.window.set_ai_gain(gain);
-    }
 }

@@ -262,7 +262,6 @@ fn an_average_at_the_target_is_no_congestion() {
         bench.strack.achieved = 5_000;
         close(bench.at(12_001).ack(true, delay), 100_614.4); // eta only
         assert_eq!(bench.strack.last_decrease, 0);
-        assert!((bench.strack.congestion() - 1.0).abs() < 1e-6);
     }
 }
 

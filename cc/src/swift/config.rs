@@ -3,6 +3,7 @@
 use squall_base::Span;
 
 use crate::error::{ConfigError, within};
+use crate::fair::VaiConfig;
 use crate::network::Network;
 use crate::sender::SenderParameters;
 
@@ -44,6 +45,9 @@ pub struct SwiftConfig {
     /// First window in packets: one bandwidth-delay product, that is, line rate (as the
     /// thesis starts its flows; the paper is silent).
     pub start_cwnd: f32,
+    /// Packets are always spaced, at the window over the base RTT, as HPCC's simulator spaces those of every algorithm
+    /// with a window (the thesis' runs are with it); otherwise only where the window is less than a packet.
+    pub rate: bool,
     /// Time-outs in a row that leave the smallest window (`RETX_RESET_THRESHOLD`,
     /// section 3.6, without a value): 5.
     pub retx_reset: u8,
@@ -79,6 +83,7 @@ impl SwiftConfig {
             min_cwnd: 0.1,
             max_cwnd,
             start_cwnd: ((network.bdp() / packet).max(1.0) as f32).min(max_cwnd),
+            rate: false,
             retx_reset: 5,
         }
     }
@@ -117,8 +122,19 @@ tunable! {
         "largest window in packets: 1.5 BDPs";
     number start_cwnd "start_cwnd" (0.0001, 1e6, "0.0001 to 1000000")
         "first window in packets: 1 BDP";
+    switch rate "rate" (0.0, 1.0, "0 or 1")
+        "whether packets are always spaced, at the window over the base RTT: 0";
     number retx_reset "retx_reset" (1.0, 255.0, "1 to 255, whole")
         "time-outs in a row that leave the smallest window: 5";
 }
 
-impl SenderParameters for SwiftConfig {}
+impl SenderParameters for SwiftConfig {
+    /// Table 4.1: tokens from the target delay and the queue of a bandwidth-delay product on, one for 30 ns of round trip
+    /// where the base RTT is 4.16 us.
+    #[allow(clippy::cast_possible_truncation)] // a unit, not a sum
+    fn vai(&self) -> Option<VaiConfig> {
+        let base = self.base_rtt.as_f64();
+        let path = self.base_target.as_f64() + f64::from(self.hops) * self.per_hop.as_f64();
+        Some(VaiConfig::new((path + base) as f32, (base * 30.0 / 4160.0).max(0.001) as f32))
+    }
+}

@@ -114,13 +114,6 @@ fn a_constant_delay_pays_but_does_not_count() {
 }
 
 #[test]
-fn gain_multiplies_the_step() {
-    let mut timely = with(50.0, 12.0);
-    timely.set_ai_gain(4.0);
-    close(segment(&mut timely, 12), 50.4);
-}
-
-#[test]
 fn the_first_sample_has_no_gradient() {
     let mut timely = with(50.0, 0.0);
     close(segment(&mut timely, 100), 50.1);
@@ -187,5 +180,5 @@ fn thresholds_out_of_order_are_refused() {
 
 #[test]
 fn state_is_small() {
-    assert_eq!(size_of::<Timely>(), 40);
+    assert_eq!(size_of::<Timely>(), 32);
 }

@@ -7,8 +7,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, ReceivedPacket, Receiver,
-    ReceiverAction, ReceiverCc, RxFlow, Sender, SenderCc, SenderConfig, Sending,
+    AckSignals, Action, Feedback, FlowEvent, Grant, IntHop, Kind, Network, ReceivedPacket,
+    Receiver, ReceiverAction, ReceiverCc, RxFlow, Sender, SenderCc, SenderConfig, Sending,
 };
 
 /// Nominal bytes of every packet.
@@ -73,6 +73,8 @@ struct Packet {
     /// Acknowledged bytes of the flow when it left.
     delivered: u64,
     demand: Option<u64>,
+    /// When it left the queue, how many bytes had done so by then, and how many it left behind.
+    left: (Time, u64, u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -134,6 +136,8 @@ struct Run<'a> {
     receiver_at: Time,
     queue: VecDeque<Packet>,
     queued: u64,
+    /// Bytes that left the queue.
+    departed: u64,
     rng: Rng,
     bdp: u64,
     measure_from: Time,
@@ -165,6 +169,7 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
         receiver_at: Time::NEVER,
         queue: VecDeque::new(),
         queued: 0,
+        departed: 0,
         rng: Rng::new(scene.seed),
         bdp: scene.network.line.bytes_in(scene.network.base_rtt),
         measure_from: from,
@@ -283,7 +288,11 @@ impl Run<'_> {
         if round_end {
             it.round = it.sent;
         }
+        let (at, tx_bytes, queue) = packet.left;
+        let queue = u32::try_from(queue).expect("a short queue");
+        let telemetry = [IntHop { hop: 1, at, tx_bytes, queue, line: self.scene.network.line }];
         let feedback = Feedback {
+            int: &telemetry,
             kind: Kind::Acked,
             bytes: MTU,
             packets: 1,
@@ -376,6 +385,7 @@ impl Run<'_> {
             sent: now,
             delivered: it.delivered,
             demand: stamp.demand,
+            left: (Time::ZERO, 0, 0),
         };
         it.sent += 1;
         it.in_flight += u64::from(MTU);
@@ -417,8 +427,10 @@ impl Run<'_> {
 
     /// Marks by what is left behind: RED from 0.2 to 0.8 BDP (UE 1.0 pp. 418-419).
     fn dequeue(&mut self, now: Time) {
-        let packet = self.queue.pop_front().expect("a packet departs");
+        let mut packet = self.queue.pop_front().expect("a packet departs");
         self.queued -= u64::from(MTU);
+        self.departed += u64::from(MTU);
+        packet.left = (now, self.departed, self.queued);
         let (low, high) = (self.bdp as f64 * 0.2, self.bdp as f64 * 0.8);
         let ecn = self.rng.chance((self.queued as f64 - low) / (high - low));
         if now >= self.measure_from {

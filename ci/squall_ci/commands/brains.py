@@ -7,21 +7,27 @@ lost. With --checking (an IMB-MPI1 that checks results, as for ci/run imb) its c
 without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
 work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
 
+Algorithms that live on what switches write into packets run over `squall fabric` with telemetry, rates and latencies scaled
+as there, and what they live on must have been in packets.
+
 --quick runs each algorithm once, each selector once and each set of detectors once, in as few jobs as that takes.
 Ends with `N passed, N failed`.
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import pathlib
 import re
 
+from squall_ci.commands.live import Fabric
 from squall_ci.environment import provider_run
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die, MPI_TESTS, need, need_provider
 from squall_ci.process import run as run_command
+from squall_ci.programs import squall
 from squall_ci.tally import Tally
 
 RANKS = 4
@@ -29,6 +35,9 @@ LOSSES = ["trim", "ooo", "probe", "rto", "all"]
 # Where trimming is the only sign of loss, the network trims instead of dropping.
 FAULTS = {"trim": {"FI_SQUALL_FAULT": "trim=1%", "FI_SQUALL_TRIMMING": "1"}}
 FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
+# What lives on telemetry: a switch of four hosts that writes it.
+TOLD = ["hpcc"]
+SWITCH = ["--topo", f"star:{RANKS}", "--telemetry"]
 # The benchmarks move at least this much each way.
 FLOOR = 4 << 20
 
@@ -88,7 +97,23 @@ def judge(output: str, checking: bool) -> str | None:
 
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
     """One combination: (problem, seconds, note, output)."""
+    if cc.split(":")[0] not in TOLD:
+        return over(mpi, cc, lb, loss, args, {})
+    with contextlib.ExitStack() as stack:
+        fabric = stack.enter_context(Fabric(squall(), SWITCH))
+        problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_FABRIC": fabric.socket})
+        told = fabric.status()["totals"]["telemetry"]
+        if problem is None and "lives on what switches write" in output:
+            problem = "it was told nothing"
+        return problem, seconds, note or f"telemetry in {told} packets", output
+
+
+def over(
+    mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace, network: dict[str, str]
+) -> tuple[str | None, float, str, str]:
+    """One combination over a network that these variables name, loopback if there are none."""
     env = {
+        **network,
         "FI_SQUALL_CC": cc,
         "FI_SQUALL_LB": lb,
         "FI_SQUALL_LOSS": loss,

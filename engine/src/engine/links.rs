@@ -148,12 +148,12 @@ impl Linking<'_> {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
                 }
-                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
             Some(Frame::Short(short, payload)) => {
-                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
                 arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
@@ -162,7 +162,7 @@ impl Linking<'_> {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
                 }
-                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 arriving.take_write((channel, peer), &request, Payload::Elsewhere(len.into()))
             }
@@ -170,7 +170,7 @@ impl Linking<'_> {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
                 }
-                let mut arriving = Arriving { engine: &mut *self.engine, mem, now, src };
+                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 let (step, payload) =
                     (&mut step!(arriving.engine, now), Payload::Elsewhere(len.into()));

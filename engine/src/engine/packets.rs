@@ -11,7 +11,7 @@ use crate::introductions::{Around, Heard};
 use crate::memory::{KeyError, Memory, Payload};
 use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, PeerState};
-use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, Told, cc};
 use crate::report::Report;
 use crate::step::Step;
 use crate::strays::Strays;
@@ -34,9 +34,22 @@ pub(super) struct Arriving<'a, M> {
     pub(super) mem: &'a mut M,
     pub(super) now: Time,
     pub(super) src: SocketAddr,
+    /// What switches wrote into it, or into the packet that it acknowledges.
+    pub(super) telemetry: &'a [cc::IntHop],
 }
 
-impl<M: Memory> Arriving<'_, M> {
+impl<'a, M: Memory> Arriving<'a, M> {
+    /// A packet, or a frame, into which no switch wrote.
+    #[inline]
+    pub(super) const fn new(
+        engine: &'a mut Engine,
+        mem: &'a mut M,
+        now: Time,
+        src: SocketAddr,
+    ) -> Self {
+        Self { engine, mem, now, src, telemetry: &[] }
+    }
+
     /// A packet as it was sent, and those of the train behind it that make a run with it.
     #[inline]
     pub(super) fn whole(
@@ -59,7 +72,9 @@ impl<M: Memory> Arriving<'_, M> {
                     Ses::Response(response) => Some(response),
                     _ => None,
                 };
-                (peer, self.engine.pdcs.rx_ack(self.now, PeerKey(peer.0), &pds, response))
+                let (key, telemetry) = (PeerKey(peer.0), self.telemetry);
+                let pdcs = &mut self.engine.pdcs;
+                (peer, Told::by(pdcs, telemetry).rx_ack(self.now, key, &pds, response))
             }
             Packet::Nack(nack) => {
                 let Some(peer) = self.owner(nack.dpdcid) else { return };
@@ -166,7 +181,11 @@ impl<M: Memory> Arriving<'_, M> {
             }
             return;
         }
-        let verdict = self.engine.pdcs.rx_request(self.now, PeerKey(peer.0), pds, arrival);
+        let (key, pdcs) = (PeerKey(peer.0), &mut self.engine.pdcs);
+        let verdict = match self.telemetry {
+            [] => pdcs.rx_request(self.now, key, pds, arrival),
+            hops => Told::by(pdcs, hops).rx_request(self.now, key, pds, arrival),
+        };
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {

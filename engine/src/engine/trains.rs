@@ -13,8 +13,9 @@ use crate::base::{Time, Train, UserSlice};
 use crate::inbox::Filling;
 use crate::memory::Memory;
 use crate::outbound::Reading;
-use crate::reliability::{Arrival, PdcId};
-use crate::wire::{Opcode, Request, Run, Ses};
+use crate::reliability::cc::Hops;
+use crate::reliability::{Arrival, PdcId, hop_of};
+use crate::wire::{Opcode, PdsType, Request, Run, Ses, Telemetry, TelemetryKind};
 
 impl Engine {
     /// Packets arrived together, in this order. They are UDP payloads without CRC trailer.
@@ -36,11 +37,11 @@ impl Engine {
                 last_hop: false,
                 bytes: u32::try_from(packet.len()).unwrap_or(u32::MAX),
             };
-            let arriving = Arriving { engine: self, mem, now, src };
-            if arrival.trimmed {
-                arriving.trimmed(&arrival, packet);
+            let arriving = Arriving::new(self, mem, now, src);
+            if Telemetry::is_before(packet) {
+                arriving.told(&arrival, packet, &mut train);
             } else {
-                arriving.whole(&arrival, packet, &mut train);
+                arriving.one(&arrival, packet, &mut train);
             }
             self.drain_events(now);
         }
@@ -56,6 +57,40 @@ impl Engine {
         bytes: &[u8],
     ) {
         self.handle_train(now, mem, src, marks, Train::single(bytes));
+    }
+}
+
+impl<M: Memory> Arriving<'_, M> {
+    #[inline]
+    fn one(self, arrival: &Arrival, packet: &[u8], train: &mut Train<'_>) {
+        if arrival.trimmed {
+            self.trimmed(arrival, packet);
+        } else {
+            self.whole(arrival, packet, train);
+        }
+    }
+
+    /// A packet with telemetry before it.
+    #[cold]
+    fn told(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
+        let read = Telemetry::read(bytes).ok().filter(|read| {
+            // Before an acknowledgement it is about another packet, before others about this one.
+            let kind = read.packet.first().and_then(|first| PdsType::from_u8(first >> 3));
+            let ack = matches!(kind, Some(PdsType::Ack | PdsType::AckCc | PdsType::AckCcx));
+            ack == (read.kind == TelemetryKind::Echo)
+        });
+        let Some(read) = read else {
+            self.engine.report.counters.rx_malformed += 1;
+            return;
+        };
+        let mut hops = Hops::default();
+        read.records().for_each(|record| hops.push(hop_of(&record)));
+        // As long as it left its sender.
+        let len = read.packet.len() + Telemetry::LEN;
+        let arrival = Arrival { bytes: u32::try_from(len).unwrap_or(u32::MAX), ..*arrival };
+        let Self { engine, mem, now, src, .. } = self;
+        let arriving = Arriving { engine, mem, now, src, telemetry: hops.as_slice() };
+        arriving.one(&arrival, read.packet, train);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use super::telemetry::{include, push_empty};
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
 use crate::config::Config;
@@ -10,7 +11,7 @@ use crate::ops::{Ops, Part, TxOp, Work};
 use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
-use crate::wire::MAX_HEADER;
+use crate::wire::{MAX_HEADER, Telemetry};
 
 /// Packets, or runs of them, that a context may send before the next one gets its turn.
 const QUANTUM: usize = 16;
@@ -98,7 +99,9 @@ impl Ops {
             // It goes on when one of the others is answered.
             return Ok(Turn::Done);
         }
-        let extra = if credits { CREDIT_HEADER } else { 0 };
+        let told = step.pdcs.config().acks.telemetry;
+        let before = if told { Telemetry::LEN as u32 } else { 0 };
+        let extra = if credits { CREDIT_HEADER } else { 0 } + before;
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
@@ -120,7 +123,9 @@ impl Ops {
         step.report.counters.tx_payload_bytes += len;
         book(context, op, part, ends, prompt);
         context.update_hold(step.now, step.pdcs);
+        let start = push_empty(batch, told);
         emit(step.config, batch, context.dst, op, &grant, part);
+        include(batch, start);
         if len > room
             && let Some(packet) = batch.packets.last_mut()
         {
@@ -133,7 +138,8 @@ impl Ops {
         // Of what is left the last packet is no part of a run.
         let alike = (left - len).saturating_sub(1) / len.max(1);
         let room = limit.saturating_sub(batch.packets.len());
-        if alike > 0 && room > 0 {
+        // Telemetry makes packets of a run unlike each other.
+        if alike > 0 && room > 0 && !told {
             // Fewer than 65536 in a batch.
             let count = alike.min(room as u64).min(u64::from(u16::MAX)) as u16;
             let (dst, first) = (context.dst, (&grant, part));
@@ -163,7 +169,9 @@ impl Ops {
         part: Part,
     ) {
         if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id.into())) {
+            let start = push_empty(batch, step.pdcs.config().acks.telemetry);
             emit(step.config, batch, context.dst, op, grant, part);
+            include(batch, start);
             if let Some(packet) = batch.packets.last_mut().filter(|p| p.len > context.max_packet) {
                 packet.fragment = true;
                 step.report.counters.tx_fragmentable += 1;

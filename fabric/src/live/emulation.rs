@@ -6,8 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use squall_net::fabric::frame::PacketFrame;
 
 use crate::Picos;
+use crate::cc::IntHop;
 use crate::model::{Class, Ends, Failure, Head, Network, NetworkConfig, Step, SwitchProgram};
+use crate::reliability::record_of;
 use crate::topology::Topology;
+use crate::wire::{Telemetry, TelemetryKind};
 
 /// A packet at its destination.
 #[derive(Debug)]
@@ -166,11 +169,16 @@ impl Emulation {
 
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         let at = self.network.now();
-        let (head, _) = self.network.take(packet);
+        let (&head, _) = self.network.take(packet);
         let carried = &mut self.carried.0[packet as usize];
         if head.trimmed {
             carried.frame.trimmed = true;
             carried.payload.truncate(head.bytes.saturating_sub(self.overhead) as usize);
+        }
+        if let Some(note) = self.network.note(packet)
+            && Telemetry::is_before(&carried.payload)
+        {
+            tell(&mut carried.payload, note.hops.as_slice());
         }
         // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
         if head.ce && carried.frame.ecn != 0 {
@@ -179,4 +187,19 @@ impl Emulation {
         let Carried { tag, frame, payload } = &*carried;
         deliver(&Delivery { at, host, tag: *tag, frame, payload });
     }
+}
+
+/// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well
+/// formed and empty. The packet grows on the way from the last switch alone; what telemetry takes of links is not
+/// modelled.
+fn tell(payload: &mut Vec<u8>, hops: &[IntHop]) {
+    let empty = Telemetry::head(TelemetryKind::Own, 0);
+    if !payload.starts_with(&empty) {
+        return;
+    }
+    let hops = &hops[..hops.len().min(Telemetry::MOST)];
+    let records = hops.iter().flat_map(|hop| record_of(hop).to_bytes());
+    // At most eight.
+    let head = Telemetry::head(TelemetryKind::Own, hops.len() as u8);
+    drop(payload.splice(..Telemetry::LEN, head.into_iter().chain(records)));
 }

@@ -43,7 +43,7 @@ pub use head::{Class, Head};
 pub use lossless::Lossless;
 pub use network::{Coming, Ends, Network, Step};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
-pub use program::{Incoming, MOST_HOPS, Note, Packet, Place, SwitchProgram, Verdict};
+pub use program::{Incoming, Note, Packet, Place, SwitchProgram, Verdict};
 pub use queue::Queues;
 pub use route::Routes;
 pub use switches::{Arrival, Passed, Pause, Switches};

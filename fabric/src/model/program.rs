@@ -11,7 +11,7 @@ use super::switches::Switches;
 use super::totals::Seen;
 use crate::Picos;
 use crate::base::Rate;
-use crate::cc::IntHop;
+use crate::cc::Hops;
 use crate::topology::Node;
 
 /// What becomes of a packet that came in. Ports are those of [`crate::topology::Topology`].
@@ -30,36 +30,11 @@ pub enum Verdict {
     Consume,
 }
 
-/// Most records of telemetry that a packet carries; later switches add none.
-pub const MOST_HOPS: usize = 8;
-
 /// What switch programs write into a packet, for programs further on and for its destination.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Note {
-    hops: [IntHop; MOST_HOPS],
-    len: u8,
-}
-
-impl Default for Note {
-    fn default() -> Self {
-        Self { hops: [IntHop::default(); MOST_HOPS], len: 0 }
-    }
-}
-
-impl Note {
-    /// Adds a record of telemetry, if there is room for it.
-    pub fn record(&mut self, hop: IntHop) {
-        if let Some(place) = self.hops.get_mut(usize::from(self.len)) {
-            *place = hop;
-            self.len += 1;
-        }
-    }
-
-    /// Telemetry, in the order of the path.
-    #[must_use]
-    pub fn hops(&self) -> &[IntHop] {
-        &self.hops[..usize::from(self.len)]
-    }
+    /// Telemetry: a record a switch.
+    pub hops: Hops,
 }
 
 /// A packet at a switch.
@@ -201,7 +176,7 @@ impl Programs {
     #[cold]
     #[inline(never)]
     pub(super) fn read(&self, packet: u32, seen: &mut Seen) {
-        seen.add(self.note(packet).hops());
+        seen.add(self.note(packet).hops.as_slice());
     }
 
     /// What programs wrote into a packet.
@@ -269,6 +244,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::cc::{IntHop, MOST_HOPS};
     use crate::model::{Class, Network, NetworkConfig, Step, Totals};
     use crate::topology::Topology;
 
@@ -360,9 +336,9 @@ mod tests {
     fn a_note_holds_so_many_records() {
         let mut note = Note::default();
         for hop in 0..20 {
-            note.record(IntHop { hop, ..IntHop::default() });
+            note.hops.push(IntHop { hop, ..IntHop::default() });
         }
-        assert_eq!(note.hops().len(), MOST_HOPS);
-        assert_eq!(note.hops()[7].hop, 7);
+        let hops = note.hops.as_slice();
+        assert_eq!((hops.len(), hops[7].hop), (MOST_HOPS, 7));
     }
 }

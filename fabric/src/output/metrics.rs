@@ -4,11 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use super::sizes::Sizes;
 use super::{FlowResult, Run, SeriesKind};
 
-/// A number that is computed from a run.
+/// A number that is computed from a run: `p99_slowdown`, or, from those of its flows alone that have so many bytes,
+/// `p99_slowdown(1MB..)`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Metric(usize);
+pub struct Metric {
+    /// In the list.
+    index: usize,
+    /// Of which flows.
+    sizes: Option<Sizes>,
+}
 
 /// No metric of that name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,6 +69,52 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     }),
     ("largest_fct", "us", "completion time of the longest flow", |run| {
         finished(run).max_by_key(|flow| flow.bytes).and_then(|flow| flow.fct_us)
+    }),
+    ("p50_slowdown", "", "median of completion times over those of each flow alone", |run| {
+        percentile(&slowdowns(run), 0.5)
+    }),
+    (
+        "p99_slowdown",
+        "",
+        "99th percentile of completion times over those of each flow alone",
+        |run| percentile(&slowdowns(run), 0.99),
+    ),
+    (
+        "p999_slowdown",
+        "",
+        "99.9th percentile of completion times over those of each flow alone",
+        |run| percentile(&slowdowns(run), 0.999),
+    ),
+    ("finish_spread", "us", "from the first completion to the last", |run| {
+        let ends = starts_and_ends(run);
+        let by_end = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        Some(ends.iter().max_by(by_end)?.1 - ends.iter().min_by(by_end)?.1)
+    }),
+    ("finish_slope", "", "least-squares slope of when flows end over when they start", slope),
+    (
+        "last_in_first_out",
+        "",
+        "share of the flows that started last that end before all others",
+        |run| last_in_first_out(run),
+    ),
+    (
+        "jain_mean",
+        "",
+        "mean over time of Jain's index, from the last start to the first completion",
+        jain_mean,
+    ),
+    (
+        "queue_together",
+        "KB",
+        "mean of the longest queue, from the last start to the first completion",
+        |run| {
+            let (from, to) = together(run)?;
+            Some(longest_mean(run, from, to)? * 1e-3)
+        },
+    ),
+    ("queue_steady", "KB", "mean of the longest queue, second half of the run", |run| {
+        let (from, to) = late(run)?;
+        Some(longest_mean(run, from, to)? * 1e-3)
     }),
     ("job_max", "us", "completion time of the slowest job", |run| last(&jobs(run))),
     ("job_spread", "us", "slowest minus fastest job", |run| {
@@ -122,48 +175,71 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
 impl Metric {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..METRICS.len()).map(Self)
+        (0..METRICS.len()).map(|index| Self { index, sizes: None })
     }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        METRICS[self.0].0
+        METRICS[self.index].0
     }
 
     /// Its unit; empty for a number.
     #[must_use]
     pub fn unit(self) -> &'static str {
-        METRICS[self.0].1
+        METRICS[self.index].1
     }
 
     /// What it is, in words.
     #[must_use]
     pub fn what(self) -> &'static str {
-        METRICS[self.0].2
+        METRICS[self.index].2
     }
 
     /// Its value for a run; `None` if the run has none (no flow finished, nothing recorded).
     #[must_use]
     pub fn of(self, run: &Run) -> Option<f64> {
-        (METRICS[self.0].3)(run).filter(|value| value.is_finite())
+        let compute = METRICS[self.index].3;
+        let value = match self.sizes {
+            None => compute(run),
+            Some(sizes) => {
+                let flows = run.flows.iter().filter(|flow| sizes.contains(flow.bytes));
+                compute(&Run {
+                    flows: flows.cloned().collect(),
+                    totals: run.totals,
+                    network: run.network,
+                    series: run.series.clone(),
+                    ..Run::default()
+                })
+            }
+        };
+        value.filter(|value| value.is_finite())
     }
 }
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self.sizes {
+            None => f.write_str(self.name()),
+            Some(sizes) => write!(f, "{}({sizes})", self.name()),
+        }
     }
 }
 
 impl FromStr for Metric {
     type Err = UnknownMetric;
 
-    fn from_str(name: &str) -> Result<Self, UnknownMetric> {
-        METRICS.iter().position(|metric| metric.0 == name).map(Self).ok_or_else(|| {
+    fn from_str(text: &str) -> Result<Self, UnknownMetric> {
+        let unknown = |allowed| UnknownMetric { name: text.to_owned(), allowed };
+        let (name, sizes) = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
+            None => (text, None),
+            Some((name, sizes)) => (name, Some(sizes.parse().map_err(unknown)?)),
+        };
+        let index = METRICS.iter().position(|metric| metric.0 == name).ok_or_else(|| {
             let names: Vec<&str> = METRICS.iter().map(|metric| metric.0).collect();
-            UnknownMetric { name: name.to_owned(), allowed: names.join(", ") }
-        })
+            unknown(names.join(", "))
+        })?;
+        Ok(Self { index, sizes })
     }
 }
 
@@ -173,6 +249,58 @@ fn finished(run: &Run) -> impl Iterator<Item = &FlowResult> {
 
 fn rates(run: &Run) -> Vec<f64> {
     finished(run).filter_map(|flow| Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)).collect()
+}
+
+/// Completion times over those of each flow alone, rising.
+fn slowdowns(run: &Run) -> Vec<f64> {
+    let slowdown = |flow: &FlowResult| per(flow.fct_us?, flow.alone_us?);
+    let mut slowdowns: Vec<f64> = run.flows.iter().filter_map(slowdown).collect();
+    slowdowns.sort_by(f64::total_cmp);
+    slowdowns
+}
+
+/// When each flow that finished started and ended, in microseconds.
+fn starts_and_ends(run: &Run) -> Vec<(f64, f64)> {
+    let ends = |flow: &FlowResult| Some((flow.start_us?, flow.start_us? + flow.fct_us?));
+    run.flows.iter().filter_map(ends).collect()
+}
+
+/// Least squares of ends over starts; `None` if all start at once.
+fn slope(run: &Run) -> Option<f64> {
+    let flows = starts_and_ends(run);
+    let count = flows.len() as f64;
+    let (starts, ends) = flows.iter().fold((0.0, 0.0), |(s, e), flow| (s + flow.0, e + flow.1));
+    let (start, end) = (starts / count, ends / count);
+    let (above, below) = flows.iter().fold((0.0, 0.0), |(above, below), flow| {
+        let late = flow.0 - start;
+        (above + late * (flow.1 - end), below + late * late)
+    });
+    per(above, below)
+}
+
+/// Of the flows that started last, those that end before all that started sooner.
+fn last_in_first_out(run: &Run) -> Option<f64> {
+    let flows = starts_and_ends(run);
+    let latest = flows.iter().map(|flow| flow.0).max_by(f64::total_cmp)?;
+    let first = flows.iter().filter(|flow| flow.0 < latest).map(|flow| flow.1);
+    let first = first.min_by(f64::total_cmp)?;
+    let last: Vec<&(f64, f64)> = flows.iter().filter(|flow| flow.0 >= latest).collect();
+    let out = last.iter().filter(|flow| flow.1 < first).count();
+    per(out as f64, last.len() as f64)
+}
+
+/// While all flows are under way: from the last start to the first completion, in microseconds.
+fn together(run: &Run) -> Option<(f64, f64)> {
+    let flows = starts_and_ends(run);
+    let last_start = flows.iter().map(|flow| flow.0).max_by(f64::total_cmp)?;
+    let first_end = flows.iter().map(|flow| flow.1).min_by(f64::total_cmp)?;
+    Some((last_start, first_end))
+}
+
+fn jain_mean(run: &Run) -> Option<f64> {
+    let (from, to) = together(run)?;
+    let series = run.series.iter().find(|series| series.kind == SeriesKind::Jain)?;
+    mean(&between(&series.points, from, to))
 }
 
 /// (First start, last completion) of some flows, in microseconds.
@@ -230,8 +358,13 @@ fn queue_delay_late(run: &Run) -> Option<f64> {
 /// Of the queue that is longest then: its mean from `from` to `to`, as delay at line rate in base
 /// round trips.
 fn queue_delay(run: &Run, from: f64, to: f64) -> Option<f64> {
-    let longest = queues(run).filter_map(|points| mean(&between(points, from, to)));
-    per(longest.max_by(f64::total_cmp)? * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+    let bytes = longest_mean(run, from, to)?;
+    per(bytes * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
+}
+
+/// Of the queue that is longest from `from` to `to`: its mean then, in bytes.
+fn longest_mean(run: &Run, from: f64, to: f64) -> Option<f64> {
+    queues(run).filter_map(|points| mean(&between(points, from, to))).max_by(f64::total_cmp)
 }
 
 fn between(points: &[(f64, f64)], from: f64, to: f64) -> Vec<f64> {

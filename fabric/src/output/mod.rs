@@ -7,10 +7,12 @@
 pub mod files;
 mod metrics;
 mod record;
+mod sizes;
 pub mod text;
 
 pub use metrics::{Metric, UnknownMetric};
 pub use record::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
+pub use sizes::Sizes;
 
 #[cfg(test)]
 mod tests;

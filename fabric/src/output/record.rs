@@ -54,6 +54,10 @@ pub struct FlowResult {
     pub fct_us: Option<f64>,
     /// Packets sent again.
     pub retransmitted: u64,
+    /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and
+    /// its bytes with headers at line rate; `None` if there is no way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone_us: Option<f64>,
     /// Why it did not finish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -140,6 +144,8 @@ pub enum SeriesKind {
     Window,
     /// Gb/s of a flow or link.
     Throughput,
+    /// Jain's fairness index of the rates, from one sample to the next, of the flows that share a bottleneck.
+    Jain,
 }
 
 /// Something over time.

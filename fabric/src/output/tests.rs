@@ -67,6 +67,58 @@ fn metrics_by_hand() {
     assert!(unknown.to_string().contains("max_fct"), "{unknown}");
 }
 
+/// Four flows of which the two last end first: what shows that newcomers are favoured.
+#[test]
+fn starts_and_ends_by_hand() {
+    let mut run = run();
+    run.flows = vec![
+        flow(1, 5_000, 0.0, Some(400.0)),
+        flow(2, 5_000, 0.0, Some(380.0)),
+        flow(3, 2_000_000, 20.0, Some(180.0)),
+        flow(4, 3_000_000, 20.0, Some(160.0)),
+    ];
+    for (flow, alone) in run.flows.iter_mut().zip([10.0, 20.0, 90.0, 160.0]) {
+        flow.alone_us = Some(alone);
+    }
+    // Ends 400, 380, 200, 180 us. Starts are 10 from their mean, ends 290 in the mean:
+    // (10 x (110 + 90 + 90 + 110) x -1) / (4 x 100) = -10.
+    for (name, expected) in [
+        ("finish_spread", 220.0),
+        ("finish_slope", -10.0),
+        ("last_in_first_out", 1.0),
+        // 40, 19, 2 and 1.
+        ("p50_slowdown", 2.0),
+        ("p99_slowdown", 40.0),
+        ("p999_slowdown", 40.0),
+        ("p50_slowdown(1MB..)", 1.0),
+        ("p99_slowdown(1MB..)", 2.0),
+        ("p99_slowdown(..2MB)", 40.0),
+        ("p99_slowdown(3MB..4MB)", 1.0),
+    ] {
+        assert!((value(&run, name) - expected).abs() < 1e-9, "{name}: {}", value(&run, name));
+    }
+    run.flows[3].fct_us = Some(200.0);
+    assert_eq!(value(&run, "last_in_first_out"), 1.0, "still before 380");
+    run.flows[3].fct_us = Some(370.0);
+    assert_eq!(value(&run, "last_in_first_out"), 0.5, "ends at 390, after 380");
+    let points = vec![(20.0, 0.1), (40.0, 0.5), (200.0, 0.9), (220.0, 0.3)];
+    run.series.push(Series { kind: SeriesKind::Jain, name: "j".into(), points });
+    // From 20, the last start, to 200, the first end.
+    assert!((value(&run, "jain_mean") - 0.5).abs() < 1e-9);
+    // Half to nine tenths of 400 us: 200 to 360.
+    let points = vec![(199.0, 9e6), (220.0, 4e3), (350.0, 8e3), (390.0, 0.0)];
+    run.series.push(Series { kind: SeriesKind::Queue, name: "q".into(), points });
+    run.flows[3].fct_us = Some(160.0);
+    assert_eq!(value(&run, "queue_steady"), 6.0);
+    // From 20 to 180.
+    let points = vec![(10.0, 9e6), (30.0, 1e3), (170.0, 3e3), (181.0, 9e6)];
+    run.series[1] = Series { kind: SeriesKind::Queue, name: "q".into(), points };
+    assert_eq!(value(&run, "queue_together"), 2.0);
+    assert!("p99_slowdown(1MB)".parse::<Metric>().is_err());
+    let metric: Metric = "p99_slowdown(1MB..)".parse().expect("a range");
+    assert_eq!(metric.to_string().parse(), Ok(metric));
+}
+
 #[test]
 fn jobs_end_with_their_last_flow() {
     let mut run = run();

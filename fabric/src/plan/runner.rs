@@ -12,7 +12,7 @@ use crate::Picos;
 use crate::facts::Facts;
 use crate::output::files::{self, FileError};
 use crate::output::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
-use crate::sim::{End, Observer, Results, Simulation};
+use crate::sim::{End, Observer, Results, Simulation, WindowSeries};
 
 /// Queues and flows that are kept of a run's samples: a report cannot show more.
 const KEPT_QUEUES: usize = 12;
@@ -201,7 +201,8 @@ fn keep(results: &Results, facts: &Facts) -> Run {
     let flows = results
         .flows
         .iter()
-        .map(|flow| FlowResult {
+        .zip(&facts.alone)
+        .map(|(flow, alone)| FlowResult {
             id: flow.id,
             src: flow.src,
             dst: flow.dst,
@@ -209,6 +210,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             start_us: flow.start.map(Picos::as_micros),
             fct_us: flow.fct.map(Picos::as_micros),
             retransmitted: flow.retransmitted,
+            alone_us: alone.map(Picos::as_micros),
             reason: flow.unfinished.map(|reason| reason.to_string()),
             job: flow.job,
         })
@@ -275,6 +277,45 @@ fn links(results: &Results) -> Vec<LinkLoad> {
         .collect()
 }
 
+/// Jain's index over time of the flows that share a bottleneck: those to the host that most flows go to, each as long as
+/// it is under way from one sample to the next. `None` without samples, and where nobody shares anything.
+fn jain(results: &Results, times: &[f64]) -> Option<Series> {
+    let mut receivers: BTreeMap<u32, usize> = BTreeMap::new();
+    for flow in &results.flows {
+        *receivers.entry(flow.dst).or_default() += 1;
+    }
+    let (&busiest, _) = receivers.iter().max_by_key(|(_, flows)| **flows)?;
+    let sharing: Vec<(&WindowSeries, f64, f64)> = results
+        .series
+        .windows
+        .iter()
+        .zip(&results.flows)
+        .filter(|(_, flow)| flow.dst == busiest)
+        .filter_map(|(series, flow)| {
+            let start = flow.start?.as_micros();
+            let end = flow.received.map_or(f64::INFINITY, |span| start + span.as_micros());
+            Some((series, start, end))
+        })
+        .collect();
+    let mut points = Vec::new();
+    for at in 1..times.len() {
+        let (from, to) = (times[at - 1], times[at]);
+        let (mut flows, mut sum, mut squares) = (0, 0.0, 0.0);
+        for (series, ..) in sharing.iter().filter(|(_, start, end)| *start <= from && *end >= to) {
+            let more = series.delivered[at].saturating_sub(series.delivered[at - 1]) as f64;
+            (flows, sum, squares) = (flows + 1, sum + more, squares + more * more);
+        }
+        if flows > 1 && squares > 0.0 {
+            points.push(((from + to) / 2.0, sum * sum / (f64::from(flows) * squares)));
+        }
+    }
+    (!points.is_empty()).then(|| Series {
+        kind: SeriesKind::Jain,
+        name: "Jain's index".to_owned(),
+        points,
+    })
+}
+
 /// The queues that are longest on the whole, and the first flows.
 fn series(results: &Results) -> Vec<Series> {
     let mut kept = Vec::new();
@@ -291,6 +332,7 @@ fn series(results: &Results) -> Vec<Series> {
         kept.push(Series { kind: SeriesKind::Queue, name: queue.name.clone(), points });
     }
     let times = micros(&sampled.window_times);
+    kept.extend(jain(results, &times));
     for window in sampled.windows.iter().take(KEPT_FLOWS) {
         let name = format!("flow {}", window.flow);
         let points = join(&times, &window.cwnd);

@@ -11,7 +11,7 @@ use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent, OptionError};
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
-use crate::workload::{Algorithm, Apart, Distribution, Pattern, Spec, Workload, trace};
+use crate::workload::{Algorithm, Apart, Distribution, Pattern, Spec, Stagger, Workload, trace};
 use crate::{Bytes, Picos};
 
 /// Longest packet there may be.
@@ -364,6 +364,7 @@ impl WorkloadTable {
                 return fault("workload.apart", what);
             }
         };
+        let stagger = self.stagger()?;
         Ok(Spec {
             pattern,
             ranks: self.ranks,
@@ -372,7 +373,17 @@ impl WorkloadTable {
             apart,
             start_us: self.start_us,
             jitter_ns: self.jitter_ns,
+            stagger,
         })
+    }
+
+    /// How flows start in turn, if they do.
+    fn stagger(&self) -> Result<Option<Stagger>, SceneError> {
+        let Some(every_us) = self.stagger_us else { return Ok(None) };
+        match self.together.unwrap_or(1) {
+            0 => fault("workload.together", "0, expected 1 or more"),
+            together => Ok(Some(Stagger { every_us, together })),
+        }
     }
 
     fn algorithm(&self) -> Result<Algorithm, SceneError> {

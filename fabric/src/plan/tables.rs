@@ -113,6 +113,10 @@ pub struct WorkloadTable {
     pub start_us: u64,
     /// Flows start up to so many nanoseconds later, at random.
     pub jitter_ns: u64,
+    /// Flows start in turn, so many microseconds apart, instead of at once.
+    pub stagger_us: Option<u64>,
+    /// .. so many at a time (default 1).
+    pub together: Option<u32>,
 }
 
 /// Which stack hosts run.

@@ -82,6 +82,8 @@ impl WorkloadTable {
             ("random", self.random),
             ("start_us", self.start_us > 0),
             ("jitter_ns", self.jitter_ns > 0),
+            ("stagger_us", self.stagger_us.is_some()),
+            ("together", self.together.is_some()),
         ];
         let file = if self.file.is_some() { "matrix" } else { "" };
         let kind = self.kind.as_deref().unwrap_or(file);
@@ -100,7 +102,9 @@ impl WorkloadTable {
             // Refused elsewhere.
             _ => return Ok(()),
         };
-        let used = [own, &["ranks", "jobs", "random", "start_us", "jitter_ns"]].concat();
+        let turns = ["stagger_us", "together"];
+        let turns = &turns[..if self.stagger_us.is_some() { 2 } else { 1 }];
+        let used = [own, &["ranks", "jobs", "random", "start_us", "jitter_ns"], turns].concat();
         check(|name| format!("workload.{name}"), kind, &given, &used)
     }
 }

@@ -12,7 +12,7 @@ use crate::base::Time;
 use crate::model::Head;
 use crate::reliability::{
     Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
-    RxVerdict,
+    RxVerdict, Told,
 };
 
 /// What comes back with a packet's fate.
@@ -96,7 +96,10 @@ impl Adapter for Endpoint {
                     if head.trimmed { head.bytes.saturating_sub(NOMINAL_OVERHEAD) } else { bytes };
                 let meta =
                     Arrival { ce: head.ce, trimmed: head.trimmed, last_hop: head.last_hop, bytes };
-                let verdict = self.pdcs.rx_request(time, peer, pds, &meta);
+                let verdict = match work.telemetry {
+                    [] => self.pdcs.rx_request(time, peer, pds, &meta),
+                    hops => Told::by(&mut self.pdcs, hops).rx_request(time, peer, pds, &meta),
+                };
                 if let RxVerdict::Deliver(delivery) = verdict {
                     self.pdcs.accept(time, delivery, None);
                     work.arrived(flow, payload);
@@ -104,7 +107,8 @@ impl Adapter for Endpoint {
             }
             Body::Roce(_) => {}
             Body::Control(ControlPacket::Ack { pds, response }) => {
-                self.pdcs.rx_ack(time, peer, pds, response.as_ref());
+                let (response, telemetry) = (response.as_ref(), work.telemetry);
+                Told::by(&mut self.pdcs, telemetry).rx_ack(time, peer, pds, response);
             }
             Body::Control(ControlPacket::Nack(nack)) => {
                 self.pdcs.rx_nack(time, peer, nack);
@@ -122,7 +126,8 @@ impl Adapter for Endpoint {
     fn attend(&mut self, work: &mut Work<'_>) {
         let time = work.now.time();
         while let Some(out) = self.pdcs.poll_control(time) {
-            work.outbox.answer(out.peer.0, out.path.into(), Body::Control(out.packet));
+            let (body, echo) = (Body::Control(out.packet), Told::echo(&self.pdcs));
+            work.outbox.answer(out.peer.0, out.path.into(), body, echo);
         }
         while let Some(event) = self.pdcs.poll_event() {
             match event {

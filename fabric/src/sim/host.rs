@@ -7,6 +7,7 @@ use super::packet::Body;
 use super::roce::Roce;
 use crate::Picos;
 use crate::base::Time;
+use crate::cc::{Hops, IntHop};
 use crate::model::Head;
 
 /// What all hosts share.
@@ -45,6 +46,8 @@ pub(super) struct Work<'a> {
     pub(super) flows: &'a mut [Running],
     pub(super) news: &'a mut Vec<News>,
     pub(super) outbox: &'a mut Outbox,
+    /// What switches wrote into the packet that arrived, or into the one it answers.
+    pub(super) telemetry: &'a [IntHop],
 }
 
 impl Work<'_> {
@@ -165,15 +168,15 @@ macro_rules! each {
 }
 
 impl Host {
-    /// Host `number`, which sends by `port`.
-    pub(super) fn new(number: u32, port: u32, stack: Stack) -> Self {
+    /// Host `number`, which sends by `port`, and whose acknowledgements send switches' records back if they `echo`.
+    pub(super) fn new(number: u32, port: u32, stack: Stack, echo: bool) -> Self {
         Self {
             port,
             card_at: Picos::NEVER,
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
             seen_at: Picos::ZERO,
-            outbox: Outbox::new(number),
+            outbox: Outbox::new(number, echo),
             stack,
         }
     }
@@ -202,7 +205,7 @@ impl Host {
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
         if !each!(&mut self.stack, stack => stack.start(index, connection, work)) {
             work.given_up(index);
         }
@@ -214,11 +217,11 @@ impl Host {
         now: Picos,
         source: u32,
         head: &Head,
-        body: &Body,
+        (body, telemetry): (&Body, &[IntHop]),
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry };
         each!(&mut self.stack, stack => stack.receive(source, head, body, work));
     }
 
@@ -229,13 +232,13 @@ impl Host {
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
         each!(&mut self.stack, stack => stack.handle_timeout(work));
     }
 
     /// After anything happened: what the transport wants sent or told.
     pub(super) fn attend(&mut self, now: Picos, flows: &mut [Running], news: &mut Vec<News>) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
         each!(&mut self.stack, stack => stack.attend(work));
     }
 
@@ -254,6 +257,11 @@ impl Host {
     ) -> Option<(Head, Body)> {
         let outbox = &mut self.outbox;
         each!(&mut self.stack, stack => outbox.next(stack, now, sizes, paused, flows))
+    }
+
+    /// What the packet that [`Host::next`] gave last sends back of switches' records, where that is wanted.
+    pub(super) fn echo(&self) -> Option<Hops> {
+        self.outbox.echo()
     }
 
     /// When [`Host::handle_timeout`] wants to be called.

@@ -7,6 +7,7 @@ use super::flows::Running;
 use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
+use crate::cc::{Hops, IntHop};
 use crate::model::{Class, Head};
 
 /// Mixes two numbers into 32 bits.
@@ -45,13 +46,24 @@ pub(super) struct Outbox {
     host: u32,
     /// Destination, entropy and packet.
     control: VecDeque<(u32, u32, Body)>,
+    /// What each of them sends back of switches' records, where that is wanted.
+    echoes: Option<VecDeque<Hops>>,
+    /// The same of the packet handed out last.
+    echo: Hops,
     /// Contexts that may have something to send, by the adapter's numbers.
     active: VecDeque<u32>,
 }
 
 impl Outbox {
-    pub(super) const fn new(host: u32) -> Self {
-        Self { host, control: VecDeque::new(), active: VecDeque::new() }
+    /// Of host `host`, whose acknowledgements send switches' records back if they `echo`.
+    pub(super) fn new(host: u32, echo: bool) -> Self {
+        Self {
+            host,
+            control: VecDeque::new(),
+            echoes: echo.then(VecDeque::new),
+            echo: Hops::default(),
+            active: VecDeque::new(),
+        }
     }
 
     /// Number of the host.
@@ -69,9 +81,19 @@ impl Outbox {
         self.active.front().copied()
     }
 
-    /// A packet without data to host `dst`.
-    pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body) {
+    /// A packet without data to host `dst`, which sends back `echo`.
+    pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body, echo: &[IntHop]) {
         self.control.push_back((dst, entropy, body));
+        if let Some(echoes) = &mut self.echoes {
+            let mut hops = Hops::default();
+            hops.set(echo);
+            echoes.push_back(hops);
+        }
+    }
+
+    /// What the packet that [`Outbox::next`] gave last sends back; `None` where nobody wants it.
+    pub(super) fn echo(&self) -> Option<Hops> {
+        self.echoes.is_some().then_some(self.echo)
     }
 
     /// Context `place` may have something to send.
@@ -96,6 +118,10 @@ impl Outbox {
         paused: bool,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
+        if let Some(echoes) = &mut self.echoes {
+            // Data packets send nothing back; of the others there are as many.
+            self.echo = echoes.pop_front().unwrap_or_default();
+        }
         if let Some((dst, entropy, body)) = self.control.pop_front() {
             if self.control.is_empty() {
                 // Begins again where it is in the cache.
@@ -134,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_context_waits_once() {
-        let (mut outbox, mut lane) = (Outbox::new(0), Lane::new(0, 1, 2));
+        let (mut outbox, mut lane) = (Outbox::new(0, false), Lane::new(0, 1, 2));
         outbox.activate(7, &mut lane);
         outbox.activate(7, &mut lane);
         assert_eq!(outbox.active, [7]);

@@ -1,6 +1,7 @@
 //! What packets carry from end to end.
 
 use super::roce::{RoceKind, RocePacket};
+use crate::cc::{Hops, IntHop};
 use crate::reliability::ControlPacket;
 use crate::wire;
 
@@ -36,20 +37,45 @@ impl Body {
 
 /// What each packet on its way carries, by its number in the network.
 #[derive(Debug, Default)]
-pub(super) struct Bodies(Vec<Body>);
+pub(super) struct Bodies {
+    bodies: Vec<Body>,
+    /// What acknowledgements send back of switches' records; empty where nobody wants it.
+    echoes: Vec<Hops>,
+}
 
 impl Bodies {
     /// A new packet carries this.
     pub(super) fn put(&mut self, packet: u32, body: Body) {
-        match self.0.get_mut(packet as usize) {
+        match self.bodies.get_mut(packet as usize) {
             Some(place) => *place = body,
             // The network counts them without gaps.
-            None => self.0.push(body),
+            None => self.bodies.push(body),
         }
+    }
+
+    /// A new packet sends this back. Once one did, each must say what it does.
+    pub(super) fn put_echo(&mut self, packet: u32, echo: Hops) {
+        let packet = packet as usize;
+        if self.echoes.len() <= packet {
+            self.echoes.resize(packet + 1, Hops::default());
+        }
+        self.echoes[packet] = echo;
+    }
+
+    /// Packet `to`, a new one, sends back what `from` does.
+    pub(super) fn copy_echo(&mut self, from: u32, to: u32) {
+        if let Some(&echo) = self.echoes.get(from as usize) {
+            self.put_echo(to, echo);
+        }
+    }
+
+    /// What a packet sends back.
+    pub(super) fn echo(&self, packet: u32) -> &[IntHop] {
+        self.echoes.get(packet as usize).map_or(&[], Hops::as_slice)
     }
 
     /// What a packet carries.
     pub(super) fn of(&self, packet: u32) -> &Body {
-        &self.0[packet as usize]
+        &self.bodies[packet as usize]
     }
 }

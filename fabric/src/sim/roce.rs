@@ -210,7 +210,7 @@ impl Roce {
 
 /// Sends a packet without data to host `dst`.
 fn answer_with(work: &mut Work<'_>, dst: u32, packet: RocePacket) {
-    work.outbox.answer(dst, packet.connection ^ u32::from(packet.qp), Body::Roce(packet));
+    work.outbox.answer(dst, packet.connection ^ u32::from(packet.qp), Body::Roce(packet), &[]);
 }
 
 impl Adapter for Roce {

@@ -76,6 +76,7 @@ impl Ends for Hosts {
     fn copy(&mut self, from: u32, to: u32) {
         let body = *self.bodies.of(from);
         self.bodies.put(to, body);
+        self.bodies.copy_echo(from, to);
     }
 
     fn glance(&self, coming: Coming) -> u64 {
@@ -153,8 +154,9 @@ impl Simulation {
         });
         let network = Network::new(config.topology.clone(), setup.network.clone(), tick)
             .map_err(SimError::Parameter)?;
-        let hosts = (0..config.topology.hosts)
-            .map(|host| Host::new(host, network.host_port(host), setup.stack(host)));
+        let hosts = (0..config.topology.hosts).map(|host| {
+            Host::new(host, network.host_port(host), setup.stack(host), setup.echoes())
+        });
         let mut simulation = Self {
             until: config.until,
             ends: Hosts {
@@ -285,12 +287,17 @@ impl Simulation {
 
     fn seen(&mut self, host: u32, packet: u32) {
         let now = self.network.now();
-        let (head, source) = self.network.take(packet);
+        let (&head, source) = self.network.take(packet);
         let Hosts { hosts, bodies, flows, .. } = &mut self.ends;
         let body = bodies.of(packet);
         self.totals.delivered += u64::from(!head.trimmed && body.is_data());
+        let telemetry = match self.network.note(packet) {
+            Some(note) if body.is_data() => note.hops.as_slice(),
+            _ => bodies.echo(packet),
+        };
         let entry = &mut hosts[host as usize];
-        entry.receive(now, source, head, body, &mut flows.running, &mut self.news);
+        let (carried, running) = ((body, telemetry), &mut flows.running);
+        entry.receive(now, source, &head, carried, running, &mut self.news);
         self.attend(host);
     }
 
@@ -406,6 +413,9 @@ impl Simulation {
         entry.busy_until = free_at;
         let more = entry.eager();
         bodies.put(packet, body);
+        if let Some(echo) = entry.echo() {
+            bodies.put_echo(packet, echo);
+        }
         if more {
             self.arm_card(host, free_at);
         }

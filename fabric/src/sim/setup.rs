@@ -92,6 +92,11 @@ impl Setup {
         Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
     }
 
+    /// Whether acknowledgements send back what switches wrote into packets.
+    pub(super) fn echoes(&self) -> bool {
+        matches!(&self.stack, StackConfig::Squall(config) if config.acks.telemetry)
+    }
+
     /// The transport of `host`.
     pub(super) fn stack(&self, host: u32) -> Stack {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -113,6 +118,13 @@ fn transport(
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
     let known = cc::Network::new(line, rtt.span(), config.host.mtu, config.network.trims());
     let cc = cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
+    if cc.acks().telemetry && !config.network.telemetry {
+        return Err(SimError::Transport(format!(
+            "{} lives on what switches write into packets, and these write nothing; expected a network with \
+             `telemetry`, or another algorithm",
+            cc.name()
+        )));
+    }
     let paths =
         cc::PathsConfig::by_name(&squall.lb, squall.paths).map_err(|error| refuse(&error))?;
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
@@ -158,6 +170,13 @@ fn baseline(
     }
     let known = cc::Network::new(line, rtt.span(), config.host.mtu, false);
     let sender = cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;
+    if sender.acks().telemetry {
+        let text = format!(
+            "{} lives on what switches write into packets; RoCEv2 sends nothing of it back",
+            sender.name()
+        );
+        return Err(SimError::Transport(text));
+    }
     Ok(RoceParameters {
         receiver: sender.receiver(&known),
         sender,

@@ -495,6 +495,29 @@ fn telemetry_says_what_packets_met() {
     assert!(u64::from(seen.longest) > 100_000, "{seen:?}");
 }
 
+/// What switches write comes back to the sender, by the way of each packet: HPCC keeps queues short. Where they write
+/// nothing it is refused.
+#[test]
+fn telemetry_comes_back_to_the_sender() {
+    let load = incast(16, 2_000_000);
+    let mut config = leaf_spine(2);
+    squall(&mut config).cc = "hpcc:queues=64".into();
+    let refused = Simulation::new(&config, &load).expect_err("nobody writes").to_string();
+    assert!(refused.contains("hpcc lives on what switches write"), "{refused}");
+    config.network.telemetry = true;
+    config.network.trimming = Some(false);
+    config.network.queue_bdp = Some(100.0);
+    config.observe.queues = Some(Picos::micros(5));
+    let results = run(&config, &load);
+    assert_eq!(results.end, End::Done);
+    // In the middle of the run. By the delay alone, without telemetry, it keeps a third of a bandwidth-delay product: 50 KB.
+    let middle = |bytes: &[u64]| bytes[bytes.len() / 2..bytes.len() * 3 / 4].iter().copied().max();
+    let longest = results.series.queues.iter().filter_map(|queue| middle(&queue.bytes)).max();
+    assert!(longest.expect("queues") < 25_000, "{longest:?}");
+    // Fifteen senders of 2 MB through 100 Gb/s, at 95 %, and the slowest for a while alone.
+    assert!(results.totals.end < Picos::micros(3_200), "{}", results.totals.end);
+}
+
 #[test]
 fn adaptive_switches_spread_what_one_entropy_would_not() {
     let spread = |adaptive: bool| {

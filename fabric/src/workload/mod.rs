@@ -25,7 +25,7 @@ mod spec;
 pub mod trace;
 
 pub use poisson::{Distribution, DistributionError};
-pub use spec::{Algorithm, Apart, Layout, Pattern, Spec};
+pub use spec::{Algorithm, Apart, Layout, Pattern, Spec, Stagger};
 
 /// Picoseconds in a microsecond.
 pub const PS_PER_US: u64 = 1_000_000;

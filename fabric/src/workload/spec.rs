@@ -51,6 +51,23 @@ pub enum Algorithm {
     DoubleBinaryTree,
 }
 
+/// Flows that start in turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stagger {
+    /// Time between two starts, in microseconds.
+    pub every_us: u64,
+    /// So many flows start at a time, at least one.
+    pub together: u32,
+}
+
+impl Stagger {
+    /// When flow `index`, from 0, starts: in picoseconds after the first.
+    fn start(self, index: u64) -> u64 {
+        let turn = index / u64::from(self.together.max(1));
+        turn.saturating_mul(self.every_us).saturating_mul(super::PS_PER_US)
+    }
+}
+
 /// Most flows that a generator makes; they take some hundred bytes each.
 const MOST_FLOWS: u64 = 1 << 24;
 
@@ -163,6 +180,8 @@ pub struct Spec {
     pub start_us: u64,
     /// Each flow that starts by the clock starts up to so many nanoseconds later, at random.
     pub jitter_ns: u64,
+    /// Flows that start by the clock do so in turn, instead of at once.
+    pub stagger: Option<Stagger>,
 }
 
 impl Spec {
@@ -177,6 +196,7 @@ impl Spec {
             apart: Apart::Hosts,
             start_us: 0,
             jitter_ns: 0,
+            stagger: None,
         }
     }
 
@@ -262,9 +282,12 @@ impl Spec {
 
     /// Applies start and jitter to the flows that start by the clock.
     fn shift(&self, workload: &mut Workload, rng: &mut Rng) {
+        let mut index = 0;
         for flow in &mut workload.flows {
             if let super::Start::At(at) = &mut flow.start {
                 let jitter = (rng.unit() * self.jitter_ns as f64 * 1000.0) as u64;
+                *at = at.saturating_add(self.stagger.map_or(0, |turns| turns.start(index)));
+                index += 1;
                 *at = at.saturating_add(self.start_us.saturating_mul(super::PS_PER_US));
                 *at = at.saturating_add(jitter);
             }

@@ -77,6 +77,15 @@ fn incast_and_outcast_incast_meet_where_they_should() {
 }
 
 #[test]
+fn flows_start_in_turn() {
+    let stagger = Some(Stagger { every_us: 20, together: 2 });
+    let pattern = Pattern::Incast { senders: 5, bytes: 5, larger: None };
+    let spec = Spec { stagger, start_us: 1, ..Spec::new(pattern) };
+    let starts: Vec<Start> = generate(&spec, 8).flows.iter().map(|flow| flow.start).collect();
+    assert_eq!(starts, [1, 1, 21, 21, 41].map(|us| Start::At(us * PS_PER_US)));
+}
+
+#[test]
 fn all_to_all_keeps_its_window() {
     for (ranks, window) in [(8, 1), (8, 3), (8, 7), (5, 2)] {
         let workload = generate(&Spec::new(Pattern::AllToAll { bytes: 1, window }), ranks);

@@ -13,6 +13,7 @@
 
 mod history;
 mod hole;
+mod told;
 mod world;
 
 use std::panic::catch_unwind;

@@ -160,13 +160,12 @@ impl<D: Copy> Pdc<D> {
         &mut self,
         now: Time,
         ack: &Ack,
-        response: Option<&Response>,
+        facts: &AckFacts<'_>,
         shared: &mut Shared<D>,
     ) -> Option<Outcome> {
         if self.life.phase() == Phase::Closing && ack.cack_psn == self.tx.ring().next() {
             return Some(Outcome::Closed);
         }
-        let facts = AckFacts::new(ack, response);
         match facts.check(self.tx.ring()) {
             Verdict::Credible => {}
             Verdict::Stale => {
@@ -184,7 +183,7 @@ impl<D: Copy> Pdc<D> {
             self.life.release(now);
         }
         let (tx, timers) = (&mut self.tx, &mut self.timers);
-        let gain = on_ack(tx, now, self.numbers.id, &facts, timers, shared);
+        let gain = on_ack(tx, now, self.numbers.id, facts, timers, shared);
         if let Some(path) = gain.open_path {
             self.control_path.settle(path);
         }
@@ -209,7 +208,7 @@ impl<D: Copy> Pdc<D> {
             // Not while anything is on its way, or the engine has not seen an answer yet, to which it may
             // have more to send here. The target asks again.
             AckRequest::Close
-                if self.life.is_initiator() && response.is_none() && tx.ring().is_empty() =>
+                if self.life.is_initiator() && !facts.is_answer() && tx.ring().is_empty() =>
             {
                 self.life.on_close_request(now, timers);
             }

@@ -1,6 +1,6 @@
 //! The calls that bring packets: which context each is for, and what comes of it.
 
-use super::Pdcs;
+use super::{Pdcs, Told};
 use crate::base::{Psn, Time};
 use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
@@ -137,14 +137,7 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        let Ok(slot) =
-            self.table.find(&mut self.shared.counters, peer, ack.dpdcid, Some(ack.spdcid))
-        else {
-            return false;
-        };
-        let Some(pdc) = self.table.at_mut(slot) else { return false };
-        let outcome = pdc.on_ack(now, ack, response, &mut self.shared);
-        self.conclude_believed(now, slot, outcome)
+        Told::by(self, &[]).rx_ack(now, peer, ack, response)
     }
 
     /// A NACK arrived from `peer`. `false` when it was not believed.
@@ -187,7 +180,12 @@ impl<D: Copy> Pdcs<D> {
 
     /// [`Pdcs::conclude`], if the packet was believed; whether it was.
     #[inline]
-    fn conclude_believed(&mut self, now: Time, slot: u16, outcome: Option<Outcome>) -> bool {
+    pub(super) fn conclude_believed(
+        &mut self,
+        now: Time,
+        slot: u16,
+        outcome: Option<Outcome>,
+    ) -> bool {
         if let Some(outcome) = outcome {
             self.conclude(now, slot, outcome);
         }

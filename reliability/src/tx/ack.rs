@@ -34,6 +34,8 @@ pub(crate) struct AckFacts<'a> {
     ce: bool,
     retx: bool,
     response: Option<&'a Response>,
+    /// What switches wrote into the packet it is about.
+    telemetry: &'a [cc::IntHop],
 }
 
 /// Whether an ACK can be believed.
@@ -48,7 +50,11 @@ pub(crate) enum Verdict {
 
 impl<'a> AckFacts<'a> {
     #[inline]
-    pub(crate) fn new(ack: &Ack, response: Option<&'a Response>) -> Self {
+    pub(crate) fn new(
+        ack: &Ack,
+        response: Option<&'a Response>,
+        telemetry: &'a [cc::IntHop],
+    ) -> Self {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
         let (mpr, state, ooo, credit) = match ack.ext {
             AckExt::None => (0, None, None, None),
@@ -74,7 +80,14 @@ impl<'a> AckFacts<'a> {
             ce: ack.ce,
             retx: ack.retx,
             response,
+            telemetry,
         }
+    }
+
+    /// Whether it carries a response.
+    #[inline]
+    pub(crate) const fn is_answer(&self) -> bool {
+        self.response.is_some()
     }
 
     /// Whether it fits what was sent; nothing changes.
@@ -236,6 +249,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
                 grant,
+                int: ack.telemetry,
+                hops: (!ack.telemetry.is_empty()).then_some(ack.telemetry.len() as u8),
                 round_end: self.gain.round_end,
                 app_limited: about.is_some_and(|slot| slot.app_limited),
                 retransmitted: about.is_some_and(|slot| slot.tries > 0),
@@ -412,6 +427,12 @@ impl<D: Copy> Acknowledgement<'_, D> {
         self.tx.flow.total_delivered(&self.shared.groups).wrapping_sub(slot.delivered)
     }
 
+    /// Congestion control lives on what switches write, and nothing of it came.
+    #[cold]
+    fn is_untold(&self) -> bool {
+        self.tx.flow.metrics(&self.shared.groups).ungranted
+    }
+
     /// Reports, once, that the peer's receiver works in another mode than the congestion control here
     /// lives on. What is missing is made up for: credit by a plain window (the algorithm's doing), the
     /// service time by doing without round-trip samples.
@@ -421,7 +442,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
             self.tx.flow.metrics(&self.shared.groups).ungranted
         } else {
             // Marked and without state it is a congestion notification.
-            self.ack.state.is_none() && !self.ack.ce
+            let silent = self.ack.state.is_none() && !self.ack.ce;
+            silent || self.shared.config.acks.telemetry && self.is_untold()
         };
         if other && self.tx.flow.set_other_mode() {
             self.shared.counters.other_mode += 1;
@@ -568,7 +590,7 @@ mod tests {
         for desc in 0..4u32 {
             ring.push(Time(1), desc, 100, 0);
         }
-        let check = |cack: Psn, about| AckFacts::new(&ack(cack, about), None).check(&ring);
+        let check = |cack: Psn, about| AckFacts::new(&ack(cack, about), None, &[]).check(&ring);
         assert_eq!(check(start.minus(1), 0), Verdict::Credible);
         assert_eq!(check(start.plus(3), 0), Verdict::Credible);
         assert_eq!(check(start.plus(4), 0), Verdict::Impossible);

@@ -18,6 +18,20 @@ pub(crate) struct Rare {
     pub(super) order: PathOrder,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
+    /// What switches wrote into the packet that arrived last, where the next ACK sends that back.
+    telemetry: Option<Box<cc::Hops>>,
+}
+
+impl Rare {
+    /// What switches wrote into the packet that the next ACK will be about.
+    pub(crate) fn telemetry(&self) -> &[cc::IntHop] {
+        self.telemetry.as_ref().map_or(&[], |hops| hops.as_slice())
+    }
+
+    /// Keeps what switches wrote into a packet that arrived.
+    pub(crate) fn keep_telemetry(&mut self, hops: &[cc::IntHop]) {
+        self.telemetry.get_or_insert_default().set(hops);
+    }
 }
 
 /// The pause of a sender whose receiver is not ready.

@@ -1,0 +1,203 @@
+//! Variable Additive Increase and Sampling Frequency, for every algorithm that lends them its law: J. Snyder,
+//! "Improving Congestion Control Convergence in RDMA Networks" (thesis, Duke 2022), chapter 4; and the ablation of
+//! its section 3.3.4 that ignores feedback at random. Section and algorithm numbers below are the thesis'.
+//!
+//! A flow that starts at line rate makes a queue of a bandwidth-delay product, so a long queue means that bandwidth
+//! is shared unfairly: then VAI raises the additive increase for a while, by tokens, and less so the longer
+//! there are queues (its dampener). SF lowers what a flow has after so many acknowledged packets, instead
+//! of once a round trip: who has more is lowered more often.
+//!
+//! Both ask of an algorithm that it keep a reference (window or rate) apart from what it allows now: each
+//! acknowledgement makes the latter out of the former, and only some move the reference ([`Turn::commit`]).
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use squall_base::{Span, Time};
+
+use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::feedback::Feedback;
+use crate::sender::{Sender, SenderCc};
+pub use config::{FairConfig, VaiConfig};
+
+/// What an acknowledgement says, in the eyes of the algorithm.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Seen {
+    /// How much congestion, in the unit of [`VaiConfig::threshold`].
+    pub measure: f32,
+    /// The algorithm would go down: to it this is congestion.
+    pub decrease: bool,
+    /// Packets acknowledged. Those, and not acknowledgements, are counted.
+    pub packets: u16,
+    /// A round trip ended.
+    pub round_end: bool,
+    /// The reference, as a share of the largest there may be.
+    pub share: f32,
+}
+
+/// What the algorithm is to make of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Turn {
+    /// What is allowed now becomes the reference.
+    pub commit: bool,
+    /// What the additive increase is multiplied by, at least 1.
+    pub gain: f32,
+}
+
+impl Turn {
+    /// Without VAI and SF: once a round trip, by the plain increase.
+    #[must_use]
+    pub const fn plain(round_end: bool) -> Self {
+        Self { commit: round_end, gain: 1.0 }
+    }
+}
+
+/// The state of VAI and SF in a context: 24 bytes.
+#[derive(Clone, Debug)]
+pub struct Fairness {
+    config: Arc<FairConfig>,
+    /// Tokens (`AI_Bank`).
+    bank: f32,
+    dampener: f32,
+    /// Most congestion in this round trip (`Measured Congestion`).
+    worst: f32,
+    /// Packets acknowledged since the reference moved.
+    acked: u16,
+    /// Something in this round trip was congestion to the algorithm.
+    congested: bool,
+    /// Of the random numbers; what is sampled is mixed in.
+    seed: u8,
+}
+
+impl Fairness {
+    /// At rest.
+    #[must_use]
+    pub const fn new(config: Arc<FairConfig>) -> Self {
+        let (bank, dampener, worst) = (0.0, 0.0, 0.0);
+        Self { config, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
+    }
+
+    /// Whether the algorithm is to keep a reference although by itself it does not.
+    #[must_use]
+    pub fn wants_reference(&self) -> bool {
+        self.config.vai.is_some() || self.config.sf > 0
+    }
+
+    /// What is to be made of an acknowledgement; `None` if it is to be ignored.
+    pub fn turn(&mut self, seen: &Seen) -> Option<Turn> {
+        self.worst = self.worst.max(seen.measure);
+        self.congested |= seen.decrease;
+        self.acked = self.acked.saturating_add(seen.packets);
+        if seen.round_end {
+            self.end_round();
+        }
+        // Section 4.1.2: decreases after so many packets, increases never more often than once a round trip.
+        let commit = match self.config.sf {
+            sf if seen.decrease && sf > 0 => self.acked >= sf,
+            _ => seen.round_end,
+        };
+        if commit {
+            self.acked = 0;
+        }
+        if commit && seen.decrease && self.config.random && self.ignores(seen) {
+            return None;
+        }
+        Some(Turn { commit, gain: self.gain(commit) })
+    }
+
+    /// Algorithm 1: tokens and dampener.
+    fn end_round(&mut self) {
+        let worst = core::mem::replace(&mut self.worst, 0.0);
+        let congested = core::mem::replace(&mut self.congested, false);
+        let Some(vai) = &self.config.vai else { return };
+        if worst > vai.threshold {
+            self.bank = (self.bank + worst / vai.token).min(vai.bank);
+            self.dampener += worst / vai.threshold;
+        } else if self.bank == 0.0 {
+            self.dampener = if congested { (self.dampener - 1.0).max(0.0) } else { 0.0 };
+        }
+    }
+
+    /// Algorithm 2: what the additive increase is multiplied by; tokens are spent where it lasts.
+    fn gain(&mut self, commit: bool) -> f32 {
+        let Some(vai) = &self.config.vai else { return 1.0 };
+        let tokens = self.bank.min(vai.cap);
+        if commit {
+            self.bank = (self.bank - tokens).max(0.0);
+        }
+        (tokens / (self.dampener / vai.dampener + 1.0)).max(1.0)
+    }
+
+    /// Section 3.3.4: feedback is disregarded if the window is less than a random one up to the largest. Drawn from
+    /// what was sampled, as there is no other randomness here.
+    fn ignores(&mut self, seen: &Seen) -> bool {
+        let mixed = (seen.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
+        let drawn = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca77);
+        self.seed = (drawn >> 24) as u8;
+        let share = (drawn >> 8 & 0xffff) as f32 / 65_536.0;
+        seen.share < share
+    }
+}
+
+/// An algorithm with VAI or SF.
+#[derive(Clone, Debug)]
+pub struct Fair {
+    inner: Sender,
+    fairness: Fairness,
+}
+
+impl Fair {
+    /// A fresh context, opened at `now`.
+    #[must_use]
+    pub fn new(config: &Arc<FairConfig>, now: Time) -> Box<Self> {
+        let inner = Sender::new(config.inner(), now);
+        Box::new(Self { inner, fairness: Fairness::new(Arc::clone(config)) })
+    }
+}
+
+impl SenderCc for Fair {
+    fn budget(&self, now: Time) -> Budget {
+        self.inner.budget(now)
+    }
+
+    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+        self.inner.on_send(now, sending)
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        self.inner.on_feedback_fairly(feedback, &mut self.fairness);
+    }
+
+    fn on_event(&mut self, now: Time, event: FlowEvent) {
+        self.inner.on_event(now, event);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        self.inner.on_timer(now);
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        self.inner.next_timer()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Action> {
+        self.inner.poll(now)
+    }
+
+    fn metrics(&self) -> Metrics {
+        self.inner.metrics()
+    }
+
+    fn base_rtt(&self) -> Option<Span> {
+        self.inner.base_rtt()
+    }
+
+    fn state_bytes(&self) -> usize {
+        // The algorithm may itself have more than it holds here.
+        size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
+    }
+}

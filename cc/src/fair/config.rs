@@ -1,0 +1,139 @@
+//! Parameters of VAI and SF, which every algorithm has that lends them its law.
+
+use alloc::vec::Vec;
+
+use crate::error::{ConfigError, within};
+use crate::sender::SenderConfig;
+use crate::tuning::{Setting, Tunable};
+
+/// Parameters of Variable Additive Increase (table 4.1). Congestion is in the algorithm's own unit: nanoseconds of round
+/// trip where that is what it reads (Swift), bytes of queue where it is told (HPCC).
+#[derive(Clone, PartialEq, Debug)]
+pub struct VaiConfig {
+    /// Congestion above which there are tokens (`Token_Thresh`): the queue of a bandwidth-delay product.
+    pub threshold: f32,
+    /// Congestion a token (`AI_DIV`).
+    pub token: f32,
+    /// Most tokens spent at a time (`AI_Cap`): 100.
+    pub cap: f32,
+    /// Most tokens there are (`Bank_Cap`): 1000.
+    pub bank: f32,
+    /// How much dampener halves the increase (`Dampener_Constant`): 8.
+    pub dampener: f32,
+}
+
+impl VaiConfig {
+    /// The thesis' constants with the two that hang on network and algorithm.
+    #[must_use]
+    pub const fn new(threshold: f32, token: f32) -> Self {
+        Self { threshold, token, cap: 100.0, bank: 1000.0, dampener: 8.0 }
+    }
+}
+
+tunable! {
+    VaiConfig, special: [], also: |_: &VaiConfig| Ok(());
+    number threshold "vai_threshold" (1.0, 1e12, "1 to 1e12")
+        "congestion above which VAI makes tokens: that of a BDP of queue";
+    number token "vai_token" (0.001, 1e12, "0.001 to 1e12")
+        "congestion that makes a token: 30 ns or 1 KB where the base RTT is 4.16 us";
+    number cap "vai_cap" (1.0, 1e6, "1 to 1000000")
+        "most tokens spent at a time: 100";
+    number bank "vai_bank" (1.0, 1e6, "1 to 1000000")
+        "most tokens there are: 1000";
+    number dampener "vai_dampener" (0.001, 1e6, "0.001 to 1000000")
+        "how much dampener halves the increase: 8";
+}
+
+/// An algorithm with what VAI and SF do to it.
+#[derive(Clone, Debug)]
+pub struct FairConfig {
+    inner: SenderConfig,
+    /// Variable Additive Increase, if it is on.
+    pub(super) vai: Option<VaiConfig>,
+    /// Sampling Frequency: packets acknowledged from one decrease to the next; 0 for once a round trip.
+    pub(super) sf: u16,
+    /// Ignore decreases at random.
+    pub(super) random: bool,
+}
+
+const VAI: Setting = Setting {
+    name: "vai",
+    what: "whether additive increase varies with congestion (VAI): 0",
+    allowed: "0 or 1",
+    value: 0.0,
+};
+
+const SF: Setting = Setting {
+    name: "sf",
+    what: "packets acknowledged between decreases (SF; the thesis has 30), 0 for once a round trip: 0",
+    allowed: "0 to 10000, whole",
+    value: 0.0,
+};
+
+const RANDOM: Setting = Setting {
+    name: "random",
+    what: "whether decreases are ignored at random, the more the less is sent: 0",
+    allowed: "0 or 1",
+    value: 0.0,
+};
+
+impl FairConfig {
+    /// `config` as it is, or what is around it already; `None` when the algorithm does not lend its law.
+    pub(crate) fn of(config: &SenderConfig) -> Option<Self> {
+        match config {
+            SenderConfig::Fair(fair) => Some((**fair).clone()),
+            inner => {
+                inner.vai()?;
+                Some(Self { inner: inner.clone(), vai: None, sf: 0, random: false })
+            }
+        }
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn inner(&self) -> &SenderConfig {
+        &self.inner
+    }
+
+    pub(crate) const fn inner_mut(&mut self) -> &mut SenderConfig {
+        &mut self.inner
+    }
+
+    /// Whether nothing is on.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.vai.is_none() && self.sf == 0 && !self.random
+    }
+
+    /// Its parameters and their values.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        let on = |on: bool| f64::from(u8::from(on));
+        let mut all = Vec::from([
+            Setting { value: on(self.vai.is_some()), ..VAI },
+            Setting { value: f64::from(self.sf), ..SF },
+            Setting { value: on(self.random), ..RANDOM },
+        ]);
+        all.extend(self.vai.iter().flat_map(Tunable::settings));
+        all
+    }
+
+    /// Sets one of them; `None` when there is none of this name.
+    pub(crate) fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+        let switch = |setting: &Setting| match value {
+            0.0 => Ok(false),
+            1.0 => Ok(true),
+            _ => Err(ConfigError { parameter: setting.name, value, allowed: setting.allowed }),
+        };
+        let done = if name == VAI.name {
+            switch(&VAI).map(|on| self.vai = self.inner.vai().filter(|_| on))
+        } else if name == RANDOM.name {
+            switch(&RANDOM).map(|on| self.random = on)
+        } else if name == SF.name {
+            let whole = value % 1.0 == 0.0;
+            let value = if whole { value } else { f64::NAN };
+            within(SF.name, value, 0.0, 10_000.0, SF.allowed).map(|()| self.sf = value as u16)
+        } else {
+            return self.vai.as_mut()?.set(name, value);
+        };
+        Some(done)
+    }
+}

@@ -1,0 +1,197 @@
+//! Telemetry before a packet: what switches write into it, and what its acknowledgement sends back. Not of UE 1.0; the
+//! documentation of this crate says which private number it has.
+//!
+//! ```text
+//!   0      1      2             4
+//!   +------+------+-------------+---------------------+------------+
+//!   | FK   | count| reserved, 0 | count records of 28 | the packet |
+//!   +------+------+-------------+---------------------+------------+
+//!   record, most significant byte first:
+//!   queue's name 32 | time 64, ns | bytes sent by its port 64 | bytes left behind 32 | rate 32, kb/s
+//! ```
+//!
+//! `F` is the PDS type 31, `K` three bits of kind. An endpoint whose congestion control wants telemetry puts an empty one
+//! before each data packet, and each switch with the program adds its record; before an acknowledgement stand the records
+//! of the packet that it is about.
+
+use crate::error::ParseError;
+
+/// What the records are about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum TelemetryKind {
+    /// The packet behind them: switches may add some.
+    Own = 0,
+    /// The packet that the acknowledgement behind them is about.
+    Echo = 1,
+}
+
+/// What one switch wrote when the packet left it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct TelemetryRecord {
+    /// Which queue: switch and port.
+    pub queue_name: u32,
+    /// When, by the clock of the switches, nanoseconds.
+    pub at: u64,
+    /// Bytes that the port had sent until then.
+    pub tx_bytes: u64,
+    /// Bytes left behind in the queue.
+    pub queue: u32,
+    /// Rate of the port's link, kb/s.
+    pub rate_kbps: u32,
+}
+
+impl TelemetryRecord {
+    /// Bytes of a record.
+    pub const LEN: usize = 28;
+
+    /// As it is on the wire.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        out[0..4].copy_from_slice(&self.queue_name.to_be_bytes());
+        out[4..12].copy_from_slice(&self.at.to_be_bytes());
+        out[12..20].copy_from_slice(&self.tx_bytes.to_be_bytes());
+        out[20..24].copy_from_slice(&self.queue.to_be_bytes());
+        out[24..28].copy_from_slice(&self.rate_kbps.to_be_bytes());
+        out
+    }
+
+    fn read(bytes: &[u8; Self::LEN]) -> Self {
+        let word = |at: usize| {
+            bytes[at..].first_chunk().map_or(0, |bytes: &[u8; 4]| u32::from_be_bytes(*bytes))
+        };
+        let long = |at: usize| {
+            bytes[at..].first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_be_bytes(*bytes))
+        };
+        Self {
+            queue_name: word(0),
+            at: long(4),
+            tx_bytes: long(12),
+            queue: word(20),
+            rate_kbps: word(24),
+        }
+    }
+}
+
+/// Bytes before the records.
+const HEAD: usize = 4;
+
+/// The telemetry before a packet, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Telemetry<'a> {
+    /// What it is about.
+    pub kind: TelemetryKind,
+    records: &'a [u8],
+    /// The packet behind it.
+    pub packet: &'a [u8],
+}
+
+impl<'a> Telemetry<'a> {
+    /// The PDS type of what begins with telemetry.
+    pub const TYPE: u8 = 31;
+    /// Bytes without a record.
+    pub const LEN: usize = HEAD;
+    /// Most records.
+    pub const MOST: usize = 8;
+
+    /// Whether a UDP payload begins with telemetry, by its first byte.
+    #[inline]
+    #[must_use]
+    pub const fn is_before(bytes: &[u8]) -> bool {
+        matches!(bytes, [first, ..] if *first >> 3 == Self::TYPE)
+    }
+
+    /// What stands before a packet with `count` records that follow.
+    #[must_use]
+    pub const fn head(kind: TelemetryKind, count: u8) -> [u8; HEAD] {
+        [Self::TYPE << 3 | kind as u8, count, 0, 0]
+    }
+
+    /// Reads what a UDP payload begins with and checks its rules.
+    ///
+    /// # Errors
+    /// The rule that it breaks: another type, an unknown kind, more than [`Self::MOST`] records or bytes that are not
+    /// there.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let (&[first, count, reserved @ ..], rest) =
+            bytes.split_first_chunk::<HEAD>().ok_or(ParseError::Truncated)?;
+        if first >> 3 != Self::TYPE {
+            return Err(ParseError::Type);
+        }
+        let kind = match first & 7 {
+            0 => TelemetryKind::Own,
+            1 => TelemetryKind::Echo,
+            _ => return Err(ParseError::Type),
+        };
+        if reserved != [0, 0] || usize::from(count) > Self::MOST {
+            return Err(ParseError::Reserved);
+        }
+        let len = usize::from(count) * TelemetryRecord::LEN;
+        let (records, packet) = rest.split_at_checked(len).ok_or(ParseError::Truncated)?;
+        Ok(Self { kind, records, packet })
+    }
+
+    /// The records, in the order of the path.
+    pub fn records(&self) -> impl Iterator<Item = TelemetryRecord> {
+        let (records, _) = self.records.as_chunks::<{ TelemetryRecord::LEN }>();
+        records.iter().map(TelemetryRecord::read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const RECORD: TelemetryRecord = TelemetryRecord {
+        queue_name: 0x0102_0304,
+        at: 0x1112_1314_1516_1718,
+        tx_bytes: 0x2122_2324_2526_2728,
+        queue: 0x3132_3334,
+        rate_kbps: 0x4142_4344,
+    };
+
+    fn written(count: u8) -> Vec<u8> {
+        let mut bytes = Vec::from(Telemetry::head(TelemetryKind::Echo, count));
+        for _ in 0..count {
+            bytes.extend_from_slice(&RECORD.to_bytes());
+        }
+        bytes.extend_from_slice(b"packet");
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(RECORD.to_bytes()[..6], [1, 2, 3, 4, 0x11, 0x12]);
+        for count in 0..=8 {
+            let bytes = written(count);
+            assert!(Telemetry::is_before(&bytes));
+            let read = Telemetry::read(&bytes).expect("well formed");
+            assert_eq!((read.kind, read.packet), (TelemetryKind::Echo, &b"packet"[..]));
+            assert_eq!(read.records().count(), usize::from(count));
+            assert!(read.records().all(|record| record == RECORD));
+        }
+        assert!(!Telemetry::is_before(&[]) && !Telemetry::is_before(&[0x10]));
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused() {
+        let good = written(2);
+        for n in 0..4 + 2 * TelemetryRecord::LEN {
+            assert_eq!(Telemetry::read(&good[..n]), Err(ParseError::Truncated), "{n} bytes");
+        }
+        let with = |at: usize, byte: u8| {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            Telemetry::read(&bad).map(|_| ())
+        };
+        assert_eq!(with(0, 30 << 3), Err(ParseError::Type));
+        assert_eq!(with(0, 31 << 3 | 2), Err(ParseError::Type));
+        assert_eq!(with(1, 9), Err(ParseError::Reserved));
+        assert_eq!(with(2, 1), Err(ParseError::Reserved));
+        assert_eq!(with(3, 1), Err(ParseError::Reserved));
+        // Nothing else takes it for a packet.
+        assert_eq!(crate::parse(&good), Err(ParseError::Type));
+    }
+}
