@@ -17,7 +17,8 @@ use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Blocked, Contact, ControlOut, Event, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, TxGrant,
+    Blocked, Contact, ControlOut, Event, Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey,
+    TxGrant,
 };
 pub use admission::Admissions;
 use numbering::Numbering;
@@ -74,12 +75,17 @@ impl<D: Copy> Pdcs<D> {
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
     /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist.
     pub fn open(&mut self, now: Time, peer: PeerKey) -> Option<PdcId> {
+        self.open_as(now, peer, Label::default())
+    }
+
+    /// The same, for traffic that scopes of congestion control know by `label`.
+    pub fn open_as(&mut self, now: Time, peer: PeerKey, label: Label) -> Option<PdcId> {
         let slot = self.table.vacancy(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
             Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
             Contact::Introduced(_) => self.admissions.start(peer, self.table.seat(slot)),
         };
-        let id = self.install(now, slot, peer, 0, start);
+        let id = self.install(now, slot, (peer, label), 0, start);
         self.shared.counters.opened += 1;
         self.conclude(now, slot, Outcome::Alive);
         Some(id)
@@ -162,6 +168,7 @@ impl<D: Copy> Pdcs<D> {
         self.table.forget(peer);
         self.admissions.erase(peer);
         self.shared.flows.forget(peer);
+        self.shared.groups.forget(self.shared.config.scope, peer);
     }
 
     /// Asks to send a packet for the first time on context `id`, from whichever end this is.
@@ -371,7 +378,7 @@ impl<D: Copy> Pdcs<D> {
         &mut self,
         now: Time,
         slot: u16,
-        peer: PeerKey,
+        peer: (PeerKey, Label),
         remote: u16,
         start: Option<Psn>,
     ) -> PdcId {

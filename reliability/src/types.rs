@@ -48,6 +48,15 @@ impl PdcId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub u32);
 
+/// What its opener says of a context, for scopes of congestion control that go by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Label {
+    /// Service level; [`crate::cc::Scope::PerServiceLevel`].
+    pub level: u8,
+    /// Group; [`crate::cc::Scope::PerGroup`].
+    pub group: u16,
+}
+
 /// What two endpoints know of each other since they were introduced, and nobody else who is not on the
 /// path between them: 128 bits, half of them from either end.
 #[derive(Clone, Copy, PartialEq, Eq)]
