@@ -115,6 +115,27 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         let bytes = queues(run).map(peak).max_by(f64::total_cmp)?;
         per(bytes * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
     }),
+    (
+        "group_share",
+        "",
+        "share of the first job in what arrived until one of the jobs was done",
+        |run| {
+            let all: u64 = run.job_bytes.iter().sum();
+            per(*run.job_bytes.first()? as f64, all as f64)
+        },
+    ),
+    (
+        "group_goodput",
+        "Gb/s",
+        "payload of the first job over the time from its first start to its last completion",
+        |run| {
+            let flows = || run.flows.iter().filter(|flow| flow.job == 0);
+            let (first, last) = ends(flows())?;
+            let whole = flows().all(|flow| flow.fct_us.is_some());
+            let bytes = flows().map(|flow| flow.bytes as f64).sum::<f64>();
+            per(bytes * 8e-3, last - first).filter(|_| whole)
+        },
+    ),
     ("events", "", "events of the simulator", |run| Some(run.totals.events as f64)),
     ("wall", "s", "seconds it took to simulate", |run| Some(run.totals.wall_s)),
 ];

@@ -68,6 +68,21 @@ fn metrics_by_hand() {
 }
 
 #[test]
+fn a_group_has_its_share_and_its_goodput() {
+    let mut run = run();
+    let share: Metric = "group_share".parse().expect("a name");
+    assert_eq!(share.of(&run), None, "one job alone has no share");
+    run.job_bytes = vec![3_000_000, 1_000_000];
+    assert_eq!(value(&run, "group_share"), 0.75);
+    // Job 0: 1 MB from 0 to 100 us and 1 MB from 10 to 210: 2 MB x 8 / 210 us = 76.19 Gb/s.
+    run.flows[2].job = 1;
+    assert!((value(&run, "group_goodput") - 16_000.0 / 210.0).abs() < 1e-9);
+    run.flows[1].fct_us = None;
+    let goodput: Metric = "group_goodput".parse().expect("a name");
+    assert_eq!(goodput.of(&run), None, "it did not finish");
+}
+
+#[test]
 fn jobs_end_with_their_last_flow() {
     let mut run = run();
     run.flows[2].job = 1;

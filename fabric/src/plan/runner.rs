@@ -247,6 +247,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
         },
         series: series(results),
         links: links(results),
+        job_bytes: results.job_bytes.clone(),
         stopped,
         ..Run::default()
     }

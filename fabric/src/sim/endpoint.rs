@@ -53,9 +53,10 @@ impl Endpoint {
         }
     }
 
-    /// Opens a context to host `dst`; `None` if there is no room for another.
-    fn open(&mut self, connection: u64, dst: u32, work: &Work<'_>) -> Option<u32> {
-        let id = self.pdcs.open(work.now.time(), PeerKey(dst))?;
+    /// Opens a context for flow `index`; `None` if there is no room for another.
+    fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
+        let Running { dst, label, .. } = work.flows[index as usize];
+        let id = self.pdcs.open_as(work.now.time(), PeerKey(dst), label)?;
         // At most 65535 contexts.
         let context = self.contexts.len() as u32;
         let lane = Lane::new(work.outbox.host(), dst, connection as u32);
@@ -78,9 +79,10 @@ impl Endpoint {
 
 impl Adapter for Endpoint {
     fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool {
-        let dst = work.flows[index as usize].dst;
         let known = self.by_connection.get(&connection).copied();
-        let Some(place) = known.or_else(|| self.open(connection, dst, work)) else { return false };
+        let Some(place) = known.or_else(|| self.open(connection, index, work)) else {
+            return false;
+        };
         work.flows[index as usize].context = place;
         let context = &mut self.contexts[place as usize];
         context.flows.push_back(index);

@@ -200,4 +200,6 @@ pub struct Results {
     pub ports: Vec<PortLoad>,
     /// Samples, those that were asked for.
     pub series: Series,
+    /// Payload bytes that had arrived of each job when the first of several was done; empty if none was.
+    pub job_bytes: Vec<u64>,
 }

@@ -14,7 +14,7 @@ const US: Picos = Picos::micros(1);
 
 fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
     let start = Start::At(0);
-    Flow { id, src, dst, bytes, start, on_sent: None, on_received: None, job: 0 }
+    Flow { id, src, dst, bytes, start, on_sent: None, on_received: None, job: 0, level: 0 }
 }
 
 fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
