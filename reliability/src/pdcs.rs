@@ -134,8 +134,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Names the host on which `peer` lives, for contexts that are shared by host and for receivers that
-    /// count hosts; until then each peer is a host of its own. Numbers are the caller's.
+    /// Names the host on which `peer` lives, for contexts that are shared by host; until
+    /// then each peer is a host of its own. Numbers are the caller's.
     pub fn set_host(&mut self, peer: PeerKey, host: u32) {
         self.shared.groups.set_host(peer, host);
     }

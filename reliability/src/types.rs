@@ -152,6 +152,10 @@ pub struct Arrival {
     pub last_hop: bool,
     /// UDP payload length, bytes; of what arrived, when trimmed.
     pub bytes: u32,
+    /// A message begins with it: none of its packets arrived before. For receivers that count senders; who does not know says no.
+    pub begins: bool,
+    /// A message is complete with it.
+    pub ends: bool,
 }
 
 /// A new data packet that the engine has to process, and then to answer for, once: by

@@ -35,6 +35,8 @@ impl Engine {
                 trimmed: marks.trimmed,
                 last_hop: false,
                 bytes: u32::try_from(packet.len()).unwrap_or(u32::MAX),
+                // Receivers that count senders go by their silence here.
+                ..Arrival::default()
             };
             let arriving = Arriving { engine: self, mem, now, src };
             if arrival.trimmed {

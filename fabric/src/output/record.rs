@@ -143,6 +143,8 @@ pub enum SeriesKind {
     Window,
     /// Gb/s of a flow or link.
     Throughput,
+    /// Gb/s that congestion control allows a flow.
+    Rate,
 }
 
 /// Something over time.

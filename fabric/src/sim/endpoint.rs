@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::flows::Running;
-use super::host::{Adapter, Sizes, Work};
+use super::host::{Adapter, Allowance, Sizes, Work};
 use super::outbox::Lane;
 use super::packet::Body;
 use crate::Picos;
@@ -96,8 +96,15 @@ impl Adapter for Endpoint {
             &Body::Data { ref pds, flow, payload, bytes } => {
                 let bytes =
                     if head.trimmed { head.bytes.saturating_sub(NOMINAL_OVERHEAD) } else { bytes };
-                let meta =
-                    Arrival { ce: head.ce, trimmed: head.trimmed, last_hop: head.last_hop, bytes };
+                let running = &work.flows[flow as usize];
+                let meta = Arrival {
+                    ce: head.ce,
+                    trimmed: head.trimmed,
+                    last_hop: head.last_hop,
+                    bytes,
+                    begins: running.received == 0,
+                    ends: running.received + u64::from(payload) == running.bytes,
+                };
                 let verdict = self.pdcs.rx_request(time, peer, pds, &meta);
                 if let RxVerdict::Deliver(delivery) = verdict {
                     self.pdcs.accept(time, delivery, None);
@@ -203,10 +210,14 @@ impl Adapter for Endpoint {
         self.pdcs.poll_timeout().map(Picos::from_time)
     }
 
-    fn window(&self, context: u32) -> (u64, u64) {
+    fn allowance(&self, context: u32) -> Allowance {
         let context = self.contexts.get(context as usize);
         let info = context.and_then(|context| self.pdcs.info(context.id));
-        info.map_or((0, 0), |info| (info.cwnd.unwrap_or(0), info.in_flight))
+        info.map_or(Allowance::default(), |info| Allowance {
+            window: info.cwnd.unwrap_or(0),
+            in_flight: info.in_flight,
+            rate: info.rate.map_or(0, |rate| rate.0),
+        })
     }
 
     fn answers(&self) -> (u64, u64) {

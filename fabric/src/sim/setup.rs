@@ -158,8 +158,16 @@ fn baseline(
     }
     let known = cc::Network::new(line, rtt.span(), config.host.mtu, false);
     let sender = cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;
+    let receiver = sender.receiver(&known);
+    if let cc::ReceiverConfig::Dart(_) = receiver {
+        let text = format!(
+            "{}: RoCE's acknowledgements carry no shares; dart is possible with stack `squall`",
+            roce.cc
+        );
+        return Err(SimError::Transport(text));
+    }
     Ok(RoceParameters {
-        receiver: sender.receiver(&known),
+        receiver,
         sender,
         line,
         qps: roce.qps,
