@@ -91,6 +91,6 @@ pub use flows::FlowRecord;
 pub use pdcs::{Admissions, Pdcs, Runs, TARDY};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, Label,
-    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunGrant, RxVerdict, TxGrant,
+    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunGrant, RxVerdict, Target, TxGrant,
 };
 pub use wait::Wait;

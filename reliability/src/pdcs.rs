@@ -18,7 +18,7 @@ use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
     Blocked, Contact, ControlOut, Event, Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey,
-    TxGrant,
+    Target, TxGrant,
 };
 pub use admission::Admissions;
 use numbering::Numbering;
@@ -71,15 +71,11 @@ impl<D: Copy> Pdcs<D> {
 
     // Commands.
 
-    /// Opens a context to `peer` as its initiator. Packets may be sent at once (0-RTT); the peer learns
+    /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
     /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist.
-    pub fn open(&mut self, now: Time, peer: PeerKey) -> Option<PdcId> {
-        self.open_as(now, peer, Label::default())
-    }
-
-    /// The same, for traffic that scopes of congestion control know by `label`.
-    pub fn open_as(&mut self, now: Time, peer: PeerKey, label: Label) -> Option<PdcId> {
+    pub fn open(&mut self, now: Time, to: impl Into<Target>) -> Option<PdcId> {
+        let Target { peer, label } = to.into();
         let slot = self.table.vacancy(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
             Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),

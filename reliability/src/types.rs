@@ -57,6 +57,27 @@ pub struct Label {
     pub group: u16,
 }
 
+/// Whom a context is opened to, and what it is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// The peer.
+    pub peer: PeerKey,
+    /// The default where nothing is said.
+    pub label: Label,
+}
+
+impl From<PeerKey> for Target {
+    fn from(peer: PeerKey) -> Self {
+        Self { peer, label: Label::default() }
+    }
+}
+
+impl From<(PeerKey, Label)> for Target {
+    fn from((peer, label): (PeerKey, Label)) -> Self {
+        Self { peer, label }
+    }
+}
+
 /// What two endpoints know of each other since they were introduced, and nobody else who is not on the
 /// path between them: 128 bits, half of them from either end.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -44,7 +44,7 @@ impl Flows {
             let peer = PeerKey(peer);
             // Later each time, or a shared pacer would hold it back.
             let now = all.now;
-            let id = all.pdcs.open_as(now, peer, label).unwrap();
+            let id = all.pdcs.open(now, (peer, label)).unwrap();
             let packet = NewPacket { desc: 0, bytes: 4096, last: false, prompt: false, backlog: 0 };
             let grant = all.pdcs.next_packet(now, id, &packet).unwrap();
             all.flows.push((id, peer, grant.psn));

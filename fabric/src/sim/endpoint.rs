@@ -56,7 +56,7 @@ impl Endpoint {
     /// Opens a context for flow `index`; `None` if there is no room for another.
     fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
         let Running { dst, label, .. } = work.flows[index as usize];
-        let id = self.pdcs.open_as(work.now.time(), PeerKey(dst), label)?;
+        let id = self.pdcs.open(work.now.time(), (PeerKey(dst), label))?;
         // At most 65535 contexts.
         let context = self.contexts.len() as u32;
         let lane = Lane::new(work.outbox.host(), dst, connection as u32);
