@@ -155,7 +155,10 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --cm w.cm --cc nscc:gamma=7", "gamma"),
         ("sim --topo t.topo --cm w.cm --lb rep", "reps"),
         ("sim --topo t.topo --cm w.cm --loss trim,foo", "foo"),
-        ("sim --topo t.topo --cm w.cm --scope galaxy", "flow, pair, destination, host"),
+        (
+            "sim --topo t.topo --cm w.cm --scope galaxy",
+            "pair, destination, destination-unsplit, host, group",
+        ),
         ("sim --topo t.topo --cm w.cm --scope host --cc eqds", "allowed: scope flow"),
         ("sim --topo t.topo --cm w.cm --scope host --roce 1", "cannot be used with"),
         // What is not said is DCQCN with --roce; what is said is meant.
