@@ -58,19 +58,28 @@ impl Budget {
     }
 }
 
-/// Which flows share one congestion-control context. A choice of the endpoint, independent of the
-/// algorithm: the isolation results of the thesis (chapter 5) are a table of scopes.
+/// Which flows share one congestion-control context: its window, its rate and the pacer. A choice of the endpoint, independent
+/// of the algorithm: the isolation results of Snyder's thesis (table 3.2) are a table of scopes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scope {
-    /// Every packet delivery context has its own.
+    /// Every packet delivery context has its own (InfiniBand's, a queue pair).
     #[default]
     PerFlow,
-    /// One for all flows between a local and a remote endpoint.
+    /// One for all flows of this host at a service level (InfiniBand's other choice). What an endpoint sends has one level.
+    PerServiceLevel,
+    /// One for all flows between a local and a remote endpoint (source and destination, split).
     PerPair,
     /// One for all flows to a remote host.
     PerDestination,
-    /// One for this host.
+    /// One for all flows to a remote host, too, but not divided among them: each has the whole window and sends at the whole
+    /// rate that is computed from what all of them hear (ConnectX-5's, thesis section 3.6.1).
+    ///
+    /// The thesis cites a patent of Mellanox on congestion control by destination. It is chosen by name, never by default.
+    PerDestinationUnsplit,
+    /// One for this host (Seawall's, a source).
     PerHost,
+    /// One for all flows of a group: of a job. An endpoint is of one job.
+    PerGroup,
 }
 
 /// What the caller says about a packet that leaves.

@@ -152,7 +152,7 @@ impl Eqds {
     fn hear(&mut self, feedback: &Feedback<'_>) {
         let granted = match feedback.grant {
             Some(Grant::Credit(cumulative)) => Some(cumulative),
-            Some(Grant::Rate { .. } | Grant::Share { .. }) | None => None,
+            Some(Grant::Rate { .. }) | None => None,
         };
         match feedback.kind {
             Kind::Acked => {

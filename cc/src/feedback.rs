@@ -3,6 +3,8 @@
 
 use squall_base::{Rate, Span, Time};
 
+use crate::receiver::Share;
+
 /// What a [`Feedback`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Kind {
@@ -95,13 +97,6 @@ pub enum Grant {
     },
     /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
     Credit(u64),
-    /// A share of the receiver's line, `num / den` (DASR).
-    Share {
-        /// Numerator.
-        num: u16,
-        /// Denominator; zero is to be ignored.
-        den: u16,
-    },
 }
 
 /// What the network and the peer said about one packet, or about one ACK that covers several. Every
@@ -146,11 +141,9 @@ pub struct Feedback<'a> {
     pub penalty: Option<u8>,
     /// The receiver's wish that the window from before the penalty be restored (UET `rc`).
     pub restore_cwnd: bool,
-    /// How many senders share the receiver (DASR).
-    pub senders: Option<u16>,
-    /// The receiver's congestion state (DASR, two bits).
-    pub receiver_state: Option<u8>,
-    /// A rate, credit or share that came with it.
+    /// The sender's share of the receiver (Dart).
+    pub share: Option<Share>,
+    /// A rate or credit that came with it.
     pub grant: Option<Grant>,
     /// In-band telemetry, in path order.
     pub int: &'a [IntHop],

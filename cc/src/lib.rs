@@ -61,6 +61,7 @@
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
+//! | Dart | [`Feedback::share`](crate::Feedback), and as DCQCN | `rate`, `window` | [`AckSignals`]`::{share, state, hide_marks}`, messages and sources counted, [`ReceiverAction::Notify`] |
 //! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
@@ -69,8 +70,7 @@
 //! Every sender learns of the same signals, and nobody makes up for one that is missing: a round-trip sample is there
 //! wherever it is known which transmission of a packet was answered.
 //!
-//! What no algorithm here reads yet waits for those to come: `senders`, `receiver_state`,
-//! [`Grant::Share`], `source` and `look_ahead` for DASR, [`Grant::Rate`], [`Stamp::word`], [`Action::Rewind`] and
+//! What no algorithm here reads yet waits for those to come: [`Grant::Rate`], [`Stamp::word`], [`Action::Rewind`] and
 //! [`ReceiverAction::Bounce`] for 1RC and RCP, `opaque` and [`Action::Control`] for s-PERC, the boundaries of messages for
 //! schemes that weigh them.
 //!
@@ -89,6 +89,7 @@ mod acks;
 mod bbr;
 mod budget;
 mod choose;
+mod dart;
 mod dcqcn;
 mod dctcp;
 mod eqds;
@@ -116,6 +117,7 @@ pub use acks::{AckStyle, LossThreshold};
 pub use bbr::{Bbr, BbrConfig};
 pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};
+pub use dart::{Dart, DartConfig, DartParameters};
 pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use eqds::{CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
@@ -135,8 +137,9 @@ pub use path::{
     StrackPaths, StrackPathsConfig,
 };
 pub use receiver::{
-    AckSignals, CREDIT_UNIT, CreditConfig, CreditReceiver, NotifyReceiver, NsccReceiver, RCVD_UNIT,
-    ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, credit_bytes,
+    AckSignals, CREDIT_UNIT, Congestion, CreditConfig, CreditReceiver, DartReceiver,
+    DartReceiverConfig, LookAhead, NotifyReceiver, NsccReceiver, RCVD_UNIT, ReceivedPacket,
+    Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Share, WHOLE_SHARE, credit_bytes,
     credit_units, received_between,
 };
 pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};

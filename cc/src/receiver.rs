@@ -3,11 +3,14 @@
 //! packet delivery context keeps and lends.
 
 mod credit;
+mod dart;
 mod notify;
+mod senders;
 
 use squall_base::{Span, Time};
 
 pub use credit::{CREDIT_UNIT, CreditConfig, CreditReceiver, credit_bytes, credit_units};
+pub use dart::{Congestion, DartReceiver, DartReceiverConfig, Share, WHOLE_SHARE};
 pub use notify::NotifyReceiver;
 
 /// What the receiver learnt about one data packet that arrived.
@@ -31,12 +34,23 @@ pub struct ReceivedPacket<'a> {
     /// Credit the sender wants in all, in bytes since the flow opened (UET's `credit_target`); on
     /// trimmed packets too.
     pub demand: Option<u64>,
-    /// Which host sent it (folded to a number by the caller), for counting senders.
+    /// Who sent it (folded to a number by the caller), for counting senders.
     pub source: u32,
-    /// Hosts the sender knows will send too (DASR's look-ahead list).
-    pub look_ahead: &'a [u32],
+    /// Who the sender knows will send, too (Dart's look-ahead).
+    pub look_ahead: Option<LookAhead<'a>>,
     /// Per-hop control state to be echoed (s-PERC).
     pub opaque: &'a [u8],
+}
+
+/// A list of senders that comes with the first message of an incast from each of them (Dart, section III-D).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LookAhead<'a> {
+    /// The incast's group ..
+    pub group: u32,
+    /// .. and how many it had before; wraps.
+    pub round: u32,
+    /// By [`ReceivedPacket::source`].
+    pub sources: &'a [u32],
 }
 
 /// A flow's part of the receiver's state. The packet delivery context owns it and lends it; 16 bytes.
@@ -97,10 +111,12 @@ pub struct AckSignals {
     pub penalty: u8,
     /// Ask the sender to restore the window from before the penalty.
     pub restore_cwnd: bool,
-    /// How many senders share this receiver.
-    pub senders: Option<u16>,
-    /// The receiver's congestion state (DASR).
-    pub state: u8,
+    /// The sender's share of this receiver (Dart).
+    pub share: Option<Share>,
+    /// What congestion this receiver sees (Dart).
+    pub state: Congestion,
+    /// The acknowledgement does not say that packets were marked.
+    pub hide_marks: bool,
     /// Cumulative credit granted.
     pub credit: Option<u64>,
 }
@@ -193,6 +209,8 @@ pub enum ReceiverConfig {
     },
     /// Grant credit.
     Credits(CreditConfig),
+    /// Apportion the line.
+    Dart(DartReceiverConfig),
 }
 
 impl ReceiverConfig {
@@ -203,6 +221,7 @@ impl ReceiverConfig {
             Self::Plain => "plain",
             Self::Notifying { .. } => "notifying",
             Self::Credits(_) => "credits",
+            Self::Dart(_) => "dart",
         }
     }
 }
@@ -216,6 +235,8 @@ pub enum Receiver {
     Notifying(NotifyReceiver),
     /// See [`CreditReceiver`].
     Credits(CreditReceiver),
+    /// See [`DartReceiver`].
+    Dart(DartReceiver),
 }
 
 impl Receiver {
@@ -228,6 +249,7 @@ impl Receiver {
                 Self::Notifying(NotifyReceiver::new(*interval))
             }
             ReceiverConfig::Credits(config) => Self::Credits(CreditReceiver::new(*config)),
+            ReceiverConfig::Dart(config) => Self::Dart(DartReceiver::new(*config)),
         }
     }
 }
@@ -245,6 +267,7 @@ macro_rules! each {
             Receiver::Plain($receiver) => $call,
             Receiver::Notifying($receiver) => $call,
             Receiver::Credits($receiver) => $call,
+            Receiver::Dart($receiver) => $call,
         }
     };
 }

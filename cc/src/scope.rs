@@ -7,24 +7,44 @@ use core::str::FromStr;
 use crate::budget::Scope;
 use crate::choose::{ChoiceError, Named};
 
+/// Every scope: its name and one line about it.
+const ALL: [(Scope, Named); 7] = [
+    (
+        Scope::PerFlow,
+        ("flow", "each packet delivery context has a congestion-control context of its own"),
+    ),
+    (
+        Scope::PerServiceLevel,
+        ("service-level", "one for all flows at a service level; an endpoint has one level"),
+    ),
+    (Scope::PerPair, ("pair", "one for all flows to a remote endpoint")),
+    (Scope::PerDestination, ("destination", "one for all flows to a remote host")),
+    (
+        Scope::PerDestinationUnsplit,
+        (
+            "destination-unsplit",
+            "the same, but each flow has its whole window and rate, as ConnectX-5 does it (the thesis that describes it cites a \
+             patent of Mellanox)",
+        ),
+    ),
+    (Scope::PerHost, ("host", "one for all flows of this endpoint")),
+    (Scope::PerGroup, ("group", "one for all flows of a job; an endpoint is of one job")),
+];
+
 impl Scope {
     /// Every scope that flows between two endpoints can have: its name and one line about it.
-    pub const NAMES: &'static [Named] = &[
-        ("flow", "each packet delivery context has a congestion-control context of its own"),
-        ("pair", "one for all flows to a remote endpoint"),
-        ("destination", "one for all flows to a remote host"),
-        ("host", "one for all flows of this endpoint"),
-    ];
+    pub const NAMES: &'static [Named] =
+        &[ALL[0].1, ALL[1].1, ALL[2].1, ALL[3].1, ALL[4].1, ALL[5].1, ALL[6].1];
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ALL.into_iter().map(|(scope, _)| scope)
+    }
 
     /// The name by which a user asks for it.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PerFlow => "flow",
-            Self::PerPair => "pair",
-            Self::PerDestination => "destination",
-            Self::PerHost => "host",
-        }
+    pub fn name(self) -> &'static str {
+        ALL.iter().find(|(scope, _)| *scope == self).map_or("", |(_, named)| named.0)
     }
 }
 
@@ -38,14 +58,11 @@ impl FromStr for Scope {
     type Err = ChoiceError;
 
     fn from_str(text: &str) -> Result<Self, ChoiceError> {
-        [Self::PerFlow, Self::PerPair, Self::PerDestination, Self::PerHost]
-            .into_iter()
-            .find(|scope| scope.name() == text)
-            .ok_or_else(|| ChoiceError::Name {
-                kind: "scope of congestion control",
-                asked: text.to_string(),
-                allowed: Self::NAMES,
-            })
+        Self::all().find(|scope| scope.name() == text).ok_or_else(|| ChoiceError::Name {
+            kind: "scope of congestion control",
+            asked: text.to_string(),
+            allowed: Self::NAMES,
+        })
     }
 }
 
@@ -58,7 +75,8 @@ mod tests {
         for (name, _) in Scope::NAMES {
             assert_eq!(name.parse::<Scope>().unwrap().to_string(), *name);
         }
-        let error = "group".parse::<Scope>().unwrap_err().to_string();
-        assert!(error.contains("flow, pair, destination, host"), "{error}");
+        let error = "rack".parse::<Scope>().unwrap_err().to_string();
+        let all = "flow, service-level, pair, destination, destination-unsplit, host, group";
+        assert!(error.contains(all), "{error}");
     }
 }

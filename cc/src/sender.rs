@@ -10,6 +10,7 @@ use crate::acks::{AckStyle, LossThreshold};
 use crate::bbr::{Bbr, BbrConfig};
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::dart::{Dart, DartConfig};
 use crate::dcqcn::{Dcqcn, DcqcnConfig};
 use crate::dctcp::{Dctcp, DctcpConfig};
 use crate::eqds::{Credited, CreditedConfig, Eqds, EqdsConfig};
@@ -331,6 +332,8 @@ senders! {
     EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
     /// HPCC: a rate from what switches say of their queues.
     Hpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
+    /// Dart: the receiver's share, and DCQCN.
+    Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)";
     /// A window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }

@@ -98,7 +98,8 @@ fn sim_prints_what_it_promises_in_three_forms() {
     for (flow, bytes) in flows.iter().zip([200_000, 200_000, 100_000]) {
         let keys: Vec<&str> =
             flow.as_object().expect("object").keys().map(String::as_str).collect();
-        let promised = ["bytes", "dst", "fct_us", "id", "retransmitted", "src", "start_us"];
+        let promised =
+            ["alone_us", "bytes", "dst", "fct_us", "id", "retransmitted", "src", "start_us"];
         let mut sorted = keys.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, promised);
@@ -173,7 +174,10 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --cm w.cm --cc nscc:gamma=7", "gamma"),
         ("sim --topo t.topo --cm w.cm --lb rep", "reps"),
         ("sim --topo t.topo --cm w.cm --loss trim,foo", "foo"),
-        ("sim --topo t.topo --cm w.cm --scope galaxy", "flow, pair, destination, host"),
+        (
+            "sim --topo t.topo --cm w.cm --scope galaxy",
+            "pair, destination, destination-unsplit, host, group",
+        ),
         ("sim --topo t.topo --cm w.cm --scope host --cc eqds", "allowed: scope flow"),
         ("sim --topo t.topo --cm w.cm --scope host --roce 1", "cannot be used with"),
         // What is not said is DCQCN with --roce; what is said is meant.

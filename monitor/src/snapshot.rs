@@ -227,7 +227,7 @@ mod tests {
             assert!(Snapshot::parse(&good[..end]).is_err(), "cut at {end}");
         }
         for word in [at::TEXT, at::COUNTERS, at::FLOW_WORDS, at::FLOW_PLACES, at::FLOWS_HERE] {
-            for value in [3, 1 << 20, 1 << 40, u64::MAX] {
+            for value in [4, 1 << 20, 1 << 40, u64::MAX] {
                 let mut bad = good.clone();
                 bad[word * 8..word * 8 + 8].copy_from_slice(&value.to_ne_bytes());
                 assert!(Snapshot::parse(&bad).is_err(), "{value} at {word}");

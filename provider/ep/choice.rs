@@ -125,7 +125,8 @@ mod tests {
             ("LOSS", "trim,rto", true),
             ("LOSS", "order", false),
             ("SCOPE", "destination", true),
-            ("SCOPE", "group", false),
+            ("SCOPE", "destination-unsplit", true),
+            ("SCOPE", "rack", false),
         ] {
             let (params, problems) = crate::param::tests::read(&[(name, value)]);
             assert!(problems.is_empty(), "{problems:?}");

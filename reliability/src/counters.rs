@@ -104,6 +104,8 @@ crate::base::counters! {
         rx_stale: sum "packets",
         /// ACKs that acknowledge what was never sent: forged, or broken.
         rx_bad_ack: sum "packets",
+        /// Acknowledgements with a share of the peer's line that cannot be: of nobody, or more than all; the share was ignored.
+        rx_bad_share: sum "packets",
         /// Credit updates sent on their own (not in ACKs).
         tx_credits: sum "packets",
         /// Credit updates received on their own and believed.

@@ -18,7 +18,7 @@ use crate::rx::Rx;
 use crate::shared::Shared;
 use crate::tx::{LossEvent, Tx, TxControl};
 use crate::types::{
-    ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
+    ControlOut, ControlPacket, Event, Label, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
 };
 use crate::wire::{Control, ControlKind};
 use control_path::ControlPath;
@@ -49,7 +49,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn new(
         now: Time,
         id: PdcId,
-        peer: PeerKey,
+        (peer, label): (PeerKey, Label),
         (local, remote): (u16, u16),
         start: Option<Psn>,
         shared: &mut Shared<D>,
@@ -57,7 +57,8 @@ impl<D: Copy> Pdc<D> {
         let held = start.is_none();
         let start = start.unwrap_or(Psn(0));
         let config = &shared.config;
-        let context = shared.groups.join(config.scope, id.slot_number(), peer, &config.cc, now);
+        let (scope, slot) = (config.scope, id.slot_number());
+        let context = shared.groups.join(scope, slot, (peer, label), &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
         let mut timers = Deadlines::new();
         tx.on_event(now, cc::FlowEvent::Opened { bytes: None }, &mut timers, shared);

@@ -18,7 +18,8 @@ use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Blocked, Contact, ControlOut, Event, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, TxGrant,
+    Blocked, Contact, ControlOut, Event, Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey,
+    Target, TxGrant,
 };
 pub use admission::Admissions;
 use numbering::Numbering;
@@ -72,16 +73,17 @@ impl<D: Copy> Pdcs<D> {
 
     // Commands.
 
-    /// Opens a context to `peer` as its initiator. Packets may be sent at once (0-RTT); the peer learns
+    /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
     /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist.
-    pub fn open(&mut self, now: Time, peer: PeerKey) -> Option<PdcId> {
+    pub fn open(&mut self, now: Time, to: impl Into<Target>) -> Option<PdcId> {
+        let Target { peer, label } = to.into();
         let slot = self.table.vacancy(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
             Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
             Contact::Introduced(_) => self.admissions.start(peer, self.table.seat(slot)),
         };
-        let id = self.install(now, slot, peer, 0, start);
+        let id = self.install(now, slot, (peer, label), 0, start);
         self.shared.counters.opened += 1;
         self.conclude(now, slot, Outcome::Alive);
         Some(id)
@@ -130,8 +132,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Names the host on which `peer` lives, for contexts that are shared by host and for receivers that
-    /// count hosts; until then each peer is a host of its own. Numbers are the caller's.
+    /// Names the host on which `peer` lives, for contexts that are shared by host; until
+    /// then each peer is a host of its own. Numbers are the caller's.
     pub fn set_host(&mut self, peer: PeerKey, host: u32) {
         self.shared.groups.set_host(peer, host);
     }
@@ -164,6 +166,7 @@ impl<D: Copy> Pdcs<D> {
         self.table.forget(peer);
         self.admissions.erase(peer);
         self.shared.flows.forget(peer);
+        self.shared.groups.forget(self.shared.config.scope, peer);
     }
 
     /// Asks to send a packet for the first time on context `id`, from whichever end this is.
@@ -374,7 +377,7 @@ impl<D: Copy> Pdcs<D> {
         &mut self,
         now: Time,
         slot: u16,
-        peer: PeerKey,
+        peer: (PeerKey, Label),
         remote: u16,
         start: Option<Psn>,
     ) -> PdcId {

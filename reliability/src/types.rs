@@ -48,6 +48,36 @@ impl PdcId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub u32);
 
+/// What its opener says of a context, for scopes of congestion control that go by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Label {
+    /// Service level; [`crate::cc::Scope::PerServiceLevel`].
+    pub level: u8,
+    /// Group; [`crate::cc::Scope::PerGroup`].
+    pub group: u16,
+}
+
+/// Whom a context is opened to, and what it is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// The peer.
+    pub peer: PeerKey,
+    /// The default where nothing is said.
+    pub label: Label,
+}
+
+impl From<PeerKey> for Target {
+    fn from(peer: PeerKey) -> Self {
+        Self { peer, label: Label::default() }
+    }
+}
+
+impl From<(PeerKey, Label)> for Target {
+    fn from((peer, label): (PeerKey, Label)) -> Self {
+        Self { peer, label }
+    }
+}
+
 /// What two endpoints know of each other since they were introduced, and nobody else who is not on the
 /// path between them: 128 bits, half of them from either end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,6 +173,10 @@ pub struct Arrival {
     pub last_hop: bool,
     /// UDP payload length, bytes; of what arrived, when trimmed.
     pub bytes: u32,
+    /// A message begins with it: none of its packets arrived before. For receivers that count senders; who does not know says no.
+    pub begins: bool,
+    /// A message is complete with it.
+    pub ends: bool,
 }
 
 /// A new data packet that the engine has to process, and then to answer for, once: by

@@ -298,7 +298,7 @@ fn a_probe_is_answered_with_everything_known() {
 fn a_trimmed_packet_is_asked_for_again() {
     let mut receiver = Receiver::new();
     for (last_hop, code) in [(false, NackCode::Trimmed), (true, NackCode::TrimmedLastHop)] {
-        let meta = Arrival { ce: true, trimmed: true, last_hop, bytes: 56 };
+        let meta = Arrival { ce: true, trimmed: true, last_hop, bytes: 56, ..Arrival::default() };
         let verdict = receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta);
         assert_eq!(verdict, RxVerdict::Trimmed);
         match receiver.all()[..] {

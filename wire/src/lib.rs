@@ -91,7 +91,7 @@
 //! | A packet that contradicts itself or what came before | silent | UNEXP_EVENT, and the context ends at both ends: the packet would come again as it is |
 //! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
-//! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused |
+//! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 of ours is [`DartState`], from and to endpoints that run Dart alone |
 //! | cc_flags | X2 sets them | reserved, 0 |
 //! | MPR | REF: units of 128 PSNs, 0 = says nothing; 1.0.3 also defines a finer range whose encoding is not public | REF |
 //! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
@@ -144,8 +144,8 @@ pub use introduction::{Introduction, Reason, Stage, WIRE_VERSION};
 pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_semantic, parse_trimmed};
 pub use pds::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, Ccc, Control,
-    ControlView, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView, RudiRequest,
-    RudiResponse, RudiView, Tss, TssView, Uud, UudView,
+    ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView,
+    RudiRequest, RudiResponse, RudiView, Tss, TssView, Uud, UudView,
 };
 pub use run::Run;
 pub use ses::{

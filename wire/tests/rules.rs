@@ -128,6 +128,10 @@ fn cases() -> Vec<(ParseError, Vec<u8>)> {
         (E::AckRequest, broken("ack", &[(1, 6)])),
         (E::CcType, broken("ack-cc", &[(12, 0x20)])),
         (E::CcType, broken("ack-ccx-14", &[(12, 0xD0)])),
+        // Of Dart: no such congestion, and what is reserved.
+        (E::Reserved, broken("ack-ccx-14", &[(26, 3)])),
+        (E::Reserved, broken("ack-ccx-14", &[(27, 1)])),
+        (E::Reserved, broken("ack-ccx-14", &[(39, 1)])),
         (E::NackCode, broken("nack-trimmed", &[(2, 0)])),
         (E::NackCode, broken("nack-trimmed", &[(2, 3)])),
         (E::NackCode, broken("nack-trimmed", &[(2, 0x0C)])),

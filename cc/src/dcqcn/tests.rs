@@ -347,3 +347,24 @@ fn counters_do_not_wrap() {
 fn state_is_small() {
     assert_eq!(size_of::<Dcqcn>(), 56);
 }
+
+/// Sections 3.1 and 5 of the paper, and what the simulations of network cards have, on a line of 25 Gb/s, to which those scale
+/// their steps. Times in microseconds, steps in Mb/s.
+#[test]
+fn each_form_has_its_constants() {
+    let constants = |form| {
+        let network = Network::new(Rate::gbps(25), Span::micros(12), 4096, false);
+        let mut config = DcqcnConfig::new(&network);
+        config.set_form(form);
+        let times = [config.alpha_period, config.decrease_period, config.increase_period];
+        let steps = [config.additive_step, config.hyper_step].map(|step| step.0 / 1_000_000);
+        (times.map(|time| time.0 / 1000), config.byte_counter, config.stages, steps)
+    };
+    // 40 and 400 of 40 Gb/s are 25 and 250 of 25.
+    assert_eq!(constants(Form::Paper), ([55, 0, 55], 10_000_000, 5, [25, 250]));
+    assert_eq!(constants(Form::Vendor), ([1, 4, 300], 0, 1, [5, 50]));
+    let paper = DcqcnConfig::new(&network());
+    assert_eq!((paper.g, paper.clamp_target, paper.window), (1.0 / 256.0, true, 0.0));
+    assert!(!vendor().config.clamp_target);
+    assert_eq!((self::paper().alpha, vendor().alpha), (1.0, 1.0));
+}

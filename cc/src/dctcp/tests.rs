@@ -188,3 +188,11 @@ fn a_pacer_may_let_the_window_fall_below_a_packet() {
 fn state_is_small() {
     assert_eq!(size_of::<Dctcp>(), 48);
 }
+
+/// RFC 8257 section 3.3 and 4.2, RFC 6928.
+#[test]
+fn the_constants_are_those_of_the_rfcs() {
+    let config = reference();
+    assert_eq!((config.g, config.alpha, config.start_cwnd), (1.0 / 16.0, 1.0, 10.0));
+    assert_eq!(config.min_wnd, 2 * MTU);
+}

@@ -182,3 +182,13 @@ fn thresholds_out_of_order_are_refused() {
 fn state_is_small() {
     assert_eq!(size_of::<Timely>(), 32);
 }
+
+/// The paper's own numbers, on the network they are for: 10 Gb/s, 20 us.
+#[test]
+fn the_papers_network_has_the_papers_constants() {
+    let config = TimelyConfig::new(&Network::new(Rate::gbps(10), Span::micros(20), 1500, false));
+    let times = [config.min_rtt, config.t_low, config.t_high].map(|time| time.0 / 1000);
+    assert_eq!(times, [20, 50, 500]);
+    assert_eq!((config.alpha, config.beta), (0.875, 0.8));
+    assert_eq!((config.delta, config.hai, config.hai_after), (Rate(10_000_000), 5, 5));
+}

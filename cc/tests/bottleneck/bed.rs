@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
     AckSignals, Action, Feedback, FlowEvent, Grant, IntHop, Kind, Network, ReceivedPacket,
-    Receiver, ReceiverAction, ReceiverCc, RxFlow, Sender, SenderCc, SenderConfig, Sending,
+    Receiver, ReceiverAction, ReceiverCc, RxFlow, Sender, SenderCc, SenderConfig, Sending, Share,
 };
 
 /// Nominal bytes of every packet.
@@ -77,6 +77,14 @@ struct Packet {
     left: (Time, u64, u64),
 }
 
+/// What an acknowledgement says: of marks, credit, and which share of how many.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Said {
+    ecn: bool,
+    credit: Option<u64>,
+    share: Option<(u16, u16)>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
     /// A flow joins.
@@ -91,8 +99,8 @@ enum Event {
     Arrive(Packet),
     /// The head of the queue has left it.
     Depart,
-    /// An acknowledgement is back: marked or not, the credit it grants.
-    Ack(Packet, bool, Option<u64>),
+    /// An acknowledgement is back.
+    Ack(Packet, Said),
     /// A refusal is back.
     Nack(Packet),
     /// The answer to a probe is back; probes pass the queue by.
@@ -247,7 +255,7 @@ impl Run<'_> {
             }
             Event::Arrive(packet) => self.enqueue(now, packet),
             Event::Depart => self.dequeue(now),
-            Event::Ack(packet, ecn, credit) => self.acknowledged(now, packet, ecn, credit),
+            Event::Ack(packet, said) => self.acknowledged(now, packet, said),
             Event::Nack(packet) => {
                 let kind = Kind::Nacked { trimmed: true, last_hop: false };
                 self.lost(now, packet, kind);
@@ -278,7 +286,8 @@ impl Run<'_> {
         }
     }
 
-    fn acknowledged(&mut self, now: Time, packet: Packet, ecn: bool, credit: Option<u64>) {
+    fn acknowledged(&mut self, now: Time, packet: Packet, said: Said) {
+        let Said { ecn, credit, share } = said;
         let measured = now >= self.measure_from;
         let it = &mut self.flows[packet.flow];
         it.acked += if measured { u64::from(MTU) } else { 0 };
@@ -301,6 +310,7 @@ impl Run<'_> {
             rtt: Some(now.since(packet.sent)),
             delivered: Some(it.delivered - packet.delivered),
             grant: credit.map(Grant::Credit),
+            share: share.and_then(|(senders, share)| Share::new(senders, share)),
             round_end,
             ..Feedback::default()
         };
@@ -436,18 +446,18 @@ impl Run<'_> {
         if now >= self.measure_from {
             self.samples = (self.samples.0 + self.queued, self.samples.1 + 1);
         }
-        let credit = self.receive(now, packet, ecn, false);
+        let said = self.receive(now, packet, ecn, false);
         // The packet's own transmission belongs to the unloaded round trip.
         let own = self.scene.network.line.transmit_time(u64::from(MTU));
         let back = (self.base(packet.flow) / 2).saturating_sub(own);
-        self.at(now + back, Event::Ack(packet, ecn, credit));
+        self.at(now + back, Event::Ack(packet, said));
         if !self.queue.is_empty() {
             self.at(now + own, Event::Depart);
         }
     }
 
-    /// The receiver sees a packet. What its acknowledgement grants, if it has one.
-    fn receive(&mut self, now: Time, packet: Packet, ecn: bool, trimmed: bool) -> Option<u64> {
+    /// The receiver sees a packet. What its acknowledgement says, if it has one.
+    fn receive(&mut self, now: Time, packet: Packet, ecn: bool, trimmed: bool) -> Said {
         let rx = &mut self.rx[packet.flow];
         let bytes = if trimmed { HEADER } else { MTU };
         let source = u32::try_from(packet.flow).expect("few flows");
@@ -460,7 +470,11 @@ impl Run<'_> {
             self.receiver.fill_ack(now, rx, &mut signals);
         }
         self.poll_receiver(now);
-        signals.credit
+        Said {
+            ecn: ecn && !signals.hide_marks,
+            credit: signals.credit,
+            share: signals.share.map(|share| (share.senders(), share.share())),
+        }
     }
 
     fn poll_receiver(&mut self, now: Time) {

@@ -36,6 +36,8 @@ impl Engine {
                 trimmed: marks.trimmed,
                 last_hop: false,
                 bytes: u32::try_from(packet.len()).unwrap_or(u32::MAX),
+                // Receivers that count senders go by their silence here.
+                ..Arrival::default()
             };
             let arriving = Arriving::new(self, mem, now, src);
             if Telemetry::is_before(packet) {

@@ -48,7 +48,7 @@ pub(super) struct SimArgs {
     /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
     loss: String,
-    /// Which flows share a congestion control: `flow` (none), `destination` or `host`.
+    /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..
     #[arg(long, default_value = "flow")]
     scope: String,
     #[command(flatten)]

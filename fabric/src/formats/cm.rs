@@ -272,6 +272,7 @@ fn read_flow(
         on_sent: None,
         on_received: None,
         job: 0,
+        level: 0,
     };
     let mut started = false;
     let mut keys: Vec<&str> = Vec::new();

@@ -168,6 +168,34 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         let bytes = queues(run).map(peak).max_by(f64::total_cmp)?;
         per(bytes * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
     }),
+    (
+        "group_share",
+        "",
+        "share of the first job in what arrived until one of the jobs was done",
+        |run| {
+            let all: u64 = run.job_bytes.iter().sum();
+            per(*run.job_bytes.first()? as f64, all as f64)
+        },
+    ),
+    (
+        "group_goodput",
+        "Gb/s",
+        "payload of the first job over the time from its first start to its last completion",
+        |run| {
+            let flows = || run.flows.iter().filter(|flow| flow.job == 0);
+            let (first, last) = ends(flows())?;
+            let whole = flows().all(|flow| flow.fct_us.is_some());
+            let bytes = flows().map(|flow| flow.bytes as f64).sum::<f64>();
+            per(bytes * 8e-3, last - first).filter(|_| whole)
+        },
+    ),
+    (
+        "settle",
+        "RTT",
+        "from the arrival of the last flow's first packet, half a round trip after its start, until the rates of all are \
+         within 1 % of equal shares of the line and stay so; all the time there is if they do not",
+        |run| settle(run),
+    ),
     ("events", "", "events of the simulator", |run| Some(run.totals.events as f64)),
     ("wall", "s", "seconds it took to simulate", |run| Some(run.totals.wall_s)),
 ];
@@ -370,6 +398,26 @@ fn longest_mean(run: &Run, from: f64, to: f64) -> Option<f64> {
 fn between(points: &[(f64, f64)], from: f64, to: f64) -> Vec<f64> {
     let within = points.iter().filter(|(at, _)| (from..=to).contains(at));
     within.map(|&(_, value)| value).collect()
+}
+
+/// Until the first flow is done: then shares are others.
+fn settle(run: &Run) -> Option<f64> {
+    let rates = || run.series.iter().filter(|series| series.kind == SeriesKind::Rate);
+    let rtt = run.network.base_rtt_us;
+    let last = run.flows.iter().filter_map(|flow| flow.start_us).max_by(f64::total_cmp)?;
+    let ends = finished(run).filter_map(|flow| Some(flow.start_us? + flow.fct_us?));
+    let (arrival, end) = (last + rtt / 2.0, ends.min_by(f64::total_cmp)?);
+    let share = per(run.network.line_gbps, rates().count() as f64)?;
+    let far = |rate: f64| (rate - share).abs() > share * 0.01;
+    let mut settled = arrival;
+    for series in rates() {
+        let points = || series.points.iter().filter(|(at, _)| (arrival..end).contains(at));
+        if let Some(&(off, _)) = points().rfind(|(_, rate)| far(*rate)) {
+            let next = points().map(|(at, _)| *at).find(|at| *at > off);
+            settled = settled.max(next.unwrap_or(end));
+        }
+    }
+    per(settled - arrival, rtt)
 }
 
 fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {

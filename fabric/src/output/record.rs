@@ -31,6 +31,9 @@ pub struct Run {
     /// What each link carried, if asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkLoad>,
+    /// Payload bytes that had arrived of each job when the first of several was done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub job_bytes: Vec<u64>,
     /// Why it ended before its time; such a run holds what was done until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
@@ -146,6 +149,8 @@ pub enum SeriesKind {
     Throughput,
     /// Jain's fairness index of the rates, from one sample to the next, of the flows that share a bottleneck.
     Jain,
+    /// Gb/s that congestion control allows a flow.
+    Rate,
 }
 
 /// Something over time.

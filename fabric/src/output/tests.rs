@@ -120,6 +120,44 @@ fn starts_and_ends_by_hand() {
 }
 
 #[test]
+fn a_group_has_its_share_and_its_goodput() {
+    let mut run = run();
+    let share: Metric = "group_share".parse().expect("a name");
+    assert_eq!(share.of(&run), None, "one job alone has no share");
+    run.job_bytes = vec![3_000_000, 1_000_000];
+    assert_eq!(value(&run, "group_share"), 0.75);
+    // Job 0: 1 MB from 0 to 100 us and 1 MB from 10 to 210: 2 MB x 8 / 210 us = 76.19 Gb/s.
+    run.flows[2].job = 1;
+    assert!((value(&run, "group_goodput") - 16_000.0 / 210.0).abs() < 1e-9);
+    run.flows[1].fct_us = None;
+    let goodput: Metric = "group_goodput".parse().expect("a name");
+    assert_eq!(goodput.of(&run), None, "it did not finish");
+}
+
+#[test]
+fn rates_settle_when_the_last_of_them_does() {
+    let mut run = run();
+    run.flows.truncate(2);
+    // The second starts at 10 us, so that its first packet arrives at 15; the first ends at 100 us. Shares are 50 Gb/s.
+    let mut rates = |points: Vec<(f64, f64)>| {
+        run.series.push(Series { kind: SeriesKind::Rate, name: "r".into(), points });
+        value(&run, "settle")
+    };
+    // Within 1 % from 25 us on, 10 us after 15: a round trip.
+    let before = [(5.0, 100.0), (14.0, 99.0), (15.0, 100.0), (20.0, 51.0)];
+    rates([&before[..], &[(25.0, 50.4), (110.0, 90.0)]].concat());
+    assert_eq!(rates(vec![(20.0, 49.6), (25.0, 49.6)]), 1.0);
+    run.series.pop();
+    // Never: all of the time from 15 to 100 us.
+    run.series.push(Series {
+        kind: SeriesKind::Rate,
+        name: "r".into(),
+        points: vec![(20.0, 50.0), (90.0, 40.0)],
+    });
+    assert_eq!(value(&run, "settle"), 8.5);
+}
+
+#[test]
 fn jobs_end_with_their_last_flow() {
     let mut run = run();
     run.flows[2].job = 1;

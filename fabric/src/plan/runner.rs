@@ -249,6 +249,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
         },
         series: series(results),
         links: links(results),
+        job_bytes: results.job_bytes.clone(),
         stopped,
         ..Run::default()
     }
@@ -337,6 +338,12 @@ fn series(results: &Results) -> Vec<Series> {
         let name = format!("flow {}", window.flow);
         let points = join(&times, &window.cwnd);
         kept.push(Series { kind: SeriesKind::Window, name: name.clone(), points });
+        if window.rate.iter().any(|&rate| rate > 0) {
+            let points =
+                times.iter().copied().zip(window.rate.iter().map(|&bps| bps as f64 * 1e-9));
+            let points = points.filter(|(_, gbps)| *gbps > 0.0).collect();
+            kept.push(Series { kind: SeriesKind::Rate, name: name.clone(), points });
+        }
         // Over four samples: a packet more or less in one is no news.
         let points = times
             .iter()

@@ -11,7 +11,9 @@ use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent, OptionError};
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
-use crate::workload::{Algorithm, Apart, Distribution, Pattern, Spec, Stagger, Workload, trace};
+use crate::workload::{
+    Algorithm, Apart, Attack, Distribution, Mix, Pattern, Spec, Split, Stagger, Workload, trace,
+};
 use crate::{Bytes, Picos};
 
 /// Longest packet there may be.
@@ -348,10 +350,44 @@ impl WorkloadTable {
                 sizes: self.distribution()?,
                 load: need(self.load, "workload.load", name)?,
                 duration_us: need(self.duration_us, "workload.duration_us", name)?,
+                split: match self.split {
+                    Some(Bytes(longer_than)) => {
+                        Some(Split { longer_than, attack: self.staggered(name)? })
+                    }
+                    None => None,
+                },
+            },
+            "incast-mix" => Pattern::IncastMix(Mix {
+                load: need(self.load, "workload.load", name)?,
+                short: self.short_share.unwrap_or(0.4),
+                degree: self.degree.unwrap_or(16),
+                long: self.bytes.unwrap_or(Bytes(1_000_000)).0,
+                duration_us: need(self.duration_us, "workload.duration_us", name)?,
+            }),
+            "parallel" | "staggered" => {
+                let parallel = || need(self.qps, "workload.qps", name);
+                Pattern::Attack {
+                    attack: match name {
+                        "parallel" => Attack::Parallel { qps: parallel()? },
+                        _ => self.staggered(name)?,
+                    },
+                    bytes: bytes()?,
+                    victims: self.victims.unwrap_or(1),
+                    victim_bytes: self.victim_bytes.map_or_else(bytes, |bytes| Ok(bytes.0))?,
+                    receivers: self.receivers.unwrap_or(1),
+                }
+            }
+            "shuffled-overlay" => Pattern::ShuffledOverlay {
+                bytes: bytes()?,
+                staggered: match (self.bdp, self.rtt_us) {
+                    (None, None) => None,
+                    _ => Some(self.staggered(name)?),
+                },
             },
             _ => {
                 let kinds = "permutation, incast, outcast-incast, all-to-all, all-reduce, \
-                             poisson, trace or matrix";
+                             poisson, incast-mix, parallel, staggered, shuffled-overlay, trace or \
+                             matrix";
                 return fault("workload.kind", format!("{}, expected {kinds}", given(kind)));
             }
         };
@@ -369,6 +405,7 @@ impl WorkloadTable {
             pattern,
             ranks: self.ranks,
             jobs: self.jobs.unwrap_or(1),
+            levels: self.levels.unwrap_or(1),
             random: self.random,
             apart,
             start_us: self.start_us,
@@ -384,6 +421,14 @@ impl WorkloadTable {
             0 => fault("workload.together", "0, expected 1 or more"),
             together => Ok(Some(Stagger { every_us, together })),
         }
+    }
+
+    /// A connection of a bandwidth-delay product every round trip.
+    fn staggered(&self, kind: &str) -> Result<Attack, SceneError> {
+        Ok(Attack::Staggered {
+            bdp: need(self.bdp, "workload.bdp", kind)?.0,
+            rtt_us: need(self.rtt_us, "workload.rtt_us", kind)?,
+        })
     }
 
     fn algorithm(&self) -> Result<Algorithm, SceneError> {

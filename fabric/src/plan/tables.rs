@@ -68,14 +68,14 @@ pub struct TopologyTable {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkloadTable {
-    /// `permutation`, `incast`, `outcast-incast`, `all-to-all`, `all-reduce`, `poisson`, `trace`,
-    /// `matrix`.
+    /// `permutation`, `incast`, `outcast-incast`, `all-to-all`, `all-reduce`, `poisson`, `incast-mix`,
+    /// `parallel`, `staggered`, `shuffled-overlay`, `trace`, `matrix`.
     pub kind: Option<String>,
     /// htsim's `.cm` (matrix) or a message trace, relative to the plan.
     pub file: Option<PathBuf>,
     /// What `start` counts in htsim's `.cm`: `ps` (the default) or `us`, as uet-htsim's UEC binary reads it (matrix).
     pub cm_unit: Option<String>,
-    /// Length of a flow, or of the data of an all-reduce.
+    /// Length of a flow, or of the data of an all-reduce; of an attacker, or of each rank of an overlay, in all.
     pub bytes: Option<Bytes>,
     /// Length of the first flow (permutation, incast).
     pub larger: Option<Bytes>,
@@ -95,13 +95,34 @@ pub struct WorkloadTable {
     pub algorithm: Option<String>,
     /// Length of a message of an all-reduce (default 128 KiB, as STrack, section 4.3).
     pub chunk: Option<Bytes>,
-    /// `websearch`, `hadoop` (poisson).
+    /// Connections of the attacker (parallel).
+    pub qps: Option<u32>,
+    /// Bytes of a connection of an attacker, a bandwidth-delay product (staggered, poisson with `split`;
+    /// shuffled-overlay, where without it the connections use all rings at once).
+    pub bdp: Option<Bytes>,
+    /// From the start of one of those to that of the next, microseconds; 0 for all at once.
+    pub rtt_us: Option<f64>,
+    /// Hosts that send one flow each besides the attacker (parallel, staggered; default 1).
+    pub victims: Option<u32>,
+    /// Length of such a flow (default as the attacker's bytes).
+    pub victim_bytes: Option<Bytes>,
+    /// Hosts that receive, attacker and victims in turn (default 1).
+    pub receivers: Option<u32>,
+    /// Flows longer than this are divided into connections of `bdp` bytes, one every `rtt_us` (poisson).
+    pub split: Option<Bytes>,
+    /// Senders of an incast (incast-mix; default 16).
+    pub degree: Option<u32>,
+    /// Share of the load that short flows in incasts have (incast-mix; default 0.4).
+    pub short_share: Option<f64>,
+    /// Service levels that flows take in turn, for scope `service-level` (default 1).
+    pub levels: Option<u8>,
+    /// `websearch`, `hadoop`, `alistorage` (poisson).
     pub sizes: Option<String>,
     /// (Bytes, cumulative share) points instead of `sizes` (poisson).
     pub points: Option<Vec<(f64, f64)>>,
-    /// Share of the line rate (poisson).
+    /// Share of the line rate (poisson, incast-mix).
     pub load: Option<f64>,
-    /// Flows start for so long (poisson).
+    /// Flows start for so long (poisson, incast-mix).
     pub duration_us: Option<u64>,
     /// Ranks of a job (default all hosts, shared by the jobs).
     pub ranks: Option<u32>,
@@ -142,8 +163,8 @@ pub struct TransportTable {
     pub lb: Option<String>,
     /// Loss detection (default `all`).
     pub loss: Option<String>,
-    /// Which contexts share one of congestion control: `flow`, `pair`, `destination` or `host`
-    /// (default `flow`).
+    /// Which contexts share one of congestion control: `flow`, `service-level`, `pair`, `destination`,
+    /// `destination-unsplit`, `host` or `group`, which is a job (default `flow`).
     pub scope: Option<String>,
     /// Entropies (default 64).
     pub paths: Option<u16>,

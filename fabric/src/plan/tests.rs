@@ -133,6 +133,16 @@ fn mistakes_are_named_by_file_and_line() {
             "p.toml:11: workload.window: `incast` has no use for it",
         ),
         (
+            "\"incast\"",
+            "\"staggered\"",
+            "p.toml:8: workload.senders: `staggered` has no use for it; it has for bytes, bdp, rtt_us",
+        ),
+        (
+            "bytes = \"16KiB\"",
+            "bytes = \"16KiB\"\nlevels = 0",
+            "p.toml:8: workload: levels = 0 does not fit: one at least",
+        ),
+        (
             "[workload]",
             "[[failure]]\nwhat = \"link-up\"\nlink = \"h3-star\"\ngbps = 1\n[workload]",
             "p.toml:11: failure[0].gbps: `link-up` has no use for it",

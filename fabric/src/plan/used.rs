@@ -77,6 +77,16 @@ impl WorkloadTable {
             ("points", self.points.is_some()),
             ("load", self.load.is_some()),
             ("duration_us", self.duration_us.is_some()),
+            ("qps", self.qps.is_some()),
+            ("bdp", self.bdp.is_some()),
+            ("rtt_us", self.rtt_us.is_some()),
+            ("victims", self.victims.is_some()),
+            ("victim_bytes", self.victim_bytes.is_some()),
+            ("receivers", self.receivers.is_some()),
+            ("split", self.split.is_some()),
+            ("degree", self.degree.is_some()),
+            ("short_share", self.short_share.is_some()),
+            ("levels", self.levels.is_some()),
             ("ranks", self.ranks.is_some()),
             ("jobs", self.jobs.is_some()),
             ("random", self.random),
@@ -93,7 +103,12 @@ impl WorkloadTable {
             "outcast-incast" => &["bytes", "outcast", "incast"],
             "all-to-all" => &["bytes", "window"],
             "all-reduce" => &["bytes", "algorithm", "chunk"],
-            "poisson" => &["sizes", "points", "load", "duration_us"],
+            "poisson" if self.split.is_none() => &["sizes", "points", "load", "duration_us"],
+            "poisson" => &["sizes", "points", "load", "duration_us", "split", "bdp", "rtt_us"],
+            "incast-mix" => &["bytes", "load", "duration_us", "degree", "short_share"],
+            "parallel" => &["bytes", "qps", "victims", "victim_bytes", "receivers"],
+            "staggered" => &["bytes", "bdp", "rtt_us", "victims", "victim_bytes", "receivers"],
+            "shuffled-overlay" => &["bytes", "bdp", "rtt_us"],
             "trace" => return check(|name| format!("workload.{name}"), kind, &given, &["file"]),
             "matrix" => {
                 let used = ["file", "cm_unit"];
@@ -104,7 +119,8 @@ impl WorkloadTable {
         };
         let turns = ["stagger_us", "together"];
         let turns = &turns[..if self.stagger_us.is_some() { 2 } else { 1 }];
-        let used = [own, &["ranks", "jobs", "random", "start_us", "jitter_ns"], turns].concat();
+        let used =
+            [own, &["ranks", "jobs", "levels", "random", "start_us", "jitter_ns"], turns].concat();
         check(|name| format!("workload.{name}"), kind, &given, &used)
     }
 }

@@ -104,6 +104,7 @@ fn recorded(document: &mut Document, run: &Run) {
         (SeriesKind::Window, "Congestion windows", "window (KiB)", 1.0 / 1024.0),
         (SeriesKind::Throughput, "Throughput", "Gb/s", 1.0),
         (SeriesKind::Jain, "Fairness", "Jain's index", 1.0),
+        (SeriesKind::Rate, "Rates", "allowed by congestion control (Gb/s)", 1.0),
     ] {
         let lines: Vec<Line> = run
             .series

@@ -34,9 +34,9 @@ pub struct SquallConfig {
     pub lb: String,
     /// Loss detection, as a user writes it: any of `trim,ooo,path,probe,rto`, or `all`.
     pub loss: String,
-    /// Which contexts of a host share one of congestion control, as a user writes it: `flow`, `pair`,
-    /// `destination` or `host`; see [`crate::cc::Scope`]. A host has one endpoint, so `pair` and
-    /// `destination` are the same.
+    /// Which contexts of a host share one of congestion control, as a user writes it: `flow`, `pair`, ..; see
+    /// [`crate::cc::Scope`]. A host has one endpoint, so `pair` and `destination` are the same. The service level is
+    /// [`crate::workload::Flow::level`], the group its job.
     pub scope: String,
     /// Number of entropies; a power of two.
     pub paths: u16,

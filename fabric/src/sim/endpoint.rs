@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::flows::Running;
-use super::host::{Adapter, Sizes, Work};
+use super::host::{Adapter, Allowance, Sizes, Work};
 use super::outbox::Lane;
 use super::packet::Body;
 use crate::Picos;
@@ -53,9 +53,10 @@ impl Endpoint {
         }
     }
 
-    /// Opens a context to host `dst`; `None` if there is no room for another.
-    fn open(&mut self, connection: u64, dst: u32, work: &Work<'_>) -> Option<u32> {
-        let id = self.pdcs.open(work.now.time(), PeerKey(dst))?;
+    /// Opens a context for flow `index`; `None` if there is no room for another.
+    fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
+        let Running { dst, label, .. } = work.flows[index as usize];
+        let id = self.pdcs.open(work.now.time(), (PeerKey(dst), label))?;
         // At most 65535 contexts.
         let context = self.contexts.len() as u32;
         let lane = Lane::new(work.outbox.host(), dst, connection as u32);
@@ -78,9 +79,10 @@ impl Endpoint {
 
 impl Adapter for Endpoint {
     fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool {
-        let dst = work.flows[index as usize].dst;
         let known = self.by_connection.get(&connection).copied();
-        let Some(place) = known.or_else(|| self.open(connection, dst, work)) else { return false };
+        let Some(place) = known.or_else(|| self.open(connection, index, work)) else {
+            return false;
+        };
         work.flows[index as usize].context = place;
         let context = &mut self.contexts[place as usize];
         context.flows.push_back(index);
@@ -94,8 +96,15 @@ impl Adapter for Endpoint {
             &Body::Data { ref pds, flow, payload, bytes } => {
                 let bytes =
                     if head.trimmed { head.bytes.saturating_sub(NOMINAL_OVERHEAD) } else { bytes };
-                let meta =
-                    Arrival { ce: head.ce, trimmed: head.trimmed, last_hop: head.last_hop, bytes };
+                let running = &work.flows[flow as usize];
+                let meta = Arrival {
+                    ce: head.ce,
+                    trimmed: head.trimmed,
+                    last_hop: head.last_hop,
+                    bytes,
+                    begins: running.received == 0,
+                    ends: running.received + u64::from(payload) == running.bytes,
+                };
                 let verdict = match work.telemetry {
                     [] => self.pdcs.rx_request(time, peer, pds, &meta),
                     hops => Told::by(&mut self.pdcs, hops).rx_request(time, peer, pds, &meta),
@@ -206,10 +215,14 @@ impl Adapter for Endpoint {
         self.pdcs.poll_timeout().map(Picos::from_time)
     }
 
-    fn window(&self, context: u32) -> (u64, u64) {
+    fn allowance(&self, context: u32) -> Allowance {
         let context = self.contexts.get(context as usize);
         let info = context.and_then(|context| self.pdcs.info(context.id));
-        info.map_or((0, 0), |info| (info.cwnd.unwrap_or(0), info.in_flight))
+        info.map_or(Allowance::default(), |info| Allowance {
+            window: info.cwnd.unwrap_or(0),
+            in_flight: info.in_flight,
+            rate: info.rate.map_or(0, |rate| rate.0),
+        })
     }
 
     fn answers(&self) -> (u64, u64) {

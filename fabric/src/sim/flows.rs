@@ -2,11 +2,13 @@
 
 use super::results::{FlowResult, Unfinished};
 use crate::Picos;
+use crate::reliability::Label;
 use crate::workload::{Flow, Start, TriggerKind, Workload};
 
 /// A flow while it runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
+    pub(super) label: Label,
     pub(super) src: u32,
     pub(super) dst: u32,
     /// Payload bytes in all.
@@ -43,11 +45,42 @@ pub(super) struct Flows {
     /// Flows by trigger.
     waiting: Vec<u32>,
     pub(super) finished: usize,
+    contest: Contest,
+}
+
+/// What the jobs had got when the first of them was done. Later shares say nothing: those who are left have all.
+#[derive(Debug)]
+struct Contest {
+    /// Flows of each job that are not finished; empty where there is one job.
+    left: Vec<u32>,
+    /// Bytes that had arrived of each job; empty until one is done.
+    bytes: Vec<u64>,
+}
+
+impl Contest {
+    fn new(workload: &Workload) -> Self {
+        let jobs = usize::from(workload.jobs());
+        let mut left = vec![0; if jobs > 1 { jobs } else { 0 }];
+        for flow in &workload.flows {
+            if let Some(left) = left.get_mut(usize::from(flow.job)) {
+                *left += 1;
+            }
+        }
+        Self { left, bytes: Vec::new() }
+    }
+
+    /// A flow of `job` is done; whether it is the last of the first job that is.
+    fn is_won(&mut self, job: u16) -> bool {
+        let Some(left) = self.left.get_mut(usize::from(job)) else { return false };
+        *left -= 1;
+        *left == 0 && self.bytes.is_empty()
+    }
 }
 
 impl Flows {
     pub(super) fn new(workload: &Workload) -> Self {
         let running = workload.flows.iter().map(|flow| Running {
+            label: Label { level: flow.level, group: flow.job },
             src: flow.src,
             dst: flow.dst,
             bytes: flow.bytes,
@@ -83,6 +116,7 @@ impl Flows {
             spec: workload.flows.clone(),
             waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
             finished: 0,
+            contest: Contest::new(workload),
         }
     }
 
@@ -100,6 +134,23 @@ impl Flows {
             TriggerKind::MultiShot => all.get(pulls as usize - 1..pulls as usize).unwrap_or(&[]),
             _ => &[],
         }
+    }
+
+    /// A flow will not get any further: all its bytes arrived, or it was given up.
+    pub(super) fn finish(&mut self, flow: u32) {
+        self.finished += 1;
+        if self.contest.is_won(self.spec[flow as usize].job) {
+            let mut bytes = vec![0; self.contest.left.len()];
+            for (flow, spec) in self.running.iter().zip(&self.spec) {
+                bytes[usize::from(spec.job)] += flow.received;
+            }
+            self.contest.bytes = bytes;
+        }
+    }
+
+    /// Bytes that had arrived of each job when the first was done; empty if none was, or there is but one.
+    pub(super) fn job_bytes(&self) -> &[u64] {
+        &self.contest.bytes
     }
 
     /// What became of flow `index`; `reachable` if there is a way to its destination.

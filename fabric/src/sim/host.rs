@@ -81,6 +81,17 @@ impl Work<'_> {
     }
 }
 
+/// What congestion control allows a context; zero what it says nothing of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Allowance {
+    /// Window, bytes.
+    pub(super) window: u64,
+    /// Bytes in flight.
+    pub(super) in_flight: u64,
+    /// Bits a second.
+    pub(super) rate: u64,
+}
+
 /// A transport, as a host sees it: contexts that the card pulls packets from. A context goes by its place
 /// in the transport's list.
 pub(super) trait Adapter {
@@ -111,8 +122,8 @@ pub(super) trait Adapter {
     /// When [`Adapter::handle_timeout`] wants to be called.
     fn poll_timeout(&self) -> Option<Picos>;
 
-    /// Window and bytes in flight of a context; zero when there are none.
-    fn window(&self, context: u32) -> (u64, u64);
+    /// What congestion control allows a context now.
+    fn allowance(&self, context: u32) -> Allowance;
 
     /// Acknowledgements and negative ones sent.
     fn answers(&self) -> (u64, u64);
@@ -269,9 +280,9 @@ impl Host {
         each!(&self.stack, stack => stack.poll_timeout())
     }
 
-    /// Window and bytes in flight of a flow's context; zero when there are none.
-    pub(super) fn window(&self, context: u32) -> (u64, u64) {
-        each!(&self.stack, stack => stack.window(context))
+    /// What congestion control allows a context.
+    pub(super) fn allowance(&self, context: u32) -> Allowance {
+        each!(&self.stack, stack => stack.allowance(context))
     }
 
     /// Acknowledgements and negative ones sent.

@@ -169,6 +169,8 @@ pub struct WindowSeries {
     pub cwnd: Vec<u64>,
     /// Bytes in flight.
     pub in_flight: Vec<u64>,
+    /// Rate that congestion control allows, bits a second; zero when it says none.
+    pub rate: Vec<u64>,
     /// Payload bytes that arrived so far.
     pub delivered: Vec<u64>,
 }
@@ -200,4 +202,6 @@ pub struct Results {
     pub ports: Vec<PortLoad>,
     /// Samples, those that were asked for.
     pub series: Series,
+    /// Payload bytes that had arrived of each job when the first of several was done; empty if none was.
+    pub job_bytes: Vec<u64>,
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::flows::Running;
-use super::host::{Adapter, Sizes, Work};
+use super::host::{Adapter, Allowance, Sizes, Work};
 use super::outbox::Lane;
 use super::packet::Body;
 use crate::Picos;
@@ -323,11 +323,15 @@ impl Adapter for Roce {
         (when != Time::NEVER).then(|| Picos::from_time(when))
     }
 
-    /// A rate-based control has no window; bytes in flight of the flow's first queue pair.
-    fn window(&self, context: u32) -> (u64, u64) {
-        let Some(qp) = self.qps.get(context as usize) else { return (0, 0) };
-        let cwnd = qp.cc.metrics().cwnd.unwrap_or(0);
-        (cwnd, qp.in_flight(self.parameters.sizes.mtu))
+    /// Of the flow's first queue pair.
+    fn allowance(&self, context: u32) -> Allowance {
+        let Some(qp) = self.qps.get(context as usize) else { return Allowance::default() };
+        let metrics = qp.cc.metrics();
+        Allowance {
+            window: metrics.cwnd.unwrap_or(0),
+            in_flight: qp.in_flight(self.parameters.sizes.mtu),
+            rate: metrics.rate.map_or(0, |rate| rate.0),
+        }
     }
 
     fn answers(&self) -> (u64, u64) {

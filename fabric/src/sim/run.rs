@@ -320,7 +320,10 @@ impl Simulation {
         let running = &mut flows.running;
         running[flow as usize].start = now;
         let (host, dst) = (spec.src, spec.dst);
-        let connection = if self.per_pair { u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
+        // Of one job and level, or scopes could not tell them.
+        let kind = u64::from(spec.job) << 41 | u64::from(spec.level) << 33;
+        let connection =
+            if self.per_pair { kind | u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
         let entry = &mut hosts[host as usize];
         entry.start(now, flow, connection, running, &mut self.news);
         self.attend(host);
@@ -354,12 +357,12 @@ impl Simulation {
         for &news in &self.news {
             let trigger = match news {
                 News::Done(flow) => {
-                    flows.finished += 1;
+                    flows.finish(flow);
                     flows.spec[flow as usize].on_sent
                 }
                 News::Arrived(flow) => flows.spec[flow as usize].on_received,
-                News::Failed(_) => {
-                    flows.finished += 1;
+                News::Failed(flow) => {
+                    flows.finish(flow);
                     None
                 }
             };
@@ -447,7 +450,8 @@ impl Simulation {
         };
         let ports = if self.per_port { self.loads() } else { Vec::new() };
         let series = self.recorder.finish();
-        Results { end, flows, totals: self.totals, ports, series }
+        let job_bytes = self.ends.flows.job_bytes().to_vec();
+        Results { end, flows, totals: self.totals, ports, series, job_bytes }
     }
 
     fn sum(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::config::Observe;
 use super::flows::Flows;
-use super::host::Host;
+use super::host::{Allowance, Host};
 use super::results::{PortSeries, Series, WindowSeries};
 use crate::Picos;
 use crate::model::Switches;
@@ -46,6 +46,7 @@ impl Recorder {
                 flow: flow.id,
                 cwnd: Vec::new(),
                 in_flight: Vec::new(),
+                rate: Vec::new(),
                 delivered: Vec::new(),
             }));
         }
@@ -53,9 +54,11 @@ impl Recorder {
         for (series, flow) in windows.iter_mut().zip(&flows.running) {
             let host = &hosts[flow.src as usize];
             let running = flow.start <= now && flow.done > now;
-            let (cwnd, in_flight) = if running { host.window(flow.context) } else { (0, 0) };
-            series.cwnd.push(cwnd);
-            series.in_flight.push(in_flight);
+            let allowance =
+                if running { host.allowance(flow.context) } else { Allowance::default() };
+            series.cwnd.push(allowance.window);
+            series.in_flight.push(allowance.in_flight);
+            series.rate.push(allowance.rate);
             series.delivered.push(flow.received);
         }
         self.observe.windows.unwrap_or(Picos::NEVER).max(Picos(1))

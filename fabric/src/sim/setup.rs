@@ -177,8 +177,16 @@ fn baseline(
         );
         return Err(SimError::Transport(text));
     }
+    let receiver = sender.receiver(&known);
+    if let cc::ReceiverConfig::Dart(_) = receiver {
+        let text = format!(
+            "{}: RoCE's acknowledgements carry no shares; dart is possible with stack `squall`",
+            roce.cc
+        );
+        return Err(SimError::Transport(text));
+    }
     Ok(RoceParameters {
-        receiver: sender.receiver(&known),
+        receiver,
         sender,
         line,
         qps: roce.qps,

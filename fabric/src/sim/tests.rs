@@ -14,7 +14,7 @@ const US: Picos = Picos::micros(1);
 
 fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
     let start = Start::At(0);
-    Flow { id, src, dst, bytes, start, on_sent: None, on_received: None, job: 0 }
+    Flow { id, src, dst, bytes, start, on_sent: None, on_received: None, job: 0, level: 0 }
 }
 
 fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
@@ -530,4 +530,56 @@ fn adaptive_switches_spread_what_one_entropy_would_not() {
     };
     let (hashed, adaptive) = (spread(false), spread(true));
     assert!(adaptive.0 * 5 < hashed.0 * 4, "{adaptive} against {hashed}");
+}
+
+/// Rates of all flows at a sample taken `us` microseconds from the start, in tenths of Gb/s.
+fn rates_at(results: &Results, us: usize) -> Vec<u64> {
+    let windows = &results.series.windows;
+    windows.iter().map(|series| (series.rate[us] + 50_000_000) / 100_000_000).collect()
+}
+
+/// Section III-B of Dart: who sends has one part in as many as send, whoever else is done.
+#[test]
+fn senders_of_an_incast_share_the_line_as_dart_counts_them() {
+    let mut config = star(8);
+    // Where packets are lost DCQCN acts, too.
+    config.network.lossless = true;
+    squall(&mut config).cc = "dart".into();
+    squall(&mut config).ack_bytes = 0;
+    config.observe.windows = Some(US);
+    let mut load = incast(8, 700_000);
+    // The last three have a fifth.
+    load.flows[4..].iter_mut().for_each(|flow| flow.bytes = 140_000);
+    let results = run(&config, &load);
+    assert_eq!(results.end, End::Done);
+    // 100 / 7 = 14.3 Gb/s for all, 140 kB at it take 78 us.
+    assert_eq!(rates_at(&results, 50), [143; 7]);
+    // 100 / 4 for those that are left; the others are done.
+    assert_eq!(rates_at(&results, 160), [250, 250, 250, 250, 0, 0, 0]);
+}
+
+#[test]
+fn dart_needs_acknowledgements_that_carry_shares() {
+    let mut config = star(3);
+    let roce = RoceConfig { cc: "dart".into(), ..RoceConfig::default() };
+    config.host.transport = Transport::Roce(roce);
+    let error = Simulation::new(&config, &incast(3, 1000)).expect_err("refused").to_string();
+    assert!(error.contains("stack `squall`"), "{error}");
+}
+
+/// Section III-C: two flows meet on the way to two receivers, each of which has one sender; marks reach them, and DCQCN acts.
+#[test]
+fn dart_leaves_congestion_on_the_way_to_dcqcn() {
+    for (cc, cut) in [("dart", true), ("none", false)] {
+        let mut config = leaf_spine(1);
+        squall(&mut config).cc = cc.into();
+        squall(&mut config).ack_bytes = 0;
+        config.observe.windows = Some(US);
+        let results =
+            run(&config, &workload(16, vec![flow(1, 0, 4, 3_000_000), flow(2, 1, 8, 3_000_000)]));
+        assert_eq!(results.end, End::Done);
+        assert!(results.totals.marked > 0);
+        let rates = rates_at(&results, 100);
+        assert_eq!(rates.iter().all(|&rate| rate > 0 && rate < 900), cut, "{rates:?}");
+    }
 }

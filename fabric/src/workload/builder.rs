@@ -7,17 +7,24 @@ pub(super) struct Builder {
     workload: Workload,
     placement: Vec<u32>,
     job: u16,
+    /// Service levels that flows take in turn, at least one.
+    levels: u8,
 }
 
 impl Builder {
-    pub(super) fn new(hosts: u32) -> Self {
+    pub(super) fn new(hosts: u32, levels: u8) -> Self {
         let workload = Workload { hosts, ..Workload::default() };
-        Self { workload, placement: (0..hosts).collect(), job: 0 }
+        Self { workload, placement: (0..hosts).collect(), job: 0, levels: levels.max(1) }
     }
 
     /// From now on ranks live on these hosts and flows belong to `job`.
     pub(super) fn place(&mut self, job: u16, placement: Vec<u32>) {
         (self.job, self.placement) = (job, placement);
+    }
+
+    /// From now on flows belong to `job`, on the same hosts.
+    pub(super) fn set_job(&mut self, job: u16) {
+        self.job = job;
     }
 
     /// Adds a flow between ranks; its index in the workload.
@@ -33,6 +40,8 @@ impl Builder {
             on_sent: None,
             on_received: None,
             job: self.job,
+            // Less than `levels`.
+            level: (index % usize::from(self.levels)) as u8,
         });
         index
     }

@@ -18,12 +18,16 @@
 //! ```
 
 mod allreduce;
+mod attacks;
 mod builder;
+mod mix;
 mod patterns;
 mod poisson;
 mod spec;
 pub mod trace;
 
+pub use attacks::{Attack, Split};
+pub use mix::Mix;
 pub use poisson::{Distribution, DistributionError};
 pub use spec::{Algorithm, Apart, Layout, Pattern, Spec, Stagger};
 
@@ -64,6 +68,8 @@ pub struct Flow {
     pub on_received: Option<u32>,
     /// Which job it belongs to, from 0; results are summed up by job when there are several.
     pub job: u16,
+    /// Its service level: what scope `service-level` of congestion control tells flows by. Nothing queues by it.
+    pub level: u8,
 }
 
 /// When a flow starts.

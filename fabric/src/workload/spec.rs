@@ -3,7 +3,10 @@
 use crate::base::Rng;
 
 use super::builder::{Builder, refuse};
-use super::{Distribution, Workload, WorkloadError, allreduce, patterns, poisson};
+use super::{
+    Attack, Distribution, Mix, Split, Workload, WorkloadError, allreduce, attacks, mix, patterns,
+    poisson,
+};
 
 /// What a generator knows about the network: how hosts are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,10 +129,42 @@ pub enum Pattern {
         load: f64,
         /// Flows start for so long, in microseconds.
         duration_us: u64,
+        /// Long flows are an attack.
+        split: Option<Split>,
     },
+    /// The first rank wants more than its share of the way to the last ones, at the cost of those between.
+    Attack {
+        /// How.
+        attack: Attack,
+        /// Bytes of the attacker in all.
+        bytes: u64,
+        /// Ranks that send one flow each.
+        victims: u32,
+        /// Length of such a flow.
+        victim_bytes: u64,
+        /// Ranks that receive, the attacker and its victims in turn.
+        receivers: u32,
+    },
+    /// Every rank sends over rings of all ranks, a ring for each connection.
+    ShuffledOverlay {
+        /// Bytes of a rank in all.
+        bytes: u64,
+        /// One ring after the other, by [`Attack::Staggered`]; otherwise all at once.
+        staggered: Option<Attack>,
+    },
+    /// The mix of the Dart paper.
+    IncastMix(Mix),
 }
 
 impl Pattern {
+    /// Whether its flows are of several jobs on the same ranks.
+    const fn groups(&self) -> bool {
+        matches!(
+            self,
+            Self::Attack { .. } | Self::IncastMix(_) | Self::Poisson { split: Some(_), .. }
+        )
+    }
+
     /// Flows of a job of `ranks`, or a few more.
     fn most_flows(&self, ranks: u64, line_bps: u64) -> u64 {
         match self {
@@ -154,11 +189,20 @@ impl Pattern {
                     }
                 }
             }
-            Self::Poisson { sizes, load, duration_us } => {
-                let bytes = line_bps as f64 / 8e6 * *duration_us as f64 * load;
-                // Casts saturate.
-                ((bytes / sizes.mean()) * ranks as f64) as u64
+            Self::Poisson { sizes, load, duration_us, split } => {
+                let bytes = line_bps as f64 / 8e6 * *duration_us as f64 * load * ranks as f64;
+                // Casts saturate. Of what is divided there are no more parts than the load has.
+                let parts = split.map_or(0, |split| split.attack.connections(bytes as u64));
+                ((bytes / sizes.mean()) as u64).saturating_add(parts)
             }
+            Self::Attack { attack, bytes, victims, .. } => {
+                attack.connections(*bytes).saturating_add((*victims).into())
+            }
+            Self::ShuffledOverlay { bytes, staggered } => {
+                let each = staggered.map_or(ranks, |attack| attack.connections(*bytes));
+                each.saturating_mul(ranks)
+            }
+            Self::IncastMix(mix) => mix.flows(ranks, line_bps),
         }
     }
 }
@@ -172,6 +216,8 @@ pub struct Spec {
     pub ranks: Option<u32>,
     /// Jobs that run side by side, each on hosts of its own.
     pub jobs: u16,
+    /// Service levels that flows take in turn, at least one.
+    pub levels: u8,
     /// Place ranks at random; otherwise rank `r` of job `j` is host `j * ranks + r`.
     pub random: bool,
     /// How far apart the ends of a permutation's flows are.
@@ -192,6 +238,7 @@ impl Spec {
             pattern,
             ranks: None,
             jobs: 1,
+            levels: 1,
             random: false,
             apart: Apart::Hosts,
             start_us: 0,
@@ -212,6 +259,13 @@ impl Spec {
         if self.jobs == 0 {
             return Err(refuse("jobs", &self.jobs, "one at least"));
         }
+        if self.levels == 0 {
+            return Err(refuse("levels", &self.levels, "one at least"));
+        }
+        if self.jobs > 1 && self.pattern.groups() {
+            let allowed = "one: attackers and victims, long flows and short ones are jobs already";
+            return Err(refuse("jobs", &self.jobs, allowed));
+        }
         let ranks = self.ranks.unwrap_or(hosts / u32::from(self.jobs));
         let room = hosts / u32::from(self.jobs);
         if ranks < 2 || ranks > room {
@@ -230,7 +284,7 @@ impl Spec {
         if self.random {
             shuffle(&mut order, &mut places);
         }
-        let mut builder = Builder::new(hosts);
+        let mut builder = Builder::new(hosts, self.levels);
         for job in 0..self.jobs {
             let first = usize::from(job) * ranks as usize;
             let hosts = order[first..first + ranks as usize].to_vec();
@@ -274,8 +328,21 @@ impl Spec {
                 let chunk = if chunk == 0 { bytes } else { chunk };
                 allreduce::all_reduce(to, ranks, algorithm, sized(bytes)?, chunk)
             }
-            Pattern::Poisson { sizes, load, duration_us } => {
-                poisson::open_loop(to, ranks, sizes, *load, *duration_us, layout.line_bps, rng)
+            Pattern::Poisson { sizes, load, duration_us, split } => {
+                let (lasts, line) = ((*load, *duration_us), layout.line_bps);
+                poisson::open_loop(to, ranks, sizes, lasts, line, split.as_ref(), rng)
+            }
+            &Pattern::Attack { attack, bytes, victims, victim_bytes, receivers } => {
+                let (attacker, victims) =
+                    ((attack, sized(bytes)?), (victims, sized(victim_bytes)?));
+                attacks::on_victims(to, ranks, attacker, victims, receivers)
+            }
+            &Pattern::ShuffledOverlay { bytes, staggered } => {
+                attacks::shuffled_overlay(to, ranks, staggered, sized(bytes)?)
+            }
+            Pattern::IncastMix(mix) => {
+                sized(mix.long)?;
+                mix::incast_mix(to, ranks, mix, layout.line_bps, rng)
             }
         }
     }

@@ -213,6 +213,9 @@ fn distributions_have_the_published_means() {
     // Hadoop: 7.5 + 100 + 225 + 105 + 800 + 8 250 + 15 200 + 16 250 + 22 500 + 60 000 = 123 437.5.
     let hadoop = Distribution::by_name("hadoop").expect("there");
     assert!((hadoop.mean() - 123_437.5).abs() < 1.0, "{}", hadoop.mean());
+    // Storage: 458 + 2 778 + 1 368 + 5 160 + 6 400 + 28 200 = 44 364.
+    let storage = Distribution::by_name("alistorage").expect("there");
+    assert!((storage.mean() - 44_364.0).abs() < 1.0, "{}", storage.mean());
     // The 0.45 quantile of web search: 50 000 + 0.05 / 0.13 x 30 000 = 61 538.
     assert_eq!(web.quantile(0.45), 61_538);
     assert_eq!((web.quantile(0.0), web.quantile(0.999_999_999)), (1, 29_999_999));
@@ -224,7 +227,7 @@ fn distributions_have_the_published_means() {
 #[test]
 fn poisson_offers_the_load_asked_for() {
     let sizes = Distribution::by_name("hadoop").expect("there");
-    let pattern = Pattern::Poisson { sizes, load: 0.5, duration_us: 20_000 };
+    let pattern = Pattern::Poisson { sizes, load: 0.5, duration_us: 20_000, split: None };
     let workload = generate(&Spec::new(pattern), 64);
     // 64 hosts x 12.5 GB/s x 0.5 x 20 ms = 8 GB.
     let offered = workload.bytes() as f64 / 8e9;
@@ -310,4 +313,139 @@ fn what_cannot_run_is_named() {
     let spec = Spec { ranks: Some(3), jobs: 2, ..Spec::new(permutation(1)) };
     let error = spec.generate(&Layout::flat(4), 1).expect_err("too many");
     assert!(error.to_string().contains("2 to 2"), "{error}");
+}
+
+/// Job, source, destination, bytes and start in nanoseconds of each flow.
+fn plain(workload: &Workload) -> Vec<(u16, u32, u32, u64, u64)> {
+    let start = |flow: &Flow| match flow.start {
+        Start::At(at) => at / 1000,
+        Start::Trigger(_) => u64::MAX,
+    };
+    let flows = workload.flows.iter();
+    flows.map(|flow| (flow.job, flow.src, flow.dst, flow.bytes, start(flow))).collect()
+}
+
+fn attack(attack: Attack, bytes: u64) -> Pattern {
+    Pattern::Attack { attack, bytes, victims: 2, victim_bytes: 7, receivers: 2 }
+}
+
+const STAGGERED: Attack = Attack::Staggered { bdp: 40, rtt_us: 4.16 };
+
+#[test]
+fn attackers_divide_their_bytes_and_victims_do_not() {
+    // Ranks: attacker 0, victims 1 and 2, receivers 3 and 4 in turn.
+    let victims = [(1, 1, 4, 7, 0), (1, 2, 3, 7, 0)];
+    let parallel = generate(&Spec::new(attack(Attack::Parallel { qps: 3 }, 100)), 5);
+    let attacker = [(0, 0, 3, 34, 0), (0, 0, 3, 33, 0), (0, 0, 3, 33, 0)];
+    assert_eq!(plain(&parallel), [&attacker[..], &victims].concat());
+    // 100 bytes are two products of 40 and the rest, one each 4.16 us.
+    let staggered = generate(&Spec::new(attack(STAGGERED, 100)), 5);
+    let attacker = [(0, 0, 3, 40, 0), (0, 0, 3, 40, 4160), (0, 0, 3, 20, 8320)];
+    assert_eq!(plain(&staggered), [&attacker[..], &victims].concat());
+}
+
+#[test]
+fn overlays_are_rings_that_all_meet() {
+    // Nine ranks: steps 1, 2, 4, 5, 7 and 8 have no divisor with nine.
+    let pattern = Pattern::ShuffledOverlay { bytes: 60, staggered: None };
+    let flows = plain(&generate(&Spec::new(pattern), 9));
+    assert_eq!(flows.len(), 9 * 6);
+    let steps: Vec<u32> = flows[..6].iter().map(|flow| flow.2).collect();
+    assert_eq!(steps, [1, 2, 4, 5, 7, 8]);
+    assert!(flows.iter().all(|flow| flow.3 == 10 && flow.4 == 0));
+    // One after the other, and round again.
+    let pattern = Pattern::ShuffledOverlay { bytes: 300, staggered: Some(STAGGERED) };
+    let flows = plain(&generate(&Spec::new(pattern), 9));
+    let first: Vec<(u32, u64)> = flows[..8].iter().map(|flow| (flow.2, flow.4)).collect();
+    let expected = [1, 2, 4, 5, 7, 8, 1, 2].into_iter().zip((0..8).map(|n| n * 4160));
+    assert_eq!(first, expected.collect::<Vec<_>>());
+    assert_eq!(flows.iter().map(|flow| flow.3).sum::<u64>(), 9 * 300);
+}
+
+#[test]
+fn long_flows_of_a_load_may_attack() {
+    let sizes = || Distribution::by_name("hadoop").expect("there");
+    let of = |split| Pattern::Poisson { sizes: sizes(), load: 0.5, duration_us: 2000, split };
+    let whole = generate(&Spec::new(of(None)), 64);
+    let attack = Attack::Staggered { bdp: 150_000, rtt_us: 13.0 };
+    let divided = generate(&Spec::new(of(Some(Split { longer_than: 1_000_000, attack }))), 64);
+    assert_eq!(whole.bytes(), divided.bytes());
+    let long = whole.flows.iter().filter(|flow| flow.bytes > 1_000_000);
+    let parts: u64 = long.clone().map(|flow| flow.bytes.div_ceil(150_000)).sum();
+    let (short, attacking) = (whole.flows.len() - long.count(), parts as usize);
+    let jobs = |job| divided.flows.iter().filter(move |flow| flow.job == job);
+    assert_eq!((jobs(0).count(), jobs(1).count()), (short, attacking));
+    assert!(attacking > 100 && jobs(1).all(|flow| flow.bytes <= 150_000));
+}
+
+#[test]
+fn the_mix_of_dart_has_its_shares() {
+    let mix = Mix { load: 0.5, short: 0.4, degree: 16, long: 1_000_000, duration_us: 20_000 };
+    let flows = plain(&generate(&Spec::new(Pattern::IncastMix(mix)), 64));
+    // 64 hosts x 12.5 GB/s x 0.5 x 20 ms = 8 GB, of which 3.2 are short.
+    let bytes =
+        |job: u16| flows.iter().filter(|flow| flow.0 == job).map(|flow| flow.3).sum::<u64>();
+    let (short, long) = (bytes(0) as f64 / 3.2e9, bytes(1) as f64 / 4.8e9);
+    assert!((0.97..1.03).contains(&short) && (0.95..1.05).contains(&long), "{short} {long}");
+    let mut incasts: HashMap<(u64, u32), HashSet<u32>> = HashMap::new();
+    for &(job, src, dst, bytes, at) in &flows {
+        if job == 0 {
+            assert!([2048, 4096, 8192].contains(&bytes), "{bytes}");
+            incasts.entry((at, dst)).or_default().insert(src);
+        }
+    }
+    assert!(incasts.values().all(|senders| senders.len() == 16));
+}
+
+#[test]
+fn levels_are_taken_in_turn() {
+    let spec = Spec { levels: 3, ..Spec::new(permutation(1)) };
+    let levels: Vec<u8> = generate(&spec, 7).flows.iter().map(|flow| flow.level).collect();
+    assert_eq!(levels, [0, 1, 2, 0, 1, 2, 0]);
+}
+
+#[test]
+fn attacks_that_make_no_sense_are_refused() {
+    let error = |spec: Spec| spec.generate(&Layout::flat(5), 1).expect_err("refused").to_string();
+    let of = |attack: Attack| {
+        let pattern =
+            Pattern::Attack { attack, bytes: 10, victims: 1, victim_bytes: 1, receivers: 1 };
+        error(Spec::new(pattern))
+    };
+    for (attack, expected) in [
+        (Attack::Parallel { qps: 0 }, "qps = 0 does not fit: 1 to 10"),
+        (Attack::Parallel { qps: 11 }, "qps = 11 does not fit: 1 to 10"),
+        (Attack::Staggered { bdp: 0, rtt_us: 1.0 }, "bdp = 0 does not fit: one byte"),
+        (Attack::Staggered { bdp: 1, rtt_us: -1.0 }, "rtt_us = -1 does not fit: 0 to 1000000"),
+        (Attack::Staggered { bdp: 1, rtt_us: f64::NAN }, "rtt_us = NaN does not fit"),
+    ] {
+        let error = of(attack);
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let many = |victims, receivers| {
+        let attack = Attack::Parallel { qps: 1 };
+        Spec::new(Pattern::Attack { attack, bytes: 1, victims, victim_bytes: 1, receivers })
+    };
+    for (victims, receivers) in [(0, 1), (1, 0), (3, 2), (1, u32::MAX)] {
+        let error = error(many(victims, receivers));
+        assert!(error.contains("together at most 4"), "{error}");
+    }
+    let jobs = error(Spec { jobs: 2, ..many(1, 1) });
+    assert!(jobs.starts_with("jobs = 2 does not fit: one"), "{jobs}");
+    let levels = error(Spec { levels: 0, ..Spec::new(permutation(1)) });
+    assert!(levels.starts_with("levels = 0"), "{levels}");
+    let mix = Mix { load: 0.5, short: 0.4, degree: 4, long: 1, duration_us: 1 };
+    for (mix, expected) in [
+        (Mix { load: 0.0, ..mix }, "load = 0"),
+        (Mix { load: f64::NAN, ..mix }, "load = NaN"),
+        (Mix { short: 1.5, ..mix }, "short_share = 1.5"),
+        (Mix { degree: 5, ..mix }, "degree = 5 does not fit: 1 to 4"),
+        (Mix { degree: 0, ..mix }, "degree = 0"),
+        (Mix { long: 0, ..mix }, "bytes = 0"),
+        (Mix { duration_us: 0, ..mix }, "duration_us = 0"),
+        (Mix { duration_us: u64::MAX, ..mix }, "flows = "),
+    ] {
+        let error = error(Spec::new(Pattern::IncastMix(mix)));
+        assert!(error.starts_with(expected), "{expected}: {error}");
+    }
 }

@@ -180,8 +180,8 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
         let &Row { id, src, dst, bytes, .. } = row;
         // In range, as checked.
         let start = Start::At((row.start_us * PS_PER_US as f64) as u64);
-        let (on_sent, on_received, job) = (None, None, 0);
-        workload.flows.push(Flow { id, src, dst, bytes, start, on_sent, on_received, job });
+        let (on_sent, on_received, job, level) = (None, None, 0, 0);
+        workload.flows.push(Flow { id, src, dst, bytes, start, on_sent, on_received, job, level });
         let mut before = Vec::new();
         for word in row.after.split_whitespace() {
             let found = word.parse().ok().and_then(|id: u32| index.get(&id));

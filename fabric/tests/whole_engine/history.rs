@@ -146,7 +146,8 @@ fn world(rng: &mut Rng) -> (World, String, Scope) {
     let selector = pick(rng, PathsConfig::NAMES).0;
     let loss =
         pick(rng, &["all", "trim", "ooo", "path", "probe", "rto", "trim,rto", "ooo,probe,rto"]);
-    let scope = pick(rng, &[Scope::PerFlow, Scope::PerPair, Scope::PerDestination, Scope::PerHost]);
+    let scopes: Vec<Scope> = Scope::all().collect();
+    let scope = pick(rng, &scopes);
     let words = format!(
         "{sender} {selector} {loss} {scope:?}, trimming {trimming}, packets of {max_packet}"
     );
@@ -291,7 +292,8 @@ pub(crate) fn run(seed: u64, shown: bool) -> Totals {
     let mut messages = Vec::new();
     let script = script(&mut rng, &mut messages, crashing, long);
     // What is in flight to a dead process fills a window that all share.
-    let long = long || (crashing && scope == Scope::PerHost);
+    let one = [Scope::PerHost, Scope::PerServiceLevel, Scope::PerGroup];
+    let long = long || (crashing && one.contains(&scope));
     for (n, host) in world.hosts.iter_mut().enumerate() {
         let base = host.memory.put(&pattern(n as u64, REGION));
         host.memory.regions.insert(READ, (UserSlice::lent(base, REGION), false));

@@ -6,7 +6,9 @@ use crate::cc::{self, ReceiverCc};
 use crate::rx::AckBody;
 use crate::shared::Shared;
 use crate::types::{ControlOut, ControlPacket};
-use crate::wire::{Ack, AckCc, AckExt, AckRequest, CcState, ControlKind, NextHeader, NsccState};
+use crate::wire::{
+    Ack, AckCc, AckCcx, AckExt, AckRequest, CcState, ControlKind, DartState, NextHeader, NsccState,
+};
 
 impl<D: Copy> Pdc<D> {
     /// What the receiver's congestion control sends the peer: `credit` for so many bytes in all, or a
@@ -57,9 +59,10 @@ impl<D: Copy> Pdc<D> {
                 ooo_count,
             }),
         };
+        let (mpr, sack_psn_offset) = (mpr(&shared.config), offset(body.sack_base));
         let pds = Ack {
             next: if body.response.is_some() { NextHeader::Response } else { NextHeader::None },
-            ce: body.ce,
+            ce: body.ce && !signals.hide_marks,
             retx: body.retx,
             probe: body.probe.is_some(),
             request: if self.life.is_initiator() { AckRequest::None } else { request },
@@ -70,12 +73,21 @@ impl<D: Copy> Pdc<D> {
             cack_psn: body.cack,
             spdcid: self.numbers.local,
             dpdcid: self.numbers.remote,
-            ext: AckExt::Cc(AckCc {
-                mpr: mpr(&shared.config),
-                sack_psn_offset: offset(body.sack_base),
-                sack_bitmap: body.bitmap,
-                state,
-            }),
+            ext: match signals.share {
+                None => AckExt::Cc(AckCc { mpr, sack_psn_offset, sack_bitmap: body.bitmap, state }),
+                Some(share) => {
+                    let state = DartState {
+                        service_time: body.service_time,
+                        congestion: signals.state as u8,
+                        senders: share.senders(),
+                        share: share.share(),
+                        ooo_count,
+                    };
+                    let (cc_type, state) = (DartState::CC_TYPE, state.pack());
+                    let sack_bitmap = body.bitmap;
+                    AckExt::Ccx(AckCcx { cc_type, mpr, sack_psn_offset, sack_bitmap, state })
+                }
+            },
         };
         ControlPacket::Ack { pds, response: body.response }
     }

@@ -135,7 +135,9 @@ impl<D: Copy> Pdc<D> {
             trimmed: arrival.trimmed,
             last_hop: arrival.last_hop,
             duplicate,
-            source: shared.groups.host_of(self.numbers.peer),
+            message_start: arrival.begins,
+            message_end: arrival.ends,
+            source: self.numbers.peer.0,
             demand,
             ..cc::ReceivedPacket::default()
         };

@@ -3,7 +3,7 @@
 use super::{Pdcs, Told};
 use crate::base::{Psn, Time};
 use crate::pdc::Outcome;
-use crate::types::{Arrival, Contact, Delivery, PdcFailure, PeerKey, Refusal, RxVerdict};
+use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
 /// Contexts that one peer may have open here. An initiator has one at a time, and those that it is closing.
@@ -248,7 +248,8 @@ impl<D: Copy> Pdcs<D> {
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
-        self.install(now, slot, peer, pds.spdcid, Some(start));
+        // What we send on it answers the peer, at whatever level.
+        self.install(now, slot, (peer, Label::default()), pds.spdcid, Some(start));
         if let Some(admission) = admission {
             self.admissions.spend(peer, admission);
         }

@@ -11,7 +11,7 @@ use crate::deadlines::{Deadlines, Timer};
 use crate::rx::service_span;
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
-use crate::wire::{Ack, AckExt, CcState, NsccState, Response};
+use crate::wire::{Ack, AckExt, CcState, DartState, NsccState, Response};
 
 /// How many PSNs before the oldest outstanding packet a late ACK may end and still mean something.
 const LATE: i32 = 2 * 4096;
@@ -31,6 +31,8 @@ pub(crate) struct AckFacts<'a> {
     ooo: Option<u16>,
     /// The low bits of the credit granted in all.
     credit: Option<u32>,
+    /// What is said of the peer's line: of how many, and which part.
+    share: Option<(u16, u16)>,
     ce: bool,
     retx: bool,
     response: Option<&'a Response>,
@@ -56,6 +58,7 @@ impl<'a> AckFacts<'a> {
         telemetry: &'a [cc::IntHop],
     ) -> Self {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
+        let mut share = None;
         let (mpr, state, ooo, credit) = match ack.ext {
             AckExt::None => (0, None, None, None),
             AckExt::Cc(ext) => match ext.state {
@@ -64,7 +67,17 @@ impl<'a> AckFacts<'a> {
                     (ext.mpr, None, Some(ooo_count), Some(credit))
                 }
             },
-            AckExt::Ccx(ext) => (ext.mpr, None, None, None),
+            AckExt::Ccx(ext) => {
+                let dart = DartState::read(&ext.state).ok();
+                let dart = dart.filter(|_| ext.cc_type == DartState::CC_TYPE);
+                share = dart.map(|dart| (dart.senders, dart.share));
+                let state = dart.map(|dart| NsccState {
+                    service_time: dart.service_time,
+                    ooo_count: dart.ooo_count,
+                    ..NsccState::default()
+                });
+                (ext.mpr, state, state.map(|state| state.ooo_count), None)
+            }
         };
         Self {
             cack: ack.cack_psn,
@@ -77,6 +90,7 @@ impl<'a> AckFacts<'a> {
             // Not computed.
             ooo: ooo.filter(|&count| count != u16::MAX),
             credit,
+            share,
             ce: ack.ce,
             retx: ack.retx,
             response,
@@ -228,8 +242,10 @@ impl<D: Copy> Acknowledgement<'_, D> {
         if gained {
             self.on_progress(self.tx.ring.base() != oldest);
         }
+        let share = ack.share.and_then(|(senders, share)| cc::Share::new(senders, share));
+        self.shared.counters.rx_bad_share += u64::from(ack.share.is_some() && share.is_none());
         let grant = ack.credit.map(|units| self.tx.rare_mut().credit.on_grant(units));
-        if gained || probed || rtt.is_some() || grant.is_some() {
+        if gained || probed || rtt.is_some() || grant.is_some() || share.is_some() {
             self.gain.round_end = self.round_ends(about.as_ref());
             let feedback = cc::Feedback {
                 now,
@@ -248,6 +264,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 ooo: ack.ooo,
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
+                share,
                 grant,
                 int: ack.telemetry,
                 hops: (!ack.telemetry.is_empty()).then_some(ack.telemetry.len() as u8),

@@ -64,18 +64,18 @@ impl Flow {
     /// What the congestion control allows now.
     #[inline]
     pub(super) fn budget(&self, now: Time, groups: &Groups) -> cc::Budget {
-        self.context.get(groups).cc.budget(now)
+        self.context.cc(groups).budget(now)
     }
 
     #[inline]
     pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
-        self.context.get(groups).cc.metrics()
+        self.context.cc(groups).metrics()
     }
 
     /// The round trip without queues that the congestion control believes in.
     #[inline]
     pub(super) fn base_rtt(&self, groups: &Groups) -> Option<Span> {
-        self.context.get(groups).cc.base_rtt()
+        self.context.cc(groups).base_rtt()
     }
 
     /// Whether window, credit and pacing let a packet of `nominal` bytes leave, in trains of `train`
@@ -83,7 +83,7 @@ impl Flow {
     /// for good.
     #[inline]
     pub(super) fn allows(&self, now: Time, nominal: u32, train: u32, groups: &Groups) -> bool {
-        let budget = self.context.get(groups).cc.budget(now);
+        let budget = self.context.cc(groups).budget(now);
         self.fits(now, nominal, (&budget, train), groups)
     }
 
@@ -98,7 +98,7 @@ impl Flow {
     ) -> bool {
         if let Some(rate) = budget.rate {
             let lead = rate.transmit_time(u64::from(budget.burst.min(train)));
-            if self.context.get(groups).pace_at > now + lead {
+            if self.context.pace_at(groups) > now + lead {
                 return false;
             }
         }
@@ -115,7 +115,7 @@ impl Flow {
     pub(super) fn pace_end(&self, budget: &cc::Budget, train: u32, groups: &Groups) -> Time {
         let Some(rate) = budget.rate else { return Time::ZERO };
         let lead = rate.transmit_time(u64::from(budget.burst.min(train)));
-        self.context.get(groups).pace_at - lead
+        self.context.pace_at(groups) - lead
     }
 
     /// The congestion window in packets of `size` nominal bytes, at least one and at most `most`.
@@ -137,12 +137,13 @@ impl Flow {
         sending: &cc::Sending,
         groups: &mut Groups,
     ) -> (cc::Stamp, cc::Budget) {
-        let governor = self.context.get_mut(groups);
-        let stamp = governor.cc.on_send(now, sending);
-        let budget = governor.cc.budget(now);
+        let cc = self.context.cc_mut(groups);
+        let stamp = cc.on_send(now, sending);
+        let budget = cc.budget(now);
         if let Some(rate) = budget.rate {
             let sent = rate.transmit_time(u64::from(sending.bytes));
-            governor.pace_at = governor.pace_at.max(now) + sent;
+            let pace_at = self.context.pace_at_mut(groups);
+            *pace_at = (*pace_at).max(now) + sent;
         }
         self.add_in_flight(sending.bytes, groups);
         (stamp, budget)
@@ -167,8 +168,8 @@ impl Flow {
             if count == 0 {
                 return (0, cc::Stamp::default(), false);
             }
-            let governor = self.context.get_mut(groups);
-            let (sent, stamp) = governor.cc.on_send_run(now, sending, count);
+            let cc = self.context.cc_mut(groups);
+            let (sent, stamp) = cc.on_send_run(now, sending, count);
             self.add_in_flight(u32::from(sent) * sending.bytes, groups);
             let room = budget.room(self.total_in_flight(groups));
             return (sent, stamp, room < u64::from(most));
@@ -252,31 +253,31 @@ impl Flow {
     #[inline]
     pub(super) fn on_feedback(&mut self, feedback: &cc::Feedback<'_>, groups: &mut Groups) {
         let in_flight = self.total_in_flight(groups);
-        let cc = &mut self.context.get_mut(groups).cc;
+        let cc = self.context.cc_mut(groups);
         cc.on_feedback(&cc::Feedback { in_flight, ..*feedback });
     }
 
     /// Something happened to the traffic.
     #[inline]
     pub(super) fn on_event(&mut self, now: Time, event: cc::FlowEvent, groups: &mut Groups) {
-        self.context.get_mut(groups).cc.on_event(now, event);
+        self.context.cc_mut(groups).on_event(now, event);
     }
 
     /// What the congestion control wants done besides.
     #[inline]
     pub(super) fn poll_action(&mut self, now: Time, groups: &mut Groups) -> Option<cc::Action> {
-        self.context.get_mut(groups).cc.poll(now)
+        self.context.cc_mut(groups).poll(now)
     }
 
     /// When the congestion control wants to be called.
     #[inline]
     pub(crate) fn next_timer(&self, groups: &Groups) -> Time {
-        self.context.get(groups).cc.next_timer().unwrap_or(Time::NEVER)
+        self.context.cc(groups).next_timer().unwrap_or(Time::NEVER)
     }
 
     /// The congestion control's time has come.
     pub(super) fn on_timer(&mut self, now: Time, groups: &mut Groups) {
-        self.context.get_mut(groups).cc.on_timer(now);
+        self.context.cc_mut(groups).on_timer(now);
     }
 
     // Other flows in the context.
@@ -284,7 +285,7 @@ impl Flow {
     /// Something is outstanding again; whether the whole context was idle.
     #[inline]
     pub(super) fn resume(&self, groups: &mut Groups) -> bool {
-        let Some(group) = self.context.group(groups) else { return true };
+        let Some(group) = self.context.joint(groups) else { return true };
         group.active += 1;
         group.active == 1
     }
@@ -292,7 +293,7 @@ impl Flow {
     /// Nothing of this flow is outstanding any more; whether that is so of its whole context.
     #[inline]
     pub(super) fn pause(&self, groups: &mut Groups) -> bool {
-        let Some(group) = self.context.group(groups) else { return true };
+        let Some(group) = self.context.joint(groups) else { return true };
         group.active -= 1;
         group.active == 0 && group.waiting.is_empty()
     }
@@ -309,13 +310,20 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Label;
     use crate::cc::Scope;
 
     fn pair(scope: Scope, window: u64) -> (Groups, Flow, Flow) {
         let mut groups = Groups::default();
         let config = cc::SenderConfig::fixed(window);
         let mut flow = |slot| {
-            let context = groups.join(scope, slot, crate::PeerKey(0), &config, Time::ZERO);
+            let context = groups.join(
+                scope,
+                slot,
+                (crate::PeerKey(0), Label::default()),
+                &config,
+                Time::ZERO,
+            );
             Flow::new(context, Psn(0))
         };
         let (one, other) = (flow(0), flow(1));

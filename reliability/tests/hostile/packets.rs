@@ -109,7 +109,7 @@ fn dest(rng: &mut Rng) -> Dest {
 
 fn arrival(rng: &mut Rng) -> Arrival {
     let (ce, trimmed) = (rng.chance(0.5), rng.chance(0.1));
-    Arrival { ce, trimmed, last_hop: false, bytes: 500 }
+    Arrival { ce, trimmed, bytes: 500, ..Arrival::default() }
 }
 
 fn request(rng: &mut Rng, about: Psn) -> Request {

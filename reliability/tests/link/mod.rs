@@ -412,6 +412,7 @@ impl World {
             trimmed: self.rng.chance(self.faults.trim),
             last_hop: false,
             bytes,
+            ..Arrival::default()
         };
         self.last_path = grant.path;
         if self.faults.black_hole == Some(grant.path) {

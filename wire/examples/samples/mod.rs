@@ -272,13 +272,20 @@ fn acks(samples: &mut Samples) {
     let credit = AckExt::Cc(AckCc { mpr: 255, sack_psn_offset: 0, sack_bitmap: 1, state });
     add(samples, "ack-cc-credit", &plain(Ack { ext: credit, ..ack() }));
     add(samples, "ack", &plain(Ack { ext: AckExt::None, ..ack() }));
-    for cc_type in [14, 15] {
+    let dart = DartState {
+        service_time: 0x1234,
+        congestion: 2,
+        senders: 17,
+        share: 0x8000,
+        ooo_count: 0xFFFF,
+    };
+    for (cc_type, state) in [(DartState::CC_TYPE, dart.pack()), (15, *b"sixteen bytes :)")] {
         let ext = AckExt::Ccx(AckCcx {
             cc_type,
             mpr: 1,
             sack_psn_offset: i16::MIN,
             sack_bitmap: u64::MAX,
-            state: *b"sixteen bytes :)",
+            state,
         });
         add(samples, format!("ack-ccx-{cc_type}"), &plain(Ack { ext, ..ack() }));
     }

@@ -95,6 +95,73 @@ pub struct NsccState {
     pub ooo_count: u16,
 }
 
+/// State for Dart (this project's own, cc_type 14 of an ACK_CCX).
+///
+/// | Offset | Bits | Field |
+/// |---|---|---|
+/// | 0 | 16 | service_time, as for NSCC |
+/// | 2 | 6+2 | 0, congestion |
+/// | 3 | 8 | 0 |
+/// | 4 | 16 | senders |
+/// | 6 | 16 | share |
+/// | 8 | 16 | ooo_count, as for NSCC |
+/// | 10 | 48 | 0 |
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DartState {
+    /// As [`NsccState::service_time`].
+    pub service_time: u16,
+    /// What congestion the target sees: 0 none, 1 its own, 2 elsewhere.
+    pub congestion: u8,
+    /// How many send to the target; 0 means nothing.
+    pub senders: u16,
+    /// The initiator's share of the target's line, units of 1/32768; 0 and more than 32768 mean nothing.
+    pub share: u16,
+    /// As [`NsccState::ooo_count`].
+    pub ooo_count: u16,
+}
+
+impl DartState {
+    /// The type of an ACK_CCX that has it.
+    pub const CC_TYPE: u8 = 14;
+
+    /// As [`AckCcx::state`].
+    #[must_use]
+    pub const fn pack(&self) -> [u8; 16] {
+        let [time, senders, share, ooo] = [
+            self.service_time.to_be_bytes(),
+            self.senders.to_be_bytes(),
+            self.share.to_be_bytes(),
+            self.ooo_count.to_be_bytes(),
+        ];
+        let mut state = [0; 16];
+        (state[0], state[1]) = (time[0], time[1]);
+        state[2] = self.congestion & 3;
+        (state[4], state[5]) = (senders[0], senders[1]);
+        (state[6], state[7]) = (share[0], share[1]);
+        (state[8], state[9]) = (ooo[0], ooo[1]);
+        state
+    }
+
+    /// What [`AckCcx::state`] says.
+    ///
+    /// # Errors
+    /// A reserved bit is set, or there is no such congestion.
+    pub const fn read(state: &[u8; 16]) -> Result<Self, ParseError> {
+        let reserved =
+            state[3] | state[10] | state[11] | state[12] | state[13] | state[14] | state[15];
+        if state[2] > 2 || reserved != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Self {
+            service_time: u16::from_be_bytes([state[0], state[1]]),
+            congestion: state[2],
+            senders: u16::from_be_bytes([state[4], state[5]]),
+            share: u16::from_be_bytes([state[6], state[7]]),
+            ooo_count: u16::from_be_bytes([state[8], state[9]]),
+        })
+    }
+}
+
 /// Congestion-control state of an ACK_CC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CcState {
@@ -125,7 +192,7 @@ pub struct AckCc {
 /// SACK and a vendor's congestion-control state of an ACK_CCX.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AckCcx {
-    /// Congestion-control type: 14 and 15 are vendors', 0 and 1 those of ACK_CC, others reserved.
+    /// Congestion-control type: 14 and 15 are vendors' (14: [`DartState`]), 0 and 1 those of ACK_CC, others reserved.
     pub cc_type: u8,
     /// As [`AckCc::mpr`].
     pub mpr: u8,
@@ -415,6 +482,10 @@ impl AckCcxView<'_> {
         match self.cc_type() {
             _ if self.cc_flags() != 0 => Err(ParseError::Reserved),
             2..=13 => Err(ParseError::CcType),
+            DartState::CC_TYPE => match DartState::read(&self.state()) {
+                Ok(_) => Ok(self),
+                Err(error) => Err(error),
+            },
             _ => Ok(self),
         }
     }

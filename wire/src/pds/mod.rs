@@ -12,7 +12,8 @@ mod tss;
 
 pub(crate) use ack::Checked as CheckedAck;
 pub use ack::{
-    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, NsccState,
+    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, DartState,
+    NsccState,
 };
 pub use control::{Control, ControlView};
 pub use datagram::{RudiRequest, RudiResponse, RudiView, Uud, UudView};

@@ -134,8 +134,19 @@ fn ack() -> impl Strategy<Value = Ack> {
             AckExt::Cc(AckCc { mpr, sack_psn_offset, sack_bitmap, state })
         },
     );
-    let ccx = (any::<(u8, i16, u64, [u8; 16])>(), select(vec![0, 1, 14, 15])).prop_map(
-        |((mpr, sack_psn_offset, sack_bitmap, state), cc_type)| {
+    let dart = (any::<[u16; 4]>(), 0..=2_u8).prop_map(
+        |([service_time, senders, share, ooo_count], congestion)| DartState {
+            service_time,
+            congestion,
+            senders,
+            share,
+            ooo_count,
+        },
+    );
+    let others = (any::<[u8; 16]>(), select(vec![0, 1, 15]));
+    let state = prop_oneof![others, dart.prop_map(|dart| (dart.pack(), DartState::CC_TYPE))];
+    let ccx = (any::<(u8, i16, u64)>(), state).prop_map(
+        |((mpr, sack_psn_offset, sack_bitmap), (state, cc_type))| {
             AckExt::Ccx(AckCcx { cc_type, mpr, sack_psn_offset, sack_bitmap, state })
         },
     );
