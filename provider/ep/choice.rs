@@ -42,8 +42,18 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
         }
         return Err(Errno::INVAL);
     }
+    let sender = allowed("CC", &params.cc, control(&params.cc))?;
+    if params.crc && sender.acks().telemetry {
+        log::warn!(
+            target: USER,
+            "FI_SQUALL_CRC=yes and FI_SQUALL_CC={} do not go together: switches write telemetry into packets, whose \
+             checksums are then wrong; leave one out",
+            params.cc
+        );
+        return Err(Errno::INVAL);
+    }
     Ok(Algorithms {
-        sender: allowed("CC", &params.cc, control(&params.cc))?,
+        sender,
         paths: allowed("LB", &params.lb, selector(&params.lb))?,
         loss: allowed("LOSS", &params.loss, params.loss.parse())?,
         scope: allowed("SCOPE", &params.scope, params.scope.parse())?,
@@ -134,6 +144,17 @@ mod tests {
                 Ok(_) => assert!(fits, "{name}={value}"),
                 Err(errno) => assert!(!fits && errno == Errno::INVAL, "{name}={value}"),
             }
+        }
+    }
+
+    #[test]
+    fn checksums_and_telemetry_do_not_go_together() {
+        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        for (cc, crc, fits) in [("hpcc", "no", true), ("nscc", "yes", true), ("hpcc", "yes", false)]
+        {
+            let (params, problems) = crate::param::tests::read(&[("CC", cc), ("CRC", crc)]);
+            assert!(problems.is_empty(), "{problems:?}");
+            assert_eq!(choose(&params, &network).is_ok(), fits, "{cc} with crc={crc}");
         }
     }
 }
