@@ -20,7 +20,7 @@ pub use {
 };
 
 pub mod cli;
-pub mod doctor;
+mod doctor;
 pub mod facts;
 pub mod formats;
 pub mod live;
@@ -31,7 +31,7 @@ mod quantity;
 pub mod report;
 pub mod sim;
 mod time;
-pub mod top;
+mod top;
 pub mod topology;
 pub mod workload;
 

@@ -17,7 +17,7 @@ use super::{firewall, host, interface, launchers, library, peers, probe};
 /// Looks at what a job started from here would have: variables, libfabric, interface, kernel, firewall, MPIs. With PEERs
 /// it sends packets to them, and they answer if `squall doctor --answer` runs there. Exit status 1 where there is a fault.
 #[derive(Args, Debug)]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Other hosts of the job: HOST or HOST:PORT.
     #[arg(value_name = "PEER")]
     peers: Vec<String>,
@@ -32,7 +32,7 @@ pub struct DoctorArgs {
 impl DoctorArgs {
     /// Whether it runs until it is interrupted.
     #[must_use]
-    pub const fn answers(&self) -> bool {
+    pub(crate) const fn answers(&self) -> bool {
         self.answer
     }
 }
@@ -48,7 +48,7 @@ fn section(title: &str, findings: &[Finding]) -> io::Result<()> {
 ///
 /// # Errors
 /// Standard output or a socket that cannot be used.
-pub fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
+pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     let (chosen, interfaces) = interface::choose(&variable("FI_SQUALL_IFACE").unwrap_or_default());
     if args.answer {
         return answer(chosen, args.port, stop);

@@ -4,7 +4,7 @@
 //! where it is not. [`library`] asks libfabric, [`interface`] chooses as endpoints do, [`host`] opens a port as they do,
 //! [`peers`] sends packets to where the other end answers, [`firewall`] and [`launchers`] print what is to be set.
 
-pub mod command;
+pub(crate) mod command;
 mod environment;
 mod finding;
 mod firewall;

@@ -19,7 +19,7 @@ use super::{screen, text};
 /// Every endpoint of this user on this machine, live; of one that was killed, what it counted last. Endpoints show
 /// themselves unless FI_SQUALL_MONITOR is 0ns.
 #[derive(Args, Debug)]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// A process, by its number, or a job, by the name its launcher gave it; default: all.
     of: Option<String>,
     /// Print one JSON document: endpoints with all counters and flows, and jobs.
@@ -28,7 +28,7 @@ pub struct TopArgs {
     /// Print one page of text, of what happened in one interval.
     #[arg(long, conflicts_with = "serve")]
     once: bool,
-    /// Answer collectors (Prometheus, OpenMetrics) at 127.0.0.1:PORT, [::1]:PORT or unix:PATH.
+    /// Answer collectors (Prometheus, OpenMetrics) at `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH`.
     #[arg(long, value_name = "WHERE")]
     serve: Option<Listen>,
     /// Time between two looks, s.
@@ -45,7 +45,7 @@ pub struct TopArgs {
 impl TopArgs {
     /// Whether it runs until it is interrupted, without a terminal.
     #[must_use]
-    pub const fn serves(&self) -> bool {
+    pub(crate) const fn serves(&self) -> bool {
         self.serve.is_some()
     }
 }
@@ -87,7 +87,7 @@ fn since_1970() -> u64 {
 ///
 /// # Errors
 /// A directory that cannot be read or is not this user's, a terminal or a socket that cannot be used.
-pub fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
+pub(crate) fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     let user = rustix::process::geteuid().as_raw();
     let boards = Boards::of(user, args.directory.clone());
     let mut watch = Watch { boards, of: args.of.as_deref(), history: History::default() };

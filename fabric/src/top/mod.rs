@@ -7,7 +7,7 @@
 //! - [`text`], [`screen`], [`json`] and [`metrics`] show it: once, live, to a script, to a collector.
 
 mod boards;
-pub mod command;
+pub(crate) mod command;
 mod json;
 mod metrics;
 mod rates;
