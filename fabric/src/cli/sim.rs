@@ -27,7 +27,7 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
-    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVES:SPINES:RACK, star:HOSTS,
+    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
     /// dumbbell:HOSTS.
     #[arg(long, value_name = "FILE|WORD")]
     topo: String,

@@ -71,17 +71,21 @@ fn forms(kinds: &[Kind]) -> String {
     kinds.iter().map(form).collect::<Vec<_>>().join(", ")
 }
 
-/// What stands behind a kind, one value after the other. `32x2MiB` are two.
-fn values(text: &str) -> impl Iterator<Item = &str> {
-    text.split(':').filter(|part| !part.is_empty()).flat_map(|part| {
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        match part.split_once('x') {
-            Some((number, rest)) if digits(number) => [Some(number), Some(rest)],
-            _ => [Some(part), None],
+/// What stands behind a kind, one value after the other, with `:` or, behind a number, `x` between them: `32x2MiB` are two,
+/// `4x2x2` three.
+fn values(text: &str) -> Vec<&str> {
+    let mut values = Vec::new();
+    for mut part in text.split(':').filter(|part| !part.is_empty()) {
+        while let Some((number, rest)) = part.split_once('x')
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            values.push(number);
+            part = rest;
         }
-        .into_iter()
-        .flatten()
-    })
+        values.push(part);
+    }
+    values
 }
 
 fn read<T: DeserializeOwned>(word: &str, kinds: &[Kind]) -> Option<Result<T, WordError>> {
@@ -91,7 +95,7 @@ fn read<T: DeserializeOwned>(word: &str, kinds: &[Kind]) -> Option<Result<T, Wor
     let fault = |what: String| WordError { word: word.to_owned(), what };
     let mut table = toml::Table::new();
     table.insert("kind".to_owned(), (*kind).into());
-    let given: Vec<&str> = values(behind).collect();
+    let given = values(behind);
     if given.len() > keys.len() {
         return Some(Err(fault(format!("expected {}", forms(&[(kind, keys)])))));
     }
@@ -143,6 +147,8 @@ mod tests {
         assert_eq!(tree, Ok(expected));
         let star = TopologyTable::from_word("star:17").expect("a kind").expect("sound");
         assert_eq!((star.hosts, star.gbps), (Some(17), None));
+        let leaves = TopologyTable::from_word("leaf-spine:4x2x8").expect("a kind").expect("sound");
+        assert_eq!((leaves.leaves, leaves.spines, leaves.rack), (Some(4), Some(2), Some(8)));
         let incast = WorkloadTable::from_word("incast:32x2MiB").expect("a kind").expect("sound");
         assert_eq!((incast.senders, incast.bytes), (Some(32), Some(Bytes(2 << 20))));
         assert_eq!(Some(Ok(incast)), WorkloadTable::from_word("incast:32:2MiB"));
