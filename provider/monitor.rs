@@ -5,7 +5,8 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use squall_base::{Span, Time};
 use squall_engine::{Engine, FlowRecord, PeerId};
@@ -20,8 +21,10 @@ use crate::stats::{self, DERIVED, Derived, FLOW, Statistics};
 const FLOW_PLACES: usize = 64;
 /// The part of the time that may go into writing: a thousandth.
 const SHARE: u64 = 1000;
-/// Boards of processes that died are kept for so long.
-const KEPT: Span = Span::secs(3600);
+/// Boards of processes that died are kept for so long ..
+const KEPT: Duration = Duration::from_secs(3600);
+/// .. and at most so many: 2 MB.
+const KEPT_MOST: usize = 64;
 /// Boards that are looked at for that, at most.
 const LOOKED_AT: usize = 1024;
 
@@ -199,22 +202,51 @@ fn program() -> String {
     Path::new(&first).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Takes away what processes left behind that died more than an hour ago.
+/// Takes away what processes left behind that died more than an hour ago, and, of those that died since, all but the last
+/// few: jobs that are killed again and again must not fill the host's memory.
 fn forget_the_dead(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else { return };
-    for file in files.flatten().take(LOOKED_AT) {
+    let left = |file: fs::DirEntry| -> Option<(Duration, PathBuf)> {
         let name = file.file_name();
-        let Some((pid, ticks)) = name.to_str().and_then(squall_monitor::process_of) else {
-            continue;
-        };
+        let (pid, ticks) = squall_monitor::process_of(name.to_str()?)?;
         let dead = started(&pid.to_string()) != Some(ticks);
-        let old = file
-            .metadata()
-            .and_then(|about| about.modified())
-            .is_ok_and(|time| time.elapsed().is_ok_and(|age| age.as_nanos() > u128::from(KEPT.0)));
-        if dead && old {
-            // Another endpoint may have been faster.
-            let _ = fs::remove_file(file.path());
+        let age = file.metadata().and_then(|about| about.modified()).ok()?.elapsed().ok()?;
+        dead.then(|| (age, file.path()))
+    };
+    let mut left: Vec<_> = files.flatten().take(LOOKED_AT).filter_map(left).collect();
+    left.sort_unstable();
+    for (_, path) in left.iter().enumerate().filter(|(n, (age, _))| *n >= KEPT_MOST || *age > KEPT)
+    {
+        // Another endpoint may have been faster.
+        let _ = fs::remove_file(&path.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_of_the_dead_are_remembered_and_none_of_the_living_forgotten() {
+        let folder = std::env::temp_dir().join(format!("squall-dead-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("room");
+        let own = format!("{}-{}-0", std::process::id(), started("self").expect("Linux"));
+        // Numbers that no process has.
+        let dead = (0..KEPT_MOST + 9).map(|n| format!("{}-7-0", (1 << 30) + n));
+        for name in dead.chain([own.clone(), "notes".to_owned()]) {
+            fs::write(folder.join(name), b"").expect("room");
         }
+        let old = fs::File::options().write(true).open(folder.join(format!("{}-7-0", 1 << 30)));
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        old.and_then(|file| file.set_modified(long_ago)).expect("ours");
+        forget_the_dead(&folder);
+        let names: Vec<_> =
+            fs::read_dir(&folder).expect("there").flatten().map(|f| f.file_name()).collect();
+        assert_eq!(names.len(), KEPT_MOST + 2, "{names:?}");
+        for kept in [own.as_str(), "notes"] {
+            assert!(names.iter().any(|name| name == kept), "{kept}");
+        }
+        assert!(!folder.join(format!("{}-7-0", 1 << 30)).exists(), "the oldest went");
+        fs::remove_dir_all(&folder).expect("ours");
     }
 }
