@@ -137,6 +137,12 @@ COMMANDS = (
         "2 min",
         "instructions of a message and of a further packet of it, at either side (valgrind)",
     ),
+    Command(
+        "bench monitor",
+        "measure",
+        "2 min",
+        "what it costs to be looked at: without a board, with one, and with top and lines on an interval",
+    ),
     Command("bench scale", "measure", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer"),
     Command(
         "bench threads",
