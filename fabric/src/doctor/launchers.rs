@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::environment::variable;
+use super::environment::{output, variable};
 use super::finding::Finding;
 
 /// An MPI by what its launcher says of itself.
@@ -44,7 +44,7 @@ const LAUNCHERS: &[Launcher] = &[
 ];
 
 fn says(program: &str) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
+    let output = output(Command::new(program).arg("--version"))?;
     Some(format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),

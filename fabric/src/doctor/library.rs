@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::environment::variable;
+use super::environment::{output, variable};
 use super::finding::Finding;
 
 /// The file that libfabric loads.
@@ -16,7 +16,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings.push(match fi_info(&["-p", "squall"]) {
         Some(output) => asked(&output),
         None => Finding::note(
-            "fi_info is not here, so libfabric cannot be asked",
+            "fi_info is not here, or does not end, so libfabric cannot be asked",
             "apt install libfabric-bin, or dnf install libfabric",
         ),
     });
@@ -55,8 +55,7 @@ fn chosen(provider: Option<&str>) -> Option<Finding> {
 fn fi_info(words: &[&str]) -> Option<Output> {
     let mut command = Command::new("fi_info");
     // Why it is not loaded, or not offered, is said as a warning.
-    command.args(words).env("FI_LOG_LEVEL", "warn");
-    command.output().ok()
+    output(command.args(words).env("FI_LOG_LEVEL", "warn"))
 }
 
 fn asked(output: &Output) -> Finding {
