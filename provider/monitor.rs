@@ -202,10 +202,15 @@ fn program() -> String {
     Path::new(&first).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Takes away what processes left behind that died more than an hour ago, and, of those that died since, all but the last
-/// few: jobs that are killed again and again must not fill the host's memory.
+/// Where there are many files, takes away what processes left behind that died more than an hour ago, and, of those that
+/// died since, all but the last few: jobs that are killed again and again must not fill the host's memory.
 fn forget_the_dead(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else { return };
+    // Whose each is costs a look at its process: not at every start.
+    let files: Vec<_> = files.flatten().take(LOOKED_AT).collect();
+    if files.len() <= KEPT_MOST {
+        return;
+    }
     let left = |file: fs::DirEntry| -> Option<(Duration, PathBuf)> {
         let name = file.file_name();
         let (pid, ticks) = squall_monitor::process_of(name.to_str()?)?;
@@ -213,7 +218,7 @@ fn forget_the_dead(directory: &Path) {
         let age = file.metadata().and_then(|about| about.modified()).ok()?.elapsed().ok()?;
         dead.then(|| (age, file.path()))
     };
-    let mut left: Vec<_> = files.flatten().take(LOOKED_AT).filter_map(left).collect();
+    let mut left: Vec<_> = files.into_iter().filter_map(left).collect();
     left.sort_unstable();
     for (_, path) in left.iter().enumerate().filter(|(n, (age, _))| *n >= KEPT_MOST || *age > KEPT)
     {

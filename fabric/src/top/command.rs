@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
+use squall_base::Span;
 
 use super::boards::{Boards, Look, Seen};
 use super::json::document;
@@ -20,7 +21,8 @@ use super::{screen, text};
 /// themselves unless FI_SQUALL_MONITOR is 0ns.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// A process, by its number, or a job, by the name its launcher gave it; default: all.
+    /// A process, by its number, or a job, by the name its launcher gave it; default: all, without those that died more
+    /// than an hour ago.
     of: Option<String>,
     /// Print one JSON document: endpoints with all counters and flows, and jobs.
     #[arg(long, conflicts_with_all = ["once", "serve"])]
@@ -55,6 +57,9 @@ fn seconds(text: &str) -> Result<f64, String> {
     parsed.ok_or_else(|| "0.1 to 3600 seconds are expected".to_owned())
 }
 
+/// Of processes that are gone and nobody asked for, those are shown that wrote so recently.
+const REMEMBERED: Span = Span::secs(3600);
+
 /// What is looked at, and what was seen before.
 struct Watch<'a> {
     boards: Boards,
@@ -63,9 +68,13 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    /// Whether it was asked for; where nobody in particular was, also whether it is still of interest.
     fn wants(&self, seen: &Seen) -> bool {
         let whose = &seen.snapshot.description;
-        self.of.is_none_or(|of| whose.place.job == of || whose.pid.to_string() == of)
+        match self.of {
+            Some(of) => whose.place.job == of || whose.pid.to_string() == of,
+            None => seen.alive || seen.age < REMEMBERED,
+        }
     }
 
     /// Looks, and says of the files that are not shown why not.
@@ -136,7 +145,8 @@ fn complain(notes: &[String]) {
 /// Takes away the boards of processes that are gone.
 fn forget(watch: &Watch<'_>) -> io::Result<bool> {
     let look = watch.boards.look(since_1970())?;
-    for seen in look.seen.iter().filter(|seen| !seen.alive && watch.wants(seen)) {
+    let asked = |seen: &Seen| watch.of.is_none() || watch.wants(seen);
+    for seen in look.seen.iter().filter(|seen| !seen.alive && asked(seen)) {
         std::fs::remove_file(&seen.path)?;
         writeln!(io::stdout(), "forgot {}", seen.path.display())?;
     }
