@@ -14,6 +14,7 @@ use squall_monitor::{Board, Counter, Description, Layout, Place, directory, file
 use squall_net::MappedFile;
 
 use crate::clock;
+use crate::logger::USER;
 use crate::param::params;
 use crate::stats::{self, DERIVED, Derived, FLOW, Statistics};
 
@@ -71,7 +72,12 @@ impl Monitor {
                 None
             }
         });
-        let lines = every(params().stats_interval).filter(|_| params().stats.is_some());
+        let lines = every(params().stats_interval).filter(|_| {
+            if params().stats.is_none() {
+                log::warn!(target: USER, "FI_SQUALL_STATS_INTERVAL: nothing is reported without FI_SQUALL_STATS");
+            }
+            params().stats.is_some()
+        });
         let line_at = lines.map_or(Time::NEVER, |interval| now + interval);
         let due = shown.as_ref().map_or(line_at, |shown| shown.at.min(line_at));
         Self { number, due, opened: now, line_at, shown }
@@ -113,11 +119,16 @@ impl Monitor {
 
     /// The endpoint closes: nothing is shown of it any more.
     pub(crate) fn end(&mut self) {
-        if let Some(shown) = self.shown.take() {
-            // Somebody tidied up before.
-            let _ = shown.file.remove();
-        }
+        self.shown = None;
         self.due = self.line_at;
+    }
+}
+
+impl Drop for Shown {
+    /// Also of an endpoint that was not enabled after all.
+    fn drop(&mut self) {
+        // Somebody may have tidied up before.
+        let _ = self.file.remove();
     }
 }
 

@@ -76,6 +76,13 @@ fn a_word_is_a_topology_and_a_load() {
     assert!(result.is_object() && text(&run.stdout).contains("65536"), "{result}");
     let run = folder.squall("sim --quiet --topo fat-tree:16:1,tiers=2 --load permutation:64KiB");
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let run = folder.squall("sim --quiet --topo fattree:16 --load incast:8x64KiB");
+    assert_eq!(run.status.code(), Some(2));
+    assert!(
+        text(&run.stderr).contains("fattree:16: there is no such file"),
+        "{}",
+        text(&run.stderr)
+    );
     let run = folder.squall("sim --quiet --topo star:9,speed=3 --load incast:8x64KiB");
     assert_eq!(run.status.code(), Some(2));
     assert!(

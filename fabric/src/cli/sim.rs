@@ -197,6 +197,9 @@ impl FromStr for SlowLinks {
 /// The topology that is named, a file or a word.
 fn topology(args: &SimArgs) -> Result<TopologyTable, WordError> {
     TopologyTable::from_word(&args.topo).unwrap_or_else(|| {
+        if !Path::new(&args.topo).exists() {
+            return Err(TopologyTable::neither(&args.topo));
+        }
         Ok(TopologyTable { file: Some(args.topo.clone().into()), ..TopologyTable::default() })
     })
 }
@@ -204,6 +207,9 @@ fn topology(args: &SimArgs) -> Result<TopologyTable, WordError> {
 /// The load that is named, a file or a word.
 fn load(args: &SimArgs) -> Result<WorkloadTable, WordError> {
     WorkloadTable::from_word(&args.load).unwrap_or_else(|| {
+        if !Path::new(&args.load).exists() {
+            return Err(WorkloadTable::neither(&args.load));
+        }
         let trace = args.load.ends_with(".csv");
         Ok(WorkloadTable {
             file: Some(args.load.clone().into()),

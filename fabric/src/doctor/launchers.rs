@@ -90,6 +90,14 @@ mod tests {
     use crate::doctor::finding::Level;
 
     #[test]
+    fn readme_asks_for_the_same() {
+        let readme = include_str!("../../../README.md");
+        for (name, value) in LAUNCHERS.iter().flat_map(|launcher| launcher.needs) {
+            assert!(readme.contains(&format!("{name}={value}")), "{name}={value}");
+        }
+    }
+
+    #[test]
     fn each_mpi_is_known_by_its_words() {
         let none = |_: &str| None;
         let mpich = judge("HYDRA build details:\n    Version: 5.0", none).expect("known");

@@ -34,7 +34,21 @@ pub struct WordError {
     what: String,
 }
 
+impl WordError {
+    /// For what is neither a word nor a file.
+    fn neither(word: &str, words: &str) -> Self {
+        let what = format!("there is no such file; a file, or one of {words}, is expected");
+        Self { word: format!("cannot read {word}"), what }
+    }
+}
+
 impl TopologyTable {
+    /// For a name that is neither a word nor a file.
+    #[must_use]
+    pub fn neither(word: &str) -> WordError {
+        WordError::neither(word, &forms(TOPOLOGIES))
+    }
+
     /// The topology that a word names; `None` for a word that begins with no kind: a file, perhaps.
     ///
     /// # Errors
@@ -42,27 +56,21 @@ impl TopologyTable {
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
         read(word, TOPOLOGIES)
     }
-
-    /// How such words are written.
-    #[must_use]
-    pub fn words() -> String {
-        forms(TOPOLOGIES)
-    }
 }
 
 impl WorkloadTable {
+    /// For a name that is neither a word nor a file.
+    #[must_use]
+    pub fn neither(word: &str) -> WordError {
+        WordError::neither(word, &forms(WORKLOADS))
+    }
+
     /// The workload that a word names; `None` for a word that begins with no kind.
     ///
     /// # Errors
     /// What is wrong behind the kind.
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
         read(word, WORKLOADS)
-    }
-
-    /// How such words are written.
-    #[must_use]
-    pub fn words() -> String {
-        forms(WORKLOADS)
     }
 }
 
@@ -177,6 +185,7 @@ mod tests {
         assert!(said("permutation:much").contains("much"), "{}", said("permutation:much"));
         assert!(said("permutation:1MiB,bytes=3").contains("bytes is given twice"));
         assert!(said("permutation,x").contains("key=value"));
-        assert!(TopologyTable::words().starts_with("fat-tree:HOSTS:OVERSUBSCRIPTION, "));
+        let neither = TopologyTable::neither("fattree:9").to_string();
+        assert!(neither.contains("one of fat-tree:HOSTS:OVERSUBSCRIPTION, "), "{neither}");
     }
 }
