@@ -153,7 +153,7 @@ params! {
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
     ack_delay: kinds::Time = "ACK_DELAY", "auto",
-        "Longest time a receiver sits on an acknowledgement. auto: 50us.";
+        "Longest time a receiver sits on an acknowledgement. auto: 150us.";
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",
