@@ -365,7 +365,7 @@ impl Endpoint {
             && !self.closed.swap(true, Ordering::AcqRel)
         {
             stats::report(self.number, &core.statistics());
-            core.monitor.end();
+            core.end_report();
         }
     }
 
