@@ -105,8 +105,17 @@ fn sim_prints_what_it_promises_in_three_forms() {
     for (flow, bytes) in flows.iter().zip([200_000, 200_000, 100_000]) {
         let keys: Vec<&str> =
             flow.as_object().expect("object").keys().map(String::as_str).collect();
-        let promised =
-            ["alone_us", "bytes", "dst", "fct_us", "id", "retransmitted", "src", "start_us"];
+        let promised = [
+            "alone_us",
+            "bytes",
+            "dst",
+            "fct_us",
+            "id",
+            "received_us",
+            "retransmitted",
+            "src",
+            "start_us",
+        ];
         let mut sorted = keys.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, promised);
