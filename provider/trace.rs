@@ -161,9 +161,10 @@ impl Trace {
         self.posting = None;
     }
 
-    /// Something ended: an operation that was begun, or the receive of a peer's.
+    /// Something ended: an operation that was begun, or the receive of a peer's. With `shown` the application can see
+    /// that, and wait for it.
     #[cold]
-    pub(crate) fn end(&mut self, done: &Completion, address: SocketAddr) {
+    pub(crate) fn end(&mut self, done: &Completion, shown: bool, address: SocketAddr) {
         let came = matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
         if !came || done.visibility == Visibility::Kept {
             return;
@@ -174,7 +175,7 @@ impl Trace {
             let op = Begun { peer, class, bytes: done.len, tag: done.tag, context: 0 };
             return self.event(now, Moment::Receive, &op, address);
         }
-        let Some(op) = Begun::ended(done) else { return };
+        let Some(op) = Begun::ended(done).filter(|_| shown) else { return };
         // It was copied: what the application waits for has not happened.
         if self.posting.take_if(|posting| *posting == op).is_none() {
             self.event(now, Moment::End, &op, address);
@@ -214,5 +215,86 @@ impl Trace {
         let at = clock::now().since(self.opened).0;
         self.line(&Line::Closed { at });
         self.write();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_base::RegionId;
+
+    fn begun(context: u64, bytes: u64) -> Begun {
+        Begun { peer: PeerId(3), class: Class::Tagged, bytes, tag: 0x1f, context }
+    }
+
+    fn done(kind: OpKind, context: u64, len: u64) -> Completion {
+        Completion {
+            context,
+            kind,
+            space: MatchSpace::Tagged,
+            len,
+            buf: 0,
+            data: None,
+            tag: 0x1f,
+            peer: Some(PeerId(3)),
+            region: RegionId::LENT,
+            visibility: Visibility::Entry,
+            released: false,
+            status: Ok(()),
+        }
+    }
+
+    #[test]
+    fn what_can_be_waited_for_is_written_in_its_order() {
+        let path = std::env::temp_dir().join(format!("squall-trace-{}", std::process::id()));
+        let (here, there) = ("10.0.0.1:1", "10.0.0.2:2");
+        let address = there.parse().expect("literal");
+        let mut trace =
+            Trace::create(&path, 4, "here", here.parse().expect("literal")).expect("room");
+        let now = clock::now();
+        // Copied: the application has its buffer back, and that says nothing of the message.
+        trace.begin(now, begun(5, 8), address);
+        trace.end(&done(OpKind::Send, 5, 8), true, address);
+        trace.posted();
+        trace.begin(now, begun(6, 9000), address);
+        // Another one ends while this is posted.
+        trace.end(&done(OpKind::Send, 7, 9000), true, address);
+        trace.posted();
+        trace.end(&done(OpKind::Recv, 0, 64), true, address);
+        trace.end(&done(OpKind::Send, 6, 9000), true, address);
+        // Injected: nobody is shown its end.
+        trace.end(&done(OpKind::Send, 0, 8), false, address);
+        let cancelled = Completion { status: Err(OpError::Cancelled), ..done(OpKind::Recv, 0, 64) };
+        trace.end(&cancelled, true, address);
+        let kept = Completion { visibility: Visibility::Kept, ..done(OpKind::Send, 9, 1) };
+        trace.end(&kept, true, address);
+        trace.end(&done(OpKind::RemoteWrite, 0, 4), true, address);
+        trace.close();
+        let text = fs::read_to_string(&path).expect("it is there");
+        fs::remove_file(&path).expect("ours");
+        let mut lines = text.lines();
+        let head: Head = lines.next().and_then(|line| line.parse().ok()).expect("a head");
+        assert_eq!((head.endpoint, head.address.to_string()), (4, here.to_owned()));
+        let events: Vec<String> = lines
+            .map(|line| match line.parse::<Line>().expect(line) {
+                Line::Event(Event { moment, bytes, peer, tag, .. }) => {
+                    format!("{moment} {bytes} {peer} {tag:x}")
+                }
+                Line::Peer { number, address } => format!("peer {number} {address}"),
+                Line::Closed { .. } => "closed".to_owned(),
+            })
+            .collect();
+        assert_eq!(
+            events,
+            [
+                "peer 3 10.0.0.2:2",
+                "begin 8 3 1f",
+                "begin 9000 3 1f",
+                "end 9000 3 1f",
+                "receive 64 3 1f",
+                "end 9000 3 1f",
+                "closed"
+            ]
+        );
     }
 }

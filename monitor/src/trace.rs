@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Behind the head, which says when the endpoint was enabled by two clocks, times count nanoseconds since then. An event has a moment, the
-//! [`Class`] of the operation, the peer's number, bytes, and the tag in hexadecimal digits. A sending operation that was
-//! complete when it was copied has no `end`. A trace without the last line was cut.
+//! [`Class`] of the operation, the peer's number, bytes, and the tag in hexadecimal digits. An operation has no `end` that
+//! was complete when it was copied, or whose end the application is not shown: nobody waits for it. A trace without the last
+//! line was cut.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -377,10 +377,11 @@ impl Core {
     /// Something ended: as [`Core::trace_begun`].
     #[cold]
     #[inline(never)]
-    fn trace_ended(&mut self, done: &Completion) {
+    fn trace_ended(&mut self, bindings: &Bindings, done: &Completion) {
+        let shown = done.visibility == Visibility::Entry || bindings.counts(done.kind);
         let address = done.peer.map(|peer| self.engine.peers().get(peer).addr());
         if let (Some(trace), Some(address)) = (&mut self.trace, address) {
-            trace.end(done, address);
+            trace.end(done, shown, address);
         }
     }
 
@@ -543,7 +544,7 @@ impl Core {
     #[inline]
     pub(super) fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
         if self.trace.is_some() {
-            self.trace_ended(done);
+            self.trace_ended(bindings, done);
         }
         if done.visibility == Visibility::Kept {
             return self.end_work(ep, bindings, done);

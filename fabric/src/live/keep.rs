@@ -124,7 +124,7 @@ fn scaled(history: &Timeline, rates: f64) -> Timeline {
 /// The report of a run.
 fn page(run: &Run, command: &[OsString]) -> Result<String, String> {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    let about = "What crossed an emulated network in real time; times count from the first packet, rates are as scaled.";
+    let about = "What crossed an emulated network in real time; times count from the first packet; rates are as scaled, but for those in events.";
     let metrics: Vec<Metric> = Metric::all().filter(|metric| metric.of(run).is_some()).collect();
     let document =
         from_runs(&words.join(" "), &[about.to_owned()], std::slice::from_ref(run), &metrics);
