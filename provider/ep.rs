@@ -365,7 +365,8 @@ impl Endpoint {
             && !self.closed.swap(true, Ordering::AcqRel)
         {
             stats::report(self.number, &core.statistics());
-            core.end_report();
+            core.monitor.end();
+            core.trace.close();
         }
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use squall_base::{Span, Time};
 use squall_engine::{
-    Action, Completion, MatchSpace, OpError, OpKind, Operation, PeerId, Visibility,
+    Action, Completion, Engine, MatchSpace, OpError, OpKind, Operation, PeerId, Visibility,
 };
 use squall_monitor::trace::{Class, EXTENSION, Event, Head, Line, Moment};
 
@@ -32,7 +32,7 @@ const GATHERED: usize = 64 << 10;
 const WAITS: Span = Span::millis(100);
 
 /// A file that an endpoint's operations go to.
-pub(crate) struct Trace {
+struct Trace {
     file: File,
     path: PathBuf,
     text: Vec<u8>,
@@ -55,11 +55,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// With whom.
-    pub(crate) const fn peer(&self) -> PeerId {
-        self.peer
-    }
-
+    /// As it is given to the engine.
     #[cold]
     pub(crate) fn of(op: &Operation) -> Self {
         let (class, tag) = match &op.action {
@@ -96,26 +92,79 @@ const fn message(space: MatchSpace) -> Class {
     }
 }
 
-impl Trace {
-    /// The file of an endpoint that is enabled now; `None` where none is wanted, or can be had: that is said, and harms
-    /// nobody.
-    pub(crate) fn open(number: u32, local: SocketAddr) -> Option<Box<Self>> {
+/// What writes the trace of an endpoint, where one is wanted.
+pub(crate) struct Tracer(Option<Box<Trace>>);
+
+impl Tracer {
+    /// Of an endpoint that is enabled now. One that writes nothing where none is wanted, or can be had: that is said, and
+    /// harms nobody.
+    pub(crate) fn open(number: u32, local: SocketAddr) -> Self {
         let folder = params().trace.as_str();
         if folder.is_empty() {
-            return None;
+            return Self(None);
         }
         let host = hostname();
         let name = format!("{host}-{}-{number}.{EXTENSION}", std::process::id());
         let path = Path::new(folder).join(name);
-        match Self::create(&path, number, &host, local) {
-            Ok(trace) => Some(Box::new(trace)),
+        match Trace::create(&path, number, &host, local) {
+            Ok(trace) => Self(Some(Box::new(trace))),
             Err(error) => {
                 log::warn!(target: USER, "FI_SQUALL_TRACE: cannot write {}: {error}", path.display());
-                None
+                Self(None)
             }
         }
     }
 
+    /// Whether anything is written.
+    #[inline]
+    pub(crate) const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// An operation has been taken. Until [`Self::posted`] its end, if it comes, is one of its copying.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begun(&mut self, engine: &Engine, now: Time, op: Begun) {
+        if let Some(trace) = &mut self.0 {
+            trace.begin(now, op, engine.peers().get(op.peer).addr());
+        }
+    }
+
+    /// What began last has been posted.
+    #[inline]
+    pub(crate) fn posted(&mut self) {
+        if let Some(trace) = &mut self.0 {
+            trace.posting = None;
+        }
+    }
+
+    /// Something ended: an operation that was begun, or the receive of a peer's. `counted`: by a counter of the
+    /// application.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn ended(&mut self, engine: &Engine, done: &Completion, counted: bool) {
+        if let (Some(trace), Some(peer)) = (&mut self.0, done.peer) {
+            let shown = counted || done.visibility == Visibility::Entry;
+            trace.end(done, shown, engine.peers().get(peer).addr());
+        }
+    }
+
+    /// Writes what has gathered.
+    pub(crate) fn write(&mut self) {
+        if let Some(trace) = &mut self.0 {
+            trace.write();
+        }
+    }
+
+    /// The endpoint ends in an orderly way.
+    pub(crate) fn close(&mut self) {
+        if let Some(trace) = self.0.take() {
+            trace.close();
+        }
+    }
+}
+
+impl Trace {
     fn create(path: &Path, endpoint: u32, host: &str, local: SocketAddr) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -148,23 +197,14 @@ impl Trace {
         Ok(trace)
     }
 
-    /// An operation begins. Until [`Self::posted`] its end, if it comes, is one of its copying.
-    #[cold]
-    pub(crate) fn begin(&mut self, now: Time, op: Begun, address: SocketAddr) {
+    fn begin(&mut self, now: Time, op: Begun, address: SocketAddr) {
         self.posting = Some(op);
         self.event(now, Moment::Begin, &op, address);
     }
 
-    /// What began last has been posted.
-    #[cold]
-    pub(crate) fn posted(&mut self) {
-        self.posting = None;
-    }
-
     /// Something ended: an operation that was begun, or the receive of a peer's. With `shown` the application can see
     /// that, and wait for it.
-    #[cold]
-    pub(crate) fn end(&mut self, done: &Completion, shown: bool, address: SocketAddr) {
+    fn end(&mut self, done: &Completion, shown: bool, address: SocketAddr) {
         let came = matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
         if !came || done.visibility == Visibility::Kept {
             return;
@@ -201,17 +241,14 @@ impl Trace {
         let _ = writeln!(self.text, "{line}");
     }
 
-    /// Writes what has gathered.
-    #[cold]
-    pub(crate) fn write(&mut self) {
+    fn write(&mut self) {
         if let Err(error) = self.file.write_all(&self.text) {
             log::warn!(target: USER, "FI_SQUALL_TRACE: cannot write {}: {error}", self.path.display());
         }
         self.text.clear();
     }
 
-    /// The endpoint ends in an orderly way.
-    pub(crate) fn close(mut self) {
+    fn close(mut self) {
         let at = clock::now().since(self.opened).0;
         self.line(&Line::Closed { at });
         self.write();
@@ -255,11 +292,11 @@ mod tests {
         // Copied: the application has its buffer back, and that says nothing of the message.
         trace.begin(now, begun(5, 8), address);
         trace.end(&done(OpKind::Send, 5, 8), true, address);
-        trace.posted();
+        trace.posting = None;
         trace.begin(now, begun(6, 9000), address);
         // Another one ends while this is posted.
         trace.end(&done(OpKind::Send, 7, 9000), true, address);
-        trace.posted();
+        trace.posting = None;
         trace.end(&done(OpKind::Recv, 0, 64), true, address);
         trace.end(&done(OpKind::Send, 6, 9000), true, address);
         // Injected: nobody is shown its end.

@@ -19,7 +19,7 @@ use super::outbox::Outbox;
 use super::peers::Peers;
 use super::shared::Shared;
 use super::staging::Staging;
-use super::work;
+use super::work::Begun;
 use crate::addr::Name;
 use crate::clock;
 use crate::fault;
@@ -28,7 +28,7 @@ use crate::gate::Gate;
 use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
 use crate::stats::{Statistics, Turns};
-use crate::trace::{Begun, Trace};
+use crate::trace::Tracer;
 
 /// Packets received per turn before transmitting, so that acknowledgements keep flowing.
 const RX_BUDGET: usize = 64;
@@ -57,7 +57,7 @@ pub(super) struct Core {
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
     /// Deferred work that has begun.
-    pub(super) begun: work::Begun,
+    pub(super) begun: Begun,
     /// What another provider receives.
     pub(super) shared: Shared,
     /// Groups and their operations, since the first was joined.
@@ -81,7 +81,7 @@ pub(super) struct Core {
     /// What is shown of it while it is open.
     pub(super) monitor: Monitor,
     /// What its application does with it, if that is written down.
-    pub(super) trace: Option<Box<Trace>>,
+    pub(super) trace: Tracer,
 }
 
 /// What was logged already.
@@ -136,7 +136,7 @@ impl Core {
             engine: opened.engine,
             peers: Peers::new(opened.named_only),
             regions,
-            begun: work::Begun::default(),
+            begun: Begun::default(),
             shared: Shared::default(),
             collectives: None,
             staging: devices.then(Box::default),
@@ -153,7 +153,7 @@ impl Core {
             turns: Turns::default(),
             warned: Warned::default(),
             monitor: Monitor::off(number),
-            trace: Trace::open(number, opened.name.addr),
+            trace: Tracer::open(number, opened.name.addr),
         };
         core.monitor = Monitor::of(number, interface, &core.statistics());
         core
@@ -351,46 +351,7 @@ impl Core {
         let mut monitor = self.monitor.take();
         monitor.write(now, &self.engine, &self.statistics());
         self.monitor = monitor;
-        if let Some(trace) = &mut self.trace {
-            trace.write();
-        }
-    }
-
-    /// An operation has been posted; says so where what the application does is written down.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trace_begun(&mut self, now: Time, op: Begun) {
-        let address = self.engine.peers().get(op.peer()).addr();
-        if let Some(trace) = &mut self.trace {
-            trace.begin(now, op, address);
-        }
-    }
-
-    /// The operation that began last has been posted, and has ended if it was copied.
-    #[inline]
-    pub(super) fn trace_posted(&mut self) {
-        if let Some(trace) = &mut self.trace {
-            trace.posted();
-        }
-    }
-
-    /// Something ended: as [`Core::trace_begun`].
-    #[cold]
-    #[inline(never)]
-    fn trace_ended(&mut self, bindings: &Bindings, done: &Completion) {
-        let shown = done.visibility == Visibility::Entry || bindings.counts(done.kind);
-        let address = done.peer.map(|peer| self.engine.peers().get(peer).addr());
-        if let (Some(trace), Some(address)) = (&mut self.trace, address) {
-            trace.end(done, shown, address);
-        }
-    }
-
-    /// The endpoint ends: so does what is shown and written of it.
-    pub(super) fn end_report(&mut self) {
-        self.monitor.end();
-        if let Some(trace) = self.trace.take() {
-            trace.close();
-        }
+        self.trace.write();
     }
 
     /// Somebody is going to sleep until something comes. False when something is there already.
@@ -543,8 +504,8 @@ impl Core {
 
     #[inline]
     pub(super) fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
-        if self.trace.is_some() {
-            self.trace_ended(bindings, done);
+        if self.trace.is_on() {
+            self.trace.ended(&self.engine, done, bindings.counts(done.kind));
         }
         if done.visibility == Visibility::Kept {
             return self.end_work(ep, bindings, done);

@@ -267,12 +267,12 @@ impl Endpoint {
             context,
             options,
         };
-        let traced = core.trace.is_some().then(|| Begun::of(&op));
+        let traced = core.trace.is_on().then(|| Begun::of(&op));
         if !op.is_host() || core.staging.as_ref().is_some_and(|staging| staging.is_waiting()) {
             let staged = core.stage(self, bindings, op);
             if let (Some(begun), Ok(())) = (traced, &staged) {
-                core.trace_begun(now, begun);
-                core.trace_posted();
+                core.trace.begun(&core.engine, now, begun);
+                core.trace.posted();
             }
             if staged.is_err() && deferred.is_some() {
                 core.begun.forget(context);
@@ -299,10 +299,10 @@ impl Endpoint {
             core.posted(now, bytes, more);
         }
         if let Some(begun) = traced {
-            core.trace_begun(now, begun);
+            core.trace.begun(&core.engine, now, begun);
         }
         let ended = core.complete(self, bindings);
-        core.trace_posted();
+        core.trace.posted();
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());
