@@ -4,7 +4,8 @@
 //! - [`Emulation`]: packets with their bytes in the model, without clock and sockets.
 //! - [`Relay`]: the process: sockets, the clock, commands, and how far behind real time it is.
 //! - [`ask`]: what the command line says to a running one.
-//! - [`run`]: a job on a fabric of its own, what happens to it by a [`Timeline`], and what is kept of it.
+//! - [`Timeline`]: what happens to it in the course of a job; `squall fabric run` starts one on a fabric of its own, and keeps
+//!   a record of it.
 //!
 //! Rates are scaled down to what the host can carry. Latencies are scaled up by as much unless told
 //! otherwise, so that the network is the same in slow motion: bandwidth-delay products, queues and
