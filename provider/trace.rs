@@ -42,6 +42,8 @@ struct Trace {
     named: HashSet<u32>,
     /// The operation that is being posted.
     posting: Option<Begun>,
+    /// It could not be written any further, which was said; it ends there, as one that was cut.
+    failed: bool,
 }
 
 /// An operation that begins.
@@ -190,6 +192,7 @@ impl Trace {
             written: opened,
             named: HashSet::new(),
             posting: None,
+            failed: false,
         };
         trace.line(&head);
         trace.file.write_all(&trace.text)?;
@@ -242,7 +245,10 @@ impl Trace {
     }
 
     fn write(&mut self) {
-        if let Err(error) = self.file.write_all(&self.text) {
+        if !self.failed
+            && let Err(error) = self.file.write_all(&self.text)
+        {
+            self.failed = true;
             log::warn!(target: USER, "FI_SQUALL_TRACE: cannot write {}: {error}", self.path.display());
         }
         self.text.clear();
@@ -306,6 +312,18 @@ mod tests {
         let kept = Completion { visibility: Visibility::Kept, ..done(OpKind::Send, 9, 1) };
         trace.end(&kept, true, address);
         trace.end(&done(OpKind::RemoteWrite, 0, 4), true, address);
+        trace.write();
+        // No room any more: what is there stays, and nothing is gathered in vain.
+        let mut full =
+            Trace { file: File::open(&path).expect("it is there"), text: Vec::new(), ..trace };
+        full.begin(now, begun(10, 1), address);
+        full.write();
+        assert!(full.failed && full.text.is_empty());
+        let trace = Trace {
+            file: File::options().append(true).open(&path).expect("it is there"),
+            failed: false,
+            ..full
+        };
         trace.close();
         let text = fs::read_to_string(&path).expect("it is there");
         fs::remove_file(&path).expect("ours");

@@ -319,6 +319,12 @@ fn a_job_on_a_fabric_ends_with_its_own_status_or_with_the_reason_why_it_shows_no
     assert_eq!(run.status.code(), Some(1));
     let network = std::fs::read_to_string(folder.0.join("new/network.graph")).expect("a record");
     assert!(network.starts_with("Graph\nHosts 16\n"), "{network}");
+    // A replay takes the options from there.
+    let run = folder
+        .squall("fabric run --quiet --topo star:2 --no-trim --queue 90KB --record drops -- false");
+    assert_eq!(run.status.code(), Some(1));
+    let options = std::fs::read_to_string(folder.0.join("drops/network.toml")).expect("a record");
+    assert!(options.contains("trimming = false\nqueue = 90000\n"), "{options}");
 }
 
 #[test]

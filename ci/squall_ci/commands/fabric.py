@@ -181,6 +181,8 @@ def what_goes_wrong(fabric: Fabric, tally: Tally) -> None:
     if "rank 3 wants to be host 3; the hosts are 0 to 2" not in small.output:
         problem = "it does not say whose host there is not"
     tally.add("no host for a rank", problem, small.seconds, output=small.output)
+    full = fabric.run(mpi, ["env", "FI_SQUALL_TRACE=/dev/null/traces", *stream(mpi, 0.2)], ranks=2)
+    expect(tally, "no room for a trace", full, 0, "FI_SQUALL_TRACE: cannot write /dev/null/traces/", '"wrong": 0')
     absent = run_command([fabric.program, "fabric", "run", "--", "/no/such/mpiexec", "-n", "2", "true"], timeout=20)
     expect(tally, "no such command", absent, 127, "/no/such/mpiexec")
 

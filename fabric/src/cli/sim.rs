@@ -10,10 +10,10 @@ use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, interrupts};
 use crate::cc::PathsConfig;
-use crate::formats::cm::StartUnit;
+use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
-use crate::live::keep::{NETWORK, TIMELINE};
-use crate::model::NetworkArgs;
+use crate::live::keep::{NETWORK, OPTIONS, TIMELINE};
+use crate::model::{NetworkArgs, NetworkOptions};
 use crate::output::{Metric, files, text};
 use crate::plan::{
     FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
@@ -39,7 +39,7 @@ pub(super) struct SimArgs {
     #[arg(long, visible_alias = "cm", value_name = "FILE|WORD", required_unless_present = "trace")]
     load: Option<String>,
     /// Instead of a load, a job that was recorded: what `squall fabric run --record` or FI_SQUALL_TRACE left. Without --topo
-    /// over the network that a record has, with what happened to that; rank i is host i. Recorded and simulated times are
+    /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
     /// printed beside each other.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
     trace: Option<PathBuf>,
@@ -274,6 +274,18 @@ fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
     table.map_err(Failure::usage)
 }
 
+/// The options of the network in a record, unless another network is wanted, or any is given.
+fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
+    let (Some(record), None) = (&args.trace, &args.topo) else { return Ok(None) };
+    let file = record.join(OPTIONS);
+    if args.network.options() != NetworkOptions::default() || !file.exists() {
+        return Ok(None);
+    }
+    let said = |what: String| Failure::usage(format!("{}: {what}", file.display()));
+    let text = formats::read_text(&file).map_err(|error| said(error.to_string()))?;
+    toml::from_str(&text).map(Some).map_err(|error| said(error.to_string()))
+}
+
 /// The load that is named, a file or a word; or a job that was recorded.
 fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
     let of_kind = |kind: Option<&str>, file: &Path| WorkloadTable {
@@ -318,7 +330,7 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             ..TransportTable::default()
         },
     };
-    let mut network = args.network.options();
+    let mut network = recorded_options(args)?.unwrap_or_else(|| args.network.options());
     network.lossless |= args.roce.is_some();
     network.nic_gbps = network.nic_gbps.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS));
     let mut failure = match args.fail_links {

@@ -6,6 +6,7 @@
 //! | `report.html` | the same, drawn |
 //! | `status.txt` | counters of every queue at the end |
 //! | `network.graph` | the network, as scaled |
+//! | `network.toml` | its options, as scaled: a plan's `[network]` |
 //! | `timeline` | what happened to it, as scaled, in ns since the first packet |
 //! | `trace/` | what each endpoint's application did: `FI_SQUALL_TRACE` |
 
@@ -14,9 +15,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{Command, Relay, Timeline};
+use super::{Command, Relay, Status, Timeline};
 use crate::base::Rate;
 use crate::formats::graph;
+use crate::model::NetworkOptions;
 use crate::output::files::{self, write_whole};
 use crate::output::{Metric, Run};
 use crate::replay;
@@ -24,6 +26,8 @@ use crate::report::{from_runs, render};
 
 /// The network in a record.
 pub(crate) const NETWORK: &str = "network.graph";
+/// Its options.
+pub(crate) const OPTIONS: &str = "network.toml";
 /// What happened to it.
 pub(crate) const TIMELINE: &str = "timeline";
 /// Where traces are in a record.
@@ -84,8 +88,10 @@ impl Record {
         if let Some(folder) = &self.folder {
             let status = relay.status();
             let history = scaled(relay.history(), status.rate_scale);
+            let options = options(&status).map_err(|error| error.to_string())?;
             for (name, text) in [
                 (NETWORK, graph::write(relay.topology())),
+                (OPTIONS, options),
                 (TIMELINE, history.text()),
                 ("status.txt", status.to_string()),
                 ("report.html", page(&run, command)?),
@@ -104,6 +110,12 @@ impl Record {
         }
         Ok(())
     }
+}
+
+/// What the network's ports and switches are like, as text; the rate of cards scaled, too.
+fn options(status: &Status) -> Result<String, toml::ser::Error> {
+    let nic_gbps = status.network.nic_gbps.map(|gbps| gbps * status.rate_scale);
+    toml::to_string(&NetworkOptions { nic_gbps, ..status.network.clone() })
 }
 
 /// With rates as the scaled network has them.
