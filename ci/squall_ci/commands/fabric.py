@@ -7,8 +7,8 @@ slow link from the start, one that swallows everything and comes back, one that 
 an MPI to use squall alone is set here: that is what `fabric run` is for. Every job has to put rank i on host i, to leave a record
 with what happened to the network in it, and traces that `squall sim --trace` replays over the same network and over another.
 
-Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the fabric, ranks without a host, an
-exit status that is to be kept, Ctrl-C, traces that were cut or damaged. `N passed, N failed` comes last.
+Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the fabric, ranks that never come or
+have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. `N passed, N failed` comes last.
 """
 
 import argparse
@@ -181,6 +181,10 @@ def what_goes_wrong(fabric: Fabric, tally: Tally) -> None:
     if "rank 3 wants to be host 3; the hosts are 0 to 2" not in small.output:
         problem = "it does not say whose host there is not"
     tally.add("no host for a rank", problem, small.seconds, output=small.output)
+    ping = "exec fi_pingpong -p squall -e rdm -I 10 -S 1024"
+    two = f"case $PMI_RANK in 0) {ping} -B 47593;; 1) sleep 0.5; {ping} -P 47593 127.0.0.1;; esac"
+    away = fabric.run(mpi, ["sh", "-c", two], ranks=3)
+    expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the fabric; missing: 2")
     full = fabric.run(mpi, ["env", "FI_SQUALL_TRACE=/dev/null/traces", *stream(mpi, 0.2)], ranks=2)
     expect(tally, "no room for a trace", full, 0, "FI_SQUALL_TRACE: cannot write /dev/null/traces/", '"wrong": 0')
     absent = run_command([fabric.program, "fabric", "run", "--", "/no/such/mpiexec", "-n", "2", "true"], timeout=20)
