@@ -173,13 +173,16 @@ params! {
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
     fabric: kinds::Text = "FABRIC", "",
         "Socket of a network made of software (squall fabric up) to send packets through instead of \
-         the kernel's, or SOCKET,host=N to be a certain host of it. What is left open of LINK_RATE, \
-         MIN_RTT and MTU comes from there.";
+         the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
+         the number of the process' rank. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
     pcap: kinds::Text = "PCAP", "",
         "Capture every packet into this file; %p is the process, %h the host, %e the endpoint.";
+    trace: kinds::Text = "TRACE", "",
+        "Directory for a trace of the application's operations, a file for each endpoint, which squall sim --trace \
+         replays. It is made if it is not there.";
     stats: kinds::Stats = "STATS", "off",
         "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
          with %p, %h, %e as in PCAP.";

@@ -69,6 +69,7 @@ def steps(fast: bool) -> list[Step]:
         Step("repro", [[RUN, "repro", "--quick"]]),
         Step("report", [[RUN, "report"]]),
         Step("top", [[RUN, "top"]]),
+        Step("fabric", [[RUN, "fabric"]]),
         # The dissector lives outside of the repository; without one there is nothing to ask.
         Step(
             "wire",

@@ -209,6 +209,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             bytes: flow.bytes,
             start_us: flow.start.map(Picos::as_micros),
             fct_us: flow.fct.map(Picos::as_micros),
+            received_us: flow.received.map(Picos::as_micros),
             retransmitted: flow.retransmitted,
             alone_us: alone.map(Picos::as_micros),
             reason: flow.unfinished.map(|reason| reason.to_string()),

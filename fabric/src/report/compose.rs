@@ -81,6 +81,7 @@ fn distribution(runs: &[Run]) -> Plot {
         x: "completion time (us)".to_owned(),
         y: "share of flows".to_owned(),
         lines,
+        marks: Vec::new(),
     }
 }
 
@@ -103,6 +104,7 @@ fn recorded(document: &mut Document, run: &Run) {
         (SeriesKind::Queue, "Queues", "bytes waiting (KiB)", 1.0 / 1024.0),
         (SeriesKind::Window, "Congestion windows", "window (KiB)", 1.0 / 1024.0),
         (SeriesKind::Throughput, "Throughput", "Gb/s", 1.0),
+        (SeriesKind::Load, "Load of links", "Gb/s", 1.0),
         (SeriesKind::Jain, "Fairness", "Jain's index", 1.0),
         (SeriesKind::Rate, "Rates", "allowed by congestion control (Gb/s)", 1.0),
     ] {
@@ -119,13 +121,28 @@ fn recorded(document: &mut Document, run: &Run) {
         if !lines.is_empty() {
             let title = format!("{what} over time{of}");
             let (x, y) = ("time (us)".to_owned(), unit.to_owned());
-            document.plots.push(Plot { title, x, y, lines });
+            let marks = (1..).zip(&run.events);
+            let marks = marks.map(|(n, event): (u32, _)| (event.at_us, n.to_string())).collect();
+            document.plots.push(Plot { title, x, y, lines, marks });
         }
     }
+    document.tables.extend(events(run, &of));
     document.bars.extend(link_load(run, &of));
     if !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty() {
         document.bars.extend(shares(run, &of));
     }
+}
+
+/// What happened to the network, by the numbers that mark it in plots.
+fn events(run: &Run, of: &str) -> Option<TableOf> {
+    let rows = (1..).zip(&run.events).map(|(n, event): (u32, _)| {
+        vec![n.to_string(), format!("{:.3}", event.at_us / 1e3), event.what.clone()]
+    });
+    (!run.events.is_empty()).then(|| TableOf {
+        title: format!("What happened to the network, marked in the plots{of}"),
+        head: ["mark", "time (ms)", "event"].map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    })
 }
 
 /// Bytes of each link between switches on the way up, against their mean.

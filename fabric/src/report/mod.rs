@@ -59,6 +59,9 @@ pub struct Plot {
     pub y: String,
     /// Curves.
     pub lines: Vec<Line>,
+    /// What happened at a place of the horizontal axis, with a name: upright lines.
+    #[serde(default)]
+    pub marks: Vec<(f64, String)>,
 }
 
 /// A curve.

@@ -19,6 +19,9 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(150, 110, 60),
 ];
 
+/// Of what happened at a time.
+const MARK: RGBColor = RGBColor(176, 0, 32);
+
 const SIZE: (u32, u32) = (760, 380);
 /// Room for the legend beside the plot.
 const LEGEND: u32 = 190;
@@ -97,6 +100,12 @@ fn draw_plot(plot: &Plot, to: &mut String) -> Result<(), Box<dyn Error>> {
         let style = COLOURS[index % COLOURS.len()].stroke_width(2);
         let thin: Vec<(f64, f64)> = thinned(&line.points);
         chart.draw_series(LineSeries::new(thin, style))?;
+    }
+    for (at, name) in plot.marks.iter().filter(|(at, _)| (left..=right).contains(at)) {
+        let upright = [(*at, 0.0), (*at, high)];
+        chart.draw_series(DashedLineSeries::new(upright, 6, 4, MARK.stroke_width(1)))?;
+        let place = (*at + (right - left) * 0.004, high * 0.995);
+        chart.draw_series([Text::new(name.clone(), place, FONT.into_font().color(&MARK))])?;
     }
     let names = plot.lines.iter().map(|line| line.name.as_str());
     draw_legend(&legend, names)?;
