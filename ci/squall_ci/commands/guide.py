@@ -28,7 +28,7 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
     """Heading, kind (with a file's name behind it) and text of each fenced block, in order."""
     found = []
     heading = ""
-    for match in re.finditer(r"^## (.*)$|^```(\w+ ?[\w./-]*)\n(.*?)^```$", text, re.M | re.S):
+    for match in re.finditer(r"^## ([^\n]*)$|^```(\w+ ?[\w./-]*)\n(.*?)^```$", text, re.M | re.S):
         if match[1] is not None:
             heading = match[1]
         else:
