@@ -48,6 +48,7 @@ COMMANDS = (
         "25 min, `--fast` less",
         "everything quick; `--fast`: format, lints, documentation, unit tests, dependencies",
     ),
+    Command("new-cc", "quick", "1 s", "begin a congestion control of your own: files, rows and tests that pass"),
     Command("deps", "quick", "1 s", "who may depend on whom, read from cargo's metadata"),
     Command("reasons", "quick", "1 s", "every `unsafe` of `provider/` and `net/` says why it is sound, in words of its own"),
     Command("python", "quick", "10 s", "lints, types and unit tests of the Python code"),
@@ -71,6 +72,7 @@ COMMANDS = (
         "the C ABI tests and models of `fabtests/abi`: plain, shared memory, loss, valgrind, address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
+    Command("guide", "suite", "8 min, then 3", "docs/your-algorithm.md to the letter, in a copy of the sources"),
     Command("top", "suite", "25 s", "squall top beside running jobs: live, killed, closed; statistics on an interval"),
     Command(
         "doctor",

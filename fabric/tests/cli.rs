@@ -254,6 +254,45 @@ fn a_plan_is_run_and_reported() {
 }
 
 #[test]
+fn a_plan_is_run_in_parts_and_put_together() {
+    let folder = Folder::new("shards");
+    folder.write(
+        "p.toml",
+        "title = \"Parts\"\nseeds = [1, 2, 3]\n[topology]\nfile = \"t.topo\"\n[workload]\nfile = \"w.cm\"\n[[expect]]\n\
+         statement = \"soon\"\nmetric = \"finish\"\nat_most = 1e9\n",
+    );
+    for part in ["1/2", "2/2"] {
+        let out = part.replace('/', "-");
+        let output = folder.squall(&format!("plan run p --plans . --shard {part} --out {out}"));
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said} {}", text(&output.stderr));
+        assert!(!said.contains("passed"), "a part says nothing of statements: {said}");
+    }
+    let half = folder.squall("plan merge 1-2 --plans . --out half");
+    assert_eq!(half.status.code(), Some(1));
+    assert!(
+        text(&half.stderr).contains("p: 1 of 3 runs are missing, such as p seed 2"),
+        "{half:?}"
+    );
+    let whole = folder.squall("plan merge 1-2 2-2 --plans . --out whole");
+    let said = text(&whole.stdout);
+    assert_eq!(whole.status.code(), Some(0), "{said} {}", text(&whole.stderr));
+    assert!(said.contains("2 passed, 0 failed"), "{said}");
+    for file in ["p/runs.csv", "report.html", "statements.md"] {
+        assert!(folder.0.join("whole").join(file).is_file(), "{file}");
+    }
+    for (words, what) in [
+        ("plan run p --plans . --shard 3/2 --out x", "1/4 to 4/4"),
+        ("plan run p --plans . --shard 1/2", "--out"),
+        ("plan merge gone --plans . --out x", "gone: no folder"),
+    ] {
+        let output = folder.squall(words);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(text(&output.stderr).contains(what), "{words}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn readers_that_leave_early_are_no_error() {
     use std::io::Read as _;
     let folder = Folder::new("head");

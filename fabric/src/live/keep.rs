@@ -94,7 +94,7 @@ impl Record {
                 (OPTIONS, options),
                 (TIMELINE, history.text()),
                 ("status.txt", status.to_string()),
-                ("report.html", page(&run, command)?),
+                ("report.html", page(&run, command)),
             ] {
                 let written = write_whole(&folder.join(name), |to| to.write_all(text.as_bytes()));
                 written.map_err(|error| error.to_string())?;
@@ -104,7 +104,7 @@ impl Record {
             written.map_err(|error| error.to_string())?;
         }
         if let Some(report) = &self.report {
-            let text = page(&run, command)?;
+            let text = page(&run, command);
             let written = write_whole(report, |to| to.write_all(text.as_bytes()));
             written.map_err(|error| error.to_string())?;
         }
@@ -134,11 +134,11 @@ fn scaled(history: &Timeline, rates: f64) -> Timeline {
 }
 
 /// The report of a run.
-fn page(run: &Run, command: &[OsString]) -> Result<String, String> {
+fn page(run: &Run, command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let about = "What crossed an emulated network in real time; times count from the first packet; rates are as scaled, but for those in events.";
     let metrics: Vec<Metric> = Metric::all().filter(|metric| metric.of(run).is_some()).collect();
     let document =
         from_runs(&words.join(" "), &[about.to_owned()], std::slice::from_ref(run), &metrics);
-    render("A job on a fabric", &[document]).map_err(|error| error.to_string())
+    render("A job on a fabric", &[document])
 }

@@ -7,6 +7,7 @@
 pub mod files;
 mod metrics;
 mod record;
+pub(crate) mod samples;
 mod sizes;
 pub mod text;
 
