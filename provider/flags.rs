@@ -11,6 +11,9 @@ macro_rules! flags {
             #[doc = concat!("`", stringify!($ffi), "`.")]
             pub(crate) const $name: u64 = ffi::$ffi as u64;
         )*
+
+        /// All of them, and what they are called in the headers.
+        pub(crate) const NAMES: &[(u64, &str)] = &[$(($name, stringify!($ffi))),*];
     };
 }
 

@@ -8,6 +8,7 @@
 mod build;
 mod device;
 mod hints;
+mod names;
 mod route;
 
 use core::ffi::{c_char, c_int};

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use super::{Answer, Endpoint};
+use super::{Answer, Endpoint, names};
 use crate::addr::{self, Name};
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
@@ -323,7 +323,8 @@ unsafe fn domain(d: *const DomainAttr) -> Domain {
 fn bits(what: &str, asked: u64, have: u64) -> bool {
     let missing = asked & !have;
     if missing != 0 {
-        log::info!("hint rejected: {what}: asked {asked:#x}, have {have:#x}, missing {missing:#x}");
+        let [missing, have] = [missing, have].map(|bits| names::bits(what, bits));
+        log::info!("hint rejected: {what}: asked for {missing}, have {have}");
     }
     missing == 0
 }
@@ -356,7 +357,9 @@ fn devices(asked: u64) -> u64 {
 fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     let found = have.contains(&asked);
     if !found {
-        log::info!("hint rejected: {what}: asked {asked}, have {have:?}");
+        let have: Vec<String> = have.iter().map(|value| names::number(what, *value)).collect();
+        let (asked, have) = (names::number(what, asked), have.join(", "));
+        log::info!("hint rejected: {what}: asked for {asked}, have {have}");
     }
     found
 }
