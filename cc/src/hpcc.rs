@@ -133,7 +133,7 @@ impl Hpcc {
             let sent = now.tx_bytes.wrapping_sub(last.tx_bytes);
             let waiting = u32::from(now.queue.min(last.queue)) * UNIT;
             // Bytes that the link carries in a nanosecond; no rate has 64 bits.
-            let carries = (hop.line.0 as i64 as f32).max(1.0) * 1.25e-10;
+            let carries = (hop.line.0.cast_signed() as f32).max(1.0) * 1.25e-10;
             let flows = exact(sent) / exact(between) + exact(waiting) * in_base;
             let utilisation = flows / carries;
             if utilisation > busiest {
