@@ -151,6 +151,17 @@ impl Config {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_))
     }
 
+    /// Whether switches compute the rates of flows that ask for one.
+    #[must_use]
+    pub const fn rates(&self) -> bool {
+        matches!(self.receiver, cc::ReceiverConfig::Rates)
+    }
+
+    /// Whether congestion control hears what waits to be sent, and looks at each packet that leaves.
+    pub(crate) const fn tells_backlog(&self) -> bool {
+        matches!(self.receiver, cc::ReceiverConfig::Credits(_) | cc::ReceiverConfig::Rates)
+    }
+
     /// Bytes received after which an acknowledgement is due.
     pub(crate) const fn ack_after(&self) -> u32 {
         if self.acks.each_packet { 1 } else { self.ack_trigger }
@@ -166,6 +177,9 @@ impl Config {
         }
         if self.credits() && self.scope != cc::Scope::PerFlow {
             return Err(Conflict::SharedCredit { cc: self.cc.name(), scope: self.scope });
+        }
+        if self.rates() && self.scope != cc::Scope::PerFlow {
+            return Err(Conflict::SharedRate { cc: self.cc.name(), scope: self.scope });
         }
         Ok(())
     }
@@ -188,6 +202,13 @@ pub enum Conflict {
         /// The scope.
         scope: cc::Scope,
     },
+    /// A rate holds for one flow's path.
+    SharedRate {
+        /// The congestion control.
+        cc: &'static str,
+        /// The scope.
+        scope: cc::Scope,
+    },
 }
 
 impl fmt::Display for Conflict {
@@ -201,6 +222,11 @@ impl fmt::Display for Conflict {
             Self::SharedCredit { cc, scope } => write!(
                 f,
                 "congestion control {cc} lives on credit, which a receiver grants to one flow, not to \
+                 all of a {scope}; allowed: scope flow"
+            ),
+            Self::SharedRate { cc, scope } => write!(
+                f,
+                "congestion control {cc} has the rate that switches compute for one flow's path, not for \
                  all of a {scope}; allowed: scope flow"
             ),
         }

@@ -61,7 +61,7 @@ impl<D: Copy> Pdc<D> {
         let context = shared.groups.join(scope, slot, (peer, label), &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
         let mut timers = Deadlines::new();
-        tx.on_event(now, cc::FlowEvent::Opened { bytes: None }, &mut timers, shared);
+        tx.on_event(now, cc::FlowEvent::Opened { flow: id.to_u32() }, &mut timers, shared);
         Self {
             numbers: Numbers { id, peer, local, remote, start },
             record: shared.flows.open(peer, remote == 0),
@@ -136,7 +136,11 @@ impl<D: Copy> Pdc<D> {
             tx.line_up(self.numbers.id, shared);
             let behind = packet.backlog + u64::from(packet.bytes);
             tx.on_blocked(now, Some(behind), timers, shared);
-            return Err(first);
+            // Told what waits, congestion control may let it go; not before the packet that asks for its rate.
+            let asks = !shared.config.rates() || shared.asks_for(self.numbers.id);
+            if asks || !tx.admit(now, packet.bytes, timers, shared) {
+                return Err(first);
+            }
         }
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
@@ -160,6 +164,11 @@ impl<D: Copy> Pdc<D> {
     }
 
     // Packets without data.
+
+    /// The rate packet of what this end sends is back.
+    pub(crate) fn on_rates(&mut self, now: Time, packet: &cc::RatePacket, shared: &mut Shared<D>) {
+        self.tx.on_rates(now, packet, &mut self.timers, shared);
+    }
 
     /// Puts it on the list of contexts that have a packet without data to send, if it has.
     #[inline]

@@ -198,6 +198,19 @@ impl Network {
         self.programs.as_ref().map(|programs| programs.note(packet))
     }
 
+    /// Before a packet that was just handed in goes anywhere, says what it carries for switch programs, if any runs.
+    pub fn write(&mut self, packet: u32, note: Note) {
+        if let Some(programs) = &mut self.programs {
+            programs.write(packet, note);
+        }
+    }
+
+    /// What switch programs read in packets and ignored, because it made no sense.
+    #[must_use]
+    pub fn ignored(&self) -> u64 {
+        self.programs.as_ref().map_or(0, |programs| programs.ignored())
+    }
+
     /// When the last event was, or how far it was at [rest](Network::rest).
     #[must_use]
     pub const fn now(&self) -> Picos {

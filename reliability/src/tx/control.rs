@@ -1,7 +1,7 @@
 //! Between a sending half and those around it: whom to wake, what the congestion control learns and wants
 //! done, credit, Clear Commands.
 
-use super::{Tx, nominal};
+use super::{Cause, Tx, nominal};
 use crate::base::{Psn, Span, Time};
 use crate::cc;
 use crate::config::Config;
@@ -131,10 +131,41 @@ impl<D: Copy> Tx<D> {
                     }
                 }
                 cc::Action::RequestCredit { target } => self.rare_mut().credit.request(target),
-                // Nothing that is configurable asks for these.
-                cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
+                cc::Action::Rewind { packets } => self.rewind(packets, shared),
+                cc::Action::SendRatePacket => {
+                    let packet = self.flow.rate_packet(now, &mut shared.groups);
+                    packet.inspect(|packet| shared.send_rate_packet(None, *packet));
+                }
             }
         }
+    }
+
+    /// The newest `packets` that were sent once were dropped: they go again.
+    fn rewind(&mut self, packets: u32, shared: &mut Shared<D>) {
+        let end = self.ring.next();
+        for at in self.ring.places(end.minus(packets), end) {
+            let slot = self.ring.slot(at);
+            if slot.is_in_flight() && slot.tries == 0 {
+                self.enqueue(at, Cause::Speculative, shared);
+            }
+        }
+    }
+
+    /// The rate packet of this flow is back.
+    pub(crate) fn on_rates(
+        &mut self,
+        now: Time,
+        packet: &cc::RatePacket,
+        timers: &mut Deadlines,
+        shared: &mut Shared<D>,
+    ) {
+        let (kind, grant) = (cc::Kind::Control, Some(cc::Grant::Rates(packet)));
+        let path = self.route.path();
+        self.on_feedback(
+            &cc::Feedback { now, kind, path, grant, ..cc::Feedback::default() },
+            timers,
+            shared,
+        );
     }
 
     /// A control packet says something to the congestion control: a grant, or (`Kind::Notified`) that a
@@ -165,7 +196,9 @@ impl<D: Copy> Tx<D> {
     /// last, and those to be sent again, counted as whole packets.
     #[inline]
     pub(super) fn backlog(&self, shared: &Shared<D>) -> u64 {
-        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.credits()) else { return 0 };
+        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.tells_backlog()) else {
+            return 0;
+        };
         let again = u64::from(self.ring.queued()) * u64::from(nominal(shared.config.mtu));
         rare.credit.backlog() + again
     }
@@ -180,7 +213,7 @@ impl<D: Copy> Tx<D> {
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) {
-        if !shared.config.credits() {
+        if !shared.config.tells_backlog() {
             return;
         }
         if let Some(waiting) = waiting {
