@@ -182,11 +182,24 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         "Gb/s",
         "payload of the first job over the time from its first start to its last completion",
         |run| {
-            let flows = || run.flows.iter().filter(|flow| flow.job == 0);
-            let (first, last) = ends(flows())?;
-            let whole = flows().all(|flow| flow.fct_us.is_some());
-            let bytes = flows().map(|flow| flow.bytes as f64).sum::<f64>();
-            per(bytes * 8e-3, last - first).filter(|_| whole)
+            let group = run.flows.iter().filter(|flow| flow.job == 0);
+            let bytes = group.map(|flow| flow.bytes as f64).sum::<f64>();
+            per(bytes * 8e-3, group_time(run)?)
+        },
+    ),
+    (
+        "group_time",
+        "us",
+        "from the first start of the first job to its last completion",
+        group_time,
+    ),
+    (
+        "victim_goodput",
+        "Gb/s",
+        "mean over the flows of all jobs but the first of payload over completion time",
+        |run| {
+            let victims = finished(run).filter(|flow| flow.job > 0);
+            mean(&victims.filter_map(rate).collect::<Vec<_>>())
         },
     ),
     (
@@ -276,7 +289,12 @@ fn finished(run: &Run) -> impl Iterator<Item = &FlowResult> {
 }
 
 fn rates(run: &Run) -> Vec<f64> {
-    finished(run).filter_map(|flow| Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)).collect()
+    finished(run).filter_map(rate).collect()
+}
+
+/// Payload over completion time, Gb/s.
+fn rate(flow: &FlowResult) -> Option<f64> {
+    Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)
 }
 
 /// Completion times over those of each flow alone, rising.
@@ -340,6 +358,13 @@ fn ends<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Option<(f64, f64)> {
         ends = Some((first.min(start), last.max(start + fct)));
     }
     ends
+}
+
+/// How long the first job took, if it is done.
+fn group_time(run: &Run) -> Option<f64> {
+    let flows = || run.flows.iter().filter(|flow| flow.job == 0);
+    let (first, last) = ends(flows())?;
+    flows().all(|flow| flow.fct_us.is_some()).then_some(last - first)
 }
 
 fn finish(run: &Run) -> Option<f64> {
