@@ -75,6 +75,9 @@ pub struct Config {
     pub train_bytes: u32,
     /// Most contexts, initiated and accepted together; at most 65535.
     pub max_contexts: u16,
+    /// Contexts that one peer may have open here. An initiator has one at a time, and those that it is closing; a simulated
+    /// one opens a context a flow.
+    pub max_accepted: u16,
     /// Congestion control of each context's sending half.
     pub cc: cc::SenderConfig,
     /// Which flows share one context of it.
@@ -119,6 +122,7 @@ impl Config {
             train_packets: 64,
             train_bytes: 65_000,
             max_contexts: u16::MAX,
+            max_accepted: 64,
             cc,
             scope: cc::Scope::PerFlow,
             receiver: cc::ReceiverConfig::Plain,

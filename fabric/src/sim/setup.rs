@@ -162,6 +162,8 @@ fn transport(
     } else {
         transport.train_bytes = squall.train_bytes;
     }
+    // A card's queue pairs are not counted by peer.
+    transport.max_accepted = transport.max_contexts;
     transport.check().map_err(|error| refuse(&error))?;
     Ok(transport)
 }

@@ -664,3 +664,11 @@ fn rates_are_refused_where_nobody_computes_them_or_they_would_be_shared() {
         Transport::Roce(RoceConfig { cc: "sperc".into(), ..RoceConfig::default() });
     assert!(refused(&config).contains("stack `squall`"));
 }
+
+/// Real endpoints let a peer open 64 contexts; a card has as many queue pairs as are asked for.
+#[test]
+fn a_host_may_open_a_hundred_connections_to_another() {
+    let flows = (0..100).map(|id| flow(id + 1, 1, 0, 8_000)).collect();
+    let results = run(&star(2), &workload(2, flows));
+    assert_eq!(results.end, End::Done);
+}
