@@ -85,6 +85,12 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         "99.9th percentile of completion times over those of each flow alone",
         |run| percentile(&slowdowns(run), 0.999),
     ),
+    (
+        "group_p99_slowdown",
+        "",
+        "99th percentile of the first job's completion times over those of each flow alone",
+        |run| percentile(&slowdowns_of(run.flows.iter().filter(|flow| flow.job == 0)), 0.99),
+    ),
     ("finish_spread", "us", "from the first completion to the last", |run| {
         let ends = starts_and_ends(run);
         let by_end = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
@@ -299,8 +305,13 @@ fn rate(flow: &FlowResult) -> Option<f64> {
 
 /// Completion times over those of each flow alone, rising.
 fn slowdowns(run: &Run) -> Vec<f64> {
+    slowdowns_of(run.flows.iter())
+}
+
+/// Of some of them.
+fn slowdowns_of<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Vec<f64> {
     let slowdown = |flow: &FlowResult| per(flow.fct_us?, flow.alone_us?);
-    let mut slowdowns: Vec<f64> = run.flows.iter().filter_map(slowdown).collect();
+    let mut slowdowns: Vec<f64> = flows.filter_map(slowdown).collect();
     slowdowns.sort_by(f64::total_cmp);
     slowdowns
 }

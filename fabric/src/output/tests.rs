@@ -130,6 +130,11 @@ fn a_group_has_its_share_and_its_goodput() {
     run.flows[2].job = 1;
     assert!((value(&run, "group_goodput") - 16_000.0 / 210.0).abs() < 1e-9);
     assert_eq!(value(&run, "group_time"), 210.0);
+    // 100 / 50 and 200 / 20, and 400 / 4 of the other job.
+    for (flow, alone) in run.flows.iter_mut().zip([50.0, 20.0, 4.0]) {
+        flow.alone_us = Some(alone);
+    }
+    assert_eq!(value(&run, "group_p99_slowdown"), 10.0);
     // Job 1: 2 MB in 400 us.
     assert_eq!(value(&run, "victim_goodput"), 40.0);
     run.flows[1].fct_us = None;
