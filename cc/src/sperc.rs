@@ -264,7 +264,9 @@ impl State {
     }
 }
 
+/// What every packet asks for is out of line: inlined beside the other algorithms', it would have them save its registers, too.
 impl SenderCc for Sperc {
+    #[inline(never)]
     fn budget(&self, _now: Time) -> Budget {
         let State { config, phase, rate, .. } = &*self.0;
         let waits = matches!(phase, Phase::Idle | Phase::Waits);
@@ -278,6 +280,7 @@ impl SenderCc for Sperc {
         }
     }
 
+    #[inline(never)]
     fn on_send(&mut self, _now: Time, sending: &Sending) -> Stamp {
         let state = &mut *self.0;
         state.backlog = sending.backlog;
