@@ -192,7 +192,7 @@ fn a_flow_that_leaves_is_not_counted_and_one_without_room_neither() {
 // 1RC's figures. A packet of 1000 bytes takes a nanosecond; epochs are 13 of them, bandwidth-delay products four packets.
 
 const EPOCH: Span = Span(13);
-const SLOT: WindowParameters = WindowParameters { epoch: EPOCH, mtu: 1000, most: 4, least: false };
+const SLOT: WindowParameters = WindowParameters { epoch: EPOCH, mtu: 1000, most: 4 };
 /// Four packets in an epoch.
 const FOUR: f64 = 4.0 * 8000.0 / 13e-9;
 
@@ -298,15 +298,12 @@ fn epochs_that_make_no_sense_are_ignored_and_counted() {
     assert_eq!(port.passed(14, 1, &[(0, 900), (1, 900)]), [0]);
 }
 
-/// Flows of one epoch each have what the first has, unless the least is wanted.
+/// Flows of one epoch each have what the first has: 1RC bounds who comes later, not who comes together.
 #[test]
-fn a_window_table_can_keep_the_least_of_an_epoch() {
-    for (least, through) in [(false, [4, 4, 4]), (true, [4, 2, 1])] {
-        let mut port = Port::new();
-        port.windows = Windows::new(WindowParameters { least, ..SLOT });
-        let asked = [1, 2, 3].map(|now| port.asked(now, Started { epoch: 0, weight: 1 }, 1));
-        assert_eq!(asked, through);
-    }
+fn flows_of_one_epoch_have_what_the_first_of_them_has() {
+    let mut port = Port::new();
+    let asked = [1, 2, 3].map(|now| port.asked(now, Started { epoch: 0, weight: 1 }, 1));
+    assert_eq!(asked, [4, 4, 4]);
 }
 
 // The sender.

@@ -18,8 +18,6 @@ pub struct WindowParameters {
     pub mtu: u32,
     /// Most packets of an entry: a bandwidth-delay product.
     pub most: u16,
-    /// An entry is the least that any flow of its epoch has, not what the first had.
-    pub least: bool,
 }
 
 /// The window table of a link.
@@ -55,9 +53,8 @@ impl Windows {
         let window = self.window(visit.bottleneck);
         let entry = &mut self.entries[epoch as usize % REMEMBERED];
         if entry.0 != epoch {
+            // For good: flows that were told so count on it.
             *entry = (epoch, window);
-        } else if self.parameters.least {
-            entry.1 = entry.1.min(window);
         }
         if visit.is_new {
             let through = entry.1 / packet.started.weight.max(1);

@@ -74,10 +74,6 @@ pub struct NetworkOptions {
     /// round trips).
     #[arg(long, value_name = "US")]
     pub rates_forget_us: Option<f64>,
-    /// Rates: what flows of one epoch may send before they have a rate is the least of what they get, not what the
-    /// first one gets.
-    #[arg(long)]
-    pub rates_least: bool,
     /// From a link's failure to routing's knowing it, microseconds (default 0; of a live fabric 100, before
     /// latencies are scaled).
     #[arg(long, value_name = "US")]
@@ -295,9 +291,6 @@ impl NetworkOptions {
         if !self.rates && self.rates_forget_us.is_some() {
             return fault("rates_forget_us", "expected with `rates` only");
         }
-        if !self.rates && self.rates_least {
-            return fault("rates_least", "expected with `rates` only");
-        }
         if let Some(us) = self.rates_forget_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("rates_forget_us", format!("{us}, expected 0 to 1e9 microseconds"));
         }
@@ -393,12 +386,12 @@ impl NetworkOptions {
     fn rate_parameters(&self, ground: &Ground<'_>) -> RateParameters {
         let default = ground.rtt * 64;
         let forget = self.rates_forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
-        let (mtu, least) = (ground.packet, self.rates_least);
+        let mtu = ground.packet;
         // Numbers beyond are not told apart.
         let most = ground.bdp_packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
         RateParameters {
             link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
-            windows: WindowParameters { epoch: ground.rtt, mtu, most, least },
+            windows: WindowParameters { epoch: ground.rtt, mtu, most },
         }
     }
 
@@ -671,7 +664,6 @@ mod tests {
             ("--reroute-us 1e10", "reroute_us", "1e9"),
             ("--rates --telemetry", "rates", "not both"),
             ("--rates --adaptive", "rates", "one path"),
-            ("--rates-least", "rates_least", "with `rates`"),
             ("--rates-forget-us 5", "rates_forget_us", "with `rates`"),
             ("--rates --rates-forget-us 1e10", "rates_forget_us", "1e9"),
         ] {
