@@ -165,11 +165,6 @@ impl<D: Copy> Pdc<D> {
 
     // Packets without data.
 
-    /// The rate packet of what this end sends is back.
-    pub(crate) fn on_rates(&mut self, now: Time, packet: &cc::RatePacket, shared: &mut Shared<D>) {
-        self.tx.on_rates(now, packet, &mut self.timers, shared);
-    }
-
     /// Puts it on the list of contexts that have a packet without data to send, if it has.
     #[inline]
     pub(crate) fn list_control(&mut self, now: Time, shared: &mut Shared<D>) {
@@ -422,6 +417,18 @@ impl<D: Copy> Pdc<D> {
             self.timers.stop(Timer::Ack);
         }
     }
+}
+
+/// The rate packet of what a context sends is back.
+pub(crate) fn on_rates<D: Copy>(
+    pdc: &mut Pdc<D>,
+    now: Time,
+    packet: &cc::RatePacket,
+    shared: &mut Shared<D>,
+) {
+    let (kind, grant) = (cc::Kind::Control, Some(cc::Grant::Rates(packet)));
+    let feedback = cc::Feedback { now, kind, grant, ..cc::Feedback::default() };
+    pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }
 
 /// The MPR field that advertises the receive window.

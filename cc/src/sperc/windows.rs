@@ -26,29 +26,22 @@ pub struct Windows {
     parameters: WindowParameters,
     /// By epoch, modulo their number: which, and packets.
     entries: [(u32, u16); REMEMBERED],
-    ignored: u64,
 }
 
 impl Windows {
     /// An empty table.
     #[must_use]
     pub const fn new(parameters: WindowParameters) -> Self {
-        Self { parameters, entries: [(u32::MAX, 0); REMEMBERED], ignored: 0 }
-    }
-
-    /// Epochs that were too old, or have not come yet, or of which there is no entry: ignored.
-    #[must_use]
-    pub const fn ignored(&self) -> u64 {
-        self.ignored
+        Self { parameters, entries: [(u32::MAX, 0); REMEMBERED] }
     }
 
     /// A rate packet passed, to which the link said `visit`: its epoch has an entry from now on, and a new flow learns of it.
-    pub fn grant(&mut self, now: Time, visit: Visit, packet: &mut RatePacket) {
+    /// False if the epoch is not remembered any more, or has not come yet: one packet of it passes.
+    pub fn grant(&mut self, now: Time, visit: Visit, packet: &mut RatePacket) -> bool {
         let epoch = packet.started.epoch;
         if !self.is_current(now, epoch) {
-            self.ignored += 1;
             packet.let_through = 1;
-            return;
+            return false;
         }
         let window = self.window(visit.bottleneck);
         let entry = &mut self.entries[epoch as usize % REMEMBERED];
@@ -60,16 +53,15 @@ impl Windows {
             let through = entry.1 / packet.started.weight.max(1);
             packet.let_through = packet.let_through.min(through).max(1);
         }
+        true
     }
 
-    /// Whether a speculative packet passes.
-    pub fn passes(&mut self, now: Time, packet: Speculation) -> bool {
-        let known = self.epoch_of(now, packet.epoch).and_then(|epoch| {
-            let (of, window) = self.entries[epoch as usize % REMEMBERED];
-            (of == epoch).then_some(window)
-        });
-        self.ignored += u64::from(known.is_none());
-        packet.number < (known.unwrap_or(1) / packet.weight.max(1)).max(1)
+    /// Whether a speculative packet passes; `None` if nothing is known of its epoch: then its host's first.
+    #[must_use]
+    pub fn passes(&self, now: Time, packet: Speculation) -> Option<bool> {
+        let epoch = self.epoch_of(now, packet.epoch)?;
+        let (of, window) = self.entries[epoch as usize % REMEMBERED];
+        (of == epoch).then(|| packet.number < (window / packet.weight.max(1)).max(1))
     }
 
     /// The packets of an epoch at `rate`.

@@ -138,6 +138,8 @@ pub struct Incoming<'a> {
     pub packet: Packet<'a>,
     /// Empty: for the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,
+    /// What programs read and ignored, because it made no sense: to be counted on.
+    pub ignored: &'a mut u64,
 }
 
 /// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
@@ -162,11 +164,6 @@ pub trait SwitchProgram: fmt::Debug + Send {
     fn poll_timeout(&self) -> Option<Picos> {
         None
     }
-
-    /// What it read in packets and ignored, because it made no sense.
-    fn ignored(&self) -> u64 {
-        0
-    }
 }
 
 /// A program and the timer that was set for it.
@@ -185,6 +182,7 @@ pub(super) struct Programs {
     /// By packet.
     notes: Vec<Note>,
     copies: Vec<u32>,
+    ignored: u64,
 }
 
 impl Programs {
@@ -197,7 +195,7 @@ impl Programs {
             .map(|at| program(at).map(|program| Loaded { program, armed: Picos::NEVER }))
             .collect();
         let any = loaded.iter().any(Option::is_some);
-        any.then(|| Self { loaded, notes: Vec::new(), copies: Vec::new() })
+        any.then(|| Self { loaded, notes: Vec::new(), copies: Vec::new(), ignored: 0 })
     }
 
     /// A new packet has nothing in it, or what another has.
@@ -225,8 +223,8 @@ impl Programs {
     }
 
     /// What all of them ignored.
-    pub(super) fn ignored(&self) -> u64 {
-        self.loaded.iter().flatten().map(|loaded| loaded.program.ignored()).sum()
+    pub(super) const fn ignored(&self) -> u64 {
+        self.ignored
     }
 
     /// What programs wrote into a packet.
@@ -248,8 +246,8 @@ impl Programs {
         };
         self.copies.clear();
         let packet = Packet { head, note: &mut self.notes[packet as usize] };
-        let copies = &mut self.copies;
-        loaded.program.ingress(place, &mut Incoming { ingress, way, packet, copies })
+        let (copies, ignored) = (&mut self.copies, &mut self.ignored);
+        loaded.program.ingress(place, &mut Incoming { ingress, way, packet, copies, ignored })
     }
 
     /// The next port of a [`Verdict::Replicate`].

@@ -1,8 +1,7 @@
 //! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond them before they have one (1RC).
 
 use super::program::{Incoming, Note, Place, SwitchProgram, Verdict};
-use crate::base::Time;
-use crate::cc::{Link, LinkParameters, RatePacket, Speculation, WindowParameters, Windows};
+use crate::cc::{Link, LinkParameters, RatePacket, WindowParameters, Windows};
 use crate::topology::Node;
 
 /// Part of a link's rate that data has: 2 % are for rate packets, 2 % for what was computed too late.
@@ -55,22 +54,21 @@ impl Rates {
         &mut self.links[at]
     }
 
-    /// A rate packet that came in by `ingress` will leave by `way`.
-    fn visit(&mut self, place: &Place<'_>, ingress: u32, way: u32, packet: &mut RatePacket) {
+    /// A rate packet that came in by `ingress` will leave by `way`. Whether it makes sense.
+    fn visit(
+        &mut self,
+        place: &Place<'_>,
+        (ingress, way): (u32, u32),
+        packet: &mut RatePacket,
+    ) -> bool {
         let now = place.now.time();
         if let Node::Host(_) = place.before(ingress) {
-            // Who sends less than a window anyway needs no table.
+            // A host does not outrun its own link, so that needs no table.
             self.link(place, ingress).link.visit(now, ingress, packet);
         }
         let egress = self.link(place, way);
-        if let Some(visit) = egress.link.visit(now, way, packet) {
-            egress.windows.grant(now, visit, packet);
-        }
-    }
-
-    fn passes(&mut self, place: &Place<'_>, way: u32, packet: Speculation) -> bool {
-        let now: Time = place.now.time();
-        self.link(place, way).windows.passes(now, packet)
+        let visit = egress.link.visit(now, way, packet);
+        visit.is_none_or(|visit| egress.windows.grant(now, visit, packet))
     }
 }
 
@@ -78,14 +76,20 @@ impl SwitchProgram for Rates {
     fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
         let Some(way) = incoming.way else { return Verdict::Forward(None) };
         match incoming.packet.note {
-            Note::Rates(packet) if !packet.back => self.visit(place, incoming.ingress, way, packet),
-            Note::Speculation(packet) if !self.passes(place, way, *packet) => return Verdict::Drop,
-            Note::Rates(_) | Note::Speculation(_) | Note::Telemetry(_) => {}
+            Note::Rates(packet) if !packet.back => {
+                let sensible = self.visit(place, (incoming.ingress, way), packet);
+                *incoming.ignored += u64::from(!sensible);
+            }
+            Note::Speculation(packet) => {
+                let passes = self.link(place, way).windows.passes(place.now.time(), *packet);
+                *incoming.ignored += u64::from(passes.is_none());
+                // Of a host of which nothing is known, one packet of an epoch.
+                if !passes.unwrap_or(packet.number == 0) {
+                    return Verdict::Drop;
+                }
+            }
+            Note::Rates(_) | Note::Telemetry(_) => {}
         }
         Verdict::Forward(Some(way))
-    }
-
-    fn ignored(&self) -> u64 {
-        self.links.iter().map(|egress| egress.windows.ignored()).sum()
     }
 }

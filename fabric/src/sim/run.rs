@@ -417,15 +417,18 @@ impl Simulation {
         let Some((head, body)) = entry.next(now, self.sizes, paused, &mut flows.running) else {
             return;
         };
-        let (packet, free_at) = self.network.transmit(host, head);
+        let extra = entry.extra();
+        let note = match extra {
+            Some(Extra::Rates(note)) => Some(note),
+            Some(Extra::Echo { .. }) | None => None,
+        };
+        let (packet, free_at) = self.network.transmit(host, head, note);
+        if let Some(Extra::Echo { last, .. }) = extra {
+            bodies.put_echo(packet, *last);
+        }
         entry.busy_until = free_at;
         let more = entry.eager();
         bodies.put(packet, body);
-        match entry.extra() {
-            None => {}
-            Some(Extra::Echo { last, .. }) => bodies.put_echo(packet, *last),
-            Some(Extra::Rates(note)) => self.network.write(packet, *note),
-        }
         if more {
             self.arm_card(host, free_at);
         }
@@ -472,7 +475,7 @@ impl Simulation {
         totals.last_loss = network.last_loss;
         totals.pauses = network.pauses;
         totals.seen = network.seen;
-        totals.ignored = self.network.ignored();
+        totals.ignored = network.ignored;
         totals.events = self.network.events();
         totals.end = self.network.now();
         totals.under_way = self.network.data_in_flight();

@@ -4,7 +4,7 @@
 use super::Pdcs;
 use crate::base::Time;
 use crate::cc::RatePacket;
-use crate::pdc::Outcome;
+use crate::pdc::{Outcome, on_rates};
 use crate::types::{PdcId, PeerKey};
 
 /// A rate packet to send.
@@ -73,7 +73,7 @@ impl<'a, D: Copy> Rates<'a, D> {
             pdcs.shared.counters.rx_unknown_context += 1;
             return false;
         };
-        pdc.on_rates(now, packet, &mut pdcs.shared);
+        on_rates(pdc, now, packet, &mut pdcs.shared);
         pdcs.conclude(now, id.slot_number(), Outcome::Alive);
         true
     }

@@ -1,7 +1,7 @@
 //! Between a sending half and those around it: whom to wake, what the congestion control learns and wants
 //! done, credit, Clear Commands.
 
-use super::{Cause, Tx, nominal};
+use super::{LossEvent, Tx, nominal};
 use crate::base::{Psn, Span, Time};
 use crate::cc;
 use crate::config::Config;
@@ -83,7 +83,7 @@ impl<D: Copy> Tx<D> {
 
     /// The congestion control learns something, and gets done what it wants.
     #[inline]
-    pub(super) fn on_feedback(
+    pub(crate) fn on_feedback(
         &mut self,
         feedback: &cc::Feedback<'_>,
         timers: &mut Deadlines,
@@ -131,41 +131,15 @@ impl<D: Copy> Tx<D> {
                     }
                 }
                 cc::Action::RequestCredit { target } => self.rare_mut().credit.request(target),
-                cc::Action::Rewind { packets } => self.rewind(packets, shared),
+                cc::Action::Rewind { packets } => {
+                    LossEvent::new(self, now, timers, shared).rewind(packets);
+                }
                 cc::Action::SendRatePacket => {
                     let packet = self.flow.rate_packet(now, &mut shared.groups);
                     packet.inspect(|packet| shared.send_rate_packet(None, *packet));
                 }
             }
         }
-    }
-
-    /// The newest `packets` that were sent once were dropped: they go again.
-    fn rewind(&mut self, packets: u32, shared: &mut Shared<D>) {
-        let end = self.ring.next();
-        for at in self.ring.places(end.minus(packets), end) {
-            let slot = self.ring.slot(at);
-            if slot.is_in_flight() && slot.tries == 0 {
-                self.enqueue(at, Cause::Speculative, shared);
-            }
-        }
-    }
-
-    /// The rate packet of this flow is back.
-    pub(crate) fn on_rates(
-        &mut self,
-        now: Time,
-        packet: &cc::RatePacket,
-        timers: &mut Deadlines,
-        shared: &mut Shared<D>,
-    ) {
-        let (kind, grant) = (cc::Kind::Control, Some(cc::Grant::Rates(packet)));
-        let path = self.route.path();
-        self.on_feedback(
-            &cc::Feedback { now, kind, path, grant, ..cc::Feedback::default() },
-            timers,
-            shared,
-        );
     }
 
     /// A control packet says something to the congestion control: a grant, or (`Kind::Notified`) that a
