@@ -366,6 +366,7 @@ impl Endpoint {
         {
             stats::report(self.number, &core.statistics());
             core.monitor.end();
+            core.trace.close();
         }
     }
 

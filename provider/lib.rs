@@ -48,6 +48,7 @@ mod progress;
 mod rest;
 mod secret;
 mod stats;
+mod trace;
 mod wait;
 mod work;
 

@@ -179,7 +179,7 @@ fn board(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         made: clock::since_1970(),
         choices: choices.map(|(name, chosen)| (name.to_owned(), chosen)).collect(),
-        place: Place::of(variable, std::os::unix::process::parent_id()),
+        place: place(),
         counters: counted.chain(derived).collect(),
         flow: flow.map(str::to_owned).collect(),
     };
@@ -194,6 +194,11 @@ fn board(
 fn own_user() -> u32 {
     // SAFETY: geteuid(2) takes nothing, returns a number and does not fail.
     unsafe { libc::geteuid() }
+}
+
+/// Where in a job this process is.
+pub(crate) fn place() -> Place {
+    Place::of(variable, std::os::unix::process::parent_id())
 }
 
 /// What launchers say of the job, which is no parameter of ours.

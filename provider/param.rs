@@ -76,6 +76,10 @@ params! {
         "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. \
          Default: every interface that is up except docker*, virbr* and link-local ones, veth* last; \
          loopback only when nothing else is there, or when named.";
+    pci: kinds::Flag = "PCI", "no",
+        "Tell where on the PCI bus an interface's device is (fi_nic(3)), for libraries that choose interfaces by their \
+         distance, as aws-ofi-nccl does. Not told by default: an MPICH whose hwloc knows no devices, such as PyPI's, \
+         ends in an assertion on it.";
     port: kinds::OwnPorts = "PORT", "0",
         "UDP port of an endpoint that the application gave none, or a range such as 47930-47993 of which each \
          endpoint takes the first that is free: what a firewall has to let in. 0: 4793 if it is free, else any.";
@@ -149,7 +153,7 @@ params! {
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
     ack_delay: kinds::Time = "ACK_DELAY", "auto",
-        "Longest time a receiver sits on an acknowledgement. auto: 50us.";
+        "Longest time a receiver sits on an acknowledgement. auto: 150us.";
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",
@@ -169,13 +173,16 @@ params! {
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
     fabric: kinds::Text = "FABRIC", "",
         "Socket of a network made of software (squall fabric up) to send packets through instead of \
-         the kernel's, or SOCKET,host=N to be a certain host of it. What is left open of LINK_RATE, \
-         MIN_RTT and MTU comes from there.";
+         the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
+         the number of the process' rank. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
     pcap: kinds::Text = "PCAP", "",
         "Capture every packet into this file; %p is the process, %h the host, %e the endpoint.";
+    trace: kinds::Text = "TRACE", "",
+        "Directory for a trace of the application's operations, a file for each endpoint, which squall sim --trace \
+         replays. It is made if it is not there.";
     stats: kinds::Stats = "STATS", "off",
         "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
          with %p, %h, %e as in PCAP.";

@@ -17,7 +17,7 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use squall_base::Time;
+use squall_base::{Span, Time};
 
 use crate::budget::{Budget, Metrics};
 use crate::fair::{Fairness, Seen, Turn};
@@ -104,42 +104,54 @@ impl Hpcc {
     /// `MeasureInflight`: what the records say compared with the last of the same queues; `None` if none of them was
     /// met before.
     fn measure(&mut self, hops: &[IntHop]) -> Option<Measured> {
-        let base = self.base();
-        let mut found: Option<Measured> = None;
+        let in_base = 1.0 / self.base();
         let mut longest = 0;
+        let (mut busiest, mut between_its) = (f32::NEG_INFINITY, 0);
         for (place, hop) in hops.iter().enumerate() {
             longest = longest.max(hop.queue);
             let now = Last {
                 at: clock(hop.at),
                 tx_bytes: (hop.tx_bytes & 0xffff_ffff) as u32,
                 hop: (hop.hop & 0xffff) as u16,
-                queue: u16::try_from(hop.queue / UNIT).unwrap_or(u16::MAX),
+                // At most 16 bits.
+                queue: (hop.queue / UNIT).min(u16::MAX.into()) as u16,
             };
-            let Some(last) = self.exchange(place, now) else { continue };
+            // Its place in the path is where it is, but where packets are sprayed.
+            let last = match self.last.get_mut(place) {
+                Some(last) if last.hop == now.hop && last.at != 0 => core::mem::replace(last, now),
+                _ => match self.exchange(place, now) {
+                    Some(last) => last,
+                    None => continue,
+                },
+            };
             let between = now.at.wrapping_sub(last.at);
-            // Packets overtake one another where they are sprayed; what is older says nothing new.
-            if between == 0 || between > u32::MAX / 2 {
+            // Packets overtake one another where they are sprayed; what is older says nothing new, nor does the same
+            // moment: zero wraps.
+            if between.wrapping_sub(1) > u32::MAX / 2 {
                 continue;
             }
-            let between = between as f32;
-            let sent = now.tx_bytes.wrapping_sub(last.tx_bytes) as f32;
+            let sent = now.tx_bytes.wrapping_sub(last.tx_bytes);
             let waiting = u32::from(now.queue.min(last.queue)) * UNIT;
-            // Bytes that the link carries in a nanosecond.
-            let carries = (hop.line.0 as f32).max(1.0) * 1.25e-10;
-            let utilisation = (sent / between + waiting as f32 / base) / carries;
-            let known = found.map_or(f32::NEG_INFINITY, |found| found.utilisation);
-            if utilisation > known {
-                found = Some(Measured { utilisation, between, longest: 0 });
+            // Bytes that the link carries in a nanosecond; no rate has 64 bits.
+            let carries = (hop.line.0 as i64 as f32).max(1.0) * 1.25e-10;
+            let flows = exact(sent) / exact(between) + exact(waiting) * in_base;
+            let utilisation = flows / carries;
+            if utilisation > busiest {
+                (busiest, between_its) = (utilisation, between);
             }
         }
-        found.map(|found| Measured { longest, ..found })
+        (between_its > 0).then(|| Measured {
+            utilisation: busiest,
+            between: exact(between_its),
+            longest,
+        })
     }
 
-    /// Remembers a record; what the last one of the same queue was.
+    /// Remembers a record that is not at its place; what the last one of the same queue was.
+    #[cold]
     fn exchange(&mut self, place: usize, now: Last) -> Option<Last> {
-        // Its place in the path is where it is, but where packets are sprayed.
         let place = match self.last.get(place) {
-            Some(last) if last.hop == now.hop || last.at == 0 => place,
+            Some(last) if last.at == 0 => place,
             _ => self.find(now),
         };
         let last = core::mem::replace(&mut self.last[place], now);
@@ -147,7 +159,6 @@ impl Hpcc {
     }
 
     /// Where the queue of a record is remembered, or else the one that was not met for longest.
-    #[cold]
     fn find(&self, now: Last) -> usize {
         let known = self.last.iter().position(|last| last.hop == now.hop && last.at != 0);
         let age = |place: &usize| match self.last[*place].at {
@@ -157,16 +168,28 @@ impl Hpcc {
         known.or_else(|| (0..self.last.len()).max_by_key(age)).unwrap_or(0)
     }
 
+    /// The least round trip, where this is one.
+    fn shortest(&self, rtt: Span) -> u16 {
+        let base = self.config.base_rtt.0;
+        // Nothing is divided for the many that are no shorter.
+        if self.least != 0 && rtt.0 * u64::from(WHOLE) >= u64::from(self.least) * base {
+            return self.least;
+        }
+        let share = rtt.0 * u64::from(WHOLE) / base.max(1);
+        // At most a whole.
+        share.clamp(1, WHOLE.into()) as u16
+    }
+
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
         if feedback.round_end {
             self.lost = false;
         }
         let first = self.least == 0;
-        let trip = feedback.rtt.map_or(f32::INFINITY, |rtt| rtt.0 as f32);
-        let share = trip / (self.config.base_rtt.0 as f32) * f32::from(WHOLE);
-        // A saturating cast.
-        let share = (share as u16).max(1);
-        self.least = if first { share } else { self.least.min(share) };
+        self.least = match feedback.rtt {
+            Some(rtt) => self.shortest(rtt),
+            None if first => WHOLE,
+            None => self.least,
+        };
         let base = self.base();
         let measured = match feedback.int {
             [] => {
@@ -246,6 +269,12 @@ impl Hpcc {
     fn window(&self) -> u64 {
         (f64::from(self.rate) * f64::from(self.base()) / 8e9 + 0.5) as u64
     }
+}
+
+/// By way of 64 bits with a sign, which takes one instruction.
+#[inline]
+fn exact(number: u32) -> f32 {
+    i64::from(number) as f32
 }
 
 impl SenderCc for Hpcc {

@@ -9,6 +9,7 @@
 //!   `squall-cc` in virtual time.
 //! - [`live`]: the real-time driver, a relay that real endpoints attach to.
 //! - [`workload`]: which flows there are and when they start: generators and message traces.
+//! - [`replay`]: what real jobs sent, as a workload that keeps what waited for what.
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
 //! - [`facts`]: round trips, and the time that no transport can beat.
 //! - [`output`]: what is kept of a run, as files and as tables.
@@ -23,11 +24,13 @@ pub mod cli;
 mod doctor;
 pub mod facts;
 pub mod formats;
+mod launchers;
 pub mod live;
 pub mod model;
 pub mod output;
 pub mod plan;
 mod quantity;
+pub mod replay;
 pub mod report;
 pub mod sim;
 mod time;

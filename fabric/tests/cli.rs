@@ -41,7 +41,9 @@ impl Folder {
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).expect("a file");
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
     }
 
     fn squall(&self, words: &str) -> Output {
@@ -105,8 +107,17 @@ fn sim_prints_what_it_promises_in_three_forms() {
     for (flow, bytes) in flows.iter().zip([200_000, 200_000, 100_000]) {
         let keys: Vec<&str> =
             flow.as_object().expect("object").keys().map(String::as_str).collect();
-        let promised =
-            ["alone_us", "bytes", "dst", "fct_us", "id", "retransmitted", "src", "start_us"];
+        let promised = [
+            "alone_us",
+            "bytes",
+            "dst",
+            "fct_us",
+            "id",
+            "received_us",
+            "retransmitted",
+            "src",
+            "start_us",
+        ];
         let mut sorted = keys.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, promised);
@@ -243,6 +254,45 @@ fn a_plan_is_run_and_reported() {
 }
 
 #[test]
+fn a_plan_is_run_in_parts_and_put_together() {
+    let folder = Folder::new("shards");
+    folder.write(
+        "p.toml",
+        "title = \"Parts\"\nseeds = [1, 2, 3]\n[topology]\nfile = \"t.topo\"\n[workload]\nfile = \"w.cm\"\n[[expect]]\n\
+         statement = \"soon\"\nmetric = \"finish\"\nat_most = 1e9\n",
+    );
+    for part in ["1/2", "2/2"] {
+        let out = part.replace('/', "-");
+        let output = folder.squall(&format!("plan run p --plans . --shard {part} --out {out}"));
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said} {}", text(&output.stderr));
+        assert!(!said.contains("passed"), "a part says nothing of statements: {said}");
+    }
+    let half = folder.squall("plan merge 1-2 --plans . --out half");
+    assert_eq!(half.status.code(), Some(1));
+    assert!(
+        text(&half.stderr).contains("p: 1 of 3 runs are missing, such as p seed 2"),
+        "{half:?}"
+    );
+    let whole = folder.squall("plan merge 1-2 2-2 --plans . --out whole");
+    let said = text(&whole.stdout);
+    assert_eq!(whole.status.code(), Some(0), "{said} {}", text(&whole.stderr));
+    assert!(said.contains("2 passed, 0 failed"), "{said}");
+    for file in ["p/runs.csv", "report.html", "statements.md"] {
+        assert!(folder.0.join("whole").join(file).is_file(), "{file}");
+    }
+    for (words, what) in [
+        ("plan run p --plans . --shard 3/2 --out x", "1/4 to 4/4"),
+        ("plan run p --plans . --shard 1/2", "--out"),
+        ("plan merge gone --plans . --out x", "gone: no folder"),
+    ] {
+        let output = folder.squall(words);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(text(&output.stderr).contains(what), "{words}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn readers_that_leave_early_are_no_error() {
     use std::io::Read as _;
     let folder = Folder::new("head");
@@ -279,4 +329,77 @@ fn completions_and_manual_pages_name_every_command() {
         let text = std::fs::read_to_string(path).expect(page);
         assert!(text.contains(".TH"), "{page}");
     }
+}
+
+#[test]
+fn a_job_on_a_fabric_ends_with_its_own_status_or_with_the_reason_why_it_shows_nothing() {
+    let folder = Folder::new("run");
+    folder.write("events", "0s fail-link leaf0-spine0\n\n10ms fail-link leaf7-spine0\n");
+    folder.write("full/kept", "");
+    for (words, status, says) in [
+        ("-- true", 125, "none of its processes attached to the fabric: it did not use squall"),
+        ("-- false", 1, "none of its processes attached"),
+        ("-- ./no-such-program", 127, "./no-such-program: No such file"),
+        ("-- ./w.cm", 126, "./w.cm: Permission denied"),
+        ("--timeline events -- true", 125, "events:3: no link 'leaf7-spine0'; there are: h0-leaf0"),
+        ("--timeline nothing -- true", 125, "nothing: cannot be read"),
+        ("--record full -- true", 125, "full: there is something in it"),
+        ("--topo leaf-spine:4x2 -- true", 125, "topology.rack: missing"),
+        ("--topo star:4,gbps=10 --rate 25G -- true", 125, "--rate and gbps of star:4,gbps=10"),
+        ("--topo t.topo --latency 5 -- true", 125, "have their rates and latencies in the file"),
+        ("--topo stars:4 -- true", 125, "stars:4: there is no such file"),
+    ] {
+        let run = folder.squall(&format!("fabric run {words}"));
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(status), "{words}: {said}");
+        assert!(said.contains(says), "{words}: {said}");
+    }
+    let run = folder.squall("fabric run --quiet --topo fat-tree:16:1 --record new -- false");
+    assert_eq!(run.status.code(), Some(1));
+    let network = std::fs::read_to_string(folder.0.join("new/network.graph")).expect("a record");
+    assert!(network.starts_with("Graph\nHosts 16\n"), "{network}");
+    // A replay takes the options from there.
+    let run = folder
+        .squall("fabric run --quiet --topo star:2 --no-trim --queue 90KB --record drops -- false");
+    assert_eq!(run.status.code(), Some(1));
+    let options = std::fs::read_to_string(folder.0.join("drops/network.toml")).expect("a record");
+    assert!(options.contains("trimming = false\nqueue = 90000\n"), "{options}");
+}
+
+#[test]
+fn a_recorded_job_runs_again_over_any_network() {
+    let folder = Folder::new("replay");
+    let head = |rank: u32| {
+        format!(
+            "squall-trace 1 {{\"job\":\"j\",\"rank\":{rank},\"ranks\":2,\"host\":\"h\",\"pid\":{rank},\"endpoint\":0,\
+             \"address\":\"10.0.0.{rank}:1\",\"began\":0,\"opened\":0}}\npeer 0 10.0.0.{}:1\n",
+            1 - rank
+        )
+    };
+    let (zero, one) = (head(0), head(1));
+    folder.write("traces/0.trace", &format!("{zero}1000 begin tagged 0 100000 7\n50000 closed\n"));
+    folder.write("traces/1.trace", &format!("{one}41000 receive tagged 0 100000 7\n42000 clo"));
+    let run = folder.squall("sim --quiet --trace traces --topo star:2");
+    let (out, said) = (text(&run.stdout), text(&run.stderr));
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    assert!(said.contains("1.trace was cut: it is read up to line 3"), "{said}");
+    let row = out.lines().find(|line| line.starts_with("the whole")).expect("a row of the whole");
+    assert!(row.contains(" 1 ") && row.contains(" 40"), "{row}");
+    for (words, says) in [
+        ("--trace traces", "traces is no record with a network in it; --topo"),
+        ("--trace none --topo star:2", "none: No such file"),
+        ("--trace . --topo star:2", "no `*.trace` in it"),
+        ("--trace traces --topo star:2 --timeline w.cm", "w.cm:1: 'Nodes' where a time"),
+    ] {
+        let run = folder.squall(&format!("sim --quiet {words}"));
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{words}: {said}");
+        assert!(said.contains(says), "{words}: {said}");
+    }
+    folder.write(
+        "job.toml",
+        "title = \"t\"\nsource = \"s\"\n[topology]\nkind = \"star\"\nhosts = 2\n[workload]\nkind = \"job\"\nfile = \"traces\"\n",
+    );
+    let run = folder.squall("plan run job.toml --quiet --out results");
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
 }

@@ -10,16 +10,20 @@ use std::time::Duration;
 
 use squall_fabric::Picos;
 use squall_fabric::base::{Batch, Rate, Rng, Time, TrafficClass};
-use squall_fabric::live::{Command, Relay, RelayConfig, Status, ask};
+use squall_fabric::live::{Command, Relay, RelayConfig, Status, Timeline, ask};
 use squall_fabric::model::{Marks, NetworkOptions};
 use squall_fabric::topology::Topology;
-use squall_net::{Burst, FabricPort, FabricSpec, NetError, Port, PortConfig, RxMeta, Unreachable};
+use squall_net::fabric::frame::Member;
+use squall_net::{
+    Burst, FabricPort, FabricSpec, HostChoice, NetError, Port, PortConfig, RxMeta, Unreachable,
+};
 
 /// A fabric of two leaves, two spines and four hosts, for one test.
 struct Fabric {
     path: PathBuf,
     stop: UnixStream,
-    thread: Option<JoinHandle<Vec<String>>>,
+    /// What it said; and itself, if it records: another takes its socket away when it is over.
+    thread: Option<JoinHandle<(Vec<String>, Option<Relay>)>>,
 }
 
 fn path() -> PathBuf {
@@ -37,22 +41,32 @@ fn config(path: PathBuf) -> RelayConfig {
 
 impl Fabric {
     fn up() -> Self {
+        Self::with("", false)
+    }
+
+    /// With a timeline, and perhaps a record.
+    fn with(timeline: &str, record: bool) -> Self {
         let path = path();
         let mut relay = Relay::open(config(path.clone())).unwrap();
+        relay.follow(Timeline::parse("test", timeline, relay.topology()).unwrap(), record);
         let (stop, inner) = UnixStream::pair().unwrap();
         let thread = thread::spawn(move || {
             let mut lines = Vec::new();
             relay.run(&inner, &mut |line| lines.push(line.to_string())).unwrap();
-            lines
+            (lines, record.then_some(relay))
         });
         Self { path, stop, thread: Some(thread) }
     }
 
     fn attach(&self, host: Option<u32>) -> std::io::Result<FabricPort> {
+        self.enter(host.map_or(HostChoice::Free, HostChoice::Number), Member::default())
+    }
+
+    fn enter(&self, host: HostChoice, member: Member) -> std::io::Result<FabricPort> {
         // So many that no choice of ports hashes all of them to one spine.
         let bind = "127.0.0.1:0".parse().unwrap();
         let config = PortConfig { bind, paths: 64, ..PortConfig::default() };
-        FabricPort::attach(&FabricSpec { path: self.path.clone(), host }, &config)
+        FabricPort::attach(&FabricSpec { path: self.path.clone(), host }, member, &config)
     }
 
     fn command(&self, text: &str) -> std::io::Result<String> {
@@ -64,7 +78,12 @@ impl Fabric {
     }
 
     /// Ends it; what it said.
-    fn down(mut self) -> Vec<String> {
+    fn down(self) -> Vec<String> {
+        self.over().0
+    }
+
+    /// Ends it; what it said, and itself if it records.
+    fn over(mut self) -> (Vec<String>, Option<Relay>) {
         self.stop.write_all(b".").unwrap();
         self.thread.take().unwrap().join().unwrap()
     }
@@ -200,6 +219,82 @@ fn links_fail_and_recover_on_command() {
     fabric.command("down").unwrap();
     wait_until("the end", || !path.exists());
     assert!(fabric.command("status").unwrap_err().to_string().contains("squall fabric up"));
+}
+
+#[test]
+fn ranks_are_hosts_of_their_numbers() {
+    let fabric = Fabric::with("", true);
+    let rank = |rank| Member { rank: Some(rank), ranks: Some(4) };
+    let two = fabric.enter(HostChoice::Rank, rank(2)).unwrap();
+    let zero = fabric.enter(HostChoice::Rank, rank(0)).unwrap();
+    let again = fabric.enter(HostChoice::Rank, rank(2)).unwrap();
+    let hosts = [&two, &zero, &again].map(|port| port.welcome().host);
+    assert_eq!(hosts, [2, 0, 2], "two endpoints of a rank share its host");
+    let error = fabric.enter(HostChoice::Rank, rank(4)).err().unwrap().to_string();
+    assert!(error.contains("rank 4 wants to be host 4; the hosts are 0 to 3"), "{error}");
+    // Whoever has no rank takes what is free.
+    assert_eq!(fabric.enter(HostChoice::Rank, Member::default()).unwrap().welcome().host, 1);
+    let said: Vec<_> = fabric.status().endpoints.iter().map(|e| (e.host, e.rank)).collect();
+    assert_eq!(said, [(0, Some(0)), (2, Some(2)), (2, Some(2))]);
+    let relay = fabric.over().1.unwrap();
+    assert_eq!((relay.roll().endpoints(), relay.roll().ranks()), (4, (2, 4)));
+    assert_eq!(relay.roll().missing(), [1, 3]);
+    assert_eq!(relay.roll().refusals().len(), 1);
+}
+
+#[test]
+fn a_timeline_begins_with_the_first_packet_and_stands_in_the_record() {
+    let timeline =
+        "60ms restore-link leaf0-spine1\n0s set-rate leaf0-spine0 25G\n20ms fail-link leaf0-spine1";
+    let fabric = Fabric::with(timeline, true);
+    wait_until("what is to happen at once", || fabric.status().failures.len() == 1);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(fabric.status().failures, ["set-rate leaf0-spine0 25000M"], "nothing was sent");
+    let mut ports: Vec<FabricPort> =
+        [0, 2].iter().map(|host| fabric.attach(Some(*host)).unwrap()).collect();
+    let to = ports[1].local_addr();
+    for path in 0..64 {
+        send(&mut ports[0], to, path, &[7; 1000]);
+    }
+    wait_until("the link's failure", || fabric.status().failures.len() == 2);
+    wait_until("the link's recovery", || fabric.status().failures.len() == 1);
+    thread::sleep(Duration::from_millis(30));
+    let (said, relay) = fabric.over();
+    assert!(said.iter().any(|line| line == "fail-link leaf0-spine1"), "{said:?}");
+    let run = relay.unwrap().record().unwrap();
+    let events: Vec<&str> = run.events.iter().map(|event| event.what.as_str()).collect();
+    assert_eq!(
+        events,
+        ["set-rate leaf0-spine0 25000M", "fail-link leaf0-spine1", "restore-link leaf0-spine1"]
+    );
+    let at: Vec<f64> = run.events.iter().map(|event| event.at_us).collect();
+    assert!(at[0] == 0.0 && at[1] >= 20_000.0 && at[2] >= 60_000.0, "{at:?}");
+    let flow = run.series.iter().find(|series| series.name == "h0->h2").unwrap();
+    // Gb/s by us: the bits that were sent.
+    let bits: f64 = flow
+        .points
+        .windows(2)
+        .map(|pair| (pair[1].0 - pair[0].0) * pair[1].1 * 1e3)
+        .chain([flow.points[0].0 * flow.points[0].1 * 1e3])
+        .sum();
+    assert!((0.0..=64.0 * 8000.0 * 1.01).contains(&bits) && run.totals.packets == 64, "{bits}");
+}
+
+#[test]
+fn a_lossy_link_loses_its_share_of_packets() {
+    let fabric = Fabric::with("0s loss h0-leaf0 50%", false);
+    wait_until("the loss", || fabric.status().failures.len() == 1);
+    let mut ports: Vec<FabricPort> = (0..2).map(|_| fabric.attach(None).unwrap()).collect();
+    let to = ports[1].local_addr();
+    for n in 0..400u16 {
+        send(&mut ports[0], to, n % 64, b"perhaps");
+    }
+    wait_until("the end of all", || {
+        let totals = fabric.status().totals;
+        totals.corrupt + totals.delivered == 400
+    });
+    let lost = fabric.status().totals.corrupt;
+    assert!((130..270).contains(&lost), "{lost} of 400, which is 200 but for chance (sigma 10)");
 }
 
 #[test]

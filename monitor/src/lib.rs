@@ -18,6 +18,8 @@
 //! | 9 | flows written |
 //! | 10.. | counters, then flows, then the description as JSON |
 //!
+//! Besides, an endpoint may write a [`trace`] of what its application does, for those who replay it.
+//!
 //! No I/O here, and no mapping: a board is a slice of atomic words.
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,7 @@ mod board;
 mod description;
 mod place;
 mod snapshot;
+pub mod trace;
 
 pub use board::{Board, BoardError, Layout};
 pub use description::{Counter, Description, Place};

@@ -66,6 +66,11 @@ impl Bindings {
         self.remote_read.is_some() || self.remote_write.is_some()
     }
 
+    /// Whether there is a counter for an operation.
+    pub(super) fn counts(&self, kind: OpKind) -> bool {
+        self.counter(kind).is_some()
+    }
+
     /// Counts an operation that ended.
     #[inline]
     pub(super) fn count(&self, kind: OpKind, success: bool) {

@@ -28,6 +28,7 @@ use crate::gate::Gate;
 use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
 use crate::stats::{Statistics, Turns};
+use crate::trace::Tracer;
 
 /// Packets received per turn before transmitting, so that acknowledgements keep flowing.
 const RX_BUDGET: usize = 64;
@@ -79,6 +80,8 @@ pub(super) struct Core {
     warned: Warned,
     /// What is shown of it while it is open.
     pub(super) monitor: Monitor,
+    /// What its application does with it, if that is written down.
+    pub(super) trace: Tracer,
 }
 
 /// What was logged already.
@@ -150,6 +153,7 @@ impl Core {
             turns: Turns::default(),
             warned: Warned::default(),
             monitor: Monitor::off(number),
+            trace: Tracer::open(number, opened.name.addr),
         };
         core.monitor = Monitor::of(number, interface, &core.statistics());
         core
@@ -347,6 +351,7 @@ impl Core {
         let mut monitor = self.monitor.take();
         monitor.write(now, &self.engine, &self.statistics());
         self.monitor = monitor;
+        self.trace.write();
     }
 
     /// Somebody is going to sleep until something comes. False when something is there already.
@@ -499,6 +504,9 @@ impl Core {
 
     #[inline]
     pub(super) fn deliver(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
+        if self.trace.is_on() {
+            self.trace.ended(&self.engine, done, bindings.counts(done.kind));
+        }
         if done.visibility == Visibility::Kept {
             return self.end_work(ep, bindings, done);
         }

@@ -6,10 +6,11 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use squall_base::{Instance, Seed, Span};
 use squall_cc::Network;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
-use squall_net::fabric::frame::Welcome;
+use squall_monitor::Place;
+use squall_net::fabric::frame::{Member, Welcome};
 use squall_net::{
-    CRC_LEN, Crc, FabricPort, FabricSpec, Fault, FaultSpec, Pcap, PcapSpec, Port, PortConfig,
-    UdpPort,
+    CRC_LEN, Crc, FabricPort, FabricSpec, Fault, FaultSpec, HostChoice, Pcap, PcapSpec, Port,
+    PortConfig, UdpPort,
 };
 
 use super::Settings;
@@ -22,6 +23,7 @@ use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
 use crate::logger::USER;
+use crate::monitor::place;
 use crate::nic::Nic;
 use crate::order;
 use crate::param::{Company, Params, params};
@@ -167,8 +169,15 @@ fn open_port(
     fabric: Option<&FabricSpec>,
 ) -> io::Result<(Box<dyn Port + Send>, Option<Welcome>)> {
     if let Some(spec) = fabric {
-        let port = FabricPort::attach(spec, config)?;
+        let Place { rank, ranks, .. } = place();
+        let port = FabricPort::attach(spec, Member { rank, ranks }, config)?;
         let welcome = *port.welcome();
+        if spec.host == HostChoice::Rank && rank.is_none() {
+            log::info!(
+                "no launcher gave this process a rank: it is host {}, the next free one",
+                welcome.host
+            );
+        }
         log::info!("{} on fabric {}: {welcome:?}", port.local_addr(), spec.path.display());
         return Ok((Box::new(port), Some(welcome)));
     }

@@ -16,6 +16,7 @@ use crate::errno::{Errno, Result};
 use crate::flags;
 use crate::info::limits;
 use crate::mr::UserMemory;
+use crate::trace::Begun;
 
 /// Where the operation flags of a call come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -266,8 +267,13 @@ impl Endpoint {
             context,
             options,
         };
+        let traced = core.trace.is_on().then(|| Begun::of(&op));
         if !op.is_host() || core.staging.as_ref().is_some_and(|staging| staging.is_waiting()) {
             let staged = core.stage(self, bindings, op);
+            if let (Some(begun), Ok(())) = (traced, &staged) {
+                core.trace.begun(&core.engine, now, begun);
+                core.trace.posted();
+            }
             if staged.is_err() && deferred.is_some() {
                 core.begun.forget(context);
             }
@@ -292,7 +298,11 @@ impl Endpoint {
         } else {
             core.posted(now, bytes, more);
         }
+        if let Some(begun) = traced {
+            core.trace.begun(&core.engine, now, begun);
+        }
         let ended = core.complete(self, bindings);
+        core.trace.posted();
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());

@@ -15,6 +15,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::nic::Nic;
 use crate::object::{self, Table};
+use crate::param::params;
 
 /// A device as its parts, of which those that are not known are NULL.
 type Pieces = (*mut ffi::fi_device_attr, *mut ffi::fi_bus_attr, *mut ffi::fi_link_attr);
@@ -34,7 +35,9 @@ pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
         named.vendor_id = optional(device.vendor.as_deref());
         named.driver = optional(device.driver.as_deref());
         bus.bus_type = ffi::FI_BUS_UNSPEC;
-        if let Some(PciAddress { domain, bus: number, device, function }) = device.pci {
+        // MPICH 5 asserts that its hwloc knows the device of a place on the bus, and that of PyPI knows none.
+        let place = device.pci.filter(|_| params().pci);
+        if let Some(PciAddress { domain, bus: number, device, function }) = place {
             bus.bus_type = ffi::FI_BUS_PCI;
             bus.attr.pci = ffi::fi_pci_attr {
                 domain_id: domain,

@@ -105,7 +105,7 @@ impl Config {
             recv_window_packets: 2048,
             ack_trigger: 16_384,
             ack_min_pkt: 1024,
-            ack_delay: Span::micros(50),
+            ack_delay: Span::micros(150),
             rto_init: Span::millis(5),
             rto_min: Span::millis(5),
             rto_max: Span::secs(1),
@@ -169,6 +169,11 @@ impl Config {
     /// Bytes received after which an acknowledgement is due.
     pub(crate) const fn ack_after(&self) -> u32 {
         if self.acks.each_packet { 1 } else { self.ack_trigger }
+    }
+
+    /// Longest time a peer configured alike sits on an acknowledgement.
+    pub(crate) const fn longest_hold(&self) -> Span {
+        if self.acks.each_packet { Span::ZERO } else { self.ack_delay }
     }
 
     /// Whether everything that was chosen goes together.

@@ -215,11 +215,13 @@ impl<D: Copy> Tx<D> {
         }
         let path = self.choose_path(now, packet.bytes, None, shared);
         let (psn, at) = self.ring.push(now, packet.desc, packet.bytes, path);
+        self.prober.set_patient(packet.last && !packet.prompt);
         let (mut departure, full) = self.depart(now, at, packet.last, timers, shared);
         // Not limited by its budget, then.
         if packet.last && !full {
             self.ring.limit_newest();
         }
+        self.watch(now, timers, shared);
         departure.ask = packet.last && packet.prompt || full;
         debug_assert_eq!(psn, departure.psn);
         departure
@@ -256,7 +258,9 @@ impl<D: Copy> Tx<D> {
         self.loss_timer.on_resend();
         let path = self.choose_path(now, bytes, avoid, shared);
         self.ring.send_again(at, now, path);
+        self.prober.set_patient(false);
         let (departure, _) = self.depart(now, at, false, timers, shared);
+        self.watch(now, timers, shared);
         Some((Departure { ask: true, retx: true, ..departure }, desc))
     }
 
@@ -290,9 +294,6 @@ impl<D: Copy> Tx<D> {
         if !timers.is_running(Timer::Retransmit) {
             timers.set(Timer::Retransmit, now + self.loss_timer.timeout(&self.rtt, config));
         }
-        if self.prober.unanswered() == 0 || !timers.is_running(Timer::Probe) {
-            timers.set(Timer::Probe, now + self.probe_interval(shared));
-        }
         let room = budget.room(self.flow.total_in_flight(&shared.groups));
         let full =
             room < u64::from(nominal(config.mtu)) || self.ring.is_full(config.max_window_packets);
@@ -311,6 +312,14 @@ impl<D: Copy> Tx<D> {
             state: stamp.state,
         };
         (departure, full)
+    }
+
+    /// A packet has left: the silence in which the peer may be probed begins anew.
+    #[inline]
+    fn watch(&self, now: Time, timers: &mut Deadlines, shared: &Shared<D>) {
+        if self.prober.unanswered() == 0 || !timers.is_running(Timer::Probe) {
+            timers.set(Timer::Probe, now + self.probe_interval(shared));
+        }
     }
 
     /// The path of the train, or of a new one; never `avoid` if there is another.

@@ -166,13 +166,13 @@ fn a_batch_is_acknowledged_once() {
 fn what_nothing_else_acknowledges_the_timer_does() {
     let mut receiver = Receiver::new();
     receiver.take_all(1..2, 100);
-    receiver.wait(Span::micros(49));
+    receiver.wait(Span::micros(149));
     assert_eq!(receiver.acks(), []);
     receiver.wait(Span::micros(1));
     let acks = receiver.acks();
     assert_eq!((acks.len(), cack(&acks[0])), (1, 1));
-    // 50 us are 390.6 units of 128 ns.
-    assert_eq!(nscc(&acks[0]).service_time, 390);
+    // 150 us are 1171.9 units of 128 ns.
+    assert_eq!(nscc(&acks[0]).service_time, 1171);
     receiver.wait(Span::millis(100));
     assert_eq!(receiver.acks(), []);
 }

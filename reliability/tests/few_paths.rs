@@ -48,7 +48,7 @@ fn a_quarter_of_the_paths_carries_most_of_the_load() {
     for window in [8, 64] {
         let (avoiding, plain) = (mean("reps-avoid", window), mean("reps", window));
         eprintln!("{avoiding} {plain}");
-        assert!(avoiding > 2700, "window {window}: {avoiding}");
+        assert!(avoiding > 2600, "window {window}: {avoiding}");
         // What was lost goes by a path that an acknowledgement proved, with either. With a window of 64 that, and probes
         // that find the lost tails, make up for much of the difference.
         assert!(

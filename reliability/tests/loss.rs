@@ -677,3 +677,33 @@ fn a_mark_is_counted_at_both_ends() {
     assert!((300..500).contains(&marked), "{marked}");
     assert!(world.hosts[0].pdcs.counters().rx_ce_echoes > 20);
 }
+
+/// A lone small message asks for no acknowledgement, and gets one when the peer has sat on it: to ask before costs two packets
+/// more for each.
+#[test]
+fn who_asked_for_no_acknowledgement_does_not_probe_for_it_early() {
+    for (prompt, silence) in [(true, 200), (false, 240)] {
+        let mut sender = Sender::new(fixed(1 << 20, 1));
+        let one = |sender: &mut Sender| {
+            let packet =
+                NewPacket { desc: sender.sent, bytes: 100, last: true, prompt, backlog: 0 };
+            let sent = sender.pdcs.next_packet(sender.now, sender.id, &packet);
+            assert!(sent.is_ok());
+            sender.sent += 1;
+        };
+        // Round trips of 90 us.
+        for n in 1..=60 {
+            one(&mut sender);
+            sender.wait(Span::micros(90));
+            assert!(sender.ack(Says { cack: n, about: n, ..PLAIN }));
+            assert_eq!(sender.probe(), None);
+        }
+        one(&mut sender);
+        let left = sender.now;
+        while sender.probe().is_none() {
+            sender.wait(Span::micros(1));
+        }
+        let silent = sender.now.since(left);
+        assert!(silent.0.abs_diff(silence * 1000) <= 1000, "prompt: {prompt}, {silent:?}");
+    }
+}

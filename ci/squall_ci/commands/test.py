@@ -57,12 +57,19 @@ def steps(fast: bool) -> list[Step]:
             [[RUN, "mpi", "--quick", "mpich", "squall", "4"], [RUN, "mpi", "--quick", "openmpi", "squall", "2"]],
             env={"FI_SQUALL_SHM": "yes"},
         ),
+        # The interface that is chosen when none is named: a card, where there is one.
+        Step(
+            "interface",
+            [[RUN, "mpi", "--quick", "--only", "comms", mpi, "squall", "2"] for mpi in ("mpich", "openmpi", "impi")],
+            env={"FI_SQUALL_IFACE": ""},
+        ),
         Step("faults", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
         Step("brains", [[RUN, "brains", "--quick"]]),
         # The papers' experiments that take seconds, and the page that shows them.
         Step("repro", [[RUN, "repro", "--quick"]]),
         Step("report", [[RUN, "report"]]),
         Step("top", [[RUN, "top"]]),
+        Step("fabric", [[RUN, "fabric"]]),
         # The dissector lives outside of the repository; without one there is nothing to ask.
         Step(
             "wire",

@@ -1,6 +1,8 @@
 //! Progress on the terminal; silent elsewhere.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use core::fmt::Write;
+
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::Picos;
 use crate::plan::Progress;
@@ -21,12 +23,12 @@ impl Bar {
         let length = if single { STEPS } else { runs as u64 };
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(length) };
         let template = if single {
-            "{bar:40} {percent}% of flows, {msg}, {elapsed} (about {eta} left)"
+            "{bar:40} {percent}% of flows, {msg}, {elapsed}{left}"
         } else {
-            "{bar:40} {pos}/{len} runs, {elapsed} (about {eta} left)"
+            "{bar:40} {pos}/{len} runs, {elapsed}{left}"
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("left", left));
         }
         Self { bar, single }
     }
@@ -34,6 +36,14 @@ impl Bar {
     /// Takes the bar away.
     pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// What is said of the time to come, once there is something to tell it by.
+fn left(state: &ProgressState, to: &mut dyn Write) {
+    if state.pos() > 0 {
+        // What is written for the terminal cannot fail.
+        let _ = write!(to, " (about {:#} left)", HumanDuration(state.eta()));
     }
 }
 

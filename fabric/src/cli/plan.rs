@@ -10,8 +10,10 @@ use clap::{Args, Subcommand};
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, interrupts};
-use crate::output::{Metric, Run, text};
-use crate::plan::{Plan, RunOptions, RunnerError, Verdict, judge, run_plan};
+use crate::output::{Metric, Run, files, text};
+use crate::plan::{
+    Plan, RunOptions, RunnerError, Shard, Verdict, judge, merge, run_plan, write_runs,
+};
 use crate::report::{Document, from_runs, from_verdicts};
 
 #[derive(Subcommand, Debug)]
@@ -26,6 +28,10 @@ pub(super) enum PlanCommand {
     /// Prints what was measured and one table of statements. Exit status 1 if a statement does not
     /// hold and its plan does not explain why.
     Run(RunArgs),
+    /// Put together what shards ran elsewhere, and judge it as `run` would have.
+    ///
+    /// FOLDERs are what `run --shard K/N --out FOLDER` left. Exit status 1 if a run is missing, too.
+    Merge(MergeArgs),
 }
 
 #[derive(Args, Debug)]
@@ -35,27 +41,52 @@ pub(super) struct Place {
     plans: PathBuf,
 }
 
+/// Which runs of a plan.
 #[derive(Args, Debug)]
-pub(super) struct RunArgs {
-    /// Plans by name or file; all of the folder if none is given.
-    names: Vec<String>,
+struct Form {
     #[command(flatten)]
     place: Place,
     /// Only plans that have a quick form, in that form.
     #[arg(long)]
     quick: bool,
-    /// Folder for results: `PLAN/runs/*.json`, `PLAN/runs.csv`, `PLAN/flows.csv`, `report.html`, `statements.md`.
-    #[arg(short, long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// Simulations at a time (default: the processors there are).
-    #[arg(short = 'j', long, value_name = "N")]
-    threads: Option<usize>,
     /// Seeds instead of the plans'.
     #[arg(long, value_delimiter = ',', value_name = "SEED,..")]
     seeds: Vec<u64>,
     /// Only the table of statements.
     #[arg(short, long)]
     summary: bool,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct MergeArgs {
+    /// What shards left.
+    #[arg(required = true, value_name = "FOLDER")]
+    from: Vec<PathBuf>,
+    /// Plans by name or file; all of which a shard left something if none is given.
+    #[arg(long = "plan", value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    form: Form,
+    /// Folder for results, as of `run`.
+    #[arg(short, long, value_name = "FOLDER")]
+    out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    /// Plans by name or file; all of the folder if none is given.
+    names: Vec<String>,
+    #[command(flatten)]
+    form: Form,
+    /// Run the K-th of N parts alone, on one of N machines, and leave statements to `merge`.
+    #[arg(long, value_name = "K/N", requires = "out")]
+    shard: Option<Shard>,
+    /// Folder for results: `PLAN/runs/*.json`, `PLAN/runs.csv`, `PLAN/flows.csv`, `report.html`, `statements.md`.
+    #[arg(short, long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Simulations at a time (default: the processors there are).
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<usize>,
     /// No progress bar.
     #[arg(long)]
     quiet: bool,
@@ -65,12 +96,13 @@ pub(super) fn run(command: &PlanCommand) -> Result<u8, Failure> {
     match command {
         PlanCommand::List { place } => list(&place.plans),
         PlanCommand::Run(args) => run_plans(args),
+        PlanCommand::Merge(args) => merge_plans(args),
     }
 }
 
 fn list(folder: &Path) -> Result<u8, Failure> {
     let mut rows = Vec::new();
-    for file in files(folder)? {
+    for file in plan_files(folder)? {
         let plan = Plan::read(&file, false).map_err(Failure::usage)?;
         let quick = if plan.quick { "quick" } else { "" };
         let row = [&plan.name, &plan.runs().to_string(), quick, &plan.title, &plan.source];
@@ -82,7 +114,7 @@ fn list(folder: &Path) -> Result<u8, Failure> {
 }
 
 /// The plans of a folder, by name.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn plan_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", folder.display()));
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
@@ -95,78 +127,154 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
-    let folder = &args.place.plans;
-    let wanted = match args.names.is_empty() {
-        true => files(folder)?,
-        false => args.names.iter().map(|name| file(folder, name)).collect(),
+/// The plans of these names, or of all in the folder.
+fn plans(names: &[String], form: &Form) -> Result<Vec<Plan>, Failure> {
+    let folder = &form.place.plans;
+    let wanted = match names.is_empty() {
+        true => plan_files(folder)?,
+        false => names.iter().map(|name| file(folder, name)).collect(),
     };
     let mut plans = Vec::new();
     for path in wanted {
-        let mut plan = Plan::read(&path, args.quick).map_err(Failure::usage)?;
-        if !args.seeds.is_empty() {
-            plan.seeds.clone_from(&args.seeds);
+        let mut plan = Plan::read(&path, form.quick).map_err(Failure::usage)?;
+        if !form.seeds.is_empty() {
+            plan.seeds.clone_from(&form.seeds);
         }
-        if !args.quick || plan.quick {
+        if !form.quick || plan.quick {
             plans.push(plan);
         }
     }
     if plans.is_empty() {
         return Err(Failure::usage("no plan to run; `squall plan list` shows what there is"));
     }
-    let stop = interrupts()?;
-    let threads = args.threads.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
-    });
-    let (mut documents, mut verdicts) = (Vec::new(), Vec::new());
-    let mut list = String::from(LIST_HEAD);
-    for plan in &plans {
-        let out = args.out.as_ref().map(|out| out.join(&plan.name));
-        let bar = Bar::new(plan.runs(), args.quiet);
-        let (runs, error) = run_plan(plan, &RunOptions { threads, out }, &stop, &bar);
-        bar.clear();
-        let mut judged = judge(plan, &runs);
-        if stop.load(Ordering::Relaxed) || error.is_some() {
+    Ok(plans)
+}
+
+/// What came out of plans, so far.
+struct Account {
+    documents: Vec<Document>,
+    verdicts: Vec<Verdict>,
+    list: String,
+}
+
+impl Account {
+    fn new() -> Self {
+        Self { documents: Vec::new(), verdicts: Vec::new(), list: String::from(LIST_HEAD) }
+    }
+
+    /// Judges the runs of a plan, which may not be all.
+    fn add(&mut self, plan: &Plan, runs: &[Run], complete: bool) {
+        let mut judged = judge(plan, runs);
+        if !complete {
             // What is missing may be what a statement needed.
             for verdict in judged.iter_mut().filter(|verdict| verdict.pass == Some(false)) {
                 verdict.pass = None;
             }
         }
-        if !args.summary {
+        self.documents.push(document(plan, runs, &judged));
+        judged.iter().for_each(|verdict| self.list.push_str(&list_row(&plan.name, verdict)));
+        self.verdicts.extend(judged);
+    }
+
+    /// Prints and writes all of it; whether something failed.
+    fn close(mut self, out: Option<&Path>) -> Result<bool, Failure> {
+        statements(&self.verdicts)?;
+        if let Some(out) = out {
+            let summary = Document {
+                title: "What was expected, and what came out".to_owned(),
+                tables: vec![from_verdicts("Statements", &self.verdicts)],
+                ..Document::default()
+            };
+            self.documents.insert(0, summary);
+            write_report(&out.join("report.html"), "Experiments", &self.documents)?;
+            let path = out.join("statements.md");
+            fs::write(&path, self.list)
+                .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        }
+        Ok(self.verdicts.iter().any(|verdict| verdict.word() == "FAIL"))
+    }
+}
+
+fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
+    let plans = plans(&args.names, &args.form)?;
+    let stop = interrupts()?;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let threads = args.threads.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+    });
+    let mut account = Account::new();
+    for plan in &plans {
+        let out = args.out.as_ref().map(|out| out.join(&plan.name));
+        let share = args.shard.map_or(plan.runs(), |shard| shard.share(plan.runs()));
+        let bar = Bar::new(share, args.quiet);
+        let options = RunOptions { shard: args.shard, threads, out };
+        let (runs, error) = run_plan(plan, &options, &stop, &bar);
+        bar.clear();
+        if !args.form.summary {
             print(plan, &runs)?;
         }
-        documents.push(document(plan, &runs, &judged));
-        judged.iter().for_each(|verdict| list.push_str(&list_row(&plan.name, verdict)));
-        verdicts.extend(judged);
+        if args.shard.is_none() {
+            account.add(plan, &runs, !stopped() && error.is_none());
+        }
         if let Some(error) = error {
             // What was measured before is printed and kept.
-            statements(&verdicts)?;
+            statements(&account.verdicts)?;
             return Err(match error {
                 RunnerError::Plan(error) => Failure::usage(error),
                 RunnerError::File(error) => error.into(),
             });
         }
-        if stop.load(Ordering::Relaxed) {
+        if stopped() {
             break;
         }
     }
-    statements(&verdicts)?;
-    if let Some(out) = &args.out {
-        let summary = Document {
-            title: "What was expected, and what came out".to_owned(),
-            tables: vec![from_verdicts("Statements", &verdicts)],
-            ..Document::default()
-        };
-        documents.insert(0, summary);
-        write_report(&out.join("report.html"), "Experiments", &documents)?;
-        let path = out.join("statements.md");
-        std::fs::write(&path, list)
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
-    }
-    if stop.load(Ordering::Relaxed) {
+    // The statements of a part would be about nothing.
+    let failed = args.shard.is_none() && account.close(args.out.as_deref())?;
+    if stopped() {
         return Ok(130);
     }
-    Ok(u8::from(verdicts.iter().any(|verdict| verdict.word() == "FAIL")))
+    Ok(u8::from(failed))
+}
+
+fn merge_plans(args: &MergeArgs) -> Result<u8, Failure> {
+    if let Some(missing) = args.from.iter().find(|folder| !folder.is_dir()) {
+        let what = format!("{}: no folder; expected what a shard left", missing.display());
+        return Err(Failure::usage(what));
+    }
+    let left = |plan: &Plan| {
+        let folders = args.from.iter().map(|from| from.join(&plan.name).join("runs"));
+        folders.filter(|folder| folder.is_dir()).collect::<Vec<_>>()
+    };
+    let mut plans = plans(&args.names, &args.form)?;
+    if args.names.is_empty() {
+        plans.retain(|plan| !left(plan).is_empty());
+    }
+    if plans.is_empty() {
+        return Err(Failure::usage("none of the folders has runs of a plan"));
+    }
+    let (mut account, mut lacking) = (Account::new(), false);
+    for plan in &plans {
+        let mut runs = Vec::new();
+        for folder in left(plan) {
+            runs.extend(files::read_runs(&folder).map_err(Failure::usage)?);
+        }
+        let (runs, missing) = merge(plan, runs);
+        if let Some(first) = missing.first() {
+            let (count, all) = (missing.len(), plan.runs());
+            let name = &plan.name;
+            writeln!(
+                io::stderr(),
+                "squall: {name}: {count} of {all} runs are missing, such as {first}"
+            )?;
+        }
+        lacking |= !missing.is_empty();
+        write_runs(&args.out.join(&plan.name), &runs)?;
+        if !args.form.summary {
+            print(plan, &runs)?;
+        }
+        account.add(plan, &runs, missing.is_empty());
+    }
+    Ok(u8::from(account.close(Some(&args.out))? || lacking))
 }
 
 fn file(folder: &Path, name: &str) -> PathBuf {

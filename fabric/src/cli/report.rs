@@ -7,7 +7,7 @@ use clap::Args;
 use super::Failure;
 use crate::output::files::{self, FileError, write_whole};
 use crate::output::{Metric, Run};
-use crate::report::{Document, from_runs, render};
+use crate::report::{Document, figures, from_runs, render};
 
 /// Makes one HTML page with tables and plots of results: of simulations (JSON of `squall sim`, the
 /// `runs` folder of `squall plan run`) and of documents that other programs wrote.
@@ -19,6 +19,9 @@ pub(super) struct ReportArgs {
     /// The page.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
+    /// Draw each plot as an SVG file into this folder, too: `01-finish-over-senders.svg`.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
     /// Its heading.
     #[arg(long, default_value = "Squall report")]
     title: String,
@@ -51,6 +54,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
             }
         }
     }
+    if let Some(folder) = &args.svg {
+        write_figures(folder, &documents)?;
+    }
     write_report(&args.out, &args.title, &documents)?;
     Ok(0)
 }
@@ -72,12 +78,22 @@ fn document(path: &Path) -> Result<Option<Document>, Failure> {
     read.map(Some).map_err(|error| Failure::usage(json(error)))
 }
 
-/// Draws and writes a page.
+/// Draws every plot into a file of its own.
+fn write_figures(folder: &Path, documents: &[Document]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::failed(format!("cannot make {}: {error}", folder.display())))?;
+    for (name, figure) in figures(documents).map_err(Failure::failed)? {
+        write_whole(&folder.join(name), |to| to.write_all(figure.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// Makes and writes a page.
 pub(super) fn write_report(
     path: &Path,
     title: &str,
     documents: &[Document],
 ) -> Result<(), Failure> {
-    let page = render(title, documents).map_err(Failure::failed)?;
+    let page = render(title, documents);
     Ok(write_whole(path, |to| to.write_all(page.as_bytes()))?)
 }

@@ -10,13 +10,16 @@ use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, interrupts};
 use crate::cc::PathsConfig;
-use crate::formats::cm::StartUnit;
-use crate::model::NetworkArgs;
+use crate::formats::{self, cm::StartUnit};
+use crate::live::Timeline;
+use crate::live::keep::{NETWORK, OPTIONS, TIMELINE};
+use crate::model::{NetworkArgs, NetworkOptions};
 use crate::output::{Metric, files, text};
 use crate::plan::{
-    FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WordError,
+    FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
     WorkloadTable, run_scene,
 };
+use crate::replay::{self, Beside, Recording};
 use crate::report::from_runs;
 use crate::sim::{RoceConfig, SquallConfig, Transport};
 
@@ -29,12 +32,20 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
     /// dumbbell:HOSTS.
-    #[arg(long, value_name = "FILE|WORD")]
-    topo: String,
+    #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
+    topo: Option<String>,
     /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
     /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
-    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
-    load: String,
+    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD", required_unless_present = "trace")]
+    load: Option<String>,
+    /// Instead of a load, a job that was recorded: what `squall fabric run --record` or FI_SQUALL_TRACE left. Without --topo
+    /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
+    /// printed beside each other.
+    #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
+    trace: Option<PathBuf>,
+    /// What happens to links and switches, a line each: `200us fail-link leaf0-spine1`.
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
     /// What `start` counts in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
     #[arg(long, value_name = "UNIT", default_value = "ps")]
     cm_unit: String,
@@ -93,37 +104,30 @@ pub(super) struct SimArgs {
     quiet: bool,
 }
 
+/// A recorded job may take so many times as long as it took, and so much more, simulated.
+const PATIENCE: u64 = 100;
+const PATIENCE_US: u64 = 1_000_000;
+
 pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
-    let prepared = scene(args)
-        .map_err(Failure::usage)?
-        .prepare(Path::new(""), args.seed)
-        .map_err(Failure::usage)?;
-    let link = prepared.config.topology.host_rate();
-    if let (None, Some(nic)) =
-        (args.network.options().nic_gbps, prepared.config.network.card(link, 1.0))
-    {
-        writeln!(
-            io::stderr(),
-            "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic says otherwise",
-            nic.0 as f64 / 1e9,
-            link.0 as f64 / 1e9
-        )?;
+    let recording = args.trace.as_deref().map(replay::read).transpose().map_err(Failure::usage)?;
+    for doubt in recording.iter().flat_map(Recording::doubts) {
+        writeln!(io::stderr(), "squall: {doubt}")?;
     }
-    // Checked by `prepare`.
-    if let Some(doubt) =
-        args.cm_unit.parse::<StartUnit>().ok().and_then(|u| u.doubt(&prepared.workload))
-    {
-        writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
-    }
+    let prepared = prepare(args, recording.as_ref())?;
+    say_doubts(args, &prepared)?;
     let stop = interrupts()?;
     let bar = Bar::new(1, args.quiet);
     let run = run_scene(&prepared, &stop, &bar).map_err(Failure::usage)?;
     bar.clear();
     let runs = std::slice::from_ref(&run);
+    let beside = recording.as_ref().map(|recording| Beside { recording, run: &run }.text());
     let fill = |to: &mut dyn Write| match args.format {
         Format::Json => files::json(runs, to),
         Format::Csv => files::flows_csv(runs, to),
-        Format::Text => to.write_all(text::summary(&run).as_bytes()),
+        Format::Text => {
+            to.write_all(text::summary(&run).as_bytes())?;
+            to.write_all(beside.as_deref().unwrap_or_default().as_bytes())
+        }
     };
     match &args.out {
         Some(path) => files::write_whole(path, fill)?,
@@ -133,8 +137,13 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
             to.flush()?;
         }
     }
+    if args.format != Format::Text {
+        write!(io::stderr(), "{}", beside.unwrap_or_default())?;
+    }
     if let Some(path) = &args.report {
-        let title = format!("{} over {}", args.load, args.topo);
+        let what = args.load.clone().or_else(|| Some(args.trace.as_ref()?.display().to_string()));
+        let over = args.topo.as_deref().unwrap_or("the network of the record");
+        let title = format!("{} over {over}", what.unwrap_or_default());
         let about = vec![about(&prepared.config.host.transport, args.seed)];
         let metrics: Vec<Metric> =
             Metric::all().filter(|metric| metric.of(&run).is_some()).collect();
@@ -154,6 +163,53 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// The simulation that the options describe.
+fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Failure> {
+    let mut scene = scene(args)?;
+    if let (Some(recording), None) = (recording, args.end) {
+        scene.observe.until_us = Some(PATIENCE_US + PATIENCE * recording.lasted() / 1000);
+    }
+    let mut prepared = scene.prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
+    if let Some(file) = &args.timeline {
+        let topology = &prepared.config.topology;
+        let timeline = Timeline::read(file, topology).map_err(Failure::usage)?;
+        prepared.config.failures.extend(timeline.failures(topology));
+    } else if let (Some(record), None) = (&args.trace, &args.topo) {
+        // What happened to the network that is taken from there.
+        let (file, topology) = (record.join(TIMELINE), &prepared.config.topology);
+        if file.exists() {
+            let timeline = Timeline::read(&file, topology).map_err(Failure::usage)?;
+            prepared.config.failures.extend(timeline.failures(topology));
+        }
+    }
+    Ok(prepared)
+}
+
+/// Says what may not be as the user thinks.
+fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
+    let link = prepared.config.topology.host_rate();
+    if let (None, Some(nic)) =
+        (args.network.options().nic_gbps, prepared.config.network.card(link, 1.0))
+    {
+        writeln!(
+            io::stderr(),
+            "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic says otherwise",
+            nic.0 as f64 / 1e9,
+            link.0 as f64 / 1e9
+        )?;
+    }
+    if args.trace.is_some() {
+        return Ok(());
+    }
+    // Checked by `prepare`.
+    if let Some(doubt) =
+        args.cm_unit.parse::<StartUnit>().ok().and_then(|u| u.doubt(&prepared.workload))
+    {
+        writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
+    }
+    Ok(())
+}
+
 /// What hosts ran, in a sentence.
 fn about(transport: &Transport, seed: u64) -> String {
     match transport {
@@ -171,7 +227,7 @@ const HTSIM_NIC_GBPS: f64 = 100.0;
 
 /// Whether the topology is a file of htsim's.
 fn htsim(args: &SimArgs) -> bool {
-    args.topo.ends_with(".topo")
+    args.topo.as_ref().is_some_and(|topo| topo.ends_with(".topo"))
 }
 
 /// How many links are slow, and which share of their rate they keep.
@@ -194,34 +250,66 @@ impl FromStr for SlowLinks {
     }
 }
 
-/// The topology that is named, a file or a word.
-fn topology(args: &SimArgs) -> Result<TopologyTable, WordError> {
-    TopologyTable::from_word(&args.topo).unwrap_or_else(|| {
-        if !Path::new(&args.topo).exists() {
-            return Err(TopologyTable::neither(&args.topo));
+/// The topology that is named, a file or a word; or the one in a record.
+fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
+    let file = |file: PathBuf| TopologyTable { file: Some(file), ..TopologyTable::default() };
+    let Some(topo) = &args.topo else {
+        let record = args.trace.clone().unwrap_or_default();
+        let network = record.join(NETWORK);
+        if !network.exists() {
+            let what = format!(
+                "{} is no record with a network in it; --topo says which network the job is to run over",
+                record.display()
+            );
+            return Err(Failure::usage(what));
         }
-        Ok(TopologyTable { file: Some(args.topo.clone().into()), ..TopologyTable::default() })
-    })
+        return Ok(file(network));
+    };
+    let table = TopologyTable::from_word(topo).unwrap_or_else(|| {
+        if !Path::new(topo).exists() {
+            return Err(TopologyTable::neither(topo));
+        }
+        Ok(file(topo.into()))
+    });
+    table.map_err(Failure::usage)
 }
 
-/// The load that is named, a file or a word.
-fn load(args: &SimArgs) -> Result<WorkloadTable, WordError> {
-    WorkloadTable::from_word(&args.load).unwrap_or_else(|| {
-        if !Path::new(&args.load).exists() {
-            return Err(WorkloadTable::neither(&args.load));
+/// The options of the network in a record, unless another network is wanted, or any is given.
+fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
+    let (Some(record), None) = (&args.trace, &args.topo) else { return Ok(None) };
+    let file = record.join(OPTIONS);
+    if args.network.options() != NetworkOptions::default() || !file.exists() {
+        return Ok(None);
+    }
+    let said = |what: String| Failure::usage(format!("{}: {what}", file.display()));
+    let text = formats::read_text(&file).map_err(|error| said(error.to_string()))?;
+    toml::from_str(&text).map(Some).map_err(|error| said(error.to_string()))
+}
+
+/// The load that is named, a file or a word; or a job that was recorded.
+fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
+    let of_kind = |kind: Option<&str>, file: &Path| WorkloadTable {
+        file: Some(file.to_owned()),
+        kind: kind.map(str::to_owned),
+        ..WorkloadTable::default()
+    };
+    if let Some(trace) = &args.trace {
+        return Ok(of_kind(Some("job"), trace));
+    }
+    let load = args.load.clone().unwrap_or_default();
+    let table = WorkloadTable::from_word(&load).unwrap_or_else(|| {
+        if !Path::new(&load).exists() {
+            return Err(WorkloadTable::neither(&load));
         }
-        let trace = args.load.ends_with(".csv");
-        Ok(WorkloadTable {
-            file: Some(args.load.clone().into()),
-            cm_unit: (!trace).then(|| args.cm_unit.clone()),
-            kind: trace.then(|| "trace".to_owned()),
-            ..WorkloadTable::default()
-        })
-    })
+        let trace = load.ends_with(".csv");
+        let table = of_kind(trace.then_some("trace"), load.as_ref());
+        Ok(WorkloadTable { cm_unit: (!trace).then(|| args.cm_unit.clone()), ..table })
+    });
+    table.map_err(Failure::usage)
 }
 
 /// The scene that the options describe.
-fn scene(args: &SimArgs) -> Result<Scene, WordError> {
+fn scene(args: &SimArgs) -> Result<Scene, Failure> {
     let transport = match args.roce {
         None => TransportTable {
             cc: args.cc.clone(),
@@ -230,6 +318,8 @@ fn scene(args: &SimArgs) -> Result<Scene, WordError> {
             scope: Some(args.scope.clone()),
             paths: Some(args.paths),
             mtu: Some(args.mtu),
+            // As an endpoint has it.
+            per_pair: args.trace.is_some(),
             ..TransportTable::default()
         },
         Some(qps) => TransportTable {
@@ -240,7 +330,7 @@ fn scene(args: &SimArgs) -> Result<Scene, WordError> {
             ..TransportTable::default()
         },
     };
-    let mut network = args.network.options();
+    let mut network = recorded_options(args)?.unwrap_or_else(|| args.network.options());
     network.lossless |= args.roce.is_some();
     network.nic_gbps = network.nic_gbps.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS));
     let mut failure = match args.fail_links {

@@ -10,12 +10,12 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A variable of the environment; none when it is empty.
 #[allow(clippy::disallowed_methods)] // the environment is what is examined
-pub(super) fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// What a program prints; `None` for one that is not there or does not end soon, which is ended then.
-pub(super) fn output(command: &mut Command) -> Option<Output> {
+pub(crate) fn output(command: &mut Command) -> Option<Output> {
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().ok()?;
     for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {

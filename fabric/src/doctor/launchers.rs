@@ -1,60 +1,14 @@
 //! The MPIs that are in reach, and the variables each needs to use squall.
 
-use std::process::Command;
+use std::path::Path;
 
-use super::environment::{output, variable};
+use super::environment::variable;
 use super::finding::Finding;
-
-/// An MPI by what its launcher says of itself.
-struct Launcher {
-    name: &'static str,
-    /// A text of `mpiexec --version`.
-    says: &'static str,
-    /// Variables and values; README has the same.
-    needs: &'static [(&'static str, &'static str)],
-}
-
-/// Intel's comes first: it says HYDRA, too.
-const LAUNCHERS: &[Launcher] = &[
-    Launcher {
-        name: "Intel MPI",
-        says: "Intel(R) MPI",
-        needs: &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "squall")],
-    },
-    Launcher { name: "MPICH", says: "HYDRA", needs: &[("MPIR_CVAR_CH4_NETMOD", "ofi")] },
-    Launcher {
-        name: "Open MPI",
-        says: "Open MPI",
-        needs: &[
-            ("OMPI_MCA_pml", "cm"),
-            ("OMPI_MCA_mtl", "ofi"),
-            ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
-        ],
-    },
-    // Open MPI 5's mpirun is PRRTE's, which says nothing of Open MPI.
-    Launcher {
-        name: "Open MPI",
-        says: "prterun",
-        needs: &[
-            ("OMPI_MCA_pml", "cm"),
-            ("OMPI_MCA_mtl", "ofi"),
-            ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
-        ],
-    },
-];
-
-fn says(program: &str) -> Option<String> {
-    let output = output(Command::new(program).arg("--version"))?;
-    Some(format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    ))
-}
+use crate::launchers::{recognise, says};
 
 /// What of a launcher's variables is missing, by what it says of itself and what is set.
 fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
-    let launcher = LAUNCHERS.iter().find(|launcher| text.contains(launcher.says))?;
+    let launcher = recognise(text)?;
     let missing: Vec<String> = launcher
         .needs
         .iter()
@@ -72,7 +26,7 @@ fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
 /// Of the launchers in PATH.
 pub(super) fn check() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
-    for text in ["mpiexec", "mpirun"].into_iter().filter_map(says) {
+    for text in ["mpiexec", "mpirun"].into_iter().filter_map(|program| says(Path::new(program))) {
         findings.extend(judge(&text, variable).filter(|finding| !findings.contains(finding)));
     }
     if findings.is_empty() {
@@ -88,6 +42,7 @@ pub(super) fn check() -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::doctor::finding::Level;
+    use crate::launchers::LAUNCHERS;
 
     #[test]
     fn readme_asks_for_the_same() {

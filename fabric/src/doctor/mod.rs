@@ -5,7 +5,7 @@
 //! [`peers`] sends packets to where the other end answers, [`firewall`] and [`launchers`] print what is to be set.
 
 pub(crate) mod command;
-mod environment;
+pub(crate) mod environment;
 mod finding;
 mod firewall;
 mod host;

@@ -245,7 +245,7 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
                 },
                 _ => return at.error(expected),
             };
-            Ok(Trigger { id, kind })
+            Ok(Trigger { id, kind, delay: 0 })
         }
         _ => at.error(expected),
     }
@@ -269,6 +269,7 @@ fn read_flow(
         dst: at.number(dst, "the receiving host")?,
         bytes: 0,
         start: Start::At(0),
+        on_started: None,
         on_sent: None,
         on_received: None,
         job: 0,
@@ -329,7 +330,8 @@ fn read_flow(
     Ok(flow)
 }
 
-/// The text of a file that [`read`] reads back. Jobs are not part of it.
+/// The text of a file that [`read`] reads back. Jobs are not part of it, nor are delays of triggers and what flows pull
+/// when they start.
 #[must_use]
 pub fn write(workload: &Workload) -> String {
     let mut text = format!("Nodes {}\nConnections {}\n", workload.hosts, workload.flows.len());

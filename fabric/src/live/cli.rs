@@ -3,31 +3,34 @@
 use std::fmt;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Command, Relay, RelayConfig, Status, ask, parse_rate};
+use super::run::{self, RunArgs};
+use super::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
 use crate::Picos;
 use crate::base::{Rate, Span};
-use crate::formats;
 use crate::model::NetworkArgs;
+use crate::plan::TopologyTable;
 use crate::topology::Topology;
 
 /// A network made of software that real endpoints attach to: FI_SQUALL_FABRIC=SOCKET.
 #[derive(Args, Debug)]
 pub struct FabricArgs {
-    /// The fabric's socket.
-    #[arg(long, short, global = true, value_name = "PATH", default_value_os_t = default_socket())]
-    pub socket: PathBuf,
+    /// The fabric's socket. Default: squall-fabric.sock where temporary files are; of `run` one of its own.
+    #[arg(long, short, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: FabricCommand,
 }
 
-fn default_socket() -> PathBuf {
-    std::env::temp_dir().join("squall-fabric.sock")
+impl FabricArgs {
+    fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| std::env::temp_dir().join("squall-fabric.sock"))
+    }
 }
 
 /// What to do.
@@ -35,6 +38,8 @@ fn default_socket() -> PathBuf {
 pub enum FabricCommand {
     /// Run a fabric until it is told to go down, or interrupted.
     Up(Box<UpArgs>),
+    /// Run a job on a fabric of its own: rank i is host i, and all that its ranks say to each other crosses the fabric.
+    Run(Box<RunArgs>),
     /// End a running fabric.
     Down,
     /// Endpoints, counters of every queue, failures, and how far behind real time it is.
@@ -74,6 +79,14 @@ pub enum FabricCommand {
         /// The probability.
         probability: f64,
     },
+    /// Let a link lose packets: each with this probability, such as 1%.
+    Loss {
+        /// The link.
+        link: String,
+        /// The share.
+        #[arg(value_parser = parse_share)]
+        share: f64,
+    },
     /// Take all links of a switch down.
     FailSwitch {
         /// The switch.
@@ -100,16 +113,16 @@ pub enum Format {
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct UpArgs {
-    /// A .topo file, or leaf-spine:LEAVESxSPINESxHOSTS (hosts of a leaf), star:HOSTS,
-    /// dumbbell:LEFTxRIGHT.
-    #[arg(long, value_name = "TOPOLOGY", default_value = "leaf-spine:4x2x2")]
+    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS (hosts of a
+    /// leaf), star:HOSTS, dumbbell:HOSTS, with keys as plans have them behind, `,key=value`.
+    #[arg(long, value_name = "FILE|WORD", default_value = "leaf-spine:4x2x2")]
     pub topo: String,
-    /// Rate of the links of a named topology.
-    #[arg(long, default_value = "100G", value_parser = rate)]
-    pub rate: Rate,
-    /// Latency of the links of a named topology, ns.
-    #[arg(long, value_name = "NS", default_value_t = 1000)]
-    pub latency: u64,
+    /// Rate of all links of a topology that a word names [default: 100G].
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<Rate>,
+    /// Latency of all links of such a topology, ns [default: 1000].
+    #[arg(long, value_name = "NS")]
+    pub latency: Option<u64>,
     /// Multiply all rates by this.
     #[arg(long, value_name = "FACTOR", default_value_t = 0.01)]
     pub rate_scale: f64,
@@ -138,45 +151,67 @@ fn rate(text: &str) -> Result<Rate, super::CommandError> {
     parse_rate(text)
 }
 
-/// The topology that `--topo` names.
-fn topology(args: &UpArgs) -> Result<Topology, String> {
-    let (rate, latency) = (args.rate, Picos::nanos(args.latency));
-    let numbers = |text: &str, what: &str, count: usize| -> Result<Vec<u32>, String> {
-        let numbers: Vec<u32> = text.split('x').filter_map(|n| n.parse().ok()).collect();
-        let fine = text.split('x').count() == count
-            && numbers.len() == count
-            && numbers.iter().all(|n| (1..=1024).contains(n));
-        if fine {
-            Ok(numbers)
-        } else {
-            Err(format!("'{text}' where {what} was expected, 1 to 1024 each"))
+impl UpArgs {
+    /// The topology that is named, a file or a word.
+    pub(super) fn topology(&self) -> Result<Topology, String> {
+        let Some(word) = TopologyTable::from_word(&self.topo) else { return self.read() };
+        let table = word.map_err(|error| error.to_string())?;
+        for (option, given, key, twice) in [
+            ("--rate", self.rate.is_some(), "gbps", table.gbps.or(table.uplink_gbps).is_some()),
+            ("--latency", self.latency.is_some(), "link_ns", table.link_ns.is_some()),
+        ] {
+            if given && twice {
+                return Err(format!("{option} and {key} of {}, expected one of both", self.topo));
+            }
         }
-    };
-    let network = match args.topo.split_once(':') {
-        Some(("leaf-spine", sizes)) => {
-            let n = numbers(sizes, "LEAVESxSPINESxHOSTS", 3)?;
-            Topology::fits(u64::from(n[0]) * u64::from(n[1] + n[2])).map_err(|e| e.to_string())?;
-            Topology::leaf_spine(n[0], n[1], n[2], rate, rate, latency, Picos::ZERO)
+        let built = table.build(Path::new(""));
+        let mut topology = built.map_err(|error| format!("{}: {error}", self.topo))?;
+        for link in &mut topology.links {
+            link.rate = self.rate.unwrap_or(link.rate);
+            link.latency = self.latency.map_or(link.latency, Picos::nanos);
         }
-        Some(("star", size)) => {
-            Topology::star(numbers(size, "HOSTS", 1)?[0], rate, latency, Picos::ZERO)
+        Ok(topology)
+    }
+
+    fn read(&self) -> Result<Topology, String> {
+        let file = Path::new(&self.topo);
+        if !file.exists() {
+            return Err(TopologyTable::neither(&self.topo).to_string());
         }
-        Some(("dumbbell", sizes)) => {
-            let n = numbers(sizes, "LEFTxRIGHT", 2)?;
-            Topology::dumbbell(n[0], n[1], rate, rate, latency, Picos::ZERO)
+        if self.rate.is_some() || self.latency.is_some() {
+            return Err(format!("{}: links have their rates and latencies in the file", self.topo));
         }
-        _ => {
-            let text = formats::read_text(args.topo.as_ref()).map_err(|error| {
-                format!(
-                    "{}: {error}; a .topo file, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS or \
-                     dumbbell:LEFTxRIGHT is expected",
-                    args.topo
-                )
-            })?;
-            formats::topology(&args.topo, &text).map_err(|e| e.to_string())?
-        }
-    };
-    Ok(network)
+        let table = TopologyTable { file: Some(file.to_owned()), ..TopologyTable::default() };
+        table.build(Path::new("")).map_err(|error| error.to_string())
+    }
+
+    /// Opens the fabric that is described.
+    pub(super) fn open(&self, socket: PathBuf) -> Result<Relay, String> {
+        let config = RelayConfig {
+            rate_scale: self.rate_scale,
+            latency_scale: self.latency_scale.unwrap_or(1.0 / self.rate_scale),
+            mtu: self.mtu,
+            network: self.network.options(),
+            host_delay: Span::micros(self.host_delay),
+            seed: self.seed,
+            ..RelayConfig::new(socket, self.topology()?)
+        };
+        Relay::open(config).map_err(|e| e.to_string())
+    }
+}
+
+/// What a fabric is, in a line.
+pub(super) fn about(relay: &Relay) -> String {
+    let (topology, status) = (relay.topology(), relay.status());
+    format!(
+        "{} hosts, {} switches, {} links; hosts at {:.3} Gb/s, round trip {:.0} us; {}",
+        topology.hosts,
+        topology.switches.len(),
+        topology.links.len(),
+        status.host_rate as f64 / 1e9,
+        status.base_rtt_ns as f64 / 1e3,
+        status.network,
+    )
 }
 
 /// Does it. Errors go to standard error; the exit status is 1 then.
@@ -184,6 +219,7 @@ fn topology(args: &UpArgs) -> Result<Topology, String> {
 pub fn run(args: &FabricArgs) -> ExitCode {
     let command = match &args.command {
         FabricCommand::Up(up) => return finish(self::up(args, up)),
+        FabricCommand::Run(job) => return run::run(args.socket.as_deref(), job),
         FabricCommand::Down => Command::Down,
         FabricCommand::Status { .. } => Command::Status,
         FabricCommand::FailLink { link } => Command::FailLink(link.clone()),
@@ -193,10 +229,11 @@ pub fn run(args: &FabricArgs) -> ExitCode {
         FabricCommand::BitErrors { link, probability } => {
             Command::BitErrors(link.clone(), *probability)
         }
+        FabricCommand::Loss { link, share } => Command::Loss(link.clone(), *share),
         FabricCommand::FailSwitch { switch } => Command::FailSwitch(switch.clone()),
         FabricCommand::RestoreSwitch { switch } => Command::RestoreSwitch(switch.clone()),
     };
-    let answer = ask(&args.socket, &command).map_err(|e| e.to_string());
+    let answer = ask(&args.socket(), &command).map_err(|e| e.to_string());
     finish(answer.and_then(|answer| match &args.command {
         FabricCommand::Status { format: Format::Text } => {
             let status: Status = serde_json::from_str(&answer).map_err(|e| e.to_string())?;
@@ -227,36 +264,16 @@ fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
 }
 
 fn up(args: &FabricArgs, up: &UpArgs) -> Result<(), String> {
-    let network = topology(up)?;
-    let config = RelayConfig {
-        rate_scale: up.rate_scale,
-        latency_scale: up.latency_scale.unwrap_or(1.0 / up.rate_scale),
-        mtu: up.mtu,
-        network: up.network.options(),
-        host_delay: Span::micros(up.host_delay),
-        seed: up.seed,
-        ..RelayConfig::new(args.socket.clone(), network)
-    };
-    let mut relay = Relay::open(config).map_err(|e| e.to_string())?;
+    let mut relay = up.open(args.socket())?;
     let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
     ctrlc::set_handler(move || {
         // A full pipe says the same.
         let _ = (&interrupt).write(b".");
     })
     .map_err(|e| e.to_string())?;
-    let status = relay.status();
     if !up.quiet {
-        let topology = relay.topology();
-        print(format_args!(
-            "fabric at {}: {} hosts, {} switches, {} links; hosts at {:.3} Gb/s, round trip {:.0} us; {}\n",
-            args.socket.display(),
-            topology.hosts,
-            topology.switches.len(),
-            topology.links.len(),
-            status.host_rate as f64 / 1e9,
-            status.base_rtt_ns as f64 / 1e3,
-            status.network,
-        ))?;
+        let about = about(&relay);
+        print(format_args!("fabric at {}: {about}\n", args.socket().display()))?;
     }
     let mut say = |line: fmt::Arguments<'_>| {
         if !up.quiet {

@@ -28,6 +28,7 @@ pub(super) struct Endpoint {
     pub(super) addr: SocketAddr,
     pub(super) host: u32,
     pub(super) process: u32,
+    pub(super) rank: Option<u32>,
     pub(super) sent: u64,
     pub(super) sent_bytes: u64,
     pub(super) received: u64,

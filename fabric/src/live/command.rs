@@ -24,6 +24,8 @@ pub enum Command {
     BlackHole(String),
     /// `bit-errors LINK PROBABILITY`: each bit is wrong with this probability.
     BitErrors(String, f64),
+    /// `loss LINK SHARE`: each packet is lost with this probability: `0.01`, `1%`.
+    Loss(String, f64),
     /// `fail-switch SWITCH`: all its links go down.
     FailSwitch(String),
     /// `restore-switch SWITCH`.
@@ -53,7 +55,8 @@ fn error<T>(text: String) -> Result<T, CommandError> {
 pub fn parse_rate(text: &str) -> Result<Rate, CommandError> {
     let bad =
         || CommandError(format!("'{text}' where a rate such as 100M, 2.5G or 40G was expected"));
-    let unit = text.trim_end_matches("bit/s").trim_end_matches("bps");
+    let unit =
+        ["bit/s", "b/s", "bps"].iter().find_map(|unit| text.strip_suffix(unit)).unwrap_or(text);
     let (number, unit) = unit.split_at_checked(unit.len().saturating_sub(1)).ok_or_else(bad)?;
     let factor = match unit.to_ascii_uppercase().as_str() {
         "M" => 1e6,
@@ -67,6 +70,21 @@ pub fn parse_rate(text: &str) -> Result<Rate, CommandError> {
     }
     // Checked against the range.
     Ok(Rate(rate as u64))
+}
+
+/// Reads a share of packets: `0.01`, `1%`.
+///
+/// # Errors
+/// Says what a share looks like.
+pub fn parse_share(text: &str) -> Result<f64, CommandError> {
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse(),
+    };
+    match share {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => error(format!("'{text}' where a share such as 0.01 or 1% was expected")),
+    }
 }
 
 impl FromStr for Command {
@@ -87,12 +105,13 @@ impl FromStr for Command {
                     return error(format!("'{rate}' where a probability from 0 to 1 was expected"));
                 }
             },
+            ["loss", link, share] => Self::Loss(own(link), parse_share(share)?),
             ["fail-switch", switch] => Self::FailSwitch(own(switch)),
             ["restore-switch", switch] => Self::RestoreSwitch(own(switch)),
             _ => {
                 return error(format!(
                     "'{text}' is not one of: status, down, fail-link LINK, restore-link LINK, \
-                     set-rate LINK RATE, black-hole LINK, bit-errors LINK PROBABILITY, \
+                     set-rate LINK RATE, black-hole LINK, bit-errors LINK PROBABILITY, loss LINK SHARE, \
                      fail-switch SWITCH, restore-switch SWITCH"
                 ));
             }
@@ -110,6 +129,7 @@ impl fmt::Display for Command {
             Self::SetRate(link, rate) => write!(f, "set-rate {link} {}M", rate.0 as f64 / 1e6),
             Self::BlackHole(link) => write!(f, "black-hole {link}"),
             Self::BitErrors(link, rate) => write!(f, "bit-errors {link} {rate}"),
+            Self::Loss(link, share) => write!(f, "loss {link} {share}"),
             Self::FailSwitch(switch) => write!(f, "fail-switch {switch}"),
             Self::RestoreSwitch(switch) => write!(f, "restore-switch {switch}"),
         }
@@ -179,6 +199,7 @@ impl Command {
             | Self::SetRate(name, _)
             | Self::BlackHole(name)
             | Self::BitErrors(name, _)
+            | Self::Loss(name, _)
             | Self::FailSwitch(name)
             | Self::RestoreSwitch(name) => Some(name),
         }
@@ -210,6 +231,7 @@ impl Command {
             Self::BitErrors(link, rate) => {
                 vec![Failure::BitErrors(find_link(topology, link)?, *rate)]
             }
+            Self::Loss(link, share) => vec![Failure::Loss(find_link(topology, link)?, *share)],
             Self::FailSwitch(switch) => vec![Failure::SwitchDown(find_switch(topology, switch)?)],
             Self::RestoreSwitch(switch) => vec![Failure::SwitchUp(find_switch(topology, switch)?)],
         })
@@ -236,6 +258,7 @@ mod tests {
             "set-rate h0-leaf0 2500M",
             "black-hole leaf1-spine0",
             "bit-errors leaf1-spine0 0.000001",
+            "loss leaf1-spine0 0.01",
             "fail-switch spine0",
             "restore-switch spine0",
         ] {
@@ -258,6 +281,9 @@ mod tests {
         assert_eq!(slow.failures(&topology, 0.1), Ok(vec![rate]));
         let again = "restore-link 1".parse::<Command>().unwrap();
         assert_eq!(again.failures(&topology, 0.1), Ok(vec![Failure::LinkUp(1), rate]));
+        let lossy = "loss 1 1.5%".parse::<Command>().unwrap();
+        assert_eq!(lossy.failures(&topology, 0.1), Ok(vec![Failure::Loss(1, 0.015)]));
+        assert_eq!(parse_rate("2.5Gb/s"), parse_rate("2.5Gbit/s"));
         let switch = "fail-switch spine1".parse::<Command>().unwrap();
         assert_eq!(switch.failures(&topology, 0.1), Ok(vec![Failure::SwitchDown(3)]));
     }
@@ -271,6 +297,7 @@ mod tests {
             ("set-rate 1 fast", "a rate such as"),
             ("set-rate 1 0G", "a rate such as"),
             ("bit-errors 1 2", "from 0 to 1"),
+            ("loss 1 101%", "0.01 or 1%"),
         ] {
             let error = text.parse::<Command>().unwrap_err().0;
             assert!(error.contains(says), "{error}");

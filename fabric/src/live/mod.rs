@@ -4,6 +4,8 @@
 //! - [`Emulation`]: packets with their bytes in the model, without clock and sockets.
 //! - [`Relay`]: the process: sockets, the clock, commands, and how far behind real time it is.
 //! - [`ask`]: what the command line says to a running one.
+//! - [`Timeline`]: what happens to it in the course of a job; `squall fabric run` starts one on a fabric of its own, and keeps
+//!   a record of it.
 //!
 //! Rates are scaled down to what the host can carry. Latencies are scaled up by as much unless told
 //! otherwise, so that the network is the same in slow motion: bandwidth-delay products, queues and
@@ -12,13 +14,20 @@
 pub mod cli;
 mod client;
 mod command;
+mod course;
 mod emulation;
+mod job;
+pub(crate) mod keep;
 mod lag;
+mod recorder;
 mod relay;
+mod roll;
+mod run;
 mod scale;
 mod status;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -27,12 +36,14 @@ use std::time::Duration;
 
 use squall_net::fabric::frame::{Frame, Kind, MAGIC, encode};
 
-pub use command::{Command, CommandError, find_link, find_switch, parse_rate};
+pub use command::{Command, CommandError, find_link, find_switch, parse_rate, parse_share};
 pub use emulation::{Delivery, Emulation, Route};
 pub use lag::{Lag, LagReport};
 pub use relay::{Relay, RelayConfig, RelayError};
+pub use roll::Roll;
 pub use scale::scale;
 pub use status::{EndpointStatus, PortStatus, Status, Totals};
+pub use timeline::Timeline;
 
 /// Asks a running fabric; the answer's text.
 ///

@@ -16,13 +16,17 @@ use squall_net::fabric::frame::{
 
 use super::client::{Client, Endpoint, Role};
 use super::command::Command;
+use super::course::Course;
 use super::emulation::{Delivery, Emulation, Route};
 use super::lag::Lag;
+use super::roll::Roll;
 use super::scale::scale;
 use super::status::{EndpointStatus, PortStatus, Status, Totals};
+use super::timeline::Timeline;
 use crate::Picos;
 use crate::base::{Rate, Span, Time};
 use crate::model::{Ground, NetworkOptions, OptionError};
+use crate::output::Run;
 use crate::reliability::NOMINAL_OVERHEAD;
 use crate::topology::{Topology, TopologyError};
 
@@ -121,6 +125,8 @@ pub struct Relay {
     base_rtt: Span,
     totals: Totals,
     failures: Vec<Command>,
+    roll: Roll,
+    course: Course,
     lag: Lag,
     lag_now: Lag,
     lag_last: Lag,
@@ -191,6 +197,8 @@ impl Relay {
             base_rtt: rtt.span(),
             totals: Totals::default(),
             failures: Vec::new(),
+            roll: Roll::default(),
+            course: Course::default(),
             lag: Lag::default(),
             lag_now: Lag::default(),
             lag_last: Lag::default(),
@@ -212,6 +220,7 @@ impl Relay {
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> io::Result<()> {
         while !self.over {
+            self.pursue(clock(), say);
             let ready = self.wait(stop)?;
             if ready.stop {
                 break;
@@ -226,6 +235,41 @@ impl Relay {
             self.deliver(clock(), say);
         }
         Ok(())
+    }
+
+    /// From now on lets happen what the timeline says, and keeps a record if one is wanted. Before [`Relay::run`].
+    pub fn follow(&mut self, timeline: Timeline, record: bool) {
+        self.course = Course::new(timeline, record);
+    }
+
+    /// Does what the timeline says is due, and takes a sample when it is time.
+    fn pursue(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        while let Some(command) = self.course.due(now) {
+            if let Err(why) = self.obey(&command, now, say) {
+                say(format_args!("{command}: {why}"));
+            }
+        }
+        let model = self.model(now);
+        self.course.look(now, model, self.emulation.network().switches());
+    }
+
+    /// Who attached so far.
+    #[must_use]
+    pub const fn roll(&self) -> &Roll {
+        &self.roll
+    }
+
+    /// What happened to links and switches so far, since the first packet.
+    #[must_use]
+    pub const fn history(&self) -> &Timeline {
+        self.course.history()
+    }
+
+    /// The record, if one was wanted.
+    #[must_use]
+    pub fn record(&self) -> Option<Run> {
+        let recorder = self.course.recorder()?;
+        Some(recorder.run(&self.status(), self.topology(), self.history()))
     }
 
     /// Model time of a moment.
@@ -255,8 +299,9 @@ impl Relay {
             slots.push(slot);
             fds.push(PollFd::new(&client.stream, events));
         }
-        let timeout = self.emulation.network().next_event().map(|at| {
-            let at = Time(self.started.0.saturating_add(at.span().0));
+        let event = self.emulation.network().next_event();
+        let event = event.map(|at| Time(self.started.0.saturating_add(at.span().0)));
+        let timeout = event.into_iter().chain(self.course.next()).min().map(|at| {
             let left = at.since(clock()).0;
             Timespec {
                 tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
@@ -354,13 +399,20 @@ impl Relay {
                 (Kind::Hello, Role::Unknown) => {
                     let hello = Hello::decode(frame.body());
                     client.handled(len);
-                    match hello.map_err(|e| e.to_string()).and_then(|h| self.attach(&h, slot)) {
-                        Ok((endpoint, welcome)) => {
-                            say(format_args!("{} is host {}", endpoint.addr, endpoint.host));
+                    let attached = hello
+                        .map_err(|e| e.to_string())
+                        .and_then(|hello| Ok((self.attach(&hello, slot)?, hello)));
+                    match attached {
+                        Ok(((endpoint, welcome), hello)) => {
+                            self.roll.attached(&hello);
+                            let who = hello.member.rank.map(|rank| format!(", rank {rank},"));
+                            let who = who.unwrap_or_default();
+                            say(format_args!("{}{who} is host {}", endpoint.addr, endpoint.host));
                             client.role = Role::Endpoint(endpoint);
                             client.push(&welcome.encode());
                         }
                         Err(why) => {
+                            self.roll.refused(&why);
                             say(format_args!("an endpoint was refused: {why}"));
                             client.answer(Kind::Refused, &why);
                         }
@@ -371,7 +423,8 @@ impl Relay {
                     let text = text.map(|text| text.into_owned());
                     client.handled(len);
                     let Some(text) = text else { return false };
-                    match self.obey(&text, now, say) {
+                    let command = text.parse().map_err(|e: super::CommandError| e.to_string());
+                    match command.and_then(|command: Command| self.obey(&command, now, say)) {
                         Ok(answer) => client.answer(Kind::Reply, &answer),
                         Err(why) => client.answer(Kind::Refused, &why),
                     }
@@ -391,7 +444,11 @@ impl Relay {
         let hosts = topology.hosts;
         let host = match hello.host {
             Some(host) if host < hosts => host,
-            Some(host) => return Err(format!("host {host}; the hosts are 0 to {}", hosts - 1)),
+            Some(host) => {
+                let who = hello.member.rank.filter(|rank| *rank == host);
+                let who = who.map_or_else(String::new, |rank| format!("rank {rank} wants to be "));
+                return Err(format!("{who}host {host}; the hosts are 0 to {}", hosts - 1));
+            }
             // The least crowded, the first of those.
             None => {
                 let mut crowd = vec![0u32; hosts as usize];
@@ -408,6 +465,7 @@ impl Relay {
             addr: hello.addr,
             host,
             process: hello.process,
+            rank: hello.member.rank,
             sent: 0,
             sent_bytes: 0,
             received: 0,
@@ -445,6 +503,7 @@ impl Relay {
             return None;
         }
         self.totals.entered += 1;
+        self.course.entered(now, (from, to), payload.len() as u64);
         // As the receiver will see it.
         head.addr = SocketAddr::new(source.ip(), head.entropy);
         head.trimmed = false;
@@ -525,11 +584,10 @@ impl Relay {
     /// Does what a command says; the answer.
     fn obey(
         &mut self,
-        text: &str,
+        command: &Command,
         now: Time,
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> Result<String, String> {
-        let command: Command = text.parse().map_err(|e: super::CommandError| e.to_string())?;
         let topology = self.emulation.network().switches().topology();
         let failures =
             command.failures(topology, self.config.rate_scale).map_err(|e| e.to_string())?;
@@ -537,7 +595,7 @@ impl Relay {
         for failure in failures {
             self.emulation.fail(at, failure);
         }
-        match &command {
+        match command {
             Command::Status => {
                 return serde_json::to_string(&self.status()).map_err(|e| e.to_string());
             }
@@ -550,6 +608,9 @@ impl Relay {
                 self.failures.retain(|f| f != failure);
                 self.failures.push(failure.clone());
             }
+        }
+        if command.target().is_some() {
+            self.course.happened(now, command.clone());
         }
         say(format_args!("{command}"));
         Ok(format!("{command}: done"))
@@ -610,6 +671,7 @@ impl Relay {
                 address: e.addr.to_string(),
                 host: e.host,
                 process: e.process,
+                rank: e.rank,
                 sent: e.sent,
                 sent_bytes: e.sent_bytes,
                 received: e.received,

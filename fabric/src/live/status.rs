@@ -49,6 +49,9 @@ pub struct EndpointStatus {
     pub host: u32,
     /// Its process.
     pub process: u32,
+    /// The rank of that, if a launcher gave it one.
+    #[serde(default)]
+    pub rank: Option<u32>,
     /// Packets it sent.
     pub sent: u64,
     /// UDP payload bytes of those.
@@ -222,14 +225,15 @@ impl fmt::Display for Status {
         }
         writeln!(
             f,
-            "\n{:>4}  {:<24} {:>8} {:>12} {:>12}",
-            "host", "endpoint", "process", "sent", "received"
+            "\n{:>4} {:>5}  {:<24} {:>8} {:>12} {:>12}",
+            "host", "rank", "endpoint", "process", "sent", "received"
         )?;
         for e in &self.endpoints {
             writeln!(
                 f,
-                "{:>4}  {:<24} {:>8} {:>12} {:>12}",
+                "{:>4} {:>5}  {:<24} {:>8} {:>12} {:>12}",
                 e.host,
+                e.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
                 e.address,
                 e.process,
                 bytes(e.sent_bytes),

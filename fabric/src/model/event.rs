@@ -27,6 +27,8 @@ pub enum Failure {
     BlackHole(LinkId),
     /// Each bit on the link is wrong with this probability; a packet with a wrong bit is lost.
     BitErrors(LinkId, f64),
+    /// Each packet on the link is lost with this probability.
+    Loss(LinkId, f64),
 }
 
 /// A failure at a time.

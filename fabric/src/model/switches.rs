@@ -53,6 +53,8 @@ struct Wire {
     cut_at: Option<Picos>,
     /// Probability that a bit arrives right.
     right: f64,
+    /// Probability that a packet arrives, if its bits do.
+    whole: f64,
 }
 
 /// Switches are told from hosts by this bit.
@@ -115,7 +117,7 @@ impl<T: Copy> Switches<T> {
         let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
         let count = topology.links.len() as u32 * 2;
         let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
-        let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0 };
+        let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0, whole: 1.0 };
         let ports = (0..count).map(|port| {
             let rate = topology.links[port as usize / 2].rate;
             let to = topology.to(port);
@@ -440,8 +442,8 @@ impl<T: Copy> Switches<T> {
             Some(Drop::Down)
         } else if wire.black_hole {
             Some(Drop::BlackHole)
-        } else if wire.right < 1.0 {
-            let right = power(wire.right, head.bytes.saturating_mul(8));
+        } else if wire.right < 1.0 || wire.whole < 1.0 {
+            let right = wire.whole * power(wire.right, head.bytes.saturating_mul(8));
             (!self.rng.chance(right)).then_some(Drop::Corrupt)
         } else {
             None
@@ -476,6 +478,9 @@ impl<T: Copy> Switches<T> {
                 let right = 1.0 - rate.clamp(0.0, 1.0);
                 self.each_way(link, |wire| wire.right = right);
             }
+            Failure::Loss(link, share) if links.contains(&link) => {
+                self.each_way(link, |wire| wire.whole = 1.0 - share.clamp(0.0, 1.0));
+            }
             _ => {}
         }
     }
@@ -497,7 +502,7 @@ impl<T: Copy> Switches<T> {
             wire.down = !up;
             if up {
                 wire.black_hole = false;
-                wire.right = 1.0;
+                (wire.right, wire.whole) = (1.0, 1.0);
             } else {
                 wire.cut_at = Some(now);
             }

@@ -7,11 +7,12 @@
 pub mod files;
 mod metrics;
 mod record;
+pub(crate) mod samples;
 mod sizes;
 pub mod text;
 
 pub use metrics::{Metric, UnknownMetric};
-pub use record::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
+pub use record::{Event, FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
 pub use sizes::Sizes;
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ pub struct Run {
     /// Payload bytes that had arrived of each job when the first of several was done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub job_bytes: Vec<u64>,
+    /// What happened to the network, by rising time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
     /// Why it ended before its time; such a run holds what was done until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
@@ -55,6 +58,9 @@ pub struct FlowResult {
     /// From the start to the last acknowledgement at the sender, in microseconds; `None` if it did
     /// not finish.
     pub fct_us: Option<f64>,
+    /// From the start until all of it had arrived, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_us: Option<f64>,
     /// Packets sent again.
     pub retransmitted: u64,
     /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and
@@ -145,8 +151,10 @@ pub enum SeriesKind {
     Queue,
     /// Bytes of a congestion window.
     Window,
-    /// Gb/s of a flow or link.
+    /// Gb/s of a flow.
     Throughput,
+    /// Gb/s on a link.
+    Load,
     /// Jain's fairness index of the rates, from one sample to the next, of the flows that share a bottleneck.
     Jain,
     /// Gb/s that congestion control allows a flow.
@@ -162,6 +170,15 @@ pub struct Series {
     pub name: String,
     /// (Time in microseconds, value in the kind's unit), by rising time.
     pub points: Vec<(f64, f64)>,
+}
+
+/// Something that happened to the network.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Event {
+    /// When, microseconds.
+    pub at_us: f64,
+    /// What, as `squall fabric` calls it: `fail-link leaf0-spine1`.
+    pub what: String,
 }
 
 /// What one direction of a link carried.

@@ -49,7 +49,9 @@ mod used;
 pub use expect::{Expectation, Verdict, judge};
 pub use load::{Plan, PlanError};
 pub use point::Point;
-pub use runner::{Progress, RunOptions, RunnerError, run_plan, run_scene};
+pub use runner::{
+    Progress, RunOptions, RunnerError, Shard, merge, run_plan, run_scene, write_runs,
+};
 pub use scene::{Prepared, SceneError, slow_links};
 pub use shorthand::WordError;
 pub use tables::{

@@ -34,9 +34,46 @@ pub trait Progress: Sync {
 /// Nobody looks.
 impl Progress for () {}
 
+/// A part of a plan's runs, for one of several machines: every so many-th of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shard {
+    /// Which part, from 1.
+    pub part: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+impl Shard {
+    /// Whether the run of this number, from 0, belongs to it.
+    const fn has(self, run: usize) -> bool {
+        run % self.of == self.part - 1
+    }
+
+    /// How many of so many runs belong to it.
+    #[must_use]
+    pub const fn share(self, runs: usize) -> usize {
+        (runs + self.of - self.part) / self.of
+    }
+}
+
+impl std::str::FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(part, of)| {
+            let (part, of) = (part.trim().parse().ok()?, of.trim().parse().ok()?);
+            (1 <= part && part <= of).then_some(Self { part, of })
+        });
+        numbers
+            .ok_or_else(|| format!("`{text}`, expected a part and how many there are: 1/4 to 4/4"))
+    }
+}
+
 /// How to run a plan.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
+    /// This part of the runs alone.
+    pub shard: Option<Shard>,
     /// Simulations at a time, at least one.
     pub threads: usize,
     /// Folder for results; nothing is written without one.
@@ -117,10 +154,9 @@ pub fn run_plan(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> (Vec<Run>, Option<RunnerError>) {
-    let tasks: Vec<(&Point, u64)> = plan
-        .points
-        .iter()
-        .flat_map(|point| plan.seeds.iter().map(move |&seed| (point, seed)))
+    let tasks: Vec<(usize, (&Point, u64))> = tasks(plan)
+        .enumerate()
+        .filter(|(run, _)| options.shard.is_none_or(|shard| shard.has(*run)))
         .collect();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
@@ -137,8 +173,8 @@ pub fn run_plan(
             if stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
                 return;
             }
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(point, seed)) = tasks.get(index) else { return };
+            let task = tasks.get(next.fetch_add(1, Ordering::Relaxed));
+            let Some(&(index, (point, seed))) = task else { return };
             let ran = point
                 .scene
                 .prepare(&plan.folder, seed)
@@ -172,6 +208,37 @@ pub fn run_plan(
         error.get_or_insert(RunnerError::File(file));
     }
     (runs, error)
+}
+
+/// The runs of a plan, in their order.
+fn tasks(plan: &Plan) -> impl Iterator<Item = (&Point, u64)> {
+    plan.points.iter().flat_map(|point| plan.seeds.iter().map(move |&seed| (point, seed)))
+}
+
+/// Puts a plan's runs into their order, wherever they were run; and what those are called that are missing. What no point of the
+/// plan has, or is there twice, is left out.
+#[must_use]
+pub fn merge(plan: &Plan, mut runs: Vec<Run>) -> (Vec<Run>, Vec<String>) {
+    let (mut merged, mut missing) = (Vec::new(), Vec::new());
+    for (point, seed) in tasks(plan) {
+        let like = |run: &Run| run.seed == seed && run.parameters == point.labels;
+        match runs.iter().position(like) {
+            Some(place) => merged.push(runs.swap_remove(place)),
+            None => missing.push(name(plan, point, seed)),
+        }
+    }
+    (merged, missing)
+}
+
+/// Writes the runs of a plan into its folder, as [`run_plan`] does.
+///
+/// # Errors
+/// The file that could not be written.
+pub fn write_runs(folder: &Path, runs: &[Run]) -> Result<(), FileError> {
+    for (index, run) in runs.iter().enumerate() {
+        write_run(folder, index, run)?;
+    }
+    write_sums(folder, runs)
 }
 
 fn name(plan: &Plan, point: &Point, seed: u64) -> String {
@@ -209,6 +276,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             bytes: flow.bytes,
             start_us: flow.start.map(Picos::as_micros),
             fct_us: flow.fct.map(Picos::as_micros),
+            received_us: flow.received.map(Picos::as_micros),
             retransmitted: flow.retransmitted,
             alone_us: alone.map(Picos::as_micros),
             reason: flow.unfinished.map(|reason| reason.to_string()),

@@ -9,6 +9,7 @@ use crate::facts::{self, Facts};
 use crate::formats::cm::StartUnit;
 use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent, OptionError};
+use crate::replay;
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
 use crate::workload::{
@@ -298,17 +299,21 @@ impl WorkloadTable {
             (Some("trace"), Some(path)) => {
                 trace::read(&path, topology.hosts).or_else(|error| fault("", error))?
             }
+            (Some("job"), Some(path)) => replay::read(&path)
+                .and_then(|job| job.workload(topology.hosts))
+                .or_else(|error| fault("", error))?,
             (None | Some("matrix"), Some(path)) => {
                 let unit = self.cm_unit.as_deref().unwrap_or(StartUnit::default().name());
                 let unit =
                     unit.parse().or_else(|error: String| fault("workload.cm_unit", error))?;
                 read_matrix(&path, unit, topology.hosts)?
             }
-            (Some(kind @ ("trace" | "matrix")), None) => {
+            (Some(kind @ ("trace" | "job" | "matrix")), None) => {
                 return fault("workload.file", format!("missing, and needed by `{kind}`"));
             }
             (Some(kind), Some(_)) => {
-                let what = format!("`{kind}` together with a file, expected `trace` or `matrix`");
+                let what =
+                    format!("`{kind}` together with a file, expected `trace`, `job` or `matrix`");
                 return fault("workload.kind", what);
             }
             (kind, None) => self
@@ -386,8 +391,8 @@ impl WorkloadTable {
             },
             _ => {
                 let kinds = "permutation, incast, outcast-incast, all-to-all, all-reduce, \
-                             poisson, incast-mix, parallel, staggered, shuffled-overlay, trace or \
-                             matrix";
+                             poisson, incast-mix, parallel, staggered, shuffled-overlay, trace, \
+                             job or matrix";
                 return fault("workload.kind", format!("{}, expected {kinds}", given(kind)));
             }
         };

@@ -218,7 +218,7 @@ fn every_plan_that_comes_along_can_be_run() {
 fn results_come_in_order_whoever_finishes_first() {
     let plan = parse(PLAN).expect("a plan");
     let run = |threads| {
-        let options = RunOptions { threads, out: None };
+        let options = RunOptions { threads, ..RunOptions::default() };
         let (mut runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
         assert!(error.is_none(), "{error:?}");
         for run in &mut runs {
@@ -236,6 +236,36 @@ fn results_come_in_order_whoever_finishes_first() {
 }
 
 #[test]
+fn parts_of_a_plan_are_together_the_whole() {
+    let plan = parse(PLAN).expect("a plan");
+    let run = |shard: Option<&str>| {
+        let shard = shard.map(|text| text.parse::<Shard>().expect("a part"));
+        let options = RunOptions { threads: 1, shard, ..RunOptions::default() };
+        let (mut runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
+        assert!(error.is_none(), "{error:?}");
+        for run in &mut runs {
+            (run.totals.wall_s, run.totals.peak_bytes) = (0.0, 0);
+        }
+        assert!(shard.is_none_or(|shard| shard.share(plan.runs()) == runs.len()));
+        runs
+    };
+    let whole = run(None);
+    let mut parts: Vec<Run> =
+        ["3/3", "1/3", "2/3"].into_iter().flat_map(|part| run(Some(part))).collect();
+    assert_eq!(merge(&plan, parts.clone()), (whole.clone(), vec![]));
+    // Twice is once, of another plan is nothing, and what is missing has a name.
+    parts.push(whole[0].clone());
+    parts.push(Run { seed: 77, ..whole[0].clone() });
+    parts.retain(|run| run.name != whole[3].name);
+    let (merged, missing) = merge(&plan, parts);
+    assert_eq!((merged.len(), missing), (7, vec![whole[3].name.clone()]));
+    for text in ["0/3", "4/3", "1", "a/b", "1/0", ""] {
+        let error = text.parse::<Shard>().expect_err(text);
+        assert!(error.contains("1/4 to 4/4"), "{error}");
+    }
+}
+
+#[test]
 fn results_are_on_disk_and_an_interrupt_keeps_them() {
     /// Asks to stop when the third run ends.
     struct StopAfter<'a>(&'a AtomicBool);
@@ -249,7 +279,7 @@ fn results_are_on_disk_and_an_interrupt_keeps_them() {
     let folder = std::env::temp_dir().join(format!("squall-plan-{}", std::process::id()));
     let plan = parse(PLAN).expect("a plan");
     let stop = AtomicBool::new(false);
-    let options = RunOptions { threads: 1, out: Some(folder.clone()) };
+    let options = RunOptions { threads: 1, out: Some(folder.clone()), shard: None };
     let (runs, error) = run_plan(&plan, &options, &stop, &StopAfter(&stop));
     assert!(error.is_none() && runs.len() == 3, "{error:?} {}", runs.len());
     assert_eq!(files::read_runs(&folder.join("runs")).expect("whole files"), runs);
@@ -258,7 +288,7 @@ fn results_are_on_disk_and_an_interrupt_keeps_them() {
     std::fs::remove_dir_all(&folder).expect("removed");
 
     // A folder that cannot be: the results are still handed over.
-    let options = RunOptions { threads: 2, out: Some(PathBuf::from("/dev/null/x")) };
+    let options = RunOptions { threads: 2, out: Some(PathBuf::from("/dev/null/x")), shard: None };
     let (runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
     assert!(matches!(error, Some(RunnerError::File(_))) && !runs.is_empty(), "{error:?}");
 }

@@ -109,7 +109,9 @@ impl WorkloadTable {
             "parallel" => &["bytes", "qps", "victims", "victim_bytes", "receivers"],
             "staggered" => &["bytes", "bdp", "rtt_us", "victims", "victim_bytes", "receivers"],
             "shuffled-overlay" => &["bytes", "bdp", "rtt_us"],
-            "trace" => return check(|name| format!("workload.{name}"), kind, &given, &["file"]),
+            "trace" | "job" => {
+                return check(|name| format!("workload.{name}"), kind, &given, &["file"]);
+            }
             "matrix" => {
                 let used = ["file", "cm_unit"];
                 return check(|name| format!("workload.{name}"), kind, &given, &used);

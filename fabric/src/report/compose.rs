@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bars, Document, Line, Plot, TableOf};
+use super::{Bars, Document, Line, Plot, TableOf, sweep};
 use crate::output::files::parameter_names;
 use crate::output::text::number;
 use crate::output::{Metric, Run, SeriesKind};
 use crate::plan::Verdict;
 
-/// Most curves of one plot.
-const CURVES: usize = 12;
+/// Most curves of one plot; of more its title says so.
+const CURVES: usize = 64;
 
 /// What runs show: a table of `metrics`, the distribution of completion times, and what was
 /// recorded of the first run of each point (queues, windows, throughput, links).
@@ -18,6 +18,9 @@ pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric])
     let mut document =
         Document { title: title.to_owned(), text: text.to_vec(), ..Document::default() };
     document.tables.push(table(runs, metrics));
+    let (sweeps, bars) = sweep::sweeps(runs, metrics);
+    document.plots.extend(sweeps);
+    document.bars.extend(bars);
     document.plots.push(distribution(runs));
     let mut seen = Vec::new();
     for run in runs {
@@ -62,26 +65,32 @@ fn distribution(runs: &[Run]) -> Plot {
             None => curves.push((&run.parameters, legend(run), times)),
         }
     }
+    let all = curves.len();
     let lines = curves
         .into_iter()
         .take(CURVES)
         .map(|(_, name, mut times)| {
             times.sort_by(f64::total_cmp);
             let count = times.len() as f64;
-            let mut points = vec![(times.first().copied().unwrap_or(0.0), 0.0)];
-            for (index, time) in times.into_iter().enumerate() {
-                points.push((time, index as f64 / count));
-                points.push((time, (index + 1) as f64 / count));
-            }
-            Line { name, points }
+            let first = (times.first().copied().unwrap_or(0.0), 0.0);
+            let done = (1..).zip(times).map(|(done, time)| (time, f64::from(done) / count));
+            let points = core::iter::once(first).chain(done).collect();
+            Line { name, points, ..Line::default() }
         })
         .collect();
     Plot {
-        title: "Flow completion times: share of flows done".to_owned(),
+        title: format!("Flow completion times: share of flows done{}", shown(all)),
+        steps: true,
         x: "completion time (us)".to_owned(),
         y: "share of flows".to_owned(),
         lines,
+        ..Plot::default()
     }
+}
+
+/// What a title says where not all curves of `all` are shown.
+fn shown(all: usize) -> String {
+    if all > CURVES { format!(" (the first {CURVES} of {all})") } else { String::new() }
 }
 
 fn legend(run: &Run) -> String {
@@ -103,29 +112,45 @@ fn recorded(document: &mut Document, run: &Run) {
         (SeriesKind::Queue, "Queues", "bytes waiting (KiB)", 1.0 / 1024.0),
         (SeriesKind::Window, "Congestion windows", "window (KiB)", 1.0 / 1024.0),
         (SeriesKind::Throughput, "Throughput", "Gb/s", 1.0),
+        (SeriesKind::Load, "Load of links", "Gb/s", 1.0),
         (SeriesKind::Jain, "Fairness", "Jain's index", 1.0),
         (SeriesKind::Rate, "Rates", "allowed by congestion control (Gb/s)", 1.0),
     ] {
-        let lines: Vec<Line> = run
-            .series
-            .iter()
-            .filter(|series| series.kind == kind)
+        let all = run.series.iter().filter(|series| series.kind == kind);
+        let lines: Vec<Line> = all
+            .clone()
             .take(CURVES)
             .map(|series| {
                 let points = series.points.iter().map(|&(at, value)| (at, value * scale)).collect();
-                Line { name: series.name.clone(), points }
+                Line { name: series.name.clone(), points, ..Line::default() }
             })
             .collect();
         if !lines.is_empty() {
-            let title = format!("{what} over time{of}");
+            let title = format!("{what} over time{of}{}", shown(all.count()));
             let (x, y) = ("time (us)".to_owned(), unit.to_owned());
-            document.plots.push(Plot { title, x, y, lines });
+            let marks = (1..).zip(&run.events);
+            let marks = marks.map(|(n, event): (u32, _)| (event.at_us, n.to_string())).collect();
+            let family = what.to_owned();
+            document.plots.push(Plot { title, x, y, lines, marks, family, ..Plot::default() });
         }
     }
+    document.tables.extend(events(run, &of));
     document.bars.extend(link_load(run, &of));
     if !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty() {
         document.bars.extend(shares(run, &of));
     }
+}
+
+/// What happened to the network, by the numbers that mark it in plots.
+fn events(run: &Run, of: &str) -> Option<TableOf> {
+    let rows = (1..).zip(&run.events).map(|(n, event): (u32, _)| {
+        vec![n.to_string(), format!("{:.3}", event.at_us / 1e3), event.what.clone()]
+    });
+    (!run.events.is_empty()).then(|| TableOf {
+        title: format!("What happened to the network, marked in the plots{of}"),
+        head: ["mark", "time (ms)", "event"].map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    })
 }
 
 /// Bytes of each link between switches on the way up, against their mean.
@@ -138,23 +163,24 @@ fn link_load(run: &Run, of: &str) -> Option<Bars> {
         title: format!("Load of the paths: links from the racks upwards{of}"),
         y: "bytes carried (MB)".to_owned(),
         bars,
+        half: Vec::new(),
         mark: Some((format!("mean {}", number(mean)), mean)),
     })
 }
 
-/// Mean rate of each of the first flows, against their mean.
+/// Mean rate of each flow, against their mean.
 fn shares(run: &Run, of: &str) -> Option<Bars> {
     let bars: Vec<(String, f64)> = run
         .flows
         .iter()
         .filter_map(|flow| Some((flow.id.to_string(), flow.bytes as f64 * 8e-3 / flow.fct_us?)))
-        .take(128)
         .collect();
     let mean = bars.iter().map(|bar| bar.1).sum::<f64>() / bars.len() as f64;
     (bars.len() > 1).then(|| Bars {
         title: format!("Share of the throughput: mean rate of each flow{of}"),
         y: "Gb/s".to_owned(),
         bars: bars.into_iter().map(|(id, rate)| (format!("flow {id}"), rate)).collect(),
+        half: Vec::new(),
         mark: Some((format!("mean {}", number(mean)), mean)),
     })
 }

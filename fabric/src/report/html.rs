@@ -2,39 +2,39 @@
 
 use std::fmt::Write;
 
-use super::svg::{self, PlotError};
-use super::{Document, TableOf};
+use serde::Serialize;
 
-const STYLE: &str = "
-:root { color-scheme: light; }
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-top: 1px solid #ddd;
-  padding-top: 1rem; }
-nav ol { columns: 2; column-gap: 4rem; } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
-svg { max-width: 100%; height: auto; border: 1px solid #e4e4e4; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; margin: .5rem 0;
-  font-variant-numeric: tabular-nums; font-size: .87rem; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; }
-th, td { padding: .2rem .7rem .2rem 0; text-align: left; vertical-align: top; }
-th { border-bottom: 1px solid #999; } td.n, th.n { text-align: right; }
-tr:nth-child(even) td { background: #f7f7f7; }
-.pass { color: #006b3c; } .fail { color: #b00020; font-weight: 600; } .explained { color: #8a5a00; }
-";
+use super::svg::thinned;
+use super::{Bars, Document, Line, Plot, TableOf};
+
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = include_str!("page/page.js");
+/// Plotly 4.1.1, basic bundle, MIT (page/plotly-LICENSE).
+const PLOTLY: &str = include_str!("page/plotly-basic.min.js");
+/// Most points of a curve: more could not be told apart, and make the page slow.
+const POINTS: usize = 4000;
+
+/// What the script draws.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Figure<'a> {
+    Plot(Plot),
+    Bars(&'a Bars),
+}
 
 /// The whole page.
-///
-/// # Errors
-/// A plot cannot be drawn.
-pub fn render(title: &str, documents: &[Document]) -> Result<String, PlotError> {
+#[must_use]
+pub fn render(title: &str, documents: &[Document]) -> String {
     let mut page = String::new();
+    let mut figures = Vec::new();
     let title = escape(title);
     // Writing to a string does not fail.
     let _ = write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
          name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}\
-         </style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+         </style>\n</head>\n<body>\n<h1>{title}</h1>\n<noscript><p>The plots need JavaScript; <code>squall report \
+         --svg</code> draws them as files.</p></noscript>\n"
     );
     if documents.len() > 1 {
         page.push_str("<nav><ol>\n");
@@ -46,14 +46,20 @@ pub fn render(title: &str, documents: &[Document]) -> Result<String, PlotError> 
     }
     for (index, document) in documents.iter().enumerate() {
         let _ = writeln!(page, "<section id=\"d{index}\">");
-        section(&mut page, document)?;
+        section(&mut page, &mut figures, document);
         page.push_str("</section>\n");
     }
-    page.push_str("</body>\n</html>\n");
-    Ok(page)
+    // In a script element only `</script` and `<!--` are markup: JSON may write `<` otherwise.
+    let data = serde_json::to_string(&figures).unwrap_or_default().replace('<', "\\u003c");
+    let _ = write!(
+        page,
+        "<script type=\"application/json\" id=\"figures\">{data}</script>\n<script>{PLOTLY}</script>\n\
+         <script>{SCRIPT}</script>\n</body>\n</html>\n"
+    );
+    page
 }
 
-fn section(page: &mut String, document: &Document) -> Result<(), PlotError> {
+fn section<'a>(page: &mut String, figures: &mut Vec<Figure<'a>>, document: &'a Document) {
     let _ = writeln!(page, "<h2>{}</h2>", escape(&document.title));
     for paragraph in &document.text {
         let _ = writeln!(page, "<p>{}</p>", escape(paragraph));
@@ -61,18 +67,27 @@ fn section(page: &mut String, document: &Document) -> Result<(), PlotError> {
     for table in &document.tables {
         self::table(page, table);
     }
+    let mut figure = |page: &mut String, title: &str, figure: Figure<'a>| {
+        let _ = writeln!(
+            page,
+            "<figure data-figure=\"{}\">\n<figcaption>{}</figcaption>\n<div class=\"plot\"></div>\n</figure>",
+            figures.len(),
+            escape(title)
+        );
+        figures.push(figure);
+    };
     for plot in document.plots.iter().filter(|plot| !plot.lines.is_empty()) {
-        figure(page, &plot.title, &svg::plot(plot)?);
+        figure(page, &plot.title, Figure::Plot(slim(plot)));
     }
     for bars in document.bars.iter().filter(|bars| !bars.bars.is_empty()) {
-        figure(page, &bars.title, &svg::bars(bars)?);
+        figure(page, &bars.title, Figure::Bars(bars));
     }
-    Ok(())
 }
 
-fn figure(page: &mut String, title: &str, svg: &str) {
-    let title = escape(title);
-    let _ = writeln!(page, "<figure>\n<figcaption>{title}</figcaption>\n{svg}\n</figure>");
+/// With fewer points where there are very many.
+fn slim(plot: &Plot) -> Plot {
+    let thin = |line: &Line| Line { points: thinned(&line.points, POINTS), ..line.clone() };
+    Plot { lines: plot.lines.iter().map(thin).collect(), ..plot.clone() }
 }
 
 fn table(page: &mut String, table: &TableOf) {

@@ -1,14 +1,15 @@
-//! Reports: one HTML file with everything in it, tables and plots as inline SVG, no script, nothing
-//! fetched. Made from [`Document`]s, which runs and verdicts turn into and which other programs may
-//! write as JSON.
+//! Reports: one HTML file with everything in it, nothing fetched: tables, and plots that Plotly draws from the data beside
+//! them, to be zoomed into, toggled, and downloaded as SVG or CSV. Made from [`Document`]s, which runs and verdicts turn into
+//! and which other programs may write as JSON. [`figures`] draws the same plots as files.
 
 mod compose;
 mod html;
 mod svg;
+mod sweep;
 
 pub use compose::{from_runs, from_verdicts};
 pub use html::render;
-pub use svg::PlotError;
+pub use svg::{PlotError, figures};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,18 @@ pub struct Plot {
     pub y: String,
     /// Curves.
     pub lines: Vec<Line>,
+    /// Plots of one name on a page have axes with the same ends; empty: the plot's own.
+    #[serde(default)]
+    pub family: String,
+    /// The horizontal axis is logarithmic.
+    #[serde(default)]
+    pub log: bool,
+    /// Curves are stairs: a value holds until the next.
+    #[serde(default)]
+    pub steps: bool,
+    /// What happened at a place of the horizontal axis, with a name: upright lines.
+    #[serde(default)]
+    pub marks: Vec<(f64, String)>,
 }
 
 /// A curve.
@@ -69,6 +82,9 @@ pub struct Line {
     pub name: String,
     /// Points, by rising x.
     pub points: Vec<(f64, f64)>,
+    /// Half of the interval in which each lies with a confidence of 95 %; empty where that is not known.
+    #[serde(default)]
+    pub half: Vec<f64>,
 }
 
 /// Bars side by side.
@@ -81,6 +97,9 @@ pub struct Bars {
     pub y: String,
     /// Name and height of each.
     pub bars: Vec<(String, f64)>,
+    /// As of a [`Line`].
+    #[serde(default)]
+    pub half: Vec<f64>,
     /// A line across, with its name: what each should be.
     #[serde(default)]
     pub mark: Option<(String, f64)>,

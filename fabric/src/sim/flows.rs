@@ -30,6 +30,7 @@ pub(super) struct Running {
 #[derive(Clone, Debug)]
 struct Waiting {
     kind: TriggerKind,
+    delay: Picos,
     pulls: u32,
     /// Where its flows are in `Flows::waiting`.
     first: u32,
@@ -105,6 +106,7 @@ impl Flows {
         waiting.sort_unstable();
         let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| Waiting {
             kind: trigger.kind,
+            delay: Picos(trigger.delay),
             pulls: 0,
             // There are fewer flows than 2^32.
             first: waiting.partition_point(|&(of, _)| of < index) as u32,
@@ -120,20 +122,21 @@ impl Flows {
         }
     }
 
-    /// Pulls a trigger; the flows that start now.
-    pub(super) fn pull(&mut self, trigger: Option<u32>) -> &[u32] {
+    /// Pulls a trigger; the flows that start by it, and how much later.
+    pub(super) fn pull(&mut self, trigger: Option<u32>) -> (&[u32], Picos) {
         let Some(trigger) = trigger.and_then(|index| self.triggers.get_mut(index as usize)) else {
-            return &[];
+            return (&[], Picos::ZERO);
         };
         trigger.pulls = trigger.pulls.saturating_add(1);
         let pulls = trigger.pulls;
         let all = &self.waiting[trigger.first as usize..trigger.last as usize];
-        match trigger.kind {
+        let started = match trigger.kind {
             TriggerKind::OneShot if pulls == 1 => all,
             TriggerKind::Barrier(count) if pulls == count => all,
             TriggerKind::MultiShot => all.get(pulls as usize - 1..pulls as usize).unwrap_or(&[]),
             _ => &[],
-        }
+        };
+        (started, trigger.delay)
     }
 
     /// A flow will not get any further: all its bytes arrived, or it was given up.

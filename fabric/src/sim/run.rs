@@ -329,8 +329,13 @@ impl Simulation {
         let kind = u64::from(spec.job) << 41 | u64::from(spec.level) << 33;
         let connection =
             if self.per_pair { kind | u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
+        let pulled = spec.on_started;
         let entry = &mut hosts[host as usize];
         entry.start(now, flow, connection, running, &mut self.news);
+        let (started, delay) = flows.pull(pulled);
+        for &next in started {
+            self.network.call(now + delay, Happening::Start { flow: next }.pack());
+        }
         self.attend(host);
     }
 
@@ -371,9 +376,10 @@ impl Simulation {
                     None
                 }
             };
-            let now = self.network.now();
-            for &flow in flows.pull(trigger) {
-                self.network.call(now, Happening::Start { flow }.pack());
+            let (started, delay) = flows.pull(trigger);
+            let at = self.network.now() + delay;
+            for &flow in started {
+                self.network.call(at, Happening::Start { flow }.pack());
             }
         }
         self.news.clear();

@@ -14,7 +14,18 @@ const US: Picos = Picos::micros(1);
 
 fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
     let start = Start::At(0);
-    Flow { id, src, dst, bytes, start, on_sent: None, on_received: None, job: 0, level: 0 }
+    Flow {
+        id,
+        src,
+        dst,
+        bytes,
+        start,
+        on_started: None,
+        on_sent: None,
+        on_received: None,
+        job: 0,
+        level: 0,
+    }
 }
 
 fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
@@ -143,7 +154,7 @@ fn an_incast_is_as_fast_as_the_last_link_and_no_faster() {
 #[test]
 fn triggers_start_flows_when_they_should() {
     let kinds = [TriggerKind::OneShot, TriggerKind::Barrier(2), TriggerKind::MultiShot];
-    let triggers = (1u32..).zip(kinds).map(|(id, kind)| Trigger { id, kind }).collect();
+    let triggers = (1u32..).zip(kinds).map(|(id, kind)| Trigger { id, kind, delay: 0 }).collect();
     let after = |id, src, dst, trigger| Flow {
         start: Start::Trigger(trigger),
         ..flow(id, src, dst, 10_000)
@@ -327,7 +338,7 @@ fn queue_pairs_of_a_pair_live_on_if_told() {
         flow.start = Start::Trigger(index - 1);
     }
     let kind = TriggerKind::OneShot;
-    let triggers = (1..=12).map(|id| Trigger { id, kind }).collect();
+    let triggers = (1..=12).map(|id| Trigger { id, kind, delay: 0 }).collect();
     let load = Workload { hosts: 16, flows, triggers };
     let spines = |qps, contexts| {
         let mut config = leaf_spine(4);

@@ -37,6 +37,7 @@ impl Builder {
             dst: self.placement[dst as usize],
             bytes,
             start,
+            on_started: None,
             on_sent: None,
             on_received: None,
             job: self.job,
@@ -49,7 +50,7 @@ impl Builder {
     /// Adds a trigger; its index.
     pub(super) fn trigger(&mut self, kind: TriggerKind) -> u32 {
         let index = u32::try_from(self.workload.triggers.len()).unwrap_or(u32::MAX);
-        self.workload.triggers.push(Trigger { id: index.saturating_add(1), kind });
+        self.workload.triggers.push(Trigger { id: index.saturating_add(1), kind, delay: 0 });
         index
     }
 

@@ -5,7 +5,8 @@
 //! A dependency is a [`Trigger`], as in htsim's connection matrices: flows name the trigger they
 //! pull when they are sent or received, and the trigger starts the flows that wait for it. That is
 //! enough for collectives: a step of a ring is a one-shot trigger a message, a node of a reduction
-//! tree is a barrier of two.
+//! tree is a barrier of two; and what a rank did before a message of a recorded job ([`crate::replay`]) is a barrier of
+//! all that, with the time it computed in between.
 //!
 //! ```
 //! use squall_fabric::workload::{Layout, Pattern, Spec};
@@ -62,6 +63,8 @@ pub struct Flow {
     pub bytes: u64,
     /// When it starts.
     pub start: Start,
+    /// Index of the trigger it pulls when it starts.
+    pub on_started: Option<u32>,
     /// Index of the trigger it pulls when its last byte was acknowledged at the sender.
     pub on_sent: Option<u32>,
     /// Index of the trigger it pulls when its last byte arrived.
@@ -88,6 +91,8 @@ pub struct Trigger {
     pub id: u32,
     /// When it starts which of its flows.
     pub kind: TriggerKind,
+    /// How much later they start, picoseconds: the time that a program computes before it goes on.
+    pub delay: u64,
 }
 
 /// When a trigger starts which of its flows.
@@ -196,7 +201,8 @@ impl Workload {
                 Start::Trigger(trigger) => Some(trigger),
                 Start::At(_) => None,
             };
-            for trigger in [waits, flow.on_sent, flow.on_received].into_iter().flatten() {
+            let pulled = [flow.on_started, flow.on_sent, flow.on_received];
+            for trigger in pulled.into_iter().chain([waits]).flatten() {
                 if trigger as usize >= self.triggers.len() {
                     let triggers = self.triggers.len();
                     return Err(WorkloadError::NoSuchTrigger { flow: flow.id, trigger, triggers });
@@ -221,7 +227,7 @@ impl Workload {
         while let Some(index) = ready.pop() {
             started[index] = true;
             let flow = &self.flows[index];
-            for trigger in [flow.on_sent, flow.on_received].into_iter().flatten() {
+            for trigger in [flow.on_started, flow.on_sent, flow.on_received].into_iter().flatten() {
                 let (kind, waiting) =
                     (self.triggers[trigger as usize].kind, &waiting[trigger as usize]);
                 let pull = pulls[trigger as usize];

@@ -180,8 +180,10 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
         let &Row { id, src, dst, bytes, .. } = row;
         // In range, as checked.
         let start = Start::At((row.start_us * PS_PER_US as f64) as u64);
-        let (on_sent, on_received, job, level) = (None, None, 0, 0);
-        workload.flows.push(Flow { id, src, dst, bytes, start, on_sent, on_received, job, level });
+        let (on_started, on_sent, on_received, job, level) = (None, None, None, 0, 0);
+        let flow =
+            Flow { id, src, dst, bytes, start, on_started, on_sent, on_received, job, level };
+        workload.flows.push(flow);
         let mut before = Vec::new();
         for word in row.after.split_whitespace() {
             let found = word.parse().ok().and_then(|id: u32| index.get(&id));
@@ -220,7 +222,7 @@ fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<()
                     Ok(1) => TriggerKind::OneShot,
                     count => TriggerKind::Barrier(count.unwrap_or(u32::MAX)),
                 };
-                workload.triggers.push(Trigger { id: trigger.saturating_add(1), kind });
+                workload.triggers.push(Trigger { id: trigger.saturating_add(1), kind, delay: 0 });
                 sets.insert(before, trigger);
                 for &index in before {
                     let flow = &mut workload.flows[index];

@@ -26,7 +26,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First word of a conversation, so that neither side takes something else for the other.
-pub const MAGIC: [u8; 8] = *b"squallf1";
+pub const MAGIC: [u8; 8] = *b"squallf2";
 /// Bytes every frame begins with.
 pub const HEAD: usize = 8;
 /// Bytes before the UDP payload of a packet's frame.
@@ -246,6 +246,17 @@ pub struct Hello {
     pub host: Option<u32>,
     /// Its process, for the listing.
     pub process: u32,
+    /// Where in its job it is, as far as a launcher says so.
+    pub member: Member,
+}
+
+/// Where in a job an endpoint is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Member {
+    /// The rank of its process.
+    pub rank: Option<u32>,
+    /// How many ranks there are.
+    pub ranks: Option<u32>,
 }
 
 impl Hello {
@@ -254,8 +265,11 @@ impl Hello {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
         body.extend_from_slice(&encode_address(self.addr));
-        body.extend_from_slice(&self.host.unwrap_or(u32::MAX).to_le_bytes());
-        body.extend_from_slice(&self.process.to_le_bytes());
+        let known = |number: Option<u32>| number.unwrap_or(u32::MAX);
+        let Member { rank, ranks } = self.member;
+        for word in [known(self.host), self.process, known(rank), known(ranks)] {
+            body.extend_from_slice(&word.to_le_bytes());
+        }
         encode(Kind::Hello, &body)
     }
 
@@ -266,15 +280,15 @@ impl Hello {
     pub fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let rest = body.strip_prefix(&MAGIC).ok_or(FrameError::Magic)?;
         let addr = decode_address(rest)?;
-        let word = |at: usize| -> Option<u32> {
-            rest.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        let words: &[u8; 16] = rest[ADDRESS..]
+            .first_chunk()
+            .ok_or(FrameError::Length(Kind::Hello, HEAD + body.len()))?;
+        let word = |at: usize| {
+            u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
         };
-        match (word(ADDRESS), word(ADDRESS + 4)) {
-            (Some(host), Some(process)) => {
-                Ok(Self { addr, host: Some(host).filter(|h| *h != u32::MAX), process })
-            }
-            _ => Err(FrameError::Length(Kind::Hello, HEAD + body.len())),
-        }
+        let known = |at: usize| Some(word(at)).filter(|number| *number != u32::MAX);
+        let member = Member { rank: known(8), ranks: known(12) };
+        Ok(Self { addr, host: known(0), process: word(4), member })
     }
 }
 
@@ -364,7 +378,8 @@ mod tests {
     fn greetings_survive_the_round_trip() {
         let addr = "127.0.0.1:4793".parse().unwrap();
         for host in [None, Some(3)] {
-            let hello = Hello { addr, host, process: 9 };
+            let member = Member { rank: host, ranks: Some(4) };
+            let hello = Hello { addr, host, process: 9, member };
             let bytes = hello.encode();
             let frame = Frame::first(&bytes).unwrap().unwrap();
             assert_eq!(frame.kind, Kind::Hello);
@@ -397,6 +412,17 @@ mod tests {
         assert_eq!(Frame::first(&short), Err(FrameError::Length(Kind::Packet, 43)));
         assert_eq!(Hello::decode(b"squallf0........"), Err(FrameError::Magic));
         assert_eq!(Hello::decode(&MAGIC), Err(FrameError::Address));
+        let hello = Hello {
+            addr: "10.0.0.1:1".parse().unwrap(),
+            host: None,
+            process: 1,
+            member: Member::default(),
+        };
+        let hello = hello.encode();
+        assert!(matches!(
+            Hello::decode(&hello[HEAD..hello.len() - 1]),
+            Err(FrameError::Length(Kind::Hello, _))
+        ));
         let mut odd = bytes;
         odd[24 + 18] = 5;
         let frame = Frame::first(&odd).unwrap().unwrap();

@@ -25,7 +25,7 @@ use crate::udp::{bound, plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
 };
-use frame::{Frame, Hello, Kind, MAX_FRAME, PACKET_HEAD, PacketFrame, Welcome};
+use frame::{Frame, Hello, Kind, MAX_FRAME, Member, PACKET_HEAD, PacketFrame, Welcome};
 
 /// How long a fabric may take to answer a greeting.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,13 +39,37 @@ const MOST_ERRORS: usize = 64;
 /// faster than its link feels it soon.
 const BUFFER: usize = 512 << 10;
 
-/// Which fabric, and as which of its hosts: `PATH[,host=N]`.
+/// Which fabric, and as which of its hosts: `PATH[,host=N|rank]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricSpec {
     /// The relay's socket.
     pub path: PathBuf,
-    /// The host of its topology to be; the next free one otherwise.
-    pub host: Option<u32>,
+    /// The host of its topology to be.
+    pub host: HostChoice,
+}
+
+/// Which host of a topology an endpoint asks to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostChoice {
+    /// The next free one.
+    #[default]
+    Free,
+    /// This one.
+    Number(u32),
+    /// The one with the number of the process' rank; the next free one where no launcher gave a rank.
+    Rank,
+}
+
+impl FabricSpec {
+    /// The host that an endpoint with this place in its job asks for; `None` for the next free one.
+    #[must_use]
+    pub const fn host_of(&self, member: Member) -> Option<u32> {
+        match self.host {
+            HostChoice::Free => None,
+            HostChoice::Number(host) => Some(host),
+            HostChoice::Rank => member.rank,
+        }
+    }
 }
 
 /// A fabric specification that cannot be read; its text says what is allowed.
@@ -54,7 +78,11 @@ pub struct FabricSpecError(String);
 
 impl fmt::Display for FabricSpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is not the path of a fabric's socket, or PATH,host=NUMBER", self.0)
+        write!(
+            f,
+            "\"{}\" is not the path of a fabric's socket, or PATH,host=NUMBER, or PATH,host=rank",
+            self.0
+        )
     }
 }
 
@@ -65,11 +93,11 @@ impl FromStr for FabricSpec {
     fn from_str(text: &str) -> Result<Self, FabricSpecError> {
         let bad = || FabricSpecError(text.to_owned());
         let (path, host) = match text.rsplit_once(',') {
-            None => (text, None),
-            Some((path, option)) => {
-                let host = option.trim().strip_prefix("host=").ok_or_else(bad)?;
-                (path, Some(host.parse().map_err(|_| bad())?))
-            }
+            None => (text, HostChoice::Free),
+            Some((path, option)) => match option.trim().strip_prefix("host=").ok_or_else(bad)? {
+                "rank" => (path, HostChoice::Rank),
+                number => (path, HostChoice::Number(number.parse().map_err(|_| bad())?)),
+            },
         };
         if path.is_empty() {
             return Err(bad());
@@ -115,13 +143,13 @@ fn clock() -> Time {
 }
 
 impl FabricPort {
-    /// Binds the address (port 0: any) and attaches under it. Waits for the fabric's answer, at most
-    /// five seconds.
+    /// Binds the address (port 0: any) and attaches under it, with this place in a job. Waits for the fabric's
+    /// answer, at most five seconds.
     ///
     /// # Errors
     /// `AddrInUse` and the like for the address; for the fabric an error whose text names the socket
     /// and says whether nobody is there, it refused and why, or it is no fabric.
-    pub fn attach(spec: &FabricSpec, config: &PortConfig) -> io::Result<Self> {
+    pub fn attach(spec: &FabricSpec, member: Member, config: &PortConfig) -> io::Result<Self> {
         if config.bind.ip().is_unspecified() {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
@@ -131,7 +159,7 @@ impl FabricPort {
         let reserved = plain(&config.bind)?;
         reserved.bind(&config.bind.into())?;
         let local = bound(&reserved)?;
-        let (stream, welcome) = greet(spec, local).map_err(|error| {
+        let (stream, welcome) = greet(spec, member, local).map_err(|error| {
             let cure = match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                     "; is it running? (squall fabric up)"
@@ -333,11 +361,16 @@ impl FabricPort {
 }
 
 /// Connects and says hello.
-fn greet(spec: &FabricSpec, local: SocketAddr) -> io::Result<(UnixStream, Welcome)> {
+fn greet(
+    spec: &FabricSpec,
+    member: Member,
+    local: SocketAddr,
+) -> io::Result<(UnixStream, Welcome)> {
     let mut stream = UnixStream::connect(&spec.path)?;
     stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
     stream.set_write_timeout(Some(ATTACH_TIMEOUT))?;
-    let hello = Hello { addr: local, host: spec.host, process: std::process::id() };
+    let (host, process) = (spec.host_of(member), std::process::id());
+    let hello = Hello { addr: local, host, process, member };
     let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
     let mut bytes = Vec::new();
     stream.write_all(&hello.encode())?;

@@ -37,12 +37,17 @@ fn fabric<T: Send + 'static>(
 ) -> (FabricSpec, JoinHandle<T>) {
     let path = path();
     let listener = UnixListener::bind(&path).unwrap();
-    let spec = FabricSpec { path: path.clone(), host: Some(2) };
+    let spec = FabricSpec { path: path.clone(), host: HostChoice::Number(2) };
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         std::fs::remove_file(path).unwrap();
         let mut bytes =
-            vec![0; Hello { addr: config().bind, host: None, process: 0 }.encode().len()];
+            vec![
+                0;
+                Hello { addr: config().bind, host: None, process: 0, member: Member::default() }
+                    .encode()
+                    .len()
+            ];
         stream.read_exact(&mut bytes).unwrap();
         let hello = Hello::decode(Frame::first(&bytes).unwrap().unwrap().body()).unwrap();
         stream.write_all(&answer).unwrap();
@@ -74,7 +79,7 @@ fn bounced(frame: &Frame<'_>, edit: impl Fn(&mut PacketFrame)) -> Vec<u8> {
 /// A port on a fabric that sends everything back.
 pub(crate) fn mirror(config: &PortConfig) -> FabricPort {
     let (spec, _) = fabric(WELCOME.encode(), reflect);
-    FabricPort::attach(&spec, config).unwrap()
+    FabricPort::attach(&spec, Member::default(), config).unwrap()
 }
 
 /// Sends every packet back, read in odd pieces, until the port is gone.
@@ -99,7 +104,7 @@ fn reflect(mut stream: UnixStream, hello: Hello) -> Hello {
 fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
     // Half a megabyte of packets at a time, read in odd pieces: frames are cut everywhere.
     let (spec, thread) = fabric(WELCOME.encode(), reflect);
-    let mut port = FabricPort::attach(&spec, &config()).unwrap();
+    let mut port = FabricPort::attach(&spec, Member::default(), &config()).unwrap();
     assert_eq!(*port.welcome(), WELCOME);
     let dst = "127.0.0.1:9".parse().unwrap();
     let data: Vec<u8> = (0..70_000u32).map(|i| (i * 7) as u8).collect();
@@ -158,7 +163,7 @@ fn marks_trims_and_overflow_reach_the_transport() {
             .unwrap();
         stream
     });
-    let mut port = FabricPort::attach(&spec, &config()).unwrap();
+    let mut port = FabricPort::attach(&spec, Member::default(), &config()).unwrap();
     let dst = "127.0.0.1:9".parse().unwrap();
     let packet = Sample {
         dst,
@@ -201,7 +206,7 @@ fn what_was_read_and_not_handed_out_is_a_deadline() {
         stream.write_all(&[head.encode(0), head.encode(0), head.encode(0)].concat()).unwrap();
         stream
     });
-    let mut port = FabricPort::attach(&spec, &config()).unwrap();
+    let mut port = FabricPort::attach(&spec, Member::default(), &config()).unwrap();
     let stream = thread.join().unwrap();
     assert_eq!(port.next_deadline(), None);
     let mut n = 0;
@@ -223,7 +228,7 @@ fn readable(fd: RawFd) -> bool {
 #[test]
 fn a_fabric_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     let (spec, thread) = fabric(WELCOME.encode(), |stream, _| drop(stream));
-    let mut port = FabricPort::attach(&spec, &config()).unwrap();
+    let mut port = FabricPort::attach(&spec, Member::default(), &config()).unwrap();
     thread.join().unwrap();
     let mut fds = Vec::new();
     port.fds(&mut fds);
@@ -258,7 +263,7 @@ fn rubbish_from_the_fabric_ends_the_conversation() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
         stream
     });
-    let mut port = FabricPort::attach(&spec, &config()).unwrap();
+    let mut port = FabricPort::attach(&spec, Member::default(), &config()).unwrap();
     let stream = thread.join().unwrap();
     port.recv_each(Time::ZERO, 64, &mut |_, _| panic!("that is no packet"));
     assert!(!port.is_alive());
@@ -267,35 +272,40 @@ fn rubbish_from_the_fabric_ends_the_conversation() {
 
 #[test]
 fn attaching_says_what_is_wrong() {
-    let nowhere = FabricSpec { path: path(), host: None };
-    let error = FabricPort::attach(&nowhere, &config()).err().unwrap();
+    let nowhere = FabricSpec { path: path(), host: HostChoice::Free };
+    let error = FabricPort::attach(&nowhere, Member::default(), &config()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let text = error.to_string();
     assert!(text.contains("squall fabric up") && text.contains("squall-fabric-"), "{text}");
 
     let (spec, _) = fabric(encode(Kind::Refused, b"host 2 is taken"), |_, _| ());
-    let error = FabricPort::attach(&spec, &config()).err().unwrap().to_string();
+    let error = FabricPort::attach(&spec, Member::default(), &config()).err().unwrap().to_string();
     assert!(error.contains("refused: host 2 is taken"), "{error}");
 
     let (spec, _) = fabric(encode(Kind::Packet, &[0; 64]), |_, _| ());
-    let error = FabricPort::attach(&spec, &config()).err().unwrap().to_string();
+    let error = FabricPort::attach(&spec, Member::default(), &config()).err().unwrap().to_string();
     assert!(error.contains("Packet frame"), "{error}");
 
     let (spec, _) = fabric(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), |_, _| ());
-    let error = FabricPort::attach(&spec, &config()).err().unwrap().to_string();
+    let error = FabricPort::attach(&spec, Member::default(), &config()).err().unwrap().to_string();
     assert!(error.contains("no frame begins"), "{error}");
 
     let anywhere = PortConfig { bind: "0.0.0.0:0".parse().unwrap(), ..config() };
-    let error = FabricPort::attach(&nowhere, &anywhere).err().unwrap().to_string();
+    let error =
+        FabricPort::attach(&nowhere, Member::default(), &anywhere).err().unwrap().to_string();
     assert!(error.contains("definite address"), "{error}");
 }
 
 #[test]
 fn specifications_are_read_and_bad_ones_named() {
     let spec: FabricSpec = "/run/fabric.sock".parse().unwrap();
-    assert_eq!(spec, FabricSpec { path: "/run/fabric.sock".into(), host: None });
+    assert_eq!(spec, FabricSpec { path: "/run/fabric.sock".into(), host: HostChoice::Free });
     let spec: FabricSpec = "rel/a,b,host=7".parse().unwrap();
-    assert_eq!(spec, FabricSpec { path: "rel/a,b".into(), host: Some(7) });
+    assert_eq!(spec, FabricSpec { path: "rel/a,b".into(), host: HostChoice::Number(7) });
+    let spec: FabricSpec = "/run/f,host=rank".parse().unwrap();
+    assert_eq!(spec, FabricSpec { path: "/run/f".into(), host: HostChoice::Rank });
+    assert_eq!(spec.host_of(Member { rank: Some(5), ranks: None }), Some(5));
+    assert_eq!(spec.host_of(Member::default()), None);
     for bad in ["", "/a,rank=3", "/a,host=x", ",host=1"] {
         let error = bad.parse::<FabricSpec>().unwrap_err().to_string();
         assert!(error.contains("host=NUMBER"), "{error}");
@@ -306,7 +316,7 @@ fn specifications_are_read_and_bad_ones_named() {
 fn paths_have_source_ports_of_their_own() {
     let (spec, thread) = fabric(WELCOME.encode(), |stream, _| stream);
     let config = PortConfig { paths: 256, ..config() };
-    let port = FabricPort::attach(&spec, &config).unwrap();
+    let port = FabricPort::attach(&spec, Member::default(), &config).unwrap();
     let mut ports: Vec<u16> = (0..256).map(|p| port.source_port(p)).collect();
     assert_eq!(ports[0], port.local_addr().port());
     ports.sort_unstable();

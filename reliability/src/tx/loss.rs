@@ -18,15 +18,18 @@ pub(crate) struct NackFlags {
 impl<D: Copy> Tx<D> {
     /// How long the peer may stay silent before it is probed: three unloaded round trips (STrack section
     /// 3.3.2, uet-htsim `probe_first_trial_time`), two when nothing is left to be sent, for then it is the
-    /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`), but one as they are now: a peer that is
-    /// asked too early takes the path of its acknowledgements for broken. Each probe doubles it.
+    /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`), but one as they are now, and as long as the peer
+    /// may sit on an acknowledgement that was not asked for: who is asked too early takes the path of its
+    /// acknowledgements for broken. Each probe doubles it.
     #[inline]
     pub(super) fn probe_interval(&self, shared: &Shared<D>) -> Span {
         let config = &shared.config;
         let tail = self.ring.newest().is_some_and(|newest| newest.app_limited);
         let trips = if tail { 2 } else { 3 };
         let unloaded = self.rtt.unloaded(self.flow.base_rtt(&shared.groups));
-        let first = (unloaded * trips).max(self.rtt.mean()).max(config.probe_min);
+        let hold = if self.prober.is_patient() { config.longest_hold() } else { Span::ZERO };
+        let answered = self.rtt.mean() + hold;
+        let first = (unloaded * trips).max(answered).max(config.probe_min);
         self.prober.interval(first, config.rto_max)
     }
 

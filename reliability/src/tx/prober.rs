@@ -18,6 +18,8 @@ pub(super) struct Prober {
     unanswered: u8,
     /// One is to be sent.
     due: bool,
+    /// The peer may sit on the acknowledgement of the newest packet.
+    patient: bool,
 }
 
 impl Prober {
@@ -25,6 +27,18 @@ impl Prober {
     #[inline]
     pub(super) const fn is_due(&self) -> bool {
         self.due
+    }
+
+    /// The peer may sit on the acknowledgement of the newest packet.
+    #[inline]
+    pub(super) const fn is_patient(&self) -> bool {
+        self.patient
+    }
+
+    /// A packet leaves. Whether the peer may sit on its acknowledgement: nothing follows it, and it asks for none.
+    #[inline]
+    pub(super) fn set_patient(&mut self, patient: bool) {
+        self.patient = patient;
     }
 
     /// Unanswered in a row, since they began with the shortest silence.

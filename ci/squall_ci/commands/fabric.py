@@ -1,0 +1,271 @@
+"""Jobs under `squall fabric run`: recorded while links fail, then replayed in the simulator, times side by side.
+
+    ci/run fabric [--seconds 2.5] [--keep DIR] [JOB..]
+
+IMB under Intel MPI, and a program of mpi4py under MPICH and Open MPI, each on 4 ranks of an emulated leaf-spine with a timeline: a
+slow link from the start, one that swallows everything and comes back, one that loses packets. None of the variables that bring
+an MPI to use squall alone is set here: that is what `fabric run` is for. Every job has to put rank i on host i, to leave a record
+with what happened to the network in it, and traces that `squall sim --trace` replays over the same network and over another.
+
+Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the fabric, ranks that never come or
+have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. `N passed, N failed` comes last.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from squall_ci.environment import clean_environment
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import MPI_TESTS, need_provider, PROVIDER_DIR
+from squall_ci.process import Result, Word
+from squall_ci.process import run as run_command
+from squall_ci.programs import squall
+from squall_ci.tally import table, Tally
+
+RANKS = 4
+TIMELINE = """\
+# of a leaf-spine of 4 leaves and 2 spines
+0s      set-rate leaf0-spine0 25G
+400ms   black-hole leaf1-spine1
+800ms   loss leaf0-spine1 1%
+1.2s    restore-link leaf1-spine1
+"""
+EVENTS = ["set-rate leaf0-spine0 25000M", "black-hole leaf1-spine1", "loss leaf0-spine1 0.01", "restore-link leaf1-spine1"]
+# How a launcher starts processes here, which is not about the network.
+LAUNCHING = ("OMPI_ALLOW_", "PRTE_", "OMPI_MCA_mpi_yield", "I_MPI_HYDRA_", "LD_LIBRARY_PATH", "OMP_", "OPENBLAS_")
+# What `fabric run` ends with when there is nothing to show for a job.
+NOTHING = 125
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is wrong, and the times of the whole, recorded and simulated (us)."""
+
+    problem: str | None
+    recorded: float = 0.0
+    same: float = 0.0
+    other: float = 0.0
+    messages: int = 0
+
+
+class Fabric:
+    """`squall`, and how jobs are run by it."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.program = squall()
+        self.folder = folder
+
+    def environment(self, mpi: Mpi) -> dict[str, str]:
+        """Nothing that steers an MPI to squall."""
+        launching = {name: value for name, value in mpi.env("squall").items() if name.startswith(LAUNCHING)}
+        iface = os.environ.get("FI_SQUALL_IFACE", "lo")
+        return clean_environment() | launching | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
+
+    def command(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> list[Word]:
+        return [self.program, "fabric", "run", *options, "--", *mpi.command(ranks, program)]
+
+    def run(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> Result:
+        return run_command(self.command(mpi, program, options, ranks), self.environment(mpi), 60)
+
+    def squall(self, *words: Word) -> Result:
+        return run_command([self.program, *words], timeout=60)
+
+    def timeline(self, text: str = TIMELINE) -> pathlib.Path:
+        path = self.folder / "timeline.txt"
+        path.write_text(text)
+        return path
+
+    def replay(self, record: pathlib.Path, *options: Word) -> tuple[Result, float, float]:
+        """The simulation of a record, and the times of the whole that it prints (us)."""
+        result = self.squall("sim", "--quiet", "--trace", record, *options)
+        whole = re.search(r"^the whole +\d+ +([\d.e+]+) +([\d.e+]+)", result.output, re.M)
+        return (result, float(whole[1]), float(whole[2])) if whole else (result, 0.0, 0.0)
+
+
+def stream(mpi: Mpi, seconds: float) -> list[Word]:
+    return [mpi.python, MPI_TESTS / "stream.py", seconds, 1 << 16]
+
+
+def jobs(seconds: float) -> dict[str, tuple[Mpi, list[Word]]]:
+    """What is run, by name."""
+    # Few repetitions: what takes its time is a network in slow motion.
+    imb: list[Word] = [
+        MPIS["impi"].venv / "bin" / "IMB-MPI1",
+        "-npmin",
+        RANKS,
+        "-time",
+        5,
+        "-iter",
+        "60,80",
+        "-msglog",
+        "12:17",
+    ]
+    return {
+        "impi": (MPIS["impi"], [*imb, "Sendrecv", "Allreduce"]),
+        "mpich": (MPIS["mpich"], stream(MPIS["mpich"], seconds)),
+        "openmpi": (MPIS["openmpi"], stream(MPIS["openmpi"], seconds)),
+    }
+
+
+def problem_of(result: Result, record: pathlib.Path) -> str | None:
+    """What is wrong with a job and its record."""
+    if not result.ok:
+        return f"{result.why()}: {result.output[-1500:]}"
+    if '"wrong": ' in result.output and '"wrong": 0' not in result.output:
+        return "wrong bytes arrived"
+    placed = set(re.findall(r"rank (\d+), is host (\d+)", result.output))
+    if placed != {(str(rank), str(rank)) for rank in range(RANKS)}:
+        return f"ranks and hosts: {sorted(placed)}"
+    kept = json.loads((record / "run.json").read_text())
+    happened = [event["what"] for event in kept["events"]]
+    if happened != EVENTS:
+        return f"in the record happened {happened}"
+    kinds = {series["kind"] for series in kept["series"]}
+    if not {"queue", "load", "throughput"} <= kinds or not kept["network"]["dropped_dead"]:
+        return f"the record has {sorted(kinds)}, and {kept['network']}"
+    if len(kept["flows"]) < 100:
+        return f"{len(kept['flows'])} messages in the record"
+    if "marked in the plots" not in (record / "report.html").read_text():
+        return "nothing is marked in the report"
+    return None
+
+
+def one(fabric: Fabric, name: str, mpi: Mpi, program: list[Word]) -> tuple[Outcome, float]:
+    """Runs a job, and its trace in the simulator; how long the job took."""
+    record = fabric.folder / name
+    options: list[Word] = ["--timeline", fabric.timeline(), "--record", record]
+    result = fabric.run(mpi, program, options)
+    if problem := problem_of(result, record):
+        return Outcome(problem), result.seconds
+    same, recorded, simulated = fabric.replay(record)
+    if not same.ok or "was cut" in same.output or not (recorded and simulated):
+        return Outcome(f"replay: {same.why()}: {same.output[-1500:]}"), result.seconds
+    other, _, elsewhere = fabric.replay(record, "--topo", "fat-tree:16:1", "--cc", "smartt", "--lb", "oblivious")
+    # A hundred times as fast and without failures: what is left is the job's own time.
+    if not other.ok or not 0 < elsewhere < simulated:
+        return Outcome(f"replay elsewhere: {other.why()}, {elsewhere} us: {other.output[-1500:]}"), result.seconds
+    page = fabric.squall("report", record / "run.json", "-o", fabric.folder / "page.html")
+    messages = len(json.loads((record / "run.json").read_text())["flows"])
+    return Outcome(None if page.ok else page.output, recorded, simulated, elsewhere, messages), result.seconds
+
+
+def expect(tally: Tally, name: str, result: Result, code: int, *says: str) -> None:
+    """An exit status, and texts in the output."""
+    missing = [text for text in says if text not in result.output]
+    problem = None if result.code == code and not missing else f"{result.why()}, expected {code} and {missing}"
+    tally.add(name, problem, result.seconds, output=result.output)
+
+
+def what_goes_wrong(fabric: Fabric, tally: Tally) -> None:
+    mpi = MPIS["mpich"]
+    nowhere = fabric.timeline("0s fail-link leaf0-spine0\n1s fail-link leaf9-spine0\n")
+    result = fabric.run(mpi, ["true"], ["--timeline", nowhere])
+    expect(tally, "timeline names nothing", result, NOTHING, f"{nowhere}:2: no link 'leaf9-spine0'; there are: h0-leaf0")
+    expect(tally, "no squall", fabric.run(mpi, ["true"]), NOTHING, "none of its processes attached")
+    tcp = fabric.run(mpi, ["env", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo", *stream(mpi, 0.2)], ranks=2)
+    expect(tally, "another provider", tcp, NOTHING, "none of its processes attached")
+    seven = fabric.run(mpi, ["sh", "-c", "exit 7"], ranks=1)
+    expect(tally, "its exit status", seven, 7, "none of its processes attached")
+    small = fabric.run(mpi, stream(mpi, 0.2), ["--topo", "star:3"])
+    problem = None if small.code else "a job without a host for each rank ended well"
+    if "rank 3 wants to be host 3; the hosts are 0 to 2" not in small.output:
+        problem = "it does not say whose host there is not"
+    tally.add("no host for a rank", problem, small.seconds, output=small.output)
+    ping = "exec fi_pingpong -p squall -e rdm -I 10 -S 1024"
+    two = f"case $PMI_RANK in 0) {ping} -B 47593;; 1) sleep 0.5; {ping} -P 47593 127.0.0.1;; esac"
+    away = fabric.run(mpi, ["sh", "-c", two], ranks=3)
+    expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the fabric; missing: 2")
+    full = fabric.run(mpi, ["env", "FI_SQUALL_TRACE=/dev/null/traces", *stream(mpi, 0.2)], ranks=2)
+    expect(tally, "no room for a trace", full, 0, "FI_SQUALL_TRACE: cannot write /dev/null/traces/", '"wrong": 0')
+    absent = run_command([fabric.program, "fabric", "run", "--", "/no/such/mpiexec", "-n", "2", "true"], timeout=20)
+    expect(tally, "no such command", absent, 127, "/no/such/mpiexec")
+
+
+def interrupted(fabric: Fabric, tally: Tally) -> None:
+    """Ctrl-C in the middle: both end, and what was recorded until then is there."""
+    mpi = MPIS["mpich"]
+    record = fabric.folder / "interrupted"
+    command = [str(word) for word in fabric.command(mpi, stream(mpi, 60), ["--record", record], 2)]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        command, env=fabric.environment(mpi), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        traces = record / "trace"
+        while time.monotonic() < begin + 20:
+            time.sleep(0.2)
+            if traces.is_dir() and sum(path.stat().st_size > 20_000 for path in traces.iterdir()) == 2:
+                break
+        process.send_signal(signal.SIGINT)
+        code = process.wait(15)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    again, recorded, simulated = fabric.replay(record)
+    problem = None if code and recorded and simulated else f"exit status {code}; replay: {again.output[-1500:]}"
+    if not problem and "was cut" not in again.output:
+        problem = "it does not say that traces were cut"
+    tally.add("Ctrl-C", problem, time.monotonic() - begin)
+
+
+def damaged(fabric: Fabric, record: pathlib.Path, tally: Tally) -> None:
+    """A trace that was cut is read up to the cut; one that is damaged is refused, with its line."""
+    copy = fabric.folder / "damaged"
+    shutil.copytree(record, copy)
+    victim = sorted((copy / "trace").iterdir())[0]
+    whole = victim.read_bytes()
+    # Not at an end of a line.
+    victim.write_bytes(whole[: whole.rfind(b" ", 0, len(whole) // 2)])
+    cut = fabric.squall("sim", "--quiet", "--trace", copy)
+    expect(tally, "a trace that was cut", cut, 0, f"{victim} was cut: it is read up to line", "the whole")
+    lines = whole.split(b"\n")
+    lines[len(lines) // 2] = b"17 begun tagged 0 1 0"
+    victim.write_bytes(b"\n".join(lines))
+    bad = fabric.squall("sim", "--quiet", "--trace", copy)
+    expect(tally, "a trace that is damaged", bad, 2, f"{victim}:{len(lines) // 2 + 1}: `begun`, expected one of: begin")
+    few = fabric.squall("sim", "--quiet", "--trace", record, "--topo", "star:2")
+    expect(tally, "a network that is too small", few, 2, f"{RANKS} ranks, expected as many hosts or more")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="impi, mpich or openmpi; all of them otherwise")
+    parser.add_argument("--seconds", type=float, default=2.5)
+    parser.add_argument("--keep", type=pathlib.Path, help="leave the records in this folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    need_provider()
+    every = jobs(args.seconds)
+    for mpi, _ in every.values():
+        mpi.need()
+    tally = Tally()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        fabric = Fabric(pathlib.Path(folder))
+        for name in args.jobs or every:
+            mpi, program = every[name]
+            outcome, seconds = one(fabric, name, mpi, program)
+            tally.add(f"{mpi.title}, recorded and replayed", outcome.problem, seconds)
+            times = (outcome.recorded, outcome.same, outcome.other)
+            rows.append([mpi.title, str(outcome.messages), *(f"{time / 1e3:.0f}" for time in times)])
+        if not args.jobs:
+            what_goes_wrong(fabric, tally)
+            interrupted(fabric, tally)
+            if (fabric.folder / "mpich" / "run.json").exists():
+                damaged(fabric, fabric.folder / "mpich", tally)
+        if args.keep:
+            shutil.copytree(fabric.folder, args.keep, dirs_exist_ok=True)
+    print(f"\n{RANKS} ranks on a leaf-spine with links that fail; from the first message to the last, ms:\n")
+    print(table(["job", "messages", "recorded", "simulated", "fat tree, 100 times as fast"], rows))
+    return tally.finish()

@@ -1,0 +1,80 @@
+"""Begin a congestion control of your own: its files, its row in the table of senders, its row in cc/README.md.
+
+    ci/run new-cc NAME [--about TEXT]
+
+NAME is what users say: FI_SQUALL_CC=NAME, squall sim --cc NAME. What is made works at once, an additive increase and
+multiplicative decrease with two parameters and tests, to be made into something else: docs/your-algorithm.md goes on from here.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+
+from squall_ci.paths import die, need, ROOT
+
+TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
+CC = ROOT / "cc"
+
+
+def type_name(name: str) -> str:
+    """`my_cc` as a type: `MyCc`."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def insert(text: str, before: str, line: str) -> str:
+    """`text` with `line` before the first line that matches."""
+    found = re.search(before, text, re.M)
+    if not found:
+        die(f"nothing in the sources matches {before}: they have changed, and ci/run new-cc has to follow", 1)
+    return text[: found.start()] + line + text[found.start() :]
+
+
+def edits(name: str, about: str) -> dict[pathlib.Path, str]:
+    """What becomes of the files that list all algorithms."""
+    kind = type_name(name)
+    library, senders, readme = CC / "src" / "lib.rs", CC / "src" / "sender.rs", CC / "README.md"
+    text = insert(library.read_text(), r"^mod acks;", f"mod {name};\n")
+    text = insert(text, r"^pub use acks::", f"pub use {name}::{{{kind}, {kind}Config}};\n")
+    text = insert(text, r"^//! \| DCTCP \|", f"//! | {kind} | `ecn`, `round_end` | `window` | PDC |\n")
+    row = f'    /// {about}.\n    {kind}({kind}, {kind}Config) = "{name}", "{about}";\n'
+    table = insert(senders.read_text(), r"^    /// A window that never changes\.\n    Fixed\(", row)
+    table = insert(table, r"^use crate::bbr::", f"use crate::{name}::{{{kind}, {kind}Config}};\n")
+    # Bytes and instructions are counted by ci/run bench cc --readme.
+    line = f"| {name} | {about} | marks | nothing | 0 | 0 to 0 | src/{name}/tests.rs |\n"
+    return {library: text, senders: table, readme: insert(readme.read_text(), r"^\| none \|", line)}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--about", default="an algorithm to be written", help="what it does, in a few words")
+
+
+def run(args: argparse.Namespace) -> int:
+    name, about = args.name, args.about.strip().rstrip(".")
+    need(
+        re.fullmatch(r"[a-z][a-z0-9_]{1,15}", name),
+        f"{name}: a name has 2 to 16 of a-z, 0-9 and _, and begins with a letter",
+    )
+    need('"' not in about and "\n" not in about and "|" not in about, "--about is one line without quotes and strokes")
+    file = CC / "src" / f"{name}.rs"
+    taken = f'= "{name}"' in (CC / "src" / "sender.rs").read_text() or file.exists()
+    need(not taken and name != "pace", f"{name}: there is one of that name already")
+    changed = edits(name, about)
+    made = {
+        file: "algorithm.rs",
+        file.with_suffix("") / "config.rs": "config.rs",
+        file.with_suffix("") / "tests.rs": "tests.rs",
+    }
+    for path, template in made.items():
+        path.parent.mkdir(exist_ok=True)
+        text = (TEMPLATES / template).read_text()
+        path.write_text(text.replace("@NAME@", name).replace("@TYPE@", type_name(name)))
+    for path, text in changed.items():
+        path.write_text(text)
+    if subprocess.run(["cargo", "fmt", "-p", "squall-cc"], cwd=ROOT).returncode:
+        die("cargo fmt failed", 1)
+    for path in [*made, *changed]:
+        print(f"{'made' if path in made else 'changed'} {path.relative_to(ROOT)}")
+    print(f"next: cargo test -p squall-cc {name}; docs/your-algorithm.md goes on from here")
+    return 0

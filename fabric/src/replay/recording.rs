@@ -1,0 +1,357 @@
+//! The messages of a job: which rank sent what to which, who received it, and what went before.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use squall_monitor::trace::{Class, Event, Moment};
+
+use super::ReplayError;
+use super::logs::Log;
+use crate::output::FlowResult;
+use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
+
+/// Nanoseconds to picoseconds.
+const PS: u64 = 1000;
+
+/// A message, or another operation that moves bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// The rank whose operation it is.
+    pub rank: u32,
+    /// The rank that it is with.
+    pub peer: u32,
+    /// What it is; the bytes of a [`Class::Read`] come from the peer.
+    pub class: Class,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it began, ns after the first of the job.
+    pub began: u64,
+    /// From then until it was received, or, where no receive belongs to it, until it ended, ns.
+    pub took: Option<u64>,
+    /// What its rank had seen since it began the message before: messages received, operations ended. By their places.
+    after: Vec<(Moment, usize)>,
+    /// The message that its rank began before.
+    before: Option<usize>,
+    /// From the last of all that to its beginning, ns.
+    gap: u64,
+}
+
+impl Message {
+    /// Whence and whither its bytes go.
+    const fn way(&self) -> (u32, u32) {
+        match self.class {
+            Class::Read => (self.peer, self.rank),
+            _ => (self.rank, self.peer),
+        }
+    }
+}
+
+/// A job as it was recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Recording {
+    /// What it is called: the file or folder.
+    name: String,
+    ranks: u32,
+    messages: Vec<Message>,
+    doubts: Vec<String>,
+}
+
+/// An event of a rank, at a time of all ranks.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: u64,
+    here: SocketAddr,
+    there: SocketAddr,
+    event: Event,
+}
+
+/// What tells one message from another: those that are alike arrive in their order, or it makes no difference.
+type Alike = (SocketAddr, SocketAddr, Class, u64, u64);
+
+impl Recording {
+    pub(super) fn new(path: &Path, logs: &[Log]) -> Result<Self, String> {
+        let mut recording = Self { name: path.display().to_string(), ..Self::default() };
+        for log in logs {
+            if let Some(line) = log.cut {
+                let doubt = format!(
+                    "{} was cut: it is read up to line {line}, and what its rank did later is missing",
+                    log.file
+                );
+                recording.doubts.push(doubt);
+            }
+        }
+        let ranks = ranks(logs)?;
+        recording.ranks = ranks.values().max().map_or(0, |rank| rank + 1);
+        let told = logs.iter().filter_map(|log| log.head.ranks).max().unwrap_or(0);
+        if told > recording.ranks
+            || (0..recording.ranks).any(|rank| !ranks.values().any(|r| *r == rank))
+        {
+            let here: HashSet<u32> = ranks.values().copied().collect();
+            let doubt = format!(
+                "traces of {} ranks are there, of {}: messages with the others are left out",
+                here.len(),
+                told.max(recording.ranks)
+            );
+            recording.doubts.push(doubt);
+        }
+        recording.weave(&timed(logs, &ranks), &ranks);
+        if recording.messages.is_empty() {
+            return Err(format!("{}: no message between ranks in it", recording.name));
+        }
+        Ok(recording)
+    }
+
+    /// Ties messages to what went before them.
+    fn weave(&mut self, seen: &[(u32, Seen)], ranks: &HashMap<SocketAddr, u32>) {
+        let first = seen.iter().filter(|(_, s)| s.event.moment == Moment::Begin).map(|(_, s)| s.at);
+        let first = first.min().unwrap_or(0);
+        let mut begun: HashMap<Alike, VecDeque<usize>> = HashMap::new();
+        let mut open: HashMap<Alike, VecDeque<usize>> = HashMap::new();
+        let mut threads: HashMap<u32, Thread> = HashMap::new();
+        let mut strangers = 0;
+        // In the order of their times, so that what is received has begun; a message of a clock that is ahead is not found.
+        for (rank, Seen { at, here, there, event }) in seen.iter().copied() {
+            let Event { moment, class, bytes, tag, .. } = event;
+            let Some(&peer) = ranks.get(&there) else {
+                strangers += usize::from(moment == Moment::Begin);
+                continue;
+            };
+            // What a rank says to itself crosses no network, and its order is that of the rank.
+            if peer == rank {
+                continue;
+            }
+            let thread = threads.entry(rank).or_default();
+            let ours = (here, there, class, tag, bytes);
+            match moment {
+                Moment::Begin => {
+                    let place = self.messages.len();
+                    let (after, before, gap) = thread.begin(place, at);
+                    let began = at.saturating_sub(first);
+                    let took = None;
+                    self.messages.push(Message {
+                        rank,
+                        peer,
+                        class,
+                        bytes,
+                        began,
+                        took,
+                        after,
+                        before,
+                        gap,
+                    });
+                    begun.entry(ours).or_default().push_back(place);
+                    open.entry(ours).or_default().push_back(place);
+                }
+                Moment::End | Moment::Receive => {
+                    let waiting = match moment {
+                        Moment::End => open.get_mut(&ours),
+                        _ => begun.get_mut(&(there, here, class, tag, bytes)),
+                    };
+                    let Some(place) = waiting.and_then(VecDeque::pop_front) else { continue };
+                    let message = &mut self.messages[place];
+                    let took = at.saturating_sub(first).saturating_sub(message.began);
+                    if moment == Moment::Receive || !is_message(class) {
+                        message.took = Some(took);
+                    }
+                    thread.see(moment, place, at);
+                }
+            }
+        }
+        if strangers > 0 {
+            self.doubts
+                .push(format!("{strangers} messages to endpoints without a trace are left out"));
+        }
+    }
+
+    /// What is not as it should be: files that were cut, ranks without a trace.
+    #[must_use]
+    pub fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub const fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Every message, in the order in which they began; flows of the workload have their numbers, from 1.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// From the first message's beginning to the last arrival, ns.
+    #[must_use]
+    pub fn lasted(&self) -> u64 {
+        let ends = self.messages.iter().map(|message| message.began + message.took.unwrap_or(0));
+        ends.max().unwrap_or(0)
+    }
+
+    /// The messages as results: between which hosts they were, when they began, how long they took.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowResult> {
+        let micros = |ns: u64| ns as f64 / 1e3;
+        let messages = (1..).zip(&self.messages);
+        let result = messages.map(|(id, message): (u32, _)| {
+            let (src, dst) = message.way();
+            let took = message.took.map(micros);
+            FlowResult {
+                id,
+                src,
+                dst,
+                bytes: message.bytes,
+                start_us: Some(micros(message.began)),
+                fct_us: took,
+                received_us: took,
+                reason: took.is_none().then(|| "its receive was not recorded".to_owned()),
+                ..FlowResult::default()
+            }
+        });
+        result.collect()
+    }
+
+    /// What it asks of a network of `hosts` hosts, of which rank `i` is host `i`.
+    ///
+    /// # Errors
+    /// There are more ranks than hosts.
+    pub fn workload(&self, hosts: u32) -> Result<Workload, ReplayError> {
+        if self.ranks > hosts {
+            let (name, ranks) = (&self.name, self.ranks);
+            return Err(ReplayError::Job(format!(
+                "{name}: {ranks} ranks, expected as many hosts or more; the network has {hosts}"
+            )));
+        }
+        let mut workload = Workload { hosts, ..Workload::default() };
+        for (id, message) in (1..).zip(&self.messages) {
+            let (src, dst) = message.way();
+            let start = Start::At(message.began.saturating_mul(PS));
+            let (on_started, on_sent, on_received) = (None, None, None);
+            // A flow has a byte at least; that a message has none is said by its header.
+            let bytes = message.bytes.max(1);
+            let (job, level) = (0, 0);
+            let flow =
+                Flow { id, src, dst, bytes, start, on_started, on_sent, on_received, job, level };
+            workload.flows.push(flow);
+        }
+        for (place, message) in self.messages.iter().enumerate() {
+            let causes = message.after.len() + usize::from(message.before.is_some());
+            let kind = match u32::try_from(causes) {
+                Ok(0) => continue,
+                Ok(1) => TriggerKind::OneShot,
+                count => TriggerKind::Barrier(count.unwrap_or(u32::MAX)),
+            };
+            let trigger = u32::try_from(workload.triggers.len()).unwrap_or(u32::MAX);
+            let (id, delay) = (trigger.saturating_add(1), message.gap.saturating_mul(PS));
+            workload.triggers.push(Trigger { id, kind, delay });
+            workload.flows[place].start = Start::Trigger(trigger);
+            if let Some(before) = message.before {
+                workload.flows[before].on_started = Some(trigger);
+            }
+            for &(moment, cause) in &message.after {
+                // What a read brings is there when it has arrived.
+                let arrives =
+                    moment == Moment::Receive || self.messages[cause].class == Class::Read;
+                let flow = &mut workload.flows[cause];
+                let pulled = if arrives { &mut flow.on_received } else { &mut flow.on_sent };
+                *pulled = Some(trigger);
+            }
+        }
+        Ok(workload)
+    }
+}
+
+/// Whether a receive belongs to it.
+const fn is_message(class: Class) -> bool {
+    matches!(class, Class::Message | Class::Tagged | Class::Collective)
+}
+
+/// How far a rank is.
+#[derive(Default)]
+struct Thread {
+    /// What it saw since its last message began.
+    after: Vec<(Moment, usize)>,
+    before: Option<usize>,
+    /// When it saw the last of all.
+    last: u64,
+}
+
+impl Thread {
+    fn see(&mut self, moment: Moment, place: usize, at: u64) {
+        self.after.push((moment, place));
+        self.last = at;
+    }
+
+    /// It begins a message: what that comes after, and how long it computed.
+    fn begin(&mut self, place: usize, at: u64) -> (Vec<(Moment, usize)>, Option<usize>, u64) {
+        let gap = at.saturating_sub(self.last);
+        self.last = at;
+        (std::mem::take(&mut self.after), self.before.replace(place), gap)
+    }
+}
+
+/// Which rank has which address.
+fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
+    let mut ranks = HashMap::new();
+    let mut processes: HashMap<u32, &Log> = HashMap::new();
+    let unnamed = logs.iter().find(|log| log.head.rank.is_none());
+    // Without a launcher, by their beginnings.
+    let mut began: Vec<(u64, &str, u32)> =
+        logs.iter().map(|log| (log.head.began, log.head.host.as_str(), log.head.pid)).collect();
+    began.sort_unstable();
+    let mut order: Vec<(&str, u32)> = Vec::new();
+    for (_, host, pid) in began {
+        if !order.contains(&(host, pid)) {
+            order.push((host, pid));
+        }
+    }
+    for log in logs {
+        let head = &log.head;
+        let rank = match (unnamed, head.rank) {
+            (None, Some(rank)) => rank,
+            (Some(_), None) => {
+                let process = (head.host.as_str(), head.pid);
+                // As many as there are files.
+                order.iter().position(|known| *known == process).unwrap_or(0) as u32
+            }
+            (Some(unnamed), _) => {
+                return Err(format!(
+                    "{} says no rank, expected one as in {}: traces of one job",
+                    unnamed.file, log.file
+                ));
+            }
+            (None, None) => 0,
+        };
+        let other = processes.entry(rank).or_insert(log);
+        if (&other.head.host, other.head.pid) != (&head.host, head.pid) {
+            return Err(format!(
+                "{} and {} are both of rank {rank}, expected the traces of one job",
+                other.file, log.file
+            ));
+        }
+        ranks.insert(head.address, rank);
+    }
+    Ok(ranks)
+}
+
+/// All events with their ranks, in the order of their times: of one rank in that of its files.
+fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, Seen)> {
+    let mut seen = Vec::new();
+    // Processes of one machine have a clock in common.
+    let alone = logs.windows(2).all(|pair| pair[0].head.host == pair[1].head.host);
+    for log in logs {
+        let began = if alone { log.head.opened } else { log.head.began };
+        let here = log.head.address;
+        let rank = ranks.get(&here).copied().unwrap_or(0);
+        let mut last = 0;
+        for &event in &log.events {
+            // A clock that is read before something else happens may be a little behind.
+            last = began.saturating_add(event.at).max(last);
+            let there = log.peers.get(&event.peer).copied().unwrap_or(here);
+            seen.push((rank, Seen { at: last, here, there, event }));
+        }
+    }
+    seen.sort_by_key(|(_, seen)| seen.at);
+    seen
+}

@@ -1,0 +1,355 @@
+//! What an application does with an endpoint, message by message, in a file: what `squall sim --trace` replays over another
+//! network.
+//!
+//! A line an event, in the order in which the endpoint's process saw them. That order is what a replay keeps: what had
+//! ended before an operation began may have been waited for. The words of a line are in [`squall_monitor::trace`], which
+//! the reader has, too.
+//!
+//! Text gathers in memory and is written now and then, so that of a process that is killed little is missing.
+
+use core::fmt::Display;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use squall_base::{Span, Time};
+use squall_engine::{
+    Action, Completion, Engine, MatchSpace, OpError, OpKind, Operation, PeerId, Visibility,
+};
+use squall_monitor::trace::{Class, EXTENSION, Event, Head, Line, Moment};
+
+use crate::clock;
+use crate::logger::USER;
+use crate::monitor::place;
+use crate::param::params;
+use crate::stats::hostname;
+
+/// Text that is written at once, bytes.
+const GATHERED: usize = 64 << 10;
+/// Text does not wait for longer than this while there is any to come.
+const WAITS: Span = Span::millis(100);
+
+/// A file that an endpoint's operations go to.
+struct Trace {
+    file: File,
+    path: PathBuf,
+    text: Vec<u8>,
+    opened: Time,
+    written: Time,
+    /// Peers whose addresses are in the file.
+    named: HashSet<u32>,
+    /// The operation that is being posted.
+    posting: Option<Begun>,
+    /// It could not be written any further, which was said; it ends there, as one that was cut.
+    failed: bool,
+}
+
+/// An operation that begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Begun {
+    peer: PeerId,
+    class: Class,
+    bytes: u64,
+    tag: u64,
+    context: u64,
+}
+
+impl Begun {
+    /// As it is given to the engine.
+    #[cold]
+    pub(crate) fn of(op: &Operation) -> Self {
+        let (class, tag) = match &op.action {
+            Action::Message { space, tag } => (message(*space), *tag),
+            Action::Write(_) => (Class::Write, 0),
+            Action::Read(_) => (Class::Read, 0),
+            Action::Atomic(atomic) if atomic.result.is_some() => (Class::Fetch, 0),
+            Action::Atomic(_) => (Class::Update, 0),
+        };
+        Self { peer: op.peer, class, bytes: op.buf.len(), tag, context: op.context }
+    }
+
+    /// What of an operation of ours ended.
+    fn ended(done: &Completion) -> Option<Self> {
+        let class = match done.kind {
+            OpKind::Send => message(done.space),
+            OpKind::Write => Class::Write,
+            OpKind::Read => Class::Read,
+            OpKind::Update => Class::Update,
+            OpKind::Fetch => Class::Fetch,
+            _ => return None,
+        };
+        let (bytes, context) = (done.len, done.context);
+        let tag = if done.kind == OpKind::Send { done.tag } else { 0 };
+        Some(Self { peer: done.peer?, class, bytes, tag, context })
+    }
+}
+
+const fn message(space: MatchSpace) -> Class {
+    match space {
+        MatchSpace::Untagged => Class::Message,
+        MatchSpace::Tagged => Class::Tagged,
+        MatchSpace::Collective => Class::Collective,
+    }
+}
+
+/// What writes the trace of an endpoint, where one is wanted.
+pub(crate) struct Tracer(Option<Box<Trace>>);
+
+impl Tracer {
+    /// Of an endpoint that is enabled now. One that writes nothing where none is wanted, or can be had: that is said, and
+    /// harms nobody.
+    pub(crate) fn open(number: u32, local: SocketAddr) -> Self {
+        let folder = params().trace.as_str();
+        if folder.is_empty() {
+            return Self(None);
+        }
+        let host = hostname();
+        let name = format!("{host}-{}-{number}.{EXTENSION}", std::process::id());
+        let path = Path::new(folder).join(name);
+        match Trace::create(&path, number, &host, local) {
+            Ok(trace) => Self(Some(Box::new(trace))),
+            Err(error) => {
+                log::warn!(target: USER, "FI_SQUALL_TRACE: cannot write {}: {error}", path.display());
+                Self(None)
+            }
+        }
+    }
+
+    /// Whether anything is written.
+    #[inline]
+    pub(crate) const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// An operation has been taken. Until [`Self::posted`] its end, if it comes, is one of its copying.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begun(&mut self, engine: &Engine, now: Time, op: Begun) {
+        if let Some(trace) = &mut self.0 {
+            trace.begin(now, op, engine.peers().get(op.peer).addr());
+        }
+    }
+
+    /// What began last has been posted.
+    #[inline]
+    pub(crate) fn posted(&mut self) {
+        if let Some(trace) = &mut self.0 {
+            trace.posting = None;
+        }
+    }
+
+    /// Something ended: an operation that was begun, or the receive of a peer's. `counted`: by a counter of the
+    /// application.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn ended(&mut self, engine: &Engine, done: &Completion, counted: bool) {
+        if let (Some(trace), Some(peer)) = (&mut self.0, done.peer) {
+            let shown = counted || done.visibility == Visibility::Entry;
+            trace.end(done, shown, engine.peers().get(peer).addr());
+        }
+    }
+
+    /// Writes what has gathered.
+    pub(crate) fn write(&mut self) {
+        if let Some(trace) = &mut self.0 {
+            trace.write();
+        }
+    }
+
+    /// The endpoint ends in an orderly way.
+    pub(crate) fn close(&mut self) {
+        if let Some(trace) = self.0.take() {
+            trace.close();
+        }
+    }
+}
+
+impl Trace {
+    fn create(path: &Path, endpoint: u32, host: &str, local: SocketAddr) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let file = File::create(path)?;
+        let (place, opened) = (place(), clock::now());
+        let head = Head {
+            job: place.job,
+            rank: place.rank,
+            ranks: place.ranks,
+            host: host.to_owned(),
+            pid: std::process::id(),
+            endpoint,
+            address: local,
+            began: clock::since_1970(),
+            opened: opened.0,
+        };
+        let mut trace = Self {
+            file,
+            path: path.to_owned(),
+            text: Vec::new(),
+            opened,
+            written: opened,
+            named: HashSet::new(),
+            posting: None,
+            failed: false,
+        };
+        trace.line(&head);
+        trace.file.write_all(&trace.text)?;
+        trace.text.clear();
+        Ok(trace)
+    }
+
+    fn begin(&mut self, now: Time, op: Begun, address: SocketAddr) {
+        self.posting = Some(op);
+        self.event(now, Moment::Begin, &op, address);
+    }
+
+    /// Something ended: an operation that was begun, or the receive of a peer's. With `shown` the application can see
+    /// that, and wait for it.
+    fn end(&mut self, done: &Completion, shown: bool, address: SocketAddr) {
+        let came = matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
+        if !came || done.visibility == Visibility::Kept {
+            return;
+        }
+        let now = clock::now();
+        if let (OpKind::Recv, Some(peer)) = (done.kind, done.peer) {
+            let class = message(done.space);
+            let op = Begun { peer, class, bytes: done.len, tag: done.tag, context: 0 };
+            return self.event(now, Moment::Receive, &op, address);
+        }
+        let Some(op) = Begun::ended(done).filter(|_| shown) else { return };
+        // It was copied: what the application waits for has not happened.
+        if self.posting.take_if(|posting| *posting == op).is_none() {
+            self.event(now, Moment::End, &op, address);
+        }
+    }
+
+    fn event(&mut self, now: Time, moment: Moment, op: &Begun, address: SocketAddr) {
+        let peer = op.peer.0;
+        if self.named.insert(peer) {
+            self.line(&Line::Peer { number: peer, address });
+        }
+        let at = now.since(self.opened).0;
+        let Begun { class, bytes, tag, .. } = *op;
+        self.line(&Line::Event(Event { at, moment, class, peer, bytes, tag }));
+        if self.text.len() >= GATHERED || now.since(self.written) >= WAITS {
+            self.written = now;
+            self.write();
+        }
+    }
+
+    fn line(&mut self, line: &dyn Display) {
+        // Memory is not short of a line.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn write(&mut self) {
+        if !self.failed
+            && let Err(error) = self.file.write_all(&self.text)
+        {
+            self.failed = true;
+            log::warn!(target: USER, "FI_SQUALL_TRACE: cannot write {}: {error}", self.path.display());
+        }
+        self.text.clear();
+    }
+
+    fn close(mut self) {
+        let at = clock::now().since(self.opened).0;
+        self.line(&Line::Closed { at });
+        self.write();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_base::RegionId;
+
+    fn begun(context: u64, bytes: u64) -> Begun {
+        Begun { peer: PeerId(3), class: Class::Tagged, bytes, tag: 0x1f, context }
+    }
+
+    fn done(kind: OpKind, context: u64, len: u64) -> Completion {
+        Completion {
+            context,
+            kind,
+            space: MatchSpace::Tagged,
+            len,
+            buf: 0,
+            data: None,
+            tag: 0x1f,
+            peer: Some(PeerId(3)),
+            region: RegionId::LENT,
+            visibility: Visibility::Entry,
+            released: false,
+            status: Ok(()),
+        }
+    }
+
+    #[test]
+    fn what_can_be_waited_for_is_written_in_its_order() {
+        let path = std::env::temp_dir().join(format!("squall-trace-{}", std::process::id()));
+        let (here, there) = ("10.0.0.1:1", "10.0.0.2:2");
+        let address = there.parse().expect("literal");
+        let mut trace =
+            Trace::create(&path, 4, "here", here.parse().expect("literal")).expect("room");
+        let now = clock::now();
+        // Copied: the application has its buffer back, and that says nothing of the message.
+        trace.begin(now, begun(5, 8), address);
+        trace.end(&done(OpKind::Send, 5, 8), true, address);
+        trace.posting = None;
+        trace.begin(now, begun(6, 9000), address);
+        // Another one ends while this is posted.
+        trace.end(&done(OpKind::Send, 7, 9000), true, address);
+        trace.posting = None;
+        trace.end(&done(OpKind::Recv, 0, 64), true, address);
+        trace.end(&done(OpKind::Send, 6, 9000), true, address);
+        // Injected: nobody is shown its end.
+        trace.end(&done(OpKind::Send, 0, 8), false, address);
+        let cancelled = Completion { status: Err(OpError::Cancelled), ..done(OpKind::Recv, 0, 64) };
+        trace.end(&cancelled, true, address);
+        let kept = Completion { visibility: Visibility::Kept, ..done(OpKind::Send, 9, 1) };
+        trace.end(&kept, true, address);
+        trace.end(&done(OpKind::RemoteWrite, 0, 4), true, address);
+        trace.write();
+        // No room any more: what is there stays, and nothing is gathered in vain.
+        let mut full =
+            Trace { file: File::open(&path).expect("it is there"), text: Vec::new(), ..trace };
+        full.begin(now, begun(10, 1), address);
+        full.write();
+        assert!(full.failed && full.text.is_empty());
+        let trace = Trace {
+            file: File::options().append(true).open(&path).expect("it is there"),
+            failed: false,
+            ..full
+        };
+        trace.close();
+        let text = fs::read_to_string(&path).expect("it is there");
+        fs::remove_file(&path).expect("ours");
+        let mut lines = text.lines();
+        let head: Head = lines.next().and_then(|line| line.parse().ok()).expect("a head");
+        assert_eq!((head.endpoint, head.address.to_string()), (4, here.to_owned()));
+        let events: Vec<String> = lines
+            .map(|line| match line.parse::<Line>().expect(line) {
+                Line::Event(Event { moment, bytes, peer, tag, .. }) => {
+                    format!("{moment} {bytes} {peer} {tag:x}")
+                }
+                Line::Peer { number, address } => format!("peer {number} {address}"),
+                Line::Closed { .. } => "closed".to_owned(),
+            })
+            .collect();
+        assert_eq!(
+            events,
+            [
+                "peer 3 10.0.0.2:2",
+                "begin 8 3 1f",
+                "begin 9000 3 1f",
+                "end 9000 3 1f",
+                "receive 64 3 1f",
+                "end 9000 3 1f",
+                "closed"
+            ]
+        );
+    }
+}
