@@ -2,6 +2,8 @@
 
 use squall_base::{Rate, Span, Time};
 
+use crate::sperc::Speculation;
+
 /// What may be sent now. All limits apply together; the default limits nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
@@ -100,28 +102,38 @@ pub struct Sending {
 pub struct Stamp {
     /// The path it insists on (MPRDMA's ACK-clocked path); otherwise the path selector's.
     pub path: Option<u16>,
+    /// What it says of the flow.
+    pub state: Option<RequestState>,
+}
+
+/// Congestion-control state of a request (UET's CCC).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestState {
     /// Credit the flow wants in all, in bytes since it opened (UET's `credit_target`).
-    pub demand: Option<u64>,
-    /// The algorithm's own eight bytes in the packet's extension header (1RC: speculative flag, time
-    /// stamp and sequence; weights; IOFD: deflection tokens).
-    pub word: Option<u64>,
+    Demand(u64),
+    /// The packet is one of those that switches may drop (1RC).
+    Speculative(Speculation),
+}
+
+impl Stamp {
+    /// Credit that the flow wants in all, if it says so.
+    #[must_use]
+    pub const fn demand(&self) -> Option<u64> {
+        match self.state {
+            Some(RequestState::Demand(target)) => Some(target),
+            _ => None,
+        }
+    }
 }
 
 /// What happened to the traffic a context carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowEvent {
-    /// A flow joined the context, of this many bytes if that is known.
+    /// A flow joined the context.
     Opened {
-        /// Length.
-        bytes: Option<u64>,
+        /// The caller's own number for it, which a [`crate::RatePacket`] brings back.
+        flow: u32,
     },
-    /// A message begins.
-    MessageStart {
-        /// Its length.
-        bytes: u64,
-    },
-    /// The last byte of a message was acknowledged.
-    MessageEnd,
     /// There is nothing to send and nothing in flight.
     Idle,
     /// After [`FlowEvent::Idle`], there is work again.
@@ -145,18 +157,14 @@ pub enum Action {
         /// Credit the flow wants in all, in bytes since it opened.
         target: u64,
     },
-    /// Take back what was sent after the own speculative packet number `to` (1RC).
+    /// The newest packets were dropped, as is known without a word about them: send them again (1RC).
     Rewind {
-        /// The number stamped on the packet.
-        to: u32,
+        /// How many of those that were sent for the first time.
+        packets: u32,
     },
-    /// Send a control message of the algorithm's own protocol (s-PERC: 64 bytes a round trip).
-    Control {
-        /// Its body.
-        body: [u8; 64],
-        /// Queueing priority.
-        priority: u8,
-    },
+    /// Send what [`crate::SenderCc::rate_packet`] says the way of the flow's data, before any of them that is sent from now on
+    /// (s-PERC).
+    SendRatePacket,
 }
 
 /// What a context looks like from outside, for counters and figures.

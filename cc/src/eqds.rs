@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::budget::{Action, Budget, FlowEvent, Metrics, RequestState, Sending, Stamp};
 use crate::feedback::{Feedback, Grant, Kind};
 use crate::sender::SenderCc;
 pub use both::{CreditWindow, Credited, CreditedConfig};
@@ -152,7 +152,7 @@ impl Eqds {
     fn hear(&mut self, feedback: &Feedback<'_>) {
         let granted = match feedback.grant {
             Some(Grant::Credit(cumulative)) => Some(cumulative),
-            Some(Grant::Rate { .. }) | None => None,
+            Some(Grant::Rates(_)) | None => None,
         };
         match feedback.kind {
             Kind::Acked => {
@@ -266,10 +266,7 @@ impl Eqds {
                 self.ask = false;
                 self.ask_at = Time::NEVER;
             }
-            FlowEvent::Opened { .. }
-            | FlowEvent::MessageStart { .. }
-            | FlowEvent::MessageEnd
-            | FlowEvent::Resumed => {}
+            FlowEvent::Opened { .. } | FlowEvent::Resumed => {}
         }
     }
 
@@ -288,7 +285,8 @@ impl SenderCc for Eqds {
     }
 
     fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
-        Stamp { demand: Some(self.spend(now, sending, u64::MAX)), ..Stamp::default() }
+        let target = self.spend(now, sending, u64::MAX);
+        Stamp { state: Some(RequestState::Demand(target)), ..Stamp::default() }
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {

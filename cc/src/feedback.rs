@@ -4,6 +4,7 @@
 use squall_base::{Rate, Span, Time};
 
 use crate::receiver::Share;
+use crate::sperc::RatePacket;
 
 /// What a [`Feedback`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -26,7 +27,7 @@ pub enum Kind {
     ProbeAnswered,
     /// A congestion notification packet arrived (DCQCN's CNP); it acknowledges nothing.
     Notified,
-    /// A control message of the algorithm's own protocol came back; see [`Feedback::opaque`].
+    /// A packet without data brought a [`Feedback::grant`], and acknowledges nothing.
     Control,
 }
 
@@ -86,15 +87,10 @@ impl Hops {
 }
 
 /// What somebody else allowed this sender.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Grant {
-    /// An explicit rate (RCP, s-PERC, 1RC).
-    Rate {
-        /// Allowed rate.
-        rate: Rate,
-        /// 1RC: how many of this host's speculative connections were let through.
-        let_through: Option<u32>,
-    },
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Grant<'a> {
+    /// The links of the flow's path: its rate packet is back (s-PERC, 1RC).
+    Rates(&'a RatePacket),
     /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
     Credit(u64),
 }
@@ -144,11 +140,9 @@ pub struct Feedback<'a> {
     /// The sender's share of the receiver (Dart).
     pub share: Option<Share>,
     /// A rate or credit that came with it.
-    pub grant: Option<Grant>,
+    pub grant: Option<Grant<'a>>,
     /// In-band telemetry, in path order.
     pub int: &'a [IntHop],
-    /// Per-hop control state echoed by the peer (s-PERC), in the algorithm's own encoding.
-    pub opaque: &'a [u8],
     /// Everything sent before the previous round's end is now acknowledged: one round trip passed.
     pub round_end: bool,
     /// The sender was limited by its application, not by its budget, when the packet left.

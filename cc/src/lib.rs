@@ -62,7 +62,8 @@
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
 //! | Dart | [`Feedback::share`](crate::Feedback), and as DCQCN | `rate`, `window` | [`AckSignals`]`::{share, state, hide_marks}`, messages and sources counted, [`ReceiverAction::Notify`] |
-//! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`Stamp::demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`RequestState::Demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | s-PERC, 1RC | [`Grant::Rates`], [`FlowEvent::Blocked`] | `rate`, `credit` (none until there is a rate), [`Action::SendRatePacket`], [`RequestState::Speculative`], [`Action::Rewind`] | rate packets sent back; switches: [`Link`], [`Windows`] |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
 //! | PLB | [`PathSignal`] counted per `cwnd_packets`, `on_idle` | `pick` | none |
@@ -70,11 +71,8 @@
 //! Every sender learns of the same signals, and nobody makes up for one that is missing: a round-trip sample is there
 //! wherever it is known which transmission of a packet was answered.
 //!
-//! What no algorithm here reads yet waits for those to come: [`Grant::Rate`], [`Stamp::word`], [`Action::Rewind`] and
-//! [`ReceiverAction::Bounce`] for 1RC and RCP, `opaque` and [`Action::Control`] for s-PERC, the boundaries of messages for
-//! schemes that weigh them.
-//!
-//! State that the contexts of one host share (1RC's epochs) hangs off the same `Arc` as the parameters, in atomics.
+//! State that the contexts of one host share (1RC's numbers) hangs off the same `Arc` as the parameters, in atomics;
+//! [`SenderConfig::of_another_host`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -108,6 +106,7 @@ mod receiver;
 mod scope;
 mod sender;
 mod smartt;
+mod sperc;
 mod strack;
 mod swift;
 mod timely;
@@ -115,7 +114,7 @@ mod tuning;
 
 pub use acks::{AckStyle, LossThreshold};
 pub use bbr::{Bbr, BbrConfig};
-pub use budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
+pub use budget::{Action, Budget, FlowEvent, Metrics, RequestState, Scope, Sending, Stamp};
 pub use choose::{ChoiceError, Named};
 pub use dart::{Dart, DartConfig, DartParameters};
 pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
@@ -144,6 +143,10 @@ pub use receiver::{
 };
 pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};
 pub use smartt::{Smartt, SmarttConfig};
+pub use sperc::{
+    Link, LinkEntries, LinkEntry, LinkParameters, LinkState, MOST_LINKS, RatePacket, Speculation,
+    Sperc, SpercConfig, Started, Visit, WindowParameters, Windows,
+};
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 pub use timely::{Timely, TimelyConfig};

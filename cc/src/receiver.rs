@@ -38,8 +38,6 @@ pub struct ReceivedPacket<'a> {
     pub source: u32,
     /// Who the sender knows will send, too (Dart's look-ahead).
     pub look_ahead: Option<LookAhead<'a>>,
-    /// Per-hop control state to be echoed (s-PERC).
-    pub opaque: &'a [u8],
 }
 
 /// A list of senders that comes with the first message of an incast from each of them (Dart, section III-D).
@@ -157,11 +155,6 @@ pub enum ReceiverAction {
         /// Bytes since the flow opened.
         cumulative: u64,
     },
-    /// Send the control message that arrived back to its sender (s-PERC, RCP).
-    Bounce {
-        /// [`RxFlow::id`].
-        flow: u32,
-    },
 }
 
 /// The receiver of one host or endpoint.
@@ -211,6 +204,8 @@ pub enum ReceiverConfig {
     Credits(CreditConfig),
     /// Apportion the line.
     Dart(DartReceiverConfig),
+    /// Besides, send rate packets back (s-PERC), which asks nothing of the receiver itself.
+    Rates,
 }
 
 impl ReceiverConfig {
@@ -222,6 +217,7 @@ impl ReceiverConfig {
             Self::Notifying { .. } => "notifying",
             Self::Credits(_) => "credits",
             Self::Dart(_) => "dart",
+            Self::Rates => "rates",
         }
     }
 }
@@ -244,7 +240,7 @@ impl Receiver {
     #[must_use]
     pub fn new(config: &ReceiverConfig) -> Self {
         match config {
-            ReceiverConfig::Plain => Self::Plain(NsccReceiver::default()),
+            ReceiverConfig::Plain | ReceiverConfig::Rates => Self::Plain(NsccReceiver::default()),
             ReceiverConfig::Notifying { interval } => {
                 Self::Notifying(NotifyReceiver::new(*interval))
             }

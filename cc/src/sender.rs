@@ -25,6 +25,7 @@ use crate::nscc::{Nscc, NsccConfig};
 use crate::pace::{Paced, PacedConfig};
 use crate::receiver::ReceiverConfig;
 use crate::smartt::{Smartt, SmarttConfig};
+use crate::sperc::{RatePacket, Sperc, SpercConfig};
 use crate::strack::{Strack, StrackConfig};
 use crate::swift::{Swift, SwiftConfig};
 use crate::timely::{Timely, TimelyConfig};
@@ -89,6 +90,12 @@ pub trait SenderCc {
 
     /// The next thing to do, if any.
     fn poll(&mut self, now: Time) -> Option<Action> {
+        let _ = now;
+        None
+    }
+
+    /// What [`Action::SendRatePacket`] asks to send, now; only of algorithms that ask.
+    fn rate_packet(&mut self, now: Time) -> Option<RatePacket> {
         let _ = now;
         None
     }
@@ -334,6 +341,8 @@ senders! {
     Hpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
     /// Dart: the receiver's share, and DCQCN.
     Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)";
+    /// s-PERC: the rate that the links of a path compute, and 1RC.
+    Sperc(Sperc, SpercConfig) = "sperc", "the rate that switches compute (s-PERC), and 1RC";
     /// A window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }
@@ -384,6 +393,21 @@ impl SenderConfig {
         let done = fair.set(name, value)?;
         *self = if fair.is_plain() { fair.inner().clone() } else { Self::Fair(Arc::new(fair)) };
         Some(done)
+    }
+
+    /// The same for another host, where contexts of one host share more than parameters.
+    #[must_use]
+    pub fn of_another_host(&self) -> Option<Self> {
+        match self {
+            Self::Sperc(config) => Some(Self::Sperc(Arc::new(config.of_another_host()))),
+            _ => None,
+        }
+    }
+
+    /// Whether flows send speculative packets, which switches must drop (1RC).
+    #[must_use]
+    pub fn speculates(&self) -> bool {
+        matches!(self, Self::Sperc(config) if config.one_rtt)
     }
 
     /// NSCC with checked parameters.
@@ -496,6 +520,10 @@ impl SenderCc for Sender {
 
     fn poll(&mut self, now: Time) -> Option<Action> {
         each!(self, cc => cc.poll(now))
+    }
+
+    fn rate_packet(&mut self, now: Time) -> Option<RatePacket> {
+        each!(self, cc => cc.rate_packet(now))
     }
 
     fn metrics(&self) -> Metrics {

@@ -2,7 +2,9 @@
 //! allowed is refused with what is.
 
 use squall_cc::base::{Rate, Span, Time};
-use squall_cc::{ChoiceError, Network, PathsConfig, Sender, SenderCc, SenderConfig, Setting};
+use squall_cc::{
+    ChoiceError, FlowEvent, Network, PathsConfig, Sender, SenderCc, SenderConfig, Setting,
+};
 
 fn network(trimming: bool) -> Network {
     Network::new(Rate::gbps(100), Span::micros(12), 4096, trimming)
@@ -52,7 +54,11 @@ fn every_sender_and_its_parameters() {
             let config = SenderConfig::by_name(name, &network).expect("a name of the list");
             assert_eq!(config.name(), name);
             every_parameter(name, &config.settings(), |text| SenderConfig::by_name(text, &network));
-            let sender = Sender::new(&config, Time::ZERO);
+            let mut sender = Sender::new(&config, Time::ZERO);
+            if sender.budget(Time::ZERO).credit == Some(0) {
+                // It wants to know first what there is to send.
+                sender.on_event(Time::ZERO, FlowEvent::Blocked { backlog: 4096 });
+            }
             assert!(sender.budget(Time::ZERO).allows(Time::ZERO, 0, 4096), "{name} cannot begin");
         }
     }

@@ -137,7 +137,7 @@ fn every_sender(network: &Network) -> Vec<(String, SenderConfig)> {
 
 fn opened(config: &SenderConfig, now: Time) -> Sender {
     let mut sender = Sender::new(config, now);
-    sender.on_event(now, FlowEvent::Opened { bytes: None });
+    sender.on_event(now, FlowEvent::Opened { flow: 0 });
     sender
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use squall_cc::{ChoiceError, Network, PathsConfig, Scope, SenderConfig, Setting};
+use squall_cc::{ChoiceError, Network, PathsConfig, ReceiverConfig, Scope, SenderConfig, Setting};
 use squall_engine::LossDetection;
 
 use crate::errno::{Errno, Result};
@@ -43,6 +43,15 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
         return Err(Errno::INVAL);
     }
     let sender = allowed("CC", &params.cc, control(&params.cc))?;
+    if sender.receiver(network) == ReceiverConfig::Rates {
+        log::warn!(
+            target: USER,
+            "FI_SQUALL_CC={} has the rate that switches compute, and no network that endpoints can send over has such switches: \
+             squall sim and squall plan have (--rates); allowed here: any other name of FI_SQUALL_CC=help",
+            params.cc
+        );
+        return Err(Errno::INVAL);
+    }
     if params.crc && sender.acks().telemetry {
         log::warn!(
             target: USER,
@@ -144,6 +153,16 @@ mod tests {
                 Ok(_) => assert!(fits, "{name}={value}"),
                 Err(errno) => assert!(!fits && errno == Errno::INVAL, "{name}={value}"),
             }
+        }
+    }
+
+    #[test]
+    fn rates_are_refused_where_no_switch_computes_them() {
+        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        for cc in ["sperc", "sperc:one_rtt=1"] {
+            let (params, problems) = crate::param::tests::read(&[("CC", cc)]);
+            assert!(problems.is_empty(), "{problems:?}");
+            assert!(matches!(choose(&params, &network), Err(Errno::INVAL)), "{cc}");
         }
     }
 

@@ -75,6 +75,9 @@ pub struct Config {
     pub train_bytes: u32,
     /// Most contexts, initiated and accepted together; at most 65535.
     pub max_contexts: u16,
+    /// Contexts that one peer may have open here. An initiator has one at a time, and those that it is closing; a simulated
+    /// one opens a context a flow.
+    pub max_accepted: u16,
     /// Congestion control of each context's sending half.
     pub cc: cc::SenderConfig,
     /// Which flows share one context of it.
@@ -119,6 +122,7 @@ impl Config {
             train_packets: 64,
             train_bytes: 65_000,
             max_contexts: u16::MAX,
+            max_accepted: 64,
             cc,
             scope: cc::Scope::PerFlow,
             receiver: cc::ReceiverConfig::Plain,
@@ -151,6 +155,17 @@ impl Config {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_))
     }
 
+    /// Whether switches compute the rates of flows that ask for one.
+    #[must_use]
+    pub const fn rates(&self) -> bool {
+        matches!(self.receiver, cc::ReceiverConfig::Rates)
+    }
+
+    /// Whether congestion control hears what waits to be sent, and looks at each packet that leaves.
+    pub(crate) const fn tells_backlog(&self) -> bool {
+        matches!(self.receiver, cc::ReceiverConfig::Credits(_) | cc::ReceiverConfig::Rates)
+    }
+
     /// Bytes received after which an acknowledgement is due.
     pub(crate) const fn ack_after(&self) -> u32 {
         if self.acks.each_packet { 1 } else { self.ack_trigger }
@@ -171,6 +186,9 @@ impl Config {
         }
         if self.credits() && self.scope != cc::Scope::PerFlow {
             return Err(Conflict::SharedCredit { cc: self.cc.name(), scope: self.scope });
+        }
+        if self.rates() && self.scope != cc::Scope::PerFlow {
+            return Err(Conflict::SharedRate { cc: self.cc.name(), scope: self.scope });
         }
         Ok(())
     }
@@ -193,6 +211,13 @@ pub enum Conflict {
         /// The scope.
         scope: cc::Scope,
     },
+    /// A rate holds for one flow's path.
+    SharedRate {
+        /// The congestion control.
+        cc: &'static str,
+        /// The scope.
+        scope: cc::Scope,
+    },
 }
 
 impl fmt::Display for Conflict {
@@ -206,6 +231,11 @@ impl fmt::Display for Conflict {
             Self::SharedCredit { cc, scope } => write!(
                 f,
                 "congestion control {cc} lives on credit, which a receiver grants to one flow, not to \
+                 all of a {scope}; allowed: scope flow"
+            ),
+            Self::SharedRate { cc, scope } => write!(
+                f,
+                "congestion control {cc} has the rate that switches compute for one flow's path, not for \
                  all of a {scope}; allowed: scope flow"
             ),
         }

@@ -70,6 +70,8 @@ crate::base::counters! {
         retx_probe: sum "packets",
         /// Packets sent again because the retransmission timer fired.
         retx_timeout: sum "packets",
+        /// Packets sent again that switches dropped because their flow had no rate yet (1RC).
+        retx_speculative: sum "packets",
         /// Retransmission timer expiries, each of which may cover many packets.
         timeouts: sum "expiries",
         /// Probes sent.

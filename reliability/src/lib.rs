@@ -55,6 +55,7 @@
 //! | Loss detectors | Any set of trim, ooo, probe, rto. Without `rto` the timer is the last resort at ten times its setting; without `trim` a trimmed packet's NACK is a sign of life; refusals are no losses and always answered by trying again. |
 //! | Probes | Three silent round trips, or the congestion control's wish, and never two at a time. The answer reports losses where `probe` is among the detectors. Without `rto` they go on for as long as the context lives. |
 //! | Scope | Flows share a congestion-control context by peer, host, endpoint or [`Label`]; the bytes in flight add up, unless each is to have the whole window. The last 1024 contexts without a flow are kept. Those that find no room stand in line; the longest waiting is woken first, as many as there is room for. |
+//! | Rates | Where switches compute them, a rate packet goes before the first data, known by the flow alone; requests sent before it is back say which speculative packet they are (RUD_CC_REQ). |
 //! | Credit | Requests carry the demand (RUD_CC_REQ), also when the payload was trimmed; grants travel in ACKs (cc_type 1) or alone; who is blocked asks by Credit Request. |
 //! | Peers of another mode | Known by the type of their ACKs, or by credit that never comes: reported once a context, and a plain window or a timer without service times does instead. |
 //! | Timeout | One packet, the oldest, until the peer answers; a peer that is not running then costs one packet a timeout and loses no window. Losses are found by NACKs, `ooo_count` and probes. |
@@ -89,7 +90,7 @@ pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::FlowRecord;
-pub use pdcs::{Admissions, Pdcs, Runs, TARDY, Told};
+pub use pdcs::{Admissions, Pdcs, RateOut, Rates, Runs, TARDY, Told};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, Label,

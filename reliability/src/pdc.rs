@@ -61,7 +61,7 @@ impl<D: Copy> Pdc<D> {
         let context = shared.groups.join(scope, slot, (peer, label), &config.cc, now);
         let mut tx = Tx::new(start, now, context, config, &mut shared.rng);
         let mut timers = Deadlines::new();
-        tx.on_event(now, cc::FlowEvent::Opened { bytes: None }, &mut timers, shared);
+        tx.on_event(now, cc::FlowEvent::Opened { flow: id.to_u32() }, &mut timers, shared);
         Self {
             numbers: Numbers { id, peer, local, remote, start },
             record: shared.flows.open(peer, remote == 0),
@@ -136,7 +136,11 @@ impl<D: Copy> Pdc<D> {
             tx.line_up(self.numbers.id, shared);
             let behind = packet.backlog + u64::from(packet.bytes);
             tx.on_blocked(now, Some(behind), timers, shared);
-            return Err(first);
+            // Told what waits, congestion control may let it go; not before the packet that asks for its rate.
+            let asks = !shared.config.rates() || shared.asks_for(self.numbers.id);
+            if asks || !tx.admit(now, packet.bytes, timers, shared) {
+                return Err(first);
+            }
         }
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
@@ -413,6 +417,18 @@ impl<D: Copy> Pdc<D> {
             self.timers.stop(Timer::Ack);
         }
     }
+}
+
+/// The rate packet of what a context sends is back.
+pub(crate) fn on_rates<D: Copy>(
+    pdc: &mut Pdc<D>,
+    now: Time,
+    packet: &cc::RatePacket,
+    shared: &mut Shared<D>,
+) {
+    let (kind, grant) = (cc::Kind::Control, Some(cc::Grant::Rates(packet)));
+    let feedback = cc::Feedback { now, kind, grant, ..cc::Feedback::default() };
+    pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }
 
 /// The MPR field that advertises the receive window.

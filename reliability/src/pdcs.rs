@@ -3,6 +3,7 @@
 mod admission;
 mod joint;
 mod numbering;
+mod rates;
 mod receive;
 mod runs;
 mod table;
@@ -23,6 +24,7 @@ use crate::types::{
 };
 pub use admission::Admissions;
 use numbering::Numbering;
+pub use rates::{RateOut, Rates};
 pub use runs::Runs;
 use table::Table;
 pub use told::Told;
@@ -58,6 +60,9 @@ impl<D: Copy> Pdcs<D> {
         if (window, receive) != (config.max_window_packets, config.recv_window_packets) {
             let config = Arc::make_mut(&mut config);
             (config.max_window_packets, config.recv_window_packets) = (window, receive);
+        }
+        if let Some(cc) = config.cc.of_another_host() {
+            Arc::make_mut(&mut config).cc = cc;
         }
         let numbering = match &config.contact {
             Contact::Open => Numbering::sequential(),

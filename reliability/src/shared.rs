@@ -11,12 +11,12 @@ use crate::rx::Holes;
 use crate::schedule::Schedule;
 use crate::tx::Slot;
 use crate::wire::Nack;
-use crate::{Config, ControlOut, ControlPacket, Counters, Event, PeerKey};
+use crate::{Config, ControlOut, ControlPacket, Counters, Event, PdcId, PeerKey};
 
 /// Rings kept for the next active context; more are given back to the allocator.
 const POOL: usize = 1024;
 
-/// Packets without data that may wait to be sent, besides those a context makes when asked; more are
+/// Packets without data that may wait to be sent, besides those a context makes when asked, and rate packets; more are
 /// dropped, as a network would.
 const OUT: usize = 4096;
 
@@ -37,6 +37,8 @@ pub(crate) struct Shared<D> {
     pub(crate) control: ControlQueue,
     /// What the acknowledgement made last sends back of switches' records.
     pub(crate) echo: cc::Hops,
+    /// Rate packets that wait to be sent: those of the peer that is named are on their way back to it.
+    pub(crate) rates: VecDeque<(Option<PeerKey>, cc::RatePacket)>,
     pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
     /// Number of paths.
@@ -107,11 +109,24 @@ impl<D> Shared<D> {
             pools: Pools { rings: Vec::new(), holes: Vec::new() },
             control: ControlQueue { out: VecDeque::new(), slots: VecDeque::new() },
             echo: cc::Hops::default(),
+            rates: VecDeque::new(),
             schedule: Schedule::default(),
             rng: Rng::new(seed),
             paths: paths.max(1),
             config,
         }
+    }
+
+    /// Sends a rate packet: of a flow of this end, or back to a peer.
+    pub(crate) fn send_rate_packet(&mut self, to: Option<PeerKey>, packet: cc::RatePacket) {
+        if self.rates.len() < OUT {
+            self.rates.push_back((to, packet));
+        }
+    }
+
+    /// Whether the newest rate packet that waits to leave is that of context `id`.
+    pub(crate) fn asks_for(&self, id: PdcId) -> bool {
+        self.rates.back().is_some_and(|(to, packet)| to.is_none() && packet.flow == id.to_u32())
     }
 
     /// A random path.

@@ -56,8 +56,8 @@ pub(crate) struct Departure {
     pub(crate) ask: bool,
     pub(crate) retx: bool,
     pub(crate) clear_psn_offset: i16,
-    /// Credit wanted in all.
-    pub(crate) demand: Option<u64>,
+    /// What the congestion control says of the flow.
+    pub(crate) state: Option<cc::RequestState>,
 }
 
 /// The sending half.
@@ -210,7 +210,7 @@ impl<D: Copy> Tx<D> {
                 self.on_event(now, cc::FlowEvent::Resumed, timers, shared);
             }
         }
-        if shared.config.credits() {
+        if shared.config.tells_backlog() {
             self.rare_mut().credit.set_backlog(packet.backlog);
         }
         let path = self.choose_path(now, packet.bytes, None, shared);
@@ -249,6 +249,7 @@ impl<D: Copy> Tx<D> {
             Cause::OutOfOrder => (&mut counters.retx_out_of_order, Some(old_path)),
             // Its path lives: others came through it meanwhile.
             Cause::Overtaken => (&mut counters.retx_overtaken, None),
+            Cause::Speculative => (&mut counters.retx_speculative, None),
             Cause::Probe => (&mut counters.retx_probe, Some(old_path)),
             Cause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
         };
@@ -308,7 +309,7 @@ impl<D: Copy> Tx<D> {
             ask: false,
             retx: false,
             clear_psn_offset: i16::try_from(clear.distance(psn)).unwrap_or(0),
-            demand: stamp.demand,
+            state: stamp.state,
         };
         (departure, full)
     }

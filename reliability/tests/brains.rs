@@ -81,13 +81,13 @@ fn every_selector_delivers_with_every_set_it_allows_and_round_a_broken_path() {
 }
 
 #[test]
-fn every_sender_is_shared_by_scope_unless_it_lives_on_credit() {
+fn every_sender_is_shared_by_scope_unless_it_lives_on_credit_or_rates() {
     for (sender, _) in cc::SenderConfig::NAMES {
         for scope in cc::Scope::all().filter(|scope| *scope != cc::Scope::PerFlow) {
             let ends = [1, 2].map(|seed| Config { scope, ..named(sender, "reps-avoid", seed) });
             match ends[0].check() {
                 Err(conflict) => {
-                    assert!(ends[0].credits(), "{sender}");
+                    assert!(ends[0].credits() || ends[0].rates(), "{sender}");
                     assert!(conflict.to_string().contains("scope flow"), "{conflict}");
                 }
                 Ok(()) => {

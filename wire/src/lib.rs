@@ -108,7 +108,7 @@
 //! | CRC-32C trailer | REF: from the IP source address on, most significant byte first; over UDP not settled (a UDP checksum is circular, NATs change ports) | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first |
 //! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges what it says and nothing new |
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
-//! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0 |
+//! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate ([`Speculation`]) |
 //! | PSN of Credit and Credit Request | silent | the newest PSN sent; not looked at |
 //! | In-band telemetry (HPCC) | none in UET | a private PDS type, 31, before a packet whose sender's congestion control wants it, and only there: [`Telemetry`]. The private numbers of this wire are the PDS types 24 to 31 and the vendors' congestion-control types 14 and 15 of ACK_CCX |
 //! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
@@ -145,7 +145,7 @@ pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_semantic, parse_trimm
 pub use pds::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, Ccc, Control,
     ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView,
-    RudiRequest, RudiResponse, RudiView, Tss, TssView, Uud, UudView,
+    RudiRequest, RudiResponse, RudiView, Speculation, Tss, TssView, Uud, UudView,
 };
 pub use run::Run;
 pub use ses::{

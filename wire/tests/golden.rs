@@ -68,6 +68,13 @@ fn emitted(len: usize, emit: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
 }
 
 #[test]
+fn what_a_speculative_request_says() {
+    let said = Speculation { epoch: 0x77, number: 0x2225, weight: 0x366 };
+    assert_eq!(said.pack(), Ccc { ccc_id: 0x77, credit_target: 0x0088_9766 });
+    assert_eq!(Speculation::of(said.pack()), said);
+}
+
+#[test]
 fn requests() {
     let syn = Dest::Syn { use_rsv_pdc: true, psn_offset: 0x876 };
     let ccc = Some(Ccc { ccc_id: 0x77, credit_target: 0x0088_7766 });

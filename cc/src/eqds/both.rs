@@ -8,7 +8,7 @@ use squall_base::Time;
 
 use super::{Eqds, EqdsConfig};
 use crate::acks::{AckStyle, LossThreshold};
-use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::budget::{Action, Budget, FlowEvent, Metrics, RequestState, Sending, Stamp};
 use crate::error::ConfigError;
 use crate::feedback::{Feedback, Kind};
 use crate::mprdma::{Mprdma, MprdmaConfig};
@@ -177,7 +177,8 @@ impl<W: CreditWindow> SenderCc for Credited<W> {
         let most = window.budget(now).window.unwrap_or(u64::MAX);
         // A packet more than the window (uet-htsim `computePullTarget`).
         let most = most.saturating_add(credits.packet());
-        Stamp { demand: Some(credits.spend(now, sending, most)), ..stamp }
+        let target = credits.spend(now, sending, most);
+        Stamp { state: Some(RequestState::Demand(target)), ..stamp }
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {

@@ -37,7 +37,7 @@ fn send(eqds: &mut Eqds, packets: u32, mut backlog: u64) -> u64 {
     for _ in 0..packets {
         backlog -= u64::from(MTU);
         let sending = Sending { bytes: MTU, backlog, ..Sending::default() };
-        demand = eqds.on_send(Time::ZERO, &sending).demand.expect("a demand");
+        demand = eqds.on_send(Time::ZERO, &sending).demand().expect("a demand");
     }
     demand
 }
@@ -308,7 +308,7 @@ fn credits_and_window_apply_together() {
     // No more is asked for than the window can use, plus a packet:
     // 0 - 145000 + min(995000, 20000 + 5000) < 0, so one MTU while it speculates.
     let sending = Sending { bytes: MTU, backlog: 995_000, ..Sending::default() };
-    assert_eq!(both.on_send(Time::ZERO, &sending).demand, Some(5_000));
+    assert_eq!(both.on_send(Time::ZERO, &sending).demand(), Some(5_000));
     // A credit packet moves the credit only, an ACK moves both: 20000 + 5000 * 5000 / 20000.
     let grant = Some(Grant::Credit(5_120));
     both.on_feedback(&Feedback { kind: Kind::Control, grant, ..Feedback::default() });
@@ -317,7 +317,7 @@ fn credits_and_window_apply_together() {
     both.on_feedback(&Feedback { bytes: MTU, packets: 1, ..Feedback::default() });
     assert_eq!(both.budget(Time::ZERO).window, Some(21_250));
     // 5120 - 120 + min(995000, 21250 + 5000)
-    assert_eq!(both.on_send(Time::ZERO, &sending).demand, Some(31_250));
+    assert_eq!(both.on_send(Time::ZERO, &sending).demand(), Some(31_250));
     assert_eq!(both.metrics().cwnd, Some(21_250));
     // Blocked, it asks; silent after an ACK but having granted, it is not plain.
     both.on_event(Time::ZERO, FlowEvent::Blocked { backlog: 995_000 });

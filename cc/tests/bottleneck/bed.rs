@@ -1,14 +1,15 @@
 //! A packet-level model of one congested port: flows with endless backlogs, one FIFO queue that marks
 //! on dequeue (RED) and trims or drops when it is full, the receiver behind it. Acknowledgements,
-//! refusals, grants and notifications go back without queueing.
+//! refusals, grants and notifications go back without queueing; rate packets do not queue at all, and leave no traces on the line.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, IntHop, Kind, Network, ReceivedPacket,
-    Receiver, ReceiverAction, ReceiverCc, RxFlow, Sender, SenderCc, SenderConfig, Sending, Share,
+    AckSignals, Action, Feedback, FlowEvent, Grant, IntHop, Kind, Link, LinkParameters, Network,
+    RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
+    Sender, SenderCc, SenderConfig, Sending, Share,
 };
 
 /// Nominal bytes of every packet.
@@ -111,6 +112,10 @@ enum Event {
     Granted(usize, u64),
     /// A notification is back.
     Notified(usize),
+    /// A rate packet is at the port.
+    Asked(usize),
+    /// It is back.
+    Rated(usize),
     /// A dropped packet's timer fired.
     TimedOut(Packet),
     /// Time to look.
@@ -123,6 +128,8 @@ struct Flow {
     /// When the sender's own link is free, and when its rate allows the next packet.
     link_free: Time,
     pace_free: Time,
+    /// Its rate packet that is under way.
+    asks: RatePacket,
     /// The earliest wake-up and timer under way.
     wake_at: Time,
     timer_at: Time,
@@ -139,6 +146,8 @@ struct Run<'a> {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     order: u64,
     flows: Vec<Flow>,
+    /// What the port knows of flows that ask for a rate.
+    link: Link,
     receiver: Receiver,
     rx: Vec<RxFlow>,
     receiver_at: Time,
@@ -160,6 +169,7 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
         in_flight: 0,
         link_free: spec.start,
         pace_free: spec.start,
+        asks: RatePacket::default(),
         wake_at: Time::NEVER,
         timer_at: Time::NEVER,
         sent: 0,
@@ -172,6 +182,10 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
         events: BinaryHeap::new(),
         order: 0,
         flows: flows.collect(),
+        link: Link::new(
+            0.96 * scene.network.line.0 as f64,
+            LinkParameters { round: scene.network.base_rtt * 2, forget: Span::ZERO },
+        ),
         receiver: Receiver::new(&scene.cc.receiver(&scene.network)),
         rx: (0u32..).take(scene.flows.len()).map(RxFlow::new).collect(),
         receiver_at: Time::NEVER,
@@ -234,7 +248,7 @@ impl Run<'_> {
     fn step(&mut self, now: Time, event: Event) {
         match event {
             Event::Open(flow) => {
-                self.flows[flow].cc.on_event(now, FlowEvent::Opened { bytes: None });
+                self.flows[flow].cc.on_event(now, FlowEvent::Opened { flow: 0 });
                 self.after(now, flow);
             }
             Event::Wake(flow) => {
@@ -276,6 +290,15 @@ impl Run<'_> {
             Event::Notified(flow) => {
                 let kind = Kind::Notified;
                 self.report(now, flow, &Feedback { kind, ecn: true, ..Feedback::default() });
+            }
+            Event::Asked(flow) => {
+                self.link.visit(now, 1, &mut self.flows[flow].asks);
+                self.at(now + self.base(flow) / 2, Event::Rated(flow));
+            }
+            Event::Rated(flow) => {
+                let answer = self.flows[flow].asks;
+                let (kind, grant) = (Kind::Control, Some(Grant::Rates(&answer)));
+                self.report(now, flow, &Feedback { kind, grant, ..Feedback::default() });
             }
             Event::Sample => {
                 let window = |flow: &Flow| flow.cc.metrics().cwnd.unwrap_or(0);
@@ -331,16 +354,7 @@ impl Run<'_> {
 
     /// What follows every call: actions, timers, and perhaps there is something to send now.
     fn after(&mut self, now: Time, flow: usize) {
-        while let Some(action) = self.flows[flow].cc.poll(now) {
-            let base = self.base(flow);
-            match action {
-                Action::Probe => self.at(now + base, Event::Probed(flow)),
-                Action::RequestCredit { target } => {
-                    self.at(now + base / 2, Event::Requested(flow, target));
-                }
-                other => panic!("nobody here can {other:?}"),
-            }
-        }
+        self.act(now, flow);
         self.send(now, flow);
         let it = &mut self.flows[flow];
         if let Some(due) = it.cc.next_timer()
@@ -348,6 +362,24 @@ impl Run<'_> {
         {
             it.timer_at = due;
             self.at(due.max(now), Event::Timer(flow));
+        }
+    }
+
+    fn act(&mut self, now: Time, flow: usize) {
+        while let Some(action) = self.flows[flow].cc.poll(now) {
+            let base = self.base(flow);
+            match action {
+                Action::Probe => self.at(now + base, Event::Probed(flow)),
+                Action::RequestCredit { target } => {
+                    self.at(now + base / 2, Event::Requested(flow, target));
+                }
+                Action::SendRatePacket => {
+                    let it = &mut self.flows[flow];
+                    it.asks = it.cc.rate_packet(now).expect("it asked to send one");
+                    self.at(now + base / 2, Event::Asked(flow));
+                }
+                other @ Action::Rewind { .. } => panic!("nobody here can {other:?}"),
+            }
         }
     }
 
@@ -376,6 +408,10 @@ impl Run<'_> {
         if !budget.allows(now, it.in_flight, MTU) {
             if budget.credit.is_some_and(|credit| credit < u64::from(MTU)) {
                 it.cc.on_event(now, FlowEvent::Blocked { backlog: BACKLOG });
+                if self.scene.cc.receiver(&self.scene.network) == ReceiverConfig::Rates {
+                    self.act(now, flow);
+                }
+                let it = &mut self.flows[flow];
                 if let Some(due) = it.cc.next_timer()
                     && due < it.timer_at
                 {
@@ -394,7 +430,7 @@ impl Run<'_> {
             number: it.sent,
             sent: now,
             delivered: it.delivered,
-            demand: stamp.demand,
+            demand: stamp.demand(),
             left: (Time::ZERO, 0, 0),
         };
         it.sent += 1;
@@ -482,7 +518,6 @@ impl Run<'_> {
             let (flow, event): (_, fn(usize, u64) -> Event) = match action {
                 ReceiverAction::Credit { flow, .. } => (flow, Event::Granted),
                 ReceiverAction::Notify { flow } => (flow, |flow, _| Event::Notified(flow)),
-                other => panic!("nobody here can {other:?}"),
             };
             let cumulative = match action {
                 ReceiverAction::Credit { cumulative, .. } => cumulative,

@@ -296,7 +296,7 @@ impl World<'_> {
             });
             let backlog = backlog - u64::from(MTU);
             let sending = Sending { bytes: MTU, backlog, ..Sending::default() };
-            let demand = it.cc.on_send(now, &sending).demand.map_or(0, credit_units);
+            let demand = it.cc.on_send(now, &sending).demand().map_or(0, credit_units);
             it.packets[seq as usize] = Fate::InFlight(now);
             it.in_flight += u64::from(MTU);
             it.link_free = now + LINE.transmit_time(u64::from(MTU));

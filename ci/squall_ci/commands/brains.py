@@ -5,7 +5,7 @@
 Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks whose packets get
 lost. With --checking (an IMB-MPI1 that checks results, as for ci/run imb) its column of defects must be there and zero;
 without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
-work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
+work must be refused, and name what is allowed; so must what only a simulated network has. The names come from the provider itself (fi_info -e).
 
 Algorithms that live on what switches write into packets run over `squall fabric` with telemetry, rates and latencies scaled
 as there, and what they live on must have been in packets.
@@ -38,6 +38,8 @@ FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
 # What lives on telemetry: a switch of four hosts that writes it.
 TOLD = ["hpcc"]
 SWITCH = ["--topo", f"star:{RANKS}", "--telemetry"]
+# What no network has that endpoints send over.
+SIMULATED = ["sperc"]
 # The benchmarks move at least this much each way.
 FLOOR = 4 << 20
 
@@ -60,6 +62,11 @@ def impossible(lb: str, loss: str) -> bool:
     return lb in ("reps", "reps-avoid") and loss == "trim"
 
 
+def simulated(cc: str) -> bool:
+    """Whether the algorithm must be refused: simulated networks alone have what it lives on."""
+    return cc.split(":")[0] in SIMULATED
+
+
 def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[str, str, str]]:
     """Combinations that name each algorithm, each selector and each set of detectors at least once."""
     count = max(len(ccs), len(lbs), len(losses))
@@ -77,7 +84,7 @@ def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[st
 
 def refused(output: str) -> str | None:
     """None when the job was refused as it should be, otherwise what is missing."""
-    said = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
+    said = re.search(r"parameters of squall that do not go together: .*allowed: .*|FI_SQUALL_CC=.*allowed here: .*", output)
     return None if said else "not refused with the allowed values"
 
 
@@ -125,7 +132,7 @@ def over(
     binary = (args.checking or mpi.venv / "bin" / "IMB-MPI1").absolute()
     program = [binary, "-npmin", RANKS, "-iter", "5,20", "-time", "1", "-msglog", "0:16", "-mem", "1"]
     program += ["Exchange", "Alltoall", "Allreduce"]
-    no = impossible(lb, loss)
+    no = impossible(lb, loss) or simulated(cc)
     result, problem, note = run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
     if no:
         return refused(result.output), result.seconds, "refused", result.output
@@ -155,7 +162,9 @@ def run(args: argparse.Namespace) -> int:
 
     offered = names()
     ccs, lbs, losses = args.cc or offered["CC"], args.lb or offered["LB"], args.loss or LOSSES
-    rows = covering(ccs, lbs, losses) if args.quick else itertools.product(ccs, lbs, losses)
+    live = [cc for cc in ccs if not simulated(cc)]
+    rows = covering(live, lbs, losses) if args.quick and live else list(itertools.product(live, lbs, losses))
+    rows += [(cc, lbs[0], losses[-1]) for cc in ccs if simulated(cc)]
     tally = Tally()
     for cc, lb, loss in rows:
         problem, seconds, note, output = combination(mpi, cc, lb, loss, args)

@@ -178,7 +178,7 @@ impl Emulation {
         if let Some(note) = self.network.note(packet)
             && Telemetry::is_before(&carried.payload)
         {
-            tell(&mut carried.payload, note.hops.as_slice());
+            tell(&mut carried.payload, note.hops());
         }
         // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
         if head.ce && carried.frame.ecn != 0 {

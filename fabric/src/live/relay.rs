@@ -174,6 +174,7 @@ impl Relay {
             trimmed: TRIMMED + NOMINAL_OVERHEAD,
             least: LEAST_QUEUE,
             line: link,
+            rtt: rtt.span(),
             rates: config.rate_scale,
             times: config.latency_scale,
             reroute_us: REROUTE_US,
@@ -750,6 +751,11 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
         if !(1e-6..=1e6).contains(&value) {
             return bad(format!("{name} {value}; from 0.000001 to 1000000 is possible"));
         }
+    }
+    if config.network.rates {
+        let text =
+            "rates: endpoints send no packets that ask for one; squall sim and squall plan do";
+        return bad(text.to_owned());
     }
     if !(576..=65_000).contains(&config.mtu) {
         return bad(format!("packets of {} bytes; 576 to 65000 are possible", config.mtu));

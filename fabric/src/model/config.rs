@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::lossless::Lossless;
 use super::port::PortConfig;
 use super::program::SwitchProgram;
+use super::rates::{RateParameters, Rates};
 use super::telemetry::Telemetry;
-use crate::base::Rate;
+use crate::base::{Rate, Span};
+use crate::cc::{LinkParameters, Speculation, WindowParameters};
 use crate::{Bytes, Picos};
 
 /// What a user may say of a network. What is left out has the default stated here.
@@ -64,6 +66,14 @@ pub struct NetworkOptions {
     /// Switches write into packets what queues they left behind: in-band telemetry.
     #[arg(long)]
     pub telemetry: bool,
+    /// Switches compute the rates of flows that ask for one (s-PERC), and drop what flows send beyond their rate before they
+    /// have it (1RC).
+    #[arg(long)]
+    pub rates: bool,
+    /// Rates: who sent no rate packet for so long is counted no longer, microseconds; 0 for never (default 64 base
+    /// round trips).
+    #[arg(long, value_name = "US")]
+    pub rates_forget_us: Option<f64>,
     /// From a link's failure to routing's knowing it, microseconds (default 0; of a live fabric 100, before
     /// latencies are scaled).
     #[arg(long, value_name = "US")]
@@ -209,6 +219,8 @@ pub struct Ground<'a> {
     pub least: u64,
     /// Rate of the slowest host link.
     pub line: Rate,
+    /// Unloaded round trip between the farthest hosts, as their congestion control is told.
+    pub rtt: Span,
     /// What rates and times of the options are multiplied by: of a network in slow motion.
     pub rates: f64,
     /// .. and times.
@@ -264,6 +276,24 @@ impl NetworkOptions {
         if self.buffer.is_some() && (self.xoff.is_some() || self.xon.is_some()) {
             return fault("buffer", "expected `buffer`, or `xoff` and `xon`, not both");
         }
+        if self.rates && self.telemetry {
+            return fault(
+                "rates",
+                "expected `rates` or `telemetry`, not both: a switch has one program",
+            );
+        }
+        if self.rates && self.adaptive {
+            return fault(
+                "rates",
+                "expected without `adaptive`: the rates of a flow hold for one path",
+            );
+        }
+        if !self.rates && self.rates_forget_us.is_some() {
+            return fault("rates_forget_us", "expected with `rates` only");
+        }
+        if let Some(us) = self.rates_forget_us.filter(|us| !(0.0..=1e9).contains(us)) {
+            return fault("rates_forget_us", format!("{us}, expected 0 to 1e9 microseconds"));
+        }
         if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
         }
@@ -313,6 +343,7 @@ impl NetworkOptions {
         config.nic = self.card(ground.line, ground.rates);
         let reroute = self.reroute_us.unwrap_or(ground.reroute_us) * ground.times;
         config.reroute = Picos((reroute * 1e6) as u64);
+        config.rates = self.rates.then(|| self.rate_parameters(ground));
         config.options = Self {
             trimming: Some(self.trims()),
             queue: Some(Bytes(config.queue)),
@@ -348,6 +379,19 @@ impl NetworkOptions {
             }
             (Some(marks), _) => Ok(of(marks)),
             (None, None) => Ok(Some((0.2, 0.8))),
+        }
+    }
+
+    /// What switches that compute rates are told.
+    fn rate_parameters(&self, ground: &Ground<'_>) -> RateParameters {
+        let default = ground.rtt * 64;
+        let forget = self.rates_forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
+        let mtu = ground.packet;
+        // Numbers beyond are not told apart.
+        let most = ground.bdp_packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
+        RateParameters {
+            link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
+            windows: WindowParameters { epoch: ground.rtt, mtu, most },
         }
     }
 
@@ -408,6 +452,8 @@ pub struct NetworkConfig {
     /// Pause upstream instead of dropping (IEEE 802.1Qbb): data queues are then unlimited, and a
     /// switch pauses an input that owns more than `xoff` of its bytes until it owns less than `xon`.
     pub lossless: Option<Lossless>,
+    /// Switches compute rates.
+    pub rates: Option<RateParameters>,
     /// After a link or switch failed, routing avoids it this much later.
     pub reroute: Picos,
     /// Seed of marking, hashing and adaptive routing.
@@ -429,6 +475,7 @@ impl NetworkConfig {
             ecn_max: queue * 4 / 5,
             trim: trimming.then_some(64),
             lossless: None,
+            rates: None,
             reroute: Picos::ZERO,
             seed,
         }
@@ -445,6 +492,9 @@ impl NetworkConfig {
     pub fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>> {
         // All alike.
         let _ = switch;
+        if let Some(parameters) = self.rates {
+            return Some(Box::new(Rates::new(parameters)));
+        }
         self.options.telemetry.then(|| Box::new(Telemetry) as Box<dyn SwitchProgram>)
     }
 
@@ -459,6 +509,7 @@ impl NetworkConfig {
             trim: if self.lossless.is_some() { None } else { self.trim },
             last_hop,
             weights: self.options.weights,
+            rates: self.rates.is_some(),
             ..PortConfig::of_host(rate)
         }
     }
@@ -491,6 +542,7 @@ mod tests {
             trimmed: 64,
             least: 0,
             line: Rate::gbps(100),
+            rtt: Span::micros(3),
             rates: 0.1,
             times: 10.0,
             reroute_us: 100.0,
@@ -610,6 +662,10 @@ mod tests {
             ("--lossless --buffer 9KB", "buffer", "eight packets"),
             ("--nic 0", "nic_gbps", "0.001"),
             ("--reroute-us 1e10", "reroute_us", "1e9"),
+            ("--rates --telemetry", "rates", "not both"),
+            ("--rates --adaptive", "rates", "one path"),
+            ("--rates-forget-us 5", "rates_forget_us", "with `rates`"),
+            ("--rates --rates-forget-us 1e10", "rates_forget_us", "1e9"),
         ] {
             let error = of_line(words).settle(&ground()).map(|_| ()).expect_err(words);
             assert_eq!(error.key, key, "{words}");

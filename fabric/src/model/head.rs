@@ -8,6 +8,8 @@ pub enum Class {
     Data,
     /// Acknowledgements, control packets and trimmed packets: the strict-priority queue.
     Control,
+    /// Rate packets: a queue of their own before all others, which loses nothing.
+    Rate,
 }
 
 /// The part of a packet that a switch reads and writes.

@@ -270,11 +270,14 @@ impl Network {
     }
 
     /// A packet leaves `host` now, for a driver that plays the network card itself and calls this when the wire is
-    /// free. The packet's number, and when the wire will be free again.
-    pub fn transmit(&mut self, host: u32, head: Head) -> (u32, Picos) {
+    /// free. Switch programs read the `note`. The packet's number, and when the wire will be free again.
+    pub fn transmit(&mut self, host: u32, head: Head, note: Option<&Note>) -> (u32, Picos) {
         let port = self.host_ports[host as usize];
         let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
         let packet = self.make(host, port, head);
+        if let (Some(note), Some(programs)) = (note, &mut self.programs) {
+            programs.write(packet, *note);
+        }
         self.arrive(port, packet, arrives);
         (packet, free_at)
     }
@@ -479,6 +482,7 @@ impl Network {
         };
         let place = Place::new(self.now, switch, &self.switches);
         let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
+        self.totals.ignored = programs.ignored();
         self.wake(switch);
         match verdict {
             Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),

@@ -1,4 +1,5 @@
-//! One output port: a data queue, a control queue that comes first or has a weight, and the wire behind them.
+//! One output port: a data queue, a control queue that comes first or has a weight, where there are rate packets a queue for
+//! them before both, and the wire behind them.
 
 use super::config::Weights;
 use super::head::{Class, Head};
@@ -25,6 +26,8 @@ pub struct PortConfig {
     pub last_hop: bool,
     /// See [`super::NetworkOptions::weights`].
     pub weights: Option<Weights>,
+    /// See [`super::NetworkOptions::rates`].
+    pub rates: bool,
 }
 
 impl PortConfig {
@@ -40,6 +43,7 @@ impl PortConfig {
             trim: None,
             last_hop: false,
             weights: None,
+            rates: false,
         }
     }
 
@@ -167,10 +171,31 @@ pub struct Port {
     limit: u64,
     /// Most data bytes that ever waited.
     max_queue: u64,
-    /// As configured, and how many packets of the turn are gone.
-    weights: Option<Weights>,
+    order: Order,
+    /// How many packets of the turn are gone.
     turn: u16,
     rare: Box<Rare>,
+}
+
+/// Which queue is served first.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// Control packets before data.
+    Strict,
+    /// They take turns.
+    Turns(Weights),
+    /// Rate packets before all others, which are served in the order of [`PortConfig::weights`].
+    RatesFirst,
+}
+
+impl Order {
+    const fn of(config: &PortConfig) -> Self {
+        match config.weights {
+            _ if config.rates => Self::RatesFirst,
+            Some(weights) => Self::Turns(weights),
+            None => Self::Strict,
+        }
+    }
 }
 
 /// What is seldom looked at.
@@ -179,6 +204,8 @@ struct Rare {
     config: PortConfig,
     /// All but packets, bytes and the longest queue.
     counters: PortCounters,
+    /// Rate packets.
+    rates: Queue,
 }
 
 /// Picoseconds a byte at `rate`, times 2^16, rounded up.
@@ -210,9 +237,9 @@ impl Port {
             control_waiting: 0,
             limit: config.queue,
             max_queue: 0,
-            weights: config.weights,
+            order: Order::of(&config),
             turn: 0,
-            rare: Box::new(Rare { config, counters: PortCounters::default() }),
+            rare: Box::new(Rare { config, counters: PortCounters::default(), rates: Queue::EMPTY }),
         }
     }
 
@@ -226,7 +253,7 @@ impl Port {
         self.rare.config = config;
         self.limit = config.queue;
         self.ecn_min = config.ecn_min;
-        self.weights = config.weights;
+        self.order = Order::of(&config);
         self.byte_time = byte_time(config.rate);
     }
 
@@ -286,7 +313,7 @@ impl Port {
     /// Whether anything waits that may go once the wire is free.
     #[must_use]
     pub fn sendable(&self) -> bool {
-        self.len > 0 && (!self.paused || !self.control.is_empty())
+        self.len > 0 && (!self.paused || !self.control.is_empty() || !self.rare.rates.is_empty())
     }
 
     /// What it counted.
@@ -333,6 +360,11 @@ impl Port {
             }
             verdict = Enqueued::Trimmed;
         }
+        if head.class == Class::Rate {
+            queues.push(&mut self.rare.rates, Entry { item, bytes: head.bytes, ingress });
+            self.len += 1;
+            return Enqueued::Queued;
+        }
         if self.control_waiting + u64::from(head.bytes) > self.rare.config.control_queue {
             self.rare.counters.dropped += 1;
             return Enqueued::Dropped(Drop::ControlFull);
@@ -345,7 +377,7 @@ impl Port {
 
     /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
     pub(super) fn trim(&mut self, head: &mut Head) -> bool {
-        let Rare { config, counters } = &mut *self.rare;
+        let Rare { config, counters, .. } = &mut *self.rare;
         let Some(rest) = config.trim else { return false };
         head.bytes = head.bytes.min(rest);
         head.class = Class::Control;
@@ -384,7 +416,6 @@ impl Port {
             return None;
         }
         let (entry, mark, data) = if let Some(entry) = self.pop_control(queues) {
-            self.control_waiting -= u64::from(entry.bytes);
             self.sending = 0;
             (entry, false, false)
         } else {
@@ -407,18 +438,33 @@ impl Port {
     /// The next control packet, unless it is the turn of data.
     #[inline]
     fn pop_control<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
-        if let Some(Weights(control, data)) = self.weights
-            && !self.control.is_empty()
-            && !self.data.is_empty()
-            && !self.paused
+        let turns = match self.order {
+            Order::Strict => None,
+            Order::Turns(weights) => Some(weights),
+            Order::RatesFirst => match queues.pop(&mut self.rare.rates) {
+                None => self.rare.config.weights,
+                entry => return entry,
+            },
+        };
+        if let Some(weights) = turns
+            && self.is_turn_of_data(weights)
         {
-            let turn = self.turn;
-            self.turn = (turn + 1) % (control + data);
-            if turn >= control {
-                return None;
-            }
+            return None;
         }
-        queues.pop(&mut self.control)
+        let entry = queues.pop(&mut self.control)?;
+        self.control_waiting -= u64::from(entry.bytes);
+        Some(entry)
+    }
+
+    /// Whether both classes wait and it is the turn of data.
+    #[inline]
+    fn is_turn_of_data(&mut self, Weights(control, data): Weights) -> bool {
+        if self.control.is_empty() || self.data.is_empty() || self.paused {
+            return false;
+        }
+        let turn = self.turn;
+        self.turn = (turn + 1) % (control + data);
+        turn >= control
     }
 
     fn leave<T>(&mut self, now: Picos, entry: Entry<T>, mark: bool, data: bool) -> Departure<T> {
@@ -433,7 +479,11 @@ impl Port {
 
     /// The packet that leaves next, if nothing of the other class comes before.
     pub(super) fn front<T: Copy>(&self, queues: &Queues<T>) -> Option<T> {
-        queues.front(self.control).or_else(|| queues.front(self.data))
+        let express = match self.order {
+            Order::RatesFirst => queues.front(self.rare.rates),
+            Order::Strict | Order::Turns(_) => None,
+        };
+        express.or_else(|| queues.front(self.control)).or_else(|| queues.front(self.data))
     }
 
     /// Sends `bytes` from outside the queues, for a driver that plays the network card itself and calls
@@ -484,6 +534,40 @@ mod tests {
             now = left.free_at;
         }
         order
+    }
+
+    #[test]
+    fn rate_packets_come_first_and_are_never_lost() {
+        let config =
+            PortConfig { rates: true, control_queue: 100, ..PortConfig::of_host(Rate::gbps(100)) };
+        for weights in [None, Some("1,1".parse().expect("weights"))] {
+            let mut port = Port::new(PortConfig { weights, ..config });
+            let mut queues = Queues::default();
+            let mut offer = |port: &mut Port, item, class| {
+                let mut head = Head { bytes: 64, class, ..Head::default() };
+                port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0)
+            };
+            assert_eq!(offer(&mut port, 1, Class::Data), Enqueued::Queued);
+            assert_eq!(offer(&mut port, 2, Class::Control), Enqueued::Queued);
+            let full = Enqueued::Dropped(Drop::ControlFull);
+            assert_eq!(offer(&mut port, 3, Class::Control), full);
+            for item in 10..20 {
+                assert_eq!(offer(&mut port, item, Class::Rate), Enqueued::Queued);
+            }
+            port.pause(true);
+            let (mut now, mut left) = (Picos::ZERO, Vec::new());
+            while port.sendable() {
+                let next = port.front(&queues);
+                let gone = port.depart(&mut queues, now, &mut Rng::new(1)).expect("sendable");
+                assert_eq!(next, Some(gone.item));
+                left.push(gone.item);
+                now = gone.free_at;
+            }
+            assert_eq!(left, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2]);
+            port.pause(false);
+            let last = port.depart(&mut queues, now, &mut Rng::new(1));
+            assert_eq!(last.map(|gone| (gone.item, gone.data)), Some((1, true)));
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::switches::Switches;
 use super::totals::Seen;
 use crate::Picos;
 use crate::base::Rate;
-use crate::cc::Hops;
+use crate::cc::{Hops, IntHop, RatePacket, Speculation};
 use crate::topology::Node;
 
 /// What becomes of a packet that came in. Ports are those of [`crate::topology::Topology`].
@@ -30,11 +30,40 @@ pub enum Verdict {
     Consume,
 }
 
-/// What switch programs write into a packet, for programs further on and for its destination.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Note {
+/// What a packet carries for switch programs, and what they write into it, for programs further on and for its destination.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Note {
     /// Telemetry: a record a switch.
-    pub hops: Hops,
+    Telemetry(Hops),
+    /// It asks the links on its way for a rate.
+    Rates(RatePacket),
+    /// It was sent before its flow had a rate.
+    Speculation(Speculation),
+}
+
+impl Default for Note {
+    /// Nothing.
+    fn default() -> Self {
+        Self::Telemetry(Hops::default())
+    }
+}
+
+impl Note {
+    /// Records of telemetry.
+    #[must_use]
+    pub fn hops(&self) -> &[IntHop] {
+        match self {
+            Self::Telemetry(hops) => hops.as_slice(),
+            Self::Rates(_) | Self::Speculation(_) => &[],
+        }
+    }
+
+    /// Adds one, where it is telemetry and there is room for it.
+    pub fn push_hop(&mut self, hop: IntHop) {
+        if let Self::Telemetry(hops) = self {
+            hops.push(hop);
+        }
+    }
 }
 
 /// A packet at a switch.
@@ -65,6 +94,12 @@ impl<'a> Place<'a> {
     #[must_use]
     pub fn ways(&self, host: u32) -> &'a [u32] {
         self.switches.routes().ports(self.switch, host)
+    }
+
+    /// What is at this end of a port's link: the sender of what came in by it.
+    #[must_use]
+    pub fn before(&self, port: u32) -> Node {
+        self.switches.topology().from(port)
     }
 
     /// What is at the other end of a port's link.
@@ -103,6 +138,8 @@ pub struct Incoming<'a> {
     pub packet: Packet<'a>,
     /// Empty: for the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,
+    /// What programs read and ignored, because it made no sense: to be counted on.
+    pub ignored: &'a mut u64,
 }
 
 /// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
@@ -145,6 +182,7 @@ pub(super) struct Programs {
     /// By packet.
     notes: Vec<Note>,
     copies: Vec<u32>,
+    ignored: u64,
 }
 
 impl Programs {
@@ -157,7 +195,7 @@ impl Programs {
             .map(|at| program(at).map(|program| Loaded { program, armed: Picos::NEVER }))
             .collect();
         let any = loaded.iter().any(Option::is_some);
-        any.then(|| Self { loaded, notes: Vec::new(), copies: Vec::new() })
+        any.then(|| Self { loaded, notes: Vec::new(), copies: Vec::new(), ignored: 0 })
     }
 
     /// A new packet has nothing in it, or what another has.
@@ -176,7 +214,17 @@ impl Programs {
     #[cold]
     #[inline(never)]
     pub(super) fn read(&self, packet: u32, seen: &mut Seen) {
-        seen.add(self.note(packet).hops.as_slice());
+        seen.add(self.note(packet).hops());
+    }
+
+    /// A packet that was made says this to the programs on its way.
+    pub(super) fn write(&mut self, packet: u32, note: Note) {
+        self.notes[packet as usize] = note;
+    }
+
+    /// What all of them ignored.
+    pub(super) const fn ignored(&self) -> u64 {
+        self.ignored
     }
 
     /// What programs wrote into a packet.
@@ -198,8 +246,8 @@ impl Programs {
         };
         self.copies.clear();
         let packet = Packet { head, note: &mut self.notes[packet as usize] };
-        let copies = &mut self.copies;
-        loaded.program.ingress(place, &mut Incoming { ingress, way, packet, copies })
+        let (copies, ignored) = (&mut self.copies, &mut self.ignored);
+        loaded.program.ingress(place, &mut Incoming { ingress, way, packet, copies, ignored })
     }
 
     /// The next port of a [`Verdict::Replicate`].
@@ -244,7 +292,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::cc::{IntHop, MOST_HOPS};
+    use crate::cc::MOST_HOPS;
     use crate::model::{Class, Network, NetworkConfig, Step, Totals};
     use crate::topology::Topology;
 
@@ -336,9 +384,9 @@ mod tests {
     fn a_note_holds_so_many_records() {
         let mut note = Note::default();
         for hop in 0..20 {
-            note.hops.push(IntHop { hop, ..IntHop::default() });
+            note.push_hop(IntHop { hop, ..IntHop::default() });
         }
-        let hops = note.hops.as_slice();
+        let hops = note.hops();
         assert_eq!((hops.len(), hops[7].hop), (MOST_HOPS, 7));
     }
 }

@@ -331,7 +331,7 @@ impl<T: Copy> Switches<T> {
 
     /// Cuts off the payload of a data packet that will leave by `port`; false if the network does not do that.
     pub fn trim(&mut self, port: u32, head: &mut Head) -> bool {
-        head.class == super::Class::Control || self.ports[port as usize].trim(head)
+        head.class != super::Class::Data || self.ports[port as usize].trim(head)
     }
 
     /// The port by which a packet at switch `at` will leave, if that can be said before it does: for

@@ -9,7 +9,7 @@ pub struct Telemetry;
 
 impl SwitchProgram for Telemetry {
     fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: &mut Packet<'_>) {
-        packet.note.hops.push(IntHop {
+        packet.note.push_hop(IntHop {
             hop: port,
             at: place.now.time(),
             tx_bytes: place.sent(port),
@@ -42,7 +42,7 @@ mod tests {
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {
             let Step::Arrived { host: 4, packet } = step else { panic!("{step:?}") };
             packets += 1;
-            let hops = network.note(packet).expect("it is on").hops.as_slice();
+            let hops = network.note(packet).expect("it is on").hops();
             // Leaf 0 to the spine, the spine to leaf 1, and down to host 4.
             let names: Vec<u32> = hops.iter().map(|hop| hop.hop).collect();
             assert_eq!(names, [16, 19, 9]);

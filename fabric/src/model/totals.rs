@@ -78,6 +78,8 @@ pub struct Totals {
     pub last_loss: Picos,
     /// Packets that were for a switch's program.
     pub consumed: u64,
+    /// What switch programs read in packets and ignored, because it made no sense: 1RC's stale epochs.
+    pub ignored: u64,
     /// Copies of packets that switch programs had made.
     pub copied: u64,
     /// What packets had in them when they arrived.

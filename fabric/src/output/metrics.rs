@@ -85,6 +85,12 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         "99.9th percentile of completion times over those of each flow alone",
         |run| percentile(&slowdowns(run), 0.999),
     ),
+    (
+        "group_p99_slowdown",
+        "",
+        "99th percentile of the first job's completion times over those of each flow alone",
+        |run| percentile(&slowdowns_of(run.flows.iter().filter(|flow| flow.job == 0)), 0.99),
+    ),
     ("finish_spread", "us", "from the first completion to the last", |run| {
         let ends = starts_and_ends(run);
         let by_end = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
@@ -182,11 +188,24 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         "Gb/s",
         "payload of the first job over the time from its first start to its last completion",
         |run| {
-            let flows = || run.flows.iter().filter(|flow| flow.job == 0);
-            let (first, last) = ends(flows())?;
-            let whole = flows().all(|flow| flow.fct_us.is_some());
-            let bytes = flows().map(|flow| flow.bytes as f64).sum::<f64>();
-            per(bytes * 8e-3, last - first).filter(|_| whole)
+            let group = run.flows.iter().filter(|flow| flow.job == 0);
+            let bytes = group.map(|flow| flow.bytes as f64).sum::<f64>();
+            per(bytes * 8e-3, group_time(run)?)
+        },
+    ),
+    (
+        "group_time",
+        "us",
+        "from the first start of the first job to its last completion",
+        group_time,
+    ),
+    (
+        "victim_goodput",
+        "Gb/s",
+        "mean over the flows of all jobs but the first of payload over completion time",
+        |run| {
+            let victims = finished(run).filter(|flow| flow.job > 0);
+            mean(&victims.filter_map(rate).collect::<Vec<_>>())
         },
     ),
     (
@@ -276,13 +295,23 @@ fn finished(run: &Run) -> impl Iterator<Item = &FlowResult> {
 }
 
 fn rates(run: &Run) -> Vec<f64> {
-    finished(run).filter_map(|flow| Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)).collect()
+    finished(run).filter_map(rate).collect()
+}
+
+/// Payload over completion time, Gb/s.
+fn rate(flow: &FlowResult) -> Option<f64> {
+    Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)
 }
 
 /// Completion times over those of each flow alone, rising.
 fn slowdowns(run: &Run) -> Vec<f64> {
+    slowdowns_of(run.flows.iter())
+}
+
+/// Of some of them.
+fn slowdowns_of<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Vec<f64> {
     let slowdown = |flow: &FlowResult| per(flow.fct_us?, flow.alone_us?);
-    let mut slowdowns: Vec<f64> = run.flows.iter().filter_map(slowdown).collect();
+    let mut slowdowns: Vec<f64> = flows.filter_map(slowdown).collect();
     slowdowns.sort_by(f64::total_cmp);
     slowdowns
 }
@@ -340,6 +369,13 @@ fn ends<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Option<(f64, f64)> {
         ends = Some((first.min(start), last.max(start + fct)));
     }
     ends
+}
+
+/// How long the first job took, if it is done.
+fn group_time(run: &Run) -> Option<f64> {
+    let flows = || run.flows.iter().filter(|flow| flow.job == 0);
+    let (first, last) = ends(flows())?;
+    flows().all(|flow| flow.fct_us.is_some()).then_some(last - first)
 }
 
 fn finish(run: &Run) -> Option<f64> {

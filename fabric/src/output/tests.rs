@@ -129,6 +129,14 @@ fn a_group_has_its_share_and_its_goodput() {
     // Job 0: 1 MB from 0 to 100 us and 1 MB from 10 to 210: 2 MB x 8 / 210 us = 76.19 Gb/s.
     run.flows[2].job = 1;
     assert!((value(&run, "group_goodput") - 16_000.0 / 210.0).abs() < 1e-9);
+    assert_eq!(value(&run, "group_time"), 210.0);
+    // 100 / 50 and 200 / 20, and 400 / 4 of the other job.
+    for (flow, alone) in run.flows.iter_mut().zip([50.0, 20.0, 4.0]) {
+        flow.alone_us = Some(alone);
+    }
+    assert_eq!(value(&run, "group_p99_slowdown"), 10.0);
+    // Job 1: 2 MB in 400 us.
+    assert_eq!(value(&run, "victim_goodput"), 40.0);
     run.flows[1].fct_us = None;
     let goodput: Metric = "group_goodput".parse().expect("a name");
     assert_eq!(goodput.of(&run), None, "it did not finish");

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use super::flows::Running;
 use super::host::{Adapter, Allowance, Sizes, Work};
-use super::outbox::Lane;
+use super::outbox::{Lane, Outbox};
 use super::packet::Body;
 use crate::Picos;
 use crate::base::Time;
+use crate::cc::RatePacket;
 use crate::model::Head;
 use crate::reliability::{
     Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
-    RxVerdict, Told,
+    RateOut, Rates, RxVerdict, Told,
 };
 
 /// What comes back with a packet's fate.
@@ -114,7 +115,7 @@ impl Adapter for Endpoint {
                     work.arrived(flow, payload);
                 }
             }
-            Body::Roce(_) => {}
+            Body::Rates | Body::Roce(_) => {}
             Body::Control(ControlPacket::Ack { pds, response }) => {
                 let (response, telemetry) = (response.as_ref(), work.telemetry);
                 Told::by(&mut self.pdcs, telemetry).rx_ack(time, peer, pds, response);
@@ -207,6 +208,30 @@ impl Adapter for Endpoint {
         Some((head, Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) }))
     }
 
+    fn next_rate_packet(
+        &mut self,
+        now: Time,
+        outbox: &mut Outbox,
+        sizes: Sizes,
+    ) -> Option<(Head, RatePacket)> {
+        let RateOut { peer, id, packet } = Rates::of(&mut self.pdcs).poll(now)?;
+        let Some(place) = id.and_then(|id| self.of(id)) else {
+            return Some((outbox.head_back(peer.0, sizes.control), packet));
+        };
+        let lane = self.lane(place);
+        // Its data waited for it.
+        outbox.activate(place, lane);
+        Some((lane.rate_head(packet.path.into(), sizes.control), packet))
+    }
+
+    fn has_rate_packet(&self) -> bool {
+        Rates::wait(&self.pdcs)
+    }
+
+    fn rated(&mut self, source: u32, packet: &RatePacket, work: &mut Work<'_>) {
+        Rates::of(&mut self.pdcs).rx(work.now.time(), PeerKey(source), packet);
+    }
+
     fn lane(&mut self, context: u32) -> &mut Lane {
         &mut self.contexts[context as usize].lane
     }
@@ -238,7 +263,7 @@ impl Adapter for Endpoint {
     fn glance_at(&self, body: &Body, flows: &[Running]) -> u64 {
         match body {
             Body::Data { flow, .. } => flows[*flow as usize].received,
-            Body::Control(_) | Body::Roce(_) => 0,
+            Body::Control(_) | Body::Rates | Body::Roce(_) => 0,
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::endpoint::Endpoint;
 use super::flows::Running;
-use super::outbox::{Lane, Outbox};
+use super::outbox::{Extra, Lane, Outbox};
 use super::packet::Body;
 use super::roce::Roce;
 use crate::Picos;
 use crate::base::Time;
-use crate::cc::{Hops, IntHop};
+use crate::cc::{IntHop, RatePacket};
 use crate::model::Head;
 
 /// What all hosts share.
@@ -116,6 +116,24 @@ pub(super) trait Adapter {
         flows: &mut [Running],
     ) -> Option<(Head, Body)>;
 
+    /// The next rate packet, which goes before all else that is sent from now on.
+    fn next_rate_packet(
+        &mut self,
+        _now: Time,
+        _outbox: &mut Outbox,
+        _sizes: Sizes,
+    ) -> Option<(Head, RatePacket)> {
+        None
+    }
+
+    /// Whether there is one.
+    fn has_rate_packet(&self) -> bool {
+        false
+    }
+
+    /// A rate packet arrived from host `source`.
+    fn rated(&mut self, _source: u32, _packet: &RatePacket, _work: &mut Work<'_>) {}
+
     /// What the card knows of a context.
     fn lane(&mut self, context: u32) -> &mut Lane;
 
@@ -179,15 +197,15 @@ macro_rules! each {
 }
 
 impl Host {
-    /// Host `number`, which sends by `port`, and whose acknowledgements send switches' records back if they `echo`.
-    pub(super) fn new(number: u32, port: u32, stack: Stack, echo: bool) -> Self {
+    /// Host `number`, which sends by `port`, and whose packets carry `extra`.
+    pub(super) fn new(number: u32, port: u32, stack: Stack, extra: Option<Extra>) -> Self {
         Self {
             port,
             card_at: Picos::NEVER,
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
             seen_at: Picos::ZERO,
-            outbox: Outbox::new(number, echo),
+            outbox: Outbox::new(number, extra),
             stack,
         }
     }
@@ -236,6 +254,18 @@ impl Host {
         each!(&mut self.stack, stack => stack.receive(source, head, body, work));
     }
 
+    /// A rate packet arrived from host `source`.
+    pub(super) fn rated(
+        &mut self,
+        now: Picos,
+        (source, packet): (u32, &RatePacket),
+        flows: &mut [Running],
+        news: &mut Vec<News>,
+    ) {
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
+        each!(&mut self.stack, stack => stack.rated(source, packet, work));
+    }
+
     /// Time passed.
     pub(super) fn handle_timeout(
         &mut self,
@@ -255,7 +285,7 @@ impl Host {
 
     /// Whether the card has anything to try.
     pub(super) fn eager(&self) -> bool {
-        self.outbox.eager()
+        self.outbox.eager() || each!(&self.stack, stack => stack.has_rate_packet())
     }
 
     /// The next packet for the card: packets without data first; only those when data is `paused`.
@@ -270,9 +300,9 @@ impl Host {
         each!(&mut self.stack, stack => outbox.next(stack, now, sizes, paused, flows))
     }
 
-    /// What the packet that [`Host::next`] gave last sends back of switches' records, where that is wanted.
-    pub(super) fn echo(&self) -> Option<Hops> {
-        self.outbox.echo()
+    /// What the packet that [`Host::next`] gave last carries besides, where anything of the kind is wanted.
+    pub(super) fn extra(&self) -> Option<&Extra> {
+        self.outbox.extra()
     }
 
     /// When [`Host::handle_timeout`] wants to be called.

@@ -7,8 +7,9 @@ use super::flows::Running;
 use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
-use crate::cc::{Hops, IntHop};
-use crate::model::{Class, Head};
+use crate::cc::{self, Hops, IntHop};
+use crate::model::{Class, Head, Note};
+use crate::wire::{Request, Speculation};
 
 /// Mixes two numbers into 32 bits.
 const fn hash(a: u32, b: u32) -> u32 {
@@ -32,10 +33,36 @@ impl Lane {
         Self { dst, hash: hash(hash(src, dst), connection), active: false }
     }
 
+    /// The head of a rate packet of `bytes` on the wire, which goes the way of data.
+    pub(super) fn rate_head(&self, entropy: u32, bytes: u32) -> Head {
+        Head { class: Class::Rate, ..self.head(entropy, bytes) }
+    }
+
     /// The head of a data packet of `bytes` on the wire.
     pub(super) fn head(&self, entropy: u32, bytes: u32) -> Head {
         let (dst, flow) = (self.dst, self.hash);
         Head { dst, flow, entropy, bytes, class: Class::Data, ..Head::default() }
+    }
+}
+
+/// What packets of a host carry besides their bodies, where congestion control wants anything of the kind.
+#[derive(Debug)]
+pub(super) enum Extra {
+    /// Acknowledgements send switches' records back: of each that waits, and of the packet handed out last.
+    Echo {
+        /// As many as there are packets without data.
+        waiting: VecDeque<Hops>,
+        /// Data packets send nothing back.
+        last: Hops,
+    },
+    /// Rate packets, and data that was sent before there was a rate: of the packet handed out last.
+    Rates(Note),
+}
+
+impl Extra {
+    /// Records that are sent back.
+    pub(super) fn echo() -> Self {
+        Self::Echo { waiting: VecDeque::new(), last: Hops::default() }
     }
 }
 
@@ -46,24 +73,16 @@ pub(super) struct Outbox {
     host: u32,
     /// Destination, entropy and packet.
     control: VecDeque<(u32, u32, Body)>,
-    /// What each of them sends back of switches' records, where that is wanted.
-    echoes: Option<VecDeque<Hops>>,
-    /// The same of the packet handed out last.
-    echo: Hops,
+    extra: Option<Box<Extra>>,
     /// Contexts that may have something to send, by the adapter's numbers.
     active: VecDeque<u32>,
 }
 
 impl Outbox {
-    /// Of host `host`, whose acknowledgements send switches' records back if they `echo`.
-    pub(super) fn new(host: u32, echo: bool) -> Self {
-        Self {
-            host,
-            control: VecDeque::new(),
-            echoes: echo.then(VecDeque::new),
-            echo: Hops::default(),
-            active: VecDeque::new(),
-        }
+    /// Of host `host`, whose packets carry `extra`.
+    pub(super) fn new(host: u32, extra: Option<Extra>) -> Self {
+        let extra = extra.map(Box::new);
+        Self { host, control: VecDeque::new(), extra, active: VecDeque::new() }
     }
 
     /// Number of the host.
@@ -84,16 +103,22 @@ impl Outbox {
     /// A packet without data to host `dst`, which sends back `echo`.
     pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body, echo: &[IntHop]) {
         self.control.push_back((dst, entropy, body));
-        if let Some(echoes) = &mut self.echoes {
+        if let Some(Extra::Echo { waiting, .. }) = self.extra.as_deref_mut() {
             let mut hops = Hops::default();
             hops.set(echo);
-            echoes.push_back(hops);
+            waiting.push_back(hops);
         }
     }
 
-    /// What the packet that [`Outbox::next`] gave last sends back; `None` where nobody wants it.
-    pub(super) fn echo(&self) -> Option<Hops> {
-        self.echoes.is_some().then_some(self.echo)
+    /// What the packet that [`Outbox::next`] gave last carries besides; `None` where nobody wants anything.
+    pub(super) fn extra(&self) -> Option<&Extra> {
+        self.extra.as_deref()
+    }
+
+    /// The head of a rate packet of `bytes` that goes back to host `dst`.
+    pub(super) fn head_back(&self, dst: u32, bytes: u32) -> Head {
+        let flow = hash(self.host, dst);
+        Head { dst, flow, bytes, class: Class::Rate, ..Head::default() }
     }
 
     /// Context `place` may have something to send.
@@ -118,10 +143,49 @@ impl Outbox {
         paused: bool,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
-        if let Some(echoes) = &mut self.echoes {
-            // Data packets send nothing back; of the others there are as many.
-            self.echo = echoes.pop_front().unwrap_or_default();
+        match self.extra.as_deref_mut() {
+            None => {}
+            Some(Extra::Echo { waiting, last }) => *last = waiting.pop_front().unwrap_or_default(),
+            Some(Extra::Rates(_)) => return self.next_rated(contexts, now, sizes, paused, flows),
         }
+        self.next_of_all(contexts, now, sizes, paused, flows)
+    }
+
+    /// The same, where rate packets come before all others.
+    #[cold]
+    fn next_rated(
+        &mut self,
+        contexts: &mut impl Adapter,
+        now: Picos,
+        sizes: Sizes,
+        paused: bool,
+        flows: &mut [Running],
+    ) -> Option<(Head, Body)> {
+        let (head, body, note) = match contexts.next_rate_packet(now.time(), self, sizes) {
+            Some((head, packet)) => (head, Body::Rates, Note::Rates(packet)),
+            None => match self.next_of_all(contexts, now, sizes, paused, flows) {
+                Some((head, body)) => (head, body, note_of(&body)),
+                // Who wanted to send may have asked for a rate instead.
+                None => {
+                    let (head, packet) = contexts.next_rate_packet(now.time(), self, sizes)?;
+                    (head, Body::Rates, Note::Rates(packet))
+                }
+            },
+        };
+        if let Some(Extra::Rates(last)) = self.extra.as_deref_mut() {
+            *last = note;
+        }
+        Some((head, body))
+    }
+
+    fn next_of_all(
+        &mut self,
+        contexts: &mut impl Adapter,
+        now: Picos,
+        sizes: Sizes,
+        paused: bool,
+        flows: &mut [Running],
+    ) -> Option<(Head, Body)> {
         if let Some((dst, entropy, body)) = self.control.pop_front() {
             if self.control.is_empty() {
                 // Begins again where it is in the cache.
@@ -146,6 +210,17 @@ impl Outbox {
     }
 }
 
+/// What a packet with such a body says to switches.
+fn note_of(body: &Body) -> Note {
+    match body {
+        Body::Data { pds: Request { ccc: Some(ccc), .. }, .. } => {
+            let Speculation { epoch, number, weight } = Speculation::of(*ccc);
+            Note::Speculation(cc::Speculation { epoch, number, weight })
+        }
+        _ => Note::default(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_context_waits_once() {
-        let (mut outbox, mut lane) = (Outbox::new(0, false), Lane::new(0, 1, 2));
+        let (mut outbox, mut lane) = (Outbox::new(0, None), Lane::new(0, 1, 2));
         outbox.activate(7, &mut lane);
         outbox.activate(7, &mut lane);
         assert_eq!(outbox.active, [7]);

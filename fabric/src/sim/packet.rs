@@ -21,6 +21,8 @@ pub(super) enum Body {
     },
     /// Anything else of this project's transport.
     Control(ControlPacket),
+    /// A rate packet of this project's transport: it is in the network's note.
+    Rates,
     /// A packet of the baseline.
     Roce(RocePacket),
 }

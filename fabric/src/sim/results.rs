@@ -116,6 +116,8 @@ pub struct Totals {
     pub pauses: u64,
     /// What packets had in them of in-band telemetry.
     pub seen: Seen,
+    /// What switches read in packets and ignored, because it made no sense: 1RC's stale epochs.
+    pub ignored: u64,
     /// Simulated time at the end.
     pub end: Picos,
     /// What it took, seconds.

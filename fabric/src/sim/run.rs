@@ -6,13 +6,14 @@ use std::time::Instant;
 use super::config::{SimConfig, SimError};
 use super::flows::Flows;
 use super::host::{Host, News, Sizes};
+use super::outbox::Extra;
 use super::packet::Bodies;
 use super::results::{End, Observer, PortLoad, Results, Totals};
 use super::series::Recorder;
 use super::setup::Setup;
 use crate::Picos;
 use crate::base::Rng;
-use crate::model::{Coming, Ends, FailureEvent, Network, Step};
+use crate::model::{Coming, Ends, FailureEvent, Network, Note, Step};
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
 
@@ -154,9 +155,8 @@ impl Simulation {
         });
         let network = Network::new(config.topology.clone(), setup.network.clone(), tick)
             .map_err(SimError::Parameter)?;
-        let hosts = (0..config.topology.hosts).map(|host| {
-            Host::new(host, network.host_port(host), setup.stack(host), setup.echoes())
-        });
+        let hosts = (0..config.topology.hosts)
+            .map(|host| Host::new(host, network.host_port(host), setup.stack(host), setup.extra()));
         let mut simulation = Self {
             until: config.until,
             ends: Hosts {
@@ -292,7 +292,12 @@ impl Simulation {
         let body = bodies.of(packet);
         self.totals.delivered += u64::from(!head.trimmed && body.is_data());
         let telemetry = match self.network.note(packet) {
-            Some(note) if body.is_data() => note.hops.as_slice(),
+            Some(Note::Rates(rates)) => {
+                let entry = &mut hosts[host as usize];
+                entry.rated(now, (source, rates), &mut flows.running, &mut self.news);
+                return self.attend(host);
+            }
+            Some(note) if body.is_data() => note.hops(),
             _ => bodies.echo(packet),
         };
         let entry = &mut hosts[host as usize];
@@ -418,13 +423,18 @@ impl Simulation {
         let Some((head, body)) = entry.next(now, self.sizes, paused, &mut flows.running) else {
             return;
         };
-        let (packet, free_at) = self.network.transmit(host, head);
+        let extra = entry.extra();
+        let note = match extra {
+            Some(Extra::Rates(note)) => Some(note),
+            Some(Extra::Echo { .. }) | None => None,
+        };
+        let (packet, free_at) = self.network.transmit(host, head, note);
+        if let Some(Extra::Echo { last, .. }) = extra {
+            bodies.put_echo(packet, *last);
+        }
         entry.busy_until = free_at;
         let more = entry.eager();
         bodies.put(packet, body);
-        if let Some(echo) = entry.echo() {
-            bodies.put_echo(packet, echo);
-        }
         if more {
             self.arm_card(host, free_at);
         }
@@ -471,6 +481,7 @@ impl Simulation {
         totals.last_loss = network.last_loss;
         totals.pauses = network.pauses;
         totals.seen = network.seen;
+        totals.ignored = network.ignored;
         totals.events = self.network.events();
         totals.end = self.network.now();
         totals.under_way = self.network.data_in_flight();

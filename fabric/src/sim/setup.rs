@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::config::{Contexts, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use super::endpoint::Endpoint;
 use super::host::{Sizes, Stack};
+use super::outbox::Extra;
 use super::roce::{Roce, RoceParameters};
 use crate::Picos;
 use crate::base::{Rate, Span};
 use crate::cc;
 use crate::facts::base_rtt;
-use crate::model::{Ground, NetworkConfig};
+use crate::model::{Ground, NetworkConfig, Note};
 use crate::reliability::{Config, NOMINAL_OVERHEAD, UnknownDetector};
 use crate::workload::Workload;
 
@@ -69,6 +70,7 @@ impl Setup {
             trimmed: host.control,
             least: 0,
             line: topology.host_rate(),
+            rtt: rtt.span(),
             rates: 1.0,
             times: 1.0,
             reroute_us: 0.0,
@@ -92,9 +94,13 @@ impl Setup {
         Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
     }
 
-    /// Whether acknowledgements send back what switches wrote into packets.
-    pub(super) fn echoes(&self) -> bool {
-        matches!(&self.stack, StackConfig::Squall(config) if config.acks.telemetry)
+    /// What packets carry besides their bodies.
+    pub(super) fn extra(&self) -> Option<Extra> {
+        match &self.stack {
+            StackConfig::Squall(config) if config.acks.telemetry => Some(Extra::echo()),
+            StackConfig::Squall(config) if config.rates() => Some(Extra::Rates(Note::default())),
+            StackConfig::Squall(_) | StackConfig::Roce(_) => None,
+        }
     }
 
     /// The transport of `host`.
@@ -125,6 +131,13 @@ fn transport(
             cc.name()
         )));
     }
+    if cc.receiver(&known) == cc::ReceiverConfig::Rates && !config.network.rates {
+        return Err(SimError::Transport(format!(
+            "{} has the rate that switches compute, and these compute none; expected a network with `rates`, or another \
+             algorithm",
+            cc.name()
+        )));
+    }
     let paths =
         cc::PathsConfig::by_name(&squall.lb, squall.paths).map_err(|error| refuse(&error))?;
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
@@ -149,6 +162,8 @@ fn transport(
     } else {
         transport.train_bytes = squall.train_bytes;
     }
+    // A card's queue pairs are not counted by peer.
+    transport.max_accepted = transport.max_contexts;
     transport.check().map_err(|error| refuse(&error))?;
     Ok(transport)
 }
@@ -178,6 +193,13 @@ fn baseline(
         return Err(SimError::Transport(text));
     }
     let receiver = sender.receiver(&known);
+    if receiver == cc::ReceiverConfig::Rates {
+        let text = format!(
+            "{} has the rate that switches compute; RoCEv2 asks none for one, stack `squall` does",
+            roce.cc
+        );
+        return Err(SimError::Transport(text));
+    }
     if let cc::ReceiverConfig::Dart(_) = receiver {
         let text = format!(
             "{}: RoCE's acknowledgements carry no shares; dart is possible with stack `squall`",

@@ -594,3 +594,92 @@ fn dart_leaves_congestion_on_the_way_to_dcqcn() {
         assert_eq!(rates.iter().all(|&rate| rate > 0 && rate < 900), cut, "{rates:?}");
     }
 }
+
+/// A network whose switches compute rates, and drop nothing otherwise; flows have samples.
+fn rated(mut config: SimConfig, cc: &str) -> SimConfig {
+    config.network.rates = true;
+    config.network.trimming = Some(false);
+    config.network.queue_bdp = Some(100.0);
+    config.network.ecn = Some(Marks::NONE);
+    squall(&mut config).cc = cc.into();
+    squall(&mut config).loss = "rto".into();
+    config.observe.windows = Some(US);
+    config
+}
+
+/// s-PERC: rates are max-min fair whatever links limit whom, and others take what those who are done had; queues stay empty.
+#[test]
+fn switches_compute_rates_and_flows_obey_them() {
+    let mut config = rated(leaf_spine(4), "sperc");
+    config.observe.queues = Some(US);
+    // Hosts 4 to 9 to host 0, and host 4 to host 5 below the same leaf: a sixth for six flows, the rest of host 4's link for
+    // the seventh.
+    let mut flows: Vec<Flow> = (4..10).map(|host| flow(host, host, 0, 1_500_000)).collect();
+    flows.push(flow(10, 4, 5, 12_000_000));
+    let results = run(&config, &workload(16, flows));
+    assert_eq!((results.end, results.totals.retransmitted), (End::Done, 0));
+    assert_eq!(rates_at(&results, 80), [160, 160, 160, 160, 160, 160, 800]);
+    // Six of 1.5 MB at 16 Gb/s take 750 us.
+    assert_eq!(rates_at(&results, 790), [0, 0, 0, 0, 0, 0, 960]);
+    // The first asked before the others were counted: what they sent too much, some 160 KB, drains at 4 Gb/s.
+    let longest = |bytes: &Vec<u64>| bytes[450..700].iter().copied().max();
+    let longest = results.series.queues.iter().filter_map(|queue| longest(&queue.bytes)).max();
+    assert!(longest.expect("queues") <= 6 * 4096, "{longest:?}");
+}
+
+/// 1RC: of what a flow sends before it has a rate the switch lets a fair part through, in order; the flow knows which without a word,
+/// and sends the others once more.
+#[test]
+fn what_is_beyond_a_new_flows_rate_is_dropped_and_sent_once_more() {
+    for (cc, exact) in [("sperc:one_rtt=1", true), ("sperc", false)] {
+        let config = rated(star(6), cc);
+        let mut load = incast(6, 2_000_000);
+        for (late, flow) in (0..).zip(&mut load.flows) {
+            flow.start = Start::At(late * 50_000_000);
+        }
+        let results = run(&config, &load);
+        let totals = &results.totals;
+        assert_eq!(results.end, End::Done, "{cc}");
+        // 50, 33, 25 and 20 % of a bandwidth-delay product of 14 packets pass of those that start late.
+        assert_eq!(totals.dropped > 20, exact, "{cc}: {totals:?}");
+        assert_eq!(totals.retransmitted, totals.dropped, "{cc}: nothing is sent in vain");
+        assert_eq!((totals.control_dropped, totals.ignored), (0, 0), "{cc}");
+        conserved(&results);
+    }
+}
+
+/// Who opens many connections has the part of one, if they weigh less.
+#[test]
+fn connections_of_one_host_share_its_weight() {
+    for (weights, each) in [(0, [192; 5]), (1, [120, 120, 120, 120, 480])] {
+        let cc = format!("sperc:weights={weights}");
+        let mut flows: Vec<Flow> = (0..4).map(|id| flow(id + 1, 1, 0, 1_500_000)).collect();
+        flows.push(flow(5, 2, 0, 1_500_000));
+        let results = run(&rated(star(3), &cc), &workload(3, flows));
+        assert_eq!(rates_at(&results, 60), each, "{cc}");
+    }
+}
+
+#[test]
+fn rates_are_refused_where_nobody_computes_them_or_they_would_be_shared() {
+    let load = incast(4, 1000);
+    let refused =
+        |config: &SimConfig| Simulation::new(config, &load).expect_err("refused").to_string();
+    let mut config = rated(star(4), "sperc");
+    squall(&mut config).scope = "pair".into();
+    let said = refused(&config);
+    assert!(said.contains("allowed: scope flow"), "{said}");
+    config.network.rates = false;
+    assert!(refused(&config).contains("expected a network with `rates`"));
+    config.host.transport =
+        Transport::Roce(RoceConfig { cc: "sperc".into(), ..RoceConfig::default() });
+    assert!(refused(&config).contains("stack `squall`"));
+}
+
+/// Real endpoints let a peer open 64 contexts; a card has as many queue pairs as are asked for.
+#[test]
+fn a_host_may_open_a_hundred_connections_to_another() {
+    let flows = (0..100).map(|id| flow(id + 1, 1, 0, 8_000)).collect();
+    let results = run(&star(2), &workload(2, flows));
+    assert_eq!(results.end, End::Done);
+}

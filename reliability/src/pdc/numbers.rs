@@ -6,8 +6,21 @@ use crate::tx::Departure;
 use crate::types::{ControlPacket, PdcId, PeerKey, TxGrant};
 use crate::wire::{
     Ack, AckExt, AckRequest, Ccc, Control, ControlKind, Dest, Mode, Nack, NackCode, NextHeader,
-    Request,
+    Request, Speculation,
 };
+
+/// What a request says for congestion control, on the wire.
+#[inline]
+const fn ccc_of(state: cc::RequestState) -> Ccc {
+    match state {
+        cc::RequestState::Demand(target) => {
+            Ccc { ccc_id: 0, credit_target: cc::credit_units(target) }
+        }
+        cc::RequestState::Speculative(cc::Speculation { epoch, number, weight }) => {
+            Speculation { epoch, number, weight }.pack()
+        }
+    }
+}
 
 /// What names a context, here and on the wire.
 #[derive(Debug)]
@@ -60,9 +73,7 @@ impl Numbers {
                 psn,
                 spdcid: self.local,
                 dest,
-                ccc: departure
-                    .demand
-                    .map(|target| Ccc { ccc_id: 0, credit_target: cc::credit_units(target) }),
+                ccc: departure.state.map(ccc_of),
             },
         }
     }

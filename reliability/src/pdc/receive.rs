@@ -69,7 +69,9 @@ impl<D: Copy> Pdc<D> {
             self.rx.on_cleared(clear);
             self.control_path.confirm(clear);
         }
-        let demand = pds.ccc.map(|ccc| self.tx.rare_mut().credit.on_demand(ccc.credit_target));
+        // Of those that switches may drop, this is for switches.
+        let ccc = pds.ccc.filter(|_| !shared.config.rates());
+        let demand = ccc.map(|ccc| self.tx.rare_mut().credit.on_demand(ccc.credit_target));
         if duplicate || arrival.trimmed {
             self.count_arrival(now, arrival, duplicate, demand, shared);
             if duplicate {

@@ -14,8 +14,6 @@ impl<D: Copy> Table<D> {
             let (flow, credit) = match action {
                 ReceiverAction::Credit { flow, cumulative } => (flow, Some(cumulative)),
                 ReceiverAction::Notify { flow } => (flow, None),
-                // Nothing that is configurable asks for these.
-                ReceiverAction::Bounce { .. } => continue,
             };
             let pdc = self.get(PdcId::from_u32(flow)).filter(|pdc| pdc.numbers().is_connected());
             let Some(pdc) = pdc else {

@@ -6,9 +6,6 @@ use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
-/// Contexts that one peer may have open here. An initiator has one at a time, and those that it is closing.
-const MAX_ACCEPTED: usize = 64;
-
 impl<D: Copy> Pdcs<D> {
     /// Whose context a packet without SYN names with `dpdcid`. The engine compares the peer's address
     /// with the packet's source before it hands the packet in.
@@ -240,7 +237,8 @@ impl<D: Copy> Pdcs<D> {
             let forgotten = Outcome::Failed(PdcFailure::Forgotten);
             self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
         }
-        let crowded = self.table.accepted_from(peer) >= MAX_ACCEPTED;
+        let crowded =
+            self.table.accepted_from(peer) >= usize::from(self.shared.config.max_accepted);
         let vacancy =
             if crowded { None } else { self.table.vacancy(self.shared.config.max_contexts) };
         let Some(slot) = vacancy else {

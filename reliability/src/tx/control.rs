@@ -1,7 +1,7 @@
 //! Between a sending half and those around it: whom to wake, what the congestion control learns and wants
 //! done, credit, Clear Commands.
 
-use super::{Tx, nominal};
+use super::{LossEvent, Tx, nominal};
 use crate::base::{Psn, Span, Time};
 use crate::cc;
 use crate::config::Config;
@@ -83,7 +83,7 @@ impl<D: Copy> Tx<D> {
 
     /// The congestion control learns something, and gets done what it wants.
     #[inline]
-    pub(super) fn on_feedback(
+    pub(crate) fn on_feedback(
         &mut self,
         feedback: &cc::Feedback<'_>,
         timers: &mut Deadlines,
@@ -131,8 +131,13 @@ impl<D: Copy> Tx<D> {
                     }
                 }
                 cc::Action::RequestCredit { target } => self.rare_mut().credit.request(target),
-                // Nothing that is configurable asks for these.
-                cc::Action::Rewind { .. } | cc::Action::Control { .. } => {}
+                cc::Action::Rewind { packets } => {
+                    LossEvent::new(self, now, timers, shared).rewind(packets);
+                }
+                cc::Action::SendRatePacket => {
+                    let packet = self.flow.rate_packet(now, &mut shared.groups);
+                    packet.inspect(|packet| shared.send_rate_packet(None, *packet));
+                }
             }
         }
     }
@@ -165,7 +170,9 @@ impl<D: Copy> Tx<D> {
     /// last, and those to be sent again, counted as whole packets.
     #[inline]
     pub(super) fn backlog(&self, shared: &Shared<D>) -> u64 {
-        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.credits()) else { return 0 };
+        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.tells_backlog()) else {
+            return 0;
+        };
         let again = u64::from(self.ring.queued()) * u64::from(nominal(shared.config.mtu));
         rare.credit.backlog() + again
     }
@@ -180,7 +187,7 @@ impl<D: Copy> Tx<D> {
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) {
-        if !shared.config.credits() {
+        if !shared.config.tells_backlog() {
             return;
         }
         if let Some(waiting) = waiting {

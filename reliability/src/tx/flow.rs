@@ -269,6 +269,11 @@ impl Flow {
         self.context.cc_mut(groups).poll(now)
     }
 
+    /// The rate packet that the congestion control wants to be sent.
+    pub(super) fn rate_packet(&mut self, now: Time, groups: &mut Groups) -> Option<cc::RatePacket> {
+        self.context.cc_mut(groups).rate_packet(now)
+    }
+
     /// When the congestion control wants to be called.
     #[inline]
     pub(crate) fn next_timer(&self, groups: &Groups) -> Time {

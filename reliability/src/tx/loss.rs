@@ -116,6 +116,17 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.tx.loss_timer.on_answer(self.now, &self.tx.rtt, self.timers, config);
     }
 
+    /// The newest `packets` that were sent once were dropped, as was to be expected: they go again.
+    pub(super) fn rewind(&mut self, packets: u32) {
+        let end = self.tx.ring.next();
+        for at in self.tx.ring.places(end.minus(packets), end) {
+            let slot = self.tx.ring.slot(at);
+            if slot.is_in_flight() && slot.tries == 0 {
+                self.tx.enqueue(at, Cause::Speculative, self.shared);
+            }
+        }
+    }
+
     /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
     /// transmission of it.
     pub(crate) fn on_nack(&mut self, psn: Psn, (code, flags): (NackCode, NackFlags)) -> bool {

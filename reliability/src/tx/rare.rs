@@ -146,7 +146,7 @@ pub(crate) struct Credit {
 
 impl Credit {
     /// The grant that `units` on the wire, the low bits of the sum, stand for.
-    pub(super) fn on_grant(&mut self, units: u32) -> cc::Grant {
+    pub(super) fn on_grant(&mut self, units: u32) -> cc::Grant<'static> {
         let cumulative = cc::credit_bytes(self.granted, units);
         self.granted = self.granted.max(cumulative);
         cc::Grant::Credit(cumulative)

@@ -21,12 +21,14 @@ pub(crate) enum Cause {
     Overtaken,
     Probe,
     Timeout,
+    /// A switch dropped it, as was to be expected (1RC).
+    Speculative,
 }
 
 impl Cause {
     /// The peer, or a switch, said that this transmission did not arrive; otherwise it is inferred.
     pub(super) const fn is_told(self) -> bool {
-        matches!(self, Self::Trimmed | Self::Nacked)
+        matches!(self, Self::Trimmed | Self::Nacked | Self::Speculative)
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Last {
 /// Sends new packets behind the one that has just left: those that may go now, in the same train, until one
 /// asks for an acknowledgement or goes another way. Others wait behind each, so none is limited by the
 /// application. How many, and the last of them; `None` for none, or where each has to be looked at by itself:
-/// those that need credit say how much.
+/// those that need credit say how much, and those without a rate which they are.
 #[inline]
 pub(crate) fn send_run<D: Copy>(
     tx: &mut Tx<D>,
@@ -37,7 +37,7 @@ pub(crate) fn send_run<D: Copy>(
 ) -> Option<(u16, Last)> {
     let bytes = following.bytes;
     let config = &shared.config;
-    if config.credits() || tx.ring.queued() > 0 || tx.ring.is_empty() {
+    if config.tells_backlog() || tx.ring.queued() > 0 || tx.ring.is_empty() {
         return None;
     }
     let fits = tx.ring.room(config.max_window_packets).min(tx.route.room(bytes));
@@ -66,7 +66,7 @@ pub(crate) fn send_run<D: Copy>(
         ask: full || tx.ring.is_full(shared.config.max_window_packets),
         retx: false,
         clear_psn_offset: i16::try_from(clear.distance(psn)).unwrap_or(0),
-        demand: None,
+        state: None,
     };
     Some((sent, Last { along, departure }))
 }

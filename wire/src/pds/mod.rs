@@ -19,7 +19,7 @@ pub use control::{Control, ControlView};
 pub use datagram::{RudiRequest, RudiResponse, RudiView, Uud, UudView};
 pub use nack::{Nack, NackCcx, NackView};
 pub(crate) use request::Checked as CheckedRequest;
-pub use request::{Ccc, Dest, Mode, Request, RequestView};
+pub use request::{Ccc, Dest, Mode, Request, RequestView, Speculation};
 pub use tss::{Tss, TssView};
 
 use crate::codes::{NextHeader, PdsType};

@@ -90,6 +90,38 @@ pub struct Ccc {
     pub credit_target: u32,
 }
 
+/// What [`Ccc`] says in a network whose switches run 1RC, from endpoints that run s-PERC with it: the packet was sent before
+/// its flow had a rate, and switches drop it where its number is beyond what flows of its epoch have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Speculation {
+    /// The epoch in which its flow started, modulo 256.
+    pub epoch: u8,
+    /// Its number among the speculative packets of all flows of its host that started then, 14 bits.
+    pub number: u16,
+    /// Connections that the host had when the epoch began, 10 bits.
+    pub weight: u16,
+}
+
+impl Speculation {
+    /// As it is on the wire: `epoch[31:24]`, `number[23:10]`, `weight[9:0]`.
+    #[must_use]
+    pub const fn pack(self) -> Ccc {
+        let low = (self.number as u32 & 0x3fff) << 10 | self.weight as u32 & 0x3ff;
+        Ccc { ccc_id: self.epoch, credit_target: low }
+    }
+
+    /// What the word says; every one says something.
+    #[must_use]
+    pub const fn of(ccc: Ccc) -> Self {
+        Self {
+            epoch: ccc.ccc_id,
+            // 14 bits and 10.
+            number: (ccc.credit_target >> 10 & 0x3fff) as u16,
+            weight: (ccc.credit_target & 0x3ff) as u16,
+        }
+    }
+}
+
 /// A RUD or ROD request. 12 bytes, 16 with [`Ccc`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request {

@@ -95,7 +95,7 @@ impl Qp {
             return false;
         };
         if self.packets == 0 {
-            self.cc.on_event(now, FlowEvent::Opened { bytes: Some(bytes) });
+            self.cc.on_event(now, FlowEvent::Opened { flow });
         } else if self.is_done() {
             // Its timers ran while it had nothing to do, until the rate was the line's.
             for _ in 0..MISSED_TIMERS {

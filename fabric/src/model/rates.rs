@@ -1,0 +1,95 @@
+//! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond them before they have one (1RC).
+
+use super::program::{Incoming, Note, Place, SwitchProgram, Verdict};
+use crate::cc::{Link, LinkParameters, RatePacket, WindowParameters, Windows};
+use crate::topology::Node;
+
+/// Part of a link's rate that data has: 2 % are for rate packets, 2 % for what was computed too late.
+const CAPACITY: f64 = 0.96;
+
+/// What all switches of a network have in common.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RateParameters {
+    /// Of the links.
+    pub link: LinkParameters,
+    /// Of their window tables.
+    pub windows: WindowParameters,
+}
+
+/// A port's link.
+#[derive(Clone, Debug)]
+struct Egress {
+    port: u32,
+    link: Link,
+    windows: Windows,
+}
+
+/// The program of one switch. It sees to the links that leave the switch, and to those by which hosts send to it: their cards know
+/// nothing of rates.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    parameters: RateParameters,
+    /// By port, in order; those that were used.
+    links: Vec<Egress>,
+}
+
+impl Rates {
+    /// Without flows.
+    #[must_use]
+    pub const fn new(parameters: RateParameters) -> Self {
+        Self { parameters, links: Vec::new() }
+    }
+
+    fn link(&mut self, place: &Place<'_>, port: u32) -> &mut Egress {
+        let at = match self.links.binary_search_by_key(&port, |egress| egress.port) {
+            Ok(at) => at,
+            Err(at) => {
+                let RateParameters { link, windows } = self.parameters;
+                let capacity = place.rate(port).0 as f64 * CAPACITY;
+                let (link, windows) = (Link::new(capacity, link), Windows::new(windows));
+                self.links.insert(at, Egress { port, link, windows });
+                at
+            }
+        };
+        &mut self.links[at]
+    }
+
+    /// A rate packet that came in by `ingress` will leave by `way`. Whether it makes sense.
+    fn visit(
+        &mut self,
+        place: &Place<'_>,
+        (ingress, way): (u32, u32),
+        packet: &mut RatePacket,
+    ) -> bool {
+        let now = place.now.time();
+        if let Node::Host(_) = place.before(ingress) {
+            // A host does not outrun its own link, so that needs no table.
+            self.link(place, ingress).link.visit(now, ingress, packet);
+        }
+        let egress = self.link(place, way);
+        let visit = egress.link.visit(now, way, packet);
+        visit.is_none_or(|visit| egress.windows.grant(now, visit, packet))
+    }
+}
+
+impl SwitchProgram for Rates {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+        let Some(way) = incoming.way else { return Verdict::Forward(None) };
+        match incoming.packet.note {
+            Note::Rates(packet) if !packet.back => {
+                let sensible = self.visit(place, (incoming.ingress, way), packet);
+                *incoming.ignored += u64::from(!sensible);
+            }
+            Note::Speculation(packet) => {
+                let passes = self.link(place, way).windows.passes(place.now.time(), *packet);
+                *incoming.ignored += u64::from(passes.is_none());
+                // Of a host of which nothing is known, one packet of an epoch.
+                if !passes.unwrap_or(packet.number == 0) {
+                    return Verdict::Drop;
+                }
+            }
+            Note::Rates(_) | Note::Telemetry(_) => {}
+        }
+        Verdict::Forward(Some(way))
+    }
+}
