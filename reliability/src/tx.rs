@@ -221,7 +221,7 @@ impl<D: Copy> Tx<D> {
         if packet.last && !full {
             self.ring.limit_newest();
         }
-        self.watch(now, timers, shared);
+        self.prober.begin_silence(now + self.probe_interval(shared), timers);
         departure.ask = packet.last && packet.prompt || full;
         debug_assert_eq!(psn, departure.psn);
         departure
@@ -260,7 +260,7 @@ impl<D: Copy> Tx<D> {
         self.ring.send_again(at, now, path);
         self.prober.set_patient(false);
         let (departure, _) = self.depart(now, at, false, timers, shared);
-        self.watch(now, timers, shared);
+        self.prober.begin_silence(now + self.probe_interval(shared), timers);
         Some((Departure { ask: true, retx: true, ..departure }, desc))
     }
 
@@ -312,14 +312,6 @@ impl<D: Copy> Tx<D> {
             state: stamp.state,
         };
         (departure, full)
-    }
-
-    /// A packet has left: the silence in which the peer may be probed begins anew.
-    #[inline]
-    fn watch(&self, now: Time, timers: &mut Deadlines, shared: &Shared<D>) {
-        if self.prober.unanswered() == 0 || !timers.is_running(Timer::Probe) {
-            timers.set(Timer::Probe, now + self.probe_interval(shared));
-        }
     }
 
     /// The path of the train, or of a new one; never `avoid` if there is another.

@@ -2,6 +2,7 @@
 
 use super::loss_timer::MAX_BACKOFF;
 use crate::base::{Span, Time};
+use crate::deadlines::{Deadlines, Timer};
 
 /// Most copies of a probe.
 const MOST_COPIES: u8 = 8;
@@ -52,6 +53,14 @@ impl Prober {
     #[inline]
     pub(super) fn interval(&self, first: Span, most: Span) -> Span {
         (first * (1 << self.unanswered.min(MAX_BACKOFF))).min(most)
+    }
+
+    /// A packet has left: a silence begins that ends with a probe at `until`, unless one lasts already.
+    #[inline]
+    pub(super) fn begin_silence(&self, until: Time, timers: &mut Deadlines) {
+        if self.unanswered == 0 || !timers.is_running(Timer::Probe) {
+            timers.set(Timer::Probe, until);
+        }
     }
 
     /// A probe shall be sent.
