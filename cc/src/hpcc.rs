@@ -171,13 +171,14 @@ impl Hpcc {
     /// The least round trip, where this is one.
     fn shortest(&self, rtt: Span) -> u16 {
         let base = self.config.base_rtt.0;
+        // A clock may have said anything.
+        let trip = rtt.0.saturating_mul(WHOLE.into());
         // Nothing is divided for the many that are no shorter.
-        if self.least != 0 && rtt.0 * u64::from(WHOLE) >= u64::from(self.least) * base {
+        if self.least != 0 && trip >= base.saturating_mul(self.least.into()) {
             return self.least;
         }
-        let share = rtt.0 * u64::from(WHOLE) / base.max(1);
         // At most a whole.
-        share.clamp(1, WHOLE.into()) as u16
+        (trip / base.max(1)).clamp(1, WHOLE.into()) as u16
     }
 
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
