@@ -1,4 +1,5 @@
-"""Let an independent dissector judge what squall puts on the wire: captures of real jobs must hold no malformed packet.
+"""Let an independent dissector judge what squall puts on the wire: captures of real jobs must hold no malformed packet. Our
+own, wire/wireshark/squall.lua, must see the same packets in them.
 
     ci/run wire-check [--quick] [--keep] [DISSECTOR]
 
@@ -9,6 +10,7 @@ Ends with `N passed, N failed`.
 """
 
 import argparse
+import collections
 import pathlib
 import re
 import shutil
@@ -20,7 +22,7 @@ from typing import TypeAlias
 from squall_ci.commands.abi import compile_all, OUT
 from squall_ci.environment import clean_environment, provider_run
 from squall_ci.mpis import MPIS
-from squall_ci.paths import dissector, MPI_TESTS, need, need_provider, TARGET
+from squall_ci.paths import dissector, MPI_TESTS, need, need_provider, ROOT, TARGET
 from squall_ci.process import Result, Word
 from squall_ci.process import run as run_command
 from squall_ci.programs import fi_perf
@@ -28,6 +30,9 @@ from squall_ci.tally import Tally
 
 # Any endpoint port: what the tap of a squall endpoint has recorded is squall's.
 PORTS = "1024-65535"
+# Our own dissector, and the types it must count as the other one does.
+LUA = ROOT / "wire" / "wireshark" / "squall.lua"
+SHOWN = ("RUD_REQ", "ROD_REQ", "RUDI_REQ", "RUDI_RESP", "UUD_REQ", "ACK", "ACK_CC", "ACK_CCX", "NACK", "CP")
 # Bytes of a capture without packets.
 PCAP_HEADER = 24
 
@@ -108,6 +113,22 @@ def judge(check: pathlib.Path, capture: pathlib.Path, trimmed: bool, crc: bool) 
     return (None if result.ok else f"{capture.name}: {result.why()}: {result.output.strip()[-1500:]}"), counts
 
 
+def ours(capture: pathlib.Path, counts: Mapping[str, int]) -> str | None:
+    """What is wrong with how our own dissector, wire/wireshark/squall.lua, sees a capture of which another one counted so many of each type."""
+    command: list[Word] = ["tshark", "-X", f"lua_script:{LUA}", "-r", capture, "-T", "fields", "-E", "separator=,"]
+    fields = ["squall.type", "squall.short", "squall.unknown"]
+    result = run_command([*command, *(word for name in fields for word in ("-e", name))], clean_environment(), 120)
+    if not result.ok or "Lua:" in result.output:
+        return f"{capture.name}: {result.why()}: {result.output[-500:]}"
+    rows = [line.split(",") for line in result.output.splitlines() if line.count(",") == len(fields) - 1]
+    bad = sum(1 for row in rows if row[1] or row[2])
+    seen = collections.Counter(row[0] for row in rows if row[0])
+    wrong = {name: (seen[name], count) for name, count in counts.items() if name in SHOWN and seen[name] != count}
+    if bad or wrong:
+        return f"{capture.name}: our dissector calls {bad} packets malformed, and counts differently: {wrong}"
+    return None
+
+
 def samples(check: pathlib.Path, into: pathlib.Path, tally: Tally) -> None:
     """The packets that wire/ builds of every kind, without and with a CRC."""
     for crc in (False, True):
@@ -118,6 +139,7 @@ def samples(check: pathlib.Path, into: pathlib.Path, tally: Tally) -> None:
         counts: dict[str, int] = {}
         if result.ok:
             problem, counts = judge(check, file, True, crc)
+            problem = problem or ours(file, counts)
         note = f"{counts.get('RUD_REQ', 0)} RUD_REQ among {len(counts)} types"
         tally.add(f"wire: samples{' with CRC' * crc}", problem, result.seconds, note, result.output)
 
@@ -159,7 +181,7 @@ def run(args: argparse.Namespace) -> int:
         for capture in captures if problem is None else []:
             crc = scenario.squall.get("FI_SQUALL_CRC") == "1"
             wrong, counts = judge(check, capture, scenario.trimmed, crc)
-            problem = problem or wrong
+            problem = problem or wrong or ours(capture, counts)
             for name, count in counts.items():
                 seen[name] = seen.get(name, 0) + count
         if problem is None:
