@@ -72,7 +72,7 @@ COMMANDS = (
         "the C ABI tests and models of `fabtests/abi`: plain, shared memory, loss, valgrind, address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
-    Command("guide", "suite", "8 min, then 3", "docs/your-algorithm.md to the letter, in a copy of the sources"),
+    Command("guide", "suite", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources"),
     Command("top", "suite", "25 s", "squall top beside running jobs: live, killed, closed; statistics on an interval"),
     Command(
         "doctor",
