@@ -11,7 +11,9 @@ use squall_reliability::base::{Rng, Span};
 fn ended(paths: &str, window: u32, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let faults = Faults { delay: Span::millis(1), jitter: Span::micros(300), ..Faults::default() };
-    let config = |seed| Config { train_packets: 4, ..named("nscc", paths, seed) };
+    // What is measured are paths, not how long a receiver waits for company.
+    let ack_delay = Span::micros(50);
+    let config = |seed| Config { train_packets: 4, ack_delay, ..named("nscc", paths, seed) };
     let mut world = World::new(config(seed), config(seed + 1), faults, seed);
     let mut sent = 0;
     let mut keep_sending = |world: &mut World, span: Span| {
@@ -48,7 +50,7 @@ fn a_quarter_of_the_paths_carries_most_of_the_load() {
     for window in [8, 64] {
         let (avoiding, plain) = (mean("reps-avoid", window), mean("reps", window));
         eprintln!("{avoiding} {plain}");
-        assert!(avoiding > 2600, "window {window}: {avoiding}");
+        assert!(avoiding > 2700, "window {window}: {avoiding}");
         // What was lost goes by a path that an acknowledgement proved, with either. With a window of 64 that, and probes
         // that find the lost tails, make up for much of the difference.
         assert!(
