@@ -112,6 +112,7 @@ def plain(tally: Tally) -> None:
     suite(tally, PROGRAMS, env={"FI_SQUALL_DEADLINE": "2s"})
     suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
     suite(tally, ["messages", "onesided"], env=LOSS, note=LOSS_NOTE)
+    suite(tally, ["getinfo"], env={"FI_SQUALL_PCI": "yes"}, note="places on the bus")
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
     suite(tally, [*MODELS, *APART], env=soon)
