@@ -13,6 +13,7 @@
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
 //! - [`facts`]: round trips, and the time that no transport can beat.
 //! - [`output`]: what is kept of a run, as files and as tables.
+//! - [`settings`]: what a run was told, as its result states it.
 #![forbid(unsafe_code)]
 
 pub use squall_engine as engine;
@@ -32,6 +33,7 @@ pub mod plan;
 mod quantity;
 pub mod replay;
 pub mod report;
+pub mod settings;
 pub mod sim;
 mod time;
 mod top;

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, interrupts};
-use crate::output::{Metric, Run, files, text};
+use crate::output::{Metric, Origin, Run, files, text};
 use crate::plan::{
     Plan, RunOptions, RunnerError, Shard, Verdict, judge, merge, run_plan, write_runs,
 };
@@ -92,10 +92,10 @@ pub(super) struct RunArgs {
     quiet: bool,
 }
 
-pub(super) fn run(command: &PlanCommand) -> Result<u8, Failure> {
+pub(super) fn run(command: &PlanCommand, origin: &Origin) -> Result<u8, Failure> {
     match command {
         PlanCommand::List { place } => list(&place.plans),
-        PlanCommand::Run(args) => run_plans(args),
+        PlanCommand::Run(args) => run_plans(args, origin),
         PlanCommand::Merge(args) => merge_plans(args),
     }
 }
@@ -195,7 +195,7 @@ impl Account {
     }
 }
 
-fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
+fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
     let plans = plans(&args.names, &args.form)?;
     let stop = interrupts()?;
     let stopped = || stop.load(Ordering::Relaxed);
@@ -207,7 +207,7 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
         let out = args.out.as_ref().map(|out| out.join(&plan.name));
         let share = args.shard.map_or(plan.runs(), |shard| shard.share(plan.runs()));
         let bar = Bar::new(share, args.quiet);
-        let options = RunOptions { shard: args.shard, threads, out };
+        let options = RunOptions { shard: args.shard, threads, out, origin: origin.clone() };
         let (runs, error) = run_plan(plan, &options, &stop, &bar);
         bar.clear();
         if !args.form.summary {
