@@ -214,6 +214,32 @@ fn a_result_says_where_it_came_from_and_a_report_what_differs() {
 }
 
 #[test]
+fn plans_are_brought_along_and_a_file_of_the_same_name_wins() {
+    let folder = Folder::new("shipped");
+    let list = folder.squall("plan list");
+    assert!(text(&list.stdout).contains("04b-slow-link"), "{}", text(&list.stderr));
+    let shown = folder.squall("plan show 04b-slow-link");
+    assert!(text(&shown.stdout).starts_with("title = "), "{}", text(&shown.stderr));
+    let run = folder.squall("plan run 07-base-rtts --quick --quiet --summary");
+    assert_eq!(run.status.code(), Some(0), "{}{}", text(&run.stdout), text(&run.stderr));
+    folder.write("04b-slow-link.toml", "title = \"Mine\"\n[topology]\nkind = \"star\"\n");
+    let shown = folder.squall("plan show 04b-slow-link");
+    assert!(text(&shown.stdout).starts_with("title = \"Mine\""), "{}", text(&shown.stdout));
+    let run = folder.squall("plan run 04b-slow-link --quiet");
+    assert_eq!(run.status.code(), Some(2));
+    assert!(
+        text(&run.stderr).contains("04b-slow-link.toml:2: topology.hosts"),
+        "{}",
+        text(&run.stderr)
+    );
+    for words in ["plan show gone", "plan run gone"] {
+        let run = folder.squall(words);
+        assert_eq!(run.status.code(), Some(2), "{words}");
+        assert!(text(&run.stderr).contains("gone.toml"), "{words}: {}", text(&run.stderr));
+    }
+}
+
+#[test]
 fn a_flow_that_cannot_finish_is_listed_with_the_reason() {
     let folder = Folder::new("stuck");
     // Every link between switches is down.
