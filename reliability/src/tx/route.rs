@@ -131,6 +131,11 @@ impl Route {
         self.selector.metrics().freezes.saturating_sub(before)
     }
 
+    /// What the selector knows.
+    pub(super) fn metrics(&self) -> cc::PathMetrics {
+        self.selector.metrics()
+    }
+
     /// Nothing is in flight and nothing waits.
     #[inline]
     pub(super) fn on_idle(&mut self, now: Time) {
