@@ -13,6 +13,9 @@ const VALUES: usize = 8;
 /// A key whose values are others in one input than in another, and what they are in each.
 type Difference = (String, Vec<BTreeSet<String>>);
 
+/// One of the tables of a run's provenance.
+type Part = fn(&Run) -> Option<&Settings>;
+
 /// Results of one file or folder, and what they are called.
 #[derive(Clone, Debug)]
 pub struct Input {
@@ -20,6 +23,13 @@ pub struct Input {
     pub name: String,
     /// What is in it.
     pub runs: Vec<Run>,
+}
+
+impl Input {
+    /// Whether it says what it was told.
+    fn is_told(&self) -> bool {
+        self.runs.iter().any(|run| run.provenance.is_some())
+    }
 }
 
 /// Which programs made the runs, a sentence each.
@@ -42,7 +52,7 @@ pub(super) fn origins(runs: &[Run]) -> Vec<String> {
 
 /// All that runs were told, and what followed, folded away; `None` where they say nothing.
 pub(super) fn told(runs: &[Run]) -> Option<TableOf> {
-    let parts: [(&str, fn(&Run) -> Option<&Settings>); 2] = [
+    let parts: [(&str, Part); 2] = [
         ("told", |run| Some(&run.provenance.as_ref()?.settings)),
         ("follows", |run| Some(&run.provenance.as_ref()?.derived)),
     ];
@@ -119,7 +129,7 @@ fn named(run: &Run, name: Option<&str>, differing: &[Difference]) -> Run {
     run
 }
 
-/// The keys of settings that differ.
+/// The keys of settings that differ between the inputs that state them.
 fn differences(inputs: &[Input]) -> Vec<Difference> {
     let told = |input: &Input| values(&input.runs, |run| Some(&run.provenance.as_ref()?.settings));
     let each: Vec<_> = inputs.iter().map(told).collect();
@@ -128,14 +138,19 @@ fn differences(inputs: &[Input]) -> Vec<Difference> {
         each.iter().map(|values| values.get(key).cloned().unwrap_or_default()).collect()
     };
     let rows = keys.into_iter().map(|key| (key.clone(), row(key)));
-    rows.filter(|(_, values)| values.windows(2).any(|pair| pair[0] != pair[1])).collect()
+    let differ = |values: &[BTreeSet<String>]| {
+        let mut stated = inputs.iter().zip(values).filter(|(input, _)| input.is_told());
+        let first = stated.next();
+        stated.any(|(_, values)| first.is_some_and(|(_, first)| first != values))
+    };
+    rows.filter(|(_, values)| differ(values)).collect()
 }
 
 /// What tells inputs apart whose settings do not: their programs, or else their files.
 fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     let alike = |a: usize, b: usize| differing.iter().all(|(_, values)| values[a] == values[b]);
-    let clear = (0..inputs.len()).all(|b| (0..b).all(|a| !alike(a, b)));
-    if clear {
+    let all_told = inputs.iter().all(Input::is_told);
+    if all_told && (0..inputs.len()).all(|b| (0..b).all(|a| !alike(a, b))) {
         return None;
     }
     let program = |input: &Input| {
@@ -144,7 +159,7 @@ fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     };
     let programs: Vec<String> = inputs.iter().map(program).collect();
     let different: BTreeSet<&String> = programs.iter().collect();
-    Some(match different.len() == inputs.len() {
+    Some(match all_told && different.len() == inputs.len() {
         true => programs,
         false => inputs.iter().map(|input| input.name.clone()).collect(),
     })
