@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn what_runs_share_is_what_all_of_them_say() {
         let of = |cc: &str, more: Option<&str>| {
-            let mut made = Provenance::default();
-            made.origin = Origin { version: "1".into(), date: cc.into(), ..Origin::default() };
+            let origin = Origin { version: "1".into(), date: cc.into(), ..Origin::default() };
+            let mut made = Provenance { origin, ..Provenance::default() };
             made.settings.set("seed", 1);
             made.settings.set("transport.cc", cc);
             more.into_iter().for_each(|key| made.derived.set(key, 3));
