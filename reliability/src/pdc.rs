@@ -16,7 +16,7 @@ use crate::deadlines::{Deadlines, Timer, each_timer};
 use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::{LossEvent, Tx, TxControl};
+use crate::tx::{LossEvent, Tx, TxControl, path_metrics};
 use crate::types::{
     ControlOut, ControlPacket, Event, Label, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
 };
@@ -392,7 +392,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn sample(&self, records: &mut [FlowRecord], groups: &Groups) {
         let metrics = self.tx.flow().metrics(groups);
         let srtt = self.tx.rtt().srtt();
-        records[self.record as usize].sample(&metrics, srtt, self.tx.paths());
+        records[self.record as usize].sample(&metrics, srtt, path_metrics(&self.tx));
     }
 
     // The end.

@@ -36,6 +36,7 @@ pub(crate) use rare::Rare;
 pub(crate) use readiness::Readiness;
 use recovery::Recovery;
 pub(crate) use ring::{Cause, Ring, Slot};
+pub(crate) use route::path_metrics;
 use route::{Route, insisted};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{Following, send_run};
@@ -107,11 +108,6 @@ impl<D: Copy> Tx<D> {
     #[inline]
     pub(crate) const fn flow(&self) -> &Flow {
         &self.flow
-    }
-
-    /// What its path selector knows.
-    pub(crate) fn paths(&self) -> cc::PathMetrics {
-        self.route.metrics()
     }
 
     #[inline]
