@@ -111,9 +111,9 @@ params! {
         "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
     inject_size: kinds::Bytes = "INJECT_SIZE", "8K",
         "Largest message that may be injected (copied at the call); 64 to 64K.";
-    copy_size: kinds::Bytes = "COPY_SIZE", "16K",
+    copy_size: kinds::Bytes = "COPY_SIZE", "32K",
         "Messages up to this size that ask for no more than their buffer back are copied and complete at \
-         once. 0: only those that may be injected.";
+         once, those of more than half of it while no more than one of them is on its way. 0: only those that may be injected.";
     copied_bytes: kinds::Bytes = "COPIED_BYTES", "64M",
         "Memory of an endpoint for copies of what its peers have not acknowledged; beyond it messages wait for \
          their acknowledgement, and injected ones are to be tried again.";
