@@ -1,0 +1,365 @@
+"""Two experiments of the papers on isolation and fairness, live: jobs of two tenants on one emulated link, and two senders.
+
+    ci/run tenants [--seconds 1.6] [--no-setup]
+
+**Several connections** (Snyder's thesis, section 3.5.1, figure 3.9; statement by statement as fabric/plans/15-parallel-qp.toml has
+it). Three hosts round a switch, `squall fabric up`; a job of a victim, which sends from host 1 to host 2, and one of an attacker,
+which does so from host 0 over k connections at once, k ranks being on host 2: `squall fabric join` for each. Both run DCQCN
+with the constants of network cards. What counts is the attacker's share of the bytes that both hand to the switch, from 0.6 s after
+a phase began to its end: a connection each, then 2, 4 and 8 of the attacker's. Between phases nobody sends, and connections close.
+
+- By connection (FI_SQUALL_SCOPE=flow) the share is k/(k+1), within 0.06.
+- By source and destination (destination: all connections of an endpoint to a host) it is 0.45 to 0.55 for every k.
+- By destination unsplit, as ConnectX-5 has it, for more than one connection it is between the two.
+
+**Two senders** (Dart, section III-B, figures 9 and 15; fabric/plans/16-dart.toml). One of two ranks sends 10 MB to a third, and the
+other, when that has the line, 5 MB. Each rank captures its packets (FI_SQUALL_PCAP). A rate is what leaves a sender in one round
+trip, 25 packets at half the line, and it is half the line when it is within 10 %: a packet more or less is 4. Rates have settled
+from when on both are so in nine of ten windows that begin in the next 20 round trips: processes are late at times. The round trip is the shortest that an
+endpoint measured.
+
+- With Dart rates have settled two round trips after the second sender's first packet arrived, at the latest.
+- With DCQCN and the constants of network cards it takes 20 or more.
+
+Rates are a small part of the simulated ones, and all times that much longer, those of DCQCN too, so that it is the same network in
+slow motion. What the simulator makes of the same plan stands beside. Every message is compared. `N passed, N failed` comes last.
+"""
+
+import argparse
+import bisect
+import contextlib
+import csv
+import json
+import pathlib
+import re
+import struct
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from squall_ci.cli import prepare
+from squall_ci.commands.live import Fabric
+from squall_ci.job import Statistics
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import MPI_TESTS, need_provider
+from squall_ci.process import Result, Word
+from squall_ci.process import run as run_command
+from squall_ci.programs import squall
+from squall_ci.tally import table, Tally
+
+# Of the plans: three hosts round a switch of 100 Gb/s, lossless, marks from 200 KB on.
+NETWORK = ["--topo", "star:3", "--lossless", "--buffer", "32MB", "--queue", "1000KB", "--ecn", "0.2,0.8"]
+# DCQCN's times in microseconds: those of network cards, and of the paper.
+VENDOR = {"alpha_period_us": 1.0, "decrease_period_us": 4.0, "increase_period_us": 300.0, "cnp_interval_us": 4.0}
+PAPER = {"alpha_period_us": 55.0, "increase_period_us": 55.0, "cnp_interval_us": 50.0}
+# How long jobs may take to be ready, s.
+READY = 2.5
+
+ATTACKER, VICTIM, SINK = 0, 1, 2
+# The second phase is that of two connections, and so on.
+CONNECTIONS = [1, 2, 4, 8]
+SCOPES = ["flow", "destination", "destination-unsplit"]
+# What plan 15 calls them: a simulated host is one endpoint.
+SIMULATED = {"flow": "flow", "destination": "pair", "destination-unsplit": "destination-unsplit"}
+# How many times slower, and its packets.
+SLOWER_LINK, PACKET_LINK = 250, 4096
+# From the beginning of a phase to that of the measurement, and from its end to the next phase, s.
+SETTLING, PAUSE = 0.6, 0.6
+
+# The same of two senders: packets of 1064 bytes with headers.
+SLOWER_PAIR, PACKET_PAIR = 2500, 1024
+# What the switch counts of a packet besides its UDP payload.
+OVERHEAD = 48
+FIRST_BYTES, SECOND_BYTES = 10_000_000, 5_000_000
+# When the second sender begins: after 100 us in slow motion.
+SECOND_AT = 100e-6 * SLOWER_PAIR
+TOLERANCE, WINDOWS, OF_WINDOWS = 0.10, 20, 18
+
+
+def slow_motion(name: str, slower: float, times: Mapping[str, float]) -> str:
+    """FI_SQUALL_CC with times so many times longer."""
+    words = [f"{key}={value * slower:.15g}" for key, value in times.items()]
+    return f"{name}{',' if ':' in name else ':'}{','.join(words)}"
+
+
+def environment(mpi: Mpi, cc: str, **more: str) -> dict[str, str]:
+    # Nothing is lost: a time-out would be the host's doing, which is late at times.
+    squall_env = {"FI_SQUALL_CC": cc, "FI_SQUALL_LB": "single", "FI_SQUALL_RTO_MIN": "2s"}
+    return mpi.env("squall") | squall_env | more
+
+
+def flows_of(result: Result) -> list[dict[str, Any]] | None:
+    """What fabtests/mpi/flows.py printed."""
+    found = re.search(r"^flows: (\[.*\])$", result.output, re.M)
+    return json.loads(found.group(1)) if found else None
+
+
+def problem_of(result: Result) -> str | None:
+    if not result.ok:
+        return f"{result.why()}: {result.output[-1500:]}"
+    flows = flows_of(result)
+    if flows is None or not all(flow["messages"] for flow in flows):
+        return f"messages of a flow did not arrive: {flows}"
+    return "wrong bytes arrived" if any(flow["wrong"] for flow in flows) else None
+
+
+def join(
+    fabric: Fabric,
+    mpi: Mpi,
+    hosts: Sequence[int | str],
+    env: Mapping[str, str],
+    at: float,
+    flows: Sequence[Mapping[str, Any]],
+) -> Result:
+    """A job on a fabric, its ranks on these hosts."""
+    ranks = 1 + max(max(flow["from"], flow["to"]) for flow in flows)
+    program: list[Word] = [mpi.python, MPI_TESTS / "flows.py", at, *(json.dumps(flow) for flow in flows)]
+    command: list[Word] = [fabric.program, "fabric", "--socket", fabric.socket, "join", "--quiet"]
+    command += ["--hosts", ",".join(map(str, hosts)), "--", *mpi.command(ranks, program)]
+    return run_command(command, env, 60)
+
+
+def phases(seconds: float) -> list[tuple[int, float, float]]:
+    """Connections of the attacker, beginning and end, s."""
+    return [(k, n * (seconds + PAUSE), n * (seconds + PAUSE) + seconds) for n, k in enumerate(CONNECTIONS)]
+
+
+def sent(fabric: Fabric) -> list[float]:
+    """Bytes that each host has given to the switch."""
+    return [float(port["bytes"]) for port in fabric.status()["ports"] if re.match(r"h\d+->", port["name"])]
+
+
+def attack(program: pathlib.Path, mpi: Mpi, scope: str, seconds: float) -> tuple[str | None, dict[int, float], str]:
+    """(problem, the attacker's share by connections, a note) for one scope."""
+    cc = slow_motion("dcqcn:vendor=1", SLOWER_LINK, VENDOR)
+    env = environment(mpi, cc, FI_SQUALL_SCOPE=scope, FI_SQUALL_IDLE_CLOSE="250ms")
+    message = {"bytes": 1 << 16}
+    mine = [
+        {"from": 0, "to": sink, "at": begin, "until": end, **message}
+        for k, begin, end in phases(seconds)
+        for sink in range(1, k + 1)
+    ]
+    theirs = [{"from": 0, "to": 1, "at": begin, "until": end, **message} for _, begin, end in phases(seconds)]
+    options = [*NETWORK, "--rate-scale", str(1 / SLOWER_LINK), "--mtu", str(PACKET_LINK)]
+    shares = {}
+    with Fabric(program, options) as fabric, ThreadPoolExecutor() as pool:
+        at = time.monotonic() + READY
+        sinks = f"{SINK}x{max(CONNECTIONS)}"
+        jobs = [
+            pool.submit(join, fabric, mpi, [VICTIM, SINK], env, at, theirs),
+            pool.submit(join, fabric, mpi, [ATTACKER, sinks], env, at, mine),
+        ]
+        for k, begin, end in phases(seconds):
+            time.sleep(max(0.0, at + begin + SETTLING - time.monotonic()))
+            before = sent(fabric)
+            time.sleep(max(0.0, at + end - time.monotonic()))
+            after = sent(fabric)
+            attacker, victim = (after[host] - before[host] for host in (ATTACKER, VICTIM))
+            shares[k] = attacker / max(attacker + victim, 1.0)
+        results = [job.result() for job in jobs]
+        status = fabric.status()
+    problems = [problem for problem in map(problem_of, results) if problem]
+    lost = status["totals"]["queue_full"] + status["totals"]["overflow"]
+    if lost:
+        problems.append(f"{lost} packets were lost on a lossless network")
+    note = f"{status['totals']['marked']} packets marked, real time was not kept in {status['late_seconds']} s"
+    return "; ".join(problems) or None, shares, note
+
+
+def judge_shares(scope: str, shares: Mapping[str, Mapping[int, float]]) -> str | None:
+    """What a scope's shares ought to be and are not."""
+    wrong = []
+    for k, share in shares[scope].items():
+        match scope:
+            case "flow":
+                low, high = k / (k + 1) - 0.06, k / (k + 1) + 0.06
+            case "destination":
+                low, high = 0.45, 0.55
+            case _ if k == 1 or not {"flow", "destination"} <= shares.keys():
+                continue
+            case _:
+                low, high = shares["destination"][k], shares["flow"][k]
+        if not low <= share <= high:
+            wrong.append(f"{share:.2f} of {k}, expected {low:.2f} to {high:.2f}")
+    return "; ".join(wrong) or None
+
+
+def simulate(program: pathlib.Path, plan: str, columns: Sequence[str], metric: str) -> dict[tuple[str, ...], float]:
+    """A metric of every point of a plan, seed 1, by the values of these columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = run_command(
+            [program, "plan", "run", plan, "--seeds", "1", "--quiet", "--summary", "--out", folder], None, 300
+        )
+        # Its own verdict, over one seed, does not matter here.
+        found = {}
+        for path in pathlib.Path(folder).glob(f"{plan}*/runs.csv"):
+            for row in csv.DictReader(path.read_text().splitlines()):
+                found[tuple(row[column] for column in columns)] = float(row[metric])
+        if not found:
+            print(result.output[-1500:])
+    return found
+
+
+@dataclass(frozen=True)
+class Packets:
+    """Data packets of a capture: when (s since 1970), from which port, and bytes with headers, in order of time."""
+
+    times: list[float]
+    ports: list[int]
+    sizes: list[int]
+
+    @classmethod
+    def read(cls, path: pathlib.Path, since: float) -> "Packets":
+        """Those since a time. Nanoseconds, raw IPv4: what FI_SQUALL_PCAP writes over loopback."""
+        data, at = path.read_bytes(), 24
+        packets = cls([], [], [])
+        while at + 16 <= len(data):
+            seconds, nanoseconds, length, _ = struct.unpack_from("<IIII", data, at)
+            ip = at + 16
+            at = ip + length
+            if at > len(data):
+                break
+            when, size = seconds + nanoseconds * 1e-9, length - 28 + OVERHEAD
+            # What acknowledges and introduces is short.
+            if when >= since and size > PACKET_PAIR // 2:
+                packets.times.append(when)
+                packets.ports.append(struct.unpack_from(">H", data, ip + 20)[0])
+                packets.sizes.append(size)
+        return packets
+
+    def rate(self, begin: float, end: float) -> float:
+        """Bits a second that left between two times."""
+        first, last = bisect.bisect_left(self.times, begin), bisect.bisect_left(self.times, end)
+        return 8 * sum(self.sizes[first:last]) / (end - begin)
+
+
+def settled(senders: Sequence[Packets], joined: float, rtt: float, half: float) -> float | None:
+    """Round trips from `joined` until both rates are half the line; None if they never are while both send."""
+    over = min(sender.times[-1] for sender in senders)
+    steps = int((over - joined) / rtt * 10)
+
+    def fair(step: int) -> bool:
+        begin = joined + step * rtt / 10
+        return all(abs(sender.rate(begin, begin + rtt) / half - 1) <= TOLERANCE for sender in senders)
+
+    fairs = [fair(step) for step in range(max(steps, 0))]
+    span = WINDOWS * 10
+    for step in range(len(fairs) - span):
+        if fairs[step] and sum(fairs[step : step + span]) >= span * OF_WINDOWS // WINDOWS:
+            return step / 10
+    return None
+
+
+@dataclass(frozen=True)
+class Two:
+    """Two senders: the round trip (s), when both had half the line (round trips), and for how many they sent together."""
+
+    rtt: float
+    settled: float | None
+    together: float
+    note: str
+
+    def said(self) -> str:
+        return f"more than {self.together:.0f}" if self.settled is None else f"{self.settled:.1f}"
+
+
+def judge_settling(two: Two, low: float, high: float) -> str | None:
+    """What is wrong if both are to have half the line after so many round trips."""
+    # Who had not settled in the end took longer than there was time.
+    least = two.together if two.settled is None else two.settled
+    most = float("inf") if two.settled is None else two.settled
+    fine = low <= least and most <= high
+    return None if fine else f"{two.said()} round trips, expected {low:g} to {high:g}"
+
+
+def two_senders(program: pathlib.Path, mpi: Mpi, cc: str) -> tuple[str | None, Two | None]:
+    """(problem, what was measured) with a congestion control."""
+    options = [*NETWORK, "--rate-scale", str(1 / SLOWER_PAIR), "--mtu", str(PACKET_PAIR)]
+    flows = [
+        {"from": 0, "to": 2, "at": 0.0, "bytes": FIRST_BYTES},
+        {"from": 1, "to": 2, "at": SECOND_AT, "bytes": SECOND_BYTES},
+    ]
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        fabric = stack.enter_context(Fabric(program, options))
+        statistics = Statistics()
+        # Both messages are sent at once, and not pulled by their receiver.
+        env = environment(mpi, cc, FI_SQUALL_EAGER_SIZE="16M", FI_SQUALL_PCAP=f"{folder}/%p", **statistics.env())
+        at = time.monotonic() + READY
+        since = time.time() + READY
+        result = join(fabric, mpi, [0, 1, 2], env, at, flows)
+        if problem := problem_of(result):
+            return problem, None
+        status = fabric.status()
+        captures = [Packets.read(path, since) for path in sorted(folder.iterdir())]
+        endpoints = statistics.endpoints()
+    # Who sends first has the capture in which most packets are from its own port alone, and so on: told by when they began.
+    senders = sorted((one for one in captures if len(set(one.ports)) == 1), key=lambda one: one.times[0])
+    sinks = [one for one in captures if len(set(one.ports)) == 2]
+    if len(senders) != 2 or len(sinks) != 1:
+        return f"captures of {len(senders)} senders and {len(sinks)} receivers, expected 2 and 1", None
+    second = senders[1].ports[0]
+    joined = next(when for when, port in zip(sinks[0].times, sinks[0].ports) if port == second)
+    rtt = min(endpoint["rtt_min_ns"] for endpoint in endpoints if endpoint["rtt_samples"]) * 1e-9
+    together = (min(sender.times[-1] for sender in senders) - joined) / rtt
+    half = status["host_rate"] / 2
+    when = settled(senders, joined, rtt, half)
+    late = status["lag"]["p99_ns"] * 1e-9 / rtt
+    return None, Two(rtt, when, together, f"99 % of packets {late:.3f} round trips late or less")
+
+
+def several_connections(program: pathlib.Path, mpi: Mpi, seconds: float, tally: Tally) -> None:
+    simulated = simulate(program, "15-parallel-qp", ["qps", "scope"], "group_share")
+    shares: dict[str, dict[int, float]] = {}
+    rows = []
+    for scope in SCOPES:
+        begin = time.monotonic()
+        problem, shares[scope], note = attack(program, mpi, scope, seconds)
+        problem = problem or judge_shares(scope, shares)
+        tally.add(f"several connections, by {scope}", problem, time.monotonic() - begin, note)
+        rows.append([f"{scope}, live", *(f"{shares[scope][k]:.2f}" for k in CONNECTIONS)])
+        cells = [simulated.get((str(k), SIMULATED[scope])) for k in CONNECTIONS]
+        rows.append([f"{scope}, simulated", *("-" if cell is None else f"{cell:.2f}" for cell in cells)])
+    rows.append(["k/(k+1)", *(f"{k / (k + 1):.2f}" for k in CONNECTIONS)])
+    gbps = 100 / SLOWER_LINK
+    print(f"\nShare of a link of {gbps:.2f} Gb/s that an attacker gets with k connections against one:\n")
+    print(table(["congestion control by", *map(str, CONNECTIONS)], rows), end="\n\n")
+
+
+def half_the_link(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
+    simulated = simulate(program, "16-dart", ["transport"], "settle")
+    rows = []
+    for name, cc, low, high in (
+        ("dart", slow_motion("dart", SLOWER_PAIR, PAPER), 0.0, 2.0),
+        ("dcqcn-vendor", slow_motion("dcqcn:vendor=1", SLOWER_PAIR, VENDOR), 20.0, float("inf")),
+    ):
+        begin = time.monotonic()
+        problem, two = two_senders(program, mpi, cc)
+        if two:
+            problem = judge_settling(two, low, high)
+            cell = simulated.get((name,))
+            rows.append([name, f"{two.rtt * 1e3:.1f}", two.said(), "-" if cell is None else f"{cell:.2f}"])
+        tally.add(f"two senders, {name}", problem, time.monotonic() - begin, two.note if two else "")
+    print("\nRound trips until two senders have half the link each, from the second's first packet on:\n")
+    print(table(["congestion control", "round trip, ms", "live, within 10 %", "simulated, within 1 %"], rows), end="\n\n")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, default=1.6, help="of each phase")
+    parser.add_argument("--no-setup", action="store_true", help="neither install nor build")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.no_setup:
+        prepare()
+    program = squall()
+    mpi = MPIS["mpich"]
+    mpi.need()
+    need_provider("squall")
+    tally = Tally()
+    several_connections(program, mpi, args.seconds, tally)
+    half_the_link(program, mpi, tally)
+    return tally.finish()
