@@ -58,11 +58,11 @@ class Shares(unittest.TestCase):
     def test_each_scope_has_its_bounds(self) -> None:
         fair = {1: 0.5, 2: 2 / 3, 4: 0.8, 8: 8 / 9}
         even = dict.fromkeys(fair, 0.5)
-        between = {k: (fair[k] + even[k]) / 2 for k in fair}
+        between = {k: (fair[k] + even[k]) / 2 for k in fair if k > 1}
         shares = {"flow": fair, "destination": even, "destination-unsplit": between}
         for scope in tenants.SCOPES:
             self.assertIsNone(judge_shares(scope, shares))
-            far = shares | {scope: dict.fromkeys(fair, 0.3)}
+            far = shares | {scope: dict.fromkeys(shares[scope], 0.3)}
             self.assertIn("0.30 of 8", judge_shares(scope, far) or "")
         self.assertIsNotNone(judge_shares("destination", shares | {"destination": fair}))
         self.assertIsNotNone(judge_shares("flow", shares | {"flow": even}))
