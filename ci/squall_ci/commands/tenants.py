@@ -1,6 +1,6 @@
 """Two experiments of the papers on isolation and fairness, live: jobs of two tenants on one emulated link, and two senders.
 
-    ci/run tenants [--seconds 2] [--no-setup]
+    ci/run tenants [--seconds 2.2] [--no-setup]
 
 **Several connections** (Snyder's thesis, section 3.5.1, figure 3.9; statement by statement as fabric/plans/15-parallel-qp.toml has
 it). Three hosts round a switch, `squall fabric up`; a job of a victim, which sends from host 1 to host 2, and one of an attacker,
@@ -65,7 +65,7 @@ SCOPES = ["flow", "destination", "destination-unsplit"]
 # What plan 15 calls them: a simulated host is one endpoint.
 SIMULATED = {"flow": "flow", "destination": "pair", "destination-unsplit": "destination-unsplit"}
 # How many times slower, and its packets.
-SLOWER_LINK, PACKET_LINK = 1000, 4096
+SLOWER_LINK, PACKET_LINK = 500, 4096
 # From the beginning to that of the measurement, s.
 SETTLING = 0.5
 
@@ -384,7 +384,7 @@ def half_the_link(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each attack")
+    parser.add_argument("--seconds", type=float, default=2.2, help="of each attack")
     parser.add_argument("--no-setup", action="store_true", help="neither install nor build")
 
 
