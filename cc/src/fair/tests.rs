@@ -257,7 +257,7 @@ fn a_decorated_context_is_small() {
         ("hpcc:vai=1,sf=30", 132),
         ("nscc:vai=1,sf=30", 96),
         ("strack:vai=1,sf=30", 88),
-        ("dctcp:vai=1,sf=30", 88),
+        ("dctcp:vai=1,sf=30", 80),
     ] {
         let config = SenderConfig::by_name(text, &network()).expect("allowed");
         assert_eq!(Sender::new(&config, Time::ZERO).state_bytes(), bytes, "{text}");
