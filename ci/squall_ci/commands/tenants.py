@@ -6,7 +6,9 @@
 it). Three hosts round a switch, `squall fabric up`; a job of a victim, which sends from host 1 to host 2, and one of an attacker,
 which does so from host 0 over k connections at once, k ranks being on host 2: `squall fabric join` for each. Both run DCQCN
 with the constants of network cards and begin at the same time. What counts is the attacker's share of the bytes that both hand
-to the switch, from half a second on. Each k has jobs of its own: what is shared by scope outlives connections.
+to the switch, from half a second on. Each k has jobs of its own: what is shared by scope outlives connections. Two senders that
+began in turn stay apart for long under DCQCN, and processes are late at times: a share out of bounds is measured twice more, and
+the mean of the three counts.
 
 - By connection (FI_SQUALL_SCOPE=flow) the share is k/(k+1), within 0.06.
 - By source and destination (destination: all connections of an endpoint to a host) it is 0.45 to 0.55 for every k.
@@ -16,7 +18,8 @@ to the switch, from half a second on. Each k has jobs of its own: what is shared
 other joins when that has had the line for twelve round trips. Each rank captures its packets (FI_SQUALL_PCAP). A rate is what
 leaves a sender in one round trip, 25 packets at half the line, and it is half the line when it is within 10 %: a packet more or less
 is 4. Rates have settled from when on both are so in nine of ten windows that begin in the next 20 round trips: processes are late at
-times. The round trip is the shortest that an endpoint measured.
+times. The round trip is the shortest that an endpoint measured. What is out of bounds is measured twice more, and the one in
+the middle counts.
 
 - With Dart rates have settled two round trips after the second sender's first packet arrived, at the latest.
 - With DCQCN and the constants of network cards it takes 20 or more.
@@ -30,6 +33,7 @@ import argparse
 import bisect
 import contextlib
 import csv
+import dataclasses
 import json
 import pathlib
 import re
@@ -39,7 +43,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from squall_ci.cli import prepare
 from squall_ci.commands.live import Fabric
@@ -73,9 +77,8 @@ SETTLING = 0.5
 SLOWER_PAIR, PACKET_PAIR = 20_000, 1024
 # What the switch counts of a packet besides its UDP payload.
 OVERHEAD = 48
-# When the second sender begins, s: twelve round trips, of 52 KB each; then 45 of half as much.
+# When the second sender begins, s: after twelve round trips, of 52 KB each.
 SECOND_AT = 50e-6 * SLOWER_PAIR
-FIRST_BYTES, SECOND_BYTES = 2_000_000, 1_170_000
 TOLERANCE, WINDOWS, OF_WINDOWS = 0.10, 20, 18
 
 
@@ -192,17 +195,26 @@ def attack(program: pathlib.Path, mpi: Mpi, scope: str, connections: int, second
     return Attack("; ".join(problems) or None, share, used, status["totals"]["marked"], status["late_seconds"])
 
 
-def judge_shares(scope: str, shares: Mapping[str, Mapping[int, float]]) -> str | None:
+# Shares of the attacker by scope and connections.
+Shares: TypeAlias = Mapping[str, Mapping[int, float]]
+
+
+def bounds(scope: str, k: int, shares: Shares) -> tuple[float, float]:
+    """Of the share of k connections; those of the last scope are what the others have."""
+    match scope:
+        case "flow":
+            return k / (k + 1) - 0.06, k / (k + 1) + 0.06
+        case "destination":
+            return 0.45, 0.55
+        case _:
+            return shares["destination"][k], shares["flow"][k]
+
+
+def judge_shares(scope: str, shares: Shares) -> str | None:
     """What a scope's shares ought to be and are not."""
     wrong = []
     for k, share in shares[scope].items():
-        match scope:
-            case "flow":
-                low, high = k / (k + 1) - 0.06, k / (k + 1) + 0.06
-            case "destination":
-                low, high = 0.45, 0.55
-            case _:
-                low, high = shares["destination"][k], shares["flow"][k]
+        low, high = bounds(scope, k, shares)
         if not low <= share <= high:
             wrong.append(f"{share:.2f} of {k}, expected {low:.2f} to {high:.2f}")
     return "; ".join(wrong) or None
@@ -296,12 +308,12 @@ def judge_settling(two: Two, low: float, high: float) -> str | None:
     return None if fine else f"{two.said()} round trips, expected {low:g} to {high:g}"
 
 
-def two_senders(program: pathlib.Path, mpi: Mpi, cc: str) -> tuple[str | None, Two | None]:
-    """(problem, what was measured) with a congestion control."""
+def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: int) -> tuple[str | None, Two | None]:
+    """(problem, what was measured) with a congestion control, for senders of so many bytes."""
     options = [*NETWORK, "--rate-scale", str(1 / SLOWER_PAIR), "--mtu", str(PACKET_PAIR)]
     flows = [
-        {"from": 0, "to": 2, "at": 0.0, "bytes": FIRST_BYTES},
-        {"from": 1, "to": 2, "at": SECOND_AT, "bytes": SECOND_BYTES},
+        {"from": 0, "to": 2, "at": 0.0, "bytes": first},
+        {"from": 1, "to": 2, "at": SECOND_AT, "bytes": second},
     ]
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -327,8 +339,8 @@ def two_senders(program: pathlib.Path, mpi: Mpi, cc: str) -> tuple[str | None, T
     sinks = [one for one in captures if len(set(one.ports)) == 2]
     if len(senders) != 2 or len(sinks) != 1:
         return f"captures of {len(senders)} senders and {len(sinks)} receivers, expected 2 and 1", None
-    second = senders[1].ports[0]
-    joined = next(when for when, port in zip(sinks[0].times, sinks[0].ports) if port == second)
+    late_comer = senders[1].ports[0]
+    joined = next(when for when, port in zip(sinks[0].times, sinks[0].ports) if port == late_comer)
     rtt = min(endpoint["rtt_min_ns"] for endpoint in endpoints if endpoint["rtt_samples"]) * 1e-9
     together = (min(sender.times[-1] for sender in senders) - joined) / rtt
     half = status["host_rate"] / 2
@@ -343,15 +355,23 @@ def several_connections(program: pathlib.Path, mpi: Mpi, seconds: float, tally: 
     rows = []
     for scope in SCOPES:
         begin = time.monotonic()
+        attacks: list[Attack] = []
+        shares[scope] = {}
+        again = []
         # One connection has nobody to share with: unsplit is as split.
-        attacks = {k: attack(program, mpi, scope, k, seconds) for k in CONNECTIONS if k > 1 or scope != SCOPES[-1]}
-        shares[scope] = {k: one.share for k, one in attacks.items()}
-        problems = [f"{k} connections: {one.problem}" for k, one in attacks.items() if one.problem]
-        used = min(one.used for one in attacks.values())
-        late = sum(one.late for one in attacks.values())
-        note = f"{sum(one.marked for one in attacks.values())} packets marked, {used:.2f} of the link used at least"
+        for k in CONNECTIONS if scope != SCOPES[-1] else CONNECTIONS[1:]:
+            low, high = bounds(scope, k, shares)
+            several = [attack(program, mpi, scope, k, seconds)]
+            if not low <= several[0].share <= high and not several[0].problem:
+                again.append(f"{several[0].share:.2f} of {k} at first")
+                several += [attack(program, mpi, scope, k, seconds) for _ in range(2)]
+            shares[scope][k] = sum(one.share for one in several) / len(several)
+            attacks += several
+        used, late = min(one.used for one in attacks), sum(one.late for one in attacks)
+        note = f"{sum(one.marked for one in attacks)} packets marked, {used:.2f} of the link used at least"
         note += f", real time was not kept in {late} s" if late else ""
-        problem = "; ".join(problems) or judge_shares(scope, shares)
+        note += f"; measured again: {', '.join(again)}" if again else ""
+        problem = "; ".join(one.problem for one in attacks if one.problem) or judge_shares(scope, shares)
         tally.add(f"several connections, by {scope}", problem, time.monotonic() - begin, note)
         rows.append([f"{scope}, live", *cells(shares[scope])])
         rows.append([f"{scope}, simulated", *cells({k: simulated.get((str(k), SIMULATED[scope])) for k in shares[scope]})])
@@ -368,14 +388,23 @@ def cells(values: Mapping[int, float | None]) -> list[str]:
 def half_the_link(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
     simulated = simulate(program, "16-dart", ["transport"], "settle")
     rows = []
-    for name, cc, low, high in (
-        ("dart", slow_motion("dart", SLOWER_PAIR, PAPER), 0.0, 2.0),
-        ("dcqcn-vendor", slow_motion("dcqcn:vendor=1", SLOWER_PAIR, VENDOR), 20.0, float("inf")),
+    # 45 round trips together: with half the line each, and with the quarter that DCQCN leaves them for a while.
+    for name, cc, sizes, low, high in (
+        ("dart", slow_motion("dart", SLOWER_PAIR, PAPER), (2_000_000, 1_170_000), 0.0, 2.0),
+        ("dcqcn-vendor", slow_motion("dcqcn:vendor=1", SLOWER_PAIR, VENDOR), (1_400_000, 650_000), 20.0, float("inf")),
     ):
         begin = time.monotonic()
-        problem, two = two_senders(program, mpi, cc)
+        problem, two = two_senders(program, mpi, cc, *sizes)
+        if two and judge_settling(two, low, high):
+            others = [two_senders(program, mpi, cc, *sizes) for _ in range(2)]
+            problem = next((wrong for wrong, _ in others if wrong), None)
+            found = [two, *(other for _, other in others if other)]
+            ordered = sorted(found, key=lambda one: float("inf") if one.settled is None else one.settled)
+            two = dataclasses.replace(
+                ordered[len(ordered) // 2], note=f"three times: {', '.join(one.said() for one in found)}"
+            )
         if two:
-            problem = judge_settling(two, low, high)
+            problem = problem or judge_settling(two, low, high)
             cell = simulated.get((name,))
             rows.append([name, f"{two.rtt * 1e3:.1f}", two.said(), "-" if cell is None else f"{cell:.2f}"])
         tally.add(f"two senders, {name}", problem, time.monotonic() - begin, two.note if two else "")
