@@ -174,7 +174,8 @@ params! {
     fabric: kinds::Text = "FABRIC", "",
         "Socket of a network made of software (squall fabric up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
-         the number of the process' rank. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
+         the number of the process' rank, or SOCKET,host=0,2x8,5-7 for a host for each rank: 0, then 2 for eight of \
+         them, then 5, 6 and 7. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
