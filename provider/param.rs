@@ -111,9 +111,9 @@ params! {
         "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
     inject_size: kinds::Bytes = "INJECT_SIZE", "8K",
         "Largest message that may be injected (copied at the call); 64 to 64K.";
-    copy_size: kinds::Bytes = "COPY_SIZE", "16K",
+    copy_size: kinds::Bytes = "COPY_SIZE", "32K",
         "Messages up to this size that ask for no more than their buffer back are copied and complete at \
-         once. 0: only those that may be injected.";
+         once, those of more than half of it while no more than one of them is on its way. 0: only those that may be injected.";
     copied_bytes: kinds::Bytes = "COPIED_BYTES", "64M",
         "Memory of an endpoint for copies of what its peers have not acknowledged; beyond it messages wait for \
          their acknowledgement, and injected ones are to be tried again.";
@@ -174,7 +174,8 @@ params! {
     fabric: kinds::Text = "FABRIC", "",
         "Socket of a network made of software (squall fabric up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
-         the number of the process' rank. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
+         the number of the process' rank, or SOCKET,host=0,2x8,5-7 for a host for each rank: 0, then 2 for eight of \
+         them, then 5, 6 and 7. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";

@@ -2,6 +2,7 @@
 //! proportion to the share of marked bytes, otherwise that of TCP (RFC 5681).
 
 mod config;
+mod fairly;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,7 @@ use alloc::sync::Arc;
 use squall_base::Time;
 
 use crate::budget::{Budget, Metrics};
+use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::DctcpConfig;
@@ -67,12 +69,7 @@ impl Dctcp {
 
     fn on_ack(&mut self, feedback: &Feedback<'_>, fresh: bool) {
         let bytes = feedback.bytes as f32;
-        let marked = match (feedback.ecn, feedback.marked) {
-            (false, _) => 0.0,
-            // The peer does not count: the ACK stands for all it covers (RFC 8257 section 3.2).
-            (true, 0) => bytes,
-            (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets.max(1))).min(1.0),
-        };
+        let marked = marked(feedback);
         self.observe(bytes, marked, feedback.in_flight);
         let slow_start = self.cwnd < self.ssthresh;
         if marked > 0.0 && fresh {
@@ -119,6 +116,17 @@ impl Dctcp {
     }
 }
 
+/// Bytes that an acknowledgement reports as marked.
+fn marked(feedback: &Feedback<'_>) -> f32 {
+    let bytes = feedback.bytes as f32;
+    match (feedback.ecn, feedback.marked) {
+        (false, _) => 0.0,
+        // The peer does not count: the ACK stands for all it covers (RFC 8257 section 3.2).
+        (true, 0) => bytes,
+        (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets.max(1))).min(1.0),
+    }
+}
+
 impl SenderCc for Dctcp {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // at least one packet
     fn budget(&self, _now: Time) -> Budget {
@@ -141,6 +149,10 @@ impl SenderCc for Dctcp {
             }
             _ => {}
         }
+    }
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        self.on_any_fairly(feedback, fairness);
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative

@@ -56,10 +56,13 @@ impl Turn {
     }
 }
 
-/// The state of VAI and SF in a context: 24 bytes.
+/// The state of VAI and SF in a context: 32 bytes.
 #[derive(Clone, Debug)]
 pub struct Fairness {
     config: Arc<FairConfig>,
+    /// The window that those of single acknowledgements are made from, in bytes, of an algorithm that by itself keeps none;
+    /// zero before the first.
+    reference: f32,
     /// Tokens (`AI_Bank`).
     bank: f32,
     dampener: f32,
@@ -77,8 +80,18 @@ impl Fairness {
     /// At rest.
     #[must_use]
     pub const fn new(config: Arc<FairConfig>) -> Self {
-        let (bank, dampener, worst) = (0.0, 0.0, 0.0);
-        Self { config, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
+        let (reference, bank, dampener, worst) = (0.0, 0.0, 0.0, 0.0);
+        Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
+    }
+
+    /// The reference, in bytes: `window` where there was none yet.
+    pub(crate) const fn reference(&self, window: f32) -> f32 {
+        if self.reference > 0.0 { self.reference } else { window }
+    }
+
+    /// The reference is `window` bytes from now on.
+    pub(crate) const fn set_reference(&mut self, window: f32) {
+        self.reference = window;
     }
 
     /// Whether the algorithm is to keep a reference although by itself it does not.

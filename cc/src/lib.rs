@@ -56,7 +56,7 @@
 //! | Swift | `rtt`, `packets` | `window`, `not_before` below one packet | PDC |
 //! | DCTCP | `ecn`, `marked` of `packets`, `in_flight` | `window` | PDC |
 //! | HPCC | `int` | `rate`, `window`, `burst` | echo of `int` ([`AckStyle::telemetry`]) |
-//! | VAI and SF, round Swift and HPCC | `packets`, `round_end`, what the algorithm sees ([`Seen`]) | [`Turn`] | as the algorithm |
+//! | VAI and SF, round Swift, HPCC, NSCC, STrack and DCTCP | `packets`, `round_end`, what the algorithm sees ([`Seen`]) | [`Turn`] | as the algorithm |
 //! | BBR | `delivered`, `rtt`, `app_limited`, `in_flight` | `rate`, `window` | PDC |
 //! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |

@@ -6,6 +6,7 @@
 //! choice to the implementation, [`NsccConfig`] names the choice.
 
 mod config;
+mod fairly;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, Metrics};
+use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
@@ -475,7 +477,7 @@ impl Flow {
         let avg = if wait { self.avg_delay } else { float(delay) };
         let target = float(config.target_qdelay);
         if avg > target {
-            self.cwnd *= most(1.0 - config.gamma * (avg - target) / avg, config.max_md_jump);
+            self.cwnd *= left_by(config, avg);
             self.cwnd = most(self.cwnd, config.min_wnd);
             self.last_decrease = now;
         }
@@ -581,6 +583,10 @@ impl SenderCc for Nscc {
         flow.consider_probe(feedback.in_flight);
     }
 
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        self.on_any_fairly(feedback, fairness);
+    }
+
     fn poll(&mut self, _now: Time) -> Option<Action> {
         if self.flow.probe != Probe::Due {
             return None;
@@ -604,6 +610,13 @@ impl SenderCc for Nscc {
     fn base_rtt(&self) -> Option<Span> {
         Some(Span(u64::from(self.flow.base_rtt)))
     }
+}
+
+/// Eq. 1: what a delay above the target leaves of a window.
+#[inline(always)]
+const fn left_by(config: &NsccConfig, delay: f32) -> f32 {
+    let target = float(config.target_qdelay);
+    most(1.0 - config.gamma * (delay - target) / delay, config.max_md_jump)
 }
 
 /// A span in 32 bits of nanoseconds, at most 4.29 s.

@@ -21,6 +21,7 @@
 //!   paper to the letter.
 
 mod config;
+mod fairly;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::StrackConfig;
@@ -213,24 +215,37 @@ impl Strack {
         } else if !ecn && delay < target {
             let room = float(target - delay);
             self.cwnd += config.alpha * room * bytes as f32 / self.cwnd; // line 8
-        } else if now.wrapping_sub(self.last_decrease) > self.base_rtt && delay > target.min(high) {
-            let above = self.avg_delay - float(target);
-            let gate = self.max_wnd * config.achieved_gate;
-            if above <= 0.0 {
-                // Line 9: only some paths are congested.
-            } else if delay > high && self.achieved > 0 && (self.achieved as f32) < gate {
-                self.cwnd = self.achieved as f32; // line 11
-                self.last_decrease = now;
-            } else if delay > target {
-                // Line 14.
-                let cut = config.gamma * above / self.avg_delay;
-                self.cwnd *= most(1.0 - cut, config.max_md_jump);
-                self.last_decrease = now;
-            }
+        } else if now.wrapping_sub(self.last_decrease) > self.base_rtt
+            && delay > target.min(high)
+            && let Some(cwnd) = self.lowered(delay)
+        {
+            self.cwnd = cwnd;
+            self.last_decrease = now;
         }
         if now.wrapping_sub(self.last_selfai) > self.base_rtt {
             self.cwnd += config.eta; // lines 18 to 21
             self.last_selfai = now;
+        }
+    }
+
+    /// Algorithm 3 lines 9 to 16: what a queueing delay in nanoseconds, which is no cause to increase, leaves of the window; `None`
+    /// for all of it.
+    #[inline(always)]
+    fn lowered(&self, delay: u64) -> Option<f32> {
+        let config = &*self.config;
+        let (target, high) = (config.target_qdelay.0, config.target_qhigh.0);
+        let above = self.avg_delay - float(target);
+        let gate = self.max_wnd * config.achieved_gate;
+        if above <= 0.0 {
+            None // line 9: only some paths are congested
+        } else if delay > high && self.achieved > 0 && (self.achieved as f32) < gate {
+            Some(self.achieved as f32) // line 11
+        } else if delay > target {
+            // Line 14.
+            let cut = config.gamma * above / self.avg_delay;
+            Some(self.cwnd * most(1.0 - cut, config.max_md_jump))
+        } else {
+            None
         }
     }
 
@@ -267,6 +282,10 @@ impl SenderCc for Strack {
             }
         }
         self.on_any(feedback);
+    }
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        self.on_any_fairly(feedback, fairness);
     }
 
     fn on_event(&mut self, _now: Time, event: FlowEvent) {

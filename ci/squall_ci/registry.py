@@ -93,6 +93,12 @@ COMMANDS = (
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
     Command("hostile", "suite", "4 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),
+    Command(
+        "tenants",
+        "suite",
+        "1 min",
+        "two jobs on one emulated link: who gets how much by scope, and how soon two senders have half of it",
+    ),
     Command("matrix", "long", "20 min", "every MPI and `imb`, on a clean network, with faults, with a dead path"),
     Command(
         "brains",

@@ -416,6 +416,6 @@ fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: Kind) -> Result<Plan
         level: op.options.level,
         visibility: op.options.visibility,
         known: step.is_known(op.peer),
-        room: len <= step.config.longest_copy() && copied + len <= step.config.copied_bytes,
+        room: step.config.has_copy_room(len, copied),
     })
 }

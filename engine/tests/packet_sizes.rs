@@ -196,6 +196,22 @@ fn a_peer_that_computes_does_not_make_packets_smaller() {
     assert_eq!(size(&w), WIDE);
 }
 
+/// It has introduced itself, and waits for a processor before it takes the first packet.
+#[test]
+fn a_peer_that_waits_for_a_processor_at_first_does_not_make_packets_smaller() {
+    for away in [Span::millis(40), Span::millis(100), Span::millis(250)] {
+        let mut w = wide(5, 1 << 20);
+        exchange(&mut w, 0);
+        assert!(w.run(Span::secs(1), |w| w.hosts[0].engine.counters().1.tx_packets > 0));
+        w.hosts[1].stopped = true;
+        w.run(away, |_| false);
+        assert!(w.hosts[0].engine.counters().1.timeouts >= 3, "{away:?}");
+        w.resume(1, usize::MAX);
+        finish(&mut w, Span::secs(10), |w| w.hosts.iter().all(|host| host.done.len() == 1));
+        assert_eq!((size(&w), w.hosts[0].engine.counters().0.path_shrunk), (WIDE, 0), "{away:?}");
+    }
+}
+
 #[test]
 fn a_network_that_loses_much_does_not_make_packets_small() {
     for seed in 0..10 {

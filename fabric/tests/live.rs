@@ -222,6 +222,21 @@ fn links_fail_and_recover_on_command() {
 }
 
 #[test]
+fn ranks_are_hosts_of_a_list() {
+    let fabric = Fabric::up();
+    let member = |rank| Member { rank: Some(rank), ranks: Some(4) };
+    let list = || HostChoice::List("3,1x2".parse().unwrap());
+    let ports: Vec<_> = (0..3).map(|rank| fabric.enter(list(), member(rank)).unwrap()).collect();
+    let hosts: Vec<_> = ports.iter().map(|port| port.welcome().host).collect();
+    assert_eq!(hosts, [3, 1, 1]);
+    let error = fabric.enter(list(), member(3)).err().unwrap().to_string();
+    assert!(error.contains("hosts 3,1x2 are those of 3 ranks, and this is rank 3"), "{error}");
+    let far = HostChoice::List("0,9".parse().unwrap());
+    let error = fabric.enter(far, member(1)).err().unwrap().to_string();
+    assert!(error.contains("host 9; the hosts are 0 to"), "{error}");
+}
+
+#[test]
 fn ranks_are_hosts_of_their_numbers() {
     let fabric = Fabric::with("", true);
     let rank = |rank| Member { rank: Some(rank), ranks: Some(4) };
@@ -236,6 +251,7 @@ fn ranks_are_hosts_of_their_numbers() {
     assert_eq!(fabric.enter(HostChoice::Rank, Member::default()).unwrap().welcome().host, 1);
     let said: Vec<_> = fabric.status().endpoints.iter().map(|e| (e.host, e.rank)).collect();
     assert_eq!(said, [(0, Some(0)), (2, Some(2)), (2, Some(2))]);
+    assert_eq!(fabric.status().attached, 4);
     let relay = fabric.over().1.unwrap();
     assert_eq!((relay.roll().endpoints(), relay.roll().ranks()), (4, (2, 4)));
     assert_eq!(relay.roll().missing(), [1, 3]);

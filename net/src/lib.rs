@@ -33,7 +33,7 @@ pub mod udp;
 pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, Crc};
-pub use fabric::{FabricPort, FabricSpec, FabricSpecError, HostChoice};
+pub use fabric::{FabricPort, FabricSpec, FabricSpecError, HostChoice, HostList, HostListError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use mapped::MappedFile;
 pub use message::{

@@ -43,6 +43,10 @@ const FABRIC_PACKETS: u64 = 8;
 /// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
 const MAX_ACK_TRIGGER: u32 = 32 << 10;
 
+/// How long an acknowledgement waits that the sender can do without: long enough for the application's answer to be sent
+/// first, for a system call takes 3 us and would stand before it, at either end.
+const ACK_LINGER: Span = Span::micros(5);
+
 /// Opens port and engine of an endpoint.
 pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<Opened> {
     let params = params();
@@ -276,6 +280,8 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
     let config = TransportConfig {
         recv_window_packets: window,
+        // Networks made of software are to show what was simulated.
+        ack_linger: if params.fabric.is_empty() { ACK_LINGER } else { Span::ZERO },
         ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
         rto_min,
         rto_init: defaults.rto_init.max(rto_min),
@@ -302,7 +308,7 @@ fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) 
     Config {
         max_packet,
         inject_size: u32::try_from(info::inject_size()).unwrap_or(256),
-        copy_size: u32::try_from(params.copy_size.unwrap_or(16 << 10)).unwrap_or(u32::MAX),
+        copy_size: u32::try_from(params.copy_size.unwrap_or(32 << 10)).unwrap_or(u32::MAX),
         copied_bytes: params.copied_bytes.unwrap_or(64 << 20).max(info::inject_size()),
         rendezvous_threshold: params.eager_size.unwrap_or(64 << 10),
         unexpected_bytes: info::buffered() as u64,

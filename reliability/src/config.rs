@@ -20,6 +20,9 @@ pub const MPR_UNIT: u16 = 128;
 /// Bytes by which the header of a request that says how much credit is wanted (RUD_CC_REQ) is longer.
 pub const CREDIT_HEADER: u32 = 4;
 
+/// No acknowledgement is put off ([`Config::ack_linger`]) that stands for this many times [`Config::ack_trigger`].
+pub const LINGER_BYTES: u32 = 4;
+
 /// Parameters of all contexts of one endpoint. [`Config::new`] gives the defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -34,6 +37,10 @@ pub struct Config {
     pub ack_trigger: u32,
     /// Each packet counts at least this many of those bytes (`ACK_Gen_Min_Pkt_Add`).
     pub ack_min_pkt: u32,
+    /// How long an acknowledgement that only those bytes have caused may be put off, so that it leaves, and is read,
+    /// while both ends wait for something else; zero: it leaves at once, as it does anyway after [`LINGER_BYTES`]
+    /// times as many.
+    pub ack_linger: Span,
     /// Longest time a receiver sits on an acknowledgement that nothing else caused.
     pub ack_delay: Span,
     /// Retransmission timeout before a round-trip time was measured (`RTO_INIT_TIME`).
@@ -105,6 +112,7 @@ impl Config {
             recv_window_packets: 2048,
             ack_trigger: 16_384,
             ack_min_pkt: 1024,
+            ack_linger: Span::ZERO,
             ack_delay: Span::micros(150),
             rto_init: Span::millis(5),
             rto_min: Span::millis(5),
@@ -166,9 +174,15 @@ impl Config {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_) | cc::ReceiverConfig::Rates)
     }
 
-    /// Bytes received after which an acknowledgement is due.
-    pub(crate) const fn ack_after(&self) -> u32 {
+    /// Bytes received after which an acknowledgement is due soon.
+    pub(crate) const fn ack_soon(&self) -> u32 {
         if self.acks.each_packet { 1 } else { self.ack_trigger }
+    }
+
+    /// Bytes received after which an acknowledgement is due at once.
+    pub(crate) const fn ack_now(&self) -> u32 {
+        let puts_off = self.ack_linger.0 > 0 && !self.acks.each_packet;
+        if puts_off { self.ack_trigger.saturating_mul(LINGER_BYTES) } else { self.ack_soon() }
     }
 
     /// Longest time a peer configured alike sits on an acknowledgement.

@@ -86,7 +86,9 @@ mod tx;
 mod types;
 mod wait;
 
-pub use config::{CREDIT_HEADER, Config, Conflict, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD};
+pub use config::{
+    CREDIT_HEADER, Config, Conflict, LINGER_BYTES, MAX_WINDOW, MPR_UNIT, NOMINAL_OVERHEAD,
+};
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::{FlowRecord, PathRecord};

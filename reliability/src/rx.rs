@@ -169,7 +169,7 @@ impl Rx {
     ) {
         let psn = received.psn;
         let prompt = self.window.insert(psn, received.ask, pool);
-        self.next_ack.gather(received.bytes.max(config.ack_min_pkt), config.ack_after());
+        let wait = self.next_ack.gather(received.bytes.max(config.ack_min_pkt), config);
         if prompt || received.ask || received.prompt || received.ce {
             self.next_ack.request();
         }
@@ -177,7 +177,7 @@ impl Rx {
             Some(response) => self.responses.add(psn, response),
             None => self.next_ack.set_subject(now, psn, received.retx, received.ce),
         }
-        timers.set_earlier(Timer::Ack, now + config.ack_delay);
+        timers.set_earlier(Timer::Ack, now + wait);
     }
 
     /// Whether all that came before `psn` was received and acknowledged without a response, and nothing after it
@@ -200,13 +200,13 @@ impl Rx {
     ) {
         self.window.extend(count);
         let each = first.bytes.max(config.ack_min_pkt);
-        self.next_ack.gather(each.saturating_mul(u32::from(count)), config.ack_after());
+        let wait = self.next_ack.gather(each.saturating_mul(u32::from(count)), config);
         if first.ce {
             self.next_ack.request();
         }
         let last = self.window.base().minus(1);
         self.next_ack.set_subject(now, last, first.retx, first.ce);
-        timers.set_earlier(Timer::Ack, now + config.ack_delay);
+        timers.set_earlier(Timer::Ack, now + wait);
     }
 
     /// A packet whose place was [`Place::Duplicate`] arrived: acknowledge again what is known.

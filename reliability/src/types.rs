@@ -368,6 +368,8 @@ pub enum Event<D> {
         bytes: u32,
         /// When it was sent the time before.
         sent_at: Time,
+        /// Times it was sent without a trace.
+        times: u8,
         /// The peer has answered on this context.
         connected: bool,
     },

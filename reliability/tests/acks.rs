@@ -8,7 +8,9 @@ use squall_reliability::wire::{
     Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackAction, NackCode, NextHeader,
     NsccState, Request, Response,
 };
-use squall_reliability::{Arrival, ControlPacket, Event, PdcFailure, PdcId, Pdcs, RxVerdict};
+use squall_reliability::{
+    Arrival, Config, ControlPacket, Event, LINGER_BYTES, PdcFailure, PdcId, Pdcs, RxVerdict,
+};
 
 const START: u32 = 5000;
 
@@ -55,7 +57,11 @@ fn cack(ack: &Ack) -> i32 {
 
 impl Receiver {
     fn new() -> Self {
-        let mut receiver = Self { pdcs: Pdcs::new(fixed(1 << 20, 1)), now: Time(1_000_000) };
+        Self::with(fixed(1 << 20, 1))
+    }
+
+    fn with(config: Config) -> Self {
+        let mut receiver = Self { pdcs: Pdcs::new(config), now: Time(1_000_000) };
         let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
         receiver.take(&Request { dest: syn, ..request(0) }, 100, false).unwrap();
         // SYN is acknowledged at once: the initiator waits for our number.
@@ -160,6 +166,38 @@ fn a_batch_is_acknowledged_once() {
     let acks = receiver.acks();
     assert_eq!(acks.len(), 1);
     assert_eq!(cack(&acks[0]), 64);
+}
+
+#[test]
+fn what_nobody_waits_for_may_be_put_off() {
+    let ack_linger = Span::micros(5);
+    let mut receiver = Receiver::with(Config { ack_linger, ..fixed(1 << 20, 1) });
+    // Enough for an acknowledgement, but not at once.
+    receiver.take_all(1..5, 4096);
+    receiver.wait(Span::micros(4));
+    assert_eq!(receiver.acks(), []);
+    receiver.wait(Span::micros(1));
+    let acks = receiver.acks();
+    assert_eq!((acks.len(), cack(&acks[0])), (1, 4));
+    // The packet is not taken for one that was long on its way: 5 us are 39.1 units of 128 ns.
+    assert_eq!(nscc(&acks[0]).service_time, 39);
+    receiver.wait(Span::millis(100));
+    assert_eq!(receiver.acks(), []);
+    // Not enough: it takes as long as ever.
+    receiver.take_all(5..8, 4096);
+    receiver.wait(Span::micros(149));
+    assert_eq!(receiver.acks(), []);
+    receiver.wait(Span::micros(1));
+    assert_eq!(receiver.acks().len(), 1);
+    // So many that the sender may come to a stop without it.
+    let last = 8 + 4 * LINGER_BYTES;
+    receiver.take_all(8..last - 1, 4096);
+    assert_eq!(receiver.acks(), []);
+    receiver.take_all(last - 1..last, 4096);
+    assert_eq!(receiver.acks().len(), 1);
+    // Somebody waits for it.
+    receiver.take(&Request { ack_request: true, ..request(last) }, 4096, false).unwrap();
+    assert_eq!(receiver.acks().len(), 1);
 }
 
 #[test]

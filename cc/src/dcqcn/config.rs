@@ -154,11 +154,11 @@ tunable! {
     also: Self::check_whole;
     number g "g" (0.0, 1.0, "0 to 1")
         "weight of a notification in alpha: 1/256, vendor 5/1024";
-    time alpha_period "alpha_period_us" (0.001, 1e6, "0.001 to 1000000")
+    time alpha_period "alpha_period_us" (0.001, 1e8, "0.001 to 100000000 (100 s)")
         "time without notification in which alpha decays once: 55, vendor 1";
-    time decrease_period "decrease_period_us" (0.0, 1e6, "0 to 1000000")
+    time decrease_period "decrease_period_us" (0.0, 1e8, "0 to 100000000 (100 s)")
         "shortest time between two cuts: 0, vendor 4";
-    time increase_period "increase_period_us" (0.001, 1e6, "0.001 to 1000000")
+    time increase_period "increase_period_us" (0.001, 1e8, "0.001 to 100000000 (100 s)")
         "expiry of the increase timer: 55, vendor 300";
     number byte_counter "byte_counter" (0.0, 4_294_967_295.0, "0 to 4294967295, whole")
         "bytes that count as an expiry too, 0 for none: 10000000, vendor 0";
@@ -172,7 +172,7 @@ tunable! {
         "smallest rate in Mb/s: a 1000th of the line";
     switch clamp_target "clamp_target" (0.0, 1.0, "0 or 1")
         "whether each cut lowers the target, not only the first: 1, vendor 0";
-    time cnp_interval "cnp_interval_us" (0.0, 1e6, "0 to 1000000")
+    time cnp_interval "cnp_interval_us" (0.0, 1e8, "0 to 100000000 (100 s)")
         "shortest time between two notifications of a flow: 50, vendor 4";
     switch react_to_loss "react_to_loss" (0.0, 1.0, "0 or 1")
         "whether a loss counts as a notification: 1";

@@ -1,6 +1,9 @@
 //! Parameters of DCTCP and where their defaults come from.
 
+use squall_base::Span;
+
 use crate::error::{ConfigError, within};
+use crate::fair::VaiConfig;
 use crate::network::Network;
 use crate::sender::SenderParameters;
 
@@ -9,6 +12,10 @@ use crate::sender::SenderParameters;
 pub struct DctcpConfig {
     /// Largest packet in nominal bytes (SMSS).
     pub mtu: u32,
+    /// Unloaded round-trip time of an MTU packet over the longest path: for VAI, DCTCP itself does not ask.
+    pub base_rtt: Span,
+    /// Bandwidth-delay product in bytes; for VAI, too.
+    pub bdp: f64,
     /// Weight of the newest share of marked bytes: 1/16 (RFC 8257).
     pub g: f32,
     /// First estimate of that share: 1, so that the first mark halves (RFC 8257).
@@ -29,6 +36,8 @@ impl DctcpConfig {
         let largest = (5.0 * network.bdp()).max(network.min_window.unwrap_or(0) as f64);
         Self {
             mtu: network.mtu,
+            base_rtt: network.base_rtt,
+            bdp: network.bdp(),
             g: 1.0 / 16.0,
             alpha: 1.0,
             min_wnd: network.mtu.saturating_mul(2),
@@ -57,6 +66,12 @@ tunable! {
 }
 
 impl SenderParameters for DctcpConfig {
+    /// It has no target delay: the least queue that a switch may mark is what it aims at. It adds a packet a round trip (RFC 5681).
+    fn vai(&self) -> Option<VaiConfig> {
+        let target = self.base_rtt.as_f64();
+        Some(VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.mtu as f32))
+    }
+
     fn set_floor(&mut self, bytes: u32) -> bool {
         self.min_wnd = if bytes < self.mtu { bytes } else { self.mtu.saturating_mul(2) };
         true

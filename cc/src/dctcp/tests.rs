@@ -196,3 +196,85 @@ fn the_constants_are_those_of_the_rfcs() {
     assert_eq!((config.g, config.alpha, config.start_cwnd), (1.0 / 16.0, 1.0, 10.0));
     assert_eq!(config.min_wnd, 2 * MTU);
 }
+
+fn fairness(text: &str) -> Fairness {
+    let network = Network::new(Rate::gbps(100), Span::micros(12), MTU, true);
+    let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
+    let crate::SenderConfig::Fair(config) = config else { panic!("{text} is plain") };
+    Fairness::new(config)
+}
+
+/// An acknowledgement of packets that are marked or not, in a full window.
+fn fair_ack(
+    dctcp: &mut Dctcp,
+    fairness: &mut Fairness,
+    packets: u16,
+    marked: bool,
+    end: bool,
+) -> f32 {
+    let feedback = Feedback {
+        bytes: u32::from(packets) * MTU,
+        packets,
+        ecn: marked,
+        round_end: end,
+        rtt: Some(Span::micros(13)),
+        in_flight: dctcp.cwnd as u64,
+        ..Feedback::default()
+    };
+    dctcp.on_feedback_fairly(&feedback, fairness);
+    dctcp.cwnd / MTU as f32
+}
+
+/// SF: each marked acknowledgement makes a window from the reference, and one in thirty packets moves it.
+#[test]
+fn with_sf_the_window_is_cut_from_a_reference_after_so_many_packets() {
+    let (mut dctcp, mut sf) = (with(40, 0.5), fairness("dctcp:sf=30"));
+    dctcp.window_left = u64::MAX; // the estimate stays
+    // 40 (1 - 0.5 / 2) + 1 each time, not 31 (1 - 0.25) + 1.
+    close(fair_ack(&mut dctcp, &mut sf, 10, true, false), 31.0);
+    close(fair_ack(&mut dctcp, &mut sf, 10, true, true), 31.0);
+    close(sf.reference(0.0) / MTU as f32, 40.0);
+    // Thirty packets: it lasts, and the next is cut from there.
+    close(fair_ack(&mut dctcp, &mut sf, 10, true, false), 31.0);
+    close(sf.reference(0.0) / MTU as f32, 31.0);
+    close(fair_ack(&mut dctcp, &mut sf, 1, true, false), 24.25);
+    // Without a mark: the reference and a packet, which lasts once a round trip.
+    close(fair_ack(&mut dctcp, &mut sf, 1, false, false), 32.0);
+    close(fair_ack(&mut dctcp, &mut sf, 1, false, true), 32.0);
+    close(fair_ack(&mut dctcp, &mut sf, 1, false, false), 33.0);
+}
+
+/// VAI: what a round trip of queue is worth. 150000 B / 20 / 4096 B are 1.83 tokens at a time.
+#[test]
+fn with_vai_a_long_queue_raises_what_a_round_trip_adds() {
+    let (mut dctcp, mut vai) = (with(40, 0.5), fairness("dctcp:vai=1"));
+    close(fair_ack(&mut dctcp, &mut vai, 1, false, true), 41.0);
+    let mut late = Feedback {
+        bytes: MTU,
+        packets: 1,
+        round_end: true,
+        rtt: Some(Span::micros(25)),
+        in_flight: dctcp.cwnd as u64,
+        ..Feedback::default()
+    };
+    // 25 us are more than two base round trips: 25000 / (12000 * 30 / 4160) = 289 tokens, dampener 25 / 24.
+    dctcp.on_feedback_fairly(&late, &mut vai);
+    let gain = 150_000.0 / 20.0 / 4096.0 / (25.0 / 24.0 / 8.0 + 1.0);
+    close(dctcp.cwnd / MTU as f32, 41.0 + gain);
+    late.rtt = None;
+    dctcp.on_feedback_fairly(&late, &mut vai);
+    close(dctcp.cwnd / MTU as f32, 41.0 + 2.0 * gain);
+}
+
+#[test]
+fn a_loss_moves_the_reference_at_once() {
+    let (mut dctcp, mut sf) = (with(40, 0.5), fairness("dctcp:sf=30"));
+    dctcp.window_left = u64::MAX;
+    close(fair_ack(&mut dctcp, &mut sf, 10, true, false), 31.0);
+    let in_flight = u64::from(40 * MTU);
+    let lost =
+        Feedback { kind: Kind::Lost, bytes: MTU, packets: 1, in_flight, ..Feedback::default() };
+    dctcp.on_feedback_fairly(&lost, &mut sf);
+    close(dctcp.cwnd / MTU as f32, 20.0);
+    close(sf.reference(0.0) / MTU as f32, 20.0);
+}

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use squall_base::Span;
+
 use crate::error::{ConfigError, within};
 use crate::sender::SenderConfig;
 use crate::tuning::{Setting, Tunable};
@@ -28,6 +30,19 @@ impl VaiConfig {
     pub const fn new(threshold: f32, token: f32) -> Self {
         Self { threshold, token, cap: 100.0, bank: 1000.0, dampener: 8.0 }
     }
+
+    /// The same for an algorithm that reads the delay, on a network of this base round-trip time and bandwidth-delay product in
+    /// bytes, whose increase is not the thesis' 50 Mb/s of 100 Gb/s but `increase` bytes a round trip. Congestion begins a base
+    /// round trip of queue above `target` nanoseconds of round trip, a token is 30 ns of the thesis' 4.16 us, and as many are
+    /// spent at a time as add a twentieth of the line: 100 of the thesis'.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // single precision is theirs
+    pub(crate) fn of_delay(base_rtt: Span, bdp: f64, target: f64, increase: f32) -> Self {
+        let base = base_rtt.as_f64();
+        let token = (base * 30.0 / 4160.0).max(0.001);
+        let cap = (bdp / 20.0 / f64::from(increase).max(1e-3)).clamp(1.0, 1e6);
+        Self { cap: cap as f32, ..Self::new((target + base) as f32, token as f32) }
+    }
 }
 
 tunable! {
@@ -37,7 +52,7 @@ tunable! {
     number token "vai_token" (0.001, 1e12, "0.001 to 1e12")
         "congestion that makes a token: 30 ns or 1 KB where the base RTT is 4.16 us";
     number cap "vai_cap" (1.0, 1e6, "1 to 1000000")
-        "most tokens spent at a time: 100";
+        "most tokens spent at a time: 100, what adds a twentieth of the line";
     number bank "vai_bank" (1.0, 1e6, "1 to 1000000")
         "most tokens there are: 1000";
     number dampener "vai_dampener" (0.001, 1e6, "0.001 to 1000000")

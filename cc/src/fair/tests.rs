@@ -251,8 +251,14 @@ fn swift_keeps_a_reference() {
 
 #[test]
 fn a_decorated_context_is_small() {
-    assert_eq!(size_of::<Fairness>(), 24);
-    for (text, bytes) in [("swift:vai=1,sf=30", 72), ("hpcc:vai=1,sf=30", 124)] {
+    assert_eq!(size_of::<Fairness>(), 32);
+    for (text, bytes) in [
+        ("swift:vai=1,sf=30", 80),
+        ("hpcc:vai=1,sf=30", 132),
+        ("nscc:vai=1,sf=30", 96),
+        ("strack:vai=1,sf=30", 88),
+        ("dctcp:vai=1,sf=30", 80),
+    ] {
         let config = SenderConfig::by_name(text, &network()).expect("allowed");
         assert_eq!(Sender::new(&config, Time::ZERO).state_bytes(), bytes, "{text}");
     }

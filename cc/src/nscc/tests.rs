@@ -691,3 +691,72 @@ fn the_short_way_leads_where_the_long_way_does() {
         assert!(short.flow.cwnd > 0.0);
     }
 }
+
+impl Bench {
+    /// [`Self::ack`] of so many packets in one, where VAI and SF say what is made of it; the window.
+    fn fair_ack(&mut self, fairness: &mut Fairness, ecn: bool, delay: u64, packets: u16) -> f32 {
+        let rtt = Some(Span(u64::from(self.nscc.flow.base_rtt) + delay));
+        let (now, round_end) = (self.now, packets == 1);
+        let feedback =
+            Feedback { now, packets, bytes: MTU, ecn, rtt, round_end, ..Feedback::default() };
+        self.nscc.on_feedback_fairly(&feedback, fairness);
+        self.nscc.flow.cwnd
+    }
+}
+
+fn fairness(text: &str) -> Fairness {
+    let network = Network::new(Rate::gbps(100), Span(BASE), MTU, true);
+    let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
+    let crate::SenderConfig::Fair(config) = config else { panic!("{text} is plain") };
+    Fairness::new(config)
+}
+
+/// Eq. 1 for an average of 20 us, which samples of 20 us leave as it is: 1 - 0.8 * 11 / 20 = 0.56.
+#[test]
+fn with_sf_a_decrease_is_from_a_reference_and_lasts_after_thirty_packets() {
+    let (mut bench, mut sf) = (Bench::with_cwnd(100_000.0), fairness("nscc:sf=30"));
+    close(bench.nscc.config.gamma, 0.8);
+    bench.nscc.flow.avg_delay = 20_000.0;
+    bench.at(5_000);
+    close(bench.fair_ack(&mut sf, true, 20_000, 10), 56_000.0);
+    close(bench.fair_ack(&mut sf, true, 20_000, 19), 56_000.0);
+    close(sf.reference(0.0), 100_000.0);
+    close(bench.fair_ack(&mut sf, true, 20_000, 1), 56_000.0);
+    close(sf.reference(0.0), 56_000.0);
+    close(bench.fair_ack(&mut sf, true, 20_000, 10), 31_360.0);
+    // A mark without the delay lowers nothing (section III-I1): the reference again.
+    close(bench.fair_ack(&mut sf, true, 5_000, 10), 56_000.0);
+    // A loss takes its bytes off the reference.
+    let kind = Kind::Lost;
+    let lost = Feedback { now: bench.now, kind, bytes: MTU, packets: 1, ..Feedback::default() };
+    bench.nscc.on_feedback_fairly(&lost, &mut sf);
+    close(bench.nscc.flow.cwnd, 56_000.0 - 4_096.0);
+    close(sf.reference(0.0), 56_000.0 - 4_096.0);
+}
+
+/// 33 us of round trip are the threshold: base, target and a base round trip of queue.
+#[test]
+fn with_vai_a_long_queue_multiplies_what_is_added_a_round_trip() {
+    let (mut bench, mut vai) = (Bench::with_cwnd(100_000.0), fairness("nscc:vai=1"));
+    bench.nscc.flow.avg_delay = 20_000.0;
+    bench.at(5_000);
+    close(bench.fair_ack(&mut vai, true, 20_000, 1), 56_000.0);
+    // 34 us: tokens of which 150000 / 20 / 614.4 = 12.2 are spent; dampener 34 / 33. The average weighs it by its part of
+    // the window, 4096 / 56000.
+    let gain = 7_500.0 / 614.4 / (34.0 / 33.0 / 8.0 + 1.0);
+    let avg = 20_000.0 + 4_096.0 / 56_000.0 * 2_000.0;
+    let left = 56_000.0 * (1.0 - 0.8 * (avg - 9_000.0) / avg);
+    close(bench.fair_ack(&mut vai, true, 22_000, 1), left + 614.4 * (gain - 1.0));
+}
+
+#[test]
+fn quick_adapt_is_no_matter_of_turns() {
+    let (mut bench, mut sf) = (Bench::with_cwnd(100_000.0), fairness("nscc:sf=30"));
+    bench.nscc.flow.avg_delay = 20_000.0;
+    bench.nscc.flow.qa |= TRIGGERED;
+    bench.nscc.flow.achieved = 8_192;
+    // The period of 21 us is over, and 12288 bytes are little: the window is what was achieved.
+    let window = bench.at(22_000).fair_ack(&mut sf, true, 20_000, 1);
+    close(window, 12_288.0 * bench.nscc.config.qa_scaling);
+    close(sf.reference(0.0), window);
+}

@@ -532,3 +532,59 @@ fn a_refusal_that_shortens_the_base_rtt_lowers_the_largest_window() {
     // 12.5 B/ns * 6000 ns, 19 packets.
     close(bench.at(100).feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 77_824.0);
 }
+
+impl Bench {
+    /// [`Self::ack`] of so many packets, where VAI and SF say what is made of it; the window.
+    fn fair_ack(&mut self, fairness: &mut Fairness, ecn: bool, delay: u64, packets: u16) -> f32 {
+        let rtt = Some(Span(u64::from(self.strack.base_rtt) + delay));
+        let (now, round_end) = (self.now, packets == 1);
+        let feedback =
+            Feedback { now, packets, bytes: MTU, ecn, rtt, round_end, ..Feedback::default() };
+        self.strack.on_feedback_fairly(&feedback, fairness);
+        self.strack.cwnd
+    }
+}
+
+fn fairness(text: &str) -> Fairness {
+    let config = crate::SenderConfig::by_name(text, &network(100, BASE)).expect("allowed");
+    let crate::SenderConfig::Fair(config) = config else { panic!("{text} is plain") };
+    Fairness::new(config)
+}
+
+/// Line 14 for an average of 20 us: 1 - 0.8 * 8 / 20 = 0.68.
+#[test]
+fn with_sf_a_decrease_is_from_a_reference_and_lasts_after_thirty_packets() {
+    let (mut bench, mut sf) = (Bench::with_avg(20_000.0), fairness("strack:sf=30"));
+    bench.at(5_000);
+    close(bench.fair_ack(&mut sf, true, 20_000, 10), 68_000.0);
+    close(bench.fair_ack(&mut sf, true, 20_000, 19), 68_000.0);
+    close(sf.reference(0.0), 100_000.0);
+    close(bench.fair_ack(&mut sf, true, 20_000, 1), 68_000.0);
+    close(sf.reference(0.0), 68_000.0);
+    close(bench.fair_ack(&mut sf, true, 20_000, 10), 46_240.0);
+    // What increases does so from the reference: line 6, 20480 * 4096 / 68000.
+    close(bench.fair_ack(&mut sf, false, 40_000, 10), 68_000.0 + 1_233.61);
+    close(sf.reference(0.0), 68_000.0 + 1_233.61);
+    // A loss is none of it: line 14 with an average of 22.5 + 60 / 8, at once.
+    bench.at(20_000).strack.avg_delay = 24_000.0;
+    let kind = Kind::Nacked { trimmed: true, last_hop: false };
+    let lost = Feedback { now: bench.now, kind, bytes: MTU, packets: 1, ..Feedback::default() };
+    bench.strack.on_feedback_fairly(&lost, &mut sf);
+    // 24 + (60 - 24) / 8 = 28.5 us: 1 - 0.8 * 16.5 / 28.5, and eta a base round trip after the last.
+    close(bench.strack.cwnd, 69_233.61 * (1.0 - 0.8 * 16.5 / 28.5) + 614.4);
+    close(sf.reference(0.0), bench.strack.cwnd);
+}
+
+/// 36 us of round trip are the threshold: base, target and a base round trip of queue.
+#[test]
+fn with_vai_a_long_queue_multiplies_what_is_added_a_round_trip() {
+    let (mut bench, mut vai) = (Bench::with_avg(20_000.0), fairness("strack:vai=1"));
+    bench.at(5_000);
+    close(bench.fair_ack(&mut vai, true, 20_000, 1), 68_000.0);
+    // 37 us: 37000 / 86.54 = 427 tokens, of which 150000 / 20 / 614.4 = 12.2 are spent; dampener 37 / 36.
+    bench.strack.avg_delay = 12_000.0;
+    let gain = 7_500.0 / 614.4 / (37.0 / 36.0 / 8.0 + 1.0);
+    let (avg, target) = (12_000.0 + 13_000.0 / 8.0, 12_000.0);
+    let left = 68_000.0 * (1.0 - 0.8 * (avg - target) / avg);
+    close(bench.fair_ack(&mut vai, true, 25_000, 1), left + 614.4 * (gain - 1.0));
+}

@@ -8,7 +8,8 @@ an MPI to use squall alone is set here: that is what `fabric run` is for. Every 
 with what happened to the network in it, and traces that `squall sim --trace` replays over the same network and over another.
 
 Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the fabric, ranks that never come or
-have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. `N passed, N failed` comes last.
+have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. And `squall fabric join`: two jobs on one
+fabric, each on its own hosts; no fabric, no squall, no such host. `N passed, N failed` comes last.
 """
 
 import argparse
@@ -22,8 +23,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from squall_ci.commands.live import Fabric as Running
 from squall_ci.environment import clean_environment
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS, need_provider, PROVIDER_DIR
@@ -188,6 +191,42 @@ def what_goes_wrong(fabric: Fabric, tally: Tally) -> None:
     expect(tally, "no such command", absent, 127, "/no/such/mpiexec")
 
 
+def joined(fabric: Fabric, tally: Tally) -> None:
+    """A fabric that is up: two jobs on it, each where it was told to be, and what cannot be."""
+    mpi = MPIS["mpich"]
+    env = fabric.environment(mpi)
+
+    def join(socket: Word, hosts: str, ranks: int, *words: Word) -> Result:
+        command: list[Word] = [fabric.program, "fabric", "--socket", socket, "join", "--hosts", hosts, "--"]
+        return run_command([*command, *mpi.command(ranks, words or stream(mpi, 0.2))], env, 60)
+
+    absent = join(fabric.folder / "nowhere", "0,1", 2)
+    expect(tally, "no fabric to join", absent, NOTHING, "is it running? (squall fabric up)")
+    with Running(fabric.program, ["--topo", "star:4"]) as up, ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(join, up.socket, hosts, 2, *stream(mpi, 1.0)) for hosts in ("0,1", "3,2")]
+        results = [job.result() for job in jobs]
+        ports = {port["name"]: port["bytes"] for port in up.status()["ports"]}
+        quiet = [name for name, count in ports.items() if name.startswith("h") and count < 1 << 20]
+        problem = next((result.why() for result in results if not result.ok), None)
+        problem = problem or (f"little came from {quiet}: {ports}" if quiet else None)
+        seconds = max(result.seconds for result in results)
+        tally.add("two jobs on one fabric", problem, seconds, output="".join(result.output for result in results))
+        expect(
+            tally,
+            "a joined job without squall",
+            join(up.socket, "0,1", 2, "true"),
+            NOTHING,
+            "none of its processes attached",
+        )
+        far = join(up.socket, "0,4", 2)
+        problem = (
+            None
+            if far.code and "the hosts are 0 to 3" in far.output
+            else f"{far.why()}, and it does not say which hosts there are"
+        )
+        tally.add("a host that is not there", problem, far.seconds, output=far.output)
+
+
 def interrupted(fabric: Fabric, tally: Tally) -> None:
     """Ctrl-C in the middle: both end, and what was recorded until then is there."""
     mpi = MPIS["mpich"]
@@ -258,6 +297,7 @@ def run(args: argparse.Namespace) -> int:
             rows.append([mpi.title, str(outcome.messages), *(f"{time / 1e3:.0f}" for time in times)])
         if not args.jobs:
             what_goes_wrong(fabric, tally)
+            joined(fabric, tally)
             interrupted(fabric, tally)
             if (fabric.folder / "mpich" / "run.json").exists():
                 damaged(fabric, fabric.folder / "mpich", tally)

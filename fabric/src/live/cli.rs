@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::join::{self, JoinArgs};
 use super::run::{self, RunArgs};
 use super::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
 use crate::Picos;
@@ -42,6 +43,8 @@ pub enum FabricCommand {
     Up(Box<UpArgs>),
     /// Run a job on a fabric of its own: rank i is host i, and all that its ranks say to each other crosses the fabric.
     Run(Box<RunArgs>),
+    /// Run a job on a fabric that is up, beside others that are on it.
+    Join(JoinArgs),
     /// End a running fabric.
     Down,
     /// Endpoints, counters of every queue, failures, and how far behind real time it is.
@@ -248,6 +251,7 @@ pub fn run(args: &FabricArgs, origin: &Origin) -> ExitCode {
     let command = match &args.command {
         FabricCommand::Up(up) => return finish(self::up(args, up)),
         FabricCommand::Run(job) => return run::run(args.socket.as_deref(), job, origin),
+        FabricCommand::Join(job) => return join::run(&args.socket(), job),
         FabricCommand::Down => Command::Down,
         FabricCommand::Status { .. } => Command::Status,
         FabricCommand::FailLink { link } => Command::FailLink(link.clone()),

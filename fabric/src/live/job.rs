@@ -113,8 +113,8 @@ impl Job {
     /// # Errors
     /// The system's.
     pub(super) fn wait(self) -> Result<Ended, Failed> {
-        let interrupted = self.state.interrupted.load(Ordering::SeqCst);
         let ended = self.waiter.join().map_err(|_| "the job's end was not seen".to_owned())?;
+        let interrupted = self.state.interrupted.load(Ordering::SeqCst);
         let status = ended.map_err(|error| format!("the job's end was not seen: {error}"))?;
         // Both are bytes.
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal));

@@ -17,6 +17,7 @@ mod command;
 mod course;
 mod emulation;
 mod job;
+mod join;
 pub(crate) mod keep;
 mod lag;
 mod recorder;

@@ -695,6 +695,7 @@ impl Relay {
             lag_last: self.lag_last.report(),
             late_seconds: self.late_seconds,
             endpoints,
+            attached: self.roll.endpoints(),
             totals,
             failures: self.failures.iter().map(ToString::to_string).collect(),
             ports,

@@ -46,7 +46,7 @@ pub struct RunArgs {
 }
 
 /// There is nothing to show for it.
-const NOTHING: u8 = 125;
+pub(super) const NOTHING: u8 = 125;
 /// The file that libfabric loads.
 const OBJECT: &str = "libsquall-fi.so";
 
@@ -73,7 +73,7 @@ pub(super) fn run(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Exi
 }
 
 /// Says something to whoever watches; standard output is the job's.
-fn tell(line: fmt::Arguments<'_>) {
+pub(super) fn tell(line: fmt::Arguments<'_>) {
     // Nobody may be listening.
     let _ = writeln!(std::io::stderr(), "squall fabric: {line}");
 }
@@ -92,7 +92,8 @@ fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Fa
 
     let quiet = args.up.quiet;
     let launcher = launcher_of(Path::new(&args.command[0]));
-    let variables = variables(launcher, &socket, record.trace().as_deref());
+    let place = format!("{},host=rank", socket.display());
+    let variables = variables(launcher, place, record.trace().as_deref());
     if !quiet {
         tell(format_args!("{}", about(&relay)));
         announce(launcher, &variables);
@@ -128,10 +129,11 @@ fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Fa
     }
 }
 
-/// What the job's processes are to find in their environment. Where the MPI is not recognised, what any of them needs.
-fn variables(
+/// What the job's processes are to find in their environment, `place` being where their endpoints attach. Where the MPI is not
+/// recognised, what any of them needs.
+pub(super) fn variables(
     launcher: Option<&Launcher>,
-    socket: &Path,
+    place: String,
     trace: Option<&Path>,
 ) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
@@ -143,7 +145,7 @@ fn variables(
         set(name, (*value).to_owned());
     }
     set("FI_PROVIDER", "squall".to_owned());
-    set("FI_SQUALL_FABRIC", format!("{},host=rank", socket.display()));
+    set("FI_SQUALL_FABRIC", place);
     set("FI_SQUALL_SHM", "no".to_owned());
     if let Some(trace) = trace {
         set("FI_SQUALL_TRACE", trace.display().to_string());
@@ -167,7 +169,7 @@ fn provider() -> Option<PathBuf> {
 }
 
 /// Says what is set for the job, as far as somebody wanted it otherwise.
-fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String, String>) {
+pub(super) fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String, String>) {
     match launcher {
         Some(launcher) => tell(format_args!("variables are set for {}", launcher.name)),
         None => {
@@ -238,15 +240,7 @@ fn why_nothing(
         return Some(format!("no endpoint of the job was taken: {refused}"));
     }
     if roll.endpoints() == 0 {
-        let path =
-            variables.get("FI_PROVIDER_PATH").cloned().or_else(|| variable("FI_PROVIDER_PATH"));
-        let path = path.map_or_else(
-            || format!("FI_PROVIDER_PATH is not set; it names the folder of {OBJECT}"),
-            |path| format!("FI_PROVIDER_PATH={path}; `squall doctor` says whether {OBJECT} loads from there"),
-        );
-        return Some(format!(
-            "the job ended and none of its processes attached to the fabric: it did not use squall ({path})"
-        ));
+        return Some(nobody_came(variables));
     }
     if totals.entered == 0 {
         let endpoints = roll.endpoints();
@@ -267,6 +261,22 @@ fn why_nothing(
         names.join(", "),
         if missing.len() > names.len() { ", .." } else { "" }
     ))
+}
+
+/// That no process of the job attached, and what to look at.
+pub(super) fn nobody_came(variables: &BTreeMap<String, String>) -> String {
+    let path = variables.get("FI_PROVIDER_PATH").cloned().or_else(|| variable("FI_PROVIDER_PATH"));
+    let path = path.map_or_else(
+        || format!("FI_PROVIDER_PATH is not set; it names the folder of {OBJECT}"),
+        |path| {
+            format!(
+                "FI_PROVIDER_PATH={path}; `squall doctor` says whether {OBJECT} loads from there"
+            )
+        },
+    );
+    format!(
+        "the job ended and none of its processes attached to the fabric: it did not use squall ({path})"
+    )
 }
 
 /// A folder of this user's alone, for the time of the run.
@@ -296,8 +306,8 @@ mod tests {
 
     #[test]
     fn every_mpi_gets_what_it_needs_and_those_that_are_not_known_all() {
-        let socket = Path::new("/run/s");
-        let all = variables(None, socket, Some(Path::new("/r/trace")));
+        let place = || "/run/s,host=rank".to_owned();
+        let all = variables(None, place(), Some(Path::new("/r/trace")));
         for (name, value) in [
             ("FI_SQUALL_FABRIC", "/run/s,host=rank"),
             ("FI_SQUALL_SHM", "no"),
@@ -310,7 +320,7 @@ mod tests {
             assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
         }
         let mpich = crate::launchers::recognise("HYDRA");
-        let mpich = variables(mpich, socket, None);
+        let mpich = variables(mpich, place(), None);
         assert!(mpich.contains_key("MPIR_CVAR_NOLOCAL") && !mpich.contains_key("OMPI_MCA_mtl"));
         assert!(!mpich.contains_key("FI_SQUALL_TRACE"));
     }

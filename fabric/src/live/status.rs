@@ -32,6 +32,9 @@ pub struct Status {
     pub late_seconds: u64,
     /// Who is attached.
     pub endpoints: Vec<EndpointStatus>,
+    /// How many ever were.
+    #[serde(default)]
+    pub attached: u64,
     /// The network's totals.
     pub totals: Totals,
     /// Failures in force, in words.

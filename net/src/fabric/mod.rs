@@ -6,6 +6,7 @@
 //! entropy, travels in the frame ([`frame`]).
 
 pub mod frame;
+mod spec;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -14,8 +15,6 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use socket2::{SockRef, Socket};
@@ -26,6 +25,7 @@ use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
 };
 use frame::{Frame, Hello, Kind, MAX_FRAME, Member, PACKET_HEAD, PacketFrame, Welcome};
+pub use spec::{FabricSpec, FabricSpecError, HostChoice, HostList, HostListError};
 
 /// How long a fabric may take to answer a greeting.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,73 +38,6 @@ const MOST_ERRORS: usize = 64;
 /// Bytes the kernel may hold in either direction: some tens of packets, so that an endpoint that is
 /// faster than its link feels it soon.
 const BUFFER: usize = 512 << 10;
-
-/// Which fabric, and as which of its hosts: `PATH[,host=N|rank]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FabricSpec {
-    /// The relay's socket.
-    pub path: PathBuf,
-    /// The host of its topology to be.
-    pub host: HostChoice,
-}
-
-/// Which host of a topology an endpoint asks to be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostChoice {
-    /// The next free one.
-    #[default]
-    Free,
-    /// This one.
-    Number(u32),
-    /// The one with the number of the process' rank; the next free one where no launcher gave a rank.
-    Rank,
-}
-
-impl FabricSpec {
-    /// The host that an endpoint with this place in its job asks for; `None` for the next free one.
-    #[must_use]
-    pub const fn host_of(&self, member: Member) -> Option<u32> {
-        match self.host {
-            HostChoice::Free => None,
-            HostChoice::Number(host) => Some(host),
-            HostChoice::Rank => member.rank,
-        }
-    }
-}
-
-/// A fabric specification that cannot be read; its text says what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FabricSpecError(String);
-
-impl fmt::Display for FabricSpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "\"{}\" is not the path of a fabric's socket, or PATH,host=NUMBER, or PATH,host=rank",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for FabricSpecError {}
-
-impl FromStr for FabricSpec {
-    type Err = FabricSpecError;
-    fn from_str(text: &str) -> Result<Self, FabricSpecError> {
-        let bad = || FabricSpecError(text.to_owned());
-        let (path, host) = match text.rsplit_once(',') {
-            None => (text, HostChoice::Free),
-            Some((path, option)) => match option.trim().strip_prefix("host=").ok_or_else(bad)? {
-                "rank" => (path, HostChoice::Rank),
-                number => (path, HostChoice::Number(number.parse().map_err(|_| bad())?)),
-            },
-        };
-        if path.is_empty() {
-            return Err(bad());
-        }
-        Ok(Self { path: path.into(), host })
-    }
-}
 
 /// One endpoint's place on a fabric.
 pub struct FabricPort {
@@ -369,9 +302,10 @@ fn greet(
     let mut stream = UnixStream::connect(&spec.path)?;
     stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
     stream.set_write_timeout(Some(ATTACH_TIMEOUT))?;
-    let (host, process) = (spec.host_of(member), std::process::id());
-    let hello = Hello { addr: local, host, process, member };
     let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
+    let host = spec.host_of(member);
+    let host = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text))?;
+    let hello = Hello { addr: local, host, process: std::process::id(), member };
     let mut bytes = Vec::new();
     stream.write_all(&hello.encode())?;
     loop {

@@ -2,6 +2,7 @@
 //! the test says with the frames.
 
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
@@ -294,22 +295,6 @@ fn attaching_says_what_is_wrong() {
     let error =
         FabricPort::attach(&nowhere, Member::default(), &anywhere).err().unwrap().to_string();
     assert!(error.contains("definite address"), "{error}");
-}
-
-#[test]
-fn specifications_are_read_and_bad_ones_named() {
-    let spec: FabricSpec = "/run/fabric.sock".parse().unwrap();
-    assert_eq!(spec, FabricSpec { path: "/run/fabric.sock".into(), host: HostChoice::Free });
-    let spec: FabricSpec = "rel/a,b,host=7".parse().unwrap();
-    assert_eq!(spec, FabricSpec { path: "rel/a,b".into(), host: HostChoice::Number(7) });
-    let spec: FabricSpec = "/run/f,host=rank".parse().unwrap();
-    assert_eq!(spec, FabricSpec { path: "/run/f".into(), host: HostChoice::Rank });
-    assert_eq!(spec.host_of(Member { rank: Some(5), ranks: None }), Some(5));
-    assert_eq!(spec.host_of(Member::default()), None);
-    for bad in ["", "/a,rank=3", "/a,host=x", ",host=1"] {
-        let error = bad.parse::<FabricSpec>().unwrap_err().to_string();
-        assert!(error.contains("host=NUMBER"), "{error}");
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! When the next acknowledgement leaves, and about which packet.
 
-use crate::base::{Psn, Time};
+use crate::base::{Psn, Span, Time};
+use crate::config::Config;
 
 /// What is known of the next ACK before it is made. A subject is a packet that an ACK is about, by which the
 /// peer measures a round trip.
@@ -69,11 +70,12 @@ impl NextAck {
         self.retx = retx;
     }
 
-    /// Counts `bytes` received; an ACK is due when `enough` have been.
+    /// Counts `bytes` received, and says how long an ACK may wait for them.
     #[inline]
-    pub(super) fn gather(&mut self, bytes: u32, enough: u32) {
+    pub(super) fn gather(&mut self, bytes: u32, config: &Config) -> Span {
         self.gathered = self.gathered.saturating_add(bytes);
-        self.due |= self.gathered >= enough;
+        self.due |= self.gathered >= config.ack_now();
+        if self.gathered >= config.ack_soon() { config.ack_linger } else { config.ack_delay }
     }
 
     /// An ACK shall leave in this round.
@@ -127,6 +129,7 @@ impl NextAck {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cc::{PathsConfig, SenderConfig};
 
     #[test]
     fn an_ack_is_about_the_newest_packet_or_the_newest_marked_one() {
@@ -146,16 +149,18 @@ mod tests {
 
     #[test]
     fn enough_bytes_make_it_due() {
+        let (sender, paths) = (SenderConfig::fixed(1), PathsConfig::single(1).expect("one path"));
+        let config = Config { ack_trigger: 1000, ..Config::new(4096, sender, paths, 1) };
         let mut next = NextAck::new(Psn(0));
-        next.gather(600, 1000);
+        assert_eq!(next.gather(600, &config), config.ack_delay);
         assert!(!next.is_due());
-        next.gather(400, 1000);
+        next.gather(400, &config);
         assert!(next.is_due());
         next.answer(Time(7), 9);
         assert_eq!((next.probe(), next.take_subject().at), (Some(9), Time(7)));
         next.on_complete();
         assert!(!next.is_due() && next.probe().is_none());
-        next.gather(999, 1000);
+        next.gather(999, &config);
         assert!(!next.is_due());
     }
 }

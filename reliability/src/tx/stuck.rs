@@ -25,15 +25,16 @@ impl<D: Copy> Ring<D> {
         self.oldest().is_some_and(|oldest| oldest.missing >= MAX_MISSING)
     }
 
-    /// The packet at `at`, which waits, is about to be sent again: when it was sent last, if it is stuck. It is
-    /// not while packets as long as it, and sent later, arrive: the network just loses a lot.
-    fn find_stuck(&mut self, at: usize, cause: Cause) -> Option<(u32, Time)> {
-        if self.slot_mut(at).miss(cause) < MAX_MISSING {
+    /// The packet at `at`, which waits, is about to be sent again: how long it is, when it was sent last, and how often,
+    /// if it is stuck. It is not while packets as long as it, and sent later, arrive: the network just loses a lot.
+    fn find_stuck(&mut self, at: usize, cause: Cause) -> Option<(u32, Time, u8)> {
+        let times = self.slot_mut(at).miss(cause);
+        if times < MAX_MISSING {
             return None;
         }
         let Slot { bytes, sent_at, .. } = *self.slot(at);
         let passes = |s: &Slot<D>| s.is_acked() && s.bytes >= bytes && s.sent_at >= sent_at;
-        (!self.iter().any(passes)).then_some((bytes, sent_at))
+        (!self.iter().any(passes)).then_some((bytes, sent_at, times))
     }
 }
 
@@ -46,8 +47,8 @@ impl<D: Copy> Tx<D> {
         cause: Cause,
         shared: &mut Shared<D>,
     ) {
-        if let Some((bytes, sent_at)) = self.ring.find_stuck(at, cause) {
-            shared.events.push_back(Event::Stuck { id, bytes, sent_at, connected });
+        if let Some((bytes, sent_at, times)) = self.ring.find_stuck(at, cause) {
+            shared.events.push_back(Event::Stuck { id, bytes, sent_at, times, connected });
         }
     }
 }

@@ -1,0 +1,55 @@
+//! DCTCP as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a reference,
+//! and additive increase comes with every one of them. Congestion is the delay, which DCTCP itself does not ask after: the share of
+//! marks says that there is a queue, not how long it is.
+
+use crate::fair::{Fairness, Seen};
+use crate::feedback::{Feedback, Kind};
+use crate::math::nanos;
+use crate::sender::SenderCc;
+
+use super::{Dctcp, marked};
+
+impl Dctcp {
+    /// Any report.
+    pub(super) fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        self.cwnd = fairness.reference(self.cwnd);
+        let acked =
+            matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) && feedback.bytes > 0;
+        // Slow start, in which it has no share yet, is DCTCP's own.
+        if acked && (self.cwnd >= self.ssthresh || feedback.ecn) {
+            self.on_ack_fairly(feedback, fairness);
+        } else {
+            self.on_feedback(feedback);
+            fairness.set_reference(self.cwnd);
+        }
+    }
+
+    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        self.settle(feedback);
+        let (bytes, marked) = (feedback.bytes as f32, marked(feedback));
+        self.observe(bytes, marked, feedback.in_flight);
+        let (mtu, reference) = (self.config.mtu as f32, self.cwnd);
+        let most = self.config.max_cwnd * mtu;
+        let seen = Seen {
+            measure: feedback.rtt.map_or(0.0, |rtt| nanos(rtt) as f32),
+            decrease: marked > 0.0,
+            packets: feedback.packets,
+            round_end: feedback.round_end,
+            share: reference / most,
+        };
+        let turn = fairness.turn(&seen);
+        if let Some(turn) = turn {
+            // Step 9, as often as the turns say; RFC 5681 section 3.1, once a round trip, and where the window is used.
+            let left = if seen.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
+            let used = 2.0 * (feedback.in_flight as f32 + bytes) >= reference;
+            let more = if used { mtu * turn.gain } else { 0.0 };
+            self.cwnd = (reference * left).max(self.config.min_wnd as f32) + more;
+            self.cwnd = self.cwnd.min(most);
+            if turn.commit && seen.decrease {
+                self.ssthresh = self.cwnd;
+            }
+        }
+        let lasts = turn.is_some_and(|turn| turn.commit);
+        fairness.set_reference(if lasts { self.cwnd } else { reference });
+    }
+}
