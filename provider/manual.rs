@@ -85,6 +85,16 @@ fn statistics() -> String {
     for (name, help) in stats::FLOW {
         let _ = writeln!(text, "| `{name}` | {help} |");
     }
+    let told = squall_engine::FlowRecord::PATHS;
+    let _ = write!(
+        text,
+        "\n## Of each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); of more than {told} paths, each stands for all of \
+         one remainder by {told}. Packets are counted to a path when the next train begins, or when somebody asks.\n\n\
+         | name | meaning |\n|---|---|\n"
+    );
+    for (name, help) in squall_monitor::PATH {
+        let _ = writeln!(text, "| `{name}` | {help} |");
+    }
     text
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use squall_base::{Span, Time};
 use squall_engine::{Engine, FlowRecord, PeerId};
-use squall_monitor::{Board, Counter, Description, Layout, Place, directory, file_name};
+use squall_monitor::{
+    Board, Counter, Description, Layout, Place, directory, file_name, path_words,
+};
 use squall_net::MappedFile;
 
 use crate::clock;
@@ -144,7 +146,8 @@ impl Shown {
         let flows = most.into_iter().take(places).map(|flow| {
             let peer = engine.peers().get(PeerId(flow.peer.0)).addr();
             let bits = squall_monitor::address_words(peer);
-            Statistics::flow(flow).map(|(_, value)| value).chain(bits)
+            let paths = Statistics::paths(flow).flatten();
+            Statistics::flow(flow).map(|(_, value)| value).chain(paths).chain(bits)
         });
         self.board.write(
             self.file.words(),
@@ -167,7 +170,9 @@ fn board(
     let derived = DERIVED.iter().filter_map(Derived::row);
     let derived = derived.map(|row| Counter::new(&row));
     let choices = statistics.choices().into_iter();
-    let flow = FLOW.iter().map(|(name, _)| *name).chain(squall_monitor::ADDRESS);
+    let flow = FLOW.iter().map(|(name, _)| (*name).to_owned());
+    let flow =
+        flow.chain(path_words(FlowRecord::PATHS)).chain(squall_monitor::ADDRESS.map(str::to_owned));
     let description = Description {
         pid,
         started,
@@ -181,7 +186,7 @@ fn board(
         choices: choices.map(|(name, chosen)| (name.to_owned(), chosen)).collect(),
         place: place(),
         counters: counted.chain(derived).collect(),
-        flow: flow.map(str::to_owned).collect(),
+        flow: flow.collect(),
     };
     let layout = Layout::new(&description, FLOW_PLACES);
     let directory = directory(own_user());

@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use squall_base::{CounterRow, Merge, Span};
-use squall_engine::{FlowRecord, TransportConfig, TransportCounters};
+use squall_engine::{FlowRecord, PathRecord, TransportConfig, TransportCounters};
+use squall_monitor::{PATH, PathValues};
 
 use crate::ep::Endpoint;
 use crate::logger::USER;
@@ -131,6 +132,14 @@ pub(crate) const FLOW: &[(&str, &str)] = &[
     ("base_rtt_ns", "Smallest round-trip time that congestion control believes in."),
     ("avg_delay_ns", "Average delay above it, where congestion control keeps one."),
     ("paths", "Paths that were used, as far as 64 can be told apart."),
+    (
+        "avoided",
+        "Of them, those that path selection keeps off because they swallowed packets (`reps-avoid`), when last known.",
+    ),
+    (
+        "frozen",
+        "1: path selection keeps to paths that are known to work, because one failed (`reps`), when last known.",
+    ),
 ];
 
 impl Statistics<'_> {
@@ -206,8 +215,16 @@ impl Statistics<'_> {
             nanos(flow.base_rtt),
             nanos(flow.avg_delay),
             u64::from(flow.paths()),
+            u64::from(flow.avoided.count_ones()),
+            u64::from(flow.frozen),
         ];
         FLOW.iter().map(|(name, _)| *name).zip(values)
+    }
+
+    /// What is known of each path of a flow, in the order of [`squall_monitor::PATH`].
+    pub(crate) fn paths(flow: &FlowRecord) -> impl Iterator<Item = PathValues> + use<> {
+        let values = |path: PathRecord| [path.packets, path.marks.into(), path.lost.into()];
+        flow.by_path().into_iter().map(values)
     }
 
     /// NACK counts by code, where there are any.
@@ -220,6 +237,17 @@ impl Statistics<'_> {
                 some.map(move |(code, n)| (format!("{name}{code}"), *n))
             })
             .collect()
+    }
+
+    /// What went by each path, those alone that were used, as objects of JSON.
+    fn path_list(flow: &FlowRecord) -> String {
+        let used = Self::paths(flow).enumerate().filter(|(_, [packets, ..])| *packets > 0);
+        let object = |(path, values): (usize, PathValues)| {
+            let named =
+                PATH.iter().zip(values).map(|((name, _), value)| format!(",\"{name}\":{value}"));
+            format!("{{\"path\":{path}{}}}", named.collect::<String>())
+        };
+        used.map(object).collect::<Vec<_>>().join(",")
     }
 
     /// One line.
@@ -260,7 +288,9 @@ impl Statistics<'_> {
                     let _ = write!(line, "{separator}\"{name}\":{value}");
                     separator = ',';
                 }
-                line.push('}');
+                line.push_str(",\"by_path\":[");
+                line.push_str(&Self::path_list(flow));
+                line.push_str("]}");
             }
             line.push_str("]}");
         }
@@ -367,6 +397,7 @@ mod tests {
         let mut flow = FlowRecord::new(squall_engine::PeerKey(3), true);
         (flow.cwnd, flow.cwnd_range) = (Some(77), Some((70, 99)));
         (flow.srtt, flow.path_bits) = (Some(Span::micros(20)), 0b101);
+        (flow.avoided, flow.frozen) = (0b100, true);
         let mut other = flow;
         other.cwnd_range = Some((60, 80));
         let statistics = Statistics {
@@ -400,7 +431,11 @@ mod tests {
         let list = json.split_once(",\"flows\":[").expect("a list of flows").1;
         assert_eq!(list.matches("\"peer\":3,\"initiator\":1,").count(), 2, "{list}");
         assert!(list.contains("\"cwnd\":77,\"cwnd_min\":70,\"cwnd_max\":99,\"srtt_ns\":20000,"));
-        assert!(list.contains("\"paths\":2},{") && list.ends_with("\"paths\":2}]}\n"), "{list}");
+        let end = "\"paths\":2,\"avoided\":1,\"frozen\":1,\"by_path\":[]}";
+        assert!(
+            list.contains(&format!("{end},{{")) && list.ends_with(&format!("{end}]}}\n")),
+            "{list}"
+        );
         assert_eq!(json.matches("\"flows\"").count(), 1, "once in an object");
         assert!(
             text.contains(" cc=none lb=single loss=trim,ooo,path,probe,rto scope=flow "),

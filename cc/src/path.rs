@@ -58,6 +58,8 @@ pub struct PathMetrics {
     pub changes: u32,
     /// Good paths it remembers.
     pub remembered: u16,
+    /// Paths it keeps off because they swallowed packets, a bit each: bit `n` for all paths `n` modulo 32.
+    pub avoided: u32,
 }
 
 /// Chooses paths for one flow.

@@ -10,6 +10,18 @@ from squall_ci.process import Word
 # What an MPI wants in its environment for a provider; None removes a variable.
 Steering: TypeAlias = dict[str, str | None]
 
+# How a launcher starts processes here, which is not about the network.
+LAUNCHING = (
+    "OMPI_ALLOW_",
+    "OMPI_MCA_mpi_yield",
+    "OMPI_MCA_rmaps_",
+    "PRTE_",
+    "I_MPI_HYDRA_",
+    "LD_LIBRARY_PATH",
+    "OMP_",
+    "OPENBLAS_",
+)
+
 
 class Mpi:
     """One MPI library: how to start it and how to force every message onto a provider on one host."""
@@ -54,6 +66,11 @@ class Mpi:
         # Ranks share the cores already; numpy's threads would only get in their way.
         env["OMP_NUM_THREADS"] = env["OPENBLAS_NUM_THREADS"] = "1"
         return env
+
+    def launching(self) -> dict[str, str]:
+        """What its launcher needs to start processes here (as root, more ranks than cores), and nothing that steers it to a
+        provider."""
+        return {name: value for name, value in self.env("squall").items() if name.startswith(LAUNCHING)}
 
     def command(self, ranks: int, program: Sequence[Word]) -> list[str]:
         """The launch of `program` on `ranks` ranks."""

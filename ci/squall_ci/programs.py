@@ -18,9 +18,20 @@ def cargo(*words: str) -> None:
         die(f"cargo {words[0]} failed", 1)
 
 
+def commit() -> str:
+    """The commit that is built, for results to name; `-dirty` behind it where files differ. Empty outside of a repository."""
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
 def squall() -> pathlib.Path:
-    """The `squall` command line, built."""
+    """The `squall` command line, built. Its results name the commit: it is told when it runs, for to link it anew for each
+    commit takes long."""
     cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fabric", "--bin", "squall")
+    os.environ["SQUALL_BUILT_FROM"] = commit()
     return CARGO_TARGET / "release" / "squall"
 
 

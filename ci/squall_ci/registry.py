@@ -73,6 +73,10 @@ COMMANDS = (
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("guide", "suite", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources"),
+    Command("commands", "suite", "3 min", "every command line of README and docs/ as it stands, or the reason why not"),
+    Command(
+        "wheel", "suite", "3 min", "the Python package: its wheel built and installed, its tests, its notebook executed"
+    ),
     Command("top", "suite", "25 s", "squall top beside running jobs: live, killed, closed; statistics on an interval"),
     Command(
         "doctor",

@@ -67,6 +67,6 @@ pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
-    FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PdcInfo, PeerKey,
+    FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PathRecord, PdcInfo, PeerKey,
 };
 pub use wire::{AmoOp, AmoType, ReturnCode, WIRE_VERSION};

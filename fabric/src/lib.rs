@@ -12,7 +12,9 @@
 //! - [`replay`]: what real jobs sent, as a workload that keeps what waited for what.
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
 //! - [`facts`]: round trips, and the time that no transport can beat.
+//! - [`plan`]: experiments, and [`shipped`], those that the program brings with it.
 //! - [`output`]: what is kept of a run, as files and as tables.
+//! - [`settings`]: what a run was told, as its result states it.
 #![forbid(unsafe_code)]
 
 pub use squall_engine as engine;
@@ -32,6 +34,8 @@ pub mod plan;
 mod quantity;
 pub mod replay;
 pub mod report;
+pub mod settings;
+pub mod shipped;
 pub mod sim;
 mod time;
 mod top;

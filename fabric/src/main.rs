@@ -4,5 +4,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    squall_fabric::cli::main()
+    // Set by whoever builds to give away. Here, so that another commit costs linking alone.
+    squall_fabric::cli::main(option_env!("SQUALL_COMMIT"))
 }

@@ -48,6 +48,7 @@ impl Folder {
 
     fn squall(&self, words: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.env("SQUALL_BUILT_FROM", "0123456789ab");
         command.args(words.split_whitespace()).current_dir(&self.0).output().expect("runs")
     }
 }
@@ -137,6 +138,10 @@ fn sim_prints_what_it_promises_in_three_forms() {
 
     let csv = folder.squall(&format!("{words} csv"));
     let csv = text(&csv.stdout);
+    let (comment, csv) = csv.split_once('\n').expect("a comment");
+    let made = comment.strip_prefix("# ").expect("a comment");
+    let made: serde_json::Value = serde_json::from_str(made).expect("JSON");
+    assert_eq!(made["settings"], results["provenance"]["settings"]);
     assert!(csv.starts_with("id,src,dst,bytes,start_us,fct_us,retransmitted"), "{csv}");
     assert_eq!(csv.lines().count(), 4);
     let table = folder.squall(&format!("{words} text"));
@@ -145,6 +150,93 @@ fn sim_prints_what_it_promises_in_three_forms() {
     // The same seed gives the same flows.
     let again = json(&folder.squall(&format!("{words} json")));
     assert_eq!(again["flows"], results["flows"]);
+}
+
+#[test]
+fn a_result_says_where_it_came_from_and_a_report_what_differs() {
+    let folder = Folder::new("provenance");
+    let words = "sim --quiet --topo star:9 --load incast:8x64KiB,start_us=3 --format json --out";
+    for (name, more) in [("a", "--cc nscc"), ("b", "--cc swift:base_target_us=30 --seed 2")] {
+        let run = folder.squall(&format!("{words} {name}.json {more}"));
+        assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).expect(name);
+    let b: serde_json::Value = serde_json::from_str(&read("b.json")).expect("JSON");
+    let made = &b["provenance"];
+    assert_eq!(made["commit"], option_env!("SQUALL_COMMIT").unwrap_or("0123456789ab"));
+    assert_eq!(made["version"], env!("CARGO_PKG_VERSION"));
+    let command = made["command"].as_str().expect("a command");
+    assert!(command.ends_with("--cc swift:base_target_us=30 --seed 2"), "{command}");
+    assert!(made["date"].as_str().expect("a date").ends_with('Z'));
+    for (key, value) in [
+        ("topology.kind", "star"),
+        ("topology.hosts", "9"),
+        ("topology.gbps", "100"),
+        ("topology.link_ns", "1000"),
+        ("workload.senders", "8"),
+        ("workload.bytes", "65536"),
+        ("workload.start_us", "3"),
+        ("workload.jobs", "1"),
+        ("network.trimming", "true"),
+        ("transport.cc", "swift:base_target_us=30"),
+        ("transport.lb", "reps-avoid"),
+        ("transport.paths", "64"),
+        ("transport.mtu", "4096"),
+        ("seed", "2"),
+    ] {
+        assert_eq!(made["settings"][key], value, "{key}");
+    }
+    assert_eq!(made["derived"]["transport.cc.base_target_us"], "30", "{made}");
+    assert!(made["derived"]["network.queue_bytes"].is_string(), "{made}");
+
+    let run = folder.squall("report a.json b.json -o both.html --svg figures --metrics max_fct");
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let page = read("both.html");
+    for part in
+        ["Beside each other", "What differs", "<td>transport.cc</td>", "swift:base_target_us=30"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(
+        !page.contains("<td>transport.lb</td><td>reps-avoid</td><td>reps-avoid</td>"),
+        "what is the same"
+    );
+    // One figure has both, named by the algorithm.
+    let figures = std::fs::read_dir(folder.0.join("figures")).expect("figures");
+    let both =
+        figures.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("SVG"));
+    let both = both.filter(|svg| svg.contains("nscc") && svg.contains("swift:")).count();
+    assert!(both > 0, "no figure has both");
+    // The same again differs in its date alone: files' names tell them apart.
+    let run = folder.squall("report a.json a.json -o same.html");
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    assert!(read("same.html").contains("Beside each other"));
+}
+
+#[test]
+fn plans_are_brought_along_and_a_file_of_the_same_name_wins() {
+    let folder = Folder::new("shipped");
+    let list = folder.squall("plan list");
+    assert!(text(&list.stdout).contains("04b-slow-link"), "{}", text(&list.stderr));
+    let shown = folder.squall("plan show 04b-slow-link");
+    assert!(text(&shown.stdout).starts_with("title = "), "{}", text(&shown.stderr));
+    let run = folder.squall("plan run 07-base-rtts --quick --quiet --summary");
+    assert_eq!(run.status.code(), Some(0), "{}{}", text(&run.stdout), text(&run.stderr));
+    folder.write("04b-slow-link.toml", "title = \"Mine\"\n[topology]\nkind = \"star\"\n");
+    let shown = folder.squall("plan show 04b-slow-link");
+    assert!(text(&shown.stdout).starts_with("title = \"Mine\""), "{}", text(&shown.stdout));
+    let run = folder.squall("plan run 04b-slow-link --quiet");
+    assert_eq!(run.status.code(), Some(2));
+    assert!(
+        text(&run.stderr).contains("04b-slow-link.toml:2: topology.hosts"),
+        "{}",
+        text(&run.stderr)
+    );
+    for words in ["plan show gone", "plan run gone"] {
+        let run = folder.squall(words);
+        assert_eq!(run.status.code(), Some(2), "{words}");
+        assert!(text(&run.stderr).contains("gone.toml"), "{words}: {}", text(&run.stderr));
+    }
 }
 
 #[test]
@@ -358,6 +450,16 @@ fn a_job_on_a_fabric_ends_with_its_own_status_or_with_the_reason_why_it_shows_no
     assert_eq!(run.status.code(), Some(1));
     let network = std::fs::read_to_string(folder.0.join("new/network.graph")).expect("a record");
     assert!(network.starts_with("Graph\nHosts 16\n"), "{network}");
+    let record = std::fs::read_to_string(folder.0.join("new/run.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    let made = &record["provenance"];
+    assert_eq!(made["settings"]["fabric.topo"], "fat-tree:16:1", "{made}");
+    assert_eq!(made["settings"]["fabric.rate_scale"], "0.01", "{made}");
+    assert_eq!(made["derived"]["topology.hosts"], "16", "{made}");
+    assert!(
+        made["command"].as_str().is_some_and(|words| words.ends_with("--record new -- false")),
+        "{made}"
+    );
     // A replay takes the options from there.
     let run = folder
         .squall("fabric run --quiet --topo star:2 --no-trim --queue 90KB --record drops -- false");

@@ -39,9 +39,36 @@ pub struct FlowRecord {
     pub avg_delay: Option<Span>,
     /// Paths that were used, a bit each; of more than 64, bit `n` stands for all paths `n` modulo 64.
     pub path_bits: u64,
+    /// Paths that the selector keeps off because they swallowed packets, as [`cc::PathMetrics::avoided`], when last known.
+    pub avoided: u32,
+    /// The selector keeps to paths that are known to work, because one failed, when last known.
+    pub frozen: bool,
+    /// By path, of more than [`FlowRecord::PATHS`] for all paths of one remainder; without the packets counted below.
+    by_path: [PathRecord; Self::PATHS],
+    /// The path of the newest packet, and how many packets had been sent when it changed.
+    along: u16,
+    counted: u64,
 }
 
+/// What went by a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct PathRecord {
+    /// Data packets sent, first transmissions and retransmissions.
+    pub packets: u64,
+    /// Acknowledgements of packets that took it which told of a mark.
+    pub marks: u32,
+    /// Packets that took it, and were sent again.
+    pub lost: u32,
+}
+
+/// No packet was sent yet.
+const NO_PATH: u16 = u16::MAX;
+
 impl FlowRecord {
+    /// Paths that are told apart by number: what an endpoint has unless told otherwise. A power of two.
+    pub const PATHS: usize = 8;
+
     /// Of contexts in one direction, before the first of them.
     #[must_use]
     pub const fn new(peer: PeerKey, initiator: bool) -> Self {
@@ -60,6 +87,11 @@ impl FlowRecord {
             base_rtt: None,
             avg_delay: None,
             path_bits: 0,
+            avoided: 0,
+            frozen: false,
+            by_path: [PathRecord { packets: 0, marks: 0, lost: 0 }; Self::PATHS],
+            along: NO_PATH,
+            counted: 0,
         }
     }
 
@@ -67,6 +99,18 @@ impl FlowRecord {
     #[must_use]
     pub const fn paths(&self) -> u32 {
         self.path_bits.count_ones()
+    }
+
+    /// What went by each path, in their order; of more than [`FlowRecord::PATHS`], by all paths of one remainder.
+    #[must_use]
+    pub const fn by_path(&self) -> [PathRecord; Self::PATHS] {
+        let mut all = self.by_path;
+        all[Self::place(self.along)].packets += self.packets - self.counted;
+        all
+    }
+
+    const fn place(path: u16) -> usize {
+        path as usize % Self::PATHS
     }
 
     /// The congestion window is `cwnd`.
@@ -80,10 +124,16 @@ impl FlowRecord {
 
     /// What the congestion control and the round-trip estimator know at last. Where nothing was ever sent
     /// they know nothing.
-    pub(crate) fn sample(&mut self, metrics: &cc::Metrics, srtt: Option<Span>) {
+    pub(crate) fn sample(
+        &mut self,
+        metrics: &cc::Metrics,
+        srtt: Option<Span>,
+        paths: cc::PathMetrics,
+    ) {
         if self.packets == 0 {
             return;
         }
+        (self.avoided, self.frozen) = (paths.avoided, paths.frozen);
         self.sample_window(metrics.cwnd);
         self.srtt = srtt.or(self.srtt);
         self.base_rtt = metrics.base_rtt.or(self.base_rtt);
@@ -92,11 +142,31 @@ impl FlowRecord {
 
     /// A data packet of `bytes` left on `path`.
     #[inline]
-    pub(crate) fn on_sent(&mut self, bytes: u32, path: u16, again: bool) {
+    pub(crate) fn on_sent(&mut self, bytes: u32, path: u16) {
+        // Trains share a path: packets are counted to it when the next one begins.
+        if path != self.along {
+            self.turn(path);
+        }
         self.packets += 1;
         self.bytes += u64::from(bytes);
-        self.retransmissions += u64::from(again);
+    }
+
+    /// The next packet leaves on another path than the one before.
+    fn turn(&mut self, path: u16) {
+        self.by_path[Self::place(self.along)].packets += self.packets - self.counted;
+        (self.along, self.counted) = (path, self.packets);
         self.path_bits |= 1 << (path & 63);
+    }
+
+    /// The packet that left last was one that had taken `path` before.
+    pub(crate) fn on_sent_again(&mut self, path: u16) {
+        self.retransmissions += 1;
+        self.by_path[Self::place(path)].lost += 1;
+    }
+
+    /// A packet that took `path` was marked.
+    pub(crate) fn on_marked(&mut self, path: u16) {
+        self.by_path[Self::place(path)].marks += 1;
     }
 
     /// Whether nobody's contexts are recorded here.
@@ -172,8 +242,9 @@ mod tests {
         let mut records = FlowRecords::default();
         for _ in 0..1000 {
             let (ours, theirs) = (records.open(PeerKey(7), true), records.open(PeerKey(7), false));
-            records.at(ours).on_sent(100, 3, false);
-            records.at(theirs).on_sent(50, 68, true);
+            records.at(ours).on_sent(100, 3);
+            records.at(theirs).on_sent(50, 68);
+            records.at(theirs).on_sent_again(2);
             records.at(ours).on_acked(1, 100);
         }
         assert_eq!(records.open(PeerKey(1), true), 2);
@@ -188,12 +259,37 @@ mod tests {
     fn the_place_of_a_forgotten_peer_is_used_again() {
         let mut records = FlowRecords::default();
         let (a, b) = (records.open(PeerKey(7), true), records.open(PeerKey(8), true));
-        records.at(a).on_sent(100, 3, false);
+        records.at(a).on_sent(100, 3);
         records.forget(PeerKey(7));
         assert!(records.list()[a as usize].is_vacant() && !records.list()[b as usize].is_vacant());
         assert_eq!(records.open(PeerKey(9), false), a);
         let record = &records.list()[a as usize];
         assert_eq!((record.peer, record.initiator, record.bytes), (PeerKey(9), false, 0));
+    }
+
+    #[test]
+    fn what_went_by_a_path_is_known_while_its_train_is_filled() {
+        let mut record = FlowRecord::new(PeerKey(0), true);
+        let packets = |record: &FlowRecord| record.by_path().map(|path| path.packets);
+        assert_eq!(packets(&record), [0; 8]);
+        for (path, count) in [(3, 5), (0, 2), (3, 1), (7, 4), (10, 6)] {
+            for _ in 0..count {
+                record.on_sent(100, path);
+            }
+            assert_eq!(packets(&record).iter().sum::<u64>(), record.packets);
+        }
+        // 10 is 2 modulo 8.
+        assert_eq!(packets(&record), [2, 0, 6, 6, 0, 0, 0, 4]);
+        assert_eq!(record.path_bits, 1 << 3 | 1 | 1 << 7 | 1 << 10);
+        record.on_marked(7);
+        record.on_sent(100, 3);
+        record.on_sent_again(10);
+        let [.., seventh] = record.by_path();
+        assert_eq!(seventh, PathRecord { packets: 4, marks: 1, lost: 0 });
+        assert_eq!((record.by_path()[2].lost, record.retransmissions), (1, 1));
+        let paths = cc::PathMetrics { avoided: 0b100, frozen: true, ..cc::PathMetrics::default() };
+        record.sample(&cc::Metrics::default(), None, paths);
+        assert_eq!((record.avoided, record.frozen), (0b100, true));
     }
 
     #[test]
@@ -205,10 +301,10 @@ mod tests {
             record.sample_window(Some(cwnd));
         }
         assert_eq!((record.cwnd, record.cwnd_range), (Some(300), Some((100, 900))));
-        record.on_sent(1, 0, false);
+        record.on_sent(1, 0);
         let metrics = cc::Metrics { base_rtt: Some(Span(9)), ..cc::Metrics::default() };
-        record.sample(&metrics, Some(Span(20)));
-        record.sample(&cc::Metrics::default(), None);
+        record.sample(&metrics, Some(Span(20)), cc::PathMetrics::default());
+        record.sample(&cc::Metrics::default(), None, cc::PathMetrics::default());
         assert_eq!(
             (record.srtt, record.base_rtt, record.cwnd),
             (Some(Span(20)), Some(Span(9)), Some(300))

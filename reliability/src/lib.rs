@@ -91,7 +91,7 @@ pub use config::{
 };
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
-pub use flows::FlowRecord;
+pub use flows::{FlowRecord, PathRecord};
 pub use pdcs::{Admissions, Pdcs, RateOut, Rates, Runs, TARDY, Told};
 pub use telemetry::{hop_of, record_of};
 pub use types::{

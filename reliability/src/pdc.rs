@@ -16,7 +16,7 @@ use crate::deadlines::{Deadlines, Timer, each_timer};
 use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::{LossEvent, Tx, TxControl};
+use crate::tx::{LossEvent, Tx, TxControl, path_metrics};
 use crate::types::{
     ControlOut, ControlPacket, Event, Label, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
 };
@@ -144,7 +144,7 @@ impl<D: Copy> Pdc<D> {
         }
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
-        shared.flows.at(self.record).on_sent(packet.bytes, departure.path, false);
+        shared.flows.at(self.record).on_sent(packet.bytes, departure.path);
         Ok(self.numbers.grant(&departure))
     }
 
@@ -152,8 +152,10 @@ impl<D: Copy> Pdc<D> {
     #[inline]
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
         let who = (self.numbers.id, self.numbers.is_connected());
-        let (departure, desc) = self.tx.resend(now, who, &mut self.timers, shared)?;
-        shared.flows.at(self.record).on_sent(departure.bytes, departure.path, true);
+        let (departure, before, desc) = self.tx.resend(now, who, &mut self.timers, shared)?;
+        let record = shared.flows.at(self.record);
+        record.on_sent(departure.bytes, departure.path);
+        record.on_sent_again(before);
         Some((self.numbers.grant(&departure), desc))
     }
 
@@ -389,7 +391,8 @@ impl<D: Copy> Pdc<D> {
     /// Brings the record of its peer up to date, which is one of these.
     pub(crate) fn sample(&self, records: &mut [FlowRecord], groups: &Groups) {
         let metrics = self.tx.flow().metrics(groups);
-        records[self.record as usize].sample(&metrics, self.tx.rtt().srtt());
+        let srtt = self.tx.rtt().srtt();
+        records[self.record as usize].sample(&metrics, srtt, path_metrics(&self.tx));
     }
 
     // The end.

@@ -36,6 +36,7 @@ pub(crate) use rare::Rare;
 pub(crate) use readiness::Readiness;
 use recovery::Recovery;
 pub(crate) use ring::{Cause, Ring, Slot};
+pub(crate) use route::path_metrics;
 use route::{Route, insisted};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{Following, send_run};
@@ -227,7 +228,8 @@ impl<D: Copy> Tx<D> {
         departure
     }
 
-    /// The next packet to send again, if it may go, of the context `who` and whether that is connected.
+    /// The next packet to send again, if it may go, of the context `who` and whether that is connected; also the path that
+    /// it took before.
     #[inline]
     pub(crate) fn resend(
         &mut self,
@@ -235,7 +237,7 @@ impl<D: Copy> Tx<D> {
         who: (PdcId, bool),
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
-    ) -> Option<(Departure, D)> {
+    ) -> Option<(Departure, u16, D)> {
         self.ready.on_ask();
         let (at, cause) = self.ring.next_queued()?;
         let Slot { bytes, path: old_path, desc, .. } = *self.ring.slot(at);
@@ -261,7 +263,7 @@ impl<D: Copy> Tx<D> {
         self.prober.set_patient(false);
         let (departure, _) = self.depart(now, at, false, timers, shared);
         self.prober.begin_silence(now + self.probe_interval(shared), timers);
-        Some((Departure { ask: true, retx: true, ..departure }, desc))
+        Some((Departure { ask: true, retx: true, ..departure }, old_path, desc))
     }
 
     /// The packet at `at` leaves; its slot says so already. Congestion control may insist on another

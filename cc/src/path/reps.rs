@@ -287,6 +287,7 @@ impl PathSelector for Reps {
             frozen: self.frozen,
             freezes: self.freezes,
             remembered: u16::from(self.count),
+            avoided: self.suspects,
             ..PathMetrics::default()
         }
     }

@@ -44,8 +44,6 @@ TIMELINE = """\
 1.2s    restore-link leaf1-spine1
 """
 EVENTS = ["set-rate leaf0-spine0 25000M", "black-hole leaf1-spine1", "loss leaf0-spine1 0.01", "restore-link leaf1-spine1"]
-# How a launcher starts processes here, which is not about the network.
-LAUNCHING = ("OMPI_ALLOW_", "PRTE_", "OMPI_MCA_mpi_yield", "I_MPI_HYDRA_", "LD_LIBRARY_PATH", "OMP_", "OPENBLAS_")
 # What `fabric run` ends with when there is nothing to show for a job.
 NOTHING = 125
 
@@ -70,9 +68,8 @@ class Fabric:
 
     def environment(self, mpi: Mpi) -> dict[str, str]:
         """Nothing that steers an MPI to squall."""
-        launching = {name: value for name, value in mpi.env("squall").items() if name.startswith(LAUNCHING)}
         iface = os.environ.get("FI_SQUALL_IFACE", "lo")
-        return clean_environment() | launching | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
+        return clean_environment() | mpi.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
 
     def command(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> list[Word]:
         return [self.program, "fabric", "run", *options, "--", *mpi.command(ranks, program)]

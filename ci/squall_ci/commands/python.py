@@ -2,7 +2,7 @@
 
     ci/run python [--fix]
 
-Looks at ci/ and fabtests/mpi by the rules of ci/pyproject.toml. With --fix, formats and mends what ruff can first.
+Looks at ci/, fabtests/mpi and python/ by the rules of ci/pyproject.toml. With --fix, formats and mends what ruff can first.
 ci/run setup lint installs ruff and mypy. Ends with `N passed, N failed`.
 """
 
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     need((BIN / "mypy").exists() and (BIN / "ruff").exists(), "ruff and mypy are missing: run ci/run setup lint first")
-    code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS]
+    code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS, ROOT / "python"]
     ruff: list[Word] = [BIN / "ruff", "--config", CONFIG]
     cache: list[Word] = ["--cache-dir", TARGET / "lint-cache" / "ruff"]
     if args.fix:

@@ -1,6 +1,6 @@
 """Install what is missing on a Debian 12 machine.
 
-    ci/run setup [build|mpi|report|lint|network|all|tools]..
+    ci/run setup [build|mpi|report|lint|network|python|all|tools]..
 
 build   what ci/build and cargo test need: Rust, libfabric's headers and tools, libclang, tshark, valgrind
 mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
@@ -9,6 +9,7 @@ mpi     the MPI libraries, each in a virtual environment of its own under target
 report  chromium, in which ci/run report looks at reports
 lint    ruff and mypy, in target/venv-lint
 all     these four (the default)
+python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run wheel
 network nftables and ethtool, with which ci/run bench loss makes a network that loses packets
 tools   cargo-deny, compiled into target/tools (minutes): ci/test checks licences with it when it is there
 
@@ -36,6 +37,8 @@ MPI4PY = "mpi4py>=4.1,<4.2"
 # One series: another one formats otherwise.
 RUFF = "ruff>=0.14,<0.15"
 MYPY = "mypy>=1.18,<2"
+# For the Python package: its build, what it uses, and what runs its notebook.
+WHEEL = ("maturin>=1.9,<2", "pandas>=2,<4", "matplotlib>=3.8,<4", "nbclient>=0.10,<1", "ipykernel>=6")
 # The floor of Cargo.toml's rust-version.
 RUST_FLOOR = (1, 88)
 
@@ -138,6 +141,12 @@ def setup_lint() -> None:
     venv("lint", RUFF, MYPY)
 
 
+def setup_python() -> None:
+    apt_install("python3", "python3-venv")
+    setup_rust()
+    venv("python", *WHEEL)
+
+
 def setup_tools() -> None:
     setup_rust()
     if not (TARGET / "tools" / "bin" / "cargo-deny").exists() and not shutil.which("cargo-deny"):
@@ -154,6 +163,7 @@ PARTS = {
     "report": setup_report,
     "lint": setup_lint,
     "network": setup_network,
+    "python": setup_python,
     "tools": setup_tools,
 }
 ALL = ("build", "mpi", "report", "lint")

@@ -132,6 +132,7 @@ def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
         tally.add("one job", None if len(jobs) == 1 and all(jobs) else f"jobs are {jobs}")
         resent = [endpoint["counters"]["retransmissions"] for endpoint in shown]
         flows = [flow for endpoint in shown for flow in endpoint["flows"] if flow["cwnd_min"] > 0]
+        tally.add("paths", problem_of_paths(flows))
         tally.add("counters", None if any(resent) and flows else f"sent again: {resent}, flows with a window: {len(flows)}")
         whys = " ".join(endpoint["why"] for endpoint in shown)
         tally.add("why", None if "sent again" in whys else f"it says: {whys}")
@@ -153,6 +154,18 @@ def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
         top.run("--forget", str(pid))
 
 
+def problem_of_paths(flows: list[dict[str, Any]]) -> str | None:
+    """What went by the paths of flows is what they sent, and sent again; more than one path was used, and one lost something."""
+    for flow in flows:
+        for path_name, flow_name in (("packets", "packets"), ("lost", "retransmissions")):
+            by_path = sum(path[path_name] for path in flow["by_path"])
+            if by_path != flow[flow_name]:
+                return f"{by_path} {path_name} by path, {flow[flow_name]} {flow_name} of the flow"
+    most = max((len(flow["by_path"]) for flow in flows), default=0)
+    lost = sum(path["lost"] for flow in flows for path in flow["by_path"])
+    return None if most > 1 and lost else f"{most} paths, {lost} packets lost on them"
+
+
 def look_at_those_that_end(mpi: Mpi, top: Top, tally: Tally) -> None:
     with tempfile.TemporaryDirectory() as folder:
         every = {"FI_SQUALL_STATS": f"json:{folder}/%p", "FI_SQUALL_STATS_INTERVAL": "100ms"}
@@ -167,6 +180,9 @@ def look_at_those_that_end(mpi: Mpi, top: Top, tally: Tally) -> None:
             open_ms = [json.loads(line)["open_ms"] for line in path.read_text().splitlines()]
             if len(open_ms) < 10 or open_ms != sorted(open_ms):
                 problems.append(f"{path.name} has lines of {open_ms} ms")
+            last = json.loads(path.read_text().splitlines()[-1])
+            if any(sum(by["packets"] for by in flow["by_path"]) != flow["packets"] for flow in last["flows"]):
+                problems.append(f"{path.name}: what went by paths is not what flows sent")
         tally.add("interval", "; ".join(problems) or None)
 
 

@@ -19,6 +19,7 @@ use clap::{Parser, Subcommand};
 
 use crate::doctor::command as doctor;
 use crate::live::cli as live;
+use crate::output::Origin;
 use crate::output::files::FileError;
 use crate::top::command as top;
 
@@ -93,14 +94,15 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs the command line of this process.
+/// Runs the command line of this process, which was built from `commit`, if that is known.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main(commit: Option<&str>) -> ExitCode {
     let args = Args::parse();
+    let origin = Origin::of_this_process(commit);
     let done = match args.command {
-        Command::Fabric(args) => return live::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Plan(command) => plan::run(&command),
+        Command::Fabric(args) => return live::run(&args, &origin),
+        Command::Sim(args) => sim::run(&args, &origin),
+        Command::Plan(command) => plan::run(&command, &origin),
         Command::Report(args) => report::run(&args),
         Command::Top(args) => watched(args.serves(), |stop| top::run(&args, stop)),
         Command::Doctor(args) => watched(args.answers(), |stop| doctor::run(&args, stop)),

@@ -10,16 +10,25 @@ use clap::{Args, Subcommand};
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, interrupts};
-use crate::output::{Metric, Run, files, text};
+use crate::formats;
+use crate::output::{Metric, Origin, Run, files, text};
 use crate::plan::{
     Plan, RunOptions, RunnerError, Shard, Verdict, judge, merge, run_plan, write_runs,
 };
 use crate::report::{Document, from_runs, from_verdicts};
+use crate::shipped;
 
 #[derive(Subcommand, Debug)]
 pub(super) enum PlanCommand {
-    /// List the experiments of a folder.
+    /// List the experiments that squall brings with it, or those of a folder.
     List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Print an experiment's text: to read, or to begin one's own with.
+    Show {
+        /// By name or file.
+        name: String,
         #[command(flatten)]
         place: Place,
     },
@@ -36,9 +45,28 @@ pub(super) enum PlanCommand {
 
 #[derive(Args, Debug)]
 pub(super) struct Place {
-    /// Folder of the plans that are called by name.
-    #[arg(long, value_name = "FOLDER", default_value = "fabric/plans")]
-    plans: PathBuf,
+    /// Folder of the plans that are called by name. Default: NAME.toml here, else what squall brings with it.
+    #[arg(long, value_name = "FOLDER")]
+    plans: Option<PathBuf>,
+}
+
+impl Place {
+    /// Where the plan of this name, or in this file, is read.
+    fn find(&self, name: &str) -> PathBuf {
+        let file = match (&self.plans, name.ends_with(".toml") || name.contains('/')) {
+            (_, true) => PathBuf::from(name),
+            (folder, false) => folder.clone().unwrap_or_default().join(format!("{name}.toml")),
+        };
+        match &self.plans {
+            None if !file.exists() => shipped::plan(name).unwrap_or(file),
+            _ => file,
+        }
+    }
+
+    /// All plans, by name.
+    fn all(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.plans.as_deref().map_or_else(|| Ok(shipped::plans()), plan_files)
+    }
 }
 
 /// Which runs of a plan.
@@ -74,7 +102,7 @@ pub(super) struct MergeArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct RunArgs {
-    /// Plans by name or file; all of the folder if none is given.
+    /// Plans by name or file; all that `squall plan list` names if none is given.
     names: Vec<String>,
     #[command(flatten)]
     form: Form,
@@ -92,17 +120,27 @@ pub(super) struct RunArgs {
     quiet: bool,
 }
 
-pub(super) fn run(command: &PlanCommand) -> Result<u8, Failure> {
+pub(super) fn run(command: &PlanCommand, origin: &Origin) -> Result<u8, Failure> {
     match command {
-        PlanCommand::List { place } => list(&place.plans),
-        PlanCommand::Run(args) => run_plans(args),
+        PlanCommand::List { place } => list(place),
+        PlanCommand::Show { name, place } => show(&place.find(name)),
+        PlanCommand::Run(args) => run_plans(args, origin),
         PlanCommand::Merge(args) => merge_plans(args),
     }
 }
 
-fn list(folder: &Path) -> Result<u8, Failure> {
+fn show(file: &Path) -> Result<u8, Failure> {
+    let text = formats::read_text(file).map_err(|error| {
+        let what = "`squall plan list` shows what there is";
+        Failure::usage(format!("cannot read {}: {error}; {what}", file.display()))
+    })?;
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(0)
+}
+
+fn list(place: &Place) -> Result<u8, Failure> {
     let mut rows = Vec::new();
-    for file in plan_files(folder)? {
+    for file in place.all()? {
         let plan = Plan::read(&file, false).map_err(Failure::usage)?;
         let quick = if plan.quick { "quick" } else { "" };
         let row = [&plan.name, &plan.runs().to_string(), quick, &plan.title, &plan.source];
@@ -129,10 +167,9 @@ fn plan_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// The plans of these names, or of all in the folder.
 fn plans(names: &[String], form: &Form) -> Result<Vec<Plan>, Failure> {
-    let folder = &form.place.plans;
     let wanted = match names.is_empty() {
-        true => plan_files(folder)?,
-        false => names.iter().map(|name| file(folder, name)).collect(),
+        true => form.place.all()?,
+        false => names.iter().map(|name| form.place.find(name)).collect(),
     };
     let mut plans = Vec::new();
     for path in wanted {
@@ -195,7 +232,7 @@ impl Account {
     }
 }
 
-fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
+fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
     let plans = plans(&args.names, &args.form)?;
     let stop = interrupts()?;
     let stopped = || stop.load(Ordering::Relaxed);
@@ -207,7 +244,7 @@ fn run_plans(args: &RunArgs) -> Result<u8, Failure> {
         let out = args.out.as_ref().map(|out| out.join(&plan.name));
         let share = args.shard.map_or(plan.runs(), |shard| shard.share(plan.runs()));
         let bar = Bar::new(share, args.quiet);
-        let options = RunOptions { shard: args.shard, threads, out };
+        let options = RunOptions { shard: args.shard, threads, out, origin: origin.clone() };
         let (runs, error) = run_plan(plan, &options, &stop, &bar);
         bar.clear();
         if !args.form.summary {
@@ -275,13 +312,6 @@ fn merge_plans(args: &MergeArgs) -> Result<u8, Failure> {
         account.add(plan, &runs, missing.is_empty());
     }
     Ok(u8::from(account.close(Some(&args.out))? || lacking))
-}
-
-fn file(folder: &Path, name: &str) -> PathBuf {
-    match name.ends_with(".toml") || name.contains('/') {
-        true => PathBuf::from(name),
-        false => folder.join(format!("{name}.toml")),
-    }
 }
 
 fn metrics(plan: &Plan) -> Vec<Metric> {

@@ -7,10 +7,11 @@ use clap::Args;
 use super::Failure;
 use crate::output::files::{self, FileError, write_whole};
 use crate::output::{Metric, Run};
-use crate::report::{Document, figures, from_runs, render};
+use crate::report::{Document, Input, beside, figures, from_runs, render};
 
 /// Makes one HTML page with tables and plots of results: of simulations (JSON of `squall sim`, the
-/// `runs` folder of `squall plan run`) and of documents that other programs wrote.
+/// `runs` folder of `squall plan run`) and of documents that other programs wrote. Several results are also drawn over one
+/// another, each named by what differs between them.
 #[derive(Args, Debug)]
 pub(super) struct ReportArgs {
     /// JSON files or folders of them, shown in this order.
@@ -39,7 +40,7 @@ pub(super) struct ReportArgs {
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
-    let mut documents = Vec::new();
+    let (mut documents, mut results) = (Vec::new(), Vec::new());
     for input in &args.inputs {
         match document(input)? {
             Some(document) => documents.push(document),
@@ -51,8 +52,12 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
                 }
                 let name = input.display().to_string();
                 documents.push(from_runs(&name, &[], &runs, &args.metrics));
+                results.push(Input { name, runs });
             }
         }
+    }
+    if let Some(all) = beside(&results, &args.metrics) {
+        documents.insert(0, all);
     }
     if let Some(folder) = &args.svg {
         write_figures(folder, &documents)?;

@@ -14,7 +14,7 @@ use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
 use crate::live::keep::{NETWORK, OPTIONS, TIMELINE};
 use crate::model::{NetworkArgs, NetworkOptions};
-use crate::output::{Metric, files, text};
+use crate::output::{Metric, Origin, files, text};
 use crate::plan::{
     FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
     WorkloadTable, run_scene,
@@ -108,7 +108,7 @@ pub(super) struct SimArgs {
 const PATIENCE: u64 = 100;
 const PATIENCE_US: u64 = 1_000_000;
 
-pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
+pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
     let recording = args.trace.as_deref().map(replay::read).transpose().map_err(Failure::usage)?;
     for doubt in recording.iter().flat_map(Recording::doubts) {
         writeln!(io::stderr(), "squall: {doubt}")?;
@@ -117,7 +117,7 @@ pub(super) fn run(args: &SimArgs) -> Result<u8, Failure> {
     say_doubts(args, &prepared)?;
     let stop = interrupts()?;
     let bar = Bar::new(1, args.quiet);
-    let run = run_scene(&prepared, &stop, &bar).map_err(Failure::usage)?;
+    let run = run_scene(&prepared, origin, &stop, &bar).map_err(Failure::usage)?;
     bar.clear();
     let runs = std::slice::from_ref(&run);
     let beside = recording.as_ref().map(|recording| Beside { recording, run: &run }.text());
@@ -174,12 +174,14 @@ fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Fa
         let topology = &prepared.config.topology;
         let timeline = Timeline::read(file, topology).map_err(Failure::usage)?;
         prepared.config.failures.extend(timeline.failures(topology));
+        prepared.settings.set("timeline", file.display());
     } else if let (Some(record), None) = (&args.trace, &args.topo) {
         // What happened to the network that is taken from there.
         let (file, topology) = (record.join(TIMELINE), &prepared.config.topology);
         if file.exists() {
             let timeline = Timeline::read(&file, topology).map_err(Failure::usage)?;
             prepared.config.failures.extend(timeline.failures(topology));
+            prepared.settings.set("timeline", file.display());
         }
     }
     Ok(prepared)

@@ -1,5 +1,6 @@
 //! Variables as a job started from here would have them, and programs that it would start.
 
+use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -12,6 +13,15 @@ const LOOK: Duration = Duration::from_millis(10);
 #[allow(clippy::disallowed_methods)] // the environment is what is examined
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The variables whose names begin with this, and are not empty.
+pub(crate) fn variables_of(family: &str) -> Vec<(String, String)> {
+    let of = |(name, value): &(String, String)| name.starts_with(family) && !value.is_empty();
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).filter(of).collect()
 }
 
 /// What a program prints; `None` for one that is not there or does not end soon, which is ended then.

@@ -13,6 +13,7 @@ use std::{fs, io};
 
 use crate::Picos;
 use crate::base::Rate;
+use crate::shipped;
 
 /// What is wrong in a file, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +59,9 @@ pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, For
 /// # Errors
 /// The system's; that the file is a device, which may have no end; the line that is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
+    if let Some(text) = shipped::text(path) {
+        return Ok(text.to_owned());
+    }
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, expected a file"));

@@ -14,7 +14,9 @@ use super::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
 use crate::Picos;
 use crate::base::{Rate, Span};
 use crate::model::NetworkArgs;
+use crate::output::Origin;
 use crate::plan::TopologyTable;
+use crate::settings::Settings;
 use crate::topology::Topology;
 
 /// A network made of software that real endpoints attach to: FI_SQUALL_FABRIC=SOCKET.
@@ -188,11 +190,37 @@ impl UpArgs {
         table.build(Path::new("")).map_err(|error| error.to_string())
     }
 
+    /// What is described, before scaling, by the options' names; the network's own are a plan's keys.
+    pub(super) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.set("fabric.topo", &self.topo);
+        let optional = [
+            ("fabric.rate_gbps", self.rate.map(|rate| rate.0 as f64 / 1e9)),
+            ("fabric.latency_ns", self.latency.map(|ns| ns as f64)),
+        ];
+        for (key, value) in optional.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            settings.set(key, value);
+        }
+        settings.set("fabric.rate_scale", self.rate_scale);
+        settings.set("fabric.latency_scale", self.times());
+        settings.set("fabric.host_delay_us", self.host_delay);
+        settings.set("transport.mtu", self.mtu);
+        settings.set("seed", self.seed);
+        settings.set_table("network", &self.network.options());
+        settings.set("network.trimming", self.network.options().trims());
+        settings
+    }
+
+    /// What latencies are multiplied by.
+    fn times(&self) -> f64 {
+        self.latency_scale.unwrap_or(1.0 / self.rate_scale)
+    }
+
     /// Opens the fabric that is described.
     pub(super) fn open(&self, socket: PathBuf) -> Result<Relay, String> {
         let config = RelayConfig {
             rate_scale: self.rate_scale,
-            latency_scale: self.latency_scale.unwrap_or(1.0 / self.rate_scale),
+            latency_scale: self.times(),
             mtu: self.mtu,
             network: self.network.options(),
             host_delay: Span::micros(self.host_delay),
@@ -219,10 +247,10 @@ pub(super) fn about(relay: &Relay) -> String {
 
 /// Does it. Errors go to standard error; the exit status is 1 then.
 #[must_use]
-pub fn run(args: &FabricArgs) -> ExitCode {
+pub fn run(args: &FabricArgs, origin: &Origin) -> ExitCode {
     let command = match &args.command {
         FabricCommand::Up(up) => return finish(self::up(args, up)),
-        FabricCommand::Run(job) => return run::run(args.socket.as_deref(), job),
+        FabricCommand::Run(job) => return run::run(args.socket.as_deref(), job, origin),
         FabricCommand::Join(job) => return join::run(&args.socket(), job),
         FabricCommand::Down => Command::Down,
         FabricCommand::Status { .. } => Command::Status,

@@ -20,7 +20,7 @@ use crate::base::Rate;
 use crate::formats::graph;
 use crate::model::NetworkOptions;
 use crate::output::files::{self, write_whole};
-use crate::output::{Metric, Run};
+use crate::output::{Metric, Provenance, Run};
 use crate::replay;
 use crate::report::{from_runs, render};
 
@@ -79,8 +79,14 @@ impl Record {
     ///
     /// # Errors
     /// The file, and why it could not be written.
-    pub(super) fn write(&self, relay: &Relay, command: &[OsString]) -> Result<(), String> {
+    pub(super) fn write(
+        &self,
+        relay: &Relay,
+        command: &[OsString],
+        provenance: Provenance,
+    ) -> Result<(), String> {
         let Some(mut run) = relay.record() else { return Ok(()) };
+        run.provenance = Some(provenance);
         if let Some(folder) = &self.folder {
             // A job that sent nothing left no trace; of others what is wrong is said when they are read.
             run.flows = replay::read(folder).map(|job| job.flows()).unwrap_or_default();

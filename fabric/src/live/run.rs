@@ -15,8 +15,10 @@ use super::cli::{UpArgs, about};
 use super::job::Job;
 use super::keep::Record;
 use super::{Relay, Roll, Timeline, Totals};
-use crate::doctor::environment::variable;
+use crate::doctor::environment::{variable, variables_of};
 use crate::launchers::{LAUNCHERS, Launcher, launcher_of};
+use crate::output::{Origin, Provenance};
+use crate::settings::Settings;
 
 /// Starts a fabric and a job on it: rank i is host i, the variables that its MPI needs are set so that every message crosses
 /// the fabric, and both end together.
@@ -62,8 +64,8 @@ impl From<String> for Failed {
 }
 
 /// Does it.
-pub(super) fn run(socket: Option<&Path>, args: &RunArgs) -> ExitCode {
-    let status = host(socket, args).unwrap_or_else(|failed| {
+pub(super) fn run(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> ExitCode {
+    let status = host(socket, args, origin).unwrap_or_else(|failed| {
         tell(format_args!("{}", failed.why));
         failed.status
     });
@@ -77,7 +79,7 @@ pub(super) fn tell(line: fmt::Arguments<'_>) {
 }
 
 /// Runs the job and the fabric below it; the exit status.
-fn host(socket: Option<&Path>, args: &RunArgs) -> Result<u8, Failed> {
+fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Failed> {
     let timeline = match &args.timeline {
         Some(file) => Timeline::read(file, &args.up.topology()?).map_err(|e| e.to_string())?,
         None => Timeline::default(),
@@ -111,7 +113,7 @@ fn host(socket: Option<&Path>, args: &RunArgs) -> Result<u8, Failed> {
     if !quiet {
         tell(format_args!("{}", crossed(&relay)));
     }
-    record.write(&relay, &args.command)?;
+    record.write(&relay, &args.command, provenance(origin, args, &variables, &relay))?;
     let nothing = if ended.interrupted {
         None
     } else {
@@ -179,6 +181,35 @@ pub(super) fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String,
             tell(format_args!("{name}={other} is {value} for this job"));
         }
     }
+}
+
+/// Variables that name places of this run alone.
+const PLACES: [&str; 3] = ["FI_SQUALL_FABRIC", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"];
+
+/// Where the record of a job on a fabric comes from: the options, and the variables of the provider that the job had.
+fn provenance(
+    origin: &Origin,
+    args: &RunArgs,
+    variables: &BTreeMap<String, String>,
+    relay: &Relay,
+) -> Provenance {
+    let mut settings = args.up.settings();
+    if let Some(timeline) = &args.timeline {
+        settings.set("timeline", timeline.display());
+    }
+    let of_the_job = variables_of("FI_SQUALL_").into_iter().chain(variables.clone());
+    for (name, value) in of_the_job.filter(|(name, _)| !PLACES.contains(&name.as_str())) {
+        settings.set(format!("variable.{name}"), value);
+    }
+    let (topology, status) = (relay.topology(), relay.status());
+    let mut derived = Settings::default();
+    derived.set("topology.hosts", topology.hosts);
+    derived.set("topology.switches", topology.switches.len());
+    derived.set("topology.links", topology.links.len());
+    derived.set("fabric.host_gbps", status.host_rate as f64 / 1e9);
+    derived.set("fabric.base_rtt_us", status.base_rtt_ns as f64 / 1e3);
+    derived.set_table("network", &status.network);
+    Provenance { origin: origin.clone(), settings, derived }
 }
 
 /// What crossed the fabric, in a line.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Metric, Run};
+use super::{Metric, Provenance, Run};
 
 /// A file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -93,12 +93,28 @@ pub fn json(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     writeln!(to)
 }
 
+/// What all runs say of where they came from; `None` where one says nothing.
+#[must_use]
+pub fn provenance(runs: &[Run]) -> Option<Provenance> {
+    let (first, rest) = runs.split_first()?;
+    rest.iter().try_fold(first.provenance.clone()?, |common, run| {
+        run.provenance.as_ref().map(|made| common.common(made))
+    })
+}
+
+/// The first line of a CSV file: `# ` and what is known of all its runs' provenance, as JSON.
+fn comment(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
+    let Some(made) = provenance(runs) else { return Ok(()) };
+    writeln!(to, "# {}", serde_json::to_string(&made)?)
+}
+
 /// Writes the flows of runs as CSV, with a column for each parameter and the seed when there are
-/// several runs.
+/// several runs. Where the runs came from is a comment before the header, which begins with `#`.
 ///
 /// # Errors
 /// Writing failed.
 pub fn flows_csv(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
+    comment(runs, to)?;
     let mut csv = csv::Writer::from_writer(to);
     let several = runs.len() > 1;
     let names = parameter_names(runs);
@@ -127,11 +143,12 @@ pub fn flows_csv(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     csv.flush()
 }
 
-/// Writes one line a run: parameters, seed and every metric.
+/// Writes one line a run: parameters, seed and every metric. Where the runs came from is a comment before the header.
 ///
 /// # Errors
 /// Writing failed.
 pub fn runs_csv(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
+    comment(runs, to)?;
     let mut csv = csv::Writer::from_writer(to);
     let names = parameter_names(runs);
     let mut header: Vec<String> = names.clone();

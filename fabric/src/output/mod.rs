@@ -6,12 +6,14 @@
 
 pub mod files;
 mod metrics;
+mod provenance;
 mod record;
 pub(crate) mod samples;
 mod sizes;
 pub mod text;
 
 pub use metrics::{Metric, UnknownMetric};
+pub use provenance::{Origin, Provenance};
 pub use record::{Event, FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
 pub use sizes::Sizes;
 

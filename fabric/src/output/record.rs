@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Provenance;
+
 /// One run: one workload over one network with one transport and one seed.
 ///
 /// In JSON the flows and totals have the names of these fields; what is empty is left out.
@@ -15,6 +17,9 @@ pub struct Run {
     /// Parameters that tell it from its neighbours (`cc`, `oversubscription`, ..), as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
+    /// Where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Provenance>,
     /// Decides everything random in it.
     #[serde(default)]
     pub seed: u64,

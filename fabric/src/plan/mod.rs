@@ -38,6 +38,7 @@
 //! Mistakes are reported with file, line and what was expected ([`PlanError`]).
 
 mod expect;
+mod filled;
 mod load;
 mod point;
 mod runner;

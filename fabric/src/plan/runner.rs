@@ -11,8 +11,10 @@ use super::{Plan, PlanError, Point, Prepared, SceneError};
 use crate::Picos;
 use crate::facts::Facts;
 use crate::output::files::{self, FileError};
-use crate::output::{FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
-use crate::sim::{End, Observer, Results, Simulation, WindowSeries};
+use crate::output::{
+    FlowResult, LinkLoad, NetworkFacts, Origin, Provenance, Run, Series, SeriesKind, Totals,
+};
+use crate::sim::{End, Observer, Results, Simulation, Told, WindowSeries};
 
 /// Queues and flows that are kept of a run's samples: a report cannot show more.
 const KEPT_QUEUES: usize = 12;
@@ -78,6 +80,8 @@ pub struct RunOptions {
     pub threads: usize,
     /// Folder for results; nothing is written without one.
     pub out: Option<PathBuf>,
+    /// Which program makes them, and when.
+    pub origin: Origin,
 }
 
 /// Why a plan was not run to its end.
@@ -124,22 +128,29 @@ impl Observer for Watch<'_> {
 /// What the simulator refuses, by key.
 pub fn run_scene(
     prepared: &Prepared,
+    origin: &Origin,
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Run, SceneError> {
-    simulate(prepared, 0, stop, progress)
+    simulate(prepared, origin, 0, stop, progress)
 }
 
 fn simulate(
     prepared: &Prepared,
+    origin: &Origin,
     run: usize,
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Run, SceneError> {
-    let Prepared { config, workload, facts } = prepared;
+    let Prepared { config, workload, facts, settings } = prepared;
     let mut watch = Watch { run, flows: workload.flows.len(), progress, stop };
-    let results = Simulation::new(config, workload)?.run(&mut watch);
+    let simulation = Simulation::new(config, workload)?;
+    let Told { settings: told, derived } = simulation.told().clone();
+    let results = simulation.run(&mut watch);
     let mut kept = keep(&results, facts);
+    let mut settings = settings.clone();
+    settings.extend(told);
+    kept.provenance = Some(Provenance { origin: origin.clone(), settings, derived });
     kept.seed = config.seed;
     kept.network.hosts = config.topology.hosts;
     Ok(kept)
@@ -178,7 +189,7 @@ pub fn run_plan(
             let ran = point
                 .scene
                 .prepare(&plan.folder, seed)
-                .and_then(|prepared| simulate(&prepared, index, stop, progress));
+                .and_then(|prepared| simulate(&prepared, &options.origin, index, stop, progress));
             let mut run = match ran {
                 Ok(run) => run,
                 Err(error) => return fail(RunnerError::Plan(plan.blame(point, &error))),

@@ -10,6 +10,7 @@ use crate::formats::cm::StartUnit;
 use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent, OptionError};
 use crate::replay;
+use crate::settings::Settings;
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
 use crate::workload::{
@@ -56,6 +57,8 @@ pub struct Prepared {
     pub workload: Workload,
     /// What is known without it.
     pub facts: Facts,
+    /// What the scene says of topology, load and failures, defaults and all.
+    pub settings: Settings,
 }
 
 impl Scene {
@@ -101,7 +104,7 @@ impl Scene {
             let events = failure.build(&config.topology, &mut rng, index)?;
             config.failures.extend(events);
         }
-        Ok(Prepared { config, workload, facts })
+        Ok(Prepared { config, workload, facts, settings: self.settings() })
     }
 }
 
@@ -116,6 +119,10 @@ impl TopologyTable {
     /// The key that is wrong, and what is allowed.
     pub fn build(&self, folder: &Path) -> Result<Topology, SceneError> {
         self.only_what_is_used()?;
+        self.filled().generate(folder)
+    }
+
+    fn generate(&self, folder: &Path) -> Result<Topology, SceneError> {
         let topology = match (self.kind.as_deref(), &self.file) {
             (None | Some("file"), Some(file)) => read_topology(&folder.join(file)),
             (Some(kind), Some(_)) => {
@@ -167,10 +174,11 @@ impl TopologyTable {
                 return fault(format!("topology.{key}"), what);
             }
         }
+        let kind = self.kind.as_deref().unwrap_or_default();
         Ok((
-            Rate::gbps(self.gbps.unwrap_or(100)),
-            Picos::nanos(self.link_ns.unwrap_or(1000)),
-            Picos::nanos(self.switch_ns.unwrap_or(0)),
+            Rate::gbps(need(self.gbps, "topology.gbps", kind)?),
+            Picos::nanos(need(self.link_ns, "topology.link_ns", kind)?),
+            Picos::nanos(need(self.switch_ns, "topology.switch_ns", kind)?),
         ))
     }
 
@@ -203,8 +211,8 @@ impl TopologyTable {
 
     fn fat_tree(&self) -> Result<Topology, SceneError> {
         let hosts = need(self.hosts, "topology.hosts", "fat-tree")?;
-        let tiers = self.tiers.unwrap_or(3);
-        let over = self.oversubscription.unwrap_or(1);
+        let tiers = need(self.tiers, "topology.tiers", "fat-tree")?;
+        let over = need(self.oversubscription, "topology.oversubscription", "fat-tree")?;
         if over == 0 {
             return fault("topology.oversubscription", "0, expected 1 or more");
         }
@@ -317,6 +325,7 @@ impl WorkloadTable {
                 return fault("workload.kind", what);
             }
             (kind, None) => self
+                .filled()
                 .spec(kind)?
                 .generate(&facts::layout(topology), seed)
                 .or_else(|error| fault("workload", error))?,
@@ -332,7 +341,7 @@ impl WorkloadTable {
         let pattern = match name {
             "permutation" => Pattern::Permutation {
                 bytes: bytes()?,
-                parallel: self.parallel.unwrap_or(1),
+                parallel: need(self.parallel, "workload.parallel", name)?,
                 larger,
             },
             "incast" => Pattern::Incast {
@@ -345,11 +354,14 @@ impl WorkloadTable {
                 incast: need(self.incast, "workload.incast", name)?,
                 bytes: bytes()?,
             },
-            "all-to-all" => Pattern::AllToAll { bytes: bytes()?, window: self.window.unwrap_or(1) },
+            "all-to-all" => Pattern::AllToAll {
+                bytes: bytes()?,
+                window: need(self.window, "workload.window", name)?,
+            },
             "all-reduce" => Pattern::AllReduce {
                 algorithm: self.algorithm()?,
                 bytes: bytes()?,
-                chunk: self.chunk.unwrap_or(Bytes(128 << 10)).0,
+                chunk: need(self.chunk, "workload.chunk", name)?.0,
             },
             "poisson" => Pattern::Poisson {
                 sizes: self.distribution()?,
@@ -364,9 +376,9 @@ impl WorkloadTable {
             },
             "incast-mix" => Pattern::IncastMix(Mix {
                 load: need(self.load, "workload.load", name)?,
-                short: self.short_share.unwrap_or(0.4),
-                degree: self.degree.unwrap_or(16),
-                long: self.bytes.unwrap_or(Bytes(1_000_000)).0,
+                short: need(self.short_share, "workload.short_share", name)?,
+                degree: need(self.degree, "workload.degree", name)?,
+                long: bytes()?,
                 duration_us: need(self.duration_us, "workload.duration_us", name)?,
             }),
             "parallel" | "staggered" => {
@@ -377,9 +389,9 @@ impl WorkloadTable {
                         _ => self.staggered(name)?,
                     },
                     bytes: bytes()?,
-                    victims: self.victims.unwrap_or(1),
-                    victim_bytes: self.victim_bytes.map_or_else(bytes, |bytes| Ok(bytes.0))?,
-                    receivers: self.receivers.unwrap_or(1),
+                    victims: need(self.victims, "workload.victims", name)?,
+                    victim_bytes: need(self.victim_bytes, "workload.victim_bytes", name)?.0,
+                    receivers: need(self.receivers, "workload.receivers", name)?,
                 }
             }
             "shuffled-overlay" => Pattern::ShuffledOverlay {
@@ -409,8 +421,8 @@ impl WorkloadTable {
         Ok(Spec {
             pattern,
             ranks: self.ranks,
-            jobs: self.jobs.unwrap_or(1),
-            levels: self.levels.unwrap_or(1),
+            jobs: need(self.jobs, "workload.jobs", name)?,
+            levels: need(self.levels, "workload.levels", name)?,
             random: self.random,
             apart,
             start_us: self.start_us,
@@ -422,7 +434,7 @@ impl WorkloadTable {
     /// How flows start in turn, if they do.
     fn stagger(&self) -> Result<Option<Stagger>, SceneError> {
         let Some(every_us) = self.stagger_us else { return Ok(None) };
-        match self.together.unwrap_or(1) {
+        match need(self.together, "workload.together", "stagger_us")? {
             0 => fault("workload.together", "0, expected 1 or more"),
             together => Ok(Some(Stagger { every_us, together })),
         }

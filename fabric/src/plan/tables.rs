@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 use crate::model::NetworkOptions;
 
 /// Everything a simulation needs but its seed.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scene {
     /// Who is connected to whom.
@@ -27,7 +27,7 @@ pub struct Scene {
 }
 
 /// `[topology]`
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopologyTable {
     /// `fat-tree`, `leaf-spine`, `star`, `dumbbell`, or `file` (implied by `file`).
@@ -65,7 +65,7 @@ pub struct TopologyTable {
 }
 
 /// `[workload]`
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkloadTable {
     /// `permutation`, `incast`, `outcast-incast`, `all-to-all`, `all-reduce`, `poisson`, `incast-mix`,
@@ -141,7 +141,7 @@ pub struct WorkloadTable {
 }
 
 /// Which stack hosts run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stack {
     /// This project's.
@@ -152,7 +152,7 @@ pub enum Stack {
 }
 
 /// `[transport]`
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransportTable {
     /// `squall` or `roce`.
@@ -188,7 +188,7 @@ pub struct TransportTable {
 }
 
 /// `[[failure]]`
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FailureTable {
     /// `link-down`, `link-up`, `black-hole`, `rate`, `slow`, `bit-errors`, `switch-down`, `switch-up`.
@@ -213,7 +213,7 @@ pub struct FailureTable {
 }
 
 /// `[observe]`
-#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObserveTable {
     /// Length of queues, this often.

@@ -279,16 +279,22 @@ fn results_are_on_disk_and_an_interrupt_keeps_them() {
     let folder = std::env::temp_dir().join(format!("squall-plan-{}", std::process::id()));
     let plan = parse(PLAN).expect("a plan");
     let stop = AtomicBool::new(false);
-    let options = RunOptions { threads: 1, out: Some(folder.clone()), shard: None };
+    let options = RunOptions { threads: 1, out: Some(folder.clone()), ..RunOptions::default() };
     let (runs, error) = run_plan(&plan, &options, &stop, &StopAfter(&stop));
     assert!(error.is_none() && runs.len() == 3, "{error:?} {}", runs.len());
     assert_eq!(files::read_runs(&folder.join("runs")).expect("whole files"), runs);
     let sums = std::fs::read_to_string(folder.join("runs.csv")).expect("there");
+    let (comment, sums) = sums.split_once('\n').expect("a comment");
+    assert!(
+        comment.starts_with("# {") && comment.contains("\"topology.kind\":\"star\""),
+        "{comment}"
+    );
     assert_eq!(sums.lines().count(), 4);
     std::fs::remove_dir_all(&folder).expect("removed");
 
     // A folder that cannot be: the results are still handed over.
-    let options = RunOptions { threads: 2, out: Some(PathBuf::from("/dev/null/x")), shard: None };
+    let out = Some(PathBuf::from("/dev/null/x"));
+    let options = RunOptions { threads: 2, out, ..RunOptions::default() };
     let (runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
     assert!(matches!(error, Some(RunnerError::File(_))) && !runs.is_empty(), "{error:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bars, Document, Line, Plot, TableOf, sweep};
+use super::{Bars, Document, Line, Plot, TableOf, provenance, sweep};
 use crate::output::files::parameter_names;
 use crate::output::text::number;
 use crate::output::{Metric, Run, SeriesKind};
@@ -12,16 +12,10 @@ use crate::plan::Verdict;
 const CURVES: usize = 64;
 
 /// What runs show: a table of `metrics`, the distribution of completion times, and what was
-/// recorded of the first run of each point (queues, windows, throughput, links).
+/// recorded of the first run of each point (queues, windows, throughput, links); and where they came from.
 #[must_use]
 pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric]) -> Document {
-    let mut document =
-        Document { title: title.to_owned(), text: text.to_vec(), ..Document::default() };
-    document.tables.push(table(runs, metrics));
-    let (sweeps, bars) = sweep::sweeps(runs, metrics);
-    document.plots.extend(sweeps);
-    document.bars.extend(bars);
-    document.plots.push(distribution(runs));
+    let mut document = Document { text: text.to_vec(), ..overview(title, runs, metrics) };
     let mut seen = Vec::new();
     for run in runs {
         if seen.contains(&&run.parameters) {
@@ -30,6 +24,19 @@ pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric])
         seen.push(&run.parameters);
         recorded(&mut document, run);
     }
+    document.text.extend(provenance::origins(runs));
+    document.tables.extend(provenance::told(runs));
+    document
+}
+
+/// What runs show together.
+pub(super) fn overview(title: &str, runs: &[Run], metrics: &[Metric]) -> Document {
+    let mut document = Document { title: title.to_owned(), ..Document::default() };
+    document.tables.push(table(runs, metrics));
+    let (sweeps, bars) = sweep::sweeps(runs, metrics);
+    document.plots.extend(sweeps);
+    document.bars.extend(bars);
+    document.plots.push(distribution(runs));
     document
 }
 
@@ -52,7 +59,7 @@ fn table(runs: &[Run], metrics: &[Metric]) -> TableOf {
             row
         })
         .collect();
-    TableOf { title: "Runs".to_owned(), head, rows }
+    TableOf { title: "Runs".to_owned(), head, rows, folded: false }
 }
 
 /// Share of flows that finished within a time; runs of one point with other seeds are one curve.
@@ -93,7 +100,7 @@ fn shown(all: usize) -> String {
     if all > CURVES { format!(" (the first {CURVES} of {all})") } else { String::new() }
 }
 
-fn legend(run: &Run) -> String {
+pub(super) fn legend(run: &Run) -> String {
     let words: Vec<&str> = run.parameters.values().map(String::as_str).collect();
     match (words.is_empty(), run.name.is_empty()) {
         (false, _) => words.join(" "),
@@ -150,6 +157,7 @@ fn events(run: &Run, of: &str) -> Option<TableOf> {
         title: format!("What happened to the network, marked in the plots{of}"),
         head: ["mark", "time (ms)", "event"].map(str::to_owned).to_vec(),
         rows: rows.collect(),
+        folded: false,
     })
 }
 
@@ -198,5 +206,5 @@ pub fn from_verdicts(title: &str, verdicts: &[Verdict]) -> TableOf {
             row
         })
         .collect();
-    TableOf { title: title.to_owned(), head, rows }
+    TableOf { title: title.to_owned(), head, rows, folded: false }
 }

@@ -102,8 +102,15 @@ fn table(page: &mut String, table: &TableOf) {
         .collect();
     let class =
         |column: usize| if numeric.get(column) == Some(&true) { " class=\"n\"" } else { "" };
+    let title = escape(&table.title);
+    if table.folded {
+        let _ = writeln!(page, "<details><summary>{title}</summary>");
+    }
     page.push_str("<div class=\"wide\"><table>\n");
-    let _ = writeln!(page, "<caption>{}</caption>\n<thead><tr>", escape(&table.title));
+    if !table.folded {
+        let _ = writeln!(page, "<caption>{title}</caption>");
+    }
+    page.push_str("<thead><tr>\n");
     for (column, name) in table.head.iter().enumerate() {
         let _ = write!(page, "<th{}>{}</th>", class(column), escape(name));
     }
@@ -122,6 +129,9 @@ fn table(page: &mut String, table: &TableOf) {
         page.push_str("</tr>\n");
     }
     page.push_str("</tbody></table></div>\n");
+    if table.folded {
+        page.push_str("</details>\n");
+    }
 }
 
 pub(super) fn escape(text: &str) -> String {

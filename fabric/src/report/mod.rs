@@ -4,11 +4,13 @@
 
 mod compose;
 mod html;
+mod provenance;
 mod svg;
 mod sweep;
 
 pub use compose::{from_runs, from_verdicts};
 pub use html::render;
+pub use provenance::{Input, beside};
 pub use svg::{PlotError, figures};
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +48,9 @@ pub struct TableOf {
     pub head: Vec<String>,
     /// Cells; `pass`, `FAIL` and `explained` are coloured.
     pub rows: Vec<Vec<String>>,
+    /// Shown when it is asked for.
+    #[serde(default)]
+    pub folded: bool,
 }
 
 /// Curves over one axis.

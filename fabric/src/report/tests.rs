@@ -1,6 +1,6 @@
 use super::html::escape;
 use super::*;
-use crate::output::{FlowResult, LinkLoad, Metric, Run, Series, SeriesKind};
+use crate::output::{FlowResult, LinkLoad, Metric, Provenance, Run, Series, SeriesKind};
 
 fn run(cc: &str, slow: f64) -> Run {
     let flow = |id: u32| FlowResult {
@@ -143,4 +143,45 @@ fn a_distribution_pools_seeds_and_ends_at_one() {
     assert_eq!((points[0], points[points.len() - 1]), ((10.0, 0.0), (120.0, 1.0)));
     // Eight flows: 10 20 30 30 40 60 90 120; half are done at 30.
     assert!(points.contains(&(30.0, 0.5)) && plot.steps, "{points:?}");
+}
+
+/// Results of a file, of runs that were told these settings.
+fn input(name: &str, told: &[&[(&str, &str)]]) -> Input {
+    let run_of = |settings: &&[(&str, &str)]| {
+        let mut made = Provenance::default();
+        settings.iter().for_each(|(key, value)| made.settings.set(*key, value));
+        let provenance = (!settings.is_empty()).then_some(made);
+        Run { provenance, parameters: std::collections::BTreeMap::new(), ..run("", 10.0) }
+    };
+    Input { name: name.to_owned(), runs: told.iter().map(run_of).collect() }
+}
+
+#[test]
+fn results_are_named_by_what_differs_between_them() {
+    let metrics: Vec<Metric> = vec!["max_fct".parse().expect("a metric")];
+    let names = |inputs: &[Input]| {
+        let document = beside(inputs, &metrics).expect("several");
+        let queues = document.plots.iter().find(|plot| plot.title.starts_with("The longest queue"));
+        let names = queues.map(|plot| plot.lines.iter().map(|line| line.name.clone()).collect());
+        let names: Vec<String> = names.unwrap_or_default();
+        let rows: Vec<String> = document.tables[0].rows.iter().map(|row| row.join(" ")).collect();
+        (names.join(", "), rows.join("; "))
+    };
+    let same = ("topology.hosts", "16");
+    let nscc = input("a", &[&[same, ("transport.cc", "nscc"), ("seed", "1")]]);
+    let swift = input("b", &[&[same, ("transport.cc", "swift"), ("seed", "2")]]);
+    let expected = ("nscc, swift".to_owned(), "seed 1 2; transport.cc nscc swift".to_owned());
+    assert_eq!(names(&[nscc.clone(), swift.clone()]), expected);
+    // Where nothing differs, or one does not say what it was told, the files do; other seeds are samples of one curve.
+    assert_eq!(names(&[nscc.clone(), Input { name: "c".into(), ..nscc.clone() }]).0, "a, c");
+    assert_eq!(names(&[input("old", &[&[]]), nscc.clone()]).0, "old, a");
+    let again = input("d", &[&[same, ("transport.cc", "nscc"), ("seed", "9")]]);
+    assert_eq!(names(&[nscc.clone(), again]).0, "");
+    // Two keys with one last word are named in full; where all of a sweep is in both, nothing of it differs.
+    let (x, y) = ([("x.of", "1"), ("y.of", "2")], [("x.of", "3"), ("y.of", "4")]);
+    let document = beside(&[input("x", &[&x]), input("y", &[&y])], &metrics).expect("two");
+    assert_eq!(document.tables[1].head[..2], ["x.of", "y.of"]);
+    let swept: &[&[(&str, &str)]] = &[&[("cc", "nscc")], &[("cc", "swift")]];
+    assert_eq!(names(&[input("m", swept), input("n", swept)]).1, "");
+    assert!(beside(&[nscc], &metrics).is_none());
 }

@@ -13,6 +13,7 @@ mod roce;
 mod run;
 mod series;
 mod setup;
+mod told;
 
 pub use config::{
     Contexts, HostConfig, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
@@ -22,6 +23,7 @@ pub use results::{
     WindowSeries,
 };
 pub use run::Simulation;
+pub use told::Told;
 
 #[cfg(test)]
 mod tests;

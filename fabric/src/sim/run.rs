@@ -11,6 +11,7 @@ use super::packet::Bodies;
 use super::results::{End, Observer, PortLoad, Results, Totals};
 use super::series::Recorder;
 use super::setup::Setup;
+use super::told::Told;
 use crate::Picos;
 use crate::base::Rng;
 use crate::model::{Coming, Ends, FailureEvent, Network, Note, Step};
@@ -123,6 +124,7 @@ impl Ends for Hosts {
 /// ```
 #[derive(Debug)]
 pub struct Simulation {
+    told: Told,
     until: Picos,
     network: Network,
     ends: Hosts,
@@ -158,6 +160,7 @@ impl Simulation {
         let hosts = (0..config.topology.hosts)
             .map(|host| Host::new(host, network.host_port(host), setup.stack(host), setup.extra()));
         let mut simulation = Self {
+            told: Told::of(config, &setup),
             until: config.until,
             ends: Hosts {
                 hosts: hosts.collect(),
@@ -200,6 +203,12 @@ impl Simulation {
 
     fn call(&mut self, at: Picos, what: Happening) {
         self.network.call(at, what.pack());
+    }
+
+    /// What it runs with.
+    #[must_use]
+    pub const fn told(&self) -> &Told {
+        &self.told
     }
 
     /// Runs to the end: until all flows are finished, nothing can happen any more, the time is up, or

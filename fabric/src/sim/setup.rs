@@ -94,6 +94,30 @@ impl Setup {
         Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
     }
 
+    /// What decides at senders how much may be on its way.
+    pub(super) fn sender(&self) -> &cc::SenderConfig {
+        match &self.stack {
+            StackConfig::Squall(config) => &config.cc,
+            StackConfig::Roce(config) => &config.sender,
+        }
+    }
+
+    /// What chooses paths; the baseline has one a queue pair.
+    pub(super) fn paths(&self) -> Option<&cc::PathsConfig> {
+        match &self.stack {
+            StackConfig::Squall(config) => Some(&config.paths),
+            StackConfig::Roce(_) => None,
+        }
+    }
+
+    /// Smallest retransmission timeout.
+    pub(super) fn rto(&self) -> Picos {
+        match &self.stack {
+            StackConfig::Squall(config) => Picos::from_span(config.rto_min),
+            StackConfig::Roce(config) => config.rto,
+        }
+    }
+
     /// What packets carry besides their bodies.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {

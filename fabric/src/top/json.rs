@@ -1,9 +1,23 @@
 //! One JSON document for scripts.
 
 use serde_json::{Map, Value, json};
+use squall_monitor::{PATH, PathValues};
 
 use super::rates::{Job, Row};
 use super::why::why;
+
+/// What went by each path, those alone that were used.
+fn paths(paths: Vec<PathValues>) -> Value {
+    let used = paths.into_iter().enumerate().filter(|(_, [packets, ..])| *packets > 0);
+    let object = |(path, values): (usize, PathValues)| {
+        let named = PATH.iter().zip(values);
+        let mut object: Map<String, Value> =
+            named.map(|((name, _), value)| ((*name).to_owned(), value.into())).collect();
+        object.insert("path".into(), path.into());
+        Value::Object(object)
+    };
+    used.map(object).collect()
+}
 
 fn endpoint(row: &Row) -> Value {
     let shown = &row.seen.snapshot;
@@ -15,10 +29,12 @@ fn endpoint(row: &Row) -> Value {
             .flow
             .iter()
             .zip(flow)
-            .filter(|(name, _)| !squall_monitor::ADDRESS.contains(&name.as_str()));
+            .filter(|(name, _)| !squall_monitor::ADDRESS.contains(&name.as_str()))
+            .filter(|(name, _)| !squall_monitor::is_path_word(name));
         let mut named: Map<String, Value> =
             named.map(|(name, value)| (name.clone(), (*value).into())).collect();
         let words = squall_monitor::ADDRESS.map(|name| shown.of_flow(flow, name).unwrap_or(0));
+        named.insert("by_path".into(), paths(shown.paths_of(flow)));
         named.insert("address".into(), squall_monitor::address_of(words).to_string().into());
         Value::Object(named)
     };

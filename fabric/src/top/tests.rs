@@ -12,7 +12,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use squall_base::{CounterRow, Merge};
 use squall_monitor::{
-    ADDRESS, Board, Counter, Description, Layout, Place, address_words, file_name, start_ticks,
+    ADDRESS, Board, Counter, Description, Layout, Place, address_words, file_name, path_words,
+    start_ticks,
 };
 
 use super::boards::Boards;
@@ -51,7 +52,18 @@ impl Endpoint {
         let mut counters: Vec<Counter> =
             NAMES.iter().map(|name| counter(name, Merge::Sum)).collect();
         counters.push(counter("cwnd_min", Merge::Min));
-        let flow = ["peer", "initiator", "bytes", "packets", "retransmissions", "cwnd"];
+        let flow = [
+            "peer",
+            "initiator",
+            "bytes",
+            "packets",
+            "retransmissions",
+            "cwnd",
+            "paths",
+            "avoided",
+            "frozen",
+        ];
+        let flow = flow.map(str::to_owned).into_iter().chain(path_words(2));
         let description = Description {
             pid,
             started,
@@ -65,7 +77,7 @@ impl Endpoint {
             choices: vec![("cc".to_owned(), "nscc".to_owned())],
             place: Place { job: "job-1".to_owned(), rank: Some(rank), ranks: Some(2) },
             counters,
-            flow: flow.into_iter().chain(ADDRESS).map(str::to_owned).collect(),
+            flow: flow.chain(ADDRESS.map(str::to_owned)).collect(),
         };
         let layout = Layout::new(&description, 4);
         let words: Vec<AtomicU64> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
@@ -81,7 +93,8 @@ impl Endpoint {
 
     fn write(&self, at: u64, counters: [u64; 9], flow_bytes: u64) {
         let peer = address_words("10.0.0.9:4793".parse().expect("literal"));
-        let flow = [3, 1, flow_bytes, 100, 1, 65536].into_iter().chain(peer);
+        let flow = [3, 1, flow_bytes, 100, 1, 65536, 2, 1, 1, 75, 9, 0, 25, 0, 1];
+        let flow = flow.into_iter().chain(peer);
         self.board.write(&self.words, at, counters, (1, [flow]));
         let bytes = self.words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
         fs::write(&self.path, bytes.collect::<Vec<u8>>()).expect("room");
@@ -194,6 +207,12 @@ fn scripts_get_one_document() {
     assert_eq!((first["rank"].as_u64(), first["alive"].as_bool()), (Some(1), Some(true)));
     assert_eq!(first["counters"]["tx_payload_bytes"], 1000);
     assert_eq!(first["flows"][0]["address"], "10.0.0.9:4793");
+    let paths = serde_json::json!([
+        {"path": 0, "packets": 75, "marks": 9, "lost": 0},
+        {"path": 1, "packets": 25, "marks": 0, "lost": 1},
+    ]);
+    assert_eq!(first["flows"][0]["by_path"], paths);
+    assert!(first["flows"][0].get("path0_marks").is_none());
     assert_eq!(
         (&first["flows"][0]["cwnd"], first["choices"]["cc"].as_str()),
         (&65536.into(), Some("nscc"))
@@ -209,9 +228,13 @@ fn the_screen_has_jobs_endpoints_reasons_and_flows() {
     let endpoint = Endpoint::own(&directory, 1);
     endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 70], 1000);
     let mut view = View::default();
-    let mut terminal = Terminal::new(TestBackend::new(120, 24)).expect("a terminal");
+    let mut terminal = Terminal::new(TestBackend::new(140, 24)).expect("a terminal");
     for (rows, expected) in [
         (look(&boards(&directory), &mut History::default(), 2 * SECOND), "10.0.0.9:4793"),
+        (
+            look(&boards(&directory), &mut History::default(), 2 * SECOND),
+            "2, 1 avoided, frozen  75 25!",
+        ),
         (Vec::new(), "no endpoint of this user is open"),
     ] {
         view.take((rows, Vec::new()));

@@ -2,6 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use squall_monitor::PathValues;
 
 use super::rates::{Job, Row};
 use super::why::why;
@@ -69,11 +70,34 @@ pub(super) fn cells(row: &Row) -> [String; 12] {
 }
 
 /// The columns of a flow.
-pub(super) const FLOW_COLUMNS: [&str; 8] =
-    ["peer", "opened by", "B/s", "resent", "window", "round trip", "base", "paths"];
+pub(super) const FLOW_COLUMNS: [&str; 9] =
+    ["peer", "opened by", "B/s", "resent", "window", "round trip", "base", "paths", "% by path"];
+
+/// Share of the packets that took each path, in percent; `!` behind it where more than one in a hundred of them was lost.
+fn shares(paths: &[PathValues]) -> String {
+    let all: u64 = paths.iter().map(|[packets, ..]| packets).sum();
+    let share = |[packets, _, lost]: &PathValues| {
+        let mark = if lost * 100 > *packets { "!" } else { "" };
+        format!("{:.0}{mark}", *packets as f64 * 100.0 / all.max(1) as f64)
+    };
+    let used = paths.iter().any(|[packets, ..]| *packets > 0);
+    if used { paths.iter().map(share).collect::<Vec<_>>().join(" ") } else { "-".to_owned() }
+}
+
+/// How many paths a flow uses, and what its selector thinks of them.
+fn used(value: impl Fn(&str) -> u64) -> String {
+    let mut words = value("paths").to_string();
+    if value("avoided") > 0 {
+        words.push_str(&format!(", {} avoided", value("avoided")));
+    }
+    if value("frozen") > 0 {
+        words.push_str(", frozen");
+    }
+    words
+}
 
 /// A flow's cells.
-pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 8] {
+pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     let shown = &row.seen.snapshot;
     let flow = &shown.flows[index];
     let value = |name: &str| shown.of_flow(flow, name).unwrap_or(0);
@@ -89,7 +113,8 @@ pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 8] {
         scaled(value("cwnd") as f64),
         span("srtt_ns"),
         span("base_rtt_ns"),
-        value("paths").to_string(),
+        used(value),
+        shares(&shown.paths_of(flow)),
     ]
 }
 

@@ -191,6 +191,9 @@ impl<D: Copy> Pdc<D> {
         if let Some(path) = gain.open_path {
             self.control_path.settle(path);
         }
+        if let Some(path) = gain.marked {
+            shared.flows.at(self.record).on_marked(path);
+        }
         if gain.packets > 0 {
             self.life.on_use(now);
             let record = shared.flows.at(self.record);

@@ -48,8 +48,8 @@ pub(crate) fn send_run<D: Copy>(
     pdc.life.on_use(now);
     let record = shared.flows.at(pdc.record);
     for _ in 1..count {
-        record.on_sent(following.bytes, last.along, false);
+        record.on_sent(following.bytes, last.along);
     }
-    record.on_sent(following.bytes, last.departure.path, false);
+    record.on_sent(following.bytes, last.departure.path);
     Some(RunGrant { count, path: last.along, last: pdc.numbers.grant(&last.departure) })
 }

@@ -148,6 +148,8 @@ pub(crate) struct Gain {
     pub(crate) round_end: bool,
     /// The path of the probe that it answers.
     pub(crate) open_path: Option<u16>,
+    /// The path of the packet that it says was marked.
+    pub(crate) marked: Option<u16>,
     /// The path already reported as good.
     credited: Option<u16>,
 }
@@ -232,6 +234,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
             self.tx.rtt.sample(rtt);
         }
         if ack.ce && live {
+            self.gain.marked = Some(path);
             self.tx.route.on_feedback(now, path, PathSignal::Ecn);
         }
         let gained = self.gain.packets > 0;

@@ -1,5 +1,6 @@
 //! Which way packets go: the path selector, and trains, runs of packets that share one path.
 
+use super::Tx;
 use crate::base::{Rng, Time};
 use crate::cc::{self, PathSelector, PathSignal};
 use crate::config::Config;
@@ -24,6 +25,11 @@ const NO_PATH: u16 = u16::MAX;
 #[inline]
 pub(super) fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
     stamp.path.map_or(chosen, |path| path % paths)
+}
+
+/// What the path selector of a sending half knows.
+pub(crate) fn path_metrics<D: Copy>(tx: &Tx<D>) -> cc::PathMetrics {
+    tx.route.selector.metrics()
 }
 
 impl Route {

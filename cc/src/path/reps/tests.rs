@@ -83,7 +83,16 @@ fn a_time_out_freezes_it_on_what_worked_used_or_not() {
     }
     assert_eq!(picks(&mut reps, 2), [10, 11]);
     reps.on_feedback(Time(5), 200, Timeout);
-    assert_eq!(reps.metrics(), PathMetrics { frozen: true, freezes: 1, remembered: 3, changes: 0 });
+    assert_eq!(
+        reps.metrics(),
+        PathMetrics {
+            frozen: true,
+            freezes: 1,
+            remembered: 3,
+            changes: 0,
+            avoided: 1 << (200 % 32)
+        }
+    );
     assert_eq!(picks(&mut reps, 7), [10, 11, 12, 10, 11, 12, 10]);
     // Good paths still join the ring: the cycle is four long now.
     reps.on_feedback(Time(6), 13, Good);
@@ -114,7 +123,7 @@ fn as_in_htsim_thawing_forgets_and_sixteen_packets_explore_without_freezing() {
     reps.on_feedback(Time(10_000_001), 44, Good);
     assert_eq!(
         reps.metrics(),
-        PathMetrics { frozen: false, freezes: 1, remembered: 1, changes: 0 }
+        PathMetrics { frozen: false, freezes: 1, remembered: 1, changes: 0, avoided: 0 }
     );
     for _ in 0..16 {
         reps.on_feedback(Time(10_000_002), 3, Timeout);
@@ -193,7 +202,7 @@ fn thawing_goes_on_with_what_is_known_and_explores_with_every_fourth_packet() {
     reps.on_feedback(Time(10_000_001), 104, Good);
     assert_eq!(
         reps.metrics(),
-        PathMetrics { frozen: false, freezes: 1, remembered: 5, changes: 0 }
+        PathMetrics { frozen: false, freezes: 1, remembered: 5, changes: 0, avoided: 0 }
     );
     assert_eq!(picks(&mut reps, 3), [100, 101, 102]);
     assert_eq!(reps.pick(T0, 1), random());

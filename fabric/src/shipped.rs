@@ -1,0 +1,54 @@
+//! The plans that the program brings with it, and the files that they name. Their paths begin with `squall:`, and are read as
+//! any others are ([`crate::formats::read_text`]).
+
+use std::path::{Path, PathBuf};
+
+/// What their paths begin with.
+const PREFIX: &str = "squall:";
+/// Name below `plans`, and text; made by `build.rs`.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
+
+/// The text of the file at such a path; `None` for what the program does not bring.
+#[must_use]
+pub fn text(path: &Path) -> Option<&'static str> {
+    let name = path.strip_prefix(PREFIX).ok()?;
+    FILES.iter().find(|(known, _)| Path::new(known) == name).map(|(_, text)| *text)
+}
+
+/// The path of a plan by its name: `04b-slow-link`, `large/20-strack-8192`.
+#[must_use]
+pub fn plan(name: &str) -> Option<PathBuf> {
+    let path = Path::new(PREFIX).join(format!("{name}.toml"));
+    text(&path).is_some().then_some(path)
+}
+
+/// The paths of all plans but those in folders of their own, which take long, by name.
+#[must_use]
+pub fn plans() -> Vec<PathBuf> {
+    let plans = FILES.iter().map(|(name, _)| *name);
+    let plans = plans.filter(|name| name.ends_with(".toml") && !name.contains('/'));
+    plans.map(|name| Path::new(PREFIX).join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn every_plan_that_is_shipped_can_be_prepared_from_anywhere() {
+        let large = plan("large/20-strack-8192").expect("there");
+        let plans = plans();
+        assert!(plans.len() > 30 && plans.is_sorted(), "{plans:?}");
+        for path in plans.into_iter().chain([large]) {
+            let plan = Plan::read(&path, false).expect("a plan");
+            // Files that it names are found.
+            let point = plan.points.first().expect("a point");
+            if point.scene.topology.file.is_some() || point.scene.workload.file.is_some() {
+                point.scene.prepare(&plan.folder, 1).expect("files are there");
+            }
+        }
+        assert_eq!(plan("gone"), None);
+        assert_eq!(text(Path::new("04b-slow-link.toml")), None, "that is a file of the user's");
+    }
+}

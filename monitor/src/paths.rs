@@ -1,0 +1,93 @@
+//! What a board says of each path of a flow: words named `path0_packets`, `path0_marks`, `path0_lost`, `path1_packets`, ..
+
+use crate::Snapshot;
+
+/// What is known of a path: name, meaning.
+pub const PATH: [(&str, &str); 3] = [
+    ("packets", "Data packets that took it."),
+    (
+        "marks",
+        "Acknowledgements of packets that took it which told of a mark (Congestion Experienced).",
+    ),
+    ("lost", "Packets that took it and were sent again, whatever way they went then."),
+];
+
+/// A path's values, in the order of [`PATH`].
+pub type PathValues = [u64; PATH.len()];
+
+/// The names of the words of so many paths.
+pub fn path_words(paths: usize) -> impl Iterator<Item = String> {
+    (0..paths).flat_map(|path| PATH.iter().map(move |(name, _)| word(path, name)))
+}
+
+/// Whether a flow's word is about one of its paths.
+#[must_use]
+pub fn is_path_word(name: &str) -> bool {
+    let rest = name.strip_prefix("path").and_then(|rest| rest.split_once('_'));
+    rest.is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn word(path: usize, name: &str) -> String {
+    format!("path{path}_{name}")
+}
+
+impl Snapshot {
+    /// What is known of each path of a flow, in their order.
+    #[must_use]
+    pub fn paths_of(&self, flow: &[u64]) -> Vec<PathValues> {
+        let of = |path: usize| {
+            let mut values = [0; PATH.len()];
+            for (value, (name, _)) in values.iter_mut().zip(PATH) {
+                *value = self.of_flow(flow, &word(path, name))?;
+            }
+            Some(values)
+        };
+        (0..).map_while(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Description, Place};
+
+    #[test]
+    fn words_of_paths_are_found_again() {
+        let words: Vec<String> = path_words(2).collect();
+        let expected = [
+            "path0_packets",
+            "path0_marks",
+            "path0_lost",
+            "path1_packets",
+            "path1_marks",
+            "path1_lost",
+        ];
+        assert_eq!(words, expected);
+        assert!(words.iter().all(|word| is_path_word(word)));
+        assert!(!["paths", "path_bits", "pathx_lost", "peer"].into_iter().any(is_path_word));
+        let description = Description {
+            pid: 1,
+            started: 1,
+            endpoint: 0,
+            local: String::new(),
+            interface: String::new(),
+            host: String::new(),
+            program: String::new(),
+            version: String::new(),
+            made: 0,
+            choices: Vec::new(),
+            place: Place::default(),
+            counters: Vec::new(),
+            flow: std::iter::once("peer".to_owned()).chain(words).collect(),
+        };
+        let shown = Snapshot {
+            description,
+            written: 1,
+            counters: Vec::new(),
+            flow_count: 1,
+            flows: vec![vec![9, 1, 2, 3, 4, 5, 6]],
+            torn: false,
+        };
+        assert_eq!(shown.paths_of(&shown.flows[0]), [[1, 2, 3], [4, 5, 6]]);
+    }
+}
