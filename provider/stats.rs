@@ -398,7 +398,7 @@ mod tests {
         (flow.cwnd, flow.cwnd_range) = (Some(77), Some((70, 99)));
         (flow.srtt, flow.path_bits) = (Some(Span::micros(20)), 0b101);
         (flow.avoided, flow.frozen) = (0b100, true);
-        let mut other = flow;
+        let mut other = flow.clone();
         other.cwnd_range = Some((60, 80));
         let statistics = Statistics {
             transport: &transport,

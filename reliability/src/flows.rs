@@ -8,7 +8,7 @@ use crate::types::PeerKey;
 
 /// All contexts of one direction with one peer, living and past, taken together. Bytes are UDP payload
 /// bytes of data packets.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct FlowRecord {
     /// The peer.
@@ -44,7 +44,8 @@ pub struct FlowRecord {
     /// The selector keeps to paths that are known to work, because one failed, when last known.
     pub frozen: bool,
     /// By path, of more than [`FlowRecord::PATHS`] for all paths of one remainder; without the packets counted below.
-    by_path: [PathRecord; Self::PATHS],
+    /// None before there is more to tell of them: most peers of a large job are hardly spoken to.
+    by_path: Option<Box<[PathRecord; Self::PATHS]>>,
     /// The path of the newest packet, and how many packets had been sent when it changed.
     along: u16,
     counted: u64,
@@ -89,7 +90,7 @@ impl FlowRecord {
             path_bits: 0,
             avoided: 0,
             frozen: false,
-            by_path: [PathRecord { packets: 0, marks: 0, lost: 0 }; Self::PATHS],
+            by_path: None,
             along: NO_PATH,
             counted: 0,
         }
@@ -103,8 +104,8 @@ impl FlowRecord {
 
     /// What went by each path, in their order; of more than [`FlowRecord::PATHS`], by all paths of one remainder.
     #[must_use]
-    pub const fn by_path(&self) -> [PathRecord; Self::PATHS] {
-        let mut all = self.by_path;
+    pub fn by_path(&self) -> [PathRecord; Self::PATHS] {
+        let mut all = self.by_path.as_deref().copied().unwrap_or_default();
         all[Self::place(self.along)].packets += self.packets - self.counted;
         all
     }
@@ -153,20 +154,27 @@ impl FlowRecord {
 
     /// The next packet leaves on another path than the one before.
     fn turn(&mut self, path: u16) {
-        self.by_path[Self::place(self.along)].packets += self.packets - self.counted;
+        let on_last = self.packets - self.counted;
+        if on_last > 0 {
+            self.on_path(self.along).packets += on_last;
+        }
         (self.along, self.counted) = (path, self.packets);
         self.path_bits |= 1 << (path & 63);
+    }
+
+    fn on_path(&mut self, path: u16) -> &mut PathRecord {
+        &mut self.by_path.get_or_insert_default()[Self::place(path)]
     }
 
     /// The packet that left last was one that had taken `path` before.
     pub(crate) fn on_sent_again(&mut self, path: u16) {
         self.retransmissions += 1;
-        self.by_path[Self::place(path)].lost += 1;
+        self.on_path(path).lost += 1;
     }
 
     /// A packet that took `path` was marked.
     pub(crate) fn on_marked(&mut self, path: u16) {
-        self.by_path[Self::place(path)].marks += 1;
+        self.on_path(path).marks += 1;
     }
 
     /// Whether nobody's contexts are recorded here.

@@ -30,7 +30,7 @@ fn a_flow_stays_visible_after_its_context_closed() {
     let after = world.hosts[0].pdcs.flows();
     let counters = world.hosts[0].pdcs.counters();
     let [FlowRecord { contexts: 1, initiator: true, .. }] = after[..] else { panic!("{after:?}") };
-    let flow = after[0];
+    let flow = &after[0];
     assert_eq!((flow.packets, flow.bytes), (counters.tx_packets, counters.tx_bytes));
     assert_eq!(flow.retransmissions, counters.retransmissions());
     assert_eq!((flow.acked_packets, flow.acked_bytes), (3000, 3000 * 4096));
@@ -40,7 +40,7 @@ fn a_flow_stays_visible_after_its_context_closed() {
     assert!(flow.srtt.unwrap() >= flow.base_rtt.unwrap() && flow.paths() > 1, "{flow:?}");
     assert_eq!(before[0].acked_bytes, flow.acked_bytes);
     // The target sent no data, but knows the flow.
-    let [theirs] = world.hosts[1].pdcs.flows()[..] else { panic!("one flow") };
+    let [theirs] = &world.hosts[1].pdcs.flows()[..] else { panic!("one flow") };
     assert!(!theirs.initiator && theirs.packets == 0 && theirs.contexts == 1);
     assert_eq!((theirs.cwnd, theirs.cwnd_range), (None, None));
 }
@@ -48,13 +48,13 @@ fn a_flow_stays_visible_after_its_context_closed() {
 #[test]
 fn contexts_one_after_the_other_are_one_flow() {
     let mut world = closed_world(300);
-    let first = world.hosts[0].pdcs.flows()[0];
+    let first = world.hosts[0].pdcs.flows()[0].clone();
     for number in 300..400 {
         close(&mut world);
         world.send(0, number..number + 1, 1000);
         assert!(world.settle(Span::secs(20)));
     }
-    let [flow] = world.hosts[0].pdcs.flows()[..] else { panic!("one flow") };
+    let [flow] = &world.hosts[0].pdcs.flows()[..] else { panic!("one flow") };
     assert_eq!(flow.contexts, 101);
     assert_eq!(flow.acked_packets, 400);
     assert_eq!(flow.acked_bytes, first.acked_bytes + 100 * 1000);
@@ -65,6 +65,6 @@ fn a_context_that_failed_leaves_its_record() {
     let mut world = closed_world(100);
     let id = world.hosts[0].id.unwrap();
     world.hosts[0].pdcs.abort(id);
-    let [flow] = world.hosts[0].pdcs.flows()[..] else { panic!("one flow") };
+    let [flow] = &world.hosts[0].pdcs.flows()[..] else { panic!("one flow") };
     assert!(flow.acked_packets == 100 && flow.cwnd.is_some());
 }
