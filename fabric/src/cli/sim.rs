@@ -53,7 +53,7 @@ pub(super) struct SimArgs {
     /// `dcqcn` with --roce.
     #[arg(long)]
     cc: Option<String>,
-    /// Path selection: `reps`, `oblivious`, `ecmp`, ..
+    /// Path selection: `reps-avoid`, `reps`, `oblivious`, `ecmp`, ..
     #[arg(long, default_value = PathsConfig::DEFAULT)]
     lb: String,
     /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.

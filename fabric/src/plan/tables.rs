@@ -159,7 +159,7 @@ pub struct TransportTable {
     pub stack: Stack,
     /// Congestion control (default `nscc`, of a RoCE host `dcqcn`).
     pub cc: Option<String>,
-    /// Path selection (default `reps`).
+    /// Path selection (default `reps-avoid`).
     pub lb: Option<String>,
     /// Loss detection (default `all`).
     pub loss: Option<String>,
