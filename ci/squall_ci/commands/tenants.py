@@ -229,7 +229,9 @@ def simulate(program: pathlib.Path, plan: str, columns: Sequence[str], metric: s
         # Its own verdict, over one seed, does not matter here.
         found = {}
         for path in pathlib.Path(folder).glob(f"{plan}*/runs.csv"):
-            for row in csv.DictReader(path.read_text().splitlines()):
+            # The first line says where the rows come from.
+            lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+            for row in csv.DictReader(lines):
                 found[tuple(row[column] for column in columns)] = float(row[metric])
         if not found:
             print(result.output[-1500:])
