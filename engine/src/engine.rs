@@ -34,7 +34,7 @@ use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
 use crate::target::Target;
-use sizes::{Blame, paths};
+use sizes::paths;
 
 /// One endpoint's messages: see the crate's documentation for the contract.
 #[derive(Debug)]
@@ -376,9 +376,8 @@ impl Engine {
             }
             Event::Waits { id, waited } => self.ending(now).context_waits(id, waited),
             Event::Stuck { id, bytes, sent_at, times, connected } => {
-                match paths!(self).stuck(now, id, bytes, (sent_at, times, connected)) {
-                    Blame::Path | Blame::Unknown => {}
-                    Blame::Ask => self.outbound.ask(&mut step!(self, now), id.into()),
+                if paths!(self).stuck(now, id, bytes, (sent_at, times, connected)) {
+                    self.outbound.ask(&mut step!(self, now), id.into());
                 }
             }
             // The `Failed` that follows ends every operation of the peer.

@@ -81,7 +81,7 @@ impl AckBody {
     }
 }
 
-/// The receiving half. When an ACK is due that nothing else causes is [`Timer::Ack`], which runs while
+/// The receiving half. When an ACK is due that nothing else causes, or that is put off, is [`Timer::Ack`], which runs while
 /// anything received was not yet acknowledged.
 #[derive(Debug)]
 pub(crate) struct Rx {

@@ -48,17 +48,6 @@ impl Engine {
 /// behind packets as long as they are.
 const PATIENCE: u8 = 8;
 
-/// Whose fault it is that a packet does not arrive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Blame {
-    /// The path's, which does not carry its length.
-    Path,
-    /// Nobody knows yet; a short packet may tell.
-    Ask,
-    /// Nobody knows yet.
-    Unknown,
-}
-
 /// What a packet that does not arrive, and time, do to the sizes of paths.
 pub(super) struct Paths<'a> {
     pub(super) peers: &'a mut Peers,
@@ -69,26 +58,27 @@ pub(super) struct Paths<'a> {
 impl Paths<'_> {
     /// A packet does not arrive however often it is sent. That is the path's fault only if the peer has answered
     /// something since: one that answers nothing may compute, or be gone. Who never answered on the context has
-    /// introduced itself just before, but may not have had a processor since.
+    /// introduced itself just before, but may not have had a processor since: true when it is to be asked by a short
+    /// packet whether it has.
     pub(super) fn stuck(
         &mut self,
         now: Time,
         id: PdcId,
         bytes: u32,
         (sent_at, times, connected): (Time, u8, bool),
-    ) -> Blame {
-        let Some(context) = self.contexts.get(id.into()) else { return Blame::Unknown };
+    ) -> bool {
+        let Some(context) = self.contexts.get(id.into()) else { return false };
         let to = context.dst.ip();
         let silent = self.peers.get(context.peer).last_rx() <= sent_at;
         match (silent, connected) {
-            (true, true) => return Blame::Unknown,
-            (true, false) if times < PATIENCE => return Blame::Ask,
+            (true, true) => return false,
+            (true, false) if times < PATIENCE => return true,
             _ => {}
         }
         if let Some(size) = self.peers.paths.guess(now, to, bytes) {
             self.shrink(to, size, true);
         }
-        Blame::Path
+        false
     }
 
     fn shrink(&mut self, to: IpAddr, size: u32, guessed: bool) {
