@@ -148,7 +148,12 @@ impl<D: Copy> Pdcs<D> {
     pub fn set_busy(&mut self, now: Time, id: PdcId, busy: bool) {
         if let Some(pdc) = self.table.get_mut(id) {
             let outcome = pdc.set_busy(now, busy);
-            self.conclude(now, id.slot_number(), outcome);
+            // Nothing becomes due sooner by it, but the end of a context that has nothing outstanding: each message
+            // of several packets makes its context busy, and then no longer.
+            let quiet = !busy && pdc.tx().ring().is_empty();
+            if quiet || outcome != Outcome::Alive {
+                self.conclude(now, id.slot_number(), outcome);
+            }
         }
     }
 
