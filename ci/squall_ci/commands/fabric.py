@@ -9,7 +9,8 @@ with what happened to the network in it, and traces that `squall sim --trace` re
 
 Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the fabric, ranks that never come or
 have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. And `squall fabric join`: two jobs on one
-fabric, each on its own hosts; no fabric, no squall, no such host. `N passed, N failed` comes last.
+fabric, each on its own hosts; no fabric, no squall, no such host. As root also `squall fabric tunnel`: a job on two machines, which
+are namespaces, and the fabric on one of them. `N passed, N failed` comes last.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 from squall_ci.commands.live import Fabric as Running
 from squall_ci.environment import clean_environment
 from squall_ci.mpis import Mpi, MPIS
+from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS, need_provider, PROVIDER_DIR
 from squall_ci.process import Result, Word
 from squall_ci.process import run as run_command
@@ -227,6 +229,61 @@ def joined(fabric: Fabric, tally: Tally) -> None:
         tally.add("a host that is not there", problem, far.seconds, output=far.output)
 
 
+# Two machines, by their addresses.
+MACHINES = {"10.76.0.1": "a", "10.76.0.2": "b"}
+
+
+class Machines(Namespaces):
+    """They, with a cable between them."""
+
+    def __init__(self) -> None:
+        super().__init__(list(MACHINES.values()))
+
+    def build(self) -> None:
+        here, there = MACHINES
+        self.join("a", "eth0", f"{here}/24", "b", "eth0", f"{there}/24", mtu=1500)
+
+
+# Its socket is that of the machine where the rank is.
+ATTACH = 'case $PMI_RANK in 0) at=$0 ;; *) at=$1 ;; esac; shift; FI_SQUALL_FABRIC="$at,host=rank" exec "$@"'
+
+
+def tunnelled(fabric: Fabric, tally: Tally) -> None:
+    """A job on two machines and a fabric on one of them: the other's rank comes by a tunnel."""
+    mpi, machines = MPIS["mpich"], Machines()
+    (here, _), there = MACHINES, fabric.folder / "there"
+
+    def tunnel(port: int) -> list[str]:
+        words = machines.command("b", fabric.program, "fabric", "--socket", there, "tunnel", f"{here}:{port}")
+        return [str(word) for word in words]
+
+    options = ["--topo", "star:2", "--listen", f"{here}:7470"]
+    with machines, Running(fabric.program, options, machines.command("a")) as up:
+        process = subprocess.Popen([*tunnel(7470), "--quiet"], stderr=subprocess.PIPE, text=True)
+        try:
+            asked = run_command([fabric.program, "fabric", "--socket", there, "status"], timeout=20)
+            until = time.monotonic() + 10
+            while not asked.ok and time.monotonic() < until:
+                time.sleep(0.05)
+                asked = run_command([fabric.program, "fabric", "--socket", there, "status"], timeout=20)
+            expect(tally, "a fabric by a tunnel", asked, 0, "up ")
+            env = mpi.env("squall") | {"FI_SQUALL_IFACE": "eth0"}
+            with machines.mpich(MACHINES) as launch:
+                program: list[Word] = ["sh", "-c", ATTACH, up.socket, there, *stream(mpi, 1.0)]
+                result = run_command(launch([str(word) for word in mpi.command(2, program)]), env, 60)
+            ports = {port["name"]: port["bytes"] for port in up.status()["ports"] if port["name"].startswith("h")}
+            problem = None if result.ok and '"wrong": 0' in result.output else result.why()
+            if not problem and min(ports.values()) < 1 << 20:
+                problem = f"little crossed the fabric: {ports}"
+            tally.add("a job on two machines", problem, result.seconds, output=result.output)
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=10)[1]
+        tally.add("Ctrl-C of a tunnel", said if process.returncode or there.exists() else None)
+        nobody = run_command(tunnel(7471), timeout=20)
+        expect(tally, "a tunnel to nowhere", nobody, 1, f"no fabric answers at {here}:7471: is it up with --listen")
+
+
 def interrupted(fabric: Fabric, tally: Tally) -> None:
     """Ctrl-C in the middle: both end, and what was recorded until then is there."""
     mpi = MPIS["mpich"]
@@ -298,6 +355,10 @@ def run(args: argparse.Namespace) -> int:
         if not args.jobs:
             what_goes_wrong(fabric, tally)
             joined(fabric, tally)
+            if os.geteuid() == 0:
+                tunnelled(fabric, tally)
+            else:
+                print("SKIPPED tunnels: namespaces need root")
             interrupted(fabric, tally)
             if (fabric.folder / "mpich" / "run.json").exists():
                 damaged(fabric, fabric.folder / "mpich", tally)

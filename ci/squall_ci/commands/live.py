@@ -42,16 +42,18 @@ Script: TypeAlias = list[tuple[float, tuple[str, ...]]]
 
 
 class Fabric:
-    """A running fabric, for as long as the `with` lasts."""
+    """A running fabric, for as long as the `with` lasts; `inside` is what a command has before it to run elsewhere."""
 
-    def __init__(self, program: pathlib.Path, options: Sequence[str]) -> None:
+    def __init__(self, program: pathlib.Path, options: Sequence[str], inside: Sequence[Word] = ()) -> None:
         self.program = program
         self.options = options
+        self.inside = inside
 
     def __enter__(self) -> "Fabric":
         self._directory = tempfile.TemporaryDirectory()
         self.socket = os.path.join(self._directory.name, "fabric")
-        self._process = subprocess.Popen([self.program, "fabric", "up", "--socket", self.socket, "--quiet", *self.options])
+        up: list[Word] = [*self.inside, self.program, "fabric", "up", "--socket", self.socket, "--quiet", *self.options]
+        self._process = subprocess.Popen([str(word) for word in up])
         until = time.monotonic() + 10
         while not os.path.exists(self.socket):
             if self._process.poll() is not None or time.monotonic() > until:

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::join::{self, JoinArgs};
 use super::run::{self, RunArgs};
+use super::tunnel::{self, FarEnd, TunnelArgs};
 use super::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
 use crate::Picos;
 use crate::base::{Rate, Span};
@@ -45,6 +47,8 @@ pub enum FabricCommand {
     Run(Box<RunArgs>),
     /// Run a job on a fabric that is up, beside others that are on it.
     Join(JoinArgs),
+    /// Lead to a fabric that is up on another machine, by UDP: opens a socket here for endpoints and commands.
+    Tunnel(TunnelArgs),
     /// End a running fabric.
     Down,
     /// Endpoints, counters of every queue, failures, and how far behind real time it is.
@@ -144,6 +148,9 @@ pub struct UpArgs {
     /// What the hosts of this machine add to the round-trip time, us; told to endpoints.
     #[arg(long, value_name = "US", default_value_t = 200)]
     pub host_delay: u64,
+    /// Let other machines in, whose `squall fabric tunnel` leads to this UDP address and port. Whoever reaches it is let in.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
     /// Seed of hashing and marking.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -229,6 +236,21 @@ impl UpArgs {
         };
         Relay::open(config).map_err(|e| e.to_string())
     }
+
+    /// The end of tunnels to the fabric at `socket`, if other machines are let in.
+    pub(super) fn far_end(&self, socket: &Path) -> Result<Option<FarEnd>, String> {
+        let Some(addr) = self.listen else { return Ok(None) };
+        let quiet = self.quiet;
+        let far = FarEnd::open(addr, socket, move |line| {
+            if !quiet {
+                run::tell(line);
+            }
+        })?;
+        if !quiet {
+            run::tell(format_args!("tunnels may come to {}", far.addr()));
+        }
+        Ok(Some(far))
+    }
 }
 
 /// What a fabric is, in a line.
@@ -252,6 +274,7 @@ pub fn run(args: &FabricArgs, origin: &Origin) -> ExitCode {
         FabricCommand::Up(up) => return finish(self::up(args, up)),
         FabricCommand::Run(job) => return run::run(args.socket.as_deref(), job, origin),
         FabricCommand::Join(job) => return join::run(&args.socket(), job),
+        FabricCommand::Tunnel(tunnel) => return tunnel::run(&args.socket(), tunnel),
         FabricCommand::Down => Command::Down,
         FabricCommand::Status { .. } => Command::Status,
         FabricCommand::FailLink { link } => Command::FailLink(link.clone()),
@@ -307,6 +330,7 @@ fn up(args: &FabricArgs, up: &UpArgs) -> Result<(), String> {
         let about = about(&relay);
         print(format_args!("fabric at {}: {about}\n", args.socket().display()))?;
     }
+    let _tunnels = up.far_end(&args.socket())?;
     let mut say = |line: fmt::Arguments<'_>| {
         if !up.quiet {
             // Whoever started it may be gone.

@@ -6,6 +6,7 @@
 //! - [`ask`]: what the command line says to a running one.
 //! - [`Timeline`]: what happens to it in the course of a job; `squall fabric run` starts one on a fabric of its own, and keeps
 //!   a record of it.
+//! - `tunnel`: endpoints of other machines, by UDP.
 //!
 //! Rates are scaled down to what the host can carry. Latencies are scaled up by as much unless told
 //! otherwise, so that the network is the same in slow motion: bandwidth-delay products, queues and
@@ -13,6 +14,7 @@
 
 pub mod cli;
 mod client;
+mod clock;
 mod command;
 mod course;
 mod emulation;
@@ -29,6 +31,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod tunnel;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -8,13 +8,13 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::event::{PollFd, PollFlags, poll};
 use squall_net::fabric::frame::{
     Hello, Kind, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
 };
 
 use super::client::{Client, Endpoint, Role};
+use super::clock::{clock, timespec};
 use super::command::Command;
 use super::course::Course;
 use super::emulation::{Delivery, Emulation, Route};
@@ -135,13 +135,6 @@ pub struct Relay {
     /// When what was just delivered was due.
     due: Vec<Time>,
     over: bool,
-}
-
-/// Monotonic time, the clock that endpoints stamp packets with.
-fn clock() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Time(seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 fn tag(slot: usize, serial: u32) -> u64 {
@@ -301,13 +294,8 @@ impl Relay {
         }
         let event = self.emulation.network().next_event();
         let event = event.map(|at| Time(self.started.0.saturating_add(at.span().0)));
-        let timeout = event.into_iter().chain(self.course.next()).min().map(|at| {
-            let left = at.since(clock()).0;
-            Timespec {
-                tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
-                tv_nsec: i64::from((left % 1_000_000_000) as u32),
-            }
-        });
+        let timeout = event.into_iter().chain(self.course.next()).min();
+        let timeout = timeout.map(|at| timespec(at.since(clock())));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -718,7 +706,7 @@ struct Ready {
 }
 
 /// Opens the socket, for this user alone.
-fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
+pub(super) fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             // A file refuses connections as a dead fabric's socket does; it is not ours to remove.

@@ -88,6 +88,7 @@ fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Fa
     let folder = Folder::new().map_err(|e| format!("no folder for a socket: {e}"))?;
     let socket = socket.map_or_else(|| folder.0.join("fabric"), Path::to_owned);
     let mut relay = args.up.open(socket.clone())?;
+    let _tunnels = args.up.far_end(&socket)?;
     relay.follow(timeline, record.is_wanted());
 
     let quiet = args.up.quiet;
