@@ -180,7 +180,8 @@ params! {
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
     pcap: kinds::Text = "PCAP", "",
-        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint.";
+        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint. One that ends in .pcapng \
+         also says which path a packet was sent by, and what a switch did to it.";
     trace: kinds::Text = "TRACE", "",
         "Directory for a trace of the application's operations, a file for each endpoint, which squall sim --trace \
          replays. It is made if it is not there.";

@@ -1,5 +1,8 @@
-//! A port that writes what passes through it to a capture file (classic pcap with nanoseconds, link
-//! type raw IP), for Wireshark.
+//! A port that writes what passes through it to a capture file (pcap with nanoseconds, or pcapng where
+//! the name ends in that; link type raw IP), for Wireshark.
+//!
+//! A pcapng file says whose it is, and of each packet whether it was sent or received; a comment says which path a packet was sent
+//! by, and whether a switch marked or trimmed one that was received.
 //!
 //! The kernel keeps the IP and UDP headers to itself, so they are made up from what is known:
 //! addresses, ports, DSCP and ECN are true; the identification is a count; the IPv4 UDP checksum is
@@ -19,10 +22,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::base::{Span, Time, TrafficClass, Train};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
+mod format;
 mod spec;
 #[cfg(test)]
 mod tests;
 
+use format::{Format, Remark};
 pub use spec::{Direction, PcapSpec};
 
 /// How long a packet may wait in memory while the port is idle.
@@ -34,6 +39,7 @@ pub struct Pcap<P> {
     direction: Direction,
     tos_data: u8,
     tos_control: u8,
+    dscp_trimmed: u8,
     writer: Writer,
 }
 
@@ -49,12 +55,19 @@ impl<P: Port> Pcap<P> {
         endpoint: usize,
         config: &PortConfig,
     ) -> io::Result<Self> {
-        let writer = Writer::create(spec.file(endpoint))?;
+        let whose = format!(
+            "endpoint {endpoint}, {}, of process {}: {}",
+            inner.local_addr(),
+            std::process::id(),
+            command()
+        );
+        let writer = Writer::create(spec.file(endpoint), &whose)?;
         Ok(Self {
             inner,
             direction: spec.direction,
             tos_data: (config.dscp_data << 2) | if config.ecn { 2 } else { 0 },
             tos_control: config.dscp_control << 2,
+            dscp_trimmed: config.dscp_trimmed,
             writer,
         })
     }
@@ -75,13 +88,12 @@ impl<P: Port> Port for Pcap<P> {
             let mut bytes = Vec::new();
             for packet in &burst.packets()[..report.sent] {
                 src.set_port(self.inner.source_port(packet.path));
-                let tos = match packet.class {
-                    TrafficClass::Data => self.tos_data,
-                    TrafficClass::Control => self.tos_control,
-                };
+                let control = packet.class == TrafficClass::Control;
+                let tos = if control { self.tos_control } else { self.tos_data };
                 bytes.clear();
                 burst.copy(packet, &mut bytes);
-                self.writer.packet(now, src, packet.dst, tos, &bytes);
+                let remark = Remark::Sent { path: packet.path, control };
+                self.writer.packet(now, (src, packet.dst, tos), &bytes, remark);
             }
         }
         report
@@ -99,10 +111,11 @@ impl<P: Port> Port for Pcap<P> {
             writer.idle(now);
             return report;
         }
-        let local = self.inner.local_addr();
+        let (local, trimmed) = (self.inner.local_addr(), self.dscp_trimmed);
         let report = self.inner.recv(now, budget, &mut |meta, train| {
             let tos = (meta.dscp << 2) | meta.ecn;
-            train.for_each(|packet| writer.packet(now, meta.src, local, tos, packet));
+            let remark = Remark::Received { marked: meta.ce(), trimmed: meta.dscp == trimmed };
+            train.for_each(|packet| writer.packet(now, (meta.src, local, tos), packet, remark));
             sink(meta, train);
         });
         if report.empty {
@@ -143,6 +156,7 @@ impl<P: Port> Port for Pcap<P> {
 /// The file. Stops at the first write error, and says so once.
 struct Writer {
     path: PathBuf,
+    format: Format,
     file: Option<BufWriter<File>>,
     /// Nanoseconds since 1970 at the driver's time zero; known from the first packet on.
     origin: Option<u64>,
@@ -152,32 +166,29 @@ struct Writer {
 }
 
 impl Writer {
-    fn create(path: PathBuf) -> io::Result<Self> {
+    fn create(path: PathBuf, whose: &str) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 18, File::create(&path)?);
-        // Magic of the nanosecond format, version 2.4, zone 0, accuracy 0, longest packet, raw IP.
-        for field in [0xa1b2_3c4d, 0x0004_0002, 0, 0, 0x0004_0000, 101_u32] {
-            file.write_all(&field.to_le_bytes())?;
-        }
-        Ok(Self { path, file: Some(file), origin: None, dirty: None, id: 0 })
+        let format = Format::of(&path);
+        format.begin(whose, &mut file)?;
+        Ok(Self { path, format, file: Some(file), origin: None, dirty: None, id: 0 })
     }
 
-    fn packet(&mut self, now: Time, src: SocketAddr, dst: SocketAddr, tos: u8, bytes: &[u8]) {
+    /// A packet from an address to another, with this traffic class.
+    fn packet(
+        &mut self,
+        now: Time,
+        (src, dst, tos): (SocketAddr, SocketAddr, u8),
+        bytes: &[u8],
+        remark: Remark,
+    ) {
         let origin = *self.origin.get_or_insert_with(|| wall_clock().saturating_sub(now.0));
         let Some(file) = &mut self.file else { return };
         self.dirty.get_or_insert(now);
         self.id = self.id.wrapping_add(1);
-        let at = origin.saturating_add(now.0);
         let mut headers = [0; 48];
         let headers = headers_of(&mut headers, src, dst, tos, self.id, bytes);
-        let total = (headers.len() + bytes.len()) as u32;
-        let mut write = || {
-            for field in [(at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32, total, total] {
-                file.write_all(&field.to_le_bytes())?;
-            }
-            file.write_all(headers)?;
-            file.write_all(bytes)
-        };
-        let result = write();
+        let at = origin.saturating_add(now.0);
+        let result = self.format.packet(at, (headers, bytes), remark, file);
         self.check(result);
     }
 
@@ -304,6 +315,13 @@ impl Checksum {
         }
         !(sum as u16)
     }
+}
+
+/// The command line of this process.
+fn command() -> String {
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    words.join(" ").trim_end().to_owned()
 }
 
 /// Nanoseconds since 1970. A capture is dated by the calendar, which only the clock knows.

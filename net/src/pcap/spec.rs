@@ -19,7 +19,7 @@ pub enum Direction {
 /// only.
 ///
 /// In the pattern `%p` is the process id, `%h` the host name, `%e` the endpoint's number and `%%` a
-/// per cent sign. A name with neither `%p` nor `%e` gets `-%p-%e` before its extension: every
+/// per cent sign. One that ends in `.pcapng` is of that format, with directions and comments. A name with neither `%p` nor `%e` gets `-%p-%e` before its extension: every
 /// endpoint has a file of its own, and the processes of a job share the setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapSpec {

@@ -5,8 +5,14 @@ use super::*;
 use crate::burst::tests::{Sample, send};
 use crate::mock::Mock;
 
+const SENT: Remark = Remark::Sent { path: 0, control: false };
+
 fn spec(name: &str) -> PcapSpec {
-    let file = std::env::temp_dir().join(format!("squall-net-test-{name}-%p-%e.pcap"));
+    of_format(name, "pcap")
+}
+
+fn of_format(name: &str, extension: &str) -> PcapSpec {
+    let file = std::env::temp_dir().join(format!("squall-net-test-{name}-%p-%e.{extension}"));
     file.to_str().unwrap().parse().unwrap()
 }
 
@@ -138,6 +144,96 @@ fn wireshark_agrees() {
     }
 }
 
+/// (type, body) of each block of a pcapng file.
+fn blocks(file: &[u8]) -> Vec<(u32, &[u8])> {
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let mut at = 0;
+    let mut found = Vec::new();
+    while at < file.len() {
+        let len = word(at + 4) as usize;
+        assert_eq!((len % 4, word(at + len - 4) as usize), (0, len), "block at {at}");
+        found.push((word(at), &file[at + 8..at + len - 4]));
+        at += len;
+    }
+    found
+}
+
+#[test]
+fn pcapng_says_whose_it_is_and_what_became_of_each_packet() {
+    let (path, bytes) = capture("10.0.0.1:4793", &of_format("ng", "pcapng"), |_| ());
+    let blocks = blocks(&bytes);
+    let kinds: Vec<u32> = blocks.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [0x0a0d_0d0a, 1, 6, 6, 6, 6]);
+    let whose = String::from_utf8_lossy(blocks[0].1);
+    let expected = format!("endpoint 7, 10.0.0.1:4793, of process {}: ", std::process::id());
+    assert!(whose.contains(&expected) && whose.contains("squall "), "{whose}");
+    let packets: Vec<(u64, String)> = blocks[2..]
+        .iter()
+        .map(|(_, body)| {
+            let word = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
+            let len = word(12) as usize;
+            assert_eq!((word(0), word(16) as usize, body[20]), (0, len, 0x45));
+            let options = body[20 + len.next_multiple_of(4)..].to_vec();
+            (
+                u64::from(word(4)) << 32 | u64::from(word(8)),
+                String::from_utf8_lossy(&options).into_owned(),
+            )
+        })
+        .collect();
+    assert!(packets[0].0.abs_diff(wall_clock()) < 60_000_000_000);
+    assert_eq!(packets[2].0 - packets[0].0, 2_000);
+    assert!(packets[0].1.contains("path 2\0\0"), "{packets:?}");
+    assert!(packets[1].1.contains("path 0, control\0"), "{packets:?}");
+    assert!(!packets[2].1.contains("congestion"), "{packets:?}");
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn what_a_switch_did_is_a_comment() {
+    let spec = of_format("switch", "pcapng");
+    let mut writer = Writer::create(spec.file(0), "a test").unwrap();
+    let addr: SocketAddr = "10.0.0.1:4793".parse().unwrap();
+    for (marked, trimmed) in [(true, false), (false, true), (true, true)] {
+        let remark = Remark::Received { marked, trimmed };
+        writer.packet(Time(5), (addr, addr, 0), b"x", remark);
+    }
+    let path = writer.path.clone();
+    drop(writer);
+    let bytes = fs::read(&path).unwrap();
+    let said: Vec<String> = blocks(&bytes)[2..]
+        .iter()
+        .map(|(_, body)| String::from_utf8_lossy(body).into_owned())
+        .collect();
+    assert!(
+        said[0].contains("congestion experienced\0") && said[1].contains("trimmed by a switch\0")
+    );
+    assert!(said[2].contains("congestion experienced, trimmed by a switch\0"), "{said:?}");
+    fs::remove_file(path).unwrap();
+}
+
+/// What Wireshark makes of it, where it is installed.
+#[test]
+fn wireshark_shows_the_comments() {
+    let (path, _) = capture("10.0.0.1:4793", &of_format("shark-ng", "pcapng"), |_| ());
+    let shark = Command::new("tshark")
+        .args(["-T", "fields", "-e", "frame.comment", "-e", "frame.packet_flags_direction", "-r"])
+        .arg(&path)
+        .output();
+    if let Ok(output) = shark {
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines: Vec<(&str, &str)> =
+            text.lines().filter_map(|line| line.split_once('\t')).collect();
+        let comments: Vec<&str> = lines.iter().map(|(comment, _)| *comment).collect();
+        assert_eq!(comments, ["path 2", "path 0, control", "", ""]);
+        let way =
+            |(_, flags): &(&str, &str)| flags.trim_start_matches("0x").parse::<u32>().unwrap();
+        let ways: Vec<u32> = lines.iter().map(way).collect();
+        assert_eq!(ways, [2, 2, 1, 1], "out, out, in, in");
+    }
+    fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn checksum_does_not_care_where_it_is_cut() {
     let bytes: Vec<u8> = (0..=255).map(|i: u8| i.wrapping_mul(37)).collect();
@@ -204,9 +300,9 @@ impl log::Log for Logged {
 fn a_disk_that_fills_up_at_the_end_is_told_of() {
     log::set_logger(&Logged).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
-    let mut writer = Writer::create("/dev/full".into()).unwrap();
+    let mut writer = Writer::create("/dev/full".into(), "a test").unwrap();
     let addr = "10.0.0.1:1".parse().unwrap();
-    writer.packet(Time(1), addr, addr, 0, b"payload");
+    writer.packet(Time(1), (addr, addr, 0), b"payload", SENT);
     LINES.with_borrow(|lines| assert!(lines.is_empty(), "{lines:?}"));
     drop(writer);
     LINES.with_borrow(|lines| {
