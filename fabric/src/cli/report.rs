@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Failure;
 use crate::output::files::{self, FileError, write_whole};
-use crate::output::{Metric, Run};
+use crate::output::{Metric, Run, perfetto};
 use crate::report::{Document, Input, beside, figures, from_runs, render};
 
 /// Makes one HTML page with tables and plots of results: of simulations (JSON of `squall sim`, the
@@ -23,6 +23,9 @@ pub(super) struct ReportArgs {
     /// Draw each plot as an SVG file into this folder, too: `01-finish-over-senders.svg`.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Write a timeline of all messages, queues, links and failures, too, which ui.perfetto.dev and chrome://tracing open.
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
     /// Its heading.
     #[arg(long, default_value = "Squall report")]
     title: String,
@@ -56,6 +59,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
             }
         }
     }
+    if let Some(path) = &args.perfetto {
+        write_whole(path, |to| perfetto(&timeline(&results), to))?;
+    }
     if let Some(all) = beside(&results, &args.metrics) {
         documents.insert(0, all);
     }
@@ -64,6 +70,19 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     }
     write_report(&args.out, &args.title, &documents)?;
     Ok(0)
+}
+
+/// The runs of all results, those of several named by where they came from.
+fn timeline(results: &[Input]) -> Vec<Run> {
+    let named = |input: &Input, run: &Run| {
+        let name = match (results.len(), run.name.as_str()) {
+            (1, name) => name.to_owned(),
+            (_, "") => input.name.clone(),
+            (_, name) => format!("{}: {name}", input.name),
+        };
+        Run { name, ..run.clone() }
+    };
+    results.iter().flat_map(|input| input.runs.iter().map(|run| named(input, run))).collect()
 }
 
 /// A document, if that is what the file holds.
