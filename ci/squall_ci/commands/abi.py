@@ -21,11 +21,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 from squall_ci.commands.build import install
 from squall_ci.paths import FABTESTS, need, need_provider, PROVIDER_DIR, TARGET
+from squall_ci.process import Result, Word
 from squall_ci.process import run as run_command
-from squall_ci.process import Word
 from squall_ci.programs import compile_c
 from squall_ci.tally import Tally
 
@@ -49,24 +52,46 @@ LOSS_NOTE = "loss 1%, reordering 2%, duplication 1%"
 SHARED = ("same_host",)
 
 
-def suite(
-    tally: Tally,
-    programs: Sequence[str],
-    *,
-    suffix: str = "",
-    provider: pathlib.Path = PROVIDER_DIR,
-    under: Sequence[Word] = (),
-    env: Mapping[str, str],
-    note: str = "",
-) -> None:
-    """Run each program, under a command if there is one."""
-    for program in programs:
-        whole = {**os.environ, "FI_PROVIDER_PATH": str(provider), **env}
-        result = run_command([*under, OUT / f"{program}{suffix}"], whole, 600)
-        (OUT / f"{program}{suffix}.log").write_text(result.output)
+@dataclass(frozen=True)
+class Case:
+    """A program, and how it is run."""
+
+    program: str
+    env: Mapping[str, str]
+    suffix: str = ""
+    provider: pathlib.Path = PROVIDER_DIR
+    # A command that it runs under, if there is one.
+    under: Sequence[Word] = ()
+    note: str = ""
+
+    def run(self) -> Result:
+        whole = {**os.environ, "FI_PROVIDER_PATH": str(self.provider), **self.env}
+        result = run_command([*self.under, OUT / f"{self.program}{self.suffix}"], whole, 600)
+        (OUT / f"{self.program}{self.suffix}.log").write_text(result.output)
+        return result
+
+    def judge(self, tally: Tally, result: Result) -> None:
         last = result.output.strip().rpartition("\n")[2] if result.ok else ""
-        words = ", ".join(filter(None, (last, note)))
-        tally.add(f"abi {program}", None if result.ok else result.why(), result.seconds, words, result.output)
+        words = ", ".join(filter(None, (last, self.note)))
+        tally.add(f"abi {self.program}", None if result.ok else result.why(), result.seconds, words, result.output)
+
+
+def cases(programs: Sequence[str], **how: Any) -> list[Case]:
+    """Several programs that are run in one way."""
+    return [Case(program, **how) for program in programs]
+
+
+def suite(tally: Tally, programs: Sequence[str], **how: Any) -> None:
+    """Run programs one after the other, as is right where they look at times or at the processor."""
+    for case in cases(programs, **how):
+        case.judge(tally, case.run())
+
+
+def pairs(tally: Tally, todo: Sequence[Case]) -> None:
+    """Run programs two at a time, for the sake of time."""
+    with ThreadPoolExecutor(2) as pool:
+        for case, result in zip(todo, pool.map(Case.run, todo)):
+            case.judge(tally, result)
 
 
 def with_devices(env: Mapping[str, str]) -> dict[str, str]:
@@ -88,23 +113,14 @@ def compile_all(suffix: str = "", *options: str) -> None:
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
 
 
-def lent(
-    tally: Tally,
-    env: dict[str, str],
-    under: Sequence[Word] = (),
-    note: str = "",
-    *,
-    suffix: str = "",
-    provider: pathlib.Path = PROVIDER_DIR,
-) -> None:
+def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
     """The programs about other providers' queues: refused by the system's libfabric, and under a later one."""
-    suite(tally, LENT, suffix=suffix, provider=provider, under=under, env=env, note=note)
-    if (LATER / "libfabric.so.1").exists():
-        words = ", ".join(filter(None, ("MPICH's libfabric", note)))
-        later = env | {"LD_LIBRARY_PATH": str(LATER)}
-        suite(tally, LENT, suffix=suffix, provider=provider, under=under, env=later, note=words)
-    else:
+    refused = cases(LENT, env=env, note=note, **how)
+    if not (LATER / "libfabric.so.1").exists():
         print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
+        return refused
+    words = ", ".join(filter(None, ("MPICH's libfabric", note)))
+    return refused + cases(LENT, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
 
 
 def plain(tally: Tally) -> None:
@@ -115,29 +131,27 @@ def plain(tally: Tally) -> None:
     suite(tally, ["getinfo"], env={"FI_SQUALL_PCI": "yes"}, note="places on the bus")
     # Soon enough to give up on the dead.
     soon = {"FI_SQUALL_DEADLINE": "1s"}
-    suite(tally, [*MODELS, *APART], env=soon)
-    lent(tally, soon)
-    lent(tally, LOSS, note=LOSS_NOTE)
-    suite(tally, DEVICE, env=with_devices({"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}), note="in packets")
+    packets = with_devices({"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"})
     # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
-    suite(tally, MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
-    suite(tally, MODELS, env=damaged | {"FI_SQUALL_CRC": "yes"}, note="the same, payload read by the provider")
+    twice = damaged | {"FI_SQUALL_CRC": "yes"}
+    todo = cases(DEVICE, env=packets, note="in packets") + cases([*MODELS, *APART], env=soon)
+    todo += cases(MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
+    todo += cases(MODELS, env=twice, note="the same, payload read by the provider")
+    pairs(tally, todo + lent(soon) + lent(LOSS, LOSS_NOTE))
 
 
 def lossy(tally: Tally) -> None:
     compile_all()
-    suite(tally, ["collectives"], env=LOSS, note=LOSS_NOTE)
-    suite(tally, DEVICE, env=with_devices(LOSS), note=LOSS_NOTE)
+    pairs(tally, cases(["collectives"], env=LOSS, note=LOSS_NOTE) + cases(DEVICE, env=with_devices(LOSS), note=LOSS_NOTE))
 
 
 def shared(tally: Tally) -> None:
     compile_all()
-    env = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}
-    suite(tally, [*PROGRAMS, *APART, *SHARED], env=env, note="shared memory")
-    lent(tally, env, note="shared memory")
-    suite(tally, DEVICE, env=with_devices(env), note="shared memory")
-    suite(tally, MODELS, env=env | {"MODEL_EVERY": "4"}, note="shared memory")
+    env, note = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}, "shared memory"
+    suite(tally, PROGRAMS, env=env, note=note)
+    todo = cases(DEVICE, env=with_devices(env), note=note) + cases([*APART, *SHARED], env=env, note=note)
+    pairs(tally, todo + cases(MODELS, env=env | {"MODEL_EVERY": "4"}, note=note) + lent(env, note))
 
 
 def valgrind(tally: Tally) -> None:
@@ -154,7 +168,8 @@ def valgrind(tally: Tally) -> None:
         env=env,
         note="memcheck",
     )
-    lent(tally, env, [*memcheck, *leaks, *known], "memcheck")
+    for case in lent(env, "memcheck", under=[*memcheck, *leaks, *known]):
+        case.judge(tally, case.run())
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
@@ -191,7 +206,8 @@ def asan(tally: Tally) -> None:
     linked = env | {"FI_SQUALL_SHM": "yes"}
     suite(tally, (*PROGRAMS, *SHARED), suffix="-asan", provider=where, env=linked, note=f"{note}, shared memory")
     suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
-    lent(tally, env, note=note, suffix="-asan", provider=where)
+    for case in lent(env, note, suffix="-asan", provider=where):
+        case.judge(tally, case.run())
     suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
 
 
