@@ -22,6 +22,18 @@ pub fn plan(name: &str) -> Option<PathBuf> {
     text(&path).is_some().then_some(path)
 }
 
+/// The path of a topology by its name: `fat-320`.
+#[must_use]
+pub fn topology(name: &str) -> Option<PathBuf> {
+    let path = Path::new(PREFIX).join(format!("data/{name}.topo"));
+    text(&path).is_some().then_some(path)
+}
+
+/// The names of all topologies.
+pub fn topologies() -> impl Iterator<Item = &'static str> {
+    FILES.iter().filter_map(|(name, _)| name.strip_prefix("data/")?.strip_suffix(".topo"))
+}
+
 /// The paths of all plans but those in folders of their own, which take long, by name.
 #[must_use]
 pub fn plans() -> Vec<PathBuf> {

@@ -3,6 +3,7 @@
 
 use super::flight::{Flights, NO_WAY};
 use super::head::Head;
+use super::lane;
 use super::port::{Departure, Drop};
 use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, Passed, Pause, Switches};
@@ -81,8 +82,8 @@ enum Event {
     Free { port: u32 },
     /// Packet `b` is handed to port `a` by its host.
     Enter { port: u32, packet: u32 },
-    /// Port `a` must stop data (`b` is 1) or may go on.
-    Pause { port: u32, stop: bool },
+    /// Port `a` must stop data (the first bit of `b` is 1) of a lane (the others), or may go on with it.
+    Pause { port: u32, lane: u8, stop: bool },
     /// Routing learns what is up.
     Reroute,
     /// A timer of the program of switch `a`.
@@ -101,7 +102,7 @@ impl Event {
             Self::AtHost { host, packet } => (1, host, packet),
             Self::Free { port } => (2, port, 0),
             Self::Enter { port, packet } => (3, port, packet),
-            Self::Pause { port, stop } => (4, port, stop as u32),
+            Self::Pause { port, lane, stop } => (4, port, (lane as u32) << 1 | stop as u32),
             Self::Reroute => (5, 0, 0),
             Self::Timer { switch } => (6, switch, 0),
             Self::Call(what) => return what | CALL,
@@ -116,7 +117,7 @@ impl Event {
             1 => Self::AtHost { host: a, packet: b },
             2 => Self::Free { port: a },
             3 => Self::Enter { port: a, packet: b },
-            4 => Self::Pause { port: a, stop: b != 0 },
+            4 => Self::Pause { port: a, lane: (b >> 1) as u8, stop: b & 1 != 0 },
             5 => Self::Reroute,
             6 => Self::Timer { switch: a },
             _ => Self::Call(packed & !CALL),
@@ -275,11 +276,18 @@ impl Network {
         let port = self.host_ports[host as usize];
         let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
         let packet = self.make(host, port, head);
-        if let (Some(note), Some(programs)) = (note, &mut self.programs) {
-            programs.write(packet, *note);
+        if let Some(note) = note {
+            self.annotate(packet, note);
         }
         self.arrive(port, packet, arrives);
         (packet, free_at)
+    }
+
+    /// A packet that was just handed to its network card says this to switch programs, if there are any.
+    pub fn annotate(&mut self, packet: u32, note: &Note) {
+        if let Some(programs) = &mut self.programs {
+            programs.write(packet, *note);
+        }
     }
 
     fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
@@ -347,8 +355,8 @@ impl Network {
                 }
                 Event::Free { port } => self.serve(port),
                 Event::Enter { port, packet } => self.entered(port, packet),
-                Event::Pause { port, stop } => {
-                    self.switches.pause(port, stop);
+                Event::Pause { port, lane, stop } => {
+                    self.switches.pause(port, lane, stop);
                     if !stop {
                         self.arm(port);
                         if let Node::Host(host) = self.switches.topology().from(port) {
@@ -446,14 +454,15 @@ impl Network {
         }
         let flying = &mut self.flights.flying[packet as usize];
         let way = core::mem::replace(&mut flying.way, NO_WAY);
-        self.forward(switch, (way != NO_WAY).then_some(way), packet);
+        let ingress = flying.port;
+        self.forward(switch, (way != NO_WAY).then_some(way), ingress, packet);
     }
 
-    /// A packet goes on, by `way` if that is known.
+    /// A packet that came in by `ingress` goes on, by `way` if that is known.
     #[inline]
-    fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
+    fn forward(&mut self, switch: u32, way: Option<u32>, ingress: u32, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
-        let (ingress, whole) = (flying.port, !flying.head.trimmed);
+        let whole = !flying.head.trimmed;
         match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.head) {
             Passed::Left(port, departure) => self.left(port, &departure),
             Passed::Waits(port) => {
@@ -481,12 +490,15 @@ impl Network {
             way => Some(way),
         };
         let place = Place::new(self.now, switch, &self.switches);
+        let came = programs.note(packet).lane();
         let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
         self.totals.ignored = programs.ignored();
+        self.totals.deflections = programs.deflections();
+        let ingress = lane::ingress(ingress, came, programs.note(packet).lane());
         self.wake(switch);
         match verdict {
             Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),
-            Verdict::Forward(Some(port)) => self.direct(switch, port, packet),
+            Verdict::Forward(Some(port)) => self.direct(switch, port, ingress, packet),
             Verdict::Drop => self.refuse(packet, Drop::Program),
             Verdict::Trim(port) => {
                 let head = &mut self.flights.flying[packet as usize].head;
@@ -499,7 +511,7 @@ impl Network {
                     self.totals.trimmed += 1;
                     self.totals.last_loss = self.now;
                 }
-                self.direct(switch, port, packet);
+                self.direct(switch, port, ingress, packet);
             }
             Verdict::Replicate => {
                 let Some(last) = self.programs.as_mut().and_then(|all| all.next_copy()) else {
@@ -512,18 +524,18 @@ impl Network {
                     }
                     ends.copy(packet, copy);
                     self.totals.copied += 1;
-                    self.direct(switch, port, copy);
+                    self.direct(switch, port, ingress, copy);
                 }
-                self.direct(switch, last, packet);
+                self.direct(switch, last, ingress, packet);
             }
             Verdict::Consume => self.consume(packet),
         }
     }
 
     /// A program sends a packet on by one of its switch's ports.
-    fn direct(&mut self, switch: u32, port: u32, packet: u32) {
+    fn direct(&mut self, switch: u32, port: u32, ingress: u32, packet: u32) {
         if self.switches.leads_from(port, switch) {
-            self.forward(switch, Some(port), packet);
+            self.forward(switch, Some(port), ingress, packet);
         } else {
             self.refuse(packet, Drop::Program);
         }
@@ -611,9 +623,9 @@ impl Network {
     }
 
     fn pauses(&mut self) {
-        while let Some(Pause { port, stop, delay }) = self.switches.poll_pause() {
+        while let Some(Pause { port, lane, stop, delay }) = self.switches.poll_pause() {
             self.totals.pauses += u64::from(stop);
-            self.push(self.now + delay, Event::Pause { port, stop });
+            self.push(self.now + delay, Event::Pause { port, lane, stop });
         }
     }
 
