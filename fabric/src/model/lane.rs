@@ -1,4 +1,4 @@
-//! Lanes: what of the data on a link is paused apart from the rest, as InfiniBand's virtual lanes and the classes of PFC
+//! Virtual lanes: what of the data on a link is paused apart from the rest, as InfiniBand's virtual lanes and the classes of PFC
 //! are. Packets wait in one queue, whatever their lane, and leave it in the order they came; but for those whose lane the
 //! next switch stopped.
 //!
