@@ -150,12 +150,10 @@ impl Emulation {
             class: if frame.control { Class::Control } else { Class::Data },
             ..Head::default()
         };
-        let packet = self.network.enter(at, route.from, head);
-        if let Some(parameters) = self.network.switches().config().deflection
-            && let Some(message) = message_of(route.flow, payload, &parameters)
-        {
-            self.network.annotate(packet, &Note::Message(message));
-        }
+        let parameters = self.network.switches().config().deflection;
+        let message = parameters.and_then(|of| message_of(route.flow, payload, &of));
+        let note = message.map(Note::Message);
+        let packet = self.network.enter(at, route.from, head, note.as_ref());
         self.carried.put(packet, tag, frame, payload);
     }
 

@@ -262,10 +262,10 @@ impl Network {
     }
 
     /// A packet is handed to the network card of `host` at `at`, or now if that is over, and waits there while
-    /// the wire is taken. The packet's number.
-    pub fn enter(&mut self, at: Picos, host: u32, head: Head) -> u32 {
+    /// the wire is taken. Switch programs read the `note`. The packet's number.
+    pub fn enter(&mut self, at: Picos, host: u32, head: Head, note: Option<&Note>) -> u32 {
         let port = self.host_ports[host as usize];
-        let packet = self.make(host, port, head);
+        let packet = self.make(host, port, head, note);
         self.push(at, Event::Enter { port, packet });
         packet
     }
@@ -275,25 +275,18 @@ impl Network {
     pub fn transmit(&mut self, host: u32, head: Head, note: Option<&Note>) -> (u32, Picos) {
         let port = self.host_ports[host as usize];
         let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
-        let packet = self.make(host, port, head);
-        if let Some(note) = note {
-            self.annotate(packet, note);
-        }
+        let packet = self.make(host, port, head, note);
         self.arrive(port, packet, arrives);
         (packet, free_at)
     }
 
-    /// A packet that was just handed to its network card says this to switch programs, if there are any.
-    pub fn annotate(&mut self, packet: u32, note: &Note) {
-        if let Some(programs) = &mut self.programs {
-            programs.write(packet, *note);
-        }
-    }
-
-    fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
+    fn make(&mut self, host: u32, port: u32, head: Head, note: Option<&Note>) -> u32 {
         let packet = self.flights.make(host, port, head);
         if let Some(programs) = &mut self.programs {
             programs.made(packet, None);
+            if let Some(note) = note {
+                programs.write(packet, *note);
+            }
         }
         packet
     }
@@ -454,15 +447,14 @@ impl Network {
         }
         let flying = &mut self.flights.flying[packet as usize];
         let way = core::mem::replace(&mut flying.way, NO_WAY);
-        let ingress = flying.port;
-        self.forward(switch, (way != NO_WAY).then_some(way), ingress, packet);
+        self.forward(switch, (way != NO_WAY).then_some(way), packet);
     }
 
-    /// A packet that came in by `ingress` goes on, by `way` if that is known.
+    /// A packet goes on, by `way` if that is known.
     #[inline]
-    fn forward(&mut self, switch: u32, way: Option<u32>, ingress: u32, packet: u32) {
+    fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
-        let whole = !flying.head.trimmed;
+        let (ingress, whole) = (flying.port, !flying.head.trimmed);
         match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.head) {
             Passed::Left(port, departure) => self.left(port, &departure),
             Passed::Waits(port) => {
@@ -494,11 +486,11 @@ impl Network {
         let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
         self.totals.ignored = programs.ignored();
         self.totals.deflections = programs.deflections();
-        let ingress = lane::ingress(ingress, came, programs.note(packet).lane());
+        flying.port = lane::ingress(ingress, came, programs.note(packet).lane());
         self.wake(switch);
         match verdict {
             Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),
-            Verdict::Forward(Some(port)) => self.direct(switch, port, ingress, packet),
+            Verdict::Forward(Some(port)) => self.direct(switch, port, packet),
             Verdict::Drop => self.refuse(packet, Drop::Program),
             Verdict::Trim(port) => {
                 let head = &mut self.flights.flying[packet as usize].head;
@@ -511,7 +503,7 @@ impl Network {
                     self.totals.trimmed += 1;
                     self.totals.last_loss = self.now;
                 }
-                self.direct(switch, port, ingress, packet);
+                self.direct(switch, port, packet);
             }
             Verdict::Replicate => {
                 let Some(last) = self.programs.as_mut().and_then(|all| all.next_copy()) else {
@@ -524,18 +516,18 @@ impl Network {
                     }
                     ends.copy(packet, copy);
                     self.totals.copied += 1;
-                    self.direct(switch, port, ingress, copy);
+                    self.direct(switch, port, copy);
                 }
-                self.direct(switch, last, ingress, packet);
+                self.direct(switch, last, packet);
             }
             Verdict::Consume => self.consume(packet),
         }
     }
 
     /// A program sends a packet on by one of its switch's ports.
-    fn direct(&mut self, switch: u32, port: u32, ingress: u32, packet: u32) {
+    fn direct(&mut self, switch: u32, port: u32, packet: u32) {
         if self.switches.leads_from(port, switch) {
-            self.forward(switch, Some(port), ingress, packet);
+            self.forward(switch, Some(port), packet);
         } else {
             self.refuse(packet, Drop::Program);
         }
@@ -543,7 +535,7 @@ impl Network {
 
     /// A packet that came into a switch goes nowhere.
     fn refuse(&mut self, packet: u32, why: Drop) {
-        let ingress = self.flights.flying[packet as usize].port;
+        let ingress = lane::port(self.flights.flying[packet as usize].port);
         let why = self.switches.refuse(ingress, why);
         self.lose(packet, why);
     }
@@ -630,6 +622,7 @@ impl Network {
     }
 
     /// If something waits at `port`, an event comes for it.
+    #[inline]
     fn arm(&mut self, port: u32) {
         if let Some(at) = self.switches.arm(port) {
             self.push(at, Event::Free { port });

@@ -284,6 +284,7 @@ impl Port {
     }
 
     /// Whether what came and leaves by `ingress` may not leave.
+    #[cold]
     fn stops(&self, ingress: u32) -> bool {
         self.rare.stopped >> lane::leaves(ingress) & 1 != 0
     }
@@ -331,13 +332,19 @@ impl Port {
 
     /// Whether anything waits that may go once the wire is free.
     #[must_use]
+    #[inline]
     pub fn sendable<T: Copy>(&self, queues: &Queues<T>) -> bool {
-        self.len > 0
-            && (!self.paused
-                || !self.control.is_empty()
-                || !self.rare.rates.is_empty()
-                || self.rare.config.lanes > 1
-                    && queues.any(self.data, |entry| !self.stops(entry.ingress)))
+        self.len > 0 && (!self.paused || self.sendable_paused(queues))
+    }
+
+    /// The same while some lane is stopped.
+    #[cold]
+    #[inline(never)]
+    fn sendable_paused<T: Copy>(&self, queues: &Queues<T>) -> bool {
+        !self.control.is_empty()
+            || !self.rare.rates.is_empty()
+            || self.rare.config.lanes > 1
+                && queues.any(self.data, |entry| !self.stops(entry.ingress))
     }
 
     /// What it counted.
@@ -459,9 +466,13 @@ impl Port {
     /// The first data packet whose lane is not stopped.
     #[inline]
     fn pop_data<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
-        if !self.paused {
-            return queues.pop(&mut self.data);
-        }
+        if self.paused { self.pop_paused(queues) } else { queues.pop(&mut self.data) }
+    }
+
+    /// The same while some lane is.
+    #[cold]
+    #[inline(never)]
+    fn pop_paused<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
         if self.rare.config.lanes == 1 {
             return None;
         }

@@ -415,7 +415,7 @@ mod tests {
             Some(Box::new(Obedient { ticks: Arc::clone(&ticks), next: Picos::micros(10) }))
         });
         let head = Head { dst: 1, entropy, bytes: 4096, class: Class::Data, ..Head::default() };
-        network.enter(Picos::ZERO, 0, head);
+        network.enter(Picos::ZERO, 0, head, None);
         let mut ends = Vec::new();
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {
             if let Step::Arrived { host, packet } = step {

@@ -215,7 +215,6 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
             for place in 0..packets {
                 let head =
                     Head { dst, flow: rng_of(id), entropy: 7, bytes: 1500, ..Head::default() };
-                let packet = network.enter(at, host, head);
                 let note = Message {
                     id,
                     first: place == 0,
@@ -223,7 +222,7 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
                     tokens: PARAMETERS.tokens(u64::from(packets) * 1300),
                     ..Message::default()
                 };
-                network.annotate(packet, &Note::Message(note));
+                let packet = network.enter(at, host, head, Some(&Note::Message(note)));
                 assert_eq!(packet as usize, sent.len());
                 sent.push((id as usize, place));
             }
