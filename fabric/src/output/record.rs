@@ -68,12 +68,12 @@ pub struct FlowResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_us: Option<f64>,
     /// Packets that it was cut into; 0 where nobody counted.
-    #[serde(default, skip_serializing_if = "is_none_of")]
+    #[serde(default)]
     pub packets: u64,
     /// Packets sent again.
     pub retransmitted: u64,
     /// Packets that arrived marked Congestion Experienced.
-    #[serde(default, skip_serializing_if = "is_none_of")]
+    #[serde(default)]
     pub marked: u64,
     /// Longest that one of its packets was on its way, in microseconds, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
