@@ -255,7 +255,11 @@ impl State {
     /// The number of a speculative packet that leaves now.
     fn speculate(&mut self) -> Option<Speculation> {
         let Started { epoch, weight } = self.packet.started;
-        let number = self.config.starts.number(epoch)?;
+        let number = if self.config.together {
+            self.config.starts.number(epoch)?
+        } else {
+            u32::try_from(self.numbers.len()).unwrap_or(u32::MAX)
+        };
         self.numbers.push(number);
         let number = u16::try_from(number).unwrap_or(u16::MAX).min(Speculation::MOST_NUMBER);
         // The low bits.

@@ -114,6 +114,8 @@ fn sim_prints_what_it_promises_in_three_forms() {
             "dst",
             "fct_us",
             "id",
+            "marked",
+            "packets",
             "received_us",
             "retransmitted",
             "src",

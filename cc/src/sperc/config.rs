@@ -24,6 +24,9 @@ pub struct SpercConfig {
     pub exempt: u64,
     /// 1RC: every flow starts at once, with speculative packets, of which switches drop those beyond its rate.
     pub one_rtt: bool,
+    /// The speculative packets of all flows of a host that start in an epoch are numbered together, so that they have what one
+    /// has (section 5.3); otherwise each flow numbers its own, as in section 5.2.
+    pub together: bool,
     /// A flow's part is divided by the connections its host has (section 5.3).
     pub weights: bool,
     /// Part of the line that a host's rate packets may take, by leaving less often: 0.02.
@@ -43,6 +46,7 @@ impl SpercConfig {
             line: network.line,
             exempt: network.bdp() as u64,
             one_rtt: false,
+            together: true,
             weights: false,
             control: 0.02,
             starts: Arc::default(),
@@ -73,6 +77,8 @@ tunable! {
     ], also: Self::check_whole;
     switch one_rtt "one_rtt" (0.0, 1.0, "0 or 1")
         "whether flows start with speculative packets (1RC): 0";
+    switch together "together" (0.0, 1.0, "0 or 1")
+        "whether a host's flows number their speculative packets together: 1";
     switch weights "weights" (0.0, 1.0, "0 or 1")
         "whether a flow's part is divided by its host's connections: 0";
     number control "control" (0.001, 1.0, "0.001 to 1")

@@ -429,6 +429,22 @@ fn what_switches_dropped_of_a_flows_first_round_trip_is_taken_back() {
     assert_eq!(one.budget(Time(12_000)).rate, Some(Rate::gbps(5)));
 }
 
+/// Each by itself (section 5.2), two flows of a host have the same numbers.
+#[test]
+fn flows_that_number_their_packets_apart_begin_at_nought_each() {
+    let (mut one, config) = flow(|config| (config.one_rtt, config.together) = (true, false));
+    let mut other = Sperc::new(config, Time(1000));
+    let sending = Sending { bytes: 1000, backlog: 1 << 20, ..Sending::default() };
+    for flow in [&mut one, &mut other] {
+        flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
+        let numbers = [(); 3].map(|()| match flow.on_send(Time(2000), &sending).state {
+            Some(RequestState::Speculative(said)) => said.number,
+            state => panic!("{state:?}"),
+        });
+        assert_eq!(numbers, [0, 1, 2]);
+    }
+}
+
 #[test]
 fn weights_are_those_of_now_and_of_the_begin_of_the_epoch() {
     let (mut one, config) = flow(|config| (config.one_rtt, config.weights) = (true, true));

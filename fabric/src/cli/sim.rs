@@ -31,7 +31,7 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
-    /// dumbbell:HOSTS.
+    /// dumbbell:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
     #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
     topo: Option<String>,
     /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
@@ -359,6 +359,7 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             queues_us: args.sample,
             windows_us: args.sample,
             links: args.sample.is_some(),
+            packets: false,
             until_us: args.end,
         },
     })

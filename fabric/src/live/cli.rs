@@ -123,7 +123,8 @@ pub enum Format {
 #[command(allow_negative_numbers = true)]
 pub struct UpArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS (hosts of a
-    /// leaf), star:HOSTS, dumbbell:HOSTS, with keys as plans have them behind, `,key=value`.
+    /// leaf), star:HOSTS, dumbbell:HOSTS, with keys as plans have them behind, `,key=value`; or one of a paper by its name: fat-320,
+    /// dart-64, dart-1024.
     #[arg(long, value_name = "FILE|WORD", default_value = "leaf-spine:4x2x2")]
     pub topo: String,
     /// Rate of all links of a topology that a word names [default: 100G].

@@ -7,10 +7,13 @@ use squall_net::fabric::frame::PacketFrame;
 
 use crate::Picos;
 use crate::cc::IntHop;
-use crate::model::{Class, Ends, Failure, Head, Network, NetworkConfig, Step, SwitchProgram};
+use crate::model::{
+    Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Step,
+    SwitchProgram,
+};
 use crate::reliability::record_of;
 use crate::topology::Topology;
-use crate::wire::{Telemetry, TelemetryKind};
+use crate::wire::{Packet, Ses, Telemetry, TelemetryKind, parse};
 
 /// A packet at its destination.
 #[derive(Debug)]
@@ -147,7 +150,10 @@ impl Emulation {
             class: if frame.control { Class::Control } else { Class::Data },
             ..Head::default()
         };
-        let packet = self.network.enter(at, route.from, head);
+        let parameters = self.network.switches().config().deflection;
+        let message = parameters.and_then(|of| message_of(route.flow, payload, &of));
+        let note = message.map(Note::Message);
+        let packet = self.network.enter(at, route.from, head, note.as_ref());
         self.carried.put(packet, tag, frame, payload);
     }
 
@@ -187,6 +193,22 @@ impl Emulation {
         let Carried { tag, frame, payload } = &*carried;
         deliver(&Delivery { at, host, tag: *tag, frame, payload });
     }
+}
+
+/// What a packet says of its message to switches that deflect; `None` if it is of none that they could know. Messages of two
+/// endpoints are told apart by their flow, context and number.
+fn message_of(flow: u32, payload: &[u8], parameters: &DeflectionParameters) -> Option<Message> {
+    let Ok(Packet::Request { pds, ses: Ses::Std(request), .. }) = parse(payload) else {
+        return None;
+    };
+    let (context, number) = (u64::from(pds.spdcid), u64::from(request.message_id));
+    Some(Message {
+        id: u64::from(flow) << 32 | context << 16 | number,
+        first: request.som,
+        last: request.eom,
+        tokens: parameters.tokens(request.request_length.into()),
+        ..Message::default()
+    })
 }
 
 /// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well

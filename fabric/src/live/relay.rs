@@ -632,6 +632,8 @@ impl Relay {
             telemetry_records: seen.records,
             telemetry_queued: seen.queued,
             telemetry_longest: seen.longest,
+            deflected: network.totals().deflections.packets,
+            table_full: network.totals().deflections.full,
             ..self.totals
         };
         let now = self.model(clock());

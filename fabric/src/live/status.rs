@@ -106,6 +106,10 @@ pub struct Totals {
     pub telemetry_queued: u64,
     /// .. of the longest.
     pub telemetry_longest: u32,
+    /// Packets that switches deflected; each that does counts.
+    pub deflected: u64,
+    /// Messages that they did not deflect, because their tables were full.
+    pub table_full: u64,
     /// Sent to an address where nobody is.
     pub nobody: u64,
     /// Longer than the network's packets.
@@ -221,6 +225,13 @@ impl fmt::Display for Status {
                 per(t.telemetry_records, t.telemetry),
                 per(t.telemetry_queued, t.telemetry_records),
                 t.telemetry_longest
+            )?;
+        }
+        if t.deflected + t.table_full > 0 {
+            writeln!(
+                f,
+                "deflected: {} packets; {} messages were not, for want of room in tables",
+                t.deflected, t.table_full
             )?;
         }
         for failure in &self.failures {

@@ -7,7 +7,9 @@ use squall_net::fabric::frame::PacketFrame;
 use super::{Delivery, Emulation, Route};
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
-use crate::model::{Failure, Incoming, NetworkConfig, Place, SwitchProgram, Verdict};
+use crate::model::{
+    DeflectionParameters, Failure, Incoming, Lossless, NetworkConfig, Place, SwitchProgram, Verdict,
+};
 use crate::topology::Topology;
 
 const OVERHEAD: u32 = 48;
@@ -250,6 +252,95 @@ fn a_copy_that_a_switch_makes_has_the_bytes_of_the_packet() {
     assert_eq!(seen.iter().map(|a| (a.host, a.tag)).collect::<Vec<_>>(), expected);
     assert!(seen.iter().all(|a| a.payload == (a.tag as u16).to_be_bytes()));
     assert_eq!((net.network().totals().copied, net.network().in_flight()), (20, 0));
+}
+
+/// A packet of a message as endpoints send it.
+fn part(message_id: u16, som: bool, eom: bool) -> Vec<u8> {
+    use crate::base::Psn;
+    use crate::wire::{Dest, Extension, Mode, NextHeader, Opcode, Request, StdBody, StdRequest};
+    let pds = Request {
+        mode: Mode::Rud,
+        next: NextHeader::RequestStd,
+        retx: false,
+        ack_request: false,
+        clear_psn_offset: 0,
+        psn: Psn(1),
+        spdcid: 9,
+        dest: Dest::Pdc(3),
+        ccc: None,
+    };
+    let message_offset = if eom { 1800 } else { 900 };
+    let next = StdBody::Next { payload_length: 900, message_offset };
+    let body = if som { StdBody::First { header_data: 0 } } else { next };
+    let ses = StdRequest {
+        opcode: Opcode::TaggedSend,
+        delivery_complete: false,
+        initiator_error: false,
+        relative: false,
+        header_data_present: false,
+        eom,
+        som,
+        message_id,
+        ri_generation: 0,
+        job_id: 7,
+        pid_on_fep: 0,
+        resource_index: 0,
+        buffer_offset: 0,
+        initiator: 0,
+        match_bits: 0,
+        body,
+        request_length: 2700,
+        extension: Extension::None,
+    };
+    let mut packet = vec![0; 1100];
+    let n = pds.emit(&mut packet);
+    let n = n + ses.emit(&mut packet[n..]);
+    packet.truncate(n + 900);
+    packet
+}
+
+/// Where endpoints' packets say which message they are of, switches deflect them; each message arrives in order.
+#[test]
+fn messages_of_endpoints_are_deflected_in_order() {
+    let mut config = network(200_000, false);
+    config.lossless = Some(Lossless { xoff: 100_000, xon: 90_000, buffer: None });
+    let parameters = DeflectionParameters {
+        threshold: 5_000,
+        tokens: 4,
+        entries: 8,
+        short: 8192,
+        forget: Picos::micros(1_000_000),
+        seed: 1,
+    };
+    config.deflection = Some(parameters);
+    let rate = Rate::gbps(1);
+    let topology = Topology::leaf_spine(2, 2, 4, rate, rate, Picos::micros(10), Picos::ZERO);
+    let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
+    for message in 0..40u16 {
+        for from in 0..4u16 {
+            for (place, (som, eom)) in
+                [(true, false), (false, false), (false, true)].iter().enumerate()
+            {
+                let payload = part(message * 4 + from, *som, *eom);
+                let tag = u64::from(message * 4 + from) * 3 + place as u64;
+                // All hash to one uplink.
+                let route = Route { flow: 1, ..route(from.into(), 4 + u32::from(from)) };
+                net.send(Picos::ZERO, route, frame(from.into(), 5, 2, false), &payload, tag);
+            }
+        }
+    }
+    let seen = run(&mut net, Picos::micros(100_000));
+    let (mut next, deflections) = (vec![0; 160], net.network().totals().deflections);
+    for arrived in &seen {
+        let (message, place) = ((arrived.tag / 3) as usize, arrived.tag % 3);
+        assert_eq!(next[message], place, "message {message}");
+        next[message] += 1;
+    }
+    assert_eq!(seen.len(), 480);
+    assert!(
+        deflections.messages > 20 && deflections.packets == 3 * deflections.messages,
+        "{deflections:?}"
+    );
 }
 
 #[test]

@@ -10,6 +10,8 @@ use core::str::FromStr;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::deflection::{Deflection, DeflectionParameters};
+use super::lane;
 use super::lossless::Lossless;
 use super::port::PortConfig;
 use super::program::SwitchProgram;
@@ -74,6 +76,22 @@ pub struct NetworkOptions {
     /// round trips).
     #[arg(long, value_name = "US")]
     pub rates_forget_us: Option<f64>,
+    /// Switches send short messages round a full queue, each of them in order (IOFD: Dart, section IV); in a lossless network.
+    #[arg(long)]
+    pub deflection: bool,
+    /// Deflection: bytes that wait at a port from which on messages are sent round it (default two thirds of where marks begin,
+    /// as Dart's 15 KB of 22.5).
+    #[arg(long, value_name = "BYTES")]
+    pub deflection_threshold: Option<Bytes>,
+    /// Deflection: so often a message is deflected at most, 1 to 7 (default 4).
+    #[arg(long, value_name = "TIMES")]
+    pub deflection_tokens: Option<u8>,
+    /// Deflection: messages that a switch remembers at a time, 1 to 1024 (default 8).
+    #[arg(long, value_name = "MESSAGES")]
+    pub deflection_entries: Option<u16>,
+    /// Deflection: longest message that is deflected (default 8 KiB).
+    #[arg(long, value_name = "BYTES")]
+    pub deflection_short: Option<Bytes>,
     /// From a link's failure to routing's knowing it, microseconds (default 0; of a live fabric 100, before
     /// latencies are scaled).
     #[arg(long, value_name = "US")]
@@ -294,8 +312,48 @@ impl NetworkOptions {
         if let Some(us) = self.rates_forget_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("rates_forget_us", format!("{us}, expected 0 to 1e9 microseconds"));
         }
+        self.check_deflection()?;
         if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
+        }
+        Ok(())
+    }
+
+    /// Whether what is said of deflection is in range, and goes with the rest.
+    fn check_deflection(&self) -> Result<(), OptionError> {
+        if !self.deflection {
+            let given = [
+                ("deflection_threshold", self.deflection_threshold.is_some()),
+                ("deflection_tokens", self.deflection_tokens.is_some()),
+                ("deflection_entries", self.deflection_entries.is_some()),
+                ("deflection_short", self.deflection_short.is_some()),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                Some((key, _)) => fault(key, "expected with `deflection` only"),
+                None => Ok(()),
+            };
+        }
+        if self.rates || self.telemetry {
+            let what = "expected without `rates` and `telemetry`: a switch has one program";
+            return fault("deflection", what);
+        }
+        if self.adaptive {
+            let what = "expected without `adaptive`: the packets of a message take one path";
+            return fault("deflection", what);
+        }
+        if !self.lossless {
+            let what = "expected with `lossless`: a message whose last packet is lost keeps its place in the switch";
+            return fault("deflection", what);
+        }
+        let most = lane::MOST - 1;
+        if let Some(tokens) = self.deflection_tokens.filter(|tokens| !(1..=most).contains(tokens)) {
+            return fault("deflection_tokens", format!("{tokens}, expected 1 to {most}"));
+        }
+        if let Some(entries) = self.deflection_entries.filter(|n| !(1..=1024).contains(n)) {
+            return fault("deflection_entries", format!("{entries}, expected 1 to 1024"));
+        }
+        if self.deflection_short == Some(Bytes(0)) {
+            return fault("deflection_short", "0, expected one byte at least");
         }
         Ok(())
     }
@@ -344,6 +402,9 @@ impl NetworkOptions {
         let reroute = self.reroute_us.unwrap_or(ground.reroute_us) * ground.times;
         config.reroute = Picos((reroute * 1e6) as u64);
         config.rates = self.rates.then(|| self.rate_parameters(ground));
+        if self.deflection {
+            config.deflection = Some(self.deflects(config.ecn_min, ground)?);
+        }
         config.options = Self {
             trimming: Some(self.trims()),
             queue: Some(Bytes(config.queue)),
@@ -393,6 +454,36 @@ impl NetworkOptions {
             link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
             windows: WindowParameters { epoch: ground.rtt, mtu, most },
         }
+    }
+
+    /// What switches that deflect are told, where marks begin at `marks` bytes.
+    fn deflects(
+        &self,
+        marks: u64,
+        ground: &Ground<'_>,
+    ) -> Result<DeflectionParameters, OptionError> {
+        let given = self.deflection_threshold.map(|bytes| bytes.0);
+        let threshold = match given {
+            Some(bytes) if bytes >= marks => {
+                // Who deflects later than he marks has told the sender first.
+                let what = format!("{bytes}, expected less than where marks begin, {marks}");
+                return fault("deflection_threshold", what);
+            }
+            None if marks == u64::MAX => {
+                let what = "missing, and there are no marks that it could be a part of";
+                return fault("deflection_threshold", what);
+            }
+            given => given.unwrap_or(marks / 3 * 2),
+        };
+        Ok(DeflectionParameters {
+            threshold,
+            tokens: self.deflection_tokens.unwrap_or(4),
+            entries: self.deflection_entries.unwrap_or(8),
+            short: self.deflection_short.map_or(8 << 10, |bytes| bytes.0),
+            // Longer than a transport waits for a packet that pauses hold up.
+            forget: Picos::micros(1_000_000),
+            seed: ground.seed,
+        })
     }
 
     /// When a switch pauses an input.
@@ -454,6 +545,8 @@ pub struct NetworkConfig {
     pub lossless: Option<Lossless>,
     /// Switches compute rates.
     pub rates: Option<RateParameters>,
+    /// Switches deflect.
+    pub deflection: Option<DeflectionParameters>,
     /// After a link or switch failed, routing avoids it this much later.
     pub reroute: Picos,
     /// Seed of marking, hashing and adaptive routing.
@@ -476,6 +569,7 @@ impl NetworkConfig {
             trim: trimming.then_some(64),
             lossless: None,
             rates: None,
+            deflection: None,
             reroute: Picos::ZERO,
             seed,
         }
@@ -490,12 +584,18 @@ impl NetworkConfig {
     /// What switch `switch` is programmed to do.
     #[must_use]
     pub fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>> {
-        // All alike.
-        let _ = switch;
+        if let Some(parameters) = self.deflection {
+            return Some(Box::new(Deflection::new(parameters, switch)));
+        }
         if let Some(parameters) = self.rates {
             return Some(Box::new(Rates::new(parameters)));
         }
         self.options.telemetry.then(|| Box::new(Telemetry) as Box<dyn SwitchProgram>)
+    }
+
+    /// Lanes of a link between switches.
+    pub(super) fn lanes(&self) -> u8 {
+        self.deflection.map_or(1, |parameters| parameters.tokens + 1)
     }
 
     /// The port of a switch to a link of `rate`; `last_hop` if it leads to a host.
@@ -510,6 +610,7 @@ impl NetworkConfig {
             last_hop,
             weights: self.options.weights,
             rates: self.rates.is_some(),
+            lanes: self.lanes(),
             ..PortConfig::of_host(rate)
         }
     }
@@ -639,6 +740,13 @@ mod tests {
         // What a status shows.
         let text = settled("--adaptive --queue 30KB").options.to_string();
         assert!(text.contains("adaptive true") && text.contains("trimming true"), "{text}");
+        // Two of three packets' marks, and the lanes of four tokens and none.
+        let deflecting = settled("--deflection --lossless");
+        let parameters = deflecting.deflection.expect("parameters");
+        assert_eq!((parameters.threshold, parameters.tokens), (2 * 4096 / 3 * 2, 4));
+        assert_eq!((parameters.entries, parameters.short), (8, 8192));
+        assert_eq!((parameters.tokens(8192), parameters.tokens(8193)), (4, 0));
+        assert_eq!(deflecting.port(Rate::gbps(10), false).lanes, 5);
         let short = of_line("").settle(&Ground { least: 80, ..ground() }).expect("a queue");
         assert_eq!(short.queue, 80 * 4096);
     }
@@ -666,6 +774,21 @@ mod tests {
             ("--rates --adaptive", "rates", "one path"),
             ("--rates-forget-us 5", "rates_forget_us", "with `rates`"),
             ("--rates --rates-forget-us 1e10", "rates_forget_us", "1e9"),
+            ("--deflection", "deflection", "with `lossless`"),
+            ("--deflection --lossless --telemetry", "deflection", "one program"),
+            ("--deflection --lossless --rates", "deflection", "one program"),
+            ("--deflection --lossless --adaptive", "deflection", "one path"),
+            ("--deflection-tokens 3", "deflection_tokens", "with `deflection`"),
+            ("--deflection --lossless --deflection-tokens 0", "deflection_tokens", "1 to 7"),
+            ("--deflection --lossless --deflection-tokens 8", "deflection_tokens", "1 to 7"),
+            ("--deflection --lossless --deflection-entries 0", "deflection_entries", "1 to 1024"),
+            ("--deflection --lossless --deflection-short 0", "deflection_short", "one byte"),
+            (
+                "--deflection --lossless --deflection-threshold 8192",
+                "deflection_threshold",
+                "where marks begin, 8192",
+            ),
+            ("--deflection --lossless --no-ecn", "deflection_threshold", "no marks"),
         ] {
             let error = of_line(words).settle(&ground()).map(|_| ()).expect_err(words);
             assert_eq!(error.key, key, "{words}");

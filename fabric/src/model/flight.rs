@@ -10,7 +10,7 @@ pub(super) struct InFlight {
     pub(super) head: Head,
     /// The sending host.
     source: u32,
-    /// The port it left by last.
+    /// The port it left by last; where it goes on at a switch with a program, its lanes too: see [`super::lane`].
     pub(super) port: u32,
     /// The port it will leave by, if that was found out ahead; else [`NO_WAY`].
     pub(super) way: u32,

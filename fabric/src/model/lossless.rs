@@ -5,6 +5,7 @@
 //! threshold of Choudhury and Hahne (1998) with a factor of one, by which a single input may fill half of the buffer, and
 //! `n` of them each an (n + 1)th.
 
+use super::lane;
 use crate::topology::{Node, Topology};
 
 /// When a switch pauses an input.
@@ -18,28 +19,37 @@ pub struct Lossless {
     pub buffer: Option<u64>,
 }
 
-/// What the inputs of all switches have in them. An input is named by the port that sends to it.
+/// What the inputs of all switches have in them. An input is a lane of a link, named by the port that sends to it: see
+/// [`lane`].
 #[derive(Clone, Debug)]
 pub(super) struct Inputs {
     limits: Lossless,
-    /// By port: bytes that came in by it, whether its sender was told to stop, and the switch it leads to.
+    /// Lanes of a link.
+    lanes: u32,
+    /// By port and lane: bytes that came in by it, whether its sender was told to stop, and the switch it leads to.
     inputs: Vec<(u64, bool, u32)>,
     /// By switch: bytes in it.
     used: Vec<u64>,
 }
 
 impl Inputs {
-    pub(super) fn new(topology: &Topology, limits: Lossless) -> Self {
+    pub(super) fn new(topology: &Topology, limits: Lossless, lanes: u8) -> Self {
         let place = |node: Node| match node {
             Node::Switch(at) => at,
             // Hosts take what comes.
             Node::Host(_) => u32::MAX,
         };
         let ends = topology.links.iter().flat_map(|link| [place(link.b), place(link.a)]);
-        let inputs: Vec<_> = ends.map(|at| (0, false, at)).collect();
+        let each = |at| core::iter::repeat_n((0, false, at), lanes.into());
+        let inputs: Vec<_> = ends.flat_map(each).collect();
         let last = inputs.iter().map(|input| input.2).filter(|at| *at != u32::MAX).max();
         let used = vec![0; last.map_or(0, |last| last as usize + 1)];
-        Self { limits, inputs, used }
+        Self { limits, lanes: lanes.into(), inputs, used }
+    }
+
+    /// The input's place.
+    const fn place(&self, ingress: u32) -> usize {
+        (lane::port(ingress) * self.lanes + lane::came(ingress) as u32) as usize
     }
 
     /// What an input of the switch may have, and what it goes on at.
@@ -55,23 +65,25 @@ impl Inputs {
     }
 
     /// So many bytes came in. Whether their sender is to be stopped.
-    pub(super) fn take(&mut self, port: u32, bytes: u32) -> bool {
-        let (owned, stopped, at) = self.inputs[port as usize];
+    pub(super) fn take(&mut self, ingress: u32, bytes: u32) -> bool {
+        let place = self.place(ingress);
+        let (owned, stopped, at) = self.inputs[place];
         let owned = owned + u64::from(bytes);
         self.used[at as usize] += u64::from(bytes);
         let stops = !stopped && owned > self.limits(at).0;
-        self.inputs[port as usize] = (owned, stopped | stops, at);
+        self.inputs[place] = (owned, stopped | stops, at);
         stops
     }
 
     /// So many of them left. Whether their sender may go on.
-    pub(super) fn release(&mut self, port: u32, bytes: u32) -> bool {
-        let (owned, stopped, at) = self.inputs[port as usize];
+    pub(super) fn release(&mut self, ingress: u32, bytes: u32) -> bool {
+        let place = self.place(ingress);
+        let (owned, stopped, at) = self.inputs[place];
         let owned = owned - u64::from(bytes);
         self.used[at as usize] -= u64::from(bytes);
         // With nothing left there would be no other moment to say so.
         let goes = stopped && (owned < self.limits(at).1 || owned == 0);
-        self.inputs[port as usize] = (owned, stopped && !goes, at);
+        self.inputs[place] = (owned, stopped && !goes, at);
         goes
     }
 }
@@ -84,7 +96,7 @@ mod tests {
 
     fn inputs(buffer: Option<u64>) -> Inputs {
         let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
-        Inputs::new(&topology, Lossless { xoff: 300, xon: 200, buffer })
+        Inputs::new(&topology, Lossless { xoff: 300, xon: 200, buffer }, 1)
     }
 
     /// The port by which a host of the star sends.
@@ -103,6 +115,17 @@ mod tests {
         );
         assert!(!inputs.take(b, 300) && !inputs.take(a, 100), "told once, and another is another");
         assert_eq!([100, 100, 2].map(|bytes| inputs.release(a, bytes)), [false, false, true]);
+    }
+
+    #[test]
+    fn lanes_of_a_link_are_stopped_apart() {
+        let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
+        let mut inputs = Inputs::new(&topology, Lossless { xoff: 300, xon: 200, buffer: None }, 3);
+        let lane = |lane: u8| super::lane::ingress(2, lane, 0);
+        assert_eq!([300, 1].map(|bytes| inputs.take(lane(0), bytes)), [false, true]);
+        assert_eq!([300, 1].map(|bytes| inputs.take(lane(2), bytes)), [false, true]);
+        assert!(!inputs.take(lane(1), 300));
+        assert!(inputs.release(lane(2), 102) && !inputs.release(lane(0), 1));
     }
 
     #[test]

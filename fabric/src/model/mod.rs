@@ -23,9 +23,11 @@
 //! [`Switches::poll_pause`] comes after each of these.
 
 mod config;
+mod deflection;
 mod event;
 mod flight;
 mod head;
+mod lane;
 mod lossless;
 mod network;
 mod port;
@@ -39,6 +41,7 @@ mod totals;
 mod wheel;
 
 pub use config::{Ground, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError};
+pub use deflection::{Deflection, DeflectionParameters, Journey, Message};
 pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
 pub use lossless::Lossless;
@@ -50,7 +53,7 @@ pub use rates::{RateParameters, Rates};
 pub use route::Routes;
 pub use switches::{Arrival, Passed, Pause, Switches};
 pub use telemetry::Telemetry;
-pub use totals::{Losses, Seen, Totals};
+pub use totals::{Deflections, Losses, Seen, Totals};
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 
 use super::flight::{Flights, NO_WAY};
 use super::head::Head;
+use super::lane;
 use super::port::{Departure, Drop};
 use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, Passed, Pause, Switches};
@@ -81,8 +82,8 @@ enum Event {
     Free { port: u32 },
     /// Packet `b` is handed to port `a` by its host.
     Enter { port: u32, packet: u32 },
-    /// Port `a` must stop data (`b` is 1) or may go on.
-    Pause { port: u32, stop: bool },
+    /// Port `a` must stop data (the first bit of `b` is 1) of a lane (the others), or may go on with it.
+    Pause { port: u32, lane: u8, stop: bool },
     /// Routing learns what is up.
     Reroute,
     /// A timer of the program of switch `a`.
@@ -101,7 +102,7 @@ impl Event {
             Self::AtHost { host, packet } => (1, host, packet),
             Self::Free { port } => (2, port, 0),
             Self::Enter { port, packet } => (3, port, packet),
-            Self::Pause { port, stop } => (4, port, stop as u32),
+            Self::Pause { port, lane, stop } => (4, port, (lane as u32) << 1 | stop as u32),
             Self::Reroute => (5, 0, 0),
             Self::Timer { switch } => (6, switch, 0),
             Self::Call(what) => return what | CALL,
@@ -116,7 +117,7 @@ impl Event {
             1 => Self::AtHost { host: a, packet: b },
             2 => Self::Free { port: a },
             3 => Self::Enter { port: a, packet: b },
-            4 => Self::Pause { port: a, stop: b != 0 },
+            4 => Self::Pause { port: a, lane: (b >> 1) as u8, stop: b & 1 != 0 },
             5 => Self::Reroute,
             6 => Self::Timer { switch: a },
             _ => Self::Call(packed & !CALL),
@@ -261,10 +262,10 @@ impl Network {
     }
 
     /// A packet is handed to the network card of `host` at `at`, or now if that is over, and waits there while
-    /// the wire is taken. The packet's number.
-    pub fn enter(&mut self, at: Picos, host: u32, head: Head) -> u32 {
+    /// the wire is taken. Switch programs read the `note`. The packet's number.
+    pub fn enter(&mut self, at: Picos, host: u32, head: Head, note: Option<&Note>) -> u32 {
         let port = self.host_ports[host as usize];
-        let packet = self.make(host, port, head);
+        let packet = self.make(host, port, head, note);
         self.push(at, Event::Enter { port, packet });
         packet
     }
@@ -274,18 +275,18 @@ impl Network {
     pub fn transmit(&mut self, host: u32, head: Head, note: Option<&Note>) -> (u32, Picos) {
         let port = self.host_ports[host as usize];
         let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
-        let packet = self.make(host, port, head);
-        if let (Some(note), Some(programs)) = (note, &mut self.programs) {
-            programs.write(packet, *note);
-        }
+        let packet = self.make(host, port, head, note);
         self.arrive(port, packet, arrives);
         (packet, free_at)
     }
 
-    fn make(&mut self, host: u32, port: u32, head: Head) -> u32 {
+    fn make(&mut self, host: u32, port: u32, head: Head, note: Option<&Note>) -> u32 {
         let packet = self.flights.make(host, port, head);
         if let Some(programs) = &mut self.programs {
             programs.made(packet, None);
+            if let Some(note) = note {
+                programs.write(packet, *note);
+            }
         }
         packet
     }
@@ -347,8 +348,8 @@ impl Network {
                 }
                 Event::Free { port } => self.serve(port),
                 Event::Enter { port, packet } => self.entered(port, packet),
-                Event::Pause { port, stop } => {
-                    self.switches.pause(port, stop);
+                Event::Pause { port, lane, stop } => {
+                    self.switches.pause(port, lane, stop);
                     if !stop {
                         self.arm(port);
                         if let Node::Host(host) = self.switches.topology().from(port) {
@@ -481,8 +482,11 @@ impl Network {
             way => Some(way),
         };
         let place = Place::new(self.now, switch, &self.switches);
+        let came = programs.note(packet).lane();
         let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
         self.totals.ignored = programs.ignored();
+        self.totals.deflections = programs.deflections();
+        flying.port = lane::ingress(ingress, came, programs.note(packet).lane());
         self.wake(switch);
         match verdict {
             Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),
@@ -531,7 +535,7 @@ impl Network {
 
     /// A packet that came into a switch goes nowhere.
     fn refuse(&mut self, packet: u32, why: Drop) {
-        let ingress = self.flights.flying[packet as usize].port;
+        let ingress = lane::port(self.flights.flying[packet as usize].port);
         let why = self.switches.refuse(ingress, why);
         self.lose(packet, why);
     }
@@ -611,13 +615,14 @@ impl Network {
     }
 
     fn pauses(&mut self) {
-        while let Some(Pause { port, stop, delay }) = self.switches.poll_pause() {
+        while let Some(Pause { port, lane, stop, delay }) = self.switches.poll_pause() {
             self.totals.pauses += u64::from(stop);
-            self.push(self.now + delay, Event::Pause { port, stop });
+            self.push(self.now + delay, Event::Pause { port, lane, stop });
         }
     }
 
     /// If something waits at `port`, an event comes for it.
+    #[inline]
     fn arm(&mut self, port: u32) {
         if let Some(at) = self.switches.arm(port) {
             self.push(at, Event::Free { port });

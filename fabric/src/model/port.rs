@@ -3,6 +3,7 @@
 
 use super::config::Weights;
 use super::head::{Class, Head};
+use super::lane;
 use super::queue::{Entry, Queue, Queues};
 use crate::Picos;
 use crate::base::{Rate, Rng};
@@ -28,6 +29,8 @@ pub struct PortConfig {
     pub weights: Option<Weights>,
     /// See [`super::NetworkOptions::rates`].
     pub rates: bool,
+    /// Lanes of its data, one at least.
+    pub lanes: u8,
 }
 
 impl PortConfig {
@@ -44,6 +47,7 @@ impl PortConfig {
             last_hop: false,
             weights: None,
             rates: false,
+            lanes: 1,
         }
     }
 
@@ -155,7 +159,7 @@ pub struct Port {
     pub(super) to: u32,
     /// Packets that wait, of both classes.
     len: u32,
-    /// Data stays.
+    /// Data of some lane stays.
     paused: bool,
     /// The driver will come when the wire is free.
     pub(super) armed: bool,
@@ -206,6 +210,8 @@ struct Rare {
     counters: PortCounters,
     /// Rate packets.
     rates: Queue,
+    /// The lanes whose data stays: a bit each.
+    stopped: u8,
 }
 
 /// Picoseconds a byte at `rate`, times 2^16, rounded up.
@@ -239,7 +245,12 @@ impl Port {
             max_queue: 0,
             order: Order::of(&config),
             turn: 0,
-            rare: Box::new(Rare { config, counters: PortCounters::default(), rates: Queue::EMPTY }),
+            rare: Box::new(Rare {
+                config,
+                counters: PortCounters::default(),
+                rates: Queue::EMPTY,
+                stopped: 0,
+            }),
         }
     }
 
@@ -263,13 +274,22 @@ impl Port {
         self.byte_time = byte_time(rate);
     }
 
-    /// Stops data (`true`) or lets it go on. Control packets are not concerned.
-    pub fn pause(&mut self, pause: bool) {
-        self.rare.counters.pauses += u64::from(pause && !self.paused);
-        self.paused = pause;
+    /// Stops data of a lane (`true`) or lets it go on. Control packets are not concerned.
+    pub fn pause(&mut self, lane: u8, pause: bool) {
+        let Rare { stopped, counters, .. } = &mut *self.rare;
+        let bit = 1 << lane;
+        counters.pauses += u64::from(pause && *stopped & bit == 0);
+        *stopped = if pause { *stopped | bit } else { *stopped & !bit };
+        self.paused = *stopped != 0;
     }
 
-    /// Whether data is stopped.
+    /// Whether what came and leaves by `ingress` may not leave.
+    #[cold]
+    fn stops(&self, ingress: u32) -> bool {
+        self.rare.stopped >> lane::leaves(ingress) & 1 != 0
+    }
+
+    /// Whether data of a lane is stopped.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
         self.paused
@@ -306,14 +326,25 @@ impl Port {
 
     /// Whether [`Port::depart`] would give a packet at `now`.
     #[must_use]
-    pub fn ready(&self, now: Picos) -> bool {
-        self.free_at <= now && self.sendable()
+    pub fn ready<T: Copy>(&self, queues: &Queues<T>, now: Picos) -> bool {
+        self.free_at <= now && self.sendable(queues)
     }
 
     /// Whether anything waits that may go once the wire is free.
     #[must_use]
-    pub fn sendable(&self) -> bool {
-        self.len > 0 && (!self.paused || !self.control.is_empty() || !self.rare.rates.is_empty())
+    #[inline]
+    pub fn sendable<T: Copy>(&self, queues: &Queues<T>) -> bool {
+        self.len > 0 && (!self.paused || self.sendable_paused(queues))
+    }
+
+    /// The same while some lane is stopped.
+    #[cold]
+    #[inline(never)]
+    fn sendable_paused<T: Copy>(&self, queues: &Queues<T>) -> bool {
+        !self.control.is_empty()
+            || !self.rare.rates.is_empty()
+            || self.rare.config.lanes > 1
+                && queues.any(self.data, |entry| !self.stops(entry.ingress))
     }
 
     /// What it counted.
@@ -397,7 +428,7 @@ impl Port {
         ingress: u32,
     ) -> Option<Departure<T>> {
         let data = head.class == Class::Data;
-        if self.len > 0 || self.free_at > now || self.paused && data {
+        if self.len > 0 || self.free_at > now || self.paused && data && self.stops(ingress) {
             return None;
         }
         self.sending = if data { head.bytes } else { 0 };
@@ -419,10 +450,7 @@ impl Port {
             self.sending = 0;
             (entry, false, false)
         } else {
-            if self.paused {
-                return None;
-            }
-            let entry = queues.pop(&mut self.data)?;
+            let entry = self.pop_data(queues)?;
             self.waiting -= u64::from(entry.bytes);
             self.sending = entry.bytes;
             let mark = self.marks(rng);
@@ -433,6 +461,24 @@ impl Port {
         };
         self.len -= 1;
         Some(self.leave(now, entry, mark, data))
+    }
+
+    /// The first data packet whose lane is not stopped.
+    #[inline]
+    fn pop_data<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
+        if self.paused { self.pop_paused(queues) } else { queues.pop(&mut self.data) }
+    }
+
+    /// The same while some lane is.
+    #[cold]
+    #[inline(never)]
+    fn pop_paused<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
+        if self.rare.config.lanes == 1 {
+            return None;
+        }
+        let stopped = self.rare.stopped;
+        let goes = |entry: &Entry<T>| stopped >> lane::leaves(entry.ingress) & 1 == 0;
+        queues.pop_first(&mut self.data, goes)
     }
 
     /// The next control packet, unless it is the turn of data.
@@ -526,7 +572,7 @@ mod tests {
             let mut head = Head { bytes: 1000, class, ..Head::default() };
             port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0);
         }
-        port.pause(paused);
+        port.pause(0, paused);
         let mut now = Picos::ZERO;
         let mut order = String::new();
         while let Some(left) = port.depart(&mut queues, now, &mut Rng::new(1)) {
@@ -554,9 +600,9 @@ mod tests {
             for item in 10..20 {
                 assert_eq!(offer(&mut port, item, Class::Rate), Enqueued::Queued);
             }
-            port.pause(true);
+            port.pause(0, true);
             let (mut now, mut left) = (Picos::ZERO, Vec::new());
-            while port.sendable() {
+            while port.sendable(&queues) {
                 let next = port.front(&queues);
                 let gone = port.depart(&mut queues, now, &mut Rng::new(1)).expect("sendable");
                 assert_eq!(next, Some(gone.item));
@@ -564,10 +610,43 @@ mod tests {
                 now = gone.free_at;
             }
             assert_eq!(left, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2]);
-            port.pause(false);
+            port.pause(0, false);
             let last = port.depart(&mut queues, now, &mut Rng::new(1));
             assert_eq!(last.map(|gone| (gone.item, gone.data)), Some((1, true)));
         }
+    }
+
+    #[test]
+    fn a_stopped_lane_lets_the_others_pass_in_order() {
+        let config = PortConfig { lanes: 3, ..PortConfig::of_host(Rate::gbps(100)) };
+        let (mut port, mut queues) = (Port::new(config), Queues::default());
+        // Who is first of a stopped lane does not leave an idle port, others do.
+        let head = Head { bytes: 1000, ..Head::default() };
+        port.pause(2, true);
+        assert_eq!(port.pass(Picos::ZERO, 99, &head, lane::ingress(7, 0, 2)), None);
+        let mut now =
+            port.pass(Picos::ZERO, 98, &head, lane::ingress(7, 2, 1)).expect("goes").free_at;
+        for item in 0..9u32 {
+            let ingress = lane::ingress(7, 0, (item % 3) as u8);
+            port.enqueue(&mut queues, Picos::ZERO, item, &mut { head }, ingress);
+        }
+        port.pause(1, true);
+        let mut left = Vec::new();
+        let mut drain = |port: &mut Port, queues: &mut Queues<u32>| {
+            while port.sendable(queues) {
+                let gone = port.depart(queues, now, &mut Rng::new(1)).expect("sendable");
+                left.push(gone.item);
+                now = gone.free_at;
+            }
+        };
+        drain(&mut port, &mut queues);
+        port.pause(2, false);
+        drain(&mut port, &mut queues);
+        assert!(port.is_paused() && port.len() == 3);
+        port.pause(1, false);
+        drain(&mut port, &mut queues);
+        assert_eq!(left, [0, 3, 6, 2, 5, 8, 1, 4, 7]);
+        assert_eq!((port.waiting(), port.counters().pauses), (0, 2));
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use core::fmt;
 
+use super::deflection::Message;
 use super::head::Head;
 use super::switches::Switches;
-use super::totals::Seen;
+use super::totals::{Deflections, Seen};
 use crate::Picos;
 use crate::base::Rate;
 use crate::cc::{Hops, IntHop, RatePacket, Speculation};
@@ -39,6 +40,8 @@ pub enum Note {
     Rates(RatePacket),
     /// It was sent before its flow had a rate.
     Speculation(Speculation),
+    /// Which packet of which message it is.
+    Message(Message),
 }
 
 impl Default for Note {
@@ -54,7 +57,16 @@ impl Note {
     pub fn hops(&self) -> &[IntHop] {
         match self {
             Self::Telemetry(hops) => hops.as_slice(),
-            Self::Rates(_) | Self::Speculation(_) => &[],
+            Self::Rates(_) | Self::Speculation(_) | Self::Message(_) => &[],
+        }
+    }
+
+    /// The lane of the link that the packet is on, or of the one it leaves by.
+    #[must_use]
+    pub const fn lane(&self) -> u8 {
+        match self {
+            Self::Message(message) => message.lane,
+            Self::Telemetry(_) | Self::Rates(_) | Self::Speculation(_) => 0,
         }
     }
 
@@ -94,6 +106,50 @@ impl<'a> Place<'a> {
     #[must_use]
     pub fn ways(&self, host: u32) -> &'a [u32] {
         self.switches.routes().ports(self.switch, host)
+    }
+
+    /// The ports of the switch that lead to other switches.
+    pub fn network_ports(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let (switches, switch) = (self.switches, self.switch);
+        (0..switches.len()).filter(move |&port| {
+            let to = switches.topology().to(port);
+            switches.leads_from(port, switch) && matches!(to, Node::Switch(_))
+        })
+    }
+
+    /// How many switches a packet comes to on its way to a host from here, this one included.
+    #[must_use]
+    pub fn switches_to(&self, host: u32) -> u8 {
+        let (mut at, mut count) = (self.switch, 1u8);
+        // Each is nearer than the one before.
+        while let Some(&port) = self.switches.routes().ports(at, host).first()
+            && let Node::Switch(next) = self.switches.behind(port)
+        {
+            (at, count) = (next, count.saturating_add(1));
+        }
+        count
+    }
+
+    /// Whether a port leads to a switch, as far as routing knows by a link that works, from which there is a way to a host.
+    #[must_use]
+    pub fn leads(&self, port: u32, host: u32) -> bool {
+        match self.behind(port) {
+            Node::Switch(next) => {
+                let routes = self.switches.routes();
+                self.switches.is_believed(port) && !routes.ports(next, host).is_empty()
+            }
+            Node::Host(_) => false,
+        }
+    }
+
+    /// Whether a port leads away from the hosts.
+    #[must_use]
+    pub fn goes_up(&self, port: u32) -> bool {
+        let tier = |switch: u32| self.switches.topology().switches[switch as usize].tier;
+        match self.behind(port) {
+            Node::Switch(next) => tier(next) > tier(self.switch),
+            Node::Host(_) => false,
+        }
     }
 
     /// What is at this end of a port's link: the sender of what came in by it.
@@ -140,6 +196,8 @@ pub struct Incoming<'a> {
     pub copies: &'a mut Vec<u32>,
     /// What programs read and ignored, because it made no sense: to be counted on.
     pub ignored: &'a mut u64,
+    /// Packets and messages that programs deflected: to be counted on.
+    pub deflections: &'a mut Deflections,
 }
 
 /// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
@@ -183,6 +241,7 @@ pub(super) struct Programs {
     notes: Vec<Note>,
     copies: Vec<u32>,
     ignored: u64,
+    deflections: Deflections,
 }
 
 impl Programs {
@@ -195,7 +254,13 @@ impl Programs {
             .map(|at| program(at).map(|program| Loaded { program, armed: Picos::NEVER }))
             .collect();
         let any = loaded.iter().any(Option::is_some);
-        any.then(|| Self { loaded, notes: Vec::new(), copies: Vec::new(), ignored: 0 })
+        any.then(|| Self {
+            loaded,
+            notes: Vec::new(),
+            copies: Vec::new(),
+            ignored: 0,
+            deflections: Deflections::default(),
+        })
     }
 
     /// A new packet has nothing in it, or what another has.
@@ -227,6 +292,11 @@ impl Programs {
         self.ignored
     }
 
+    /// What all of them deflected.
+    pub(super) const fn deflections(&self) -> Deflections {
+        self.deflections
+    }
+
     /// What programs wrote into a packet.
     pub(super) fn note(&self, packet: u32) -> &Note {
         &self.notes[packet as usize]
@@ -247,7 +317,9 @@ impl Programs {
         self.copies.clear();
         let packet = Packet { head, note: &mut self.notes[packet as usize] };
         let (copies, ignored) = (&mut self.copies, &mut self.ignored);
-        loaded.program.ingress(place, &mut Incoming { ingress, way, packet, copies, ignored })
+        let deflections = &mut self.deflections;
+        let mut incoming = Incoming { ingress, way, packet, copies, ignored, deflections };
+        loaded.program.ingress(place, &mut incoming)
     }
 
     /// The next port of a [`Verdict::Replicate`].
@@ -343,7 +415,7 @@ mod tests {
             Some(Box::new(Obedient { ticks: Arc::clone(&ticks), next: Picos::micros(10) }))
         });
         let head = Head { dst: 1, entropy, bytes: 4096, class: Class::Data, ..Head::default() };
-        network.enter(Picos::ZERO, 0, head);
+        network.enter(Picos::ZERO, 0, head, None);
         let mut ends = Vec::new();
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {
             if let Step::Arrived { host, packet } = step {

@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Entry<T> {
     pub(super) item: T,
     pub(super) bytes: u32,
-    /// The port it came in by.
+    /// By what it came in and leaves: see [`super::lane`].
     pub(super) ingress: u32,
 }
 
@@ -77,6 +77,44 @@ impl<T: Copy> Queues<T> {
         Some(place.0)
     }
 
+    /// Takes the first packet out for which `goes` says so, from wherever it is.
+    pub(super) fn pop_first(
+        &mut self,
+        queue: &mut Queue,
+        goes: impl Fn(&Entry<T>) -> bool,
+    ) -> Option<Entry<T>> {
+        let (mut before, mut at) = (NONE, queue.first);
+        loop {
+            let (entry, next) = *self.places.get(at as usize)?;
+            if !goes(&entry) {
+                (before, at) = (at, next);
+                continue;
+            }
+            if before == NONE {
+                return self.pop(queue);
+            }
+            self.places[before as usize].1 = next;
+            if next == NONE {
+                queue.last = before;
+            }
+            self.places[at as usize].1 = self.free;
+            self.free = at;
+            return Some(entry);
+        }
+    }
+
+    /// Whether `goes` says so for a packet that waits.
+    pub(super) fn any(&self, queue: Queue, goes: impl Fn(&Entry<T>) -> bool) -> bool {
+        let mut at = queue.first;
+        while let Some((entry, next)) = self.places.get(at as usize) {
+            if goes(entry) {
+                return true;
+            }
+            at = *next;
+        }
+        false
+    }
+
     /// The first packet.
     pub(super) fn front(&self, queue: Queue) -> Option<T> {
         self.places.get(queue.first as usize).map(|place| place.0.item)
@@ -88,6 +126,28 @@ mod tests {
     use super::*;
     use crate::base::Rng;
     use std::collections::VecDeque;
+
+    #[test]
+    fn packets_are_taken_from_the_middle_in_order() {
+        let mut rng = Rng::new(5);
+        let (mut queues, mut queue, mut model) = (Queues::default(), Queue::EMPTY, Vec::new());
+        for item in 0..5_000u32 {
+            if rng.below(2) == 0 {
+                queues.push(&mut queue, Entry { item, bytes: 1, ingress: item % 3 });
+                model.push(item);
+            }
+            let kind = rng.below(4);
+            let expected = model.iter().position(|item| item % 3 == kind);
+            let is = |entry: &Entry<u32>| entry.ingress == kind;
+            assert_eq!(queues.any(queue, is), expected.is_some());
+            let taken = queues.pop_first(&mut queue, is).map(|entry| entry.item);
+            assert_eq!(taken, expected.map(|at| model.remove(at)));
+        }
+        while let Some(entry) = queues.pop(&mut queue) {
+            assert_eq!(entry.item, model.remove(0));
+        }
+        assert!(model.is_empty() && queue.is_empty());
+    }
 
     #[test]
     fn many_lanes_in_one_pool_agree_with_many_queues() {

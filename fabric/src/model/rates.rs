@@ -88,7 +88,7 @@ impl SwitchProgram for Rates {
                     return Verdict::Drop;
                 }
             }
-            Note::Rates(_) | Note::Telemetry(_) => {}
+            Note::Rates(_) | Note::Telemetry(_) | Note::Message(_) => {}
         }
         Verdict::Forward(Some(way))
     }

@@ -3,6 +3,7 @@
 use super::NetworkConfig;
 use super::event::Failure;
 use super::head::Head;
+use super::lane;
 use super::lossless::Inputs;
 use super::port::{Departure, Drop, Enqueued, Port};
 use super::queue::Queues;
@@ -33,11 +34,13 @@ pub enum Arrival {
     Lost(Drop),
 }
 
-/// A pause frame: the sender of `port` must stop data, or may go on, once the frame got there.
+/// A pause frame: the sender of `port` must stop data of a lane, or may go on with it, once the frame got there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
     /// The port that has to obey, see [`Switches::pause`].
     pub port: u32,
+    /// The lane; most networks have but lane 0.
+    pub lane: u8,
     /// Stop, or go on.
     pub stop: bool,
     /// The frame's time on the link.
@@ -139,7 +142,7 @@ impl<T: Copy> Switches<T> {
             routes: Routes::new(&topology, |_| true),
             believed: vec![true; topology.links.len()],
             reroute_at: None,
-            inputs: config.lossless.map(|limits| Inputs::new(&topology, limits)),
+            inputs: config.lossless.map(|limits| Inputs::new(&topology, limits, config.lanes())),
             pauses: Vec::new(),
             topology,
             config,
@@ -227,7 +230,7 @@ impl<T: Copy> Switches<T> {
 
     /// Puts a packet into the queue of `port`, as a host does.
     pub fn enqueue(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Enqueued {
-        self.ports[port as usize].enqueue(&mut self.queues, now, item, head, u32::MAX)
+        self.ports[port as usize].enqueue(&mut self.queues, now, item, head, lane::HOST)
     }
 
     /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
@@ -254,8 +257,9 @@ impl<T: Copy> Switches<T> {
             && head.class == super::Class::Data
             && inputs.take(ingress, head.bytes)
         {
-            let delay = self.frame_delay(ingress);
-            self.pauses.push(Pause { port: ingress, stop: true, delay });
+            let (port, lane) = (lane::port(ingress), lane::came(ingress));
+            let delay = self.frame_delay(port);
+            self.pauses.push(Pause { port, lane, stop: true, delay });
         }
         verdict
     }
@@ -301,7 +305,7 @@ impl<T: Copy> Switches<T> {
         head: &mut Head,
     ) -> Passed<T> {
         let Some(port) = way.or_else(|| self.route(now, at, head)) else {
-            return Passed::Dropped(self.refuse(ingress, Drop::NoRoute));
+            return Passed::Dropped(self.refuse(lane::port(ingress), Drop::NoRoute));
         };
         if let Some(departure) = self.ports[port as usize].pass(now, item, head, ingress) {
             return Passed::Left(port, departure);
@@ -314,7 +318,7 @@ impl<T: Copy> Switches<T> {
 
     /// A packet is handed to `port` by its host: it leaves at once, or waits.
     pub fn enter(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Passed<T> {
-        if let Some(departure) = self.ports[port as usize].pass(now, item, head, u32::MAX) {
+        if let Some(departure) = self.ports[port as usize].pass(now, item, head, lane::HOST) {
             return Passed::Left(port, departure);
         }
         match self.enqueue(now, port, item, head) {
@@ -357,7 +361,7 @@ impl<T: Copy> Switches<T> {
     /// somebody was told.
     pub fn arm(&mut self, port: u32) -> Option<Picos> {
         let port = &mut self.ports[port as usize];
-        if port.armed || !port.sendable() {
+        if port.armed || !port.sendable(&self.queues) {
             return None;
         }
         port.armed = true;
@@ -381,16 +385,16 @@ impl<T: Copy> Switches<T> {
         self.pauses.pop()
     }
 
-    /// A pause frame arrived at the sender of `port`. When it may go on, look whether the port can
+    /// A pause frame for a lane arrived at the sender of `port`. When it may go on, look whether the port can
     /// [`Switches::depart`].
-    pub fn pause(&mut self, port: u32, stop: bool) {
-        self.ports[port as usize].pause(stop);
+    pub fn pause(&mut self, port: u32, lane: u8, stop: bool) {
+        self.ports[port as usize].pause(lane, stop);
     }
 
     /// Whether a packet waits on `port` that could leave at `now`.
     #[must_use]
     pub fn ready(&self, now: Picos, port: u32) -> bool {
-        self.ports[port as usize].ready(now)
+        self.ports[port as usize].ready(&self.queues, now)
     }
 
     /// The next packet of `port`, if its wire is free and something waits.
@@ -398,12 +402,13 @@ impl<T: Copy> Switches<T> {
         let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut self.rng)?;
         let from = departure.ingress;
         if let Some(inputs) = &mut self.inputs
-            && from != u32::MAX
+            && from != lane::HOST
             && departure.data
             && inputs.release(from, departure.bytes)
         {
-            let delay = self.frame_delay(from);
-            self.pauses.push(Pause { port: from, stop: false, delay });
+            let (port, lane) = (lane::port(from), lane::came(from));
+            let delay = self.frame_delay(port);
+            self.pauses.push(Pause { port, lane, stop: false, delay });
         }
         Some(departure)
     }
@@ -425,6 +430,15 @@ impl<T: Copy> Switches<T> {
             return Arrival::Lost(lost);
         }
         if to & SWITCH == 0 { Arrival::Host(to) } else { Arrival::Switch(to ^ SWITCH) }
+    }
+
+    /// Whether routing believes that the link of a port works.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn is_believed(&self, port: u32) -> bool {
+        self.believed[port as usize / 2]
     }
 
     /// Whether no link was ever unwell.

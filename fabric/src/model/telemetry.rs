@@ -36,7 +36,7 @@ mod tests {
         let mut network = Network::new(topology, config, Picos(1 << 10)).expect("small");
         let head = Head { dst: 4, bytes: 4096, class: Class::Data, ..Head::default() };
         for host in 0..3 {
-            network.enter(Picos::ZERO, host, head);
+            network.enter(Picos::ZERO, host, head, None);
         }
         let (mut packets, mut waited) = (0, Vec::new());
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {

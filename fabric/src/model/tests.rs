@@ -137,14 +137,17 @@ fn a_full_queue_trims_or_drops() {
 fn a_paused_port_sends_control_only() {
     let mut queues = Queues::default();
     let mut port = Port::new(port());
-    port.pause(true);
+    port.pause(0, true);
     port.enqueue(&mut queues, Picos::ZERO, 1, &mut data(), 0);
-    assert!(!port.sendable() && port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).is_none());
+    assert!(
+        !port.sendable(&queues)
+            && port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).is_none()
+    );
     assert_eq!(port.pass(Picos::ZERO, 3, &ack(), 0), None, "the data waits");
     port.enqueue(&mut queues, Picos::ZERO, 2, &mut ack(), 0);
     let out = port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).unwrap();
     assert_eq!(out.item, 2);
-    port.pause(false);
+    port.pause(0, false);
     assert_eq!(port.depart(&mut queues, out.free_at, &mut Rng::new(1)).unwrap().item, 1);
     assert_eq!(port.counters().pauses, 1);
 }
@@ -299,7 +302,7 @@ fn a_lossless_switch_pauses_the_input_that_fills_it() {
             assert_eq!((pause.port, pause.stop, pause.delay), (0, true, Picos(1_005_120)));
         }
     }
-    network.pause(0, true);
+    network.pause(0, 0, true);
     assert!(network.port(0).is_paused());
     let mut now = Picos::ZERO;
     for left in (0..4).rev() {

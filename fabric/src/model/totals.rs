@@ -84,6 +84,19 @@ pub struct Totals {
     pub copied: u64,
     /// What packets had in them when they arrived.
     pub seen: Seen,
+    /// What switch programs deflected.
+    pub deflections: Deflections,
+}
+
+/// Packets and messages that switches sent another way than the shortest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Deflections {
+    /// Packets; each switch that deflects counts.
+    pub packets: u64,
+    /// Messages; each switch that deflects counts.
+    pub messages: u64,
+    /// Messages that were not deflected because the table was full.
+    pub full: u64,
 }
 
 /// What the telemetry of packets said that arrived.

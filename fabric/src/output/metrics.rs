@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::sizes::Sizes;
 use super::{FlowResult, Run, SeriesKind};
+use crate::model::Journey;
 
 /// A number that is computed from a run: `p99_slowdown`, or, from those of its flows alone that have so many bytes,
 /// `p99_slowdown(1MB..)`.
@@ -86,6 +87,16 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         |run| percentile(&slowdowns(run), 0.999),
     ),
     (
+        "p999_packet",
+        "us",
+        "99.9th percentile over flows of the longest that one of their packets was on its way, if recorded",
+        |run| {
+            let mut times: Vec<f64> = run.flows.iter().filter_map(|flow| flow.slowest_us).collect();
+            times.sort_by(f64::total_cmp);
+            percentile(&times, 0.999)
+        },
+    ),
+    (
         "group_p99_slowdown",
         "",
         "99th percentile of the first job's completion times over those of each flow alone",
@@ -154,6 +165,40 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     }),
     ("nacks", "", "NACKs", |run| Some(run.totals.nacks as f64)),
     ("marked", "", "data packets marked", |run| Some(run.network.marked as f64)),
+    ("marked_share", "", "share of a flow's packets that arrived marked", |run| {
+        let of = |count: fn(&FlowResult) -> u64| run.flows.iter().map(count).sum::<u64>() as f64;
+        per(of(|flow| flow.marked), of(|flow| flow.packets))
+    }),
+    (
+        "dilation",
+        "",
+        "links that packets passed beyond the fewest, over those; where switches deflect",
+        |run| beyond(run, |journey| (journey.links, journey.fewest)),
+    ),
+    (
+        "load_increase",
+        "",
+        "bytes on links beyond those on the fewest links, over those; where switches deflect",
+        |run| beyond(run, |journey| (journey.byte_links, journey.byte_fewest)),
+    ),
+    (
+        "deflections",
+        "",
+        "deflections of packets, each switch counts; where switches deflect",
+        |run| Some(journeys(run)?.iter().map(|journey| journey.deflections).sum::<u64>() as f64),
+    ),
+    ("most_deflections", "", "most deflections of a packet; where switches deflect", |run| {
+        journeys(run)?.iter().map(|journey| f64::from(journey.most_deflections)).reduce(f64::max)
+    }),
+    (
+        "reordered",
+        "",
+        "packets that arrived after one of their message that was sent later; where switches deflect",
+        |run| Some(journeys(run)?.iter().map(|journey| journey.late).sum::<u64>() as f64),
+    ),
+    ("table_full", "", "messages not deflected because a switch's table was full", |run| {
+        Some(run.network.table_full as f64)
+    }),
     ("unfinished", "", "flows that did not finish", |run| Some(run.unfinished() as f64)),
     ("queue_late", "RTT", "mean delay of the longest queue, second half of the run", |run| {
         queue_delay_late(run)
@@ -454,6 +499,18 @@ fn settle(run: &Run) -> Option<f64> {
         }
     }
     per(settled - arrival, rtt)
+}
+
+/// What the packets of each flow passed; `None` where nobody counted.
+fn journeys(run: &Run) -> Option<Vec<Journey>> {
+    let journeys: Vec<Journey> = run.flows.iter().filter_map(|flow| flow.journey).collect();
+    (!journeys.is_empty()).then_some(journeys)
+}
+
+/// By how much a number of journeys is above the least, over that.
+fn beyond(run: &Run, of: impl Fn(&Journey) -> (u64, u64)) -> Option<f64> {
+    let sums = journeys(run)?.iter().map(of).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    per((sums.0 - sums.1) as f64, sums.1 as f64)
 }
 
 fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Provenance;
+use crate::model::Journey;
 
 /// One run: one workload over one network with one transport and one seed.
 ///
@@ -66,8 +67,20 @@ pub struct FlowResult {
     /// From the start until all of it had arrived, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_us: Option<f64>,
+    /// Packets that it was cut into; 0 where nobody counted.
+    #[serde(default)]
+    pub packets: u64,
     /// Packets sent again.
     pub retransmitted: u64,
+    /// Packets that arrived marked Congestion Experienced.
+    #[serde(default)]
+    pub marked: u64,
+    /// Longest that one of its packets was on its way, in microseconds, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowest_us: Option<f64>,
+    /// What its packets passed, where switches deflect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journey: Option<Journey>,
     /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and
     /// its bytes with headers at line rate; `None` if there is no way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +91,11 @@ pub struct FlowResult {
     /// Its job.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub job: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_none_of(count: &u64) -> bool {
+    *count == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
@@ -146,6 +164,9 @@ pub struct NetworkFacts {
     /// With telemetry: .. and the longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_longest: Option<f64>,
+    /// Messages that switches did not deflect, because their tables were full.
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    pub table_full: u64,
 }
 
 /// What a series shows.

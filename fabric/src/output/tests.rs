@@ -2,6 +2,7 @@ use std::io;
 
 use super::files::{FileError, flows_csv, json, read_runs, runs_csv, write_whole};
 use super::*;
+use crate::model::Journey;
 
 fn flow(id: u32, bytes: u64, start_us: f64, fct_us: Option<f64>) -> FlowResult {
     let reason = fct_us.is_none().then(|| "no path".to_owned());
@@ -206,6 +207,41 @@ fn a_beginning_is_judged_by_its_queue_and_windows() {
     close("window_swing", 0.2);
 }
 
+/// Four packets of one message over 4 links each, where one had 6; two of a longer one that stayed.
+#[test]
+fn deflection_is_judged_by_what_packets_passed() {
+    let mut run = run();
+    for name in ["dilation", "load_increase", "deflections", "most_deflections", "reordered"] {
+        assert_eq!(name.parse::<Metric>().expect("known").of(&run), None, "nobody deflects");
+    }
+    let journey = |links, fewest, deflections, late| {
+        let (byte_links, byte_fewest) = (links * 1000, fewest * 1000);
+        let most_deflections = u8::from(deflections > 0);
+        Journey { links, fewest, byte_links, byte_fewest, deflections, most_deflections, late }
+    };
+    run.flows = vec![flow(1, 4000, 0.0, Some(5.0)), flow(2, 9000, 0.0, Some(5.0))];
+    (run.flows[0].packets, run.flows[0].marked) = (4, 1);
+    (run.flows[1].packets, run.flows[1].marked) = (6, 4);
+    run.flows[0].journey = Some(journey(18, 16, 1, 2));
+    run.flows[1].journey = Some(journey(24, 24, 0, 0));
+    (run.flows[0].slowest_us, run.flows[1].slowest_us) = (Some(3.0), Some(7.0));
+    for (name, expected) in [
+        ("marked_share", 0.5),
+        ("marked_share(..5KB)", 0.25),
+        ("dilation", 2.0 / 40.0),
+        ("dilation(..5KB)", 2.0 / 16.0),
+        ("load_increase", 2.0 / 40.0),
+        ("deflections", 1.0),
+        ("most_deflections", 1.0),
+        ("reordered", 2.0),
+        ("table_full", 0.0),
+        ("p999_packet", 7.0),
+        ("p999_packet(..5KB)", 3.0),
+    ] {
+        assert!((value(&run, name) - expected).abs() < 1e-9, "{name}: {}", value(&run, name));
+    }
+}
+
 #[test]
 fn json_has_the_names_promised_and_reads_back() {
     let mut run = run();
@@ -218,7 +254,10 @@ fn json_has_the_names_promised_and_reads_back() {
         keys.sort();
         keys.join(" ")
     };
-    assert_eq!(keys(&parsed["flows"][0]), "bytes dst fct_us id retransmitted src start_us");
+    assert_eq!(
+        keys(&parsed["flows"][0]),
+        "bytes dst fct_us id marked packets retransmitted src start_us"
+    );
     assert!(parsed["flows"][1]["fct_us"].is_null());
     assert_eq!(parsed["flows"][1]["reason"], "no path");
     let totals = "acks events nacks packets peak_bytes retransmitted trimmed wall_s";

@@ -41,15 +41,38 @@ pub(super) struct ExpectTable {
     explained: Option<String>,
 }
 
-/// How two points are compared.
+/// What a point is compared with.
 #[derive(Clone, PartialEq, Debug)]
-enum Against {
-    /// The value itself.
-    Nothing,
-    /// The value divided by that of the points with these values, all else equal.
-    Over(Condition),
-    /// The value less that of the points with these values, all else equal.
-    Minus(Condition),
+struct Against {
+    /// Its value is divided by that of the points with these values, all else equal.
+    over: Option<Condition>,
+    /// It is less that of the points with these values, all else equal; where it is divided, so is what it is divided by.
+    minus: Option<Condition>,
+}
+
+/// The points that one is compared with.
+#[derive(Clone, Copy)]
+struct Partners<'a> {
+    over: Option<&'a Group<'a>>,
+    minus: Option<&'a Group<'a>>,
+}
+
+impl<'a> Partners<'a> {
+    /// Where a comparison with them was made.
+    fn place(self, group: &Group<'_>) -> String {
+        match (self.over, self.minus) {
+            (None, None) => group.place(),
+            (Some(other), None) | (None, Some(other)) => group.versus(other),
+            (Some(over), Some(minus)) => {
+                format!("{} less {}", group.versus(over), minus.place())
+            }
+        }
+    }
+
+    /// A number of each of them.
+    fn each<T>(self, number: impl Fn(&Group<'a>) -> T) -> (Option<T>, Option<T>) {
+        (self.over.map(&number), self.minus.map(&number))
+    }
 }
 
 /// A statement of a paper as a bound on a metric, at every point (or pair of points) it speaks of, or
@@ -120,14 +143,11 @@ impl Expectation {
         };
         let mut of = read("of", &table.of)?;
         of.extend(read("where", &table.places)?);
-        let against = match (&table.over, &table.minus) {
-            (None, None) => Against::Nothing,
-            (Some(over), None) => Against::Over(read("over", over)?),
-            (None, Some(minus)) => Against::Minus(read("minus", minus)?),
-            (Some(_), Some(_)) => {
-                return Err(("over", "expected `over` or `minus`, not both".to_owned()));
-            }
+        let other = |key, table: &Option<BTreeMap<String, Value>>| {
+            table.as_ref().map(|table| read(key, table)).transpose()
         };
+        let against =
+            Against { over: other("over", &table.over)?, minus: other("minus", &table.minus)? };
         if table.full && quick {
             // What it speaks of is left out.
             return Ok(None);
@@ -149,10 +169,7 @@ impl Expectation {
     }
 
     fn bound(&self) -> String {
-        let unit = match self.against {
-            Against::Over(_) => "x",
-            Against::Nothing | Against::Minus(_) => self.metric.unit(),
-        };
+        let unit = if self.against.over.is_some() { "x" } else { self.metric.unit() };
         let sep = if unit.is_empty() || unit == "x" { "" } else { " " };
         match (self.at_least, self.at_most) {
             (Some(low), Some(high)) if low == high => format!("= {}{sep}{unit}", number(low)),
@@ -172,26 +189,29 @@ impl Expectation {
         above.max(below)
     }
 
-    /// A value of the points it speaks of, as it compares to that of the others.
-    fn compare(&self, value: Option<f64>, other: Option<Option<f64>>) -> Option<f64> {
-        match (&self.against, other) {
-            (Against::Nothing, _) => value,
-            (Against::Over(_), Some(Some(other))) => ratio(value, other),
-            (Against::Minus(_), Some(Some(other))) => value.map(|value| value - other),
-            _ => None,
-        }
+    /// All that a point is compared with, one by one.
+    fn partners<'a>(&self, group: &Group<'_>, groups: &'a [Group<'a>]) -> Vec<Partners<'a>> {
+        let like = |condition: &Option<Condition>| match condition {
+            None => vec![None],
+            Some(other) => {
+                groups.iter().filter(|candidate| candidate.pairs(group, other)).map(Some).collect()
+            }
+        };
+        let (overs, minuses) = (like(&self.against.over), like(&self.against.minus));
+        let with = |over: Option<&'a Group<'a>>| {
+            minuses.iter().map(move |&minus| Partners { over, minus }).collect::<Vec<_>>()
+        };
+        overs.into_iter().flat_map(with).collect()
     }
 
-    /// The same for each seed that both have.
-    fn by_seed(&self, group: &Group<'_>, partner: Option<&Group<'_>>) -> Vec<f64> {
+    /// The same for each seed that all have.
+    fn by_seed(&self, group: &Group<'_>, partners: Partners<'_>) -> Vec<f64> {
         let like = |run: &Run, group: &Group<'_>| {
             let run = group.runs.iter().find(|other| other.seed == run.seed)?;
             self.metric.of(run)
         };
-        let compare = |run: &&Run| {
-            let other = partner.map(|partner| like(run, partner));
-            self.compare(self.metric.of(run), other)
-        };
+        let compare =
+            |run: &&Run| compare(self.metric.of(run), partners.each(|partner| like(run, partner)));
         group.runs.iter().filter_map(compare).collect()
     }
 
@@ -200,21 +220,10 @@ impl Expectation {
         let mut worst: Option<(f64, f64, Option<f64>, String)> = None;
         let (mut count, mut missing) = (0, None);
         for group in groups.iter().filter(|group| group.matches(&self.of)) {
-            let partners: Vec<Option<&Group<'_>>> = match &self.against {
-                Against::Nothing => vec![None],
-                Against::Over(other) | Against::Minus(other) => groups
-                    .iter()
-                    .filter(|candidate| candidate.pairs(group, other))
-                    .map(Some)
-                    .collect(),
-            };
-            for partner in partners {
-                let place = match partner {
-                    Some(partner) => group.versus(partner),
-                    None => group.place(),
-                };
-                let value = self
-                    .compare(group.mean(self.metric), partner.map(|other| other.mean(self.metric)));
+            for partners in self.partners(group, groups) {
+                let place = partners.place(group);
+                let others = partners.each(|other| other.mean(self.metric));
+                let value = compare(group.mean(self.metric), others);
                 count += 1;
                 match value {
                     None => missing = Some(place),
@@ -224,7 +233,7 @@ impl Expectation {
                             (excess > known.0) != self.any && excess != known.0
                         });
                         if decides {
-                            let interval = half_interval(&self.by_seed(group, partner));
+                            let interval = half_interval(&self.by_seed(group, partners));
                             worst = Some((excess, value, interval, place));
                         }
                     }
@@ -233,7 +242,7 @@ impl Expectation {
         }
         let mut words = match &worst {
             Some((_, value, interval, place)) => {
-                let times = if matches!(self.against, Against::Over(_)) { "x" } else { "" };
+                let times = if self.against.over.is_some() { "x" } else { "" };
                 let end = if self.any { "best" } else { "worst" };
                 let of = if count > 1 { format!(" ({end} of {count})") } else { String::new() };
                 let at = if place.is_empty() { String::new() } else { format!(" {place}") };
@@ -255,6 +264,21 @@ impl Expectation {
             pass,
             explained: self.explained.clone(),
         }
+    }
+}
+
+/// A value as it compares to those it is divided by and less than, if there are any.
+fn compare(
+    value: Option<f64>,
+    (over, minus): (Option<Option<f64>>, Option<Option<f64>>),
+) -> Option<f64> {
+    let less = |value: Option<f64>| match minus {
+        None => value,
+        Some(minus) => Some(value? - minus?),
+    };
+    match over {
+        None => less(value),
+        Some(over) => ratio(less(value), less(over)?),
     }
 }
 

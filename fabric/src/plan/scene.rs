@@ -95,6 +95,7 @@ impl Scene {
             queues: every(self.observe.queues_us, "observe.queues_us")?,
             windows: every(self.observe.windows_us, "observe.windows_us")?,
             ports: self.observe.links,
+            packets: self.observe.packets,
         };
         if self.transport.rto_us == Some(0) {
             return fault("transport.rto_us", "0, expected 1 microsecond or more");

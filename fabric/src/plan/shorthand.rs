@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::tables::{TopologyTable, WorkloadTable};
+use crate::shipped;
 
 /// A kind and the keys that come in order behind it.
 type Kind = (&'static str, &'static [&'static str]);
@@ -46,15 +47,20 @@ impl TopologyTable {
     /// For a name that is neither a word nor a file.
     #[must_use]
     pub fn neither(word: &str) -> WordError {
-        WordError::neither(word, &forms(TOPOLOGIES))
+        let names = shipped::topologies().collect::<Vec<_>>().join(", ");
+        WordError::neither(word, &format!("{}, {names}", forms(TOPOLOGIES)))
     }
 
-    /// The topology that a word names; `None` for a word that begins with no kind: a file, perhaps.
+    /// The topology that a word names: one of a kind, or one that the program brings with it (`fat-320`); `None` for another
+    /// word: a file, perhaps.
     ///
     /// # Errors
     /// What is wrong behind the kind.
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
-        read(word, TOPOLOGIES)
+        read(word, TOPOLOGIES).or_else(|| {
+            let file = shipped::topology(word)?;
+            Some(Ok(Self { file: Some(file), ..Self::default() }))
+        })
     }
 }
 
@@ -167,6 +173,30 @@ mod tests {
             (poisson.load, poisson.duration_us, poisson.random),
             (Some(0.5), Some(1000), true)
         );
+    }
+
+    /// Hosts, links and base round trip of the papers' networks.
+    #[test]
+    fn networks_of_papers_have_names() {
+        use crate::topology::Topology;
+        let built = |word: &str| -> Topology {
+            let table = TopologyTable::from_word(word).expect("a name").expect("sound");
+            table.build(std::path::Path::new("")).expect(word)
+        };
+        // Snyder's thesis, Fig. 3.2: 480 links, and 12.24 us between the farthest hosts.
+        let fat = built("fat-320");
+        assert_eq!((fat.hosts, fat.links.len(), fat.switches.len()), (320, 480, 56));
+        assert_eq!(fat.longest_way().links, 6);
+        // Dart, VI-A: oversubscribed by four, 5.8 links between two hosts on average.
+        for (word, hosts, links) in [("dart-1024", 1024, 6), ("dart-64", 64, 4)] {
+            let clos = built(word);
+            let uplinks = clos.links.len() - hosts;
+            assert_eq!((clos.hosts as usize, clos.longest_way().links), (hosts, links));
+            let tiers = if hosts == 64 { 1 } else { 2 };
+            assert_eq!(uplinks, tiers * hosts / 4, "{word}");
+        }
+        assert_eq!(TopologyTable::from_word("fat-321"), None);
+        assert!(TopologyTable::neither("fat-321").to_string().contains("dart-64"));
     }
 
     #[test]

@@ -336,6 +336,10 @@ fn statements_are_judged_at_their_worst_point() {
     // 10 - 5 and 30 - 20.
     let less = "of = { transport = \"nscc\" }\nminus = { transport = \"none\" }\nat_most = 9.0";
     assert_eq!(verdict(less, 20.0).measured, "10 3 nscc/none (worst of 2)");
+    // Of what 10 is less than 20, 30 is as much more.
+    let part = "of = { transport = \"nscc\", senders = 3 }\nover = { senders = 1 }\nminus = { transport = \"none\" }\n";
+    let part = verdict(&format!("{part}at_most = 0.0"), 20.0);
+    assert_eq!((part.word(), part.measured.as_str()), ("pass", "-1x 3/1 nscc less 3 none"));
     // Absolute, at one place; and what is not finite is no success.
     let alone =
         "where = { senders = 3 }\nof = { transport = \"nscc\" }\nat_least = 29\nat_most = 31";

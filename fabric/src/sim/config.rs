@@ -124,6 +124,8 @@ pub struct Observe {
     pub windows: Option<Picos>,
     /// Bytes and packets of each port, at the end.
     pub ports: bool,
+    /// How long packets are on their way.
+    pub packets: bool,
 }
 
 /// A simulation.

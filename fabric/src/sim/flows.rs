@@ -1,7 +1,10 @@
 //! Flows and triggers while they run.
 
+use super::packet::Body;
 use super::results::{FlowResult, Unfinished};
 use crate::Picos;
+use crate::base::Psn;
+use crate::model::{DeflectionParameters, Journey, Message};
 use crate::reliability::Label;
 use crate::workload::{Flow, Start, TriggerKind, Workload};
 
@@ -19,6 +22,10 @@ pub(super) struct Running {
     pub(super) received: u64,
     pub(super) packets: u64,
     pub(super) retransmitted: u64,
+    /// Packets that arrived marked.
+    pub(super) marked: u64,
+    /// Longest that a packet was on its way, if that was asked for.
+    pub(super) slowest: Picos,
     pub(super) start: Picos,
     pub(super) done: Picos,
     pub(super) arrived: Picos,
@@ -47,6 +54,16 @@ pub(super) struct Flows {
     waiting: Vec<u32>,
     pub(super) finished: usize,
     contest: Contest,
+    /// Of each flow, where switches deflect; else empty.
+    travels: Vec<Travel>,
+}
+
+/// How the packets of a flow travelled.
+#[derive(Clone, Copy, Debug, Default)]
+struct Travel {
+    journey: Journey,
+    /// The packet that was sent last of those that arrived.
+    newest: Option<Psn>,
 }
 
 /// What the jobs had got when the first of them was done. Later shares say nothing: those who are left have all.
@@ -79,7 +96,8 @@ impl Contest {
 }
 
 impl Flows {
-    pub(super) fn new(workload: &Workload) -> Self {
+    /// Of a workload; with what packets passed if `travels`.
+    pub(super) fn new(workload: &Workload, travels: bool) -> Self {
         let running = workload.flows.iter().map(|flow| Running {
             label: Label { level: flow.level, group: flow.job },
             src: flow.src,
@@ -90,6 +108,8 @@ impl Flows {
             received: 0,
             packets: 0,
             retransmitted: 0,
+            marked: 0,
+            slowest: Picos::ZERO,
             start: Picos::NEVER,
             done: Picos::NEVER,
             arrived: Picos::NEVER,
@@ -119,6 +139,45 @@ impl Flows {
             waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
             finished: 0,
             contest: Contest::new(workload),
+            travels: vec![Travel::default(); if travels { workload.flows.len() } else { 0 }],
+        }
+    }
+
+    /// A packet with this body arrived marked.
+    #[cold]
+    pub(super) fn marked(&mut self, body: &Body) {
+        if let Some(flow) = body.flow() {
+            self.running[flow as usize].marked += 1;
+        }
+    }
+
+    /// A packet with this body arrived that was sent at `sent`.
+    #[cold]
+    pub(super) fn took(&mut self, body: &Body, sent: Option<Picos>, now: Picos) {
+        if let (Some(flow), Some(sent)) = (body.flow(), sent) {
+            let slowest = &mut self.running[flow as usize].slowest;
+            *slowest = now.since(sent).max(*slowest);
+        }
+    }
+
+    /// A packet with this body arrived with `bytes` on the wire, and this is what switches that deflect wrote into it.
+    pub(super) fn travelled(
+        &mut self,
+        body: &Body,
+        bytes: u32,
+        message: &Message,
+        parameters: Option<&DeflectionParameters>,
+    ) {
+        let (&Body::Data { ref pds, flow, .. }, Some(parameters)) = (body, parameters) else {
+            return;
+        };
+        let tokens = parameters.tokens(self.running[flow as usize].bytes);
+        let Some(Travel { journey, newest }) = self.travels.get_mut(flow as usize) else { return };
+        journey.passed(message, bytes, tokens);
+        match newest {
+            // What is sent again is behind others by right.
+            Some(newest) if pds.psn.is_before(*newest) => journey.late += u64::from(!pds.retx),
+            _ => *newest = Some(pds.psn),
         }
     }
 
@@ -182,6 +241,9 @@ impl Flows {
             received: since(flow.arrived),
             packets: flow.packets,
             retransmitted: flow.retransmitted,
+            marked: flow.marked,
+            slowest: (flow.slowest > Picos::ZERO).then_some(flow.slowest),
+            journey: self.travels.get(index).map(|travel| travel.journey),
             unfinished,
         }
     }

@@ -1,14 +1,15 @@
 //! What waits at a host for its card, whichever transport made it: packets without data first, then the
 //! contexts that may have something to send, in turn.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::flows::Running;
 use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
+use crate::base::Psn;
 use crate::cc::{self, Hops, IntHop};
-use crate::model::{Class, Head, Note};
+use crate::model::{Class, DeflectionParameters, Head, Message, Note};
 use crate::wire::{Request, Speculation};
 
 /// Mixes two numbers into 32 bits.
@@ -57,12 +58,54 @@ pub(super) enum Extra {
     },
     /// Rate packets, and data that was sent before there was a rate: of the packet handed out last.
     Rates(Note),
+    /// Which packet of which message each is, for switches that deflect.
+    Messages(Messages),
+}
+
+/// Says of packets which message they are of: a flow is one.
+#[derive(Debug)]
+pub(super) struct Messages {
+    parameters: DeflectionParameters,
+    /// The number of each flow's first packet; those behind it follow.
+    first: HashMap<u32, Psn>,
+    /// Of the packet handed out last.
+    note: Note,
+}
+
+impl Messages {
+    /// What a packet of a flow says; others say nothing.
+    fn note_of(&mut self, body: &Body, sizes: Sizes, flows: &[Running]) -> Note {
+        let &Body::Data { ref pds, flow, .. } = body else { return Note::default() };
+        let first = *self.first.entry(flow).or_insert(pds.psn);
+        let bytes = flows[flow as usize].bytes;
+        let nth = u64::from(pds.psn.0.wrapping_sub(first.0));
+        Note::Message(Message {
+            id: flow.into(),
+            first: nth == 0,
+            last: nth + 1 == bytes.div_ceil(sizes.payload().into()),
+            tokens: self.parameters.tokens(bytes),
+            ..Message::default()
+        })
+    }
 }
 
 impl Extra {
     /// Records that are sent back.
     pub(super) fn echo() -> Self {
         Self::Echo { waiting: VecDeque::new(), last: Hops::default() }
+    }
+
+    /// Marks of messages for switches that deflect.
+    pub(super) fn messages(parameters: DeflectionParameters) -> Self {
+        Self::Messages(Messages { parameters, first: HashMap::new(), note: Note::default() })
+    }
+
+    /// What switch programs read of the packet handed out last.
+    pub(super) const fn note(&self) -> Option<&Note> {
+        match self {
+            Self::Echo { .. } => None,
+            Self::Rates(note) | Self::Messages(Messages { note, .. }) => Some(note),
+        }
     }
 }
 
@@ -147,8 +190,28 @@ impl Outbox {
             None => {}
             Some(Extra::Echo { waiting, last }) => *last = waiting.pop_front().unwrap_or_default(),
             Some(Extra::Rates(_)) => return self.next_rated(contexts, now, sizes, paused, flows),
+            Some(Extra::Messages(_)) => {
+                return self.next_message(contexts, now, sizes, paused, flows);
+            }
         }
         self.next_of_all(contexts, now, sizes, paused, flows)
+    }
+
+    /// The same, where packets say which message they are of.
+    #[cold]
+    fn next_message(
+        &mut self,
+        contexts: &mut impl Adapter,
+        now: Picos,
+        sizes: Sizes,
+        paused: bool,
+        flows: &mut [Running],
+    ) -> Option<(Head, Body)> {
+        let packet = self.next_of_all(contexts, now, sizes, paused, flows)?;
+        if let Some(Extra::Messages(messages)) = self.extra.as_deref_mut() {
+            messages.note = messages.note_of(&packet.1, sizes, flows);
+        }
+        Some(packet)
     }
 
     /// The same, where rate packets come before all others.

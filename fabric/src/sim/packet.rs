@@ -1,6 +1,7 @@
 //! What packets carry from end to end.
 
 use super::roce::{RoceKind, RocePacket};
+use crate::Picos;
 use crate::cc::{Hops, IntHop};
 use crate::reliability::ControlPacket;
 use crate::wire;
@@ -28,6 +29,15 @@ pub(super) enum Body {
 }
 
 impl Body {
+    /// The flow whose data it carries.
+    pub(super) const fn flow(&self) -> Option<u32> {
+        match self {
+            Self::Data { flow, .. }
+            | Self::Roce(RocePacket { flow, kind: RoceKind::Data { .. }, .. }) => Some(*flow),
+            Self::Control(_) | Self::Rates | Self::Roce(_) => None,
+        }
+    }
+
     /// Whether it carries data.
     pub(super) const fn is_data(&self) -> bool {
         matches!(
@@ -43,6 +53,8 @@ pub(super) struct Bodies {
     bodies: Vec<Body>,
     /// What acknowledgements send back of switches' records; empty where nobody wants it.
     echoes: Vec<Hops>,
+    /// When each was sent; empty where nobody asks.
+    sent: Vec<Picos>,
 }
 
 impl Bodies {
@@ -64,10 +76,27 @@ impl Bodies {
         self.echoes[packet] = echo;
     }
 
-    /// Packet `to`, a new one, sends back what `from` does.
-    pub(super) fn copy_echo(&mut self, from: u32, to: u32) {
+    /// A new packet was sent at `at`. Once one was, each must say when.
+    pub(super) fn put_sent(&mut self, packet: u32, at: Picos) {
+        let packet = packet as usize;
+        if self.sent.len() <= packet {
+            self.sent.resize(packet + 1, Picos::ZERO);
+        }
+        self.sent[packet] = at;
+    }
+
+    /// When a packet was sent, if that was said.
+    pub(super) fn sent(&self, packet: u32) -> Option<Picos> {
+        self.sent.get(packet as usize).copied()
+    }
+
+    /// Packet `to`, a new one, is as `from` but for its body.
+    pub(super) fn copy_rest(&mut self, from: u32, to: u32) {
         if let Some(&echo) = self.echoes.get(from as usize) {
             self.put_echo(to, echo);
+        }
+        if let Some(at) = self.sent(from) {
+            self.put_sent(to, at);
         }
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::Picos;
-use crate::model::Seen;
+use crate::model::{Deflections, Journey, Seen};
 
 /// Looks on while a simulation runs.
 pub trait Observer {
@@ -79,6 +79,12 @@ pub struct FlowResult {
     pub packets: u64,
     /// Packets that were sent again.
     pub retransmitted: u64,
+    /// Packets that arrived marked.
+    pub marked: u64,
+    /// Longest that one of its packets was on its way, if that was asked for.
+    pub slowest: Option<Picos>,
+    /// What its packets passed, where switches deflect.
+    pub journey: Option<Journey>,
     /// Why there is no [`FlowResult::fct`].
     pub unfinished: Option<Unfinished>,
 }
@@ -116,6 +122,8 @@ pub struct Totals {
     pub pauses: u64,
     /// What packets had in them of in-band telemetry.
     pub seen: Seen,
+    /// What switches deflected.
+    pub deflections: Deflections,
     /// What switches read in packets and ignored, because it made no sense: 1RC's stale epochs.
     pub ignored: u64,
     /// Simulated time at the end.

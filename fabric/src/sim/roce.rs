@@ -62,7 +62,7 @@ pub(super) struct RocePacket {
     connection: u32,
     qp: u16,
     /// The flow, by index.
-    flow: u32,
+    pub(super) flow: u32,
     /// Number of the packet within the queue pair, from 0.
     psn: u32,
     /// Payload bytes.

@@ -78,7 +78,7 @@ impl Ends for Hosts {
     fn copy(&mut self, from: u32, to: u32) {
         let body = *self.bodies.of(from);
         self.bodies.put(to, body);
-        self.bodies.copy_echo(from, to);
+        self.bodies.copy_rest(from, to);
     }
 
     fn glance(&self, coming: Coming) -> u64 {
@@ -137,6 +137,8 @@ pub struct Simulation {
     rng: Rng,
     recorder: Recorder,
     per_port: bool,
+    /// How long packets are on their way is asked for.
+    timed: bool,
     /// Flows between the same two hosts share a context.
     per_pair: bool,
     totals: Totals,
@@ -165,7 +167,7 @@ impl Simulation {
             ends: Hosts {
                 hosts: hosts.collect(),
                 bodies: Bodies::default(),
-                flows: Flows::new(workload),
+                flows: Flows::new(workload, setup.network.deflection.is_some()),
                 large: config.topology.hosts > 512,
             },
             news: Vec::new(),
@@ -176,6 +178,7 @@ impl Simulation {
             rng: Rng::new(config.seed ^ 0x686f_7374_7300),
             recorder: Recorder::new(&config.observe, network.switches()),
             per_port: config.observe.ports,
+            timed: config.observe.packets,
             per_pair: setup.per_pair,
             totals: Totals::default(),
             network,
@@ -300,11 +303,22 @@ impl Simulation {
         let Hosts { hosts, bodies, flows, .. } = &mut self.ends;
         let body = bodies.of(packet);
         self.totals.delivered += u64::from(!head.trimmed && body.is_data());
+        if head.ce {
+            flows.marked(body);
+        }
+        if self.timed {
+            flows.took(body, bodies.sent(packet), now);
+        }
         let telemetry = match self.network.note(packet) {
             Some(Note::Rates(rates)) => {
                 let entry = &mut hosts[host as usize];
                 entry.rated(now, (source, rates), &mut flows.running, &mut self.news);
                 return self.attend(host);
+            }
+            Some(Note::Message(message)) => {
+                let tokens = self.network.switches().config().deflection;
+                flows.travelled(body, head.bytes, message, tokens.as_ref());
+                &[]
             }
             Some(note) if body.is_data() => note.hops(),
             _ => bodies.echo(packet),
@@ -433,10 +447,7 @@ impl Simulation {
             return;
         };
         let extra = entry.extra();
-        let note = match extra {
-            Some(Extra::Rates(note)) => Some(note),
-            Some(Extra::Echo { .. }) | None => None,
-        };
+        let note = extra.and_then(Extra::note);
         let (packet, free_at) = self.network.transmit(host, head, note);
         if let Some(Extra::Echo { last, .. }) = extra {
             bodies.put_echo(packet, *last);
@@ -444,6 +455,9 @@ impl Simulation {
         entry.busy_until = free_at;
         let more = entry.eager();
         bodies.put(packet, body);
+        if self.timed {
+            bodies.put_sent(packet, now);
+        }
         if more {
             self.arm_card(host, free_at);
         }
@@ -491,6 +505,7 @@ impl Simulation {
         totals.pauses = network.pauses;
         totals.seen = network.seen;
         totals.ignored = network.ignored;
+        totals.deflections = network.deflections;
         totals.events = self.network.events();
         totals.end = self.network.now();
         totals.under_way = self.network.data_in_flight();

@@ -123,7 +123,8 @@ impl Setup {
         match &self.stack {
             StackConfig::Squall(config) if config.acks.telemetry => Some(Extra::echo()),
             StackConfig::Squall(config) if config.rates() => Some(Extra::Rates(Note::default())),
-            StackConfig::Squall(_) | StackConfig::Roce(_) => None,
+            StackConfig::Squall(_) => self.network.deflection.map(Extra::messages),
+            StackConfig::Roce(_) => None,
         }
     }
 
@@ -164,6 +165,14 @@ fn transport(
     }
     let paths =
         cc::PathsConfig::by_name(&squall.lb, squall.paths).map_err(|error| refuse(&error))?;
+    if config.network.deflection
+        && !matches!(paths, cc::PathsConfig::Ecmp(_) | cc::PathsConfig::Single(_))
+    {
+        return Err(SimError::Transport(format!(
+            "{} takes several paths, and a network with `deflection` keeps messages in order on one; expected `ecmp` or `single`",
+            squall.lb
+        )));
+    }
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
     transport.trim_enabled = config.network.trims();
     transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
@@ -200,6 +209,11 @@ fn baseline(
     rtt: Picos,
 ) -> Result<RoceParameters, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
+    if config.network.deflection {
+        let text = "a network with `deflection` goes by the messages that packets are of, which RoCEv2's do not say; \
+                    expected stack `squall`";
+        return Err(SimError::Transport(text.to_owned()));
+    }
     if roce.qps == 0 || roce.rto == Picos::ZERO {
         let text = format!(
             "{} queue pairs and a time-out of {}; both above 0 are possible",

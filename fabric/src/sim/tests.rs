@@ -385,7 +385,8 @@ fn queue_pairs_that_live_on_recover_from_drops() {
 #[test]
 fn samples_are_taken() {
     let mut config = star(5);
-    config.observe = Observe { queues: Some(US), windows: Some(US * 2), ports: true };
+    config.observe =
+        Observe { queues: Some(US), windows: Some(US * 2), ports: true, packets: true };
     let results = run(&config, &incast(5, 500_000));
     let series = &results.series;
     // Only the port to host 0 ever has a queue.
@@ -395,6 +396,11 @@ fn samples_are_taken() {
     assert!(series.windows[0].cwnd[1] > 0);
     assert_eq!(series.windows[0].delivered.len(), series.window_times.len());
     assert_eq!(results.ports[1].name, "star->h0");
+    // Two links of 1 us, and the queue between; all of it is within the flow's time.
+    let slowest = |flow: &super::FlowResult| flow.slowest.zip(flow.fct);
+    for (packet, flow) in results.flows.iter().map(|flow| slowest(flow).expect("recorded")) {
+        assert!(US * 3 < packet && packet < flow, "{packet} of {flow}");
+    }
 }
 
 #[test]
@@ -682,4 +688,49 @@ fn a_host_may_open_a_hundred_connections_to_another() {
     let flows = (0..100).map(|id| flow(id + 1, 1, 0, 8_000)).collect();
     let results = run(&star(2), &workload(2, flows));
     assert_eq!(results.end, End::Done);
+}
+
+/// Switches that deflect: short messages go round, in order, and each flow says what its packets passed. Who cannot take part
+/// is refused.
+#[test]
+fn short_messages_go_round_full_queues_in_order() {
+    let mut config = leaf_spine(2);
+    config.network.lossless = true;
+    config.network.ecn = Some(Marks::between(0.2, 0.2));
+    // Nothing is lost, and nothing is sent again.
+    squall(&mut config).loss = "rto".into();
+    squall(&mut config).rto_min = Some(Picos::micros(20_000));
+    squall(&mut config).lb = "ecmp".into();
+    // Four hosts of a leaf each send long and short messages to those of the next.
+    let mut load = shifted(16, 4, 400_000);
+    let short: Vec<_> = (0..400u32)
+        .map(|nth| Flow {
+            start: Start::At(u64::from(nth) * 100_000),
+            ..flow(1_000 + nth, nth % 16, (nth % 16 + 4) % 16, 8192)
+        })
+        .collect();
+    load.flows.extend(short);
+    let without = run(&config, &load);
+    assert!(without.flows.iter().all(|flow| flow.journey.is_none()));
+    config.network.deflection = true;
+    let results = run(&config, &load);
+    assert_eq!(results.end, End::Done);
+    let deflections = results.totals.deflections;
+    assert!(deflections.messages > 20, "{deflections:?}");
+    let mut counted = 0;
+    for flow in &results.flows {
+        let journey = flow.journey.expect("counted");
+        assert!(journey.late == 0 && journey.most_deflections <= 4, "{flow:?}");
+        // A link to the leaf, two between leaves and spines, and one down.
+        assert_eq!(journey.fewest, 4 * flow.packets);
+        assert!(journey.links >= journey.fewest && journey.byte_links >= journey.byte_fewest);
+        assert!(flow.bytes <= 8192 || journey.deflections == 0, "long ones stay: {flow:?}");
+        counted += journey.deflections;
+    }
+    assert_eq!(counted, deflections.packets);
+    let refused = |config: &SimConfig| Simulation::new(config, &load).expect_err("no").to_string();
+    squall(&mut config).lb = "reps".into();
+    assert!(refused(&config).contains("expected `ecmp` or `single`"));
+    config.host.transport = Transport::Roce(RoceConfig::default());
+    assert!(refused(&config).contains("expected stack `squall`"));
 }
