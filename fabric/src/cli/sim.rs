@@ -31,7 +31,7 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
-    /// dumbbell:HOSTS.
+    /// dumbbell:HOSTS, mc:HOSTS.
     #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
     topo: Option<String>,
     /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
@@ -361,5 +361,6 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             links: args.sample.is_some(),
             until_us: args.end,
         },
+        flits: None,
     })
 }

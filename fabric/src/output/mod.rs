@@ -14,7 +14,9 @@ pub mod text;
 
 pub use metrics::{Metric, UnknownMetric};
 pub use provenance::{Origin, Provenance};
-pub use record::{Event, FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
+pub use record::{
+    Event, FlowResult, LinkLoad, NetworkFacts, Operations, Run, Series, SeriesKind, Totals,
+};
 pub use sizes::Sizes;
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ const TOPOLOGIES: &[Kind] = &[
     ("leaf-spine", &["leaves", "spines", "rack"]),
     ("star", &["hosts"]),
     ("dumbbell", &["hosts"]),
+    ("mc", &["hosts"]),
 ];
 
 const WORKLOADS: &[Kind] = &[
