@@ -105,7 +105,7 @@ impl ThreeCpo {
         let class = |class| Class {
             class,
             bucket: Bucket::new(),
-            matching: Matching::new(members.into()),
+            matching: Matching::new(members.into(), config.forget),
             watermark: Watermark::new(&config),
         };
         Self {
@@ -196,7 +196,7 @@ impl ThreeCpo {
     /// Lets time pass: tokens come, and old operations of others are forgotten.
     fn advance(&mut self, now: u64) {
         for class in &mut self.classes {
-            class.bucket.advance(now, class.watermark.value(), self.config.wm_max);
+            class.bucket.advance(now, class.watermark.value(), &self.config);
         }
         // About a round trip, and as long as an operation waits for its turn.
         let stay = self.latency + self.gap;

@@ -1,12 +1,14 @@
 //! The leaky bucket of section 6.1.3: tokens of the injection rate limiter (IRL), one a flit.
 
+use super::config::ThreeCpoConfig;
+
 /// Tokens of one class. Cycles are counted from the start of the network.
 ///
 /// The thesis draws a random number a cycle; here tokens come evenly, as in its figures: one every `WM_MAX / watermark`
 /// cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// Tokens; negative for debts, and not whole where costs are not. At most one, so nobody saves for a burst.
+    /// Tokens; negative for debts, and not whole where costs are not.
     tokens: f64,
     /// What there is of the next token, in units of the watermark.
     part: f64,
@@ -14,22 +16,22 @@ pub(super) struct Bucket {
     at: u64,
 }
 
-/// Most tokens. The thesis says none, and its figures never show more.
-const MOST: f64 = 1.0;
+/// What a packet must find.
+const WHOLE: f64 = 1.0;
 
 impl Bucket {
     pub(super) const fn new() -> Self {
-        Self { tokens: MOST, part: 0.0, at: 0 }
+        Self { tokens: WHOLE, part: 0.0, at: 0 }
     }
 
     /// Lets the cycles pass until `now`, each with this watermark.
-    pub(super) fn advance(&mut self, now: u64, watermark: f64, wm_max: f64) {
+    pub(super) fn advance(&mut self, now: u64, watermark: f64, config: &ThreeCpoConfig) {
         let passed = now.saturating_sub(self.at) as f64;
         self.at = self.at.max(now);
         let part = self.part + passed * watermark;
-        let whole = (part / wm_max) as u64 as f64;
-        self.part = part - whole * wm_max;
-        self.tokens = (self.tokens + whole).min(MOST);
+        let whole = (part / config.wm_max) as u64 as f64;
+        self.part = part - whole * config.wm_max;
+        self.tokens = (self.tokens + whole).min(config.saved.max(self.tokens));
     }
 
     pub(super) fn debit(&mut self, tokens: f64) {
@@ -38,10 +40,10 @@ impl Bucket {
 
     /// The first cycle with a whole token, if the watermark stays.
     pub(super) fn ready_at(&self, watermark: f64, wm_max: f64) -> u64 {
-        if self.tokens >= MOST {
+        if self.tokens >= WHOLE {
             return self.at;
         }
-        let missing = MOST - self.tokens;
+        let missing = WHOLE - self.tokens;
         let whole = missing as u64 as f64;
         let tokens = if whole < missing { whole + 1.0 } else { whole };
         let cycles = (tokens * wm_max - self.part) / watermark;

@@ -26,8 +26,13 @@ pub struct ThreeCpoConfig {
     pub high_latency: f64,
     /// By how many flits a packet with data is longer than one without (`write_size - write_ack`): 8.
     pub size_diff: f64,
+    /// Most tokens of a class that are saved while those of the other are missing: 1. The thesis does not say; its figures have one
+    /// class, and never show more.
+    pub saved: f64,
     /// Operations of others cost tokens here: on. Off, what is left is the throttling of section 6.1.4.
     pub multicast: bool,
+    /// What has left the network matches nothing (section 6.2.2, Fig. 6.6 and 6.7): on.
+    pub forget: bool,
     /// Decreases are smaller where a watermark is low (flow-based scaling, section 6.2.3): on.
     pub fbs: bool,
 }
@@ -48,7 +53,9 @@ impl ThreeCpoConfig {
             high_cost: 1.0,
             high_latency: 2000.0,
             size_diff: 8.0,
+            saved: 1.0,
             multicast: true,
+            forget: true,
             fbs: true,
         }
     }
@@ -109,8 +116,12 @@ tunable! {
         "cycles of an operation from which on high_cost holds: 2000";
     number size_diff "size_diff" (0.0, 1000.0, "0 to 1000 flits")
         "flits that a packet with data has more than one without: 8";
+    number saved "saved" (1.0, 1e9, "1 to 1e9 tokens")
+        "most tokens of a class that are saved while those of the other are missing: 1";
     switch multicast "multicast" (0.0, 1.0, "0 or 1")
         "whether operations of others cost tokens here: 1";
+    switch forget "forget" (0.0, 1.0, "0 or 1")
+        "whether what has left the network matches nothing: 1";
     switch fbs "fbs" (0.0, 1.0, "0 or 1")
         "whether decreases are smaller where a watermark is low: 1";
 }

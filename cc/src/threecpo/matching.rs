@@ -9,24 +9,26 @@ pub(super) struct Matching {
     unmatched: Box<[i32]>,
     /// Of each member: its flits that may still be matched, negative or zero. `unmatched` is never less.
     outstanding: Box<[i32]>,
-    /// Flits of mine that were not answered yet (`Local Ops`). `unmatched` is never more.
+    /// Flits of mine that were not answered yet (`Local Ops`). `unmatched` is never more, if operations are forgotten.
     local: i32,
+    forget: bool,
 }
 
 impl Matching {
-    pub(super) fn new(members: usize) -> Self {
+    pub(super) fn new(members: usize, forget: bool) -> Self {
         let zeros = || alloc::vec![0; members].into_boxed_slice();
-        Self { unmatched: zeros(), outstanding: zeros(), local: 0 }
+        Self { unmatched: zeros(), outstanding: zeros(), local: 0, forget }
     }
 
     /// Member `me` sends `flits` to all: how many of the others' they match.
     pub(super) fn send(&mut self, me: usize, flits: i32) -> i32 {
         self.local = self.local.saturating_add(flits);
+        let most = self.most();
         let mut matched = 0;
         for (member, unmatched) in self.unmatched.iter_mut().enumerate() {
             if member != me {
                 matched += flits.min((-*unmatched).max(0));
-                *unmatched = unmatched.saturating_add(flits).min(self.local);
+                *unmatched = unmatched.saturating_add(flits).min(most);
             }
         }
         matched
@@ -45,13 +47,22 @@ impl Matching {
     /// `flits` of mine are answered: what is no longer in the network matches nothing (Fig. 6.6).
     pub(super) fn answered(&mut self, flits: i32) {
         self.local = self.local.saturating_sub(flits).max(0);
+        let most = self.most();
         for unmatched in &mut self.unmatched {
-            *unmatched = (*unmatched).min(self.local);
+            *unmatched = (*unmatched).min(most);
         }
+    }
+
+    /// Most flits of mine that may still be matched.
+    const fn most(&self) -> i32 {
+        if self.forget { self.local } else { i32::MAX }
     }
 
     /// `flits` of `from` left the network long ago (Fig. 6.7).
     pub(super) fn expire(&mut self, from: usize, flits: i32) {
+        if !self.forget {
+            return;
+        }
         let places = self.unmatched.get_mut(from).zip(self.outstanding.get_mut(from));
         let Some((unmatched, outstanding)) = places else { return };
         *outstanding = outstanding.saturating_add(flits).min(0);

@@ -11,6 +11,11 @@ fn whole() -> ThreeCpoConfig {
     ThreeCpoConfig { low_cost: 1.0, ..ThreeCpoConfig::new() }
 }
 
+/// A token a cycle at a watermark of ten.
+fn ten() -> ThreeCpoConfig {
+    ThreeCpoConfig { wm_max: 10.0, wm_min: 1.0, ..ThreeCpoConfig::new() }
+}
+
 /// GPU 3 of four.
 fn gpu3(config: ThreeCpoConfig) -> ThreeCpo {
     config.check().expect("allowed");
@@ -35,9 +40,9 @@ fn unmatched(host: &ThreeCpo) -> &[i32] {
 #[test]
 fn a_lower_watermark_halves_the_rate() {
     let trace = |watermark: f64| -> Vec<f64> {
-        let mut bucket = Bucket::new();
+        let (config, mut bucket) = (ten(), Bucket::new());
         let mut at_cycle = |cycle| {
-            bucket.advance(cycle, watermark, 10.0);
+            bucket.advance(cycle, watermark, &config);
             let tokens = bucket.tokens();
             if tokens >= 1.0 {
                 bucket.debit(5.0);
@@ -50,18 +55,29 @@ fn a_lower_watermark_halves_the_rate() {
     assert_eq!(trace(5.0), [1.0, -4.0, -3.0, -3.0, -2.0, -2.0, -1.0, -1.0, 0.0, 0.0, 1.0]);
 }
 
+/// While tokens of one class are missing, those of the other are saved up to a limit.
+#[test]
+fn no_more_is_saved_than_may_be() {
+    for (saved, cycles, expected) in [(1.0, 50, 1.0), (9.0, 5, 6.0), (9.0, 50, 9.0)] {
+        let config = ThreeCpoConfig { saved, ..ten() };
+        let mut bucket = Bucket::new();
+        bucket.advance(cycles, 10.0, &config);
+        assert_eq!(bucket.tokens(), expected, "{saved} after {cycles}");
+    }
+}
+
 #[test]
 fn a_bucket_knows_when_it_is_ready() {
     for watermark in [1.0, 3.0, 5.0, 7.5, 10.0] {
         for cost in [1.0, 2.6, 5.0, 20.0] {
-            let mut bucket = Bucket::new();
-            bucket.advance(3, watermark, 10.0);
+            let (config, mut bucket) = (ten(), Bucket::new());
+            bucket.advance(3, watermark, &config);
             bucket.debit(cost);
             let ready = bucket.ready_at(watermark, 10.0);
             let mut step = bucket.clone();
-            bucket.advance(ready - 1, watermark, 10.0);
+            bucket.advance(ready - 1, watermark, &config);
             assert!(bucket.tokens() < 1.0, "{cost} at {watermark}: sooner than {ready}");
-            (4..=ready).for_each(|cycle| step.advance(cycle, watermark, 10.0));
+            (4..=ready).for_each(|cycle| step.advance(cycle, watermark, &config));
             assert!(step.tokens() >= 1.0, "{cost} at {watermark}: not at {ready}");
         }
     }

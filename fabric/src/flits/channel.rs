@@ -94,11 +94,9 @@ impl Virtual {
     }
 
     #[cfg(test)]
-    pub(super) fn idle(&self) -> bool {
-        self.queue.is_empty()
-            && self.far.is_empty()
-            && self.queued == 0
-            && self.credits == self.room
+    pub(super) fn idle(&self, buffer: u32) -> bool {
+        let empty = self.queue.is_empty() && self.far.is_empty() && self.queued == 0;
+        empty && self.credits == buffer
     }
 }
 
@@ -108,6 +106,15 @@ impl Channel {
     pub(super) fn new(latency: u64, whole: bool, buffer: u32) -> Self {
         let virtuals = core::array::from_fn(|_| Virtual::new(buffer));
         Self { latency, whole, busy_until: 0, virtuals, order: [0, 1, 2], packets: 0 }
+    }
+
+    /// .. with so many flits of answers before it, or any number.
+    pub(super) const fn with_answers(mut self, most: Option<u32>) -> Self {
+        self.virtuals[RESPONSE].room = match most {
+            Some(most) => most,
+            None => u32::MAX,
+        };
+        self
     }
 
     /// Whether it can take a packet this cycle.

@@ -13,7 +13,7 @@
 //!
 //! What the thesis does not say: packets are cut through, and a queue takes a packet while it has any room, since as much leaves it
 //! meanwhile as comes in; copies of a packet leave when their own queues have room; a credit is back as soon as its
-//! packet is out of the buffer; a switch has room to reduce whatever is under way; a member belongs to the groups it sends
+//! packet is out of the buffer; a memory takes whatever comes, since it always takes as long; a switch has room to reduce whatever is under way; a member belongs to the groups it sends
 //! to, and its own memory is asked as any other.
 
 mod channel;
@@ -56,6 +56,9 @@ pub struct FlitConfig {
     pub skew: u32,
     /// From the arrival of a request to its answer, in cycles.
     pub memory: u32,
+    /// Flits of answers that wait in a member for their link, beyond which its memory takes no request; `None` for no limit, so
+    /// that a memory always takes as long.
+    pub answers: Option<u32>,
     /// Flits of each virtual channel that wait behind a link, and as many before it; `None` for what is under way in a
     /// round trip between switches.
     pub buffer: Option<u32>,

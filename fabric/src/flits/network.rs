@@ -72,9 +72,15 @@ impl FlitNetwork {
         if !(9..=1 << 20).contains(&buffer) {
             return fault("buffer", format!("{buffer}, expected 9, a packet, to 1048576 flits"));
         }
+        if config.answers == Some(0) {
+            return fault("answers", "0, expected 1 flit or more".to_owned());
+        }
         let behind = tree.behind(2 * config.topology.links.len());
         let channels = behind.iter().map(|behind| match behind {
             Behind::Member(_) => Channel::new(link, true, buffer),
+            Behind::LowerFromMember(_) => {
+                Channel::new(hop, false, buffer).with_answers(config.answers)
+            }
             _ => Channel::new(hop, false, buffer),
         });
         let channels = channels.collect();

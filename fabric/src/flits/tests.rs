@@ -27,6 +27,7 @@ fn config(control: &str, senders: u16, transactions: u32) -> FlitConfig {
         transactions,
         skew: 0,
         memory: 180,
+        answers: None,
         buffer: None,
         seed: 1,
     }
@@ -51,18 +52,22 @@ fn an_operation_alone_takes_what_is_on_its_way() {
 /// Every member gets every request, the sender one answer, and nothing is left anywhere.
 #[test]
 fn all_is_answered_once_and_nothing_remains() {
-    for control in ["none", "window:ops=3", "aimd", "3cpo"] {
-        let config = FlitConfig { skew: 500, ..config(control, 64, 4) };
+    let controls =
+        [("none", None), ("none", Some(9)), ("window:ops=3", None), ("aimd", None), ("3cpo", None)];
+    for (control, answers) in controls {
+        let config = FlitConfig { skew: 500, answers, ..config(control, 64, 4) };
         let mut network = FlitNetwork::new(&config).expect("possible");
         while network.open() > 0 {
             network.step();
         }
         // Writes that others wait for are over; what is on its way is no answer to anything.
         let idle = |network: &FlitNetwork| {
-            network
-                .channels()
-                .iter()
-                .all(|channel| channel.virtuals.iter().all(channel::Virtual::idle))
+            network.channels().iter().all(|channel| {
+                channel
+                    .virtuals
+                    .iter()
+                    .all(|virtual_channel| virtual_channel.idle(network.buffer()))
+            })
         };
         assert!(idle(&network), "{control}");
         let operations = 64 * 4 * 2;
@@ -169,5 +174,7 @@ fn other_networks_are_refused() {
         let said = error(&FlitConfig { senders, transactions, buffer, ..base.clone() });
         assert!(said.contains(expected), "{said}");
     }
+    let said = error(&FlitConfig { answers: Some(0), ..base.clone() });
+    assert!(said.contains("answers: 0, expected 1 flit or more"), "{said}");
     assert_eq!(run(&FlitConfig { topology: mc(128), ..config("3cpo", 2, 2) }).operations, 8);
 }

@@ -44,6 +44,7 @@ impl Scene {
             transactions: table.transactions,
             skew: table.skew,
             memory: table.memory,
+            answers: table.answers,
             buffer: table.buffer,
             seed,
         };

@@ -243,6 +243,8 @@ pub struct FlitsTable {
     pub skew: u32,
     /// Cycles that a memory takes to answer (default 180).
     pub memory: u32,
+    /// Flits of answers that wait in a member for its link, beyond which its memory takes no request (default no limit).
+    pub answers: Option<u32>,
     /// Flits of a virtual channel that wait before a link, and as many behind it (default as many as fit into the round trip
     /// between two switches).
     pub buffer: Option<u32>,
@@ -256,6 +258,7 @@ impl Default for FlitsTable {
             transactions: 128,
             skew: 0,
             memory: 180,
+            answers: None,
             buffer: None,
         }
     }
