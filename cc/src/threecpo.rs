@@ -79,6 +79,8 @@ pub struct ThreeCpo {
     gap: u64,
     /// When the probe left, if one is under way.
     probe: Option<u64>,
+    /// The first cycle in which there are tokens, as things are.
+    ready: u64,
 }
 
 /// What there is of each class.
@@ -117,19 +119,23 @@ impl ThreeCpo {
             last: None,
             gap: 0,
             probe: None,
+            ready: 0,
             config,
         }
     }
 
     /// The first cycle in which an operation may leave, if nothing happens until then.
     #[must_use]
-    pub fn ready_at(&self) -> u64 {
+    pub const fn ready_at(&self) -> u64 {
+        self.ready
+    }
+
+    /// Sees when there will be tokens, after something happened to them.
+    fn foresee(&mut self) {
         let wm_max = self.config.wm_max;
-        let [a, b] = [0, 1].map(|class| {
-            let class = &self.classes[class];
-            class.bucket.ready_at(class.watermark.value(), wm_max)
-        });
-        a.max(b)
+        let ready = |class: &Class| class.bucket.ready_at(class.watermark.value(), wm_max);
+        let [request, response] = &self.classes;
+        self.ready = ready(request).max(ready(response));
     }
 
     /// An operation leaves, at most one a cycle. It is sent to all members where `multicast` says so.
@@ -150,6 +156,7 @@ impl ThreeCpo {
             self.gap = self.last.map_or(0, |last| now.saturating_sub(last));
             self.last = Some(now);
         }
+        self.foresee();
     }
 
     /// A multicast operation of member `from` arrives.
@@ -167,6 +174,7 @@ impl ThreeCpo {
             self.expire_first();
         }
         self.remote.push_back(Remote { from, flits, arrival: now });
+        self.foresee();
     }
 
     /// An operation that left at `sent` is answered.
@@ -185,6 +193,7 @@ impl ThreeCpo {
                 class.watermark.on_probe(&self.config, self.latency as f64, all);
             }
         }
+        self.foresee();
     }
 
     /// The watermark of a class, for those who look on.

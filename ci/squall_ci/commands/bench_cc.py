@@ -96,7 +96,9 @@ def write_readme(kind: str, name: str, state: int, instructions: str) -> None:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", help="also write all numbers to this file")
     parser.add_argument("--readme", action="store_true", help="write bytes and ranges into cc/README.md")
-    parser.add_argument("names", nargs="*", help="only these algorithms; senders with parameters if wanted: nscc:vai=1,sf=30")
+    parser.add_argument(
+        "names", nargs="*", help="only these algorithms; senders with parameters if wanted: nscc:vai=1,sf=30"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         listed = subprocess.run([program, kind], capture_output=True, text=True, check=True).stdout.split()
         rows = []
         # A sender may be asked for with parameters, as those that VAI and SF are round.
-        asked = [name for name in args.names if name in listed or kind == "sender" and name.split(":")[0] in listed]
+        asked = [name for name in args.names if name in listed or (kind == "sender" and name.split(":")[0] in listed)]
         for name in asked if args.names else listed:
             state, costs = measure(program, kind, name, choice)
             everything[f"{kind} {name}"] = {"state": state, **costs}

@@ -117,6 +117,12 @@ impl Channel {
         self
     }
 
+    /// The next cycle in which something may leave the buffers behind it, if nothing is sent until then.
+    pub(super) fn quiet_until(&self, now: u64) -> u64 {
+        let first = self.virtuals.iter().filter_map(|lane| lane.far.front());
+        first.map(|(ready, _)| *ready).min().unwrap_or(u64::MAX).max(now + 1)
+    }
+
     /// Whether it can take a packet this cycle.
     pub(super) const fn is_free(&self, now: u64) -> bool {
         self.busy_until <= now

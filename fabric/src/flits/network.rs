@@ -23,6 +23,8 @@ const LOOK: u64 = 1 << 14;
 pub struct FlitNetwork {
     tree: Tree,
     channels: Vec<Channel>,
+    /// Of each: nothing may leave the buffers behind it sooner.
+    quiet_until: Vec<u64>,
     behind: Vec<Behind>,
     members: Vec<Member>,
     /// Answers to each operation that each lower switch has reduced, and an upper one.
@@ -110,6 +112,7 @@ impl FlitNetwork {
             open: senders.len(),
             senders,
             tree,
+            quiet_until: vec![0; behind.len()],
             channels,
             behind,
             members,
@@ -164,8 +167,9 @@ impl FlitNetwork {
         let turned = (self.now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (width - 1);
         for at in 0..width {
             let channel = at ^ turned;
-            if channel < count {
+            if channel < count && self.quiet_until[channel] <= self.now {
                 self.deliver(channel);
+                self.quiet_until[channel] = self.channels[channel].quiet_until(self.now);
             }
         }
         for member in 0..self.members.len() {
@@ -340,7 +344,11 @@ impl FlitNetwork {
         // Which member it is out of, if it is.
         let member = match self.behind[channel ^ 1] {
             Behind::Member(member) => member,
-            _ => return here.serve(self.now),
+            _ => {
+                here.serve(self.now);
+                self.quiet_until[channel] = here.quiet_until(self.now);
+                return;
+            }
         };
         let member = &mut self.members[usize::from(member)];
         let next = |vc| match vc {
@@ -361,6 +369,7 @@ impl FlitNetwork {
                 member.sends.iter_mut().for_each(|sends| sends.sent(packet.op));
             }
         }
+        self.quiet_until[channel] = here.quiet_until(self.now);
     }
 
     /// Who sent it.
