@@ -23,12 +23,12 @@ impl Matching {
     /// Member `me` sends `flits` to all: how many of the others' they match.
     pub(super) fn send(&mut self, me: usize, flits: i32) -> i32 {
         self.local = self.local.saturating_add(flits);
-        let most = self.most();
         let mut matched = 0;
         for (member, unmatched) in self.unmatched.iter_mut().enumerate() {
             if member != me {
                 matched += flits.min((-*unmatched).max(0));
-                *unmatched = unmatched.saturating_add(flits).min(most);
+                // No more than `local` that was not more before: both grow by as much.
+                *unmatched = unmatched.saturating_add(flits);
             }
         }
         matched
