@@ -409,3 +409,37 @@ fn draw(config: &FlitConfig, hosts: u16) -> (Vec<u16>, Vec<u64>) {
     let starts = senders.iter().map(|_| rng.below(config.skew.saturating_add(1)).into()).collect();
     (senders, starts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rate;
+    use crate::cc::InjectionConfig;
+    use crate::topology::Topology;
+
+    /// A switch passes on one answer, and not before the last of those that it stands for.
+    #[test]
+    fn answers_are_reduced_when_the_last_is_there() {
+        let topology = Topology::mc(64, Rate::gbps(200), Picos::ZERO, Picos::nanos(96));
+        let config = FlitConfig {
+            topology: topology.expect("one of its sizes"),
+            injection: InjectionConfig::None,
+            senders: 1,
+            transactions: 1,
+            skew: 0,
+            memory: 180,
+            answers: None,
+            buffer: None,
+            seed: 1,
+        };
+        let mut network = FlitNetwork::new(&config).expect("possible");
+        let answer = Packet::response(0);
+        let (up, lower) = (network.tree.up(3, network.way(0)), network.sender_of(0));
+        let down = network.tree.down(network.tree.lower_of(lower), network.way(0));
+        for last in [false, false, false, false, false, false, false, true] {
+            assert!(network.reduce_lower(3, answer) && network.reduce_upper(answer));
+            let passed = [up, down].map(|to| network.channels[to].queue_may(RESPONSE));
+            assert_eq!(passed, [last; 2]);
+        }
+    }
+}
