@@ -111,6 +111,7 @@ reports! {
     lost: SOON, of(Kind::Lost);
     timed_out: LATE, of(Kind::TimedOut);
     notified: LATE, of(Kind::Notified);
+    round_end: LATE, Feedback { round_end: true, ..ack(true, 60) };
 }
 
 #[inline(never)]

@@ -111,7 +111,8 @@ impl Dctcp {
         if 2.0 * (feedback.in_flight as f32 + bytes) < self.cwnd {
             return;
         }
-        self.cwnd += if self.cwnd < self.ssthresh { bytes } else { mtu * bytes / self.cwnd };
+        let more = self.config.ai * mtu * bytes / self.cwnd;
+        self.cwnd += if self.cwnd < self.ssthresh { bytes } else { more };
         self.cwnd = self.cwnd.min(self.config.max_cwnd * mtu);
     }
 }

@@ -101,8 +101,12 @@ impl Fairness {
     }
 
     /// What is to be made of an acknowledgement; `None` if it is to be ignored.
+    #[inline(always)]
     pub fn turn(&mut self, seen: &Seen) -> Option<Turn> {
-        self.worst = self.worst.max(seen.measure);
+        // Neither is ever not a number, which `max` would look after.
+        if seen.measure > self.worst {
+            self.worst = seen.measure;
+        }
         self.congested |= seen.decrease;
         self.acked = self.acked.saturating_add(seen.packets);
         if seen.round_end {
@@ -123,6 +127,7 @@ impl Fairness {
     }
 
     /// Algorithm 1: tokens and dampener.
+    #[inline(never)]
     fn end_round(&mut self) {
         let worst = core::mem::replace(&mut self.worst, 0.0);
         let congested = core::mem::replace(&mut self.congested, false);
@@ -136,7 +141,13 @@ impl Fairness {
     }
 
     /// Algorithm 2: what the additive increase is multiplied by; tokens are spent where it lasts.
+    #[inline(always)]
     fn gain(&mut self, commit: bool) -> f32 {
+        if self.bank > 0.0 { self.spend(commit) } else { 1.0 }
+    }
+
+    #[inline(never)]
+    fn spend(&mut self, commit: bool) -> f32 {
         let Some(vai) = &self.config.vai else { return 1.0 };
         let tokens = self.bank.min(vai.cap);
         if commit {
@@ -147,6 +158,7 @@ impl Fairness {
 
     /// Section 3.3.4: feedback is disregarded if the window is less than a random one up to the largest. Drawn from
     /// what was sampled, as there is no other randomness here.
+    #[inline(never)]
     fn ignores(&mut self, seen: &Seen) -> bool {
         let mixed = (seen.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
         let drawn = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca77);

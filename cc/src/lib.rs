@@ -71,6 +71,9 @@
 //! Every sender learns of the same signals, and nobody makes up for one that is missing: a round-trip sample is there
 //! wherever it is known which transmission of a packet was answered.
 //!
+//! Networks that replicate and reduce in their switches throttle operations, and not flows: [`Injection`] is what a host has there
+//! for all of them, [`ThreeCpo`] the one of its kinds that heeds what others do.
+//!
 //! State that the contexts of one host share (1RC's numbers) hangs off the same `Arc` as the parameters, in atomics;
 //! [`SenderConfig::of_another_host`].
 #![no_std]
@@ -96,6 +99,7 @@ mod fair;
 mod feedback;
 mod fixed;
 mod hpcc;
+mod injection;
 mod math;
 mod mprdma;
 mod network;
@@ -109,6 +113,7 @@ mod smartt;
 mod sperc;
 mod strack;
 mod swift;
+mod threecpo;
 mod timely;
 mod tuning;
 
@@ -125,6 +130,7 @@ pub use fair::{Fair, FairConfig, Fairness, Seen, Turn, VaiConfig};
 pub use feedback::{Feedback, Grant, Hops, IntHop, Kind, MOST_HOPS};
 pub use fixed::{FixedWindow, FixedWindowConfig};
 pub use hpcc::{Hpcc, HpccConfig};
+pub use injection::{Injection, InjectionConfig, OperationWindow};
 pub use mprdma::{Mprdma, MprdmaConfig};
 pub use network::Network;
 pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, Scaling};
@@ -149,5 +155,6 @@ pub use sperc::{
 };
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
+pub use threecpo::{Flits, ThreeCpo, ThreeCpoConfig, TrafficClass};
 pub use timely::{Timely, TimelyConfig};
 pub use tuning::{Parameter, Setting, Tunable};

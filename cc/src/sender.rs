@@ -429,12 +429,18 @@ impl SenderConfig {
 /// the registers of the hungriest.
 trait Hand {
     fn hand(&mut self, feedback: &Feedback<'_>);
+    fn hand_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness);
 }
 
 impl<C: SenderCc> Hand for C {
     #[inline(never)]
     fn hand(&mut self, feedback: &Feedback<'_>) {
         self.on_feedback(feedback);
+    }
+
+    #[inline(never)]
+    fn hand_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+        self.on_feedback_fairly(feedback, fairness);
     }
 }
 
@@ -503,7 +509,7 @@ impl SenderCc for Sender {
     }
 
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        each!(self, cc => cc.on_feedback_fairly(feedback, fairness));
+        each!(self, cc => cc.hand_fairly(feedback, fairness));
     }
 
     fn on_event(&mut self, now: Time, event: FlowEvent) {

@@ -109,7 +109,7 @@ COMMANDS = (
     Command(
         "repro",
         "long",
-        "4 min, `--quick` 1, `--large` 30",
+        "5 min, `--quick` 1, `--large` 30",
         "the papers' experiments on the simulator: statement, expected, measured, pass",
     ),
     Command(

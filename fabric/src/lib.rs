@@ -8,6 +8,7 @@
 //! - [`sim`]: the discrete-event driver, which runs the transport of `squall-reliability` and
 //!   `squall-cc` in virtual time.
 //! - [`live`]: the real-time driver, a relay that real endpoints attach to.
+//! - [`flits`]: networks of accelerators whose switches replicate and reduce, flit by flit: a model of its own.
 //! - [`workload`]: which flows there are and when they start: generators and message traces.
 //! - [`replay`]: what real jobs sent, as a workload that keeps what waited for what.
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
@@ -25,6 +26,7 @@ pub use {
 pub mod cli;
 mod doctor;
 pub mod facts;
+pub mod flits;
 pub mod formats;
 mod launchers;
 pub mod live;

@@ -24,6 +24,8 @@ pub struct DctcpConfig {
     pub min_wnd: u32,
     /// First window in packets: 10 (RFC 6928).
     pub start_cwnd: f32,
+    /// Packets added a round trip: 1 (RFC 5681).
+    pub ai: f32,
     /// Largest window in packets: five bandwidth-delay products, the queue of a switch that drops.
     pub max_cwnd: f32,
 }
@@ -42,6 +44,7 @@ impl DctcpConfig {
             alpha: 1.0,
             min_wnd: network.mtu.saturating_mul(2),
             start_cwnd: 10.0,
+            ai: 1.0,
             max_cwnd: ((largest / f64::from(network.mtu)) as f32).max(10.0),
         }
     }
@@ -61,15 +64,17 @@ tunable! {
         "smallest window after a cut in bytes: two packets";
     number start_cwnd "start_cwnd" (1.0, 1e6, "1 to 1000000")
         "first window in packets: 10";
+    number ai "ai" (0.0001, 1000.0, "0.0001 to 1000")
+        "packets added a round trip: 1";
     number max_cwnd "max_cwnd" (2.0, 1e6, "2 to 1000000")
         "largest window in packets: 5 BDPs";
 }
 
 impl SenderParameters for DctcpConfig {
-    /// It has no target delay: the least queue that a switch may mark is what it aims at. It adds a packet a round trip (RFC 5681).
+    /// It has no target delay: the least queue that a switch may mark is what it aims at.
     fn vai(&self) -> Option<VaiConfig> {
         let target = self.base_rtt.as_f64();
-        Some(VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.mtu as f32))
+        Some(VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.ai * self.mtu as f32))
     }
 
     fn set_floor(&mut self, bytes: u32) -> bool {

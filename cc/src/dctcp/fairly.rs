@@ -42,7 +42,7 @@ impl Dctcp {
             // Step 9, as often as the turns say; RFC 5681 section 3.1, once a round trip, and where the window is used.
             let left = if seen.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
             let used = 2.0 * (feedback.in_flight as f32 + bytes) >= reference;
-            let more = if used { mtu * turn.gain } else { 0.0 };
+            let more = if used { self.config.ai * mtu * turn.gain } else { 0.0 };
             self.cwnd = (reference * left).max(self.config.min_wnd as f32) + more;
             self.cwnd = self.cwnd.min(most);
             if turn.commit && seen.decrease {

@@ -4,6 +4,7 @@
 
 use crate::fair::{Fairness, Seen};
 use crate::feedback::{Feedback, Kind};
+use crate::sender::SenderCc;
 
 use super::{Nscc, clock, float, least, left_by, most, nanos};
 
@@ -29,7 +30,7 @@ impl Nscc {
         let before = flow.cwnd;
         // Not once a base round trip, but by turns.
         let last_decrease = core::mem::replace(&mut flow.last_decrease, clock(feedback.now));
-        self.on_any(feedback);
+        self.on_feedback(feedback);
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.last_decrease = last_decrease;
         // What QuickAdapt, and the receiver's penalty, make of the window is no matter of turns.

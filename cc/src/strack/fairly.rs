@@ -4,6 +4,7 @@
 
 use crate::fair::{Fairness, Seen};
 use crate::feedback::{Feedback, Kind};
+use crate::sender::SenderCc;
 
 use super::{Strack, clock, nanos};
 
@@ -31,7 +32,7 @@ impl Strack {
         let turn = fairness.turn(&seen);
         // Not once a base round trip, but by turns; a loss keeps its distance to those that last.
         let last_decrease = core::mem::replace(&mut self.last_decrease, clock(feedback.now));
-        self.on_any(feedback);
+        self.on_feedback(feedback);
         self.last_decrease = last_decrease;
         let reference = self.cwnd;
         fairness.set_reference(reference);

@@ -10,6 +10,8 @@ work must be refused, and name what is allowed; so must what only a simulated ne
 Algorithms that live on what switches write into packets run over `squall fabric` with telemetry, rates and latencies scaled
 as there, and what they live on must have been in packets.
 
+Algorithms with VAI and SF round them (`nscc:vai=1,sf=30`) run over one selector, with each set of detectors.
+
 --quick runs each algorithm once, each selector once and each set of detectors once, in as few jobs as that takes.
 Ends with `N passed, N failed`.
 """
@@ -38,6 +40,10 @@ FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
 # What lives on telemetry: a switch of four hosts that writes it.
 TOLD = ["hpcc"]
 SWITCH = ["--topo", f"star:{RANKS}", "--telemetry"]
+# With VAI and SF round them, which is another law; each over one selector, with every set of detectors.
+FORMS = ["nscc:vai=1,sf=30", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
+# .. of which --quick has so many, and one set.
+QUICK_FORMS = 2
 # What no network has that endpoints send over.
 SIMULATED = ["sperc"]
 # The benchmarks move at least this much each way.
@@ -80,6 +86,15 @@ def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[st
     for loss in set(losses) - {row[2] for row in rows}:
         rows += [(ccs[0], lb, loss) for lb in lbs if not impossible(lb, loss)][:1]
     return rows
+
+
+def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str, str]]:
+    """Combinations of algorithms that others are round."""
+    # Over what goes together with any set.
+    lb = next((lb for lb in lbs if not any(impossible(lb, loss) for loss in losses)), lbs[0])
+    if quick:
+        return [(form, lb, losses[-1]) for form in FORMS[:QUICK_FORMS]]
+    return [(form, lb, loss) for form in FORMS for loss in losses]
 
 
 def refused(output: str) -> str | None:
@@ -165,6 +180,8 @@ def run(args: argparse.Namespace) -> int:
     live = [cc for cc in ccs if not simulated(cc)]
     rows = covering(live, lbs, losses) if args.quick and live else list(itertools.product(live, lbs, losses))
     rows += [(cc, lbs[0], losses[-1]) for cc in ccs if simulated(cc)]
+    if not args.cc:
+        rows += forms(lbs, losses, args.quick)
     tally = Tally()
     for cc, lb, loss in rows:
         problem, seconds, note, output = combination(mpi, cc, lb, loss, args)

@@ -82,6 +82,14 @@ class Output(unittest.TestCase):
             self.assertEqual({row[column] for row in rows}, set(names))
         self.assertFalse([row for row in rows if brains.impossible(row[1], row[2])])
 
+    def test_decorated_forms_run_with_each_set_of_detectors_and_quickly_with_one(self) -> None:
+        rows = brains.forms(["reps", "ecmp"], brains.LOSSES, False)
+        self.assertEqual(len(rows), len(brains.FORMS) * len(brains.LOSSES))
+        self.assertEqual({row[1] for row in rows}, {"ecmp"})
+        quick = brains.forms(["reps", "ecmp"], brains.LOSSES, True)
+        self.assertEqual([row[0] for row in quick], brains.FORMS[: brains.QUICK_FORMS])
+        self.assertEqual(brains.forms(["reps"], ["trim"], True)[0][1:], ("reps", "trim"))
+
     def test_columns_are_aligned(self) -> None:
         self.assertEqual(table(["a", "bb"], [["ccc", "d"]]), "| a   | bb |\n|-----|---:|\n| ccc |  d |")
 

@@ -31,7 +31,7 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
-    /// dumbbell:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
+    /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
     #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
     topo: Option<String>,
     /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
@@ -362,5 +362,6 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             packets: false,
             until_us: args.end,
         },
+        flits: None,
     })
 }

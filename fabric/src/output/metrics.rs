@@ -260,6 +260,24 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
          within 1 % of equal shares of the line and stay so; all the time there is if they do not",
         |run| settle(run),
     ),
+    (
+        "effective_bandwidth",
+        "flits/cycle",
+        "flits that a member got, or would have got were answers not reduced, over cycles",
+        |run| {
+            let operations = run.operations?;
+            per(operations.effective_flits as f64, operations.cycles as f64)
+        },
+    ),
+    (
+        "mean_latency",
+        "cycles",
+        "mean time of an operation, from its departure to its answer",
+        |run| Some(run.operations?.mean_latency),
+    ),
+    ("max_latency", "cycles", "longest time of an operation", |run| {
+        Some(run.operations?.max_latency)
+    }),
     ("events", "", "events of the simulator", |run| Some(run.totals.events as f64)),
     ("wall", "s", "seconds it took to simulate", |run| Some(run.totals.wall_s)),
 ];
@@ -301,6 +319,7 @@ impl Metric {
                     totals: run.totals,
                     network: run.network,
                     series: run.series.clone(),
+                    operations: run.operations,
                     ..Run::default()
                 })
             }

@@ -16,7 +16,9 @@ pub mod text;
 pub use metrics::{Metric, UnknownMetric};
 pub use perfetto::perfetto;
 pub use provenance::{Origin, Provenance};
-pub use record::{Event, FlowResult, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
+pub use record::{
+    Event, FlowResult, LinkLoad, NetworkFacts, Operations, Run, Series, SeriesKind, Totals,
+};
 pub use sizes::Sizes;
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub struct Run {
     /// What happened to the network, by rising time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
+    /// Of operations instead of flows, where those are what is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Operations>,
     /// Why it ended before its time; such a run holds what was done until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
@@ -122,6 +125,21 @@ pub struct Totals {
     pub wall_s: f64,
     /// Most memory the simulator held.
     pub peak_bytes: u64,
+}
+
+/// Reads and writes of a multicast group, in a network that counts flits. Times are cycles.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Operations {
+    /// How many were answered.
+    pub count: u64,
+    /// Flits that each member got, or would have got were answers not reduced in the network.
+    pub effective_flits: u64,
+    /// From the first start to the last answer.
+    pub cycles: u64,
+    /// From the departure of an operation to its answer, in the mean.
+    pub mean_latency: f64,
+    /// .. and the longest.
+    pub max_latency: f64,
 }
 
 /// The network of a run, and the sums that are its own.

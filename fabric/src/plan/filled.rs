@@ -11,13 +11,17 @@ impl TopologyTable {
             return self.clone();
         }
         let tree = self.kind.as_deref() == Some("fat-tree");
+        // As htsim's; and section 6.1.4 of Snyder's thesis, where 150 cycles of 16 bytes are 96 ns.
+        let (gbps, link_ns, switch_ns) = match self.kind.as_deref() {
+            Some("mc") => (200, 0, 96),
+            _ => (100, 1000, 0),
+        };
         Self {
             tiers: self.tiers.or(tree.then_some(3)),
             oversubscription: self.oversubscription.or(tree.then_some(1)),
-            gbps: self.gbps.or(Some(100)),
-            // As htsim's.
-            link_ns: self.link_ns.or(Some(1000)),
-            switch_ns: self.switch_ns.or(Some(0)),
+            gbps: self.gbps.or(Some(gbps)),
+            link_ns: self.link_ns.or(Some(link_ns)),
+            switch_ns: self.switch_ns.or(Some(switch_ns)),
             ..self.clone()
         }
     }

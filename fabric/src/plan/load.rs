@@ -12,7 +12,9 @@ use super::SceneError;
 use super::expect::{ExpectTable, Expectation};
 use super::point::{self, Axis, Point};
 use super::scene::folder_of;
-use super::tables::{FailureTable, ObserveTable, TopologyTable, TransportTable, WorkloadTable};
+use super::tables::{
+    FailureTable, FlitsTable, ObserveTable, TopologyTable, TransportTable, WorkloadTable,
+};
 use crate::model::NetworkOptions;
 use crate::output::Metric;
 
@@ -92,6 +94,8 @@ struct PlanTable {
     failure: Vec<FailureTable>,
     #[serde(default)]
     observe: ObserveTable,
+    #[serde(default)]
+    flits: Option<FlitsTable>,
     #[serde(default)]
     sweep: Table,
     #[serde(default)]
@@ -186,7 +190,7 @@ impl Plan {
         let whole: Table = toml::from_str(&source.text)
             .map_err(|error| source.error(error.span(), error.message()))?;
 
-        let keys = ["topology", "network", "workload", "transport", "failure", "observe"];
+        let keys = ["topology", "network", "workload", "transport", "failure", "observe", "flits"];
         let scene = whole.into_iter().filter(|(key, _)| keys.contains(&key.as_str()));
         let mut base: Table = scene.collect();
         let mut sweep = read.sweep;

@@ -35,10 +35,14 @@
 //! 95 %. `full = true` leaves it out of quick runs, which do not have the points that it is about; `explained` says why it does
 //! not hold where that is known.
 //!
+//! A scene with a table `[flits]` is of another kind: a topology of two tiers, and an all-reduce over accelerators whose switches
+//! replicate and reduce ([`crate::flits`]). It has no other table.
+//!
 //! Mistakes are reported with file, line and what was expected ([`PlanError`]).
 
 mod expect;
 mod filled;
+mod flits;
 mod load;
 mod point;
 mod runner;
@@ -48,15 +52,17 @@ mod tables;
 mod used;
 
 pub use expect::{Expectation, Verdict, judge};
+pub use flits::FlitScene;
 pub use load::{Plan, PlanError};
 pub use point::Point;
 pub use runner::{
     Progress, RunOptions, RunnerError, Shard, merge, run_plan, run_scene, write_runs,
 };
-pub use scene::{Prepared, SceneError, slow_links};
+pub use scene::{Experiment, Prepared, SceneError, slow_links};
 pub use shorthand::WordError;
 pub use tables::{
-    FailureTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable,
+    FailureTable, FlitsTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
+    WorkloadTable,
 };
 
 #[cfg(test)]

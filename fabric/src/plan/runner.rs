@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Plan, PlanError, Point, Prepared, SceneError};
+use super::{Experiment, Plan, PlanError, Point, Prepared, SceneError};
 use crate::Picos;
 use crate::facts::Facts;
 use crate::output::files::{self, FileError};
@@ -156,6 +156,23 @@ fn simulate(
     Ok(kept)
 }
 
+/// Runs a scene of either kind.
+fn execute(
+    experiment: Experiment,
+    origin: &Origin,
+    run: usize,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> Result<Run, SceneError> {
+    match experiment {
+        Experiment::Packets(prepared) => simulate(&prepared, origin, run, stop, progress),
+        Experiment::Flits(scene) => {
+            let mut watch = Watch { run, flows: scene.senders(), progress, stop };
+            Ok(scene.run(origin, &mut watch))
+        }
+    }
+}
+
 /// Runs every point of a plan with every seed. When `stop` becomes true the runs under way end
 /// early, marked so, and no others begin. The second part of the answer says why runs are missing
 /// or not on disk.
@@ -188,8 +205,8 @@ pub fn run_plan(
             let Some(&(index, (point, seed))) = task else { return };
             let ran = point
                 .scene
-                .prepare(&plan.folder, seed)
-                .and_then(|prepared| simulate(&prepared, &options.origin, index, stop, progress));
+                .experiment(&plan.folder, seed)
+                .and_then(|experiment| execute(experiment, &options.origin, index, stop, progress));
             let mut run = match ran {
                 Ok(run) => run,
                 Err(error) => return fail(RunnerError::Plan(plan.blame(point, &error))),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::flits::FlitScene;
 use super::tables::{FailureTable, Scene, Stack, TopologyTable, TransportTable, WorkloadTable};
 use crate::base::{Rate, Rng};
 use crate::facts::{self, Facts};
@@ -44,7 +45,7 @@ impl fmt::Display for SceneError {
 
 impl std::error::Error for SceneError {}
 
-fn fault<T>(key: impl Into<String>, what: impl fmt::Display) -> Result<T, SceneError> {
+pub(super) fn fault<T>(key: impl Into<String>, what: impl fmt::Display) -> Result<T, SceneError> {
     Err(SceneError { key: key.into(), what: what.to_string() })
 }
 
@@ -61,12 +62,38 @@ pub struct Prepared {
     pub settings: Settings,
 }
 
+/// A scene of either kind with a seed, ready to run.
+#[derive(Clone, Debug)]
+pub enum Experiment {
+    /// Packets.
+    Packets(Box<Prepared>),
+    /// Flits.
+    Flits(Box<FlitScene>),
+}
+
 impl Scene {
+    /// Reads what it names, generates what it describes, whichever kind it is of. Relative paths start at `folder`.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is allowed.
+    pub fn experiment(&self, folder: &Path, seed: u64) -> Result<Experiment, SceneError> {
+        match &self.flits {
+            Some(table) => {
+                let scene = self.prepare_flits(table, folder, seed)?;
+                Ok(Experiment::Flits(Box::new(scene)))
+            }
+            None => Ok(Experiment::Packets(Box::new(self.prepare(folder, seed)?))),
+        }
+    }
+
     /// Reads what it names, generates what it describes. Relative paths start at `folder`.
     ///
     /// # Errors
     /// The key that is wrong, and what is allowed.
     pub fn prepare(&self, folder: &Path, seed: u64) -> Result<Prepared, SceneError> {
+        if self.flits.is_some() {
+            return fault("flits", "counts flits, and not packets: `squall plan` runs it");
+        }
         let topology = self.topology.build(folder)?;
         let workload = self.workload.build(folder, &topology, seed)?;
         let mtu = self.transport.mtu.unwrap_or(4096);
@@ -144,10 +171,19 @@ impl TopologyTable {
                 let middle = self.uplink_gbps.map_or(rate, Rate::gbps);
                 Ok(Topology::dumbbell(hosts - hosts / 2, hosts / 2, rate, middle, link, switch))
             }
+            (Some("mc"), None) => {
+                let hosts = need(self.hosts, "topology.hosts", "mc")?;
+                let (rate, link, switch) = self.links()?;
+                let mc = Topology::mc(hosts, rate, link, switch);
+                mc.map_or_else(
+                    || fault("topology.hosts", format!("{hosts}, expected 64 or 128")),
+                    Ok,
+                )
+            }
             (other, None) => fault(
                 "topology.kind",
                 format!(
-                    "{}, expected fat-tree, leaf-spine, star, dumbbell, or a `file`",
+                    "{}, expected fat-tree, leaf-spine, star, dumbbell, mc, or a `file`",
                     given(other)
                 ),
             ),

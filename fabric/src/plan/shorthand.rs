@@ -17,6 +17,7 @@ const TOPOLOGIES: &[Kind] = &[
     ("leaf-spine", &["leaves", "spines", "rack"]),
     ("star", &["hosts"]),
     ("dumbbell", &["hosts"]),
+    ("mc", &["hosts"]),
 ];
 
 const WORKLOADS: &[Kind] = &[

@@ -24,17 +24,19 @@ pub struct Scene {
     pub failure: Vec<FailureTable>,
     /// What to record.
     pub observe: ObserveTable,
+    /// Instead of all but the topology: accelerators whose switches replicate and reduce.
+    pub flits: Option<FlitsTable>,
 }
 
 /// `[topology]`
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopologyTable {
-    /// `fat-tree`, `leaf-spine`, `star`, `dumbbell`, or `file` (implied by `file`).
+    /// `fat-tree`, `leaf-spine`, `star`, `dumbbell`, `mc` (accelerators), or `file` (implied by `file`).
     pub kind: Option<String>,
     /// htsim's `.topo` or a graph, relative to the plan.
     pub file: Option<PathBuf>,
-    /// Hosts (fat-tree, star; dumbbell: half of them on each side).
+    /// Hosts (fat-tree, star; dumbbell: half of them on each side; mc: 64 or 128).
     pub hosts: Option<u32>,
     /// Tiers of a fat tree, 2 or 3 (default 3).
     pub tiers: Option<u8>,
@@ -51,13 +53,13 @@ pub struct TopologyTable {
     pub leaves: Option<u32>,
     /// Spines (leaf-spine).
     pub spines: Option<u32>,
-    /// Rate of the hosts' links, Gb/s (default 100).
+    /// Rate of the hosts' links, Gb/s (default 100; mc: 200, a flit in 0.64 ns).
     pub gbps: Option<u64>,
     /// Rate of the links between switches, Gb/s (leaf-spine, dumbbell; default as the hosts').
     pub uplink_gbps: Option<u64>,
-    /// Latency of a link, ns (default 1000, as htsim's).
+    /// Latency of a link, ns (default 1000, as htsim's; mc: 0).
     pub link_ns: Option<u64>,
-    /// Latency of a switch, ns (default 0, as htsim's).
+    /// Latency of a switch, ns (default 0, as htsim's; mc: 96, which are 150 cycles).
     pub switch_ns: Option<u64>,
     /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (star,
     /// dumbbell; default as `link_ns`).
@@ -226,4 +228,40 @@ pub struct ObserveTable {
     pub packets: bool,
     /// Give up after so many simulated microseconds (default one second).
     pub until_us: Option<u64>,
+}
+
+/// `[flits]`: an all-reduce over accelerators whose switches replicate writes and reduce reads; times are cycles, of which a link
+/// carries a flit each.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlitsTable {
+    /// What throttles operations: `none`, `window`, `aimd` or `3cpo`, with parameters if wanted (default `3cpo`).
+    pub control: String,
+    /// Members that send, drawn at random (default all).
+    pub senders: Option<u16>,
+    /// Reads of each, each followed by a write of what it brought (default 128).
+    pub transactions: u32,
+    /// Senders begin up to so many cycles late, at random (default 0).
+    pub skew: u32,
+    /// Cycles that a memory takes to answer (default 180).
+    pub memory: u32,
+    /// Flits of answers that wait in a member for its link, beyond which its memory takes no request (default no limit).
+    pub answers: Option<u32>,
+    /// Flits of a virtual channel that wait before a link, and as many behind it (default as many as fit into the round trip
+    /// between two switches).
+    pub buffer: Option<u32>,
+}
+
+impl Default for FlitsTable {
+    fn default() -> Self {
+        Self {
+            control: "3cpo".to_owned(),
+            senders: None,
+            transactions: 128,
+            skew: 0,
+            memory: 180,
+            answers: None,
+            buffer: None,
+        }
+    }
 }

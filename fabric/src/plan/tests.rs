@@ -46,7 +46,7 @@ fn parse(text: &str) -> Result<Plan, PlanError> {
 fn point_error(text: &str) -> String {
     let plan = parse(text).expect("a plan");
     for point in &plan.points {
-        if let Err(error) = point.scene.prepare(Path::new(""), 1) {
+        if let Err(error) = point.scene.experiment(Path::new(""), 1) {
             return plan.blame(point, &error).to_string();
         }
     }
@@ -205,7 +205,7 @@ fn every_plan_that_comes_along_can_be_run() {
             let plan = Plan::read(&path, quick).expect("a plan");
             count += 1;
             for point in &plan.points {
-                if let Err(error) = point.scene.prepare(&plan.folder, 1) {
+                if let Err(error) = point.scene.experiment(&plan.folder, 1) {
                     panic!("{}", plan.blame(point, &error));
                 }
             }
@@ -453,7 +453,7 @@ fn our_plans_are_sound() {
             let plan = Plan::read(&file, quick).expect("a sound plan");
             assert!(!plan.expectations.is_empty() && !plan.source.is_empty(), "{}", plan.name);
             for point in plan.points.iter().filter(|_| quick && build) {
-                if let Err(error) = point.scene.prepare(&plan.folder, plan.seeds[0]) {
+                if let Err(error) = point.scene.experiment(&plan.folder, plan.seeds[0]) {
                     panic!("{}", plan.blame(point, &error));
                 }
             }
@@ -484,4 +484,78 @@ fn links_of_the_top_tier_are_slowed_as_in_htsim() {
     let plan = Plan::parse(Path::new("p.toml"), share, false).expect("sound");
     let error = plan.points[0].scene.prepare(Path::new(""), 1).expect_err("too many");
     assert_eq!(error.to_string(), "failure[0].links: 99, but the top tier has 16");
+}
+
+/// A plan that counts flits.
+const FLITS: &str = r#"title = "t"
+
+[topology]
+kind = "mc"
+hosts = 64
+
+[flits]
+senders = 2
+transactions = 2
+
+[sweep]
+"flits.control" = ["none", "3cpo"]
+
+[[expect]]
+statement = "s"
+metric = "max_latency"
+at_most = 2000
+at_least = 1090
+"#;
+
+#[test]
+fn a_plan_of_flits_runs_and_is_judged() {
+    let plan = parse(FLITS).expect("a plan");
+    let options = RunOptions { threads: 1, ..RunOptions::default() };
+    let (runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
+    assert!(error.is_none(), "{error:?}");
+    let words: Vec<&str> = judge(&plan, &runs).iter().map(Verdict::word).collect();
+    assert_eq!(words, ["pass", "pass"], "every sender is done, and what is expected holds");
+    let operations = runs[1].operations.expect("there are");
+    assert_eq!((runs[1].flows.len(), operations.count, operations.effective_flits), (2, 8, 80));
+    let stated = runs[1].provenance.as_ref().expect("stated");
+    assert_eq!(stated.settings.get("flits.control"), Some("3cpo"));
+    assert_eq!(stated.settings.get("workload.jobs"), None);
+    assert_eq!(stated.derived.get("flits.cycle_ps"), Some("640"));
+    assert_eq!(stated.derived.get("flits.control.ai"), Some("50"));
+    let json = serde_json::to_string(&runs[1]).expect("JSON");
+    assert_eq!(serde_json::from_str::<Run>(&json).expect("read").operations, runs[1].operations);
+}
+
+#[test]
+fn mistakes_in_flits_are_named_by_line() {
+    for (from, to, expected) in [
+        ("senders = 2", "senders = 65", "p.toml:8: flits.senders: 65, expected 1 to 64"),
+        ("senders = 2", "sender = 2", "p.toml:8: unknown field `sender`"),
+        ("transactions = 2", "buffer = 1", "p.toml:9: flits.buffer: 1, expected 9"),
+        ("\"none\", ", "", "nothing wrong"),
+        ("\"none\"", "\"4cpo\"", "no injection control is called \"4cpo\", allowed: none, window"),
+        ("hosts = 64", "hosts = 32", "p.toml:5: topology.hosts: 32, expected 64 or 128"),
+        ("\"mc\"", "\"star\"", "topology: lower switches that lead"),
+        (
+            "[flits]",
+            "[workload]\nbytes = 1\n[flits]",
+            "p.toml:7: workload: has no place beside `flits`",
+        ),
+        (
+            "[flits]",
+            "[transport]\ncc = \"swift\"\n[flits]",
+            "p.toml:7: transport: has no place beside",
+        ),
+    ] {
+        let text = FLITS.replacen(from, to, 1);
+        assert_ne!(text, FLITS, "{from}");
+        let error = match parse(&text) {
+            Err(error) => error.to_string(),
+            Ok(_) => point_error(&text),
+        };
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+    let scene = &parse(FLITS).expect("a plan").points[0].scene;
+    let error = scene.prepare(Path::new(""), 1).expect_err("no packets").to_string();
+    assert!(error.contains("`squall plan` runs it"), "{error}");
 }

@@ -50,6 +50,7 @@ impl TopologyTable {
             }
             "star" => &["hosts", "gbps", "link_ns", "switch_ns", "far_link_ns"],
             "dumbbell" => &["hosts", "gbps", "uplink_gbps", "link_ns", "switch_ns", "far_link_ns"],
+            "mc" => &["hosts", "gbps", "link_ns", "switch_ns"],
             "file" => &["file"],
             // Refused elsewhere.
             _ => return Ok(()),

@@ -67,6 +67,22 @@ impl Topology {
         }
         Self { hosts, switches, links }
     }
+
+    /// The accelerators of Snyder's thesis, section 6.3.1: eight to a switch, as many links up as down, 64 below four upper
+    /// switches or 128 below 16. `None` for another number.
+    #[must_use]
+    pub fn mc(hosts: u32, rate: Rate, latency: Picos, switch_latency: Picos) -> Option<Self> {
+        // Between two switches so many links. 128 hosts have twice the links up: every switch is connected to every upper one.
+        let (leaves, spines, bundle) = match hosts {
+            64 => (8, 4, 2),
+            128 => (16, 16, 1),
+            _ => return None,
+        };
+        let mut topology = Self::leaf_spine(leaves, spines, 8, rate, rate, latency, switch_latency);
+        let between = topology.links.split_off(hosts as usize);
+        topology.links.extend(between.into_iter().flat_map(|link| (0..bundle).map(move |_| link)));
+        Some(topology)
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +105,18 @@ mod tests {
             ("leaf0->spine0".into(), "spine0->leaf0".into())
         );
         assert_eq!(spine.host_rate(), rate);
+    }
+
+    #[test]
+    fn accelerators_have_a_link_up_each_at_least() {
+        let build = |hosts| Topology::mc(hosts, Rate::gbps(200), Picos::ZERO, Picos::nanos(96));
+        for (hosts, leaves, spines, up) in [(64, 8, 4, 8), (128, 16, 16, 16)] {
+            let mc = build(hosts).expect("one of the two");
+            assert_eq!((mc.hosts, mc.check()), (hosts, Ok(())));
+            assert_eq!(mc.switches.len(), leaves + spines);
+            assert_eq!(mc.links.len(), hosts as usize + leaves * up);
+        }
+        assert_eq!(build(32), None);
     }
 
     #[test]

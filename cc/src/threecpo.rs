@@ -1,0 +1,232 @@
+//! 3CPO, the Collective Congestion Control Protocol: J. Snyder, "Improving Congestion Control Convergence in RDMA Networks"
+//! (thesis, Duke 2022), chapter 6. Sections, figures and names below are the thesis'.
+//!
+//! For networks in which accelerators write to and read from multicast groups: switches replicate what is written, and reduce what
+//! is read to one answer. A member that sends while it hears operations of others knows that they meet on every link of the
+//! group. So these cost it tokens, as many as of its own they match: with `N` that send, each sends every `N` times the
+//! flits of an operation, a round trip after it began. Against everything else there is a watermark, the rate at which tokens
+//! come, which a probe in the network lowers and raises.
+//!
+//! This is the state of one host, of all it sends; what it throttles are operations, which have requests and responses. It
+//! knows neither packets nor queues. Time is in cycles, of which a link carries one flit.
+
+mod bucket;
+mod config;
+mod matching;
+#[cfg(test)]
+mod tests;
+mod watermark;
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+
+use bucket::Bucket;
+pub use config::ThreeCpoConfig;
+use matching::Matching;
+use watermark::Watermark;
+
+/// What an operation puts on a link of each member, in flits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flits {
+    /// On the way to the memory: most of a write.
+    pub request: u16,
+    /// On the way back: most of a read.
+    pub response: u16,
+}
+
+/// The two classes of traffic, each with tokens and a watermark of its own (section 6.1.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrafficClass {
+    /// What goes to memories.
+    Request,
+    /// What comes back.
+    Response,
+}
+
+impl Flits {
+    /// Those of a class.
+    #[must_use]
+    pub const fn of(self, class: TrafficClass) -> u16 {
+        match class {
+            TrafficClass::Request => self.request,
+            TrafficClass::Response => self.response,
+        }
+    }
+
+    /// The class that has most of them.
+    #[must_use]
+    pub const fn mostly(self) -> TrafficClass {
+        if self.request >= self.response { TrafficClass::Request } else { TrafficClass::Response }
+    }
+}
+
+/// Operations of others that are remembered; of more the oldest are forgotten first. The thesis has no bound, and says that there
+/// must be one (section 7.2.4).
+const REMEMBERED: usize = 4096;
+
+/// One host: its tokens, and the multicast group that it is a member of.
+#[derive(Clone, Debug)]
+pub struct ThreeCpo {
+    config: Arc<ThreeCpoConfig>,
+    me: usize,
+    classes: [Class; 2],
+    /// Operations of others, oldest first (`Remote Op Queue`).
+    remote: VecDeque<Remote>,
+    /// How long the last operation took.
+    latency: u64,
+    /// When the last multicast left, and how long after the one before.
+    last: Option<u64>,
+    gap: u64,
+    /// When the probe left, if one is under way.
+    probe: Option<u64>,
+    /// The first cycle in which there are tokens, as things are.
+    ready: u64,
+}
+
+/// What there is of each class.
+#[derive(Clone, Debug)]
+struct Class {
+    class: TrafficClass,
+    bucket: Bucket,
+    matching: Matching,
+    watermark: Watermark,
+}
+
+/// An operation of somebody else.
+#[derive(Clone, Copy, Debug)]
+struct Remote {
+    from: u16,
+    flits: Flits,
+    arrival: u64,
+}
+
+impl ThreeCpo {
+    /// Member `me` of a group of `members`. `config` must have passed [`crate::Tunable::check`].
+    #[must_use]
+    pub fn new(config: Arc<ThreeCpoConfig>, members: u16, me: u16) -> Self {
+        let class = |class| Class {
+            class,
+            bucket: Bucket::new(),
+            matching: Matching::new(members.into(), config.forget),
+            watermark: Watermark::new(&config),
+        };
+        Self {
+            classes: [class(TrafficClass::Request), class(TrafficClass::Response)],
+            me: me.into(),
+            remote: VecDeque::with_capacity(REMEMBERED),
+            // Until something was measured, what section 6.2.2 takes for an idle network.
+            latency: config.low_latency as u64,
+            last: None,
+            gap: 0,
+            probe: None,
+            ready: 0,
+            config,
+        }
+    }
+
+    /// The first cycle in which an operation may leave, if nothing happens until then.
+    #[must_use]
+    pub const fn ready_at(&self) -> u64 {
+        self.ready
+    }
+
+    /// Sees when there will be tokens, after something happened to them.
+    fn foresee(&mut self) {
+        let wm_max = self.config.wm_max;
+        let ready = |class: &Class| class.bucket.ready_at(class.watermark.value(), wm_max);
+        let [request, response] = &self.classes;
+        self.ready = ready(request).max(ready(response));
+    }
+
+    /// An operation leaves, at most one a cycle. It is sent to all members where `multicast` says so.
+    pub fn on_send(&mut self, now: u64, flits: Flits, multicast: bool) {
+        self.advance(now);
+        self.probe.get_or_insert(now);
+        let cost = self.config.cost(self.latency as f64);
+        let matches = multicast && self.config.multicast;
+        for class in &mut self.classes {
+            let own = flits.of(class.class);
+            class.bucket.debit(own.into());
+            if matches {
+                class.take(|matching, me| matching.send(me, own.into()), self.me, cost);
+            }
+        }
+        if multicast {
+            self.classes[flits.mostly() as usize].watermark.sent += 1;
+            self.gap = self.last.map_or(0, |last| now.saturating_sub(last));
+            self.last = Some(now);
+        }
+        self.foresee();
+    }
+
+    /// A multicast operation of member `from` arrives.
+    pub fn on_remote(&mut self, now: u64, from: u16, flits: Flits) {
+        if !self.config.multicast || usize::from(from) == self.me {
+            return;
+        }
+        self.advance(now);
+        let cost = self.config.cost(self.latency as f64);
+        for class in &mut self.classes {
+            let theirs = flits.of(class.class);
+            class.take(|matching, _| matching.hear(from.into(), theirs.into()), self.me, cost);
+        }
+        if self.remote.len() == REMEMBERED {
+            self.expire_first();
+        }
+        self.remote.push_back(Remote { from, flits, arrival: now });
+        self.foresee();
+    }
+
+    /// An operation that left at `sent` is answered.
+    pub fn on_done(&mut self, now: u64, sent: u64, flits: Flits, multicast: bool) {
+        self.advance(now);
+        self.latency = now.saturating_sub(sent);
+        if multicast && self.config.multicast {
+            for class in &mut self.classes {
+                class.matching.answered(flits.of(class.class).into());
+            }
+        }
+        if self.probe == Some(sent) {
+            self.probe = None;
+            let all = self.classes.iter().map(|class| class.watermark.sent).sum();
+            for class in &mut self.classes {
+                class.watermark.on_probe(&self.config, self.latency as f64, all);
+            }
+        }
+        self.foresee();
+    }
+
+    /// The watermark of a class, for those who look on.
+    #[must_use]
+    pub const fn watermark(&self, class: TrafficClass) -> f64 {
+        self.classes[class as usize].watermark.value()
+    }
+
+    /// Lets time pass: tokens come, and old operations of others are forgotten.
+    fn advance(&mut self, now: u64) {
+        for class in &mut self.classes {
+            class.bucket.advance(now, class.watermark.value(), &self.config);
+        }
+        // About a round trip, and as long as an operation waits for its turn.
+        let stay = self.latency + self.gap;
+        while self.remote.front().is_some_and(|first| now >= first.arrival + stay) {
+            self.expire_first();
+        }
+    }
+
+    fn expire_first(&mut self) {
+        let Some(Remote { from, flits, .. }) = self.remote.pop_front() else { return };
+        for class in &mut self.classes {
+            class.matching.expire(from.into(), flits.of(class.class).into());
+        }
+    }
+}
+
+impl Class {
+    /// Pays for what was matched, at `cost` a flit.
+    fn take(&mut self, matched: impl FnOnce(&mut Matching, usize) -> i32, me: usize, cost: f64) {
+        let tokens = f64::from(matched(&mut self.matching, me)) * cost;
+        self.bucket.debit(tokens);
+        self.watermark.taken += tokens;
+    }
+}

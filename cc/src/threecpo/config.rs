@@ -1,0 +1,127 @@
+//! Parameters of 3CPO and where their defaults come from.
+
+/// Parameters of [`crate::ThreeCpo`], in cycles, flits and units of the watermark. The defaults are those of sections 6.1.4 and
+/// 6.2.2.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ThreeCpoConfig {
+    /// Largest watermark (`WM_MAX`), at which there is a token a cycle: 2468.
+    pub wm_max: f64,
+    /// Smallest watermark (`WM_MIN`): 100.
+    pub wm_min: f64,
+    /// What a watermark gains a probe without congestion (`WM_AI`): 50.
+    pub ai: f64,
+    /// Latency above which there is congestion (`lat_thresh`): 2000 cycles.
+    pub latency: f64,
+    /// Latency at which a watermark loses most (`max_lat_thresh`): 5000 cycles.
+    pub max_latency: f64,
+    /// Largest part that a watermark loses at a time (`base_md`): 0.5.
+    pub md: f64,
+    /// What a matched flit costs where operations take up to `low_latency` (section 6.2.2, multiplicative increase): 0.8.
+    pub low_cost: f64,
+    /// See there: 1000 cycles.
+    pub low_latency: f64,
+    /// What a matched flit costs where operations take `high_latency` and more: 1.
+    pub high_cost: f64,
+    /// See there: 2000 cycles.
+    pub high_latency: f64,
+    /// By how many flits a packet with data is longer than one without (`write_size - write_ack`): 8.
+    pub size_diff: f64,
+    /// Most tokens of a class that are saved while those of the other are missing: 1. The thesis does not say; its figures have one
+    /// class, and never show more.
+    pub saved: f64,
+    /// Operations of others cost tokens here: on. Off, what is left is the throttling of section 6.1.4.
+    pub multicast: bool,
+    /// What has left the network matches nothing (section 6.2.2, Fig. 6.6 and 6.7): on.
+    pub forget: bool,
+    /// Decreases are smaller where a watermark is low (flow-based scaling, section 6.2.3): on.
+    pub fbs: bool,
+}
+
+impl ThreeCpoConfig {
+    /// The thesis' constants.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            wm_max: 2468.0,
+            wm_min: 100.0,
+            ai: 50.0,
+            latency: 2000.0,
+            max_latency: 5000.0,
+            md: 0.5,
+            low_cost: 0.8,
+            low_latency: 1000.0,
+            high_cost: 1.0,
+            high_latency: 2000.0,
+            size_diff: 8.0,
+            saved: 1.0,
+            multicast: true,
+            forget: true,
+            fbs: true,
+        }
+    }
+
+    /// What section 6.1.4 calls AIMD: probes move the watermark, and nothing else does anything.
+    #[must_use]
+    pub const fn aimd() -> Self {
+        Self { multicast: false, fbs: false, ..Self::new() }
+    }
+
+    /// What a matched flit costs while operations take `latency` cycles.
+    pub(super) fn cost(&self, latency: f64) -> f64 {
+        let span = self.high_latency - self.low_latency;
+        let far = ((latency - self.low_latency) / span.max(1.0)).clamp(0.0, 1.0);
+        self.low_cost + far * (self.high_cost - self.low_cost)
+    }
+}
+
+impl Default for ThreeCpoConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Bounds that go together.
+fn ordered(config: &ThreeCpoConfig) -> Result<(), crate::ConfigError> {
+    let pairs = [
+        ("wm_min", config.wm_min, config.wm_max, "at most wm_max"),
+        ("latency", config.latency, config.max_latency, "at most max_latency"),
+        ("low_latency", config.low_latency, config.high_latency, "at most high_latency"),
+    ];
+    pairs.into_iter().try_for_each(|(name, low, high, allowed)| {
+        crate::error::within(name, low, 0.0, high, allowed)
+    })
+}
+
+tunable! {
+    ThreeCpoConfig, special: [], also: ordered;
+    number wm_max "wm_max" (1.0, 1e6, "1 to 1000000")
+        "watermark with which there is a token a cycle: 2468";
+    number wm_min "wm_min" (1.0, 1e6, "1 to wm_max")
+        "smallest watermark: 100";
+    number ai "ai" (0.0, 1e6, "0 to 1000000")
+        "what a watermark gains a probe without congestion: 50";
+    number latency "latency" (1.0, 1e9, "1 cycle to max_latency")
+        "cycles above which there is congestion: 2000";
+    number max_latency "max_latency" (1.0, 1e9, "1 to 1e9 cycles")
+        "cycles at which a watermark loses most: 5000";
+    number md "md" (0.0, 1.0, "0 to 1")
+        "largest part that a watermark loses at a time: 0.5";
+    number low_cost "low_cost" (0.0, 10.0, "0 to 10")
+        "what a matched flit costs up to low_latency: 0.8";
+    number low_latency "low_latency" (0.0, 1e9, "0 cycles to high_latency")
+        "cycles of an operation up to which low_cost holds: 1000";
+    number high_cost "high_cost" (0.0, 10.0, "0 to 10")
+        "what a matched flit costs from high_latency on: 1";
+    number high_latency "high_latency" (0.0, 1e9, "0 to 1e9 cycles")
+        "cycles of an operation from which on high_cost holds: 2000";
+    number size_diff "size_diff" (0.0, 1000.0, "0 to 1000 flits")
+        "flits that a packet with data has more than one without: 8";
+    number saved "saved" (1.0, 1e9, "1 to 1e9 tokens")
+        "most tokens of a class that are saved while those of the other are missing: 1";
+    switch multicast "multicast" (0.0, 1.0, "0 or 1")
+        "whether operations of others cost tokens here: 1";
+    switch forget "forget" (0.0, 1.0, "0 or 1")
+        "whether what has left the network matches nothing: 1";
+    switch fbs "fbs" (0.0, 1.0, "0 or 1")
+        "whether decreases are smaller where a watermark is low: 1";
+}

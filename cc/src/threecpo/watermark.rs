@@ -1,0 +1,103 @@
+//! The unicast part of 3CPO, and when it acts beside the multicast part: algorithm 6 (sections 6.2.3 and 6.2.4).
+
+use super::config::ThreeCpoConfig;
+use crate::math::rsqrt;
+
+/// Injection rate of one class, as a part of [`ThreeCpoConfig::wm_max`], and what is known of the time since the last probe.
+#[derive(Clone, Debug)]
+pub(super) struct Watermark {
+    /// Now.
+    value: f64,
+    /// What lower watermark would have taken as many tokens in the round trip before (`last_wm_eq`).
+    equivalent: f64,
+    /// Tokens that were taken and could not have been made in a round trip (`carry_over`); the thesis does not say how they
+    /// are counted.
+    carried: f64,
+    /// Tokens that operations of others took since the last probe (`global_dec`).
+    pub(super) taken: f64,
+    /// Multicasts sent since then that have most of their flits in this class.
+    pub(super) sent: u32,
+}
+
+impl Watermark {
+    pub(super) const fn new(config: &ThreeCpoConfig) -> Self {
+        Self { value: config.wm_max, equivalent: 0.0, carried: 0.0, taken: 0.0, sent: 0 }
+    }
+
+    pub(super) const fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// What lower watermark would have taken as many tokens: `X = WM_MAX * N / L`.
+    #[cfg(test)]
+    pub(super) const fn equivalent(&self) -> f64 {
+        self.equivalent
+    }
+
+    #[cfg(test)]
+    pub(super) const fn carried(&self) -> f64 {
+        self.carried
+    }
+
+    #[cfg(test)]
+    pub(super) const fn set(&mut self, value: f64) {
+        self.value = value;
+    }
+
+    /// A probe took `latency` cycles; `all` multicasts were sent since the one before.
+    pub(super) fn on_probe(&mut self, config: &ThreeCpoConfig, latency: f64, all: u32) {
+        let latency = latency.max(1.0);
+        let congested = latency > config.latency;
+        let taken = self.scaled(config, all) + self.carried;
+        let equivalent = config.wm_max * taken / latency;
+        let most = self.value / config.wm_max * latency;
+        // Line 1; the text describes what is left, this is what is removed.
+        let far = (latency - config.latency) / (config.max_latency - config.latency).max(1.0);
+        let md = (far * config.md).clamp(0.0, 1.0 - config.md);
+        let grown = equivalent - self.equivalent;
+        if grown > 0.0 {
+            self.value = (self.value + grown).min(config.wm_max);
+            // The multicast part throttles less than this would.
+            if congested && grown < self.value * md {
+                self.decrease(config, md, equivalent);
+            }
+        } else if congested {
+            self.decrease(config, md, equivalent);
+        }
+        self.equivalent = equivalent;
+        self.carried = (taken - most).max(0.0);
+        (self.taken, self.sent) = (0.0, 0);
+        if latency < config.latency {
+            self.value += config.ai;
+        }
+        self.value = self.value.clamp(config.wm_min, config.wm_max);
+    }
+
+    /// Lines 4 to 8: who sent little of this class was throttled little in it, which is no reason to throttle it.
+    fn scaled(&self, config: &ThreeCpoConfig, all: u32) -> f64 {
+        let share = f64::from(self.sent) / f64::from(all.max(1));
+        if all == 0 || share > 0.5 {
+            return self.taken;
+        }
+        self.taken * (1.0 + config.size_diff * (2.0 * (1.0 - share) - 1.0))
+    }
+
+    /// Lines 16 and 17, 19 and 20.
+    fn decrease(&mut self, config: &ThreeCpoConfig, md: f64, equivalent: f64) {
+        // Nothing is under the root when the multicast part took all there was.
+        let above = (self.value - equivalent).max(config.wm_min);
+        let scaling = if config.fbs { scaling(config, above) } else { 1.0 };
+        self.value -= scaling * md * (self.value - equivalent);
+    }
+}
+
+/// Flow-based scaling: 1 at the largest watermark, and less below, as Swift's target is more.
+fn scaling(config: &ThreeCpoConfig, watermark: f64) -> f64 {
+    let root = |x: f64| f64::from(rsqrt(x as f32));
+    let (low, high) = (root(config.wm_min), root(config.wm_max));
+    if low <= high {
+        return 1.0;
+    }
+    let alpha = 1.0 / (low - high);
+    (1.0 - alpha * (root(watermark) - high)).max(0.05)
+}

@@ -1,0 +1,147 @@
+//! The way of an operation: from its sender up to one switch of the upper tier, from there to all members, and the answers back
+//! to that switch.
+
+use super::FlitError;
+use crate::topology::{Node, Topology};
+
+/// Where things are in a network of two tiers. Channels are the ports of the topology.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    /// Of each member: the channel out of it; the one to it is its sibling.
+    out: Vec<u32>,
+    /// Of each member: its lower switch.
+    lower: Vec<u16>,
+    /// Of each lower switch: its members.
+    members: Vec<Vec<u16>>,
+    /// Of each lower switch: the channels out of it, upwards; of all the n-th leads to the same upper switch.
+    up: Vec<Vec<u32>>,
+}
+
+/// What a channel leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Behind {
+    /// The lower switch of this number, from a member.
+    LowerFromMember(u16),
+    /// The lower switch of this number, from above.
+    LowerFromUpper(u16),
+    /// An upper switch.
+    Upper,
+    /// This member.
+    Member(u16),
+}
+
+/// Most members of a lower switch, and most lower switches: what is copied is remembered by bits.
+const MOST: usize = 32;
+
+impl Tree {
+    /// Finds them.
+    pub(super) fn new(topology: &Topology) -> Result<Self, FlitError> {
+        topology.check().map_err(|error| fault(&error.0))?;
+        let lower_switches: Vec<usize> =
+            (0..topology.switches.len()).filter(|&s| topology.switches[s].tier == 0).collect();
+        let number = |switch: u32| lower_switches.iter().position(|&s| s == switch as usize);
+        let hosts = topology.hosts as usize;
+        let mut tree = Self {
+            out: vec![0; hosts],
+            lower: vec![0; hosts],
+            members: vec![Vec::new(); lower_switches.len()],
+            up: vec![Vec::new(); lower_switches.len()],
+        };
+        // Channels up with the upper switch that each leads to.
+        let mut ways: Vec<Vec<(u32, u32)>> = vec![Vec::new(); lower_switches.len()];
+        for port in 0..2 * topology.links.len() as u32 {
+            match (topology.from(port), topology.to(port)) {
+                (Node::Host(member), Node::Switch(switch)) => {
+                    let at = number(switch).ok_or_else(|| fault("a member at an upper switch"))?;
+                    tree.out[member as usize] = port;
+                    tree.lower[member as usize] = at as u16;
+                    tree.members[at].push(member as u16);
+                }
+                (Node::Switch(from), Node::Switch(to)) => match (number(from), number(to)) {
+                    (Some(at), None) => ways[at].push((to, port)),
+                    (None, Some(_)) => {}
+                    _ => return Err(fault("a link between switches of one tier")),
+                },
+                _ => {}
+            }
+        }
+        for (up, way) in tree.up.iter_mut().zip(&mut ways) {
+            way.sort_unstable();
+            *up = way.iter().map(|(_, port)| *port).collect();
+        }
+        let alike = |a: &[(u32, u32)], b: &[(u32, u32)]| {
+            a.iter().map(|way| way.0).eq(b.iter().map(|way| way.0))
+        };
+        let first = ways.first().ok_or_else(|| fault("no switch"))?;
+        if first.is_empty() || ways.iter().any(|way| !alike(way, first)) {
+            return Err(fault("lower switches that lead to different upper ones, or to none"));
+        }
+        if tree.members.iter().any(|members| members.is_empty() || members.len() > MOST)
+            || ways.len() > MOST
+        {
+            return Err(fault(
+                "more than 32 members of a switch or 32 lower switches, or a switch without any",
+            ));
+        }
+        Ok(tree)
+    }
+
+    pub(super) fn lower_of(&self, member: u16) -> u16 {
+        self.lower[usize::from(member)]
+    }
+
+    pub(super) fn members_of(&self, lower: u16) -> &[u16] {
+        &self.members[usize::from(lower)]
+    }
+
+    /// Lower switches.
+    pub(super) fn lowers(&self) -> u16 {
+        self.members.len() as u16
+    }
+
+    /// Ways up from a lower switch.
+    pub(super) fn ways(&self) -> u32 {
+        self.up[0].len() as u32
+    }
+
+    /// The channel out of a member.
+    pub(super) fn out_of(&self, member: u16) -> usize {
+        self.out[usize::from(member)] as usize
+    }
+
+    /// The channel to a member.
+    pub(super) fn to(&self, member: u16) -> usize {
+        self.out_of(member) ^ 1
+    }
+
+    /// The channel up from a lower switch, by this way.
+    pub(super) fn up(&self, lower: u16, way: u32) -> usize {
+        self.up[usize::from(lower)][way as usize] as usize
+    }
+
+    /// The channel down to it.
+    pub(super) fn down(&self, lower: u16, way: u32) -> usize {
+        self.up(lower, way) ^ 1
+    }
+
+    /// What each channel leads to.
+    pub(super) fn behind(&self, channels: usize) -> Vec<Behind> {
+        let mut behind = vec![Behind::Upper; channels];
+        for (member, &lower) in (0u16..).zip(&self.lower) {
+            behind[self.out_of(member)] = Behind::LowerFromMember(lower);
+            behind[self.to(member)] = Behind::Member(member);
+        }
+        for lower in 0..self.lowers() {
+            for way in 0..self.ways() {
+                behind[self.down(lower, way)] = Behind::LowerFromUpper(lower);
+            }
+        }
+        behind
+    }
+}
+
+fn fault(what: &str) -> FlitError {
+    let what =
+        format!("{what}; expected two tiers, every lower switch connected to every upper one");
+    FlitError { field: "topology", what }
+}
