@@ -61,8 +61,8 @@ def sim(topo: str | pathlib.Path, load: str | pathlib.Path, **options: Option | 
     """Simulate a load over a topology, as `squall sim --topo TOPO --load LOAD` does: a row a flow.
 
     Columns: `id`, `src`, `dst` (hosts), `bytes`, `start_us`, `fct_us` (completion time, NaN if it did not finish),
-    `received_us`, `alone_us`, `retransmitted` (packets), `reason` (why it did not finish). What else the result holds is in
-    `attrs`: `totals`, `network`, `provenance`; with `sample=US` also `series`, a data frame of `kind`, `name`, `time_us`, `value`.
+    `received_us`, `alone_us`, `packets`, `marked` and `retransmitted` (how many), `reason` (why it did not finish).
+    What else the result holds is in `attrs`: `totals`, `network`, `provenance`; with `sample=US` also `series`, a data frame of `kind`, `name`, `time_us`, `value`.
 
     Raises SquallError, with the program's words, for what makes no sense.
     """
