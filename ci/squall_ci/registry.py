@@ -68,7 +68,7 @@ COMMANDS = (
     Command(
         "abi",
         "suite",
-        "6 min, `all` more",
+        "4 min, `all` more",
         "the C ABI tests and models of `fabtests/abi`: plain, shared memory, loss, valgrind, address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
@@ -109,7 +109,7 @@ COMMANDS = (
     Command(
         "repro",
         "long",
-        "5 min, `--quick` 1, `--large` 30",
+        "an hour, `--quick` 1 min, `--large` an hour",
         "the papers' experiments on the simulator: statement, expected, measured, pass",
     ),
     Command(

@@ -9,7 +9,7 @@ with what happened to the network in it, and traces that `squall sim --trace` re
 
 Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the fabric, ranks that never come or
 have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. And `squall fabric join`: two jobs on one
-fabric, each on its own hosts; no fabric, no squall, no such host. As root also `squall fabric tunnel`: a job on two machines, which
+fabric, each on its own hosts; no fabric, no squall, no such host. A job on switches that deflect. As root also `squall fabric tunnel`: a job on two machines, which
 are namespaces, and the fabric on one of them. `N passed, N failed` comes last.
 """
 
@@ -229,6 +229,20 @@ def joined(fabric: Fabric, tally: Tally) -> None:
         tally.add("a host that is not there", problem, far.seconds, output=far.output)
 
 
+def deflecting(fabric: Fabric, tally: Tally) -> None:
+    """A job whose packets get lost, on switches that send messages round full queues."""
+    mpi = MPIS["mpich"]
+    env = fabric.environment(mpi) | {"FI_SQUALL_LB": "ecmp", "FI_SQUALL_FAULT": "loss=1%"}
+    options = ["--topo", "leaf-spine:4x2x2", "--lossless", "--deflection", "--deflection-short", "128KB"]
+    with Running(fabric.program, options) as up:
+        command: list[Word] = [fabric.program, "fabric", "--socket", up.socket, "join", "--"]
+        result = run_command([*command, *mpi.command(8, stream(mpi, 1.5))], env, 60)
+        deflected = up.status()["totals"]["deflected"]
+    problem = None if result.ok and '"wrong": 0' in result.output else result.why()
+    problem = problem or (None if deflected else "no packet was deflected")
+    tally.add("switches that deflect", problem, result.seconds, f"{deflected} packets deflected", result.output)
+
+
 # Two machines, by their addresses.
 MACHINES = {"10.76.0.1": "a", "10.76.0.2": "b"}
 
@@ -355,6 +369,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.jobs:
             what_goes_wrong(fabric, tally)
             joined(fabric, tally)
+            deflecting(fabric, tally)
             if os.geteuid() == 0:
                 tunnelled(fabric, tally)
             else:

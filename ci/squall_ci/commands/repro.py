@@ -4,7 +4,7 @@
 
 Prints one table: statement, source, expected, measured, pass. Plans are fabric/plans/*.toml; without names all of them
 run, with --quick those that have a quick form, in that form; with --large those of fabric/plans/large, at the papers'
-own sizes, which take half an hour. Results and report.html are left in target/repro (target/repro-large).
+own sizes, which take an hour, as all others do. Results and report.html are left in target/repro (target/repro-large).
 Exit status 1 when a statement does not hold and its plan does not explain why (docs/REPRODUCTION.md does at length).
 """
 
