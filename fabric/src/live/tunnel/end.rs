@@ -47,15 +47,13 @@ impl Connection {
         Ok(Self { client: Client::new(stream)?, pieces: Pieces::default(), ended: false })
     }
 
-    /// Bytes of the other end, if there is room for them.
-    fn give(&mut self, bytes: &[u8]) {
-        if self.has_room(bytes) {
+    /// Bytes of the other end. Whether there was room for them.
+    fn give(&mut self, bytes: &[u8]) -> bool {
+        let room = self.client.has_room(bytes.len());
+        if room {
             self.client.push(bytes);
         }
-    }
-
-    fn has_room(&self, bytes: &[u8]) -> bool {
-        self.client.has_room(bytes.len())
+        room
     }
 
     /// The other end has nothing more to say: what it said goes out, then the connection ends.
@@ -116,6 +114,8 @@ pub(super) struct End {
     side: Side,
     connections: HashMap<Name, Connection>,
     out: Vec<u8>,
+    /// Packets for which a connection or the socket had no room.
+    lost: u64,
 }
 
 /// A UDP socket that does not block.
@@ -148,7 +148,7 @@ impl End {
     }
 
     fn new(socket: UdpSocket, side: Side) -> Self {
-        Self { socket, side, connections: HashMap::new(), out: Vec::new() }
+        Self { socket, side, connections: HashMap::new(), out: Vec::new(), lost: 0 }
     }
 
     /// Where it is.
@@ -161,6 +161,17 @@ impl End {
     /// # Errors
     /// Why it cannot go on.
     pub(super) fn run(&mut self, stop: &UnixStream, say: Teller<'_>) -> Result<(), String> {
+        let ended = self.turn(stop, say);
+        if self.lost > 0 {
+            let lost = self.lost;
+            say(format_args!(
+                "{lost} packets were lost at this end of the tunnel: no room for them"
+            ));
+        }
+        ended
+    }
+
+    fn turn(&mut self, stop: &UnixStream, say: Teller<'_>) -> Result<(), String> {
         let mut buffer = vec![0; MOST];
         loop {
             let ready = self.wait(stop).map_err(|error| error.to_string())?;
@@ -279,18 +290,19 @@ impl End {
                 if connection.pieces.has_begun()
                     && let Some((kind, frame)) = arrived(bytes, now)
                     && (kind == Kind::Packet || kind == Kind::Nobody && !far)
+                    && !connection.give(&frame)
                 {
-                    connection.give(&frame);
+                    self.lost += 1;
                 }
             }
             // It comes again.
-            Say::Piece(_, bytes) if !connection.has_room(bytes) => {}
+            Say::Piece(_, bytes) if !connection.client.has_room(bytes.len()) => {}
             Say::Piece(number, bytes) => {
                 let taken = connection.pieces.take(number);
                 if taken == Taken::New && bytes.is_empty() {
                     connection.leave();
                 } else if taken == Taken::New {
-                    connection.give(bytes);
+                    connection.client.push(bytes);
                 }
                 if taken != Taken::OutOfTurn {
                     self.tell(name, Say::Came(number));
@@ -366,7 +378,7 @@ impl End {
 
     /// Reads from a connection of this machine, and carries over what it says.
     fn serve(&mut self, name: Name, now: Time) {
-        let Self { socket, side, connections, out } = self;
+        let Self { socket, side, connections, out, lost } = self;
         let Some(connection) = connections.get_mut(&name) else { return };
         let gone = connection.client.read().is_err();
         let broken = loop {
@@ -377,7 +389,7 @@ impl End {
                     let len = frame.bytes.len();
                     if let Some(departing) = departing(&frame, now) {
                         Say::Frame(&departing).write(name, out);
-                        send(socket, side, name, out);
+                        *lost += u64::from(!send(socket, side, name, out));
                     } else {
                         connection.pieces.push(frame.bytes);
                     }
@@ -393,7 +405,7 @@ impl End {
 
     /// Sends what is due, and forgets connections that are over.
     fn look_after(&mut self, now: Time) {
-        let Self { socket, side, connections, out } = self;
+        let Self { socket, side, connections, out, .. } = self;
         connections.retain(|name, connection| {
             if let Some((number, bytes)) = connection.pieces.due(now) {
                 Say::Piece(number, bytes).write(*name, out);
@@ -455,16 +467,17 @@ struct Ready {
     names: Vec<Name>,
 }
 
-/// Sends a datagram to the other end of a session.
-fn send(socket: &UdpSocket, side: &Side, name: Name, bytes: &[u8]) {
-    // What the system does not take now is a packet lost, or a piece that goes again.
-    let _ = match side {
+/// Sends a datagram to the other end of a session. Whether the system took it: a packet that it did not is lost, and a
+/// piece goes again.
+fn send(socket: &UdpSocket, side: &Side, name: Name, bytes: &[u8]) -> bool {
+    let sent = match side {
         Side::Near(_) => socket.send(bytes),
         Side::Far(far) => match far.sessions.get(&name.session) {
             Some(session) => socket.send_to(bytes, session.peer),
-            None => return,
+            None => return false,
         },
     };
+    sent.is_ok()
 }
 
 /// A frame as it travels, if it may get lost: a packet's has its age in the place of the time it was sent at, for
