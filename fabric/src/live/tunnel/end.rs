@@ -77,6 +77,8 @@ enum Side {
 
 struct Near {
     listener: UnixListener,
+    /// Until when no connection is taken, because the system refused one.
+    shut_until: Time,
     far: SocketAddr,
     session: u64,
     /// The number of the last connection.
@@ -137,8 +139,16 @@ impl End {
         // So that the system says when nobody is there.
         socket.connect(far)?;
         let session = getrandom::u64().map_err(io::Error::other)?;
-        let near =
-            Near { listener, far, session, last: 0, began: clock(), asked: None, heard: None };
+        let near = Near {
+            listener,
+            shut_until: Time::ZERO,
+            far,
+            session,
+            last: 0,
+            began: clock(),
+            asked: None,
+            heard: None,
+        };
         Ok(Self::new(socket, Side::Near(near)))
     }
 
@@ -188,7 +198,7 @@ impl End {
             for name in ready.names {
                 self.serve(name, now);
             }
-            self.look_after(now);
+            self.look_after(now, say);
             self.look_after_sessions(now, say)?;
         }
     }
@@ -198,7 +208,9 @@ impl End {
         let mut fds =
             vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
         let listens = if let Side::Near(near) = &self.side {
-            fds.push(PollFd::new(&near.listener, PollFlags::IN));
+            let shut = clock() < near.shut_until;
+            let events = if shut { PollFlags::empty() } else { PollFlags::IN };
+            fds.push(PollFd::new(&near.listener, events));
             true
         } else {
             false
@@ -251,7 +263,10 @@ impl End {
                 self.connections.insert(name, connection);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => say(format_args!("cannot accept a connection: {error}")),
+            Err(error) => {
+                say(format_args!("cannot accept a connection: {error}; trying again"));
+                near.shut_until = clock() + ASK;
+            }
         }
     }
 
@@ -404,7 +419,7 @@ impl End {
     }
 
     /// Sends what is due, and forgets connections that are over.
-    fn look_after(&mut self, now: Time) {
+    fn look_after(&mut self, now: Time, say: Teller<'_>) {
         let Self { socket, side, connections, out, .. } = self;
         connections.retain(|name, connection| {
             if let Some((number, bytes)) = connection.pieces.due(now) {
@@ -412,9 +427,14 @@ impl End {
                 send(socket, side, *name, out);
             }
             let broken = connection.client.flush().is_err();
-            !(broken && connection.ended
-                || connection.is_over()
-                || connection.pieces.is_given_up(now))
+            let given_up = connection.pieces.is_given_up(now);
+            if given_up {
+                say(format_args!(
+                    "connection {} is given up: the other end does not take what it said",
+                    name.number
+                ));
+            }
+            !(given_up || broken && connection.ended || connection.is_over())
         });
     }
 

@@ -73,7 +73,11 @@ fn lead(socket: &Path, args: &TunnelArgs) -> Result<(), String> {
     if !args.quiet {
         tell(format_args!("{} leads to the fabric at {far}", socket.display()));
     }
-    end.run(&stop, &mut tell)
+    end.run(&stop, &mut |line| {
+        if !args.quiet {
+            tell(line);
+        }
+    })
 }
 
 /// A socket that goes when its end does.
