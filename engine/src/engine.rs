@@ -7,6 +7,7 @@ mod links;
 mod packets;
 mod sizes;
 mod trains;
+mod whole;
 
 use core::net::SocketAddr;
 
