@@ -95,8 +95,8 @@ pub use flows::{FlowRecord, PathRecord};
 pub use pdcs::{Admissions, Pdcs, RateOut, Rates, Runs, TARDY, Told};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
-    Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, Label,
-    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunArrival, RunGrant, RxVerdict,
-    Target, TxGrant,
+    Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, EndArrival, Event,
+    Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunArrival, RunGrant,
+    RxVerdict, Target, TxGrant,
 };
 pub use wait::Wait;

@@ -136,14 +136,23 @@ pub struct TxGrant {
     pub pds: wire::Request,
 }
 
-/// New data packets that follow each other, without a gap, and of which all but the last ask for nothing.
+/// New data packets that follow each other without a gap: at least one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunArrival {
     /// The number of the first.
     pub first: Psn,
-    /// How many, at least one.
+    /// Those that ask for nothing and are alike.
     pub count: u16,
-    /// The last asks for an acknowledgement.
+    /// One more behind them.
+    pub end: Option<EndArrival>,
+}
+
+/// A data packet that ends a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndArrival {
+    /// UDP payload length.
+    pub bytes: u32,
+    /// It asks for an acknowledgement.
     pub ask: bool,
 }
 

@@ -9,8 +9,8 @@ use squall_reliability::wire::{
     NsccState, Request, Response,
 };
 use squall_reliability::{
-    Arrival, Config, ControlPacket, Event, LINGER_BYTES, PdcFailure, PdcId, Pdcs, RunArrival,
-    RxVerdict,
+    Arrival, Config, ControlPacket, EndArrival, Event, LINGER_BYTES, PdcFailure, PdcId, Pdcs,
+    RunArrival, RxVerdict,
 };
 
 const START: u32 = 5000;
@@ -571,29 +571,36 @@ fn counted(receiver: &Receiver) -> String {
     format!("{:?}", receiver.pdcs.counters())
 }
 
-fn run(first: u32, count: u16, ask: bool) -> RunArrival {
-    RunArrival { first: Psn(START + first), count, ask }
+/// `count` packets, the last of other length or with a question where `end` says so.
+fn run(first: u32, count: u16, end: Option<EndArrival>) -> RunArrival {
+    let count = count - u16::from(end.is_some());
+    RunArrival { first: Psn(START + first), count, end }
 }
 
 #[test]
 fn a_run_is_taken_as_its_packets_would_be() {
+    // Marked, bytes, and those of an end that may ask.
     let cases = [
-        (false, false, 100),
-        (true, false, 100),
-        (false, false, 3000),
-        (false, true, 100),
-        (true, true, 3000),
+        (false, 100, None),
+        (true, 100, None),
+        (false, 3000, None),
+        (false, 100, Some((60, false))),
+        (false, 100, Some((60, true))),
+        (true, 3000, Some((3000, true))),
+        (false, 3000, Some((2999, false))),
     ];
-    for (ce, ask, bytes) in cases {
+    for (ce, bytes, end) in cases {
         let (mut one, mut other) = (Receiver::new(), Receiver::new());
         let id = one.take(&request(1), bytes, false).unwrap();
         assert_eq!(other.take(&request(1), bytes, false).unwrap(), id);
-        for n in 2..12 {
-            let ack_request = ask && n == 11;
-            one.take(&Request { ack_request, ..request(n) }, bytes, ce).unwrap();
+        let end = end.map(|(bytes, ask)| EndArrival { bytes, ask });
+        for n in 2..11 {
+            one.take(&request(n), bytes, ce).unwrap();
         }
+        let last = end.unwrap_or(EndArrival { bytes, ask: false });
+        one.take(&Request { ack_request: last.ask, ..request(11) }, last.bytes, ce).unwrap();
         let arrival = Arrival { bytes, ce, ..Arrival::default() };
-        assert!(other.pdcs.runs(id).accept(other.now, run(2, 10, ask), &arrival));
+        assert!(other.pdcs.runs(id).accept(other.now, run(2, 10, end), &arrival));
         assert_eq!(counted(&one), counted(&other));
         assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout());
         assert_eq!(one.acks(), other.acks());
@@ -612,12 +619,12 @@ fn a_run_that_is_not_expected_next_changes_nothing() {
     let before = counted(&receiver);
     // Behind a hole, before a packet that came early, received already.
     for first in [6, 2, 1] {
-        assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(first, 2, false), &arrival));
+        assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(first, 2, None), &arrival));
     }
     assert_eq!(counted(&receiver), before);
     receiver.take_all([2, 3, 4], 100);
-    assert!(receiver.pdcs.runs(id).accept(receiver.now, run(6, 2, false), &arrival));
+    assert!(receiver.pdcs.runs(id).accept(receiver.now, run(6, 2, None), &arrival));
     // A response that the peer must not miss is not passed over.
     receiver.answer(8, response(8));
-    assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(9, 1, false), &arrival));
+    assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(9, 1, None), &arrival));
 }

@@ -232,8 +232,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         if let Some(tail) = tail {
             return self.accept_tail(id, &tail, arrival, train);
         }
-        let as_long = |next: &[u8]| next.len() == arrival.bytes as usize;
-        if matches!(taken, Taken::Yes(None)) && train.peek().is_some_and(as_long) {
+        if matches!(taken, Taken::Yes(None)) && train.peek().is_some() {
             self.follow(id, (pds, ses), (headers, payload.len()), arrival, train);
         }
     }

@@ -15,7 +15,7 @@ use crate::inbox::Filling;
 use crate::memory::Memory;
 use crate::outbound::Reading;
 use crate::reliability::cc::Hops;
-use crate::reliability::{Arrival, PdcId, RunArrival, hop_of};
+use crate::reliability::{Arrival, EndArrival, PdcId, RunArrival, hop_of};
 use crate::wire::{Opcode, PdsType, Request, Run, Ses, Telemetry, TelemetryKind};
 
 impl Engine {
@@ -116,24 +116,33 @@ impl<M: Memory> Arriving<'_, M> {
         train: &mut Train<'_>,
     ) {
         let Some(mut run) = Run::after(headers, pds, payload) else { return };
-        let (psn, offset, headers) = (run.psn(), u64::from(run.offset()), headers.len());
+        let (psn, offset) = (run.psn(), u64::from(run.offset()));
         let most = u16::try_from(run.most()).unwrap_or(u16::MAX);
-        let (mut rest, mut count) = (*train, 0);
-        while count < most && rest.peek().is_some_and(|packet| run.is_next(packet)) {
+        let (mut rest, mut alike) = (*train, 0);
+        while alike < most && rest.peek().is_some_and(|packet| run.is_next(packet)) {
             rest.next();
             run.advance();
-            count += 1;
+            alike += 1;
         }
+        // A write's end is more than its bytes.
+        let message = matches!(ses, Ses::Std(request) if request.opcode != Opcode::Write);
+        let end = rest.peek().filter(|_| message).and_then(|last| {
+            let (ask, bytes) = (run.ends_with(last)?, u32::try_from(last.len()).ok()?);
+            Some(EndArrival { bytes, ask })
+        });
+        let count = alike + u16::from(end.is_some());
         if count == 0 {
             return;
         }
-        let len = u64::from(count) * payload as u64;
+        let last = end.map_or(0, |end| u64::from(end.bytes) - headers.len() as u64);
+        let len = u64::from(alike) * payload as u64 + last;
         let Some(place) = self.place_of_run(id, ses, (offset, len)) else { return };
-        let arrived = RunArrival { first: psn, count, ask: false };
+        let arrived = RunArrival { first: psn, count: alike, end };
         if !self.engine.pdcs.runs(id).accept(self.now, arrived, arrival) {
             return;
         }
-        let payloads = train.by_ref().take(usize::from(count)).map(|packet| &packet[headers..]);
+        let payloads =
+            train.by_ref().take(usize::from(count)).map(|packet| &packet[headers.len()..]);
         let mut step = step!(self.engine, self.now);
         step.report.counters.rx_run_packets += u64::from(count);
         match place {

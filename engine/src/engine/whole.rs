@@ -6,7 +6,7 @@ use crate::api::PeerId;
 use crate::base::{Psn, Train};
 use crate::channel::ChannelId;
 use crate::memory::Memory;
-use crate::reliability::{Arrival, PdcId, RunArrival};
+use crate::reliability::{Arrival, EndArrival, PdcId, RunArrival};
 use crate::wire::{Opcode, Request, Run, StdRequest};
 
 /// What of a train follows the first packet of a message, to its end.
@@ -17,10 +17,8 @@ pub(super) struct Tail<'a> {
     headers: usize,
     /// The number of the first.
     psn: Psn,
-    /// Bytes of the last; the others are as long as the first packet of the message.
-    last: usize,
-    /// The last asks for an acknowledgement.
-    ask: bool,
+    /// The last; the others are as long as the first packet of the message.
+    end: EndArrival,
 }
 
 impl<'a> Tail<'a> {
@@ -58,8 +56,7 @@ impl<'a> Tail<'a> {
             count: u16::try_from(count).ok()?,
             headers: run.headers_len(),
             psn,
-            last: last.len(),
-            ask: run.ends_with(last)?,
+            end: EndArrival { bytes: u32::try_from(last.len()).ok()?, ask: run.ends_with(last)? },
         })
     }
 
@@ -101,16 +98,11 @@ impl<M: Memory> Arriving<'_, M> {
         arrival: &Arrival,
         train: &mut Train<'_>,
     ) {
-        let (psn, before) = (tail.psn, tail.count - 1);
-        let alike = RunArrival { first: psn, count: before, ask: false };
-        let end = RunArrival { first: psn.plus(before.into()), count: 1, ask: tail.ask };
-        let pdcs = &mut self.engine.pdcs;
-        let accepted = (before == 0 || pdcs.runs(id).accept(self.now, alike, arrival)) && {
-            let bytes = u32::try_from(tail.last).unwrap_or(u32::MAX);
-            pdcs.runs(id).accept(self.now, end, &Arrival { bytes, ..*arrival })
-        };
+        let &Tail { psn, count, end, .. } = tail;
+        let run = RunArrival { first: psn, count: count - 1, end: Some(end) };
+        let accepted = self.engine.pdcs.runs(id).accept(self.now, run, arrival);
         debug_assert!(accepted, "the context does not go on where it did");
-        self.engine.report.counters.rx_run_packets += u64::from(tail.count);
-        train.nth(usize::from(before));
+        self.engine.report.counters.rx_run_packets += u64::from(count);
+        train.nth(usize::from(count) - 1);
     }
 }

@@ -302,7 +302,7 @@ impl Inbox {
     }
 
     /// A packet of a message was taken: it may be its turn now, or its end.
-    fn advance<M: Memory>(
+    pub(super) fn advance<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,

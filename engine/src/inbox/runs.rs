@@ -1,8 +1,8 @@
-//! Runs of packets of a message: what neither begins nor ends it, so that nothing but its bytes arrives.
+//! Runs of packets of a message: what does not begin it, so that nothing but its bytes arrives, and perhaps its end.
 
 use super::Inbox;
 use crate::memory::Memory;
-use crate::messages::Place;
+use crate::messages::{Head, Place};
 use crate::order::Seen;
 use crate::reliability::PdcId;
 use crate::slab::Key;
@@ -14,7 +14,7 @@ pub(crate) struct Filling(Key);
 
 impl Filling {
     /// The message `id` of a context, if `len` bytes from `offset` on can simply be put into it. `None` when
-    /// they end it, have no place yet, or are too many: then each packet is looked at by itself.
+    /// they have no place yet, or are too many: then each packet is looked at by itself.
     pub(crate) fn of(
         inbox: &mut Inbox,
         step: &mut Step<'_>,
@@ -24,7 +24,7 @@ impl Filling {
         let Seen::Open(key) = inbox.streams.order(context.into())?.seen(id)? else { return None };
         let message = inbox.messages.get_mut(key)?;
         let extent = message.head.extent;
-        let inside = extent.received + len < extent.eager && offset + len <= extent.eager;
+        let inside = extent.received + len <= extent.eager && offset + len <= extent.eager;
         if !inside || extent.deferred {
             return None;
         }
@@ -60,5 +60,9 @@ impl Filling {
         }
         message.take(step.now, end - offset, None);
         step.report.counters.rx_payload_bytes += end - offset;
+        let Head { context, id, extent, .. } = message.head;
+        if extent.arrived() {
+            inbox.advance(step, mem, self.0, context, id);
+        }
     }
 }

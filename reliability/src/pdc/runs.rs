@@ -5,7 +5,7 @@ use crate::base::{Psn, Time};
 use crate::rx::Received;
 use crate::shared::Shared;
 use crate::tx::{self, Following};
-use crate::types::{Arrival, NewPacket, RunArrival, RunGrant, TxGrant};
+use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
 impl<D> Pdc<D> {
     /// Whether [`accept_run`] takes what begins at `psn`.
@@ -15,12 +15,13 @@ impl<D> Pdc<D> {
     }
 }
 
-/// As accepting each packet of `run`, that are all like `arrival` and follow what was accepted last. Whether they do.
+/// As accepting each packet of `run`, that are all like `arrival` but for the end, and follow what was accepted last. Whether
+/// they do.
 #[inline]
 pub(crate) fn accept_run<D: Copy>(
     pdc: &mut Pdc<D>,
     now: Time,
-    RunArrival { first, count, ask }: RunArrival,
+    RunArrival { first, count, end }: RunArrival,
     arrival: &Arrival,
     shared: &mut Shared<D>,
 ) -> bool {
@@ -28,6 +29,25 @@ pub(crate) fn accept_run<D: Copy>(
         return false;
     }
     pdc.life.on_data(now);
+    if count > 0 {
+        take(pdc, now, (first, count, false), arrival, shared);
+    }
+    if let Some(EndArrival { bytes, ask }) = end {
+        let psn = first.plus(count.into());
+        take(pdc, now, (psn, 1, ask), &Arrival { bytes, ..*arrival }, shared);
+    }
+    true
+}
+
+/// `count` packets that are alike, of which the last may ask for an acknowledgement.
+#[inline]
+fn take<D: Copy>(
+    pdc: &mut Pdc<D>,
+    now: Time,
+    (psn, count, ask): (Psn, u16, bool),
+    arrival: &Arrival,
+    shared: &mut Shared<D>,
+) {
     let (packets, counters) = (u64::from(count), &mut shared.counters);
     counters.rx_packets += packets;
     counters.rx_bytes += packets * u64::from(arrival.bytes);
@@ -37,9 +57,8 @@ pub(crate) fn accept_run<D: Copy>(
         pdc.count_arrival(now, arrival, false, None, shared);
     }
     let Arrival { bytes, ce, .. } = *arrival;
-    let received = Received { psn: first, bytes, ce, retx: false, ask, prompt: false };
+    let received = Received { psn, bytes, ce, retx: false, ask, prompt: false };
     pdc.rx.record_run(now, &received, count, &shared.config, &mut pdc.timers);
-    true
 }
 
 /// As [`Pdc::send`] for a packet in the train of the one sent last, if it may go now.

@@ -29,7 +29,7 @@ impl<D: Copy> Runs<'_, D> {
     }
 
     /// The data packets of `run` follow the one that was [accepted](Pdcs::accept) last, on this
-    /// context and from its sender; all are like `arrival`, which is not
+    /// context and from its sender; all but the end are like `arrival`, which is not
     /// trimmed. Takes them, for the engine has room for all. `false`, and nothing is changed, where they are not
     /// what is expected next; then each is [handed in](Pdcs::rx_request) as ever.
     pub fn accept(self, now: Time, run: RunArrival, arrival: &Arrival) -> bool {
