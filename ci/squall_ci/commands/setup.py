@@ -38,7 +38,14 @@ MPI4PY = "mpi4py>=4.1,<4.2"
 RUFF = "ruff>=0.14,<0.15"
 MYPY = "mypy>=1.18,<2"
 # For the Python package: its build, what it uses, and what runs its notebook.
-WHEEL = ("maturin>=1.9,<2", "pandas>=2,<4", "matplotlib>=3.8,<4", "nbclient>=0.10,<1", "ipykernel>=6")
+WHEEL = (
+    "maturin>=1.9,<2",
+    "pandas>=2,<4",
+    "pyarrow>=20,<30",
+    "matplotlib>=3.8,<4",
+    "nbclient>=0.10,<1",
+    "ipykernel>=6",
+)
 # The floor of Cargo.toml's rust-version.
 RUST_FLOOR = (1, 88)
 

@@ -157,4 +157,6 @@ enum Format {
     Json,
     /// A line a flow, comma-separated.
     Csv,
+    /// The same table as a Parquet file; needs --out, or a standard output that is no terminal.
+    Parquet,
 }

@@ -1,6 +1,6 @@
 //! `squall sim`
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
 use crate::live::keep::{NETWORK, OPTIONS, TIMELINE};
 use crate::model::{NetworkArgs, NetworkOptions};
-use crate::output::{Metric, Origin, files, text};
+use crate::output::{Metric, Origin, Table, files, text};
 use crate::plan::{
     FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
     WorkloadTable, run_scene,
@@ -109,6 +109,11 @@ const PATIENCE: u64 = 100;
 const PATIENCE_US: u64 = 1_000_000;
 
 pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
+    if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "a Parquet file is nothing for a terminal; --out FILE says where it is to go",
+        ));
+    }
     let recording = args.trace.as_deref().map(replay::read).transpose().map_err(Failure::usage)?;
     for doubt in recording.iter().flat_map(Recording::doubts) {
         writeln!(io::stderr(), "squall: {doubt}")?;
@@ -123,7 +128,8 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
     let beside = recording.as_ref().map(|recording| Beside { recording, run: &run }.text());
     let fill = |to: &mut dyn Write| match args.format {
         Format::Json => files::json(runs, to),
-        Format::Csv => files::flows_csv(runs, to),
+        Format::Csv => Table::flows(runs).csv(to),
+        Format::Parquet => Table::flows(runs).parquet(to),
         Format::Text => {
             to.write_all(text::summary(&run).as_bytes())?;
             to.write_all(beside.as_deref().unwrap_or_default().as_bytes())
@@ -154,7 +160,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
         return Ok(130);
     }
     if run.unfinished() > 0 {
-        // JSON and CSV have it in them; whoever watches the terminal gets it in words too.
+        // Files have it in them; whoever watches the terminal gets it in words too.
         if args.format != Format::Text || args.out.is_some() {
             write!(io::stderr(), "{}", text::unfinished(&run))?;
         }
