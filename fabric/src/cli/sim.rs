@@ -22,6 +22,7 @@ use crate::plan::{
 use crate::replay::{self, Beside, Recording};
 use crate::report::from_runs;
 use crate::sim::{RoceConfig, SquallConfig, Transport};
+use crate::workload::goal;
 
 /// Simulates flows over a topology and prints when each finished.
 ///
@@ -34,13 +35,13 @@ pub(super) struct SimArgs {
     /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
     #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
     topo: Option<String>,
-    /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
+    /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal`; or permutation:BYTES, incast:SENDERSxBYTES,
     /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
     #[arg(long, visible_alias = "cm", value_name = "FILE|WORD", required_unless_present = "trace")]
     load: Option<String>,
     /// Instead of a load, a job that was recorded: what `squall fabric run --record` or FI_SQUALL_TRACE left. Without --topo
     /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
-    /// printed beside each other.
+    /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
     trace: Option<PathBuf>,
     /// What happens to links and switches, a line each: `200us fail-link leaf0-spine1`.
@@ -114,7 +115,8 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
             "a Parquet file is nothing for a terminal; --out FILE says where it is to go",
         ));
     }
-    let recording = args.trace.as_deref().map(replay::read).transpose().map_err(Failure::usage)?;
+    let recorded = args.trace.as_deref().filter(|path| !goal::is_goal(path));
+    let recording = recorded.map(replay::read).transpose().map_err(Failure::usage)?;
     for doubt in recording.iter().flat_map(Recording::doubts) {
         writeln!(io::stderr(), "squall: {doubt}")?;
     }
@@ -172,8 +174,13 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
 /// The simulation that the options describe.
 fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Failure> {
     let mut scene = scene(args)?;
-    if let (Some(recording), None) = (recording, args.end) {
-        scene.observe.until_us = Some(PATIENCE_US + PATIENCE * recording.lasted() / 1000);
+    let lasted = match schedule(args) {
+        None => recording.map(Recording::lasted),
+        Some(path) => Some(goal::read(path).map_err(Failure::usage)?.lasts()),
+    };
+    if let (Some(lasted), None) = (lasted, args.end) {
+        scene.observe.until_us =
+            Some(PATIENCE_US.saturating_add(lasted.saturating_mul(PATIENCE) / 1000));
     }
     let mut prepared = scene.prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
     if let Some(file) = &args.timeline {
@@ -206,7 +213,7 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
             link.0 as f64 / 1e9
         )?;
     }
-    if args.trace.is_some() {
+    if is_job(args) {
         return Ok(());
     }
     // Checked by `prepare`.
@@ -216,6 +223,17 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
         writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
     }
     Ok(())
+}
+
+/// The GOAL schedule that is to be run, if one is.
+fn schedule(args: &SimArgs) -> Option<&Path> {
+    let load = args.load.as_ref().map(Path::new);
+    args.trace.as_deref().or(load).filter(|path| goal::is_goal(path))
+}
+
+/// Whether endpoints of a job send, each over one context to each peer.
+fn is_job(args: &SimArgs) -> bool {
+    args.trace.is_some() || schedule(args).is_some()
 }
 
 /// What hosts ran, in a sentence.
@@ -301,6 +319,9 @@ fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
         kind: kind.map(str::to_owned),
         ..WorkloadTable::default()
     };
+    if let Some(schedule) = schedule(args).filter(|path| path.exists()) {
+        return Ok(of_kind(Some("goal"), schedule));
+    }
     if let Some(trace) = &args.trace {
         return Ok(of_kind(Some("job"), trace));
     }
@@ -327,7 +348,7 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             paths: Some(args.paths),
             mtu: Some(args.mtu),
             // As an endpoint has it.
-            per_pair: args.trace.is_some(),
+            per_pair: is_job(args),
             ..TransportTable::default()
         },
         Some(qps) => TransportTable {

@@ -245,7 +245,7 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
                 },
                 _ => return at.error(expected),
             };
-            Ok(Trigger { id, kind, delay: 0 })
+            Ok(Trigger { id, kind, delay: 0, processor: None })
         }
         _ => at.error(expected),
     }

@@ -358,6 +358,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
         series: series(results),
         links: links(results),
         job_bytes: results.job_bytes.clone(),
+        makespan_us: results.makespan.map(Picos::as_micros),
         stopped,
         ..Run::default()
     }

@@ -244,7 +244,7 @@ impl Recording {
             };
             let trigger = u32::try_from(workload.triggers.len()).unwrap_or(u32::MAX);
             let (id, delay) = (trigger.saturating_add(1), message.gap.saturating_mul(PS));
-            workload.triggers.push(Trigger { id, kind, delay });
+            workload.triggers.push(Trigger { id, kind, delay, processor: None });
             workload.flows[place].start = Start::Trigger(trigger);
             if let Some(before) = message.before {
                 workload.flows[before].on_started = Some(trigger);
