@@ -4,6 +4,7 @@
 //! did not finish or a statement does not hold, 2 the request makes no sense, 130 interrupted.
 
 mod bar;
+mod choices;
 mod pages;
 mod plan;
 mod report;

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::bar::Bar;
 use super::report::write_report;
-use super::{Failure, Format, interrupts};
+use super::{Failure, Format, choices, interrupts};
 use crate::cc::PathsConfig;
 use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
@@ -33,11 +33,11 @@ use crate::workload::goal;
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
     /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
-    #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
+    #[arg(long, value_name = "FILE|WORD")]
     topo: Option<String>,
     /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal`; or permutation:BYTES, incast:SENDERSxBYTES,
     /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
-    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD", required_unless_present = "trace")]
+    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
     load: Option<String>,
     /// Instead of a load, a job that was recorded: what `squall fabric run --record` or FI_SQUALL_TRACE left. Without --topo
     /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
@@ -51,23 +51,23 @@ pub(super) struct SimArgs {
     #[arg(long, value_name = "UNIT", default_value = "ps")]
     cm_unit: String,
     /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
-    /// `dcqcn` with --roce.
+    /// `dcqcn` with --roce. `help` lists them, with every parameter and its default; so it does for the next three.
     #[arg(long)]
-    cc: Option<String>,
+    pub(super) cc: Option<String>,
     /// Path selection: `reps-avoid`, `reps`, `oblivious`, `ecmp`, ..
     #[arg(long, default_value = PathsConfig::DEFAULT)]
-    lb: String,
+    pub(super) lb: String,
     /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
-    loss: String,
+    pub(super) loss: String,
     /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..
     #[arg(long, default_value = "flow")]
-    scope: String,
+    pub(super) scope: String,
     #[command(flatten)]
     network: NetworkArgs,
     /// Bytes of a full packet on the wire, 64 of them headers, as htsim counts.
     #[arg(long, default_value_t = 4096)]
-    mtu: u32,
+    pub(super) mtu: u32,
     /// So many random links between switches are down from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_links: u32,
@@ -83,7 +83,7 @@ pub(super) struct SimArgs {
     format: Format,
     /// Entropies to spread packets over.
     #[arg(long, default_value_t = 64)]
-    paths: u16,
+    pub(super) paths: u16,
     /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless
     /// then.
     #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "scope", "paths"])]
@@ -110,6 +110,16 @@ const PATIENCE: u64 = 100;
 const PATIENCE_US: u64 = 1_000_000;
 
 pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
+    let help = choices::help(args);
+    if !help.is_empty() {
+        io::stdout().write_all(help.as_bytes())?;
+        return Ok(0);
+    }
+    if args.trace.is_none() && (args.topo.is_none() || args.load.is_none()) {
+        return Err(Failure::usage(
+            "--topo and --load say what is simulated, or --trace; --help says how",
+        ));
+    }
     if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
         return Err(Failure::usage(
             "a Parquet file is nothing for a terminal; --out FILE says where it is to go",
