@@ -227,9 +227,9 @@ impl Account {
             };
             self.documents.insert(0, summary);
             write_report(&out.join("report.html"), "Experiments", &self.documents)?;
-            let path = out.join("statements.md");
-            fs::write(&path, self.list)
-                .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+            files::write_whole(&out.join("statements.md"), |to| {
+                to.write_all(self.list.as_bytes())
+            })?;
         }
         Ok(self.verdicts.iter().any(|verdict| verdict.word() == "FAIL"))
     }

@@ -30,12 +30,12 @@ enum Happening {
     Begins,
 }
 
-/// Runs `operations` of so many ranks.
+/// Runs the operations of all ranks.
 ///
 /// # Errors
 /// The line of an operation that waits for ever, and for what; of a message that nobody receives.
-pub(super) fn run(operations: &[Operation], ranks: u32) -> Result<Matched, Fault> {
-    let mut run = Run::new(operations, ranks);
+pub(super) fn run(operations: &[Operation]) -> Result<Matched, Fault> {
+    let mut run = Run::new(operations);
     while let Some(Reverse((now, what, place))) = run.due.pop() {
         run.matched.lasts = now;
         match what {
@@ -61,15 +61,15 @@ struct Run<'a> {
     ended: Vec<bool>,
     due: BinaryHeap<Reverse<(u64, Happening, u32)>>,
     /// Of each rank, receives that have no message yet, and messages that have no receive, in their order.
-    posted: Vec<VecDeque<u32>>,
-    unexpected: Vec<VecDeque<u32>>,
+    posted: HashMap<u32, VecDeque<u32>>,
+    unexpected: HashMap<u32, VecDeque<u32>>,
     /// When each processor of a rank is free.
     processors: HashMap<(u32, u32), u64>,
     matched: Matched,
 }
 
 impl<'a> Run<'a> {
-    fn new(operations: &'a [Operation], ranks: u32) -> Self {
+    fn new(operations: &'a [Operation]) -> Self {
         let count = operations.len();
         let mut run = Self {
             operations,
@@ -78,8 +78,8 @@ impl<'a> Run<'a> {
             after_end: vec![Vec::new(); count],
             ended: vec![false; count],
             due: BinaryHeap::new(),
-            posted: vec![VecDeque::new(); ranks as usize],
-            unexpected: vec![VecDeque::new(); ranks as usize],
+            posted: HashMap::new(),
+            unexpected: HashMap::new(),
             processors: HashMap::new(),
             matched: Matched { receives: vec![u32::MAX; count], ..Matched::default() },
         };
@@ -117,20 +117,20 @@ impl<'a> Run<'a> {
             }
             Kind::Send { to, .. } => {
                 self.ends(now, place);
-                let posted = &mut self.posted[to as usize];
+                let posted = self.posted.entry(to).or_default();
                 let fits = |&receive: &u32| fits(self.operations, place, receive);
                 match posted.iter().position(fits).and_then(|at| posted.remove(at)) {
                     Some(receive) => self.matches(now, place, receive),
-                    None => self.unexpected[to as usize].push_back(place),
+                    None => self.unexpected.entry(to).or_default().push_back(place),
                 }
             }
             Kind::Receive { .. } => {
                 let rank = self.operations[place as usize].rank;
-                let messages = &mut self.unexpected[rank as usize];
+                let messages = self.unexpected.entry(rank).or_default();
                 let fits = |&send: &u32| fits(self.operations, send, place);
                 match messages.iter().position(fits).and_then(|at| messages.remove(at)) {
                     Some(send) => self.matches(now, send, place),
-                    None => self.posted[rank as usize].push_back(place),
+                    None => self.posted.entry(rank).or_default().push_back(place),
                 }
             }
         }
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
     /// What is left when nothing happens any more.
     fn complain(&self) -> Result<(), Fault> {
         let line = |place: u32| self.operations[place as usize].line;
-        let posted = self.posted.iter().flatten().min();
+        let posted = self.posted.values().flatten().min();
         if let Some(&receive) = posted {
             let places = 0..self.operations.len() as u32;
             let late = places
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
                 format!("operations that wait for each other: those of lines {}", lines.join(", "));
             return Err((line(place as u32), what));
         }
-        match self.unexpected.iter().flatten().min() {
+        match self.unexpected.values().flatten().min() {
             Some(&send) => {
                 Err((line(send), "no receive that fits is left for this message".to_owned()))
             }

@@ -100,7 +100,7 @@ pub fn read(path: &Path) -> Result<Schedule, FormatError> {
 pub fn parse(file: &str, text: &str) -> Result<Schedule, FormatError> {
     let fault = |(line, what)| FormatError { file: file.to_owned(), line, what };
     let text::Parsed { ranks, line, operations } = text::parse(text).map_err(fault)?;
-    let matched = matching::run(&operations, ranks).map_err(fault)?;
+    let matched = matching::run(&operations).map_err(fault)?;
     Ok(Schedule { file: file.to_owned(), ranks, line, operations, matched })
 }
 

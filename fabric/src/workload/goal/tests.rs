@@ -206,6 +206,9 @@ fn mistakes_are_named_by_line() {
     let few = parse("x.goal", "num_ranks 9\nrank 0 { send 8b to 1 }\nrank 1 { recv 8b from 0 }");
     let said = few.expect("fits").workload(4).expect_err("too few").to_string();
     assert_eq!(said, "x.goal:1: 9 ranks, expected as many hosts or more; the network has 4");
+    // Nothing is kept for ranks that do nothing.
+    let many = parse("x.goal", "num_ranks 4294967295\nrank 4294967294 { calc 1 }").expect("fits");
+    assert!(many.workload(4).expect_err("too few").to_string().contains("4294967295 ranks"));
     let none = parse("x.goal", "num_ranks 2\nrank 0 { calc 1 }").expect("fits");
     assert!(none.workload(4).expect_err("nothing").to_string().contains("no message between"));
 }
