@@ -19,7 +19,7 @@
 //! begun. A send has ended when its last byte was acknowledged, a receive when it was posted and its message has arrived.
 //! A `cpu` of a rank does one calculation at a time, in the order in which they may begin; `nic` is read and decides nothing. `-1` for a source or a tag is any.
 //!
-//! Which message belongs to which receive is settled beforehand, as if the network took no time ([`matching`]): by source and tag,
+//! Which message belongs to which receive is settled beforehand, as if the network took no time: by source and tag,
 //! in the order in which messages are sent and receives posted. So a schedule that comes to its end over a network without delays
 //! comes to its end over every one.
 
