@@ -7,6 +7,7 @@
 mod kinds;
 
 use core::ffi::{c_char, c_int, c_void};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -45,6 +46,8 @@ macro_rules! params {
                 #[doc = $help]
                 pub(crate) $field: <$kind as Kind>::Value,
             )*
+            /// All of them as a user would write them, by their environment variables: what was said, else the defaults.
+            pub(crate) texts: BTreeMap<String, String>,
         }
 
         /// The rows, in the order of the manual.
@@ -63,8 +66,10 @@ macro_rules! params {
             /// `problems` and replaced by its default.
             fn read(get: &dyn Fn(&Spec) -> Option<String>, problems: &mut Vec<String>) -> Self {
                 let mut specs = TABLE.iter();
+                let mut texts = BTreeMap::new();
                 Self {
-                    $($field: read_one::<$kind>(specs.next(), get, problems),)*
+                    $($field: read_one::<$kind>(specs.next(), get, problems, &mut texts),)*
+                    texts,
                 }
             }
         }
@@ -206,11 +211,16 @@ fn read_one<K: Kind>(
     spec: Option<&Spec>,
     get: &dyn Fn(&Spec) -> Option<String>,
     problems: &mut Vec<String>,
+    texts: &mut BTreeMap<String, String>,
 ) -> K::Value {
     let Some(spec) = spec else { unreachable!("one row per field, both from one macro") };
+    let name = format!("FI_SQUALL_{}", spec.name);
     if let Some(text) = get(spec) {
         match K::parse(text.trim()) {
-            Ok(value) => return value,
+            Ok(value) => {
+                texts.insert(name, text);
+                return value;
+            }
             Err(allowed) => problems.push(format!(
                 "FI_SQUALL_{}={text}: expected {allowed}; using the default, {}",
                 spec.name,
@@ -218,6 +228,7 @@ fn read_one<K: Kind>(
             )),
         }
     }
+    texts.insert(name, spec.default.to_owned());
     match K::parse(spec.default) {
         Ok(value) => value,
         Err(allowed) => unreachable!("default of {} is not {allowed}", spec.name),
@@ -397,6 +408,9 @@ pub(crate) mod tests {
         assert_eq!(params.rate(None).0, 25_000_000_000);
         assert_eq!(params.deadline, Some(Span::millis(250)));
         assert_eq!(problems.len(), 1);
+        let texts = ["PATHS", "DEADLINE", "GSO", "GRO", "IFACE"]
+            .map(|name| params.texts[&format!("FI_SQUALL_{name}")].as_str());
+        assert_eq!((texts, params.texts.len()), (["3", "250ms", "yes", "yes", ""], TABLE.len()));
         assert!(problems[0].contains("FI_SQUALL_GSO=maybe") && problems[0].contains("yes or no"));
     }
 

@@ -183,6 +183,7 @@ impl Trace {
             address: local,
             began: clock::since_1970(),
             opened: opened.0,
+            parameters: params().texts.clone(),
         };
         let mut trace = Self {
             file,

@@ -21,7 +21,10 @@ class Block:
     text: str
 
     def commands(self) -> list[str]:
-        """Its commands: a line each, with those that a backslash continues; without comments that stand alone."""
+        """Its commands: a line each, with those that a backslash continues; without comments that stand alone. A block of
+        Python is one: it is run as the file that it names."""
+        if self.kind == "python":
+            return [f"python3 {self.name}"]
         lines = re.sub(r"\s*\\\n\s*", " ", self.text).splitlines()
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 

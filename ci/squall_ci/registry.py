@@ -37,7 +37,7 @@ COMMANDS = (
         "setup",
         "quick",
         "2 min, then nothing",
-        "install what is missing on Debian 12: `build`, `mpi`, `report`, `lint`, `tools`",
+        "install what is missing on Debian 12: `build`, `mpi`, `report`, `lint`, `documents`, `tools`",
     ),
     Command(
         "build", "quick", "1 min", "the provider into `target/provider`, and what it may export and need", passes_on=True

@@ -25,6 +25,8 @@ pub use {
 
 pub mod cli;
 mod doctor;
+#[cfg(test)]
+mod documents;
 pub mod facts;
 pub mod flits;
 pub mod formats;

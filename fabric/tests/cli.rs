@@ -96,7 +96,7 @@ fn a_word_is_a_topology_and_a_load() {
 }
 
 #[test]
-fn sim_prints_what_it_promises_in_three_forms() {
+fn sim_prints_what_it_promises_in_four_forms() {
     let folder = Folder::new("sim");
     let words = "sim --topo t.topo --cm w.cm --cc nscc --lb reps --loss trim,ooo,probe,rto \
                  --mtu 4096 --seed 1 --format";
@@ -146,6 +146,9 @@ fn sim_prints_what_it_promises_in_three_forms() {
     assert_eq!(made["settings"], results["provenance"]["settings"]);
     assert!(csv.starts_with("id,src,dst,bytes,start_us,fct_us,retransmitted"), "{csv}");
     assert_eq!(csv.lines().count(), 4);
+    // To a pipe; into a terminal it is refused.
+    let parquet = folder.squall(&format!("{words} parquet")).stdout;
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
     let table = folder.squall(&format!("{words} text"));
     assert!(text(&table.stdout).starts_with("3 of 3 flows finished"), "{}", text(&table.stdout));
 
@@ -281,6 +284,7 @@ fn bad_requests_are_refused_with_what_is_allowed() {
     let folder = Folder::new("bad");
     folder.write("bad.topo", &TOPO.replace("Radix_Up 4", "Radix_Up four"));
     folder.write("bad.cm", &CM.replace("size 100000", "sise 100000"));
+    folder.write("bad.goal", "num_ranks 2\nrank 0 { send 8b to 2 }\n");
     for (words, expected) in [
         ("sim --topo t.topo --cm w.cm --cc nsc", "nscc"),
         ("sim --topo t.topo --cm w.cm --cc nscc:gamma=7", "gamma"),
@@ -305,6 +309,11 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --cm w.cm --fail-links 17", "16 to choose from"),
         ("sim --topo bad.topo --cm w.cm", "bad.topo:7: "),
         ("sim --topo t.topo --cm bad.cm", "bad.cm:6: "),
+        ("sim --topo t.topo --load bad.goal", "bad.goal:2: rank 2 to send to, expected 0 to 1"),
+        ("sim --topo t.topo --trace gone.goal", "gone.goal: No such file"),
+        ("sim --trace bad.goal", "--topo says which network"),
+        ("sim --topo t.topo", "--topo and --load say what is simulated"),
+        ("plan run 07-base-rtts --parquet", "--out <FOLDER>"),
         ("sim --topo gone.topo --cm w.cm", "cannot read gone.topo"),
         ("plan run gone --plans .", "gone.toml: cannot read"),
         ("report gone.json", "cannot read gone.json"),
@@ -316,6 +325,33 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         assert!(said.contains(expected), "{words}: {said}");
         assert!(output.stdout.is_empty(), "{words}");
     }
+}
+
+#[test]
+fn a_schedule_is_run_with_what_its_ranks_compute() {
+    let folder = Folder::new("goal");
+    let text = "num_ranks 2\n\
+                rank 0 {\nl1: calc 7000\nl2: send 4000b to 1\nl2 requires l1\n}\n\
+                rank 1 {\nl1: recv 4000b from 0\nl2: calc 3000000000\nl2 requires l1\n}\n";
+    folder.write("job.goal", text);
+    for words in ["--trace job.goal", "--load job.goal"] {
+        let output = folder.squall(&format!("sim --topo t.topo {words} --format json"));
+        let results = json(&output);
+        assert_eq!(
+            (output.status.code(), &results["flows"][0]["start_us"]),
+            (Some(0), &7.0.into())
+        );
+        // Longer than a simulation goes on for that is told nothing.
+        let makespan = results["makespan_us"].as_f64().expect("it came to its end");
+        assert!(makespan > 3_000_007.0 && makespan < 3_000_020.0, "{makespan}");
+        assert_eq!(results["provenance"]["settings"]["transport.per_pair"], "true");
+    }
+    // It says so in words, too.
+    let said = folder.squall("sim --topo t.topo --trace job.goal");
+    assert!(String::from_utf8_lossy(&said.stdout).contains("the schedule took 30000"), "{said:?}");
+    let help = folder.squall("sim --cc help");
+    assert_eq!(help.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&help.stdout).contains(":quick_adapt="), "{help:?}");
 }
 
 #[test]

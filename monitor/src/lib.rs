@@ -32,7 +32,7 @@ pub mod trace;
 
 pub use board::{Board, BoardError, Layout};
 pub use description::{Counter, Description, Place};
-pub use paths::{PATH, PathValues, is_path_word, path_words};
+pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
 pub use place::{
     ADDRESS, address_of, address_words, directory, file_name, process_of, start_ticks,
 };

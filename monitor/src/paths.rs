@@ -12,6 +12,9 @@ pub const PATH: [(&str, &str); 3] = [
     ("lost", "Packets that took it and were sent again, whatever way they went then."),
 ];
 
+/// Flows of an endpoint, those with most bytes, of whose paths collectors are told.
+pub const COLLECTED_FLOWS: usize = 16;
+
 /// A path's values, in the order of [`PATH`].
 pub type PathValues = [u64; PATH.len()];
 

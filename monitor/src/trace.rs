@@ -1,7 +1,7 @@
 //! The words of a trace: what an application did with an endpoint, a line an event, as `FI_SQUALL_TRACE` writes it.
 //!
 //! ```text
-//! squall-trace 1 {"job":"launcher-77","rank":0,"ranks":2,"host":"n1","pid":81,"endpoint":0,"address":"10.0.0.1:4793","began":..,"opened":..}
+//! squall-trace 1 {"job":"launcher-77","rank":0,"ranks":2,"host":"n1","pid":81,"endpoint":0,"address":"10.0.0.1:4793","began":..,"opened":..,"parameters":{..}}
 //! peer 0 10.0.0.2:4793
 //! 120345 begin tagged 0 8192 1f
 //! 190311 receive tagged 0 64 20
@@ -14,6 +14,7 @@
 //! was complete when it was copied, or whose end the application is not shown: nobody waits for it. A trace without the last
 //! line was cut.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -105,6 +106,9 @@ pub struct Head {
     pub began: u64,
     /// The same by the machine's monotonic clock, which its processes share, ns.
     pub opened: u64,
+    /// Every parameter of the provider by its environment variable, as it was said, or its default.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
 }
 
 impl fmt::Display for Head {
@@ -228,6 +232,7 @@ mod tests {
             address: "127.0.0.1:4793".parse().expect("literal"),
             began: 77,
             opened: 7,
+            parameters: BTreeMap::from([("FI_SQUALL_CC".to_owned(), "nscc".to_owned())]),
         };
         assert_eq!(head.to_string().parse(), Ok(head));
     }

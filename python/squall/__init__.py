@@ -87,7 +87,7 @@ def sim(topo: str | pathlib.Path, load: str | pathlib.Path, **options: Option | 
 def plan(name: str | pathlib.Path, **options: Option | Sequence[Option]) -> pandas.DataFrame:
     """Run an experiment, as `squall plan run NAME` does: a row a run.
 
-    Columns: what was swept, `seed`, every metric (docs/simulation.md). `attrs["provenance"]` has what all runs share.
+    Columns: what was swept, `seed`, every metric (docs/metrics.md). `attrs["provenance"]` has what all runs share.
 
     Raises SquallError, with the program's words, for what makes no sense.
     """

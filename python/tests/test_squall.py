@@ -1,9 +1,14 @@
 """The package as a user has it: installed from its wheel."""
 
+import json
+import pathlib
 import shlex
 import subprocess
+import tempfile
 import unittest
 
+import pandas
+import pyarrow.parquet
 import squall
 
 
@@ -43,3 +48,18 @@ class Package(unittest.TestCase):
         runs = squall.plan("07-base-rtts", quick=True)
         self.assertTrue({"seed", "max_fct", "jain"} <= set(runs.columns) and len(runs) > 0)
         self.assertIn("topology.kind", runs.attrs["provenance"]["settings"])
+
+    def test_parquet_is_the_table_of_csv_with_types(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            out = pathlib.Path(name)
+            words = f"{squall.program()} plan run 07-base-rtts --quick --quiet --summary --parquet --out {out}"
+            subprocess.run(shlex.split(words), stdout=subprocess.DEVNULL, check=True)
+            for table in ("runs", "flows"):
+                file = out / "07-base-rtts" / f"{table}.parquet"
+                typed = pandas.read_parquet(file)
+                pandas.testing.assert_frame_equal(
+                    typed, pandas.read_csv(file.with_suffix(".csv"), comment="#"), check_dtype=False
+                )
+                self.assertEqual(str(typed.seed.dtype), "uint64")
+                made = json.loads(pyarrow.parquet.read_metadata(file).metadata[b"provenance"])
+                self.assertIn("topology.kind", made["settings"])

@@ -1,4 +1,4 @@
-"""Run every command line of README.md and docs/ as it stands, each block in a copy of the sources.
+"""Run every command line of README.md and docs/ as it stands, and every block of Python, each in a copy of the sources.
 
     ci/run commands [--list] [--only WORDS]
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from squall_ci.documents import Block, blocks, copy_sources
 from squall_ci.environment import clean_environment
 from squall_ci.mpis import MPIS
-from squall_ci.paths import CARGO_TARGET, MPI_TESTS, need_provider, PROVIDER_DIR, ROOT, TARGET
+from squall_ci.paths import CARGO_TARGET, MPI_TESTS, need, need_provider, PROVIDER_DIR, ROOT, TARGET
 from squall_ci.process import run as run_command
 from squall_ci.programs import squall
 from squall_ci.tally import Tally
@@ -27,6 +27,9 @@ from squall_ci.tally import Tally
 OTHERS = {"docs/your-algorithm.md": "ci/run guide"}
 # The kinds of blocks that hold commands.
 SHELLS = ("sh", "console", "bash")
+PYTHON = "python"
+# With what such blocks use.
+BIN = TARGET / "venv-documents" / "bin"
 # Of a block.
 PATIENCE = 180.0
 
@@ -80,6 +83,12 @@ RULES = (
         "squall plan merge parts/*",
         before="for k in 1 2; do squall plan run 04b-slow-link --quiet --shard $k/2 --out parts/$k; done > /dev/null",
     ),
+    # A plan of one's own, run.
+    Rule(
+        "python3 read.py",
+        before="squall plan show 04b-slow-link > mine.toml && "
+        "squall plan run mine.toml --quick --quiet --parquet --out results > /dev/null",
+    ),
 )
 
 # A leaf-spine of 16 hosts, and flows over it.
@@ -96,6 +105,21 @@ Tier 1
 Downlink_speed_Gbps 100
 Radix_Down 4
 Downlink_Latency_ns 1000
+"""
+# Two ranks that compute, and answer each other.
+SCHEDULE = """\
+num_ranks 2
+rank 0 {
+l1: calc 1000
+l2: send 8192b to 1 tag 7
+l2 requires l1
+l3: recv 64b from 1
+}
+rank 1 {
+l1: recv 8192b from 0 tag 7
+l2: send 64b to 0
+l2 requires l1
+}
 """
 APP = """\
 #!/bin/sh
@@ -122,6 +146,7 @@ def files() -> dict[str, str]:
         "permutation.cm": matrix([(host, (host + 5) % 16) for host in range(16)]),
         "incast.cm": matrix([(host, 0) for host in range(1, 9)]),
         "outcast.cm": matrix([(0, host) for host in range(1, 9)]),
+        "job.goal": SCHEDULE,
         "events": TIMELINE,
         "app": APP.format(stream=shlex.quote(str(MPI_TESTS / "stream.py"))),
     }
@@ -133,7 +158,7 @@ def documents() -> dict[str, list[Block]]:
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         name = str(path.relative_to(ROOT))
         if name not in OTHERS:
-            found[name] = [block for block in blocks(path.read_text(encoding="utf-8")) if block.kind in SHELLS]
+            found[name] = [block for block in blocks(path.read_text(encoding="utf-8")) if block.kind in (*SHELLS, PYTHON)]
     return found
 
 
@@ -200,7 +225,11 @@ def run_block(name: str, block: Block, tree: pathlib.Path, tally: Tally) -> None
     commands = [command for command in block.commands() if reason(command) is None]
     if not commands:
         return
-    text = f"cd {shlex.quote(str(tree))}\n{script(commands)}"
+    first = f"cd {shlex.quote(str(tree))}\n"
+    if block.kind == PYTHON:
+        (tree / block.name).write_text(block.text)
+        first += f"export PATH={shlex.quote(str(BIN))}:$PATH\n"
+    text = first + script(commands)
     result = run_command(["bash", "-c", text], environment(), PATIENCE)
     for number, command in enumerate(commands):
         part = re.search(rf"^::begin {number}\n(.*?)(?:^::end {number} (\d+)$|\Z)", result.output, re.M | re.S)
@@ -229,6 +258,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{'run ' if why is None else 'not '}  {command}{'' if why is None else f'   ({why})'}")
         return 0
     need_provider()
+    need((BIN / "python3").exists(), "what the documents' blocks of Python use is missing: run ci/run setup documents first")
     squall()
     tally = Tally()
     for begins in ELSEWHERE:

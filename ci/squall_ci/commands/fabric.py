@@ -129,6 +129,10 @@ def problem_of(result: Result, record: pathlib.Path) -> str | None:
     if placed != {(str(rank), str(rank)) for rank in range(RANKS)}:
         return f"ranks and hosts: {sorted(placed)}"
     kept = json.loads((record / "run.json").read_text())
+    settings = kept["provenance"]["settings"]
+    # One that nobody said, with its default.
+    if settings.get("variable.FI_SQUALL_EAGER_SIZE") != "256K":
+        return f"no parameter of the provider in the provenance: {settings}"
     happened = [event["what"] for event in kept["events"]]
     if happened != EVENTS:
         return f"in the record happened {happened}"

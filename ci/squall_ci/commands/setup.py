@@ -1,6 +1,6 @@
 """Install what is missing on a Debian 12 machine.
 
-    ci/run setup [build|mpi|report|lint|network|python|all|tools]..
+    ci/run setup [build|mpi|report|lint|documents|network|python|all|tools]..
 
 build   what ci/build and cargo test need: Rust, libfabric's headers and tools, libclang, tshark, valgrind
 mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
@@ -8,7 +8,8 @@ mpi     the MPI libraries, each in a virtual environment of its own under target
         Debian's Open MPI 4.1)
 report  chromium, in which ci/run report looks at reports
 lint    ruff and mypy, in target/venv-lint
-all     these four (the default)
+documents  what blocks of Python in the documents use (Dask, pandas), in target/venv-documents, for ci/run commands
+all     these five (the default)
 python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run wheel
 network nftables and ethtool, with which ci/run bench loss makes a network that loses packets
 tools   cargo-deny, compiled into target/tools (minutes): ci/test checks licences with it when it is there
@@ -38,7 +39,16 @@ MPI4PY = "mpi4py>=4.1,<4.2"
 RUFF = "ruff>=0.14,<0.15"
 MYPY = "mypy>=1.18,<2"
 # For the Python package: its build, what it uses, and what runs its notebook.
-WHEEL = ("maturin>=1.9,<2", "pandas>=2,<4", "matplotlib>=3.8,<4", "nbclient>=0.10,<1", "ipykernel>=6")
+WHEEL = (
+    "maturin>=1.9,<2",
+    "pandas>=2,<4",
+    "pyarrow>=20,<30",
+    "matplotlib>=3.8,<4",
+    "nbclient>=0.10,<1",
+    "ipykernel>=6",
+)
+# For blocks of Python in the documents.
+DOCUMENTS = ("dask[distributed]>=2026.1,<2028", "pandas>=2,<4", "pyarrow>=20,<30")
 # The floor of Cargo.toml's rust-version.
 RUST_FLOOR = (1, 88)
 
@@ -141,6 +151,11 @@ def setup_lint() -> None:
     venv("lint", RUFF, MYPY)
 
 
+def setup_documents() -> None:
+    apt_install("python3", "python3-venv")
+    venv("documents", *DOCUMENTS)
+
+
 def setup_python() -> None:
     apt_install("python3", "python3-venv")
     setup_rust()
@@ -162,11 +177,12 @@ PARTS = {
     "mpi": setup_mpi,
     "report": setup_report,
     "lint": setup_lint,
+    "documents": setup_documents,
     "network": setup_network,
     "python": setup_python,
     "tools": setup_tools,
 }
-ALL = ("build", "mpi", "report", "lint")
+ALL = ("build", "mpi", "report", "lint", "documents")
 
 
 @contextlib.contextmanager

@@ -142,6 +142,11 @@ def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
         metrics = scrape(top)
         samples = re.findall(r'^squall_tx_packets_total\{job_name="[^"]+",rank="\d+",pid="(\d+)".*\} [1-9]', metrics, re.M)
         tally.add("collector", None if pids <= set(map(int, samples)) else f"samples of {samples}, not of {pids}")
+        paths = re.findall(
+            r'^squall_path_lost_total\{.*,pid="(\d+)".*,peer="[^"]+",initiator="1",path="(\d)"\}', metrics, re.M
+        )
+        lossy = {(int(pid), path) for pid, path in paths}
+        tally.add("collected paths", None if len(lossy) > RANKS and {pid for pid, _ in lossy} >= pids else f"{paths}")
         victim = min(pids)
         os.kill(victim, signal.SIGKILL)
         time.sleep(1)

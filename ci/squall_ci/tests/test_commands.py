@@ -63,6 +63,13 @@ class Documents(unittest.TestCase):
         for rule in commands.RULES:
             self.assertTrue(any(command.startswith(rule.begins) for command in every), rule.begins)
 
+    def test_a_block_of_python_is_a_file(self) -> None:
+        (block,) = blocks("```python parts.py\nimport os\n```\n")
+        self.assertEqual(block.commands(), ["python3 parts.py"])
+        for of in commands.documents().values():
+            for block in of:
+                self.assertTrue(block.kind != commands.PYTHON or block.name.endswith(".py"), block.text)
+
     def test_a_script_says_how_each_command_ended(self) -> None:
         text = commands.script(["export X=3", "(exit $X)", "sleep 0 &", "echo $X   # said"])
         done = subprocess.run(["bash", "-c", text], capture_output=True, text=True)

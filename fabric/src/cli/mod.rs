@@ -4,6 +4,7 @@
 //! did not finish or a statement does not hold, 2 the request makes no sense, 130 interrupted.
 
 mod bar;
+mod choices;
 mod pages;
 mod plan;
 mod report;
@@ -157,4 +158,6 @@ enum Format {
     Json,
     /// A line a flow, comma-separated.
     Csv,
+    /// The same table as a Parquet file; needs --out, or a standard output that is no terminal.
+    Parquet,
 }

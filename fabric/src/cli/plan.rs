@@ -83,6 +83,9 @@ struct Form {
     /// Only the table of statements.
     #[arg(short, long)]
     summary: bool,
+    /// Write PLAN/runs.parquet and PLAN/flows.parquet beside the CSV files.
+    #[arg(long, requires = "out")]
+    parquet: bool,
 }
 
 #[derive(Args, Debug)]
@@ -224,9 +227,9 @@ impl Account {
             };
             self.documents.insert(0, summary);
             write_report(&out.join("report.html"), "Experiments", &self.documents)?;
-            let path = out.join("statements.md");
-            fs::write(&path, self.list)
-                .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+            files::write_whole(&out.join("statements.md"), |to| {
+                to.write_all(self.list.as_bytes())
+            })?;
         }
         Ok(self.verdicts.iter().any(|verdict| verdict.word() == "FAIL"))
     }
@@ -244,7 +247,13 @@ fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
         let out = args.out.as_ref().map(|out| out.join(&plan.name));
         let share = args.shard.map_or(plan.runs(), |shard| shard.share(plan.runs()));
         let bar = Bar::new(share, args.quiet);
-        let options = RunOptions { shard: args.shard, threads, out, origin: origin.clone() };
+        let options = RunOptions {
+            shard: args.shard,
+            threads,
+            out,
+            parquet: args.form.parquet,
+            origin: origin.clone(),
+        };
         let (runs, error) = run_plan(plan, &options, &stop, &bar);
         bar.clear();
         if !args.form.summary {
@@ -305,7 +314,7 @@ fn merge_plans(args: &MergeArgs) -> Result<u8, Failure> {
             )?;
         }
         lacking |= !missing.is_empty();
-        write_runs(&args.out.join(&plan.name), &runs)?;
+        write_runs(&args.out.join(&plan.name), &runs, args.form.parquet)?;
         if !args.form.summary {
             print(plan, &runs)?;
         }

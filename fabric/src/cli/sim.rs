@@ -1,6 +1,6 @@
 //! `squall sim`
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -8,13 +8,13 @@ use clap::Args;
 
 use super::bar::Bar;
 use super::report::write_report;
-use super::{Failure, Format, interrupts};
+use super::{Failure, Format, choices, interrupts};
 use crate::cc::PathsConfig;
 use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
 use crate::live::keep::{NETWORK, OPTIONS, TIMELINE};
 use crate::model::{NetworkArgs, NetworkOptions};
-use crate::output::{Metric, Origin, files, text};
+use crate::output::{Metric, Origin, Table, files, text};
 use crate::plan::{
     FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
     WorkloadTable, run_scene,
@@ -22,6 +22,7 @@ use crate::plan::{
 use crate::replay::{self, Beside, Recording};
 use crate::report::from_runs;
 use crate::sim::{RoceConfig, SquallConfig, Transport};
+use crate::workload::goal;
 
 /// Simulates flows over a topology and prints when each finished.
 ///
@@ -32,15 +33,15 @@ use crate::sim::{RoceConfig, SquallConfig, Transport};
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
     /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
-    #[arg(long, value_name = "FILE|WORD", required_unless_present = "trace")]
+    #[arg(long, value_name = "FILE|WORD")]
     topo: Option<String>,
-    /// Load: htsim's `.cm`, or a message trace if it ends in `.csv`; or permutation:BYTES, incast:SENDERSxBYTES,
+    /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal`; or permutation:BYTES, incast:SENDERSxBYTES,
     /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
-    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD", required_unless_present = "trace")]
+    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
     load: Option<String>,
     /// Instead of a load, a job that was recorded: what `squall fabric run --record` or FI_SQUALL_TRACE left. Without --topo
     /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
-    /// printed beside each other.
+    /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
     trace: Option<PathBuf>,
     /// What happens to links and switches, a line each: `200us fail-link leaf0-spine1`.
@@ -50,23 +51,23 @@ pub(super) struct SimArgs {
     #[arg(long, value_name = "UNIT", default_value = "ps")]
     cm_unit: String,
     /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
-    /// `dcqcn` with --roce.
+    /// `dcqcn` with --roce. `help` lists them, with every parameter and its default; so it does for the next three.
     #[arg(long)]
-    cc: Option<String>,
+    pub(super) cc: Option<String>,
     /// Path selection: `reps-avoid`, `reps`, `oblivious`, `ecmp`, ..
     #[arg(long, default_value = PathsConfig::DEFAULT)]
-    lb: String,
+    pub(super) lb: String,
     /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
-    loss: String,
+    pub(super) loss: String,
     /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..
     #[arg(long, default_value = "flow")]
-    scope: String,
+    pub(super) scope: String,
     #[command(flatten)]
     network: NetworkArgs,
     /// Bytes of a full packet on the wire, 64 of them headers, as htsim counts.
     #[arg(long, default_value_t = 4096)]
-    mtu: u32,
+    pub(super) mtu: u32,
     /// So many random links between switches are down from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_links: u32,
@@ -82,7 +83,7 @@ pub(super) struct SimArgs {
     format: Format,
     /// Entropies to spread packets over.
     #[arg(long, default_value_t = 64)]
-    paths: u16,
+    pub(super) paths: u16,
     /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless
     /// then.
     #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "scope", "paths"])]
@@ -109,7 +110,23 @@ const PATIENCE: u64 = 100;
 const PATIENCE_US: u64 = 1_000_000;
 
 pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
-    let recording = args.trace.as_deref().map(replay::read).transpose().map_err(Failure::usage)?;
+    let help = choices::help(args);
+    if !help.is_empty() {
+        io::stdout().write_all(help.as_bytes())?;
+        return Ok(0);
+    }
+    if args.trace.is_none() && (args.topo.is_none() || args.load.is_none()) {
+        return Err(Failure::usage(
+            "--topo and --load say what is simulated, or --trace; --help says how",
+        ));
+    }
+    if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "a Parquet file is nothing for a terminal; --out FILE says where it is to go",
+        ));
+    }
+    let recorded = args.trace.as_deref().filter(|path| !goal::is_goal(path));
+    let recording = recorded.map(replay::read).transpose().map_err(Failure::usage)?;
     for doubt in recording.iter().flat_map(Recording::doubts) {
         writeln!(io::stderr(), "squall: {doubt}")?;
     }
@@ -123,7 +140,8 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
     let beside = recording.as_ref().map(|recording| Beside { recording, run: &run }.text());
     let fill = |to: &mut dyn Write| match args.format {
         Format::Json => files::json(runs, to),
-        Format::Csv => files::flows_csv(runs, to),
+        Format::Csv => Table::flows(runs).csv(to),
+        Format::Parquet => Table::flows(runs).parquet(to),
         Format::Text => {
             to.write_all(text::summary(&run).as_bytes())?;
             to.write_all(beside.as_deref().unwrap_or_default().as_bytes())
@@ -154,7 +172,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
         return Ok(130);
     }
     if run.unfinished() > 0 {
-        // JSON and CSV have it in them; whoever watches the terminal gets it in words too.
+        // Files have it in them; whoever watches the terminal gets it in words too.
         if args.format != Format::Text || args.out.is_some() {
             write!(io::stderr(), "{}", text::unfinished(&run))?;
         }
@@ -166,8 +184,13 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
 /// The simulation that the options describe.
 fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Failure> {
     let mut scene = scene(args)?;
-    if let (Some(recording), None) = (recording, args.end) {
-        scene.observe.until_us = Some(PATIENCE_US + PATIENCE * recording.lasted() / 1000);
+    let lasted = match schedule(args) {
+        None => recording.map(Recording::lasted),
+        Some(path) => Some(goal::read(path).map_err(Failure::usage)?.lasts()),
+    };
+    if let (Some(lasted), None) = (lasted, args.end) {
+        scene.observe.until_us =
+            Some(PATIENCE_US.saturating_add(lasted.saturating_mul(PATIENCE) / 1000));
     }
     let mut prepared = scene.prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
     if let Some(file) = &args.timeline {
@@ -200,7 +223,7 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
             link.0 as f64 / 1e9
         )?;
     }
-    if args.trace.is_some() {
+    if is_job(args) {
         return Ok(());
     }
     // Checked by `prepare`.
@@ -210,6 +233,17 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
         writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
     }
     Ok(())
+}
+
+/// The GOAL schedule that is to be run, if one is.
+fn schedule(args: &SimArgs) -> Option<&Path> {
+    let load = args.load.as_ref().map(Path::new);
+    args.trace.as_deref().or(load).filter(|path| goal::is_goal(path))
+}
+
+/// Whether endpoints of a job send, each over one context to each peer.
+fn is_job(args: &SimArgs) -> bool {
+    args.trace.is_some() || schedule(args).is_some()
 }
 
 /// What hosts ran, in a sentence.
@@ -295,6 +329,9 @@ fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
         kind: kind.map(str::to_owned),
         ..WorkloadTable::default()
     };
+    if let Some(schedule) = schedule(args).filter(|path| path.exists()) {
+        return Ok(of_kind(Some("goal"), schedule));
+    }
     if let Some(trace) = &args.trace {
         return Ok(of_kind(Some("job"), trace));
     }
@@ -321,7 +358,7 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             paths: Some(args.paths),
             mtu: Some(args.mtu),
             // As an endpoint has it.
-            per_pair: args.trace.is_some(),
+            per_pair: is_job(args),
             ..TransportTable::default()
         },
         Some(qps) => TransportTable {

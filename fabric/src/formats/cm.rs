@@ -245,7 +245,7 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
                 },
                 _ => return at.error(expected),
             };
-            Ok(Trigger { id, kind, delay: 0 })
+            Ok(Trigger { id, kind, delay: 0, processor: None })
         }
         _ => at.error(expected),
     }
@@ -330,7 +330,7 @@ fn read_flow(
     Ok(flow)
 }
 
-/// The text of a file that [`read`] reads back. Jobs are not part of it, nor are delays of triggers and what flows pull
+/// The text of a file that [`read`] reads back. Jobs are not part of it, nor are delays of triggers, chains and what flows pull
 /// when they start.
 #[must_use]
 pub fn write(workload: &Workload) -> String {

@@ -33,6 +33,11 @@ pub(crate) const TIMELINE: &str = "timeline";
 /// Where traces are in a record.
 pub(crate) const TRACE: &str = "trace";
 
+/// Whether a variable names a place of one run alone.
+pub(super) fn is_place(variable: &str) -> bool {
+    ["FI_SQUALL_FABRIC", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"].contains(&variable)
+}
+
 /// Where to keep what.
 pub(super) struct Record {
     folder: Option<PathBuf>,
@@ -83,14 +88,18 @@ impl Record {
         &self,
         relay: &Relay,
         command: &[OsString],
-        provenance: Provenance,
+        mut provenance: Provenance,
     ) -> Result<(), String> {
         let Some(mut run) = relay.record() else { return Ok(()) };
-        run.provenance = Some(provenance);
-        if let Some(folder) = &self.folder {
-            // A job that sent nothing left no trace; of others what is wrong is said when they are read.
-            run.flows = replay::read(folder).map(|job| job.flows()).unwrap_or_default();
+        // A job that sent nothing left no trace; of others what is wrong is said when they are read.
+        let job = self.folder.as_ref().and_then(|folder| replay::read(folder).ok());
+        if let Some(job) = job {
+            run.flows = job.flows();
+            for (name, value) in job.parameters().iter().filter(|(name, _)| !is_place(name)) {
+                provenance.settings.set(format!("variable.{name}"), value);
+            }
         }
+        run.provenance = Some(provenance);
         if let Some(folder) = &self.folder {
             let status = relay.status();
             let history = scaled(relay.history(), status.rate_scale);

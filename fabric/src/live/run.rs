@@ -13,7 +13,7 @@ use clap::Args;
 
 use super::cli::{UpArgs, about};
 use super::job::Job;
-use super::keep::Record;
+use super::keep::{Record, is_place};
 use super::{Relay, Roll, Timeline, Totals};
 use crate::doctor::environment::{variable, variables_of};
 use crate::launchers::{LAUNCHERS, Launcher, launcher_of};
@@ -184,9 +184,6 @@ pub(super) fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String,
     }
 }
 
-/// Variables that name places of this run alone.
-const PLACES: [&str; 3] = ["FI_SQUALL_FABRIC", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"];
-
 /// Where the record of a job on a fabric comes from: the options, and the variables of the provider that the job had.
 fn provenance(
     origin: &Origin,
@@ -199,7 +196,7 @@ fn provenance(
         settings.set("timeline", timeline.display());
     }
     let of_the_job = variables_of("FI_SQUALL_").into_iter().chain(variables.clone());
-    for (name, value) in of_the_job.filter(|(name, _)| !PLACES.contains(&name.as_str())) {
+    for (name, value) in of_the_job.filter(|(name, _)| !is_place(name)) {
         settings.set(format!("variable.{name}"), value);
     }
     let (topology, status) = (relay.topology(), relay.status());

@@ -706,12 +706,7 @@ mod tests {
             let help = option.get_help().map(ToString::to_string).unwrap_or_default();
             made += &format!("| `{key}` | {} | {help}. |\n", names.join(", "));
         }
-        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/network.md");
-        if std::fs::read_to_string(&page).unwrap_or_default() != made {
-            let fresh = page.with_extension("md.new");
-            std::fs::write(&fresh, made).expect("docs/ is writable");
-            panic!("{} is out of date: replace it by {}", page.display(), fresh.display());
-        }
+        crate::documents::is_up_to_date("network.md", &made);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Metric, Provenance, Run};
+use super::{Provenance, Run};
 
 /// A file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -102,70 +102,6 @@ pub fn provenance(runs: &[Run]) -> Option<Provenance> {
     })
 }
 
-/// The first line of a CSV file: `# ` and what is known of all its runs' provenance, as JSON.
-fn comment(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
-    let Some(made) = provenance(runs) else { return Ok(()) };
-    writeln!(to, "# {}", serde_json::to_string(&made)?)
-}
-
-/// Writes the flows of runs as CSV, with a column for each parameter and the seed when there are
-/// several runs. Where the runs came from is a comment before the header, which begins with `#`.
-///
-/// # Errors
-/// Writing failed.
-pub fn flows_csv(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
-    comment(runs, to)?;
-    let mut csv = csv::Writer::from_writer(to);
-    let several = runs.len() > 1;
-    let names = parameter_names(runs);
-    let mut header: Vec<&str> = Vec::new();
-    if several {
-        header.extend(names.iter().map(String::as_str));
-        header.push("seed");
-    }
-    header.extend(["id", "src", "dst", "bytes", "start_us", "fct_us", "retransmitted", "reason"]);
-    csv.write_record(&header)?;
-    for run in runs {
-        for flow in &run.flows {
-            let mut row: Vec<String> = Vec::with_capacity(header.len());
-            if several {
-                row.extend(names.iter().map(|name| parameter(run, name)));
-                row.push(run.seed.to_string());
-            }
-            row.extend([flow.id, flow.src, flow.dst].map(|number| number.to_string()));
-            row.push(flow.bytes.to_string());
-            row.extend([flow.start_us, flow.fct_us].map(optional));
-            row.push(flow.retransmitted.to_string());
-            row.push(flow.reason.clone().unwrap_or_default());
-            csv.write_record(&row)?;
-        }
-    }
-    csv.flush()
-}
-
-/// Writes one line a run: parameters, seed and every metric. Where the runs came from is a comment before the header.
-///
-/// # Errors
-/// Writing failed.
-pub fn runs_csv(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
-    comment(runs, to)?;
-    let mut csv = csv::Writer::from_writer(to);
-    let names = parameter_names(runs);
-    let mut header: Vec<String> = names.clone();
-    header.push("seed".to_owned());
-    header.extend(Metric::all().map(|metric| metric.to_string()));
-    header.push("stopped".to_owned());
-    csv.write_record(&header)?;
-    for run in runs {
-        let mut row: Vec<String> = names.iter().map(|name| parameter(run, name)).collect();
-        row.push(run.seed.to_string());
-        row.extend(Metric::all().map(|metric| optional(metric.of(run))));
-        row.push(run.stopped.clone().unwrap_or_default());
-        csv.write_record(&row)?;
-    }
-    csv.flush()
-}
-
 /// Reads the runs of a JSON file, or of every `*.json` file of a folder, in the order of their names.
 ///
 /// # Errors
@@ -202,12 +138,4 @@ pub fn parameter_names(runs: &[Run]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-fn parameter(run: &Run, name: &str) -> String {
-    run.parameters.get(name).cloned().unwrap_or_default()
-}
-
-fn optional(value: Option<f64>) -> String {
-    value.map_or(String::new(), |value| value.to_string())
 }

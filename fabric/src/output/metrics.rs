@@ -51,6 +51,12 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         per(last(&run.completion_times())?, run.network.base_rtt_us)
     }),
     ("finish", "us", "from the first start to the last completion", finish),
+    (
+        "makespan",
+        "us",
+        "from the beginning to the end of a schedule, what ranks compute too",
+        |run| run.makespan_us,
+    ),
     ("over_ideal", "", "finish over the time no transport can beat", |run| {
         per(finish(run)?, run.network.ideal_us)
     }),

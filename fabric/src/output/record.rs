@@ -40,6 +40,9 @@ pub struct Run {
     /// Payload bytes that had arrived of each job when the first of several was done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub job_bytes: Vec<u64>,
+    /// When the last operation of a schedule ended, what ranks compute among them, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub makespan_us: Option<f64>,
     /// What happened to the network, by rising time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,

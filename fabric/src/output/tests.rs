@@ -1,8 +1,10 @@
 use std::io;
 
-use super::files::{FileError, flows_csv, json, read_runs, runs_csv, write_whole};
+use super::files::{FileError, json, read_runs, write_whole};
 use super::*;
 use crate::model::Journey;
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::Field;
 
 fn flow(id: u32, bytes: u64, start_us: f64, fct_us: Option<f64>) -> FlowResult {
     let reason = fct_us.is_none().then(|| "no path".to_owned());
@@ -268,18 +270,76 @@ fn json_has_the_names_promised_and_reads_back() {
 #[test]
 fn csv_has_a_line_a_flow_and_a_line_a_run() {
     let mut text = Vec::new();
-    flows_csv(&[run()], &mut text).expect("memory");
+    Table::flows(&[run()]).csv(&mut text).expect("memory");
     let text = String::from_utf8(text).expect("text");
     assert!(text.starts_with("id,src,dst,bytes,start_us,fct_us,retransmitted,reason\n1,1,0,"));
     assert_eq!(text.lines().count(), 4);
     let mut text = Vec::new();
-    flows_csv(&[run(), run()], &mut text).expect("memory");
+    Table::flows(&[run(), run()]).csv(&mut text).expect("memory");
     let text = String::from_utf8(text).expect("text");
     assert!(text.starts_with("cc,seed,id,") && text.contains("\nnscc,7,1,"), "{text}");
     let mut text = Vec::new();
-    runs_csv(&[run(), run()], &mut text).expect("memory");
+    Table::runs(&[run(), run()]).csv(&mut text).expect("memory");
     let text = String::from_utf8(text).expect("text");
     assert!(text.starts_with("cc,seed,max_fct,") && text.lines().count() == 3, "{text}");
+}
+
+/// Read by the reader that came with the library; the Python package's tests read one with pyarrow.
+#[test]
+fn parquet_has_the_columns_of_csv_typed_and_says_where_it_came_from() {
+    let mut runs = [run(), run()];
+    runs[0].flows[1] = flow(2, u64::MAX, 10.0, None);
+    for (run, hosts) in runs.iter_mut().zip(["8", "16"]) {
+        run.parameters.insert("hosts".into(), hosts.into());
+        run.parameters.insert("share".into(), format!("0.{hosts}"));
+        run.provenance = Some(Provenance::default());
+        run.provenance.as_mut().expect("set").settings.set("seed", 7);
+    }
+    let folder = std::env::temp_dir().join(format!("squall-parquet-{}", std::process::id()));
+    let path = folder.join("flows.parquet");
+    write_whole(&path, |to| Table::flows(&runs).parquet(to)).expect("written");
+    let file = SerializedFileReader::new(std::fs::File::open(&path).expect("there"));
+    let file = file.expect("a Parquet file");
+    let about = file.metadata().file_metadata();
+    let keys = about.key_value_metadata().expect("some");
+    assert_eq!(keys[0].key, "provenance");
+    let made: Provenance =
+        serde_json::from_str(keys[0].value.as_deref().expect("said")).expect("JSON");
+    assert_eq!(made.settings.get("seed"), Some("7"));
+    let rows: Vec<_> =
+        file.get_row_iter(None).expect("rows").map(|row| row.expect("a row")).collect();
+    let names: Vec<_> = rows[0].get_column_iter().map(|(name, _)| name.as_str()).collect();
+    let expected = "cc hosts share seed id src dst bytes start_us fct_us retransmitted reason";
+    assert_eq!(names.join(" "), expected);
+    let row = |index: usize| {
+        rows[index].get_column_iter().map(|(_, cell)| cell.clone()).collect::<Vec<Field>>()
+    };
+    let word = |word: &str| Field::Str(word.into());
+    let (whole, real) = (Field::ULong, Field::Double);
+    assert_eq!(rows.len(), 6);
+    let first = [word("nscc"), whole(8), real(0.8), whole(7), whole(2), whole(2), whole(0)];
+    assert_eq!(row(1)[..7], first);
+    assert_eq!(row(1)[7..], [whole(u64::MAX), real(10.0), Field::Null, whole(0), word("no path")]);
+    assert_eq!(row(5)[1..5], [whole(16), real(0.16), whole(7), whole(3)]);
+    assert_eq!(row(5)[9..], [real(400.0), whole(0), Field::Null]);
+    write_whole(&path, |to| Table::runs(&[]).parquet(to)).expect("written");
+    let none =
+        SerializedFileReader::new(std::fs::File::open(&path).expect("there")).expect("a file");
+    assert_eq!(none.metadata().file_metadata().num_rows(), 0);
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn words_become_numbers_only_together() {
+    let words = |words: &[&str]| {
+        let some = |word: &&str| (!word.is_empty()).then(|| (*word).to_owned());
+        Cells::Word(words.iter().map(some).collect())
+    };
+    assert_eq!(words(&["1", "", "2"]).typed(), Cells::Whole(vec![Some(1), None, Some(2)]));
+    assert_eq!(words(&["1", "0.5"]).typed(), Cells::Real(vec![Some(1.0), Some(0.5)]));
+    for kept in [&["1", "none"][..], &["1", "inf"], &["NaN"], &[""], &[]] {
+        assert_eq!(words(kept).typed(), words(kept), "{kept:?}");
+    }
 }
 
 #[test]
@@ -337,4 +397,20 @@ fn tables_read_well() {
     for (value, expected) in [(0.0, "0"), (1234.5, "1234"), (12.34, "12.3"), (0.5, "0.50")] {
         assert_eq!(text::number(value), expected);
     }
+}
+
+/// `docs/metrics.md`, from the table of metrics itself.
+#[test]
+fn the_page_of_metrics_is_up_to_date() {
+    let mut made = String::from(
+        "# Metrics\n\n\
+         Numbers that are computed from a run: columns of `runs.csv` and `runs.parquet`, `metrics` and `metric` of a plan, \
+         `squall report --metrics`. One with a range, `p99_slowdown(1MB..)`, is computed from the flows alone that have so \
+         many bytes. A run may not have one: its cell is empty. Made from `fabric/src/output/metrics.rs`.\n\n\
+         | metric | unit | what |\n|---|---|---|\n",
+    );
+    for metric in Metric::all() {
+        made += &format!("| `{}` | {} | {} |\n", metric.name(), metric.unit(), metric.what());
+    }
+    crate::documents::is_up_to_date("metrics.md", &made);
 }

@@ -72,6 +72,9 @@ pub fn summary(run: &Run) -> String {
     if let Some(why) = &run.stopped {
         line(format!("stopped: {why}"));
     }
+    if let Some(makespan) = run.makespan_us {
+        line(format!("the schedule took {} us, with what ranks compute", number(makespan)));
+    }
     let metric = |name: &str| {
         let value = name.parse::<Metric>().ok().and_then(|metric| metric.of(run));
         value.map_or("-".to_owned(), number)

@@ -17,26 +17,38 @@ type Condition = BTreeMap<String, Vec<String>>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectTable {
+    /// What is expected, in words.
     statement: String,
+    /// Where it is said (default the plan's source).
     #[serde(default)]
     source: Option<String>,
+    /// Of which number: its mean over the seeds.
     metric: String,
+    /// At which points of the sweep (default all).
     #[serde(default, rename = "where")]
     places: BTreeMap<String, Value>,
+    /// .. and which of those are meant, where they are compared with others.
     #[serde(default)]
     of: BTreeMap<String, Value>,
+    /// The number is divided by that of these points, all else equal.
     #[serde(default)]
     over: Option<BTreeMap<String, Value>>,
+    /// That of these points is taken off, all else equal; where it is divided, so is what it is divided by.
     #[serde(default)]
     minus: Option<BTreeMap<String, Value>>,
+    /// Bound above.
     #[serde(default)]
     at_most: Option<f64>,
+    /// Bound below.
     #[serde(default)]
     at_least: Option<f64>,
+    /// At the best of the points, not at all of them: "up to".
     #[serde(default)]
     any: bool,
+    /// Not of a quick run, which does not have the points that it is about.
     #[serde(default)]
     full: bool,
+    /// Why it does not hold, where that is known.
     #[serde(default)]
     explained: Option<String>,
 }

@@ -73,13 +73,18 @@ impl std::error::Error for PlanError {}
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the scene's tables are read to be checked in place")]
 struct PlanTable {
+    /// One line: what is tried.
     title: String,
+    /// Paper, section and figure.
     #[serde(default)]
     source: String,
+    /// What was made smaller than there, and why.
     #[serde(default)]
     scaled: String,
+    /// Every point of the sweep is run with each (default 1).
     #[serde(default)]
     seeds: Option<Vec<u64>>,
+    /// What is printed and drawn.
     #[serde(default)]
     metrics: Vec<String>,
     #[serde(default)]
@@ -96,6 +101,7 @@ struct PlanTable {
     observe: ObserveTable,
     #[serde(default)]
     flits: Option<FlitsTable>,
+    /// What is varied: keys of the scene with their values, or axes of named variants that set several keys each.
     #[serde(default)]
     sweep: Table,
     #[serde(default)]

@@ -66,4 +66,6 @@ pub use tables::{
 };
 
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod tests;

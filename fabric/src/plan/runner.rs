@@ -12,7 +12,7 @@ use crate::Picos;
 use crate::facts::Facts;
 use crate::output::files::{self, FileError};
 use crate::output::{
-    FlowResult, LinkLoad, NetworkFacts, Origin, Provenance, Run, Series, SeriesKind, Totals,
+    FlowResult, LinkLoad, NetworkFacts, Origin, Provenance, Run, Series, SeriesKind, Table, Totals,
 };
 use crate::sim::{End, Observer, Results, Simulation, Told, WindowSeries};
 
@@ -80,6 +80,8 @@ pub struct RunOptions {
     pub threads: usize,
     /// Folder for results; nothing is written without one.
     pub out: Option<PathBuf>,
+    /// Tables of flows and runs are written as Parquet, too.
+    pub parquet: bool,
     /// Which program makes them, and when.
     pub origin: Origin,
 }
@@ -231,7 +233,7 @@ pub fn run_plan(
     let (runs, mut error) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let runs: Vec<Run> = runs.into_values().collect();
     if let Some(folder) = &options.out
-        && let Err(file) = write_sums(folder, &runs)
+        && let Err(file) = write_sums(folder, &runs, options.parquet)
     {
         error.get_or_insert(RunnerError::File(file));
     }
@@ -258,15 +260,15 @@ pub fn merge(plan: &Plan, mut runs: Vec<Run>) -> (Vec<Run>, Vec<String>) {
     (merged, missing)
 }
 
-/// Writes the runs of a plan into its folder, as [`run_plan`] does.
+/// Writes the runs of a plan into its folder, as [`run_plan`] does; their tables as Parquet, too, if `parquet`.
 ///
 /// # Errors
 /// The file that could not be written.
-pub fn write_runs(folder: &Path, runs: &[Run]) -> Result<(), FileError> {
+pub fn write_runs(folder: &Path, runs: &[Run], parquet: bool) -> Result<(), FileError> {
     for (index, run) in runs.iter().enumerate() {
         write_run(folder, index, run)?;
     }
-    write_sums(folder, runs)
+    write_sums(folder, runs, parquet)
 }
 
 fn name(plan: &Plan, point: &Point, seed: u64) -> String {
@@ -285,9 +287,14 @@ fn write_run(folder: &Path, index: usize, run: &Run) -> Result<(), FileError> {
     files::write_whole(&path, |to| files::json(std::slice::from_ref(run), to))
 }
 
-fn write_sums(folder: &Path, runs: &[Run]) -> Result<(), FileError> {
-    files::write_whole(&folder.join("runs.csv"), |to| files::runs_csv(runs, to))?;
-    files::write_whole(&folder.join("flows.csv"), |to| files::flows_csv(runs, to))
+fn write_sums(folder: &Path, runs: &[Run], parquet: bool) -> Result<(), FileError> {
+    for (name, table) in [("runs", Table::runs(runs)), ("flows", Table::flows(runs))] {
+        files::write_whole(&folder.join(format!("{name}.csv")), |to| table.csv(to))?;
+        if parquet {
+            files::write_whole(&folder.join(format!("{name}.parquet")), |to| table.parquet(to))?;
+        }
+    }
+    Ok(())
 }
 
 /// What is kept of a simulation's results.
@@ -351,6 +358,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
         series: series(results),
         links: links(results),
         job_bytes: results.job_bytes.clone(),
+        makespan_us: results.makespan.map(Picos::as_micros),
         stopped,
         ..Run::default()
     }

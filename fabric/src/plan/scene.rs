@@ -15,7 +15,8 @@ use crate::settings::Settings;
 use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use crate::topology::{FatTree, Node, Tier, Topology};
 use crate::workload::{
-    Algorithm, Apart, Attack, Distribution, Mix, Pattern, Spec, Split, Stagger, Workload, trace,
+    Algorithm, Apart, Attack, Distribution, Mix, Pattern, Spec, Split, Stagger, Workload, goal,
+    trace,
 };
 use crate::{Bytes, Picos};
 
@@ -347,18 +348,22 @@ impl WorkloadTable {
             (Some("job"), Some(path)) => replay::read(&path)
                 .and_then(|job| job.workload(topology.hosts))
                 .or_else(|error| fault("", error))?,
+            (Some("goal"), Some(path)) => goal::read(&path)
+                .and_then(|schedule| schedule.workload(topology.hosts))
+                .or_else(|error| fault("", error))?,
             (None | Some("matrix"), Some(path)) => {
                 let unit = self.cm_unit.as_deref().unwrap_or(StartUnit::default().name());
                 let unit =
                     unit.parse().or_else(|error: String| fault("workload.cm_unit", error))?;
                 read_matrix(&path, unit, topology.hosts)?
             }
-            (Some(kind @ ("trace" | "job" | "matrix")), None) => {
+            (Some(kind @ ("trace" | "job" | "goal" | "matrix")), None) => {
                 return fault("workload.file", format!("missing, and needed by `{kind}`"));
             }
             (Some(kind), Some(_)) => {
-                let what =
-                    format!("`{kind}` together with a file, expected `trace`, `job` or `matrix`");
+                let what = format!(
+                    "`{kind}` together with a file, expected `trace`, `job`, `goal` or `matrix`"
+                );
                 return fault("workload.kind", what);
             }
             (kind, None) => self

@@ -71,9 +71,10 @@ pub struct TopologyTable {
 #[serde(deny_unknown_fields, default)]
 pub struct WorkloadTable {
     /// `permutation`, `incast`, `outcast-incast`, `all-to-all`, `all-reduce`, `poisson`, `incast-mix`,
-    /// `parallel`, `staggered`, `shuffled-overlay`, `trace`, `job`, `matrix`.
+    /// `parallel`, `staggered`, `shuffled-overlay`, `trace`, `job`, `goal`, `matrix`.
     pub kind: Option<String>,
-    /// htsim's `.cm` (matrix), a message trace, or what a job left with FI_SQUALL_TRACE (job: a folder), relative to the plan.
+    /// htsim's `.cm` (matrix), a message trace, a schedule (goal), or what a job left with FI_SQUALL_TRACE (job: a folder), relative
+    /// to the plan.
     pub file: Option<PathBuf>,
     /// What `start` counts in htsim's `.cm`: `ps` (the default) or `us`, as uet-htsim's UEC binary reads it (matrix).
     pub cm_unit: Option<String>,

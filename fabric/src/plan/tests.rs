@@ -279,7 +279,8 @@ fn results_are_on_disk_and_an_interrupt_keeps_them() {
     let folder = std::env::temp_dir().join(format!("squall-plan-{}", std::process::id()));
     let plan = parse(PLAN).expect("a plan");
     let stop = AtomicBool::new(false);
-    let options = RunOptions { threads: 1, out: Some(folder.clone()), ..RunOptions::default() };
+    let out = Some(folder.clone());
+    let options = RunOptions { threads: 1, out, parquet: true, ..RunOptions::default() };
     let (runs, error) = run_plan(&plan, &options, &stop, &StopAfter(&stop));
     assert!(error.is_none() && runs.len() == 3, "{error:?} {}", runs.len());
     assert_eq!(files::read_runs(&folder.join("runs")).expect("whole files"), runs);
@@ -290,6 +291,10 @@ fn results_are_on_disk_and_an_interrupt_keeps_them() {
         "{comment}"
     );
     assert_eq!(sums.lines().count(), 4);
+    for table in ["runs.parquet", "flows.parquet"] {
+        let file = std::fs::read(folder.join(table)).expect("there");
+        assert!(file.starts_with(b"PAR1") && file.ends_with(b"PAR1"), "{table}");
+    }
     std::fs::remove_dir_all(&folder).expect("removed");
 
     // A folder that cannot be: the results are still handed over.

@@ -110,7 +110,7 @@ impl WorkloadTable {
             "parallel" => &["bytes", "qps", "victims", "victim_bytes", "receivers"],
             "staggered" => &["bytes", "bdp", "rtt_us", "victims", "victim_bytes", "receivers"],
             "shuffled-overlay" => &["bytes", "bdp", "rtt_us"],
-            "trace" | "job" => {
+            "trace" | "job" | "goal" => {
                 return check(|name| format!("workload.{name}"), kind, &given, &["file"]);
             }
             "matrix" => {

@@ -1,6 +1,6 @@
 //! The messages of a job: which rank sent what to which, who received it, and what went before.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -54,6 +54,7 @@ pub struct Recording {
     name: String,
     ranks: u32,
     messages: Vec<Message>,
+    parameters: BTreeMap<String, String>,
     doubts: Vec<String>,
 }
 
@@ -81,6 +82,12 @@ impl Recording {
                 recording.doubts.push(doubt);
             }
         }
+        let of = |log: &Log| log.head.parameters.clone();
+        recording.parameters = logs.first().map(of).unwrap_or_default();
+        let all = |name: &String, value: &mut String| {
+            logs.iter().all(|log| log.head.parameters.get(name) == Some(value))
+        };
+        recording.parameters.retain(all);
         let ranks = ranks(logs)?;
         recording.ranks = ranks.values().max().map_or(0, |rank| rank + 1);
         let told = logs.iter().filter_map(|log| log.head.ranks).max().unwrap_or(0);
@@ -170,6 +177,12 @@ impl Recording {
         &self.doubts
     }
 
+    /// Parameters of the provider that all ranks had alike, with their defaults, by their environment variables.
+    #[must_use]
+    pub const fn parameters(&self) -> &BTreeMap<String, String> {
+        &self.parameters
+    }
+
     /// How many ranks there are.
     #[must_use]
     pub const fn ranks(&self) -> u32 {
@@ -244,7 +257,7 @@ impl Recording {
             };
             let trigger = u32::try_from(workload.triggers.len()).unwrap_or(u32::MAX);
             let (id, delay) = (trigger.saturating_add(1), message.gap.saturating_mul(PS));
-            workload.triggers.push(Trigger { id, kind, delay });
+            workload.triggers.push(Trigger { id, kind, delay, processor: None });
             workload.flows[place].start = Start::Trigger(trigger);
             if let Some(before) = message.before {
                 workload.flows[before].on_started = Some(trigger);

@@ -27,6 +27,9 @@ fn text(rank: u32, ranks: u32, events: &[(u64, Moment, u32, u64, u64)]) -> Strin
         began: 5_000_000,
         // Each began at another time.
         opened: u64::from(rank) * 1_000,
+        parameters: [("FI_SQUALL_CC", "nscc".to_owned()), ("FI_SQUALL_PORT", rank.to_string())]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
     };
     let mut lines = vec![head.to_string()];
     for peer in 0..ranks {
@@ -94,6 +97,8 @@ fn a_message_waits_for_what_its_rank_had_seen() {
         ]
     );
     assert_eq!(job.lasted(), us(230));
+    let alike: Vec<_> = job.parameters().iter().collect();
+    assert_eq!(alike, [(&"FI_SQUALL_CC".to_owned(), &"nscc".to_owned())]);
     let workload = job.workload(2).expect("two hosts");
     workload.check().expect("it can be run");
     let [first, second, answer, last_answer, last] = *workload.flows.as_slice() else {

@@ -1,5 +1,7 @@
 //! Flows and triggers while they run.
 
+use core::ops::Range;
+
 use super::packet::Body;
 use super::results::{FlowResult, Unfinished};
 use crate::Picos;
@@ -38,10 +40,22 @@ pub(super) struct Running {
 struct Waiting {
     kind: TriggerKind,
     delay: Picos,
+    processor: Option<u32>,
     pulls: u32,
     /// Where its flows are in `Flows::waiting`.
-    first: u32,
-    last: u32,
+    flows: Range<u32>,
+    /// Where the triggers that it pulls are in `Flows::chained`.
+    chained: Range<u32>,
+}
+
+/// What a trigger starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fired<'a> {
+    /// When.
+    pub(super) at: Picos,
+    pub(super) flows: &'a [u32],
+    /// Triggers that it pulls.
+    pub(super) triggers: &'a [u32],
 }
 
 /// All flows and triggers of a simulation.
@@ -52,6 +66,10 @@ pub(super) struct Flows {
     triggers: Vec<Waiting>,
     /// Flows by trigger.
     waiting: Vec<u32>,
+    /// Triggers by the trigger that pulls them.
+    chained: Vec<u32>,
+    /// When each processor is free.
+    processors: Vec<Picos>,
     pub(super) finished: usize,
     contest: Contest,
     /// Of each flow, where switches deflect; else empty.
@@ -95,6 +113,12 @@ impl Contest {
     }
 }
 
+/// Where the pairs of a trigger are; there are fewer than 2^32.
+fn of(pairs: &[(u32, u32)], trigger: u32) -> Range<u32> {
+    let first = pairs.partition_point(|&(of, _)| of < trigger);
+    first as u32..pairs.partition_point(|&(of, _)| of <= trigger) as u32
+}
+
 impl Flows {
     /// Of a workload; with what packets passed if `travels`.
     pub(super) fn new(workload: &Workload, travels: bool) -> Self {
@@ -124,16 +148,23 @@ impl Flows {
             })
             .collect();
         waiting.sort_unstable();
+        let mut chained: Vec<(u32, u32)> =
+            workload.chains.iter().map(|chain| (chain.from, chain.to)).collect();
+        chained.sort_unstable();
         let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| Waiting {
             kind: trigger.kind,
             delay: Picos(trigger.delay),
+            processor: trigger.processor,
             pulls: 0,
-            // There are fewer flows than 2^32.
-            first: waiting.partition_point(|&(of, _)| of < index) as u32,
-            last: waiting.partition_point(|&(of, _)| of <= index) as u32,
+            flows: of(&waiting, index),
+            chained: of(&chained, index),
         });
+        let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
+        let processors = processors.max().map_or(0, |last| last as usize + 1);
         Self {
             triggers: triggers.collect(),
+            chained: chained.into_iter().map(|(_, to)| to).collect(),
+            processors: vec![Picos::ZERO; processors],
             running: running.collect(),
             spec: workload.flows.clone(),
             waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
@@ -181,21 +212,40 @@ impl Flows {
         }
     }
 
-    /// Pulls a trigger; the flows that start by it, and how much later.
-    pub(super) fn pull(&mut self, trigger: Option<u32>) -> (&[u32], Picos) {
-        let Some(trigger) = trigger.and_then(|index| self.triggers.get_mut(index as usize)) else {
-            return (&[], Picos::ZERO);
-        };
-        trigger.pulls = trigger.pulls.saturating_add(1);
-        let pulls = trigger.pulls;
-        let all = &self.waiting[trigger.first as usize..trigger.last as usize];
-        let started = match trigger.kind {
+    /// Pulls a trigger; what that starts.
+    pub(super) fn pull(&mut self, trigger: u32, now: Picos) -> Option<Fired<'_>> {
+        let waiting = self.triggers.get_mut(trigger as usize)?;
+        waiting.pulls = waiting.pulls.saturating_add(1);
+        let pulls = waiting.pulls;
+        let all = waiting.flows.clone();
+        let flows = match waiting.kind {
             TriggerKind::OneShot if pulls == 1 => all,
             TriggerKind::Barrier(count) if pulls == count => all,
-            TriggerKind::MultiShot => all.get(pulls as usize - 1..pulls as usize).unwrap_or(&[]),
-            _ => &[],
+            TriggerKind::MultiShot => {
+                let next = all.start.saturating_add(pulls - 1);
+                next.min(all.end)..next.saturating_add(1).min(all.end)
+            }
+            _ => return None,
         };
-        (started, trigger.delay)
+        Some(self.fire(trigger, flows, now))
+    }
+
+    /// A trigger that fires at the beginning.
+    pub(super) fn begin(&mut self, trigger: u32) -> Fired<'_> {
+        let flows = self.triggers[trigger as usize].flows.clone();
+        self.fire(trigger, flows, Picos::ZERO)
+    }
+
+    fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> Fired<'_> {
+        let Waiting { delay, processor, ref chained, .. } = self.triggers[trigger as usize];
+        let mut at = now + delay;
+        if let Some(processor) = processor {
+            let free = &mut self.processors[processor as usize];
+            at = now.max(*free) + delay;
+            *free = at;
+        }
+        let of = |range: &Range<u32>| range.start as usize..range.end as usize;
+        Fired { at, flows: &self.waiting[of(&flows)], triggers: &self.chained[of(chained)] }
     }
 
     /// A flow will not get any further: all its bytes arrived, or it was given up.

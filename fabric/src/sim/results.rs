@@ -214,4 +214,7 @@ pub struct Results {
     pub series: Series,
     /// Payload bytes that had arrived of each job when the first of several was done; empty if none was.
     pub job_bytes: Vec<u64>,
+    /// When the last operation of a schedule ended, what ranks compute among them; `None` where nothing is said of that, or it did not
+    /// come to its end.
+    pub makespan: Option<Picos>,
 }

@@ -4,7 +4,7 @@ use core::ops::ControlFlow;
 use std::time::Instant;
 
 use super::config::{SimConfig, SimError};
-use super::flows::Flows;
+use super::flows::{Fired, Flows};
 use super::host::{Host, News, Sizes};
 use super::outbox::Extra;
 use super::packet::Bodies;
@@ -36,6 +36,8 @@ enum Happening {
     Fail { index: u32 },
     /// Time for samples: queues (`b` is 0) or windows.
     Sample { windows: bool },
+    /// Trigger `b` is pulled by another one.
+    Pull { trigger: u32 },
 }
 
 impl Happening {
@@ -47,6 +49,7 @@ impl Happening {
             Self::Start { flow } => (3, 0, flow),
             Self::Fail { index } => (4, 0, index),
             Self::Sample { windows } => (5, 0, windows as u32),
+            Self::Pull { trigger } => (6, 0, trigger),
         };
         kind << 56 | (a as u64) << 32 | b as u64
     }
@@ -59,6 +62,7 @@ impl Happening {
             2 => Self::Seen { host: a, packet: b },
             3 => Self::Start { flow: b },
             4 => Self::Fail { index: b },
+            6 => Self::Pull { trigger: b },
             _ => Self::Sample { windows: b != 0 },
         }
     }
@@ -141,7 +145,32 @@ pub struct Simulation {
     timed: bool,
     /// Flows between the same two hosts share a context.
     per_pair: bool,
+    computed: Computed,
     totals: Totals,
+}
+
+/// What ranks compute, where a workload says so.
+#[derive(Debug)]
+struct Computed {
+    there: bool,
+    /// Triggers that are about to be pulled by others.
+    pending: usize,
+    /// When the last operation ended so far.
+    ended: Picos,
+}
+
+impl Computed {
+    /// What a trigger starts happens in its time.
+    fn follow(&mut self, network: &mut Network, fired: Fired<'_>) {
+        for &flow in fired.flows {
+            network.call(fired.at, Happening::Start { flow }.pack());
+        }
+        for &trigger in fired.triggers {
+            network.call(fired.at, Happening::Pull { trigger }.pack());
+        }
+        self.pending += fired.triggers.len();
+        self.ended = self.ended.max(fired.at);
+    }
 }
 
 impl Simulation {
@@ -180,6 +209,11 @@ impl Simulation {
             per_port: config.observe.ports,
             timed: config.observe.packets,
             per_pair: setup.per_pair,
+            computed: Computed {
+                there: !workload.chains.is_empty(),
+                pending: 0,
+                ended: Picos::ZERO,
+            },
             totals: Totals::default(),
             network,
         };
@@ -196,6 +230,10 @@ impl Simulation {
             if let Start::At(at) = spec.start {
                 self.call(Picos(at), Happening::Start { flow });
             }
+        }
+        for trigger in workload.begins() {
+            let fired = self.ends.flows.begin(trigger);
+            self.computed.follow(&mut self.network, fired);
         }
         for (windows, every) in [(false, config.observe.queues), (true, config.observe.windows)] {
             if every.is_some() {
@@ -227,7 +265,7 @@ impl Simulation {
     fn go(&mut self, observer: &mut dyn Observer) -> End {
         let all = self.ends.flows.running.len();
         let mut look = LOOK;
-        while self.ends.flows.finished < all {
+        while self.ends.flows.finished < all || self.computed.pending > 0 {
             match self.network.step(self.until, &mut self.ends) {
                 Some(Step::Arrived { host, packet }) => self.arrived(host, packet),
                 Some(Step::Called(what)) => self.happen(Happening::unpack(what)),
@@ -262,6 +300,16 @@ impl Simulation {
                 self.network.fail(failure.at, failure.what);
             }
             Happening::Sample { windows } => self.sample(windows),
+            Happening::Pull { trigger } => {
+                self.computed.pending -= 1;
+                self.pull(trigger);
+            }
+        }
+    }
+
+    fn pull(&mut self, trigger: u32) {
+        if let Some(fired) = self.ends.flows.pull(trigger, self.network.now()) {
+            self.computed.follow(&mut self.network, fired);
         }
     }
 
@@ -355,10 +403,7 @@ impl Simulation {
         let pulled = spec.on_started;
         let entry = &mut hosts[host as usize];
         entry.start(now, flow, connection, running, &mut self.news);
-        let (started, delay) = flows.pull(pulled);
-        for &next in started {
-            self.network.call(now + delay, Happening::Start { flow: next }.pack());
-        }
+        pulled.into_iter().for_each(|trigger| self.pull(trigger));
         self.attend(host);
     }
 
@@ -386,8 +431,9 @@ impl Simulation {
     }
 
     fn tell(&mut self) {
-        let flows = &mut self.ends.flows;
-        for &news in &self.news {
+        let mut news = std::mem::take(&mut self.news);
+        for news in news.drain(..) {
+            let flows = &mut self.ends.flows;
             let trigger = match news {
                 News::Done(flow) => {
                     flows.finish(flow);
@@ -399,13 +445,10 @@ impl Simulation {
                     None
                 }
             };
-            let (started, delay) = flows.pull(trigger);
-            let at = self.network.now() + delay;
-            for &flow in started {
-                self.network.call(at, Happening::Start { flow }.pack());
-            }
+            trigger.into_iter().for_each(|trigger| self.pull(trigger));
         }
-        self.news.clear();
+        // Its memory is used again.
+        self.news = news;
     }
 
     /// The card of `host` is free and may have something to send.
@@ -490,7 +533,9 @@ impl Simulation {
         let ports = if self.per_port { self.loads() } else { Vec::new() };
         let series = self.recorder.finish();
         let job_bytes = self.ends.flows.job_bytes().to_vec();
-        Results { end, flows, totals: self.totals, ports, series, job_bytes }
+        let whole = end == End::Done && flows.iter().all(|flow| flow.fct.is_some());
+        let makespan = (self.computed.there && whole).then_some(self.computed.ended);
+        Results { end, flows, totals: self.totals, ports, series, job_bytes, makespan }
     }
 
     fn sum(&mut self) {

@@ -29,7 +29,7 @@ fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
 }
 
 fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
-    Workload { hosts, flows, triggers: Vec::new() }
+    Workload { hosts, flows, ..Workload::default() }
 }
 
 /// Host `i` sends to host `i + shift`.
@@ -154,7 +154,10 @@ fn an_incast_is_as_fast_as_the_last_link_and_no_faster() {
 #[test]
 fn triggers_start_flows_when_they_should() {
     let kinds = [TriggerKind::OneShot, TriggerKind::Barrier(2), TriggerKind::MultiShot];
-    let triggers = (1u32..).zip(kinds).map(|(id, kind)| Trigger { id, kind, delay: 0 }).collect();
+    let triggers = (1u32..)
+        .zip(kinds)
+        .map(|(id, kind)| Trigger { id, kind, delay: 0, processor: None })
+        .collect();
     let after = |id, src, dst, trigger| Flow {
         start: Start::Trigger(trigger),
         ..flow(id, src, dst, 10_000)
@@ -169,7 +172,7 @@ fn triggers_start_flows_when_they_should() {
         Flow { on_sent: Some(2), ..after(5, 0, 3, 2) },
         after(6, 0, 2, 2),
     ];
-    let results = run(&star(4), &Workload { hosts: 4, flows, triggers });
+    let results = run(&star(4), &Workload { hosts: 4, flows, triggers, ..Workload::default() });
     assert_eq!(results.end, End::Done);
     let start = |id: usize| results.flows[id - 1].start.expect("started");
     let end = |id: usize| start(id) + results.flows[id - 1].fct.expect("finished");
@@ -338,8 +341,8 @@ fn queue_pairs_of_a_pair_live_on_if_told() {
         flow.start = Start::Trigger(index - 1);
     }
     let kind = TriggerKind::OneShot;
-    let triggers = (1..=12).map(|id| Trigger { id, kind, delay: 0 }).collect();
-    let load = Workload { hosts: 16, flows, triggers };
+    let triggers = (1..=12).map(|id| Trigger { id, kind, delay: 0, processor: None }).collect();
+    let load = Workload { hosts: 16, flows, triggers, ..Workload::default() };
     let spines = |qps, contexts| {
         let mut config = leaf_spine(4);
         roce(&mut config, qps);

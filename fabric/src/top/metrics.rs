@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use squall_monitor::Counter;
+use squall_monitor::{ADDRESS, COLLECTED_FLOWS, Counter, PATH, PathValues, address_of};
 
 use super::rates::Row;
 
@@ -42,7 +42,7 @@ fn labels(row: &Row) -> String {
     let of = &row.seen.snapshot.description;
     let rank = of.place.rank.map_or_else(String::new, |rank| rank.to_string());
     format!(
-        "{{job_name=\"{}\",rank=\"{rank}\",pid=\"{}\",endpoint=\"{}\",program=\"{}\",local=\"{}\"}}",
+        "job_name=\"{}\",rank=\"{rank}\",pid=\"{}\",endpoint=\"{}\",program=\"{}\",local=\"{}\"",
         quoted(&of.place.job),
         of.pid,
         of.endpoint,
@@ -58,7 +58,60 @@ struct Family<'a> {
     samples: Vec<(usize, u64)>,
 }
 
-/// All counters of all endpoints: what adds up as counters, the rest as gauges, each family in one place.
+/// A path of a flow that was used.
+struct Path {
+    labels: String,
+    values: PathValues,
+}
+
+/// What went by each path of the endpoint's busiest flows.
+fn paths(row: &Row) -> Vec<Path> {
+    let shown = &row.seen.snapshot;
+    let word = |flow: &[u64], name: &str| shown.of_flow(flow, name).unwrap_or(0);
+    let mut flows: Vec<&Vec<u64>> = shown.flows.iter().collect();
+    flows.sort_by_key(|flow| std::cmp::Reverse(word(flow, "bytes")));
+    let of = |flow: &Vec<u64>| {
+        let peer = address_of(ADDRESS.map(|name| word(flow, name)));
+        let initiator = word(flow, "initiator");
+        let used = shown.paths_of(flow).into_iter().enumerate();
+        let used = used.filter(|(_, [packets, ..])| *packets > 0);
+        let path = |(path, values)| Path {
+            labels: format!("peer=\"{peer}\",initiator=\"{initiator}\",path=\"{path}\""),
+            values,
+        };
+        used.map(path).collect::<Vec<_>>()
+    };
+    flows.into_iter().take(COLLECTED_FLOWS).flat_map(of).collect()
+}
+
+/// An exposition in the making.
+struct Text {
+    text: String,
+    format: Exposition,
+}
+
+impl Text {
+    /// What a family is; `adds_up`: a counter, not a gauge.
+    fn head(&mut self, name: &str, help: &str, adds_up: bool) {
+        let kind = if adds_up { "counter" } else { "gauge" };
+        // OpenMetrics names the family, Prometheus the samples.
+        let suffix = if self.format == Exposition::Prometheus { suffix(adds_up) } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "# HELP squall_{name}{suffix} {}", quoted(help));
+        let _ = writeln!(self.text, "# TYPE squall_{name}{suffix} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, adds_up: bool, labels: &str, value: u64) {
+        let _ = writeln!(self.text, "squall_{name}{}{{{labels}}} {value}", suffix(adds_up));
+    }
+}
+
+/// What the name of a counter ends in.
+const fn suffix(adds_up: bool) -> &'static str {
+    if adds_up { "_total" } else { "" }
+}
+
+/// All counters of all endpoints, and those of their paths: what adds up as counters, the rest as gauges, each family in one place.
 pub(super) fn exposition(rows: &[Row], format: Exposition) -> String {
     let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
     for (i, row) in rows.iter().enumerate() {
@@ -69,20 +122,27 @@ pub(super) fn exposition(rows: &[Row], format: Exposition) -> String {
         }
     }
     let labels: Vec<String> = rows.iter().map(labels).collect();
-    let mut text = String::new();
+    let mut text = Text { text: String::new(), format };
     for (name, Family { counter, samples }) in families {
-        let adds_up = counter.merge == "sum";
-        let kind = if adds_up { "counter" } else { "gauge" };
-        let suffix = if adds_up { "_total" } else { "" };
-        // OpenMetrics names the family, Prometheus the samples.
-        let family = if format == Exposition::Prometheus { suffix } else { "" };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "# HELP squall_{name}{family} {}", quoted(&counter.help));
-        let _ = writeln!(text, "# TYPE squall_{name}{family} {kind}");
+        text.head(name, &counter.help, counter.merge == "sum");
         for (i, value) in samples {
-            let _ = writeln!(text, "squall_{name}{suffix}{} {value}", labels[i]);
+            text.sample(name, counter.merge == "sum", &labels[i], value);
         }
     }
+    let paths: Vec<Vec<Path>> = rows.iter().map(paths).collect();
+    for (place, (name, help)) in PATH.iter().enumerate() {
+        let name = format!("path_{name}");
+        if paths.iter().all(Vec::is_empty) {
+            continue;
+        }
+        text.head(&name, help, true);
+        for (paths, endpoint) in paths.iter().zip(&labels) {
+            for Path { labels, values } in paths {
+                text.sample(&name, true, &format!("{endpoint},{labels}"), values[place]);
+            }
+        }
+    }
+    let Text { mut text, .. } = text;
     if format == Exposition::OpenMetrics {
         text.push_str("# EOF\n");
     }

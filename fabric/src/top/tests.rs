@@ -280,7 +280,16 @@ fn collectors_get_either_format() {
     assert!(plain.contains("text/plain; version=0.0.4"), "{plain}");
     assert!(plain.contains("# HELP squall_tx_payload_bytes_total Counts.\n# TYPE squall_tx_payload_bytes_total counter\nsquall_tx_payload_bytes_total{job_name=\"job-1\",rank=\"1\","));
     assert!(plain.contains("program=\"a \\\"quoted\\\" program\""), "{plain}");
+    let marks = plain.split_once("# TYPE squall_path_marks_total counter\n").expect("a family").1;
+    let marks: Vec<&str> = marks.lines().take_while(|line| !line.starts_with('#')).collect();
+    let ends = ["peer=\"10.0.0.9:4793\",initiator=\"1\",path=\"0\"} 9", "path=\"1\"} 0"];
+    assert!(
+        marks.len() == 2 && marks.iter().zip(ends).all(|(m, end)| m.ends_with(end)),
+        "{marks:?}"
+    );
+    assert!(marks[0].starts_with("squall_path_marks_total{job_name=\"job-1\",rank=\"1\","));
     let open = ask(&address, "application/openmetrics-text; version=1.0.0");
+    assert!(open.contains("# TYPE squall_path_lost counter\nsquall_path_lost_total{"), "{open}");
     assert!(
         open.contains("# TYPE squall_tx_payload_bytes counter\n") && open.ends_with("# EOF\n"),
         "{open}"

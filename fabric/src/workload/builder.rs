@@ -50,7 +50,12 @@ impl Builder {
     /// Adds a trigger; its index.
     pub(super) fn trigger(&mut self, kind: TriggerKind) -> u32 {
         let index = u32::try_from(self.workload.triggers.len()).unwrap_or(u32::MAX);
-        self.workload.triggers.push(Trigger { id: index.saturating_add(1), kind, delay: 0 });
+        self.workload.triggers.push(Trigger {
+            id: index.saturating_add(1),
+            kind,
+            delay: 0,
+            processor: None,
+        });
         index
     }
 

@@ -1,12 +1,13 @@
 //! What the hosts of a network send each other: flows that start at a time or when other flows are
-//! done, made by a generator ([`Spec`]), read from a message trace ([`trace`]) or from a connection
+//! done, made by a generator ([`Spec`]), read from a message trace ([`trace`]), a schedule ([`goal`]) or a connection
 //! matrix.
 //!
 //! A dependency is a [`Trigger`], as in htsim's connection matrices: flows name the trigger they
 //! pull when they are sent or received, and the trigger starts the flows that wait for it. That is
 //! enough for collectives: a step of a ring is a one-shot trigger a message, a node of a reduction
 //! tree is a barrier of two; and what a rank did before a message of a recorded job ([`crate::replay`]) is a barrier of
-//! all that, with the time it computed in between.
+//! all that, with the time it computed in between. What a program computes without a message before or behind it ([`goal`]) is a
+//! trigger that triggers pull ([`Chain`]).
 //!
 //! ```
 //! use squall_fabric::workload::{Layout, Pattern, Spec};
@@ -21,6 +22,7 @@
 mod allreduce;
 mod attacks;
 mod builder;
+pub mod goal;
 mod mix;
 mod patterns;
 mod poisson;
@@ -44,6 +46,8 @@ pub struct Workload {
     pub flows: Vec<Flow>,
     /// What starts the flows that do not start by the clock.
     pub triggers: Vec<Trigger>,
+    /// Triggers that pull others.
+    pub chains: Vec<Chain>,
 }
 
 /// One message from one host to another.
@@ -93,6 +97,17 @@ pub struct Trigger {
     pub kind: TriggerKind,
     /// How much later they start, picoseconds: the time that a program computes before it goes on.
     pub delay: u64,
+    /// The number of a processor that is busy for that time: what it is to do meanwhile waits until it is free.
+    pub processor: Option<u32>,
+}
+
+/// When trigger `from` starts its flows, it pulls trigger `to`: both by index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chain {
+    /// Which pulls.
+    pub from: u32,
+    /// Which is pulled.
+    pub to: u32,
 }
 
 /// When a trigger starts which of its flows.
@@ -102,7 +117,7 @@ pub enum TriggerKind {
     OneShot,
     /// Every pull starts the next of them, in the order of the workload; further pulls do nothing.
     MultiShot,
-    /// Pulled so many times, it starts all of them.
+    /// Pulled so many times, it starts all of them; of 0 at the beginning.
     Barrier(u32),
 }
 
@@ -133,6 +148,14 @@ pub enum WorkloadError {
     NoSuchTrigger {
         /// Flow.
         flow: u32,
+        /// Index.
+        trigger: u32,
+        /// Number of triggers.
+        triggers: usize,
+    },
+    /// A trigger index of a chain out of range.
+    #[error("a chain names trigger index {trigger}, but there are {triggers}")]
+    NoSuchLink {
         /// Index.
         trigger: u32,
         /// Number of triggers.
@@ -209,12 +232,25 @@ impl Workload {
                 }
             }
         }
+        for trigger in self.chains.iter().flat_map(|chain| [chain.from, chain.to]) {
+            if trigger as usize >= self.triggers.len() {
+                let triggers = self.triggers.len();
+                return Err(WorkloadError::NoSuchLink { trigger, triggers });
+            }
+        }
         self.starts()
+    }
+
+    /// Triggers that nothing pulls and that fire at the beginning, by index.
+    pub fn begins(&self) -> impl Iterator<Item = u32> {
+        let first = |&(_, trigger): &(u32, &Trigger)| trigger.kind == TriggerKind::Barrier(0);
+        (0u32..).zip(&self.triggers).filter(first).map(|(index, _)| index)
     }
 
     /// Runs the triggers as if every flow finished at once, and sees who was never started.
     fn starts(&self) -> Result<(), WorkloadError> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.triggers.len()];
+        let mut chained: Vec<Vec<u32>> = vec![Vec::new(); self.triggers.len()];
         let mut ready = Vec::new();
         for (index, flow) in self.flows.iter().enumerate() {
             match flow.start {
@@ -222,23 +258,35 @@ impl Workload {
                 Start::Trigger(trigger) => waiting[trigger as usize].push(index),
             }
         }
+        self.chains.iter().for_each(|chain| chained[chain.from as usize].push(chain.to));
         let mut pulls = vec![0u32; self.triggers.len()];
         let mut started = vec![false; self.flows.len()];
-        while let Some(index) = ready.pop() {
-            started[index] = true;
-            let flow = &self.flows[index];
-            for trigger in [flow.on_started, flow.on_sent, flow.on_received].into_iter().flatten() {
-                let (kind, waiting) =
-                    (self.triggers[trigger as usize].kind, &waiting[trigger as usize]);
+        let mut pulled = Vec::new();
+        for trigger in self.begins() {
+            ready.extend(&waiting[trigger as usize]);
+            pulled.extend(&chained[trigger as usize]);
+        }
+        while !ready.is_empty() || !pulled.is_empty() {
+            while let Some(index) = ready.pop() {
+                started[index] = true;
+                let flow = &self.flows[index];
+                let triggers = [flow.on_started, flow.on_sent, flow.on_received];
+                pulled.extend(triggers.into_iter().flatten());
+            }
+            while let Some(trigger) = pulled.pop() {
+                let waiting = &waiting[trigger as usize];
                 let pull = pulls[trigger as usize];
                 pulls[trigger as usize] = pull.saturating_add(1);
-                match kind {
-                    TriggerKind::OneShot if pull == 0 => ready.extend(waiting),
-                    TriggerKind::Barrier(count) if pull.saturating_add(1) == count => {
-                        ready.extend(waiting);
+                let (flows, fires) = match self.triggers[trigger as usize].kind {
+                    TriggerKind::OneShot => (&waiting[..], pull == 0),
+                    TriggerKind::Barrier(count) => (&waiting[..], pull.saturating_add(1) == count),
+                    TriggerKind::MultiShot => {
+                        (waiting.get(pull as usize..=pull as usize).unwrap_or(&[]), true)
                     }
-                    TriggerKind::MultiShot => ready.extend(waiting.get(pull as usize)),
-                    TriggerKind::OneShot | TriggerKind::Barrier(_) => {}
+                };
+                if fires {
+                    ready.extend(flows);
+                    pulled.extend(&chained[trigger as usize]);
                 }
             }
         }

@@ -222,7 +222,12 @@ fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<()
                     Ok(1) => TriggerKind::OneShot,
                     count => TriggerKind::Barrier(count.unwrap_or(u32::MAX)),
                 };
-                workload.triggers.push(Trigger { id: trigger.saturating_add(1), kind, delay: 0 });
+                workload.triggers.push(Trigger {
+                    id: trigger.saturating_add(1),
+                    kind,
+                    delay: 0,
+                    processor: None,
+                });
                 sets.insert(before, trigger);
                 for &index in before {
                     let flow = &mut workload.flows[index];

@@ -1,0 +1,228 @@
+//! GOAL schedules: what each rank of a job sends, receives and computes, and what comes after what (Hoefler, Siebert and
+//! Lumsdaine, "Group Operation Assembly Language", ICPP 2009), in the text form that LogGOPSim's `txt2bin` takes.
+//!
+//! ```text
+//! num_ranks 2
+//! rank 0 {
+//! l1: calc 1000
+//! l2: send 8192b to 1 tag 7
+//! l2 requires l1
+//! }
+//! rank 1 {
+//! l1: recv 8192b from 0 tag 7
+//! l2: calc 500 cpu 1
+//! l2 irequires l1
+//! }
+//! ```
+//!
+//! `calc` counts nanoseconds. What `requires` another operation begins when that has ended, what `irequires` it when that has
+//! begun. A send has ended when its last byte was acknowledged, a receive when it was posted and its message has arrived.
+//! A `cpu` of a rank does one calculation at a time, in the order in which they may begin; `nic` is read and decides nothing. `-1` for a source or a tag is any.
+//!
+//! Which message belongs to which receive is settled beforehand, as if the network took no time: by source and tag,
+//! in the order in which messages are sent and receives posted. So a schedule that comes to its end over a network without delays
+//! comes to its end over every one.
+
+mod matching;
+mod text;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::{Chain, Flow, Start, Trigger, TriggerKind, Workload};
+use crate::formats::{FormatError, read_text};
+use matching::Matched;
+
+/// The extension of a schedule's file.
+pub const EXTENSION: &str = "goal";
+/// Picoseconds in a nanosecond.
+const PS: u64 = 1000;
+
+/// Whether a file is one, by its name.
+#[must_use]
+pub fn is_goal(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == EXTENSION)
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Sends `bytes` to rank `to`.
+    Send { to: u32, bytes: u64, tag: u64 },
+    /// Receives from a rank, or any, with a tag, or any.
+    Receive { from: Option<u32>, tag: Option<u64> },
+    /// Computes for so many nanoseconds.
+    Calc { ns: u64, cpu: u32 },
+}
+
+/// An operation of a rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Operation {
+    rank: u32,
+    line: usize,
+    kind: Kind,
+    /// Operations that must have ended before, by their places.
+    requires: Vec<u32>,
+    /// .. that must have begun.
+    irequires: Vec<u32>,
+}
+
+/// A schedule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    file: String,
+    ranks: u32,
+    /// The line that says how many ranks there are.
+    line: usize,
+    operations: Vec<Operation>,
+    matched: Matched,
+}
+
+/// Reads a schedule.
+///
+/// # Errors
+/// The file and line that is wrong: no GOAL, a rank or a label that is not there, operations that wait for each other, a receive without a
+/// message or a message without a receive.
+pub fn read(path: &Path) -> Result<Schedule, FormatError> {
+    let file = path.display().to_string();
+    let text = read_text(path).map_err(|error| FormatError {
+        file: file.clone(),
+        line: 0,
+        what: error.to_string(),
+    })?;
+    parse(&file, &text)
+}
+
+/// Parses the text of a schedule; `file` is for messages.
+///
+/// # Errors
+/// See [`read`].
+pub fn parse(file: &str, text: &str) -> Result<Schedule, FormatError> {
+    let fault = |(line, what)| FormatError { file: file.to_owned(), line, what };
+    let text::Parsed { ranks, line, operations } = text::parse(text).map_err(fault)?;
+    let matched = matching::run(&operations).map_err(fault)?;
+    Ok(Schedule { file: file.to_owned(), ranks, line, operations, matched })
+}
+
+impl Schedule {
+    /// How long it takes over a network without delays, ns: no network is faster.
+    #[must_use]
+    pub const fn lasts(&self) -> u64 {
+        self.matched.lasts
+    }
+
+    /// What it asks of a network of `hosts` hosts, of which rank `i` is host `i`.
+    ///
+    /// # Errors
+    /// There are more ranks than hosts; nothing is sent from one to another.
+    pub fn workload(&self, hosts: u32) -> Result<Workload, FormatError> {
+        let fault = |what| Err(FormatError { file: self.file.clone(), line: self.line, what });
+        if self.ranks > hosts {
+            let ranks = self.ranks;
+            return fault(format!(
+                "{ranks} ranks, expected as many hosts or more; the network has {hosts}"
+            ));
+        }
+        let workload = Woven::new(self, hosts).workload;
+        if workload.flows.is_empty() {
+            return fault("no message between ranks in it".to_owned());
+        }
+        Ok(workload)
+    }
+}
+
+/// A workload in the making. Two triggers an operation: one begins it, the other one fires when it has ended.
+struct Woven {
+    workload: Workload,
+    /// Numbers of the processors of ranks.
+    processors: HashMap<(u32, u32), u32>,
+}
+
+impl Woven {
+    fn new(schedule: &Schedule, hosts: u32) -> Self {
+        let workload = Workload { hosts, ..Workload::default() };
+        let mut woven = Self { workload, processors: HashMap::new() };
+        for operation in &schedule.operations {
+            let begins = operation.requires.len() + operation.irequires.len();
+            woven.trigger(begins);
+            let ends = usize::from(matches!(operation.kind, Kind::Receive { .. }));
+            woven.trigger(1 + ends);
+        }
+        for (place, operation) in (0..).zip(&schedule.operations) {
+            for &before in &operation.requires {
+                woven.chain(ended(before), begun(place));
+            }
+            for &before in &operation.irequires {
+                woven.chain(begun(before), begun(place));
+            }
+            woven.operation(schedule, place, operation);
+        }
+        woven
+    }
+
+    /// A trigger that is pulled so many times.
+    fn trigger(&mut self, pulls: usize) {
+        let triggers = &mut self.workload.triggers;
+        // There are fewer than 2^31 operations.
+        let id = triggers.len() as u32 + 1;
+        triggers.push(Trigger {
+            id,
+            kind: TriggerKind::Barrier(pulls as u32),
+            delay: 0,
+            processor: None,
+        });
+    }
+
+    fn chain(&mut self, from: u32, to: u32) {
+        self.workload.chains.push(Chain { from, to });
+    }
+
+    fn operation(&mut self, schedule: &Schedule, place: u32, operation: &Operation) {
+        match operation.kind {
+            Kind::Calc { ns, cpu } => {
+                self.chain(begun(place), ended(place));
+                let next = self.processors.len() as u32;
+                let processor = *self.processors.entry((operation.rank, cpu)).or_insert(next);
+                let end = &mut self.workload.triggers[ended(place) as usize];
+                (end.delay, end.processor) = (ns.saturating_mul(PS), Some(processor));
+            }
+            // Its end is pulled by its message, too.
+            Kind::Receive { .. } => self.chain(begun(place), ended(place)),
+            Kind::Send { to, bytes, .. } => {
+                let receive = ended(schedule.matched.receive_of(place));
+                if to == operation.rank {
+                    // What a rank says to itself crosses no network.
+                    self.chain(begun(place), ended(place));
+                    return self.chain(begun(place), receive);
+                }
+                let id = self.workload.flows.len() as u32 + 1;
+                self.workload.flows.push(Flow {
+                    id,
+                    src: operation.rank,
+                    dst: to,
+                    // A flow has a byte at least; that a message has none is said by its header.
+                    bytes: bytes.max(1),
+                    start: Start::Trigger(begun(place)),
+                    on_started: None,
+                    on_sent: Some(ended(place)),
+                    on_received: Some(receive),
+                    job: 0,
+                    level: 0,
+                });
+            }
+        }
+    }
+}
+
+/// The trigger that begins the operation at a place.
+const fn begun(place: u32) -> u32 {
+    2 * place
+}
+
+/// The trigger that fires when it has ended.
+const fn ended(place: u32) -> u32 {
+    2 * place + 1
+}
+
+#[cfg(test)]
+mod tests;
