@@ -263,7 +263,7 @@ impl State {
         self.numbers.push(number);
         let number = u16::try_from(number).unwrap_or(u16::MAX).min(Speculation::MOST_NUMBER);
         // The low bits.
-        let epoch = epoch as u8;
+        let epoch = epoch as u8 % Speculation::EPOCHS;
         Some(Speculation { epoch, number, weight })
     }
 }

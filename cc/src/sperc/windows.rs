@@ -86,7 +86,9 @@ impl Windows {
     /// The epoch of which these are the low bits, if it is remembered.
     fn epoch_of(&self, now: Time, low: u8) -> Option<u32> {
         let next = self.clock(now).wrapping_add(1);
-        let epoch = next.wrapping_sub(u32::from((next as u8).wrapping_sub(low)));
+        // Its low bits divide 256.
+        let age = (next as u8).wrapping_sub(low) % Speculation::EPOCHS;
+        let epoch = next.wrapping_sub(age.into());
         self.is_current(now, epoch).then_some(epoch)
     }
 }
