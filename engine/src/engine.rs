@@ -5,6 +5,7 @@ mod closing;
 mod ends;
 mod links;
 mod packets;
+mod rates;
 mod sizes;
 mod trains;
 
@@ -29,7 +30,9 @@ use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
 use crate::outbound::{Answer, Outbound, emit_control, include, push_control, push_echo};
 use crate::peers::Peers;
-use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY, Told};
+use crate::reliability::{
+    self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, Rates, TARDY, Told,
+};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -248,6 +251,9 @@ impl Engine {
                 let start = push_echo(batch, Told::echo(&self.pdcs));
                 push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
                 include(batch, start);
+            }
+            if Rates::wait(&self.pdcs) {
+                self.poll_rates(now, batch);
             }
             let room = batch.packets.len() < limit;
             if !room || !self.outbound.transmit(&mut step!(self, now), batch, limit) {

@@ -192,7 +192,8 @@ fn a_flow_that_leaves_is_not_counted_and_one_without_room_neither() {
 // 1RC's figures. A packet of 1000 bytes takes a nanosecond; epochs are 13 of them, bandwidth-delay products four packets.
 
 const EPOCH: Span = Span(13);
-const SLOT: WindowParameters = WindowParameters { epoch: EPOCH, mtu: 1000, most: 4 };
+const SLOT: WindowParameters =
+    WindowParameters { epoch: EPOCH, mtu: 1000, most: 4, ahead: Span::ZERO };
 /// Four packets in an epoch.
 const FOUR: f64 = 4.0 * 8000.0 / 13e-9;
 
@@ -302,6 +303,28 @@ fn epochs_that_make_no_sense_are_known_for_it() {
     }
     // A flow of any weight sends one.
     assert_eq!(half().passed(14, 1, &[(0, 900), (1, 900)]), [0]);
+}
+
+/// Epochs are those of hosts' clocks, of whose numbers packets carry seven bits.
+#[test]
+fn epochs_are_known_where_the_clocks_of_hosts_are_ahead() {
+    let ahead = Span(EPOCH.0 * 1_000_000 + 5);
+    let mut windows = Windows::new(WindowParameters { ahead, ..SLOT });
+    let mut link = Link::new(FOUR, LinkParameters { round: ROUND, forget: Span::ZERO });
+    // Eight before the end of an epoch.
+    let now = Time(EPOCH.0 * 3);
+    for (epoch, remembered) in [(1_000_003, true), (3, false), (1_000_005, false)] {
+        let mut packet =
+            RatePacket { started: Started { epoch, weight: 1 }, ..RatePacket::default() };
+        let visit = link.visit(now, 1, &mut packet).expect("it is not leaving");
+        assert_eq!(windows.grant(now, visit, &mut packet), remembered, "{epoch}");
+    }
+    let said =
+        |epoch: u32| Speculation { epoch: epoch as u8 % Speculation::EPOCHS, number: 3, weight: 1 };
+    assert_eq!(windows.passes(now, said(1_000_003)), Some(true));
+    for other in [1_000_002, 1_000_004, 1_000_003 - 64] {
+        assert_eq!(windows.passes(now, said(other)), None, "{other}");
+    }
 }
 
 /// Flows of one epoch each have what the first has: 1RC bounds who comes later, not who comes together.

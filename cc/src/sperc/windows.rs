@@ -18,6 +18,8 @@ pub struct WindowParameters {
     pub mtu: u32,
     /// Most packets of an entry: a bandwidth-delay product.
     pub most: u16,
+    /// By how much the clocks of hosts, which count the epochs, are ahead of the network's.
+    pub ahead: Span,
 }
 
 /// The window table of a link.
@@ -74,7 +76,7 @@ impl Windows {
 
     fn clock(&self, now: Time) -> u32 {
         // Wraps.
-        now.0.checked_div(self.parameters.epoch.0).unwrap_or(0) as u32
+        (now + self.parameters.ahead).0.checked_div(self.parameters.epoch.0).unwrap_or(0) as u32
     }
 
     /// Whether an epoch is one of those remembered; clocks may be one apart.

@@ -71,6 +71,7 @@ impl Setup {
             least: 0,
             line: topology.host_rate(),
             rtt: rtt.span(),
+            ahead: Span::ZERO,
             rates: 1.0,
             times: 1.0,
             reroute_us: 0.0,
