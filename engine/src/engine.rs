@@ -8,6 +8,7 @@ mod packets;
 mod rates;
 mod sizes;
 mod trains;
+mod whole;
 
 use core::net::SocketAddr;
 

@@ -11,6 +11,7 @@ mod recv;
 mod runs;
 mod short;
 mod streams;
+mod whole;
 
 use crate::api::PeerId;
 use crate::base::{Span, Time};

@@ -83,6 +83,34 @@ fn most_of_a_message_is_a_run() {
 }
 
 #[test]
+fn a_message_in_one_train_comes_as_one_packet() {
+    let mut w = world(6, Faults::default(), |_| {});
+    // Up to the last packet a byte short, full, and a byte over.
+    let lengths = [PAYLOAD + 1, 2 * PAYLOAD - 1, 2 * PAYLOAD, 2 * PAYLOAD + 1, 5 * PAYLOAD - 7];
+    for (n, len) in lengths.into_iter().enumerate() {
+        let (base, before) = (w.hosts[1].memory.alloc(len as usize), runs(&w, 1));
+        let (_, transport) = w.hosts[1].engine.counters();
+        let (packets, acks) = (transport.rx_packets, transport.tx_acks);
+        receive(&mut w, Buf::new(base, len));
+        message(&mut w, len);
+        finish(&mut w, n + 2);
+        assert_eq!(w.hosts[1].memory.get(base, len), &bytes()[..len as usize]);
+        let all = len.div_ceil(PAYLOAD);
+        assert_eq!(runs(&w, 1) - before, all - 1, "all but the first, of {len} bytes");
+        let (_, transport) = w.hosts[1].engine.counters();
+        assert_eq!((transport.rx_packets - packets, transport.tx_acks - acks), (all, 1));
+    }
+    // One that is too short learns how much was lost.
+    let base = w.hosts[1].memory.alloc(2000);
+    receive(&mut w, Buf::new(base, 2000));
+    message(&mut w, 3 * PAYLOAD);
+    finish(&mut w, lengths.len() + 2);
+    assert_eq!(w.hosts[1].memory.get(base, 2000), &bytes()[..2000]);
+    let status = w.hosts[1].done.last().map(|c| c.status);
+    assert_eq!(status, Some(Err(OpError::Truncated { excess: 3 * PAYLOAD - 2000 })));
+}
+
+#[test]
 fn a_message_without_a_receive_is_kept() {
     let mut w = world(2, Faults::default(), |_| {});
     message(&mut w, LEN);
@@ -142,6 +170,39 @@ fn writes_and_reads_come_in_runs() {
     assert_eq!(w.hosts[1].memory.get(region, 10), &bytes()[..10]);
     assert_eq!(w.hosts[1].memory.get(region + 10, LEN - 10), &other[..LEN as usize - 10]);
     assert!(runs(&w, 1) > before + 15, "{}", runs(&w, 1) - before);
+}
+
+#[test]
+fn short_messages_stay_whole_and_in_order_whatever_befalls_them() {
+    for seed in 0..200 {
+        let rough = Faults {
+            drop: 0.05,
+            duplicate: 0.03,
+            reorder: 0.03,
+            trim: 0.02,
+            ce: 0.02,
+            black_hole: None,
+        };
+        let mut w = world(seed, rough, |_| {});
+        let lengths: Vec<u64> = (0..24).map(|n| 100 + (n * 977 + seed * 131) % 6000).collect();
+        let bases: Vec<u64> =
+            lengths.iter().map(|&len| w.hosts[1].memory.alloc(len as usize)).collect();
+        // Half of the receives come late.
+        for (&base, &len) in bases.iter().zip(&lengths).take(12) {
+            receive(&mut w, Buf::new(base, len));
+        }
+        lengths.iter().for_each(|&len| message(&mut w, len));
+        w.run(Span::millis(1), |_| false);
+        for (&base, &len) in bases.iter().zip(&lengths).skip(12) {
+            receive(&mut w, Buf::new(base, len));
+        }
+        finish(&mut w, 25);
+        for (&base, &len) in bases.iter().zip(&lengths) {
+            assert_eq!(w.hosts[1].memory.get(base, len), &bytes()[..len as usize], "seed {seed}");
+        }
+        let ends = w.hosts[1].done.iter().filter(|c| c.kind == OpKind::Recv);
+        assert!(ends.clone().all(|c| c.status.is_ok()), "seed {seed}");
+    }
 }
 
 #[test]

@@ -98,6 +98,7 @@ pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, Event, Label,
-    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunGrant, RxVerdict, Target, TxGrant,
+    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunArrival, RunGrant, RxVerdict,
+    Target, TxGrant,
 };
 pub use wait::Wait;

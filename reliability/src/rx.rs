@@ -188,7 +188,7 @@ impl Rx {
     }
 
     /// As [`Rx::record`] for each of `count` packets in a row like `first`, where the window
-    /// [goes on](Self::goes_on_at) and nobody asks for anything.
+    /// [goes on](Self::goes_on_at).
     #[inline]
     pub(crate) fn record_run(
         &mut self,
@@ -201,7 +201,7 @@ impl Rx {
         self.window.extend(count);
         let each = first.bytes.max(config.ack_min_pkt);
         let wait = self.next_ack.gather(each.saturating_mul(u32::from(count)), config);
-        if first.ce {
+        if first.ce || first.ask {
             self.next_ack.request();
         }
         let last = self.window.base().minus(1);

@@ -136,6 +136,17 @@ pub struct TxGrant {
     pub pds: wire::Request,
 }
 
+/// New data packets that follow each other, without a gap, and of which all but the last ask for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunArrival {
+    /// The number of the first.
+    pub first: Psn,
+    /// How many, at least one.
+    pub count: u16,
+    /// The last asks for an acknowledgement.
+    pub ask: bool,
+}
+
 /// Permission to send packets that follow each other, now; as binding as a [`TxGrant`].
 #[must_use = "the packets count as sent"]
 #[derive(PartialEq, Eq, Debug)]

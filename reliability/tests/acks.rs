@@ -9,7 +9,8 @@ use squall_reliability::wire::{
     NsccState, Request, Response,
 };
 use squall_reliability::{
-    Arrival, Config, ControlPacket, Event, LINGER_BYTES, PdcFailure, PdcId, Pdcs, RxVerdict,
+    Arrival, Config, ControlPacket, Event, LINGER_BYTES, PdcFailure, PdcId, Pdcs, RunArrival,
+    RxVerdict,
 };
 
 const START: u32 = 5000;
@@ -570,17 +571,29 @@ fn counted(receiver: &Receiver) -> String {
     format!("{:?}", receiver.pdcs.counters())
 }
 
+fn run(first: u32, count: u16, ask: bool) -> RunArrival {
+    RunArrival { first: Psn(START + first), count, ask }
+}
+
 #[test]
 fn a_run_is_taken_as_its_packets_would_be() {
-    for (ce, bytes) in [(false, 100), (true, 100), (false, 3000)] {
+    let cases = [
+        (false, false, 100),
+        (true, false, 100),
+        (false, false, 3000),
+        (false, true, 100),
+        (true, true, 3000),
+    ];
+    for (ce, ask, bytes) in cases {
         let (mut one, mut other) = (Receiver::new(), Receiver::new());
         let id = one.take(&request(1), bytes, false).unwrap();
         assert_eq!(other.take(&request(1), bytes, false).unwrap(), id);
         for n in 2..12 {
-            one.take(&request(n), bytes, ce).unwrap();
+            let ack_request = ask && n == 11;
+            one.take(&Request { ack_request, ..request(n) }, bytes, ce).unwrap();
         }
         let arrival = Arrival { bytes, ce, ..Arrival::default() };
-        assert!(other.pdcs.runs(id).accept(other.now, (Psn(START + 2), 10), &arrival));
+        assert!(other.pdcs.runs(id).accept(other.now, run(2, 10, ask), &arrival));
         assert_eq!(counted(&one), counted(&other));
         assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout());
         assert_eq!(one.acks(), other.acks());
@@ -599,12 +612,12 @@ fn a_run_that_is_not_expected_next_changes_nothing() {
     let before = counted(&receiver);
     // Behind a hole, before a packet that came early, received already.
     for first in [6, 2, 1] {
-        assert!(!receiver.pdcs.runs(id).accept(receiver.now, (Psn(START + first), 2), &arrival));
+        assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(first, 2, false), &arrival));
     }
     assert_eq!(counted(&receiver), before);
     receiver.take_all([2, 3, 4], 100);
-    assert!(receiver.pdcs.runs(id).accept(receiver.now, (Psn(START + 6), 2), &arrival));
+    assert!(receiver.pdcs.runs(id).accept(receiver.now, run(6, 2, false), &arrival));
     // A response that the peer must not miss is not passed over.
     receiver.answer(8, response(8));
-    assert!(!receiver.pdcs.runs(id).accept(receiver.now, (Psn(START + 9), 1), &arrival));
+    assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(9, 1, false), &arrival));
 }

@@ -1,8 +1,8 @@
 //! Runs: the packets of which a long message is mostly made.
 
 use crate::base::Psn;
-use crate::pds::{Dest, Request};
-use crate::ses::{Extension, ResponseData, Ses, StdBody, StdRequest};
+use crate::pds::{Dest, Request, flag};
+use crate::ses::{EOM, Extension, ResponseData, Ses, StdBody, StdRequest};
 use crate::{Opcode, ReturnCode};
 
 /// Bytes of the longer kind of header.
@@ -133,6 +133,25 @@ impl Run {
         }
     }
 
+    /// Whether `packet` ends the message where the next one would be: with all bytes that are left, and EOM; whether it asks
+    /// for an acknowledgement, which ends do. `None` when it does not, or more is left than packets of a run hold.
+    #[must_use]
+    #[inline]
+    pub fn ends_with(&self, packet: &[u8]) -> Option<bool> {
+        // What `end` leaves is for the last packet.
+        let left = self.end.checked_sub(self.offset)? + 1;
+        let found = packet.first_chunk::<LONG>()?;
+        let fits = self.is_long && left <= self.payload && packet.len() == LONG + left as usize;
+        let mut headers = self.headers;
+        let asks = found[1] & flag::AR;
+        headers[1] |= asks;
+        let [.., high, low] = left.to_be_bytes();
+        let ses = &mut headers[Request::LEN..];
+        ses[1] |= EOM;
+        (ses[34], ses[35]) = (high, low);
+        (fits && *found == headers).then_some(asks != 0)
+    }
+
     /// Goes on to the packet after the next.
     #[inline]
     pub fn advance(&mut self) {
@@ -257,6 +276,47 @@ mod tests {
         let run = Run::after(&back, &Ses::ResponseData(answer(0)), 1000).expect("a run");
         assert_eq!((run.headers_len(), run.most()), (32, 3));
         follow(run, &written(&back, |offset| Ses::ResponseData(answer(offset)), 3));
+    }
+
+    #[test]
+    fn the_last_packet_is_what_would_be_written() {
+        let to = pds(NextHeader::RequestStd);
+        for (left, ask) in [(1, false), (700, true), (1000, false)] {
+            let length = 2000 + u32::from(left);
+            let message = StdRequest { request_length: length, ..message(0, 1000) };
+            let mut run = Run::after(&to, &Ses::Std(message), 1000).expect("a run");
+            let body = StdBody::Next { payload_length: left, message_offset: 2000 };
+            let pds = Request {
+                retx: false,
+                ack_request: ask,
+                psn: to.psn.plus(2),
+                clear_psn_offset: to.clear_psn_offset - 2,
+                ..to
+            };
+            let ses = Ses::Std(StdRequest { som: false, eom: true, body, ..message });
+            let payload = std::vec![9; left.into()];
+            let packet = Packet::Request { pds, ses, payload: &payload };
+            let mut bytes = std::vec![0; packet.len()];
+            packet.emit(&mut bytes);
+            assert_eq!(run.ends_with(&bytes), None, "it comes after the next");
+            run.advance();
+            assert_eq!(run.ends_with(&bytes), Some(ask));
+            for at in 0..LONG {
+                for bit in 0..8 {
+                    let mut other = bytes.clone();
+                    other[at] ^= 1 << bit;
+                    let asks = at == 1 && 1 << bit == flag::AR;
+                    assert_eq!(run.ends_with(&other), asks.then_some(!ask), "bit {bit} of {at}");
+                }
+            }
+            assert_eq!(run.ends_with(&bytes[..bytes.len() - 1]), None);
+            bytes.push(0);
+            assert_eq!(run.ends_with(&bytes), None);
+        }
+        // An answer to a read does not say where it ends.
+        let back = pds(NextHeader::ResponseData);
+        let run = Run::after(&back, &Ses::ResponseData(answer(0)), 1000).expect("a run");
+        assert_eq!(run.ends_with(&[0; 1032]), None);
     }
 
     #[test]

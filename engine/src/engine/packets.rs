@@ -210,7 +210,14 @@ impl<'a, M: Memory> Arriving<'a, M> {
         if self.engine.contexts.get(channel).is_none() {
             self.meet_context(id, peer);
         }
+        let tail = match ses {
+            Ses::Std(request) if forward && train.peek().is_some() => {
+                self.take_whole((id, peer), (pds, request), payload, train)
+            }
+            _ => None,
+        };
         let taken = match ses {
+            _ if tail.is_some() => Taken::Yes(None),
             Ses::Std(request) if forward => self.take_request((channel, peer), request, payload),
             Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
                 &mut step!(self.engine, self.now),
@@ -222,6 +229,9 @@ impl<'a, M: Memory> Arriving<'a, M> {
             _ => Taken::No,
         };
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
+        if let Some(tail) = tail {
+            return self.accept_tail(id, &tail, arrival, train);
+        }
         let as_long = |next: &[u8]| next.len() == arrival.bytes as usize;
         if matches!(taken, Taken::Yes(None)) && train.peek().is_some_and(as_long) {
             self.follow(id, (pds, ses), payload.len(), arrival, train);

@@ -3,7 +3,8 @@
 //! Most of a long message are packets that differ in their numbers alone ([`Run`]). When one was taken, those
 //! that follow it in the same train are compared with what they must be, and their bytes put into place, without
 //! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
-//! acknowledgement, a hole before it, a message without room) goes the way of a single packet.
+//! acknowledgement, a hole before it, a message without room) goes the way of a single packet. A message that is in
+//! one train from its first packet to its last goes that way as a whole (`whole.rs`).
 
 use core::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use crate::inbox::Filling;
 use crate::memory::Memory;
 use crate::outbound::Reading;
 use crate::reliability::cc::Hops;
-use crate::reliability::{Arrival, PdcId, hop_of};
+use crate::reliability::{Arrival, PdcId, RunArrival, hop_of};
 use crate::wire::{Opcode, PdsType, Request, Run, Ses, Telemetry, TelemetryKind};
 
 impl Engine {
@@ -128,7 +129,8 @@ impl<M: Memory> Arriving<'_, M> {
         }
         let len = u64::from(count) * payload as u64;
         let Some(place) = self.place_of_run(id, ses, (offset, len)) else { return };
-        if !self.engine.pdcs.runs(id).accept(self.now, (psn, count), arrival) {
+        let arrived = RunArrival { first: psn, count, ask: false };
+        if !self.engine.pdcs.runs(id).accept(self.now, arrived, arrival) {
             return;
         }
         let payloads = train.by_ref().take(usize::from(count)).map(|packet| &packet[headers..]);

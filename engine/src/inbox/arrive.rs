@@ -39,13 +39,6 @@ impl Inbox {
             Payload::Here(bytes) => (bytes, false),
             Payload::Elsewhere(_) => (&[][..], true),
         };
-        let tagged = request.opcode.is_tagged();
-        let space = match (tagged, request.resource_index) {
-            (false, _) => MatchSpace::Untagged,
-            (true, RESOURCE_COLLECTIVE) => MatchSpace::Collective,
-            (true, _) => MatchSpace::Tagged,
-        };
-        let tag = if tagged { request.match_bits } else { 0 };
         let rendezvous = match request.extension {
             Extension::Rendezvous(r) => Some(r),
             _ => None,
@@ -68,14 +61,11 @@ impl Inbox {
         if !consistent {
             return Taken::No;
         }
-        let data = match request.body {
-            StdBody::First { header_data } if request.header_data_present => Some(header_data),
-            _ => None,
-        };
+        let data = data_of(request);
         let Some(order) = self.streams.order(context) else { return Taken::No };
         let seen = order.seen(request.message_id);
         let in_turn = order.is_next(request.message_id);
-        let envelope = Envelope { space, source: peer, tag };
+        let envelope = envelope_of(request, peer);
         match seen {
             None | Some(Seen::Done) => Taken::No,
             Some(Seen::Open(key)) => {
@@ -99,10 +89,7 @@ impl Inbox {
                         deferred: false,
                     },
                     pull: rendezvous.map_or(Pull::No, |r| Pull::Offered(offer(&r))),
-                    // Where the answer goes: see the engine's choices in `outbound`.
-                    confirm: request
-                        .delivery_complete
-                        .then_some((request.buffer_offset & 0xffff) as u16),
+                    confirm: confirm_of(request),
                 };
                 if piece.first && in_turn {
                     self.begin_in_turn(step, mem, head, piece)
@@ -387,6 +374,33 @@ impl Inbox {
         self.asks.confirm(head);
         complete_receive(&mut self.posted, step, completion, target.multi);
     }
+}
+
+/// What receives are compared with.
+#[inline]
+pub(super) const fn envelope_of(request: &StdRequest, source: PeerId) -> Envelope {
+    let tagged = request.opcode.is_tagged();
+    let space = match (tagged, request.resource_index) {
+        (false, _) => MatchSpace::Untagged,
+        (true, RESOURCE_COLLECTIVE) => MatchSpace::Collective,
+        (true, _) => MatchSpace::Tagged,
+    };
+    Envelope { space, source, tag: if tagged { request.match_bits } else { 0 } }
+}
+
+/// The data that came beside the bytes.
+#[inline]
+pub(super) const fn data_of(request: &StdRequest) -> Option<u64> {
+    match request.body {
+        StdBody::First { header_data } if request.header_data_present => Some(header_data),
+        _ => None,
+    }
+}
+
+/// Where the answer goes: see the engine's choices in `outbound`.
+#[inline]
+pub(super) const fn confirm_of(request: &StdRequest) -> Option<u16> {
+    if request.delivery_complete { Some((request.buffer_offset & 0xffff) as u16) } else { None }
 }
 
 /// Fetches an offered message that has met its receive. What was offered, if all of it could be had; it is asked for otherwise.

@@ -5,19 +5,26 @@ use crate::base::{Psn, Time};
 use crate::rx::Received;
 use crate::shared::Shared;
 use crate::tx::{self, Following};
-use crate::types::{Arrival, RunGrant};
+use crate::types::{Arrival, RunArrival, RunGrant};
 
-/// As accepting each of `count` packets in a row from `first` on, that ask for nothing, are all like
-/// `arrival`, and follow what was accepted last. Whether they do.
+impl<D> Pdc<D> {
+    /// Whether [`accept_run`] takes what begins at `psn`.
+    #[inline]
+    pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
+        self.rx.goes_on_at(psn)
+    }
+}
+
+/// As accepting each packet of `run`, that are all like `arrival` and follow what was accepted last. Whether they do.
 #[inline]
 pub(crate) fn accept_run<D: Copy>(
     pdc: &mut Pdc<D>,
     now: Time,
-    (first, count): (Psn, u16),
+    RunArrival { first, count, ask }: RunArrival,
     arrival: &Arrival,
     shared: &mut Shared<D>,
 ) -> bool {
-    if !pdc.rx.goes_on_at(first) {
+    if !pdc.goes_on_at(first) {
         return false;
     }
     pdc.life.on_data(now);
@@ -30,7 +37,7 @@ pub(crate) fn accept_run<D: Copy>(
         pdc.count_arrival(now, arrival, false, None, shared);
     }
     let Arrival { bytes, ce, .. } = *arrival;
-    let received = Received { psn: first, bytes, ce, retx: false, ask: false, prompt: false };
+    let received = Received { psn: first, bytes, ce, retx: false, ask, prompt: false };
     pdc.rx.record_run(now, &received, count, &shared.config, &mut pdc.timers);
     true
 }

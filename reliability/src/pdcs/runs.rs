@@ -4,7 +4,7 @@ use super::Pdcs;
 use crate::base::{Psn, Time};
 use crate::pdc::{Outcome, accept_run, send_run};
 use crate::tx::Following;
-use crate::types::{Arrival, PdcId, RunGrant};
+use crate::types::{Arrival, PdcId, RunArrival, RunGrant};
 
 /// What can be done with many packets of a context at once.
 #[derive(Debug)]
@@ -21,16 +21,23 @@ impl<D: Copy> Pdcs<D> {
 }
 
 impl<D: Copy> Runs<'_, D> {
-    /// `count` data packets from `first` on follow the one that was [accepted](Pdcs::accept) last, on this
-    /// context and from its sender; their headers ask for nothing and all are like `arrival`, which is not
+    /// Whether all that came before `psn` was accepted and nothing that came after it: what comes from there on without a
+    /// gap is new.
+    #[must_use]
+    pub fn go_on_at(self, psn: Psn) -> bool {
+        self.pdcs.table.get_mut(self.id).is_some_and(|pdc| pdc.goes_on_at(psn))
+    }
+
+    /// The data packets of `run` follow the one that was [accepted](Pdcs::accept) last, on this
+    /// context and from its sender; all are like `arrival`, which is not
     /// trimmed. Takes them, for the engine has room for all. `false`, and nothing is changed, where they are not
     /// what is expected next; then each is [handed in](Pdcs::rx_request) as ever.
-    pub fn accept(self, now: Time, (first, count): (Psn, u16), arrival: &Arrival) -> bool {
+    pub fn accept(self, now: Time, run: RunArrival, arrival: &Arrival) -> bool {
         let Self { pdcs, id } = self;
         debug_assert!(pdcs.pending.is_none() && !arrival.trimmed);
         let Some(pdc) = pdcs.table.get_mut(id) else { return false };
-        let taken = accept_run(pdc, now, (first, count), arrival, &mut pdcs.shared);
-        if taken {
+        let taken = accept_run(pdc, now, run, arrival, &mut pdcs.shared);
+        if taken && !pdc.conclude_arrival(now, &mut pdcs.shared) {
             pdcs.conclude(now, id.slot_number(), Outcome::Alive);
         }
         taken

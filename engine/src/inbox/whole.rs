@@ -1,0 +1,55 @@
+//! Messages that came whole, in several packets.
+
+use super::Inbox;
+use super::arrive::{confirm_of, data_of, envelope_of};
+use crate::api::PeerId;
+use crate::channel::ChannelId;
+use crate::memory::Memory;
+use crate::messages::{Extent, Head, Pull};
+use crate::order::Seen;
+use crate::step::Step;
+use crate::wire::StdRequest;
+
+impl Inbox {
+    /// Takes the message that `request` begins, of the bytes of `payloads`, if it is its turn and a receive waits for
+    /// it. Otherwise nothing is changed, and its packets come one by one.
+    pub(crate) fn take_whole<'a, M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &mut M,
+        (context, peer): (ChannelId, PeerId),
+        request: &StdRequest,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) -> bool {
+        let id = request.message_id;
+        // An honest peer's is: all that it sent before is here.
+        let Some(order) = self.streams.order(context) else { return false };
+        if !order.is_next(id) || order.seen(id) != Some(Seen::No) {
+            return false;
+        }
+        let envelope = envelope_of(request, peer);
+        let total = u64::from(request.request_length);
+        let target = self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, total));
+        let Some(target) = target else { return false };
+        let mut end = 0;
+        for payload in payloads {
+            target.write(mem, end, payload);
+            end += payload.len() as u64;
+        }
+        debug_assert_eq!(end, total, "it came whole");
+        step.report.counters.rx_expected += 1;
+        step.report.counters.rx_payload_bytes += total;
+        let head = Head {
+            context,
+            id,
+            envelope,
+            data: data_of(request),
+            extent: Extent { total, eager: total, received: total, started: true, deferred: false },
+            pull: Pull::No,
+            confirm: confirm_of(request),
+        };
+        self.deliver(step, &head, &target);
+        self.pass(step, mem, context, id, Seen::Done);
+        true
+    }
+}
