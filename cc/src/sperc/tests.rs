@@ -410,18 +410,39 @@ fn a_flow_that_ends_tells_the_links_that_count_it() {
 }
 
 #[test]
-fn a_flow_whose_packets_nobody_answers_goes_alone() {
+fn a_flow_whose_packets_a_living_peer_does_not_answer_goes_alone() {
     let (mut flow, _) = flow(|_| {});
     flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
     let mut asked = 0;
     while let Some(due) = flow.next_timer() {
         asked += u32::from(sends(&mut flow, due).is_some());
+        let kind = Kind::Acked;
+        flow.on_feedback(&Feedback { now: due, kind, ..Feedback::default() });
         flow.on_timer(due);
     }
     assert_eq!(asked, u32::from(PATIENCE) + 1);
     let budget = flow.budget(Time(0));
     assert_eq!((budget.credit, budget.window), (None, Some(125_000)));
     assert!(flow.metrics().ungranted);
+}
+
+/// A process that computes, or waits for a processor, answers nothing at all.
+#[test]
+fn a_flow_whose_peer_is_silent_waits_no_longer_and_goes_on_asking() {
+    let (mut flow, _) = flow(|_| {});
+    flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
+    let mut asks = sends(&mut flow, Time(1000)).expect("a rate packet");
+    for n in 1..=100 {
+        let window = flow.budget(Time(0)).window;
+        assert_eq!(window, (n > u32::from(PATIENCE) + 1).then_some(125_000), "{n}");
+        let due = flow.next_timer().expect("it goes on asking");
+        flow.on_timer(due);
+        asks = sends(&mut flow, due).expect("a rate packet");
+    }
+    assert!(!flow.metrics().ungranted);
+    back(&mut flow, Time(99_000_000), &answer(asks, 5e9, 9));
+    let budget = flow.budget(Time(99_000_000));
+    assert_eq!((budget.window, budget.rate), (None, Some(Rate::gbps(5))));
 }
 
 /// Ten packets leave before there is a rate; the switches let three numbers of the host through, of which two are this flow's.
