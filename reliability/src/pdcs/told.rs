@@ -2,10 +2,19 @@
 
 use super::Pdcs;
 use crate::base::Time;
-use crate::cc::IntHop;
+use crate::cc::{IntHop, LookAhead, ReceiverCc as _};
 use crate::tx::AckFacts;
 use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};
+
+impl<D: Copy> Pdcs<D> {
+    /// The packet that is handed in next says who else sends to this endpoint (Dart's look-ahead). Its peers are named by
+    /// their keys; a list that makes no sense is counted.
+    pub fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) {
+        let believed = self.shared.receiver.announce(now, ahead);
+        self.shared.counters.rx_bad_lists += u64::from(!believed);
+    }
+}
 
 /// The contexts of an endpoint, told what switches wrote into the packet that is handed in next.
 #[derive(Debug)]
