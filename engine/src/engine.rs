@@ -38,6 +38,7 @@ use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
 use crate::target::Target;
+use rates::poll_rates;
 use sizes::paths;
 
 /// One endpoint's messages: see the crate's documentation for the contract.
@@ -254,7 +255,7 @@ impl Engine {
                 include(batch, start);
             }
             if Rates::wait(&self.pdcs) {
-                self.poll_rates(now, batch);
+                poll_rates(self, now, batch);
             }
             let room = batch.packets.len() < limit;
             if !room || !self.outbound.transmit(&mut step!(self, now), batch, limit) {

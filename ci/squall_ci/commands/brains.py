@@ -120,7 +120,9 @@ def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace)
         fabric = stack.enter_context(Fabric(squall(), ["--topo", f"star:{RANKS}", option]))
         problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_FABRIC": fabric.socket})
         count = fabric.status()["totals"][counter]
-        if problem is None and (count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)):
+        if problem is None and (
+            count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)
+        ):
             problem = "it was told nothing"
         return problem, seconds, note or f"{count} packets {counter}", output
 

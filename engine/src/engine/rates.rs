@@ -11,18 +11,16 @@ use crate::peers::Initiator;
 use crate::reliability::{PeerKey, Rates, rates_of};
 use crate::wire;
 
-impl Engine {
-    /// Adds those that wait to `batch`, and lets the data go behind them that waited.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn poll_rates(&mut self, now: Time, batch: &mut Batch) {
-        let who = Initiator { port: self.config.port, tag: self.config.instance.tag() };
-        while let Some(out) = Rates::of(&mut self.pdcs).poll(now) {
-            let dst = self.peers.get(PeerId(out.peer.0)).addr();
-            push_rates(batch, dst, &out.packet, who);
-        }
-        self.drain_events(now);
+/// Adds those that wait to `batch`, and lets the data go behind them that waited.
+#[cold]
+#[inline(never)]
+pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
+    let who = Initiator { port: engine.config.port, tag: engine.config.instance.tag() };
+    while let Some(out) = Rates::of(&mut engine.pdcs).poll(now) {
+        let dst = engine.peers.get(PeerId(out.peer.0)).addr();
+        push_rates(batch, dst, &out.packet, who);
     }
+    engine.drain_events(now);
 }
 
 impl<M: Memory> Arriving<'_, M> {

@@ -115,7 +115,7 @@ impl Adapter for Endpoint {
                     && running.first == Some(pds.psn)
                     && let Some(list) = incasts.list(flow)
                 {
-                    self.pdcs.announce(time, &list);
+                    Told::announce(&mut self.pdcs, time, &list);
                 }
                 let verdict = match work.telemetry {
                     [] => self.pdcs.rx_request(time, peer, pds, &meta),

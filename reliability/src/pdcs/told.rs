@@ -7,15 +7,6 @@ use crate::tx::AckFacts;
 use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};
 
-impl<D: Copy> Pdcs<D> {
-    /// The packet that is handed in next says who else sends to this endpoint (Dart's look-ahead). Its peers are named by
-    /// their keys; a list that makes no sense is counted.
-    pub fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) {
-        let believed = self.shared.receiver.announce(now, ahead);
-        self.shared.counters.rx_bad_lists += u64::from(!believed);
-    }
-}
-
 /// The contexts of an endpoint, told what switches wrote into the packet that is handed in next.
 #[derive(Debug)]
 pub struct Told<'a, D> {
@@ -27,6 +18,13 @@ impl<'a, D: Copy> Told<'a, D> {
     /// By these records, in the order of the path.
     pub const fn by(pdcs: &'a mut Pdcs<D>, telemetry: &'a [IntHop]) -> Self {
         Self { pdcs, telemetry }
+    }
+
+    /// The packet that is handed in next says who else sends to this endpoint (Dart's look-ahead). Peers are named by their
+    /// keys; a list that makes no sense is counted.
+    pub fn announce(pdcs: &mut Pdcs<D>, now: Time, ahead: &LookAhead<'_>) {
+        let believed = pdcs.shared.receiver.announce(now, ahead);
+        pdcs.shared.counters.rx_bad_lists += u64::from(!believed);
     }
 
     /// [`Pdcs::rx_request`]. Where congestion control wants it ([`crate::cc::AckStyle::telemetry`]), the acknowledgement
