@@ -25,7 +25,7 @@ use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
-pub(crate) use runs::{accept_run, send_run};
+pub(crate) use runs::{accept_run, send_end, send_run};
 
 /// A packet that had no answer for so long is worth a word with each timeout ([`Event::Waits`]).
 const WORRY: Span = Span::secs(1);
@@ -307,7 +307,7 @@ impl<D: Copy> Pdc<D> {
 
     /// After a packet was taken that says nothing of what we sent: sees to the acknowledgement that is owed for it. False
     /// where something waits to be sent, and all is to be looked after as ever.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn conclude_arrival(&mut self, now: Time, shared: &mut Shared<D>) -> bool {
         if self.tx.wants() > 0 || self.tx.flow().context().index().is_some() {
             return false;

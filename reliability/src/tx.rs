@@ -39,7 +39,7 @@ pub(crate) use ring::{Cause, Ring, Slot};
 pub(crate) use route::path_metrics;
 use route::{Route, insisted};
 pub(crate) use rtt::RttEstimator;
-pub(crate) use run::{Following, send_run};
+pub(crate) use run::{Following, send_end, send_run};
 
 /// Bytes the congestion control counts for a packet of `bytes`.
 pub(crate) const fn nominal(bytes: u32) -> u32 {

@@ -4,30 +4,95 @@ mod link;
 
 use link::{Faults, PEER, World, named};
 use squall_reliability::base::{Rng, Span, Time};
-use squall_reliability::{Blocked, NewPacket, PdcId, Pdcs, cc};
+use squall_reliability::{Config, NewPacket, PdcId, Pdcs, TxGrant, cc};
 
 const BYTES: u32 = 1400;
 
 /// What is seen of a packet that left: number, path, whether it asks, what it clears, its credit.
 type Left = (u32, u16, bool, i16, Option<u32>);
 
-fn new_packet(desc: u32) -> NewPacket<u32> {
-    NewPacket { desc, bytes: BYTES, last: false, prompt: true, backlog: 1 << 20 }
+/// A packet of messages, and whether it ends one.
+#[derive(Clone, Copy)]
+struct Planned {
+    bytes: u32,
+    ends: bool,
+    /// Nothing waits behind it.
+    last: bool,
+    prompt: bool,
 }
 
-fn single(pdcs: &mut Pdcs<u32>, now: Time, id: PdcId, desc: u32) -> Result<Left, Blocked> {
-    let grant = pdcs.next_packet(now, id, &new_packet(desc))?;
+/// `messages` messages: each of packets of [`BYTES`], and a last one of as many at most.
+fn planned(rng: &mut Rng, messages: usize) -> Vec<Planned> {
+    let mut packets = Vec::new();
+    for _ in 0..messages {
+        let full = Planned { bytes: BYTES, ends: false, last: false, prompt: rng.chance(0.5) };
+        packets.extend((0..rng.below(40)).map(|_| full));
+        let bytes = if rng.chance(0.2) { BYTES } else { 57 + rng.below(BYTES - 57) };
+        packets.push(Planned { bytes, ends: true, last: rng.chance(0.3), ..full });
+    }
+    packets
+}
+
+fn new_packet(desc: usize, planned: Planned) -> NewPacket<u32> {
+    let Planned { bytes, last, prompt, .. } = planned;
+    NewPacket { desc: desc as u32, bytes, last, prompt, backlog: 1 << 20 }
+}
+
+fn left(grant: &TxGrant) -> Left {
     let pds = grant.pds;
     let credit = pds.ccc.map(|ccc| ccc.credit_target);
-    Ok((grant.psn.0, grant.path, pds.ack_request, pds.clear_psn_offset, credit))
+    (grant.psn.0, grant.path, pds.ack_request, pds.clear_psn_offset, credit)
+}
+
+/// Sends what `plan` says, as far as it may go, and as much of each message behind its first packet as goes in its train.
+/// What left, how many of it in runs, and how many that ended them.
+fn send_in_runs(
+    pdcs: &mut Pdcs<u32>,
+    now: Time,
+    id: PdcId,
+    plan: &[Planned],
+) -> (Vec<Left>, usize, usize) {
+    let (mut got, mut in_runs, mut ends) = (Vec::<Left>::new(), 0, 0);
+    while let Some(&first) = plan.get(got.len())
+        && let Ok(grant) = pdcs.next_packet(now, id, &new_packet(got.len(), first))
+    {
+        let head = left(&grant);
+        got.push(head);
+        if first.ends {
+            continue;
+        }
+        let at = got.len();
+        let alike = plan[at..].iter().take_while(|packet| !packet.ends).count();
+        if alike > 0 {
+            let desc = |n| at as u32 + u32::from(n);
+            let Some(run) = pdcs.runs(id).send(now, (BYTES, alike as u16), desc) else { continue };
+            assert!(run.count > 0 && usize::from(run.count) <= alike);
+            in_runs += usize::from(run.count);
+            for n in 1..run.count {
+                let (psn, _, _, clear, credit) = head;
+                let psn = psn.wrapping_add(u32::from(n));
+                got.push((psn, run.path, false, clear - n.cast_signed(), credit));
+            }
+            got.push(left(&run.last));
+            if usize::from(run.count) < alike || run.last.pds.ack_request {
+                continue;
+            }
+        }
+        let Some(&end) = plan.get(got.len()) else { break };
+        if let Some(grant) = pdcs.runs(id).send_end(now, &new_packet(got.len(), end)) {
+            ends += 1;
+            got.push(left(&grant));
+        }
+    }
+    (got, in_runs, ends)
 }
 
 #[test]
 fn packets_of_a_run_leave_as_they_would_one_by_one() {
-    let mut in_runs = 0;
+    let (mut in_runs, mut ends) = (0, 0);
     for (sender, _) in cc::SenderConfig::NAMES {
         for (selector, _) in cc::PathsConfig::NAMES {
-            for seed in 1..6 {
+            for seed in 1..40 {
                 let config = || {
                     let mut config = named(sender, selector, seed);
                     config.mtu = if seed % 2 == 0 { BYTES } else { 4096 };
@@ -36,42 +101,20 @@ fn packets_of_a_run_leave_as_they_would_one_by_one() {
                     config
                 };
                 let (mut one, mut other) = (Pdcs::new(config()), Pdcs::new(config()));
-                let mut rng = Rng::new(seed);
+                // Of the short ones the last packet is the last that left.
+                let messages = if seed < 6 { 20 } else { 1 + seed as usize % 3 };
+                let plan = planned(&mut Rng::new(seed), messages);
                 let now = Time(1_000_000);
                 let ids = (one.open(now, PEER).unwrap(), other.open(now, PEER).unwrap());
-                let (mut wanted, mut got) = (Vec::new(), Vec::<Left>::new());
-                while wanted.len() < 400
-                    && let Ok(left) = single(&mut one, now, ids.0, wanted.len() as u32)
+                let mut wanted = Vec::new();
+                while let Some(&packet) = plan.get(wanted.len())
+                    && let Ok(grant) =
+                        one.next_packet(now, ids.0, &new_packet(wanted.len(), packet))
                 {
-                    wanted.push(left);
+                    wanted.push(left(&grant));
                 }
-                while got.len() < 400
-                    && let Ok(left) = single(&mut other, now, ids.1, got.len() as u32)
-                {
-                    got.push(left);
-                    let most = (400 - got.len()).min(1 + rng.below(60) as usize) as u16;
-                    let first = got.len() as u32;
-                    let desc = |n| first + u32::from(n);
-                    let Some(grant) = other.runs(ids.1).send(now, (BYTES, most), desc) else {
-                        continue;
-                    };
-                    assert!(grant.count > 0 && grant.count <= most);
-                    in_runs += u32::from(grant.count);
-                    for n in 1..grant.count {
-                        let (psn, _, _, clear, credit) = left;
-                        let psn = psn.wrapping_add(u32::from(n));
-                        got.push((psn, grant.path, false, clear - n.cast_signed(), credit));
-                    }
-                    let (last, pds) = (&grant.last, grant.last.pds);
-                    let credit = pds.ccc.map(|ccc| ccc.credit_target);
-                    got.push((
-                        last.psn.0,
-                        last.path,
-                        pds.ack_request,
-                        pds.clear_psn_offset,
-                        credit,
-                    ));
-                }
+                let (got, more, ended) = send_in_runs(&mut other, now, ids.1, &plan);
+                (in_runs, ends) = (in_runs + more, ends + ended);
                 let what = format!("{sender} {selector} {seed}");
                 assert_eq!(got, wanted, "{what}");
                 let seen = |pdcs: &Pdcs<u32>, id| {
@@ -82,14 +125,14 @@ fn packets_of_a_run_leave_as_they_would_one_by_one() {
             }
         }
     }
-    assert!(in_runs > 1_000, "runs are hardly used: {in_runs}");
+    assert!(in_runs > 1_000 && ends > 300, "runs are hardly used: {in_runs} and {ends}");
 }
 
 /// Whatever is lost, marked, trimmed, doubled and overtaken: every packet, of data and of acknowledgements, is the
 /// same.
 #[test]
 fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
-    let mut in_runs = 0;
+    let (mut in_runs, mut ends) = (0, 0);
     let rough = || Faults {
         loss: 0.01,
         trim: 0.01,
@@ -99,19 +142,36 @@ fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
         ..Faults::default()
     };
     for (sender, _) in cc::SenderConfig::NAMES {
-        for (seed, bad) in [(1, false), (2, true), (3, true)] {
+        for (seed, bad) in [(1, false), (2, true), (3, true), (4, true)] {
             let mut play = |runs| {
-                let config = |seed| named(sender, "reps-avoid", seed);
+                // What a silence lasts before a probe is seen, then.
+                let config =
+                    |seed| Config { probe_min: Span::ZERO, ..named(sender, "reps-avoid", seed) };
                 let faults = if bad { rough() } else { Faults::default() };
                 let mut world = World::new(config(seed), config(seed + 10), faults, seed);
                 world.trace = Some(Vec::new());
                 world.hosts[0].runs = runs;
+                world.hosts[0].prompt = seed % 2 == 1;
                 world.send(0, 0..1500, 4096);
+                // Messages of some packets and a last one, of which some come while others are on their way, most have nothing
+                // behind them, and some are followed by silence.
+                world.run(world.now + Span::millis(50));
+                let mut number = 1500;
+                for n in 0..60 {
+                    let end = number + n % 7;
+                    world.hosts[0].backlog.extend((number..end).map(|number| (number, 4096)));
+                    world.send(0, end..end + 1, 57 + n * 61);
+                    number = end + 1;
+                    if n % 3 > 0 {
+                        world.run(world.now + Span::micros(u64::from(n % 5).pow(4) * 20));
+                    }
+                }
                 assert!(world.settle(Span::secs(60)), "{sender} {seed}");
                 let counted =
                     format!("{:?}", world.hosts.each_ref().map(|host| host.pdcs.counters()));
                 let fates = format!("{:?}", world.hosts[0].fates);
                 in_runs += world.hosts[0].in_runs;
+                ends += world.hosts[0].ends;
                 (world.trace.unwrap(), counted, fates)
             };
             let (one, other) = (play(false), play(true));
@@ -120,5 +180,5 @@ fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
             assert!(one == other, "{sender} {seed}");
         }
     }
-    assert!(in_runs > 1000, "runs are hardly used: {in_runs}");
+    assert!(in_runs > 1000 && ends > 1000, "runs are hardly used: {in_runs} and {ends}");
 }

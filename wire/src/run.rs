@@ -1,8 +1,9 @@
 //! Runs: the packets of which a long message is mostly made.
 
 use crate::base::Psn;
+use crate::codes::NextHeader;
 use crate::pds::{Dest, Request, flag};
-use crate::ses::{EOM, Extension, ResponseData, Ses, StdBody, StdRequest};
+use crate::ses::{EOM, ResponseData, ResponseDataView, SOM, StdRequest, StdView};
 use crate::{Opcode, ReturnCode};
 
 /// Bytes of the longer kind of header.
@@ -12,7 +13,8 @@ const SHORT: usize = Request::LEN + ResponseData::LEN;
 
 /// The headers of packets that follow one another in a message: to one context, each with the next PSN and as
 /// many bytes of payload as the one before, behind the bytes of that; none is the last of its message, asks for
-/// an acknowledgement, was sent before, or carries what congestion control says. Such headers differ in three
+/// an acknowledgement, was sent before, or carries what congestion control says ([`Run::end`] and [`Run::ask`] make the
+/// one behind them). Such headers differ in three
 /// fields, so a sender writes them from one template, and a receiver that has checked one packet compares the next
 /// with what it must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,56 +32,65 @@ pub struct Run {
 }
 
 impl Run {
-    /// What follows a packet with these headers and `payload` bytes. `None` when nothing can, or something
-    /// that is not as simple: a message's first bytes that are all of it, an operation with an extension header.
+    /// What follows a packet with these `headers`, which obey their rules and begin with `pds`, and `payload` bytes. `None`
+    /// when nothing can, or something that is not as simple: a message's first bytes that are all of it, an operation with
+    /// an extension header.
     #[must_use]
-    pub fn after(pds: &Request, ses: &Ses, payload: usize) -> Option<Self> {
-        if pds.ccc.is_some() || !matches!(pds.dest, Dest::Pdc(_)) {
-            return None;
-        }
+    #[inline]
+    pub fn after(headers: &[u8], pds: &Request, payload: usize) -> Option<Self> {
         let payload = u16::try_from(payload).ok().filter(|&len| len > 0)?;
-        let len = u32::from(payload);
-        let mut headers = [0; LONG];
-        let template = Request { retx: false, ack_request: false, ..*pds };
-        let (upper, offset, end) = match ses {
-            Ses::Std(ses) => {
-                let simple =
-                    matches!(ses.opcode, Opcode::Send | Opcode::TaggedSend | Opcode::Write)
-                        && ses.extension == Extension::None
-                        && !ses.eom
-                        && payload <= StdRequest::MAX_NEXT_PAYLOAD;
-                if !simple {
-                    return None;
-                }
-                let offset = ses.message_offset().checked_add(len)?;
-                let body = StdBody::Next { payload_length: payload, message_offset: offset };
-                let ses = StdRequest { som: false, body, ..*ses };
-                // The last bytes of a message come in a packet that says so.
-                (Ses::Std(ses), offset, ses.request_length.checked_sub(1)?)
-            }
-            Ses::ResponseData(ses) => {
-                if ses.return_code != ReturnCode::Ok || payload > ResponseData::MAX_PAYLOAD {
-                    return None;
-                }
-                let offset = ses.message_offset.checked_add(len)?;
-                let ses = ResponseData { payload_length: payload, message_offset: offset, ..*ses };
-                (Ses::ResponseData(ses), offset, ses.modified_length)
-            }
-            _ => return None,
+        let run = match pds.next {
+            NextHeader::RequestStd => Self::of_requests(headers.try_into().ok()?, payload),
+            NextHeader::ResponseData => Self::of_answers(headers.try_into().ok()?, payload),
+            _ => None,
         };
-        let at = template.emit(&mut headers);
-        upper.emit(&mut headers[at..]);
-        let mut run = Self {
-            headers,
-            is_long: matches!(upper, Ses::Std(_)),
-            psn: pds.psn,
-            clear: pds.clear_psn(),
-            offset,
-            payload: len,
-            end,
-        };
+        let mut run = run.filter(|_| pds.ccc.is_none() && matches!(pds.dest, Dest::Pdc(_)))?;
+        run.headers[1] &= !(flag::RETX | flag::AR);
+        run.clear = pds.clear_psn();
+        run.offset = run.offset.checked_add(run.payload)?;
+        run.place();
         run.number(pds.psn.plus(1));
         Some(run)
+    }
+
+    /// One that is still where the packet with these headers is.
+    #[inline]
+    fn of_requests(headers: [u8; LONG], payload: u16) -> Option<Self> {
+        let ses = StdView::new(&headers[Request::LEN..]).ok()?;
+        let of_packets = [Opcode::Send, Opcode::TaggedSend, Opcode::Write].map(Opcode::to_u8);
+        let simple = of_packets.contains(&ses.opcode())
+            && ses.flags() & EOM == 0
+            && payload <= StdRequest::MAX_NEXT_PAYLOAD;
+        if !simple {
+            return None;
+        }
+        let offset = if ses.flags() & SOM != 0 { 0 } else { ses.message_offset() };
+        // The last bytes of a message come in a packet that says so.
+        let end = ses.request_length().checked_sub(1)?;
+        let mut run = Self { headers, is_long: true, ..Self::at(offset, payload, end) };
+        let ses = &mut run.headers[Request::LEN..];
+        ses[1] &= !SOM;
+        ses[32..36].copy_from_slice(&run.payload.to_be_bytes());
+        Some(run)
+    }
+
+    /// One that is still where the packet with these headers is.
+    #[inline]
+    fn of_answers(headers: [u8; SHORT], payload: u16) -> Option<Self> {
+        let ses = ResponseDataView::new(&headers[Request::LEN..]).ok()?;
+        if ses.return_code() != ReturnCode::Ok.to_u8() || payload > ResponseData::MAX_PAYLOAD {
+            return None;
+        }
+        let mut run = Self::at(ses.message_offset(), payload, ses.modified_length());
+        run.headers[..SHORT].copy_from_slice(&headers);
+        Some(run)
+    }
+
+    /// One without headers.
+    #[inline]
+    fn at(offset: u32, payload: u16, end: u32) -> Self {
+        let (psn, payload) = (Psn(0), payload.into());
+        Self { headers: [0; LONG], is_long: false, psn, clear: psn, offset, payload, end }
     }
 
     /// The PSN of the next packet.
@@ -133,32 +144,58 @@ impl Run {
         }
     }
 
-    /// Whether `packet` ends the message where the next one would be: with all bytes that are left, and EOM; whether it asks
-    /// for an acknowledgement, which ends do. `None` when it does not, or more is left than packets of a run hold.
+    /// Whether `packet` is the message's last, in the place of the next one; whether it asks for an acknowledgement, as ends
+    /// may. `None` when it is not, or is an answer's.
     #[must_use]
     #[inline]
-    pub fn ends_with(&self, packet: &[u8]) -> Option<bool> {
-        // What `end` leaves is for the last packet.
-        let left = self.end.checked_sub(self.offset)? + 1;
+    pub fn ends_with(mut self, packet: &[u8]) -> Option<bool> {
+        let left = self.end().filter(|_| self.is_long)?;
         let found = packet.first_chunk::<LONG>()?;
-        let fits = self.is_long && left <= self.payload && packet.len() == LONG + left as usize;
-        let mut headers = self.headers;
-        let asks = found[1] & flag::AR;
-        headers[1] |= asks;
-        let [.., high, low] = left.to_be_bytes();
-        let ses = &mut headers[Request::LEN..];
-        ses[1] |= EOM;
-        (ses[34], ses[35]) = (high, low);
-        (fits && *found == headers).then_some(asks != 0)
+        let asks = found[1] & flag::AR != 0;
+        if asks {
+            self.ask();
+        }
+        (packet.len() == LONG + left as usize && *found == self.headers).then_some(asks)
     }
 
     /// Goes on to the packet after the next.
     #[inline]
     pub fn advance(&mut self) {
         self.offset += self.payload;
+        self.place();
+        self.number(self.psn.plus(1));
+    }
+
+    /// The next packet asks for an acknowledgement, and is the last of the run.
+    #[inline]
+    pub const fn ask(&mut self) {
+        self.headers[1] |= flag::AR;
+    }
+
+    /// The next packet is the message's last; how many bytes are left for it, at least one. `None` where more are left than
+    /// packets of a run hold.
+    #[inline]
+    pub fn end(&mut self) -> Option<u32> {
+        let left = self.end.checked_sub(self.offset)? + u32::from(self.is_long);
+        if left == 0 || left > self.payload {
+            return None;
+        }
+        let [.., high, low] = left.to_be_bytes();
+        let ses = &mut self.headers[Request::LEN..];
+        if self.is_long {
+            ses[1] |= EOM;
+            (ses[34], ses[35]) = (high, low);
+        } else {
+            // That it is the last is known from the length of all.
+            (ses[10], ses[11]) = (high, low);
+        }
+        Some(left)
+    }
+
+    #[inline]
+    fn place(&mut self) {
         let at = if self.is_long { LONG - 8 } else { SHORT - 4 };
         self.headers[at..at + 4].copy_from_slice(&self.offset.to_be_bytes());
-        self.number(self.psn.plus(1));
     }
 
     #[inline]
@@ -174,8 +211,9 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codes::{List, NextHeader};
+    use crate::codes::List;
     use crate::pds::Mode;
+    use crate::ses::{Extension, Ses, StdBody};
     use crate::{Packet, parse};
     use std::vec::Vec;
 
@@ -231,6 +269,14 @@ mod tests {
         }
     }
 
+    /// What follows a packet with these headers.
+    fn after(pds: &Request, ses: &Ses, payload: usize) -> Option<Run> {
+        let mut headers = std::vec![0; pds.len() + ses.len()];
+        let at = pds.emit(&mut headers);
+        ses.emit(&mut headers[at..]);
+        Run::after(&headers, pds, payload)
+    }
+
     /// The packets that follow, as they would be written one by one.
     fn written(pds: &Request, ses: impl Fn(u32) -> Ses, count: u32) -> Vec<Vec<u8>> {
         let one = |n: u32| {
@@ -267,13 +313,13 @@ mod tests {
     #[test]
     fn what_follows_is_what_would_be_written() {
         let to = pds(NextHeader::RequestStd);
-        let run = Run::after(&to, &Ses::Std(message(0, 1000)), 1000).expect("a run");
+        let run = after(&to, &Ses::Std(message(0, 1000)), 1000).expect("a run");
         assert_eq!((run.psn(), run.offset(), run.most()), (Psn(0), 1000, 2));
         follow(run, &written(&to, |offset| Ses::Std(message(offset, 1000)), 2));
-        let run = Run::after(&to, &Ses::Std(message(1000, 1000)), 1000).expect("a run");
+        let run = after(&to, &Ses::Std(message(1000, 1000)), 1000).expect("a run");
         assert_eq!((run.offset(), run.most()), (2000, 1), "the last packet says that it is");
         let back = pds(NextHeader::ResponseData);
-        let run = Run::after(&back, &Ses::ResponseData(answer(0)), 1000).expect("a run");
+        let run = after(&back, &Ses::ResponseData(answer(0)), 1000).expect("a run");
         assert_eq!((run.headers_len(), run.most()), (32, 3));
         follow(run, &written(&back, |offset| Ses::ResponseData(answer(offset)), 3));
     }
@@ -284,7 +330,7 @@ mod tests {
         for (left, ask) in [(1, false), (700, true), (1000, false)] {
             let length = 2000 + u32::from(left);
             let message = StdRequest { request_length: length, ..message(0, 1000) };
-            let mut run = Run::after(&to, &Ses::Std(message), 1000).expect("a run");
+            let mut run = after(&to, &Ses::Std(message), 1000).expect("a run");
             let body = StdBody::Next { payload_length: left, message_offset: 2000 };
             let pds = Request {
                 retx: false,
@@ -301,6 +347,12 @@ mod tests {
             assert_eq!(run.ends_with(&bytes), None, "it comes after the next");
             run.advance();
             assert_eq!(run.ends_with(&bytes), Some(ask));
+            let mut end = run;
+            assert_eq!(end.end(), Some(left.into()));
+            if ask {
+                end.ask();
+            }
+            assert_eq!(end.headers(), &bytes[..LONG]);
             for at in 0..LONG {
                 for bit in 0..8 {
                     let mut other = bytes.clone();
@@ -313,17 +365,21 @@ mod tests {
             bytes.push(0);
             assert_eq!(run.ends_with(&bytes), None);
         }
-        // An answer to a read does not say where it ends.
         let back = pds(NextHeader::ResponseData);
-        let run = Run::after(&back, &Ses::ResponseData(answer(0)), 1000).expect("a run");
-        assert_eq!(run.ends_with(&[0; 1032]), None);
+        let whole = ResponseData { modified_length: 1700, ..answer(0) };
+        let mut run = after(&back, &Ses::ResponseData(whole), 1000).expect("a run");
+        let last =
+            ResponseData { payload_length: 700, ..ResponseData { message_offset: 1000, ..whole } };
+        let expected = written(&back, |_| Ses::ResponseData(last), 1).remove(0);
+        assert_eq!(run.ends_with(&expected), None);
+        assert_eq!(run.end(), Some(700));
+        assert_eq!(run.headers(), &expected[..SHORT]);
     }
 
     #[test]
     fn what_is_not_simple_is_no_run() {
         let to = pds(NextHeader::RequestStd);
-        let none =
-            |pds: Request, ses: StdRequest, len| Run::after(&pds, &Ses::Std(ses), len).is_none();
+        let none = |pds: Request, ses: StdRequest, len| after(&pds, &Ses::Std(ses), len).is_none();
         let plain = message(0, 1000);
         assert!(!none(to, plain, 1000));
         assert!(none(to, StdRequest { eom: true, ..plain }, 1000));
@@ -332,9 +388,9 @@ mod tests {
         let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
         assert!(none(Request { dest: syn, ..to }, plain, 1000));
         let refused = ResponseData { return_code: ReturnCode::BadMkey, ..answer(0) };
-        assert!(Run::after(&to, &Ses::ResponseData(refused), 1000).is_none());
+        assert!(after(&to, &Ses::ResponseData(refused), 1000).is_none());
         // Numbers too far from what is cleared do not fit.
         let far = Request { clear_psn_offset: i16::MIN + 2, ..to };
-        assert_eq!(Run::after(&far, &Ses::Std(plain), 1).map(|run| run.most()), Some(0));
+        assert_eq!(after(&far, &Ses::Std(plain), 1).map(|run| run.most()), Some(0));
     }
 }

@@ -51,7 +51,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
     }
 
     /// A packet as it was sent, and those of the train behind it that make a run with it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn whole(
         mut self,
         arrival: &reliability::Arrival,
@@ -64,7 +64,8 @@ impl<'a, M: Memory> Arriving<'a, M> {
         };
         let (peer, believed) = match packet {
             Packet::Request { pds, ses, payload } => {
-                return self.request((&pds, &ses), payload, arrival, train);
+                let headers = &bytes[..bytes.len() - payload.len()];
+                return self.request((&pds, &ses), (headers, payload), arrival, train);
             }
             Packet::Ack { pds, ses, .. } => {
                 let Some(peer) = self.owner(pds.dpdcid) else { return };
@@ -154,7 +155,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
     fn request(
         &mut self,
         (pds, ses): (&wire::Request, &Ses),
-        payload: &[u8],
+        (headers, payload): (&[u8], &[u8]),
         arrival: &reliability::Arrival,
         train: &mut Train<'_>,
     ) {
@@ -212,7 +213,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         }
         let tail = match ses {
             Ses::Std(request) if forward && train.peek().is_some() => {
-                self.take_whole((id, peer), (pds, request), payload, train)
+                self.take_whole((id, peer), (pds, request), (headers, payload), train)
             }
             _ => None,
         };
@@ -234,7 +235,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         }
         let as_long = |next: &[u8]| next.len() == arrival.bytes as usize;
         if matches!(taken, Taken::Yes(None)) && train.peek().is_some_and(as_long) {
-            self.follow(id, (pds, ses), payload.len(), arrival, train);
+            self.follow(id, (pds, ses), (headers, payload.len()), arrival, train);
         }
     }
 

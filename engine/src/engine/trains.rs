@@ -111,12 +111,12 @@ impl<M: Memory> Arriving<'_, M> {
         &mut self,
         id: PdcId,
         (pds, ses): (&Request, &Ses),
-        payload: usize,
+        (headers, payload): (&[u8], usize),
         arrival: &Arrival,
         train: &mut Train<'_>,
     ) {
-        let Some(mut run) = Run::after(pds, ses, payload) else { return };
-        let (psn, offset, headers) = (run.psn(), u64::from(run.offset()), run.headers_len());
+        let Some(mut run) = Run::after(headers, pds, payload) else { return };
+        let (psn, offset, headers) = (run.psn(), u64::from(run.offset()), headers.len());
         let most = u16::try_from(run.most()).unwrap_or(u16::MAX);
         let (mut rest, mut count) = (*train, 0);
         while count < most && rest.peek().is_some_and(|packet| run.is_next(packet)) {

@@ -7,7 +7,7 @@ use crate::base::{Psn, Train};
 use crate::channel::ChannelId;
 use crate::memory::Memory;
 use crate::reliability::{Arrival, PdcId, RunArrival};
-use crate::wire::{Opcode, Request, Run, Ses, StdRequest};
+use crate::wire::{Opcode, Request, Run, StdRequest};
 
 /// What of a train follows the first packet of a message, to its end.
 pub(super) struct Tail<'a> {
@@ -29,7 +29,7 @@ impl<'a> Tail<'a> {
     #[inline]
     fn of(
         (pds, request): (&Request, &StdRequest),
-        payload: usize,
+        (headers, payload): (&[u8], usize),
         train: &Train<'a>,
     ) -> Option<Self> {
         if !request.som || request.eom || request.opcode == Opcode::Write || payload == 0 {
@@ -40,7 +40,7 @@ impl<'a> Tail<'a> {
         if count > train.count() {
             return None;
         }
-        let mut run = Run::after(pds, &Ses::Std(*request), payload)?;
+        let mut run = Run::after(headers, pds, payload)?;
         let (mut packets, psn) = (*train, run.psn());
         if count > run.most() as usize + 1 {
             return None;
@@ -78,10 +78,10 @@ impl<M: Memory> Arriving<'_, M> {
         &mut self,
         (id, peer): (PdcId, PeerId),
         (pds, request): (&Request, &StdRequest),
-        payload: &[u8],
+        (headers, payload): (&[u8], &[u8]),
         train: &Train<'t>,
     ) -> Option<Tail<'t>> {
-        let tail = Tail::of((pds, request), payload.len(), train)?;
+        let tail = Tail::of((pds, request), (headers, payload.len()), train)?;
         // Then all of it is new, and nothing can come in between.
         if !self.telemetry.is_empty() || !self.engine.pdcs.runs(id).go_on_at(pds.psn) {
             return None;

@@ -20,7 +20,7 @@ use crate::reliability::{ControlPacket, TxGrant};
 use crate::slab::Key;
 use crate::wire::{
     self, AmoType, CompareSwap, Extension, MAX_HEADER, NextHeader, Opcode, Rendezvous,
-    ResponseData, ReturnCode, Run, Ses, StdBody, StdRequest,
+    ResponseData, ReturnCode, Run, StdBody, StdRequest,
 };
 
 /// `payload_length` has 14 bits.
@@ -120,17 +120,14 @@ pub(super) fn write_frame_head(
     }
 }
 
-/// The headers of what follows a packet that was just written, if that is simple.
-pub(super) fn run_after(config: &Config, op: &TxOp, grant: &TxGrant, part: Part) -> Option<Run> {
-    let mut pds = grant.pds;
-    let ses = if let Work::Response { read_id, cut, .. } = op.work {
-        pds.next = NextHeader::ResponseData;
-        Ses::ResponseData(response_header(config, op, part, read_id, cut))
-    } else {
-        pds.next = NextHeader::RequestStd;
-        Ses::Std(request_header(config, op, part))
+/// The headers of what follows a packet that was just written, with these `headers`, if that is simple.
+#[inline]
+pub(super) fn run_after(headers: &[u8], op: &TxOp, grant: &TxGrant, part: Part) -> Option<Run> {
+    let next = match op.work {
+        Work::Response { .. } => NextHeader::ResponseData,
+        _ => NextHeader::RequestStd,
     };
-    Run::after(&pds, &ses, part.len as usize)
+    Run::after(headers, &wire::Request { next, ..grant.pds }, part.len as usize)
 }
 
 /// The resource index of messages.

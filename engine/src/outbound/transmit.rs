@@ -122,7 +122,6 @@ impl Ops {
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
         step.report.counters.tx_payload_bytes += len;
         book(context, op, part, ends, prompt);
-        context.update_hold(step.now, step.pdcs);
         let start = push_empty(batch, told);
         emit(step.config, batch, context.dst, op, &grant, part);
         include(batch, start);
@@ -132,23 +131,21 @@ impl Ops {
             packet.fragment = true;
             step.report.counters.tx_fragmentable += 1;
         }
-        if wanted.last {
-            return Ok(Turn::Done);
+        // Telemetry makes packets of a train unlike each other.
+        let ended = if ends || told {
+            ends
+        } else {
+            let room = limit.saturating_sub(batch.packets.len());
+            let alone = context.queue.len() == 1;
+            let (dst, rest) = (context.dst, Rest { left: left - len, room, alone, prompt });
+            follow(step, batch, (id, dst), op, (&grant, part), &rest)
+        };
+        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
+        if ended && !ends {
+            finish_op(context, op);
         }
-        // Of what is left the last packet is no part of a run.
-        let alike = (left - len).saturating_sub(1) / len.max(1);
-        let room = limit.saturating_sub(batch.packets.len());
-        // Telemetry makes packets of a run unlike each other.
-        if alike > 0 && room > 0 && !told {
-            // Fewer than 65536 in a batch.
-            let count = alike.min(room as u64).min(u64::from(u16::MAX)) as u16;
-            let (dst, first) = (context.dst, (&grant, part));
-            let sent = run(step, batch, (id, dst), op, first, (wanted.bytes, count));
-            op.progress.packed += u64::from(sent) * len;
-            op.progress.in_flight += u32::from(sent);
-            step.report.counters.tx_payload_bytes += u64::from(sent) * len;
-        }
-        Ok(Turn::More)
+        context.update_hold(step.now, step.pdcs);
+        Ok(if ended && context.queue.is_empty() { Turn::Done } else { Turn::More })
     }
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
@@ -189,43 +186,110 @@ fn book(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bo
     op.progress.packed += u64::from(part.len);
     op.progress.in_flight += 1;
     context.prompt = prompt;
-    if ends {
-        op.progress.all_packed = true;
-        context.queue.pop_front();
-        if context.queue.is_empty() {
-            context.prompt = false;
-        }
-    }
     context.set_half_way(!ends);
+    if ends {
+        finish_op(context, op);
+    }
 }
 
-/// Sends packets like the `first`, each of `bytes` in all and `count` of them at most, as far as they may go and
-/// differ from it in their numbers alone. How many.
-fn run(
+/// All packets of the operation at the head of a context's queue were built.
+#[inline]
+fn finish_op(context: &mut Context, op: &mut TxOp) {
+    op.progress.all_packed = true;
+    context.queue.pop_front();
+    if context.queue.is_empty() {
+        context.prompt = false;
+    }
+    context.set_half_way(false);
+}
+
+/// What is left of an operation behind a packet of it that left.
+struct Rest {
+    /// Bytes, at least one.
+    left: u64,
+    /// Packets that the batch has room for.
+    room: usize,
+    /// Nothing waits behind the operation.
+    alone: bool,
+    /// Its last packet asks for an acknowledgement.
+    prompt: bool,
+}
+
+/// Sends what follows the `first` packet of an operation, just built, in its train: packets that differ from it in their
+/// numbers alone, and the last, as far as they may go. Whether that is all.
+#[inline]
+fn follow(
     step: &mut Step<'_>,
     batch: &mut Batch,
     (id, dst): (PdcId, SocketAddr),
-    op: &TxOp,
+    op: &mut TxOp,
     (grant, first): (&TxGrant, Part),
-    (bytes, count): (u32, u16),
-) -> u16 {
-    let Some(mut template) = packet::run_after(step.config, op, grant, first) else { return 0 };
-    let count = count.min(u16::try_from(template.most()).unwrap_or(u16::MAX));
-    if count == 0 {
-        return 0;
-    }
+    rest: &Rest,
+) -> bool {
+    let headers = packet::headers_len(&op.work);
+    let from = batch.bytes.len() - op.bytes.copied.as_ref().map_or(0, |_| first.len as usize);
+    let written = &batch.bytes[from - headers as usize..from];
+    let Some(mut template) = packet::run_after(written, op, grant, first) else { return false };
     let len = first.len;
-    // `request_length` has 32 bits.
-    let part = |n: u16| Part { offset: first.offset + len * (u32::from(n) + 1), ..first };
-    let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else { return 0 };
-    for n in 0..sent.count - 1 {
-        let start = batch.bytes.len();
-        batch.bytes.extend_from_slice(template.headers());
-        template.advance();
-        finish(batch, (dst, sent.path), op, start, part(n));
+    // Of what is left the last packet is another.
+    let alike = (rest.left - 1) / u64::from(len.max(1));
+    let most = u64::from(template.most()).min(rest.room as u64).min(u64::from(u16::MAX));
+    // Fewer than 65536.
+    let count = alike.min(most) as u16;
+    let mut at = first.offset + len;
+    if count > 0 {
+        // `request_length` has 32 bits.
+        let part = |n: u16| Part { offset: at + len * u32::from(n), ..first };
+        let bytes = headers as u32 + len;
+        let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else {
+            return false;
+        };
+        for n in 1..=sent.count {
+            let last = n == sent.count;
+            if last && sent.last.pds.ack_request {
+                template.ask();
+            }
+            let path = if last { sent.last.path } else { sent.path };
+            append(batch, (dst, path), op, template.headers(), part(n - 1));
+            template.advance();
+        }
+        at += len * u32::from(sent.count);
+        account(step, op, sent.count, u64::from(sent.count) * u64::from(len));
+        if u64::from(sent.count) < alike || sent.last.pds.ack_request || sent.last.path != sent.path
+        {
+            return false;
+        }
     }
-    emit(step.config, batch, dst, op, &sent.last, part(sent.count - 1));
-    sent.count
+    if usize::from(count) == rest.room {
+        return false;
+    }
+    let Some(len) = template.end() else { return false };
+    let part = Part { offset: at, len, ..first };
+    let bytes = headers as u32 + len;
+    let wanted = NewPacket { desc: part, bytes, last: rest.alone, prompt: rest.prompt, backlog: 0 };
+    let Some(end) = step.pdcs.runs(id).send_end(step.now, &wanted) else { return false };
+    if end.pds.ack_request {
+        template.ask();
+    }
+    append(batch, (dst, end.path), op, template.headers(), part);
+    account(step, op, 1, len.into());
+    true
+}
+
+/// Accounts for packets of an operation that were built behind its first.
+#[inline]
+fn account(step: &mut Step<'_>, op: &mut TxOp, packets: u16, bytes: u64) {
+    op.progress.packed += bytes;
+    op.progress.in_flight += u32::from(packets);
+    step.report.counters.tx_payload_bytes += bytes;
+}
+
+/// Builds a packet of which the headers are there.
+#[inline]
+fn append(batch: &mut Batch, way: (SocketAddr, u16), op: &TxOp, headers: &[u8], part: Part) {
+    let start = batch.bytes.len();
+    batch.bytes.extend_from_slice(headers);
+    finish(batch, way, op, start, part);
 }
 
 /// Builds a packet: headers into the batch, payload by reference.

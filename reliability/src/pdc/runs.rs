@@ -5,7 +5,7 @@ use crate::base::{Psn, Time};
 use crate::rx::Received;
 use crate::shared::Shared;
 use crate::tx::{self, Following};
-use crate::types::{Arrival, RunArrival, RunGrant};
+use crate::types::{Arrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
 impl<D> Pdc<D> {
     /// Whether [`accept_run`] takes what begins at `psn`.
@@ -40,6 +40,20 @@ pub(crate) fn accept_run<D: Copy>(
     let received = Received { psn: first, bytes, ce, retx: false, ask, prompt: false };
     pdc.rx.record_run(now, &received, count, &shared.config, &mut pdc.timers);
     true
+}
+
+/// As [`Pdc::send`] for a packet in the train of the one sent last, if it may go now.
+#[inline]
+pub(crate) fn send_end<D: Copy>(
+    pdc: &mut Pdc<D>,
+    now: Time,
+    packet: &NewPacket<D>,
+    shared: &mut Shared<D>,
+) -> Option<TxGrant> {
+    let departure = tx::send_end(&mut pdc.tx, now, packet, &mut pdc.timers, shared)?;
+    pdc.life.on_use(now);
+    shared.flows.at(pdc.record).on_sent(departure.bytes, departure.path);
+    Some(pdc.numbers.grant(&departure))
 }
 
 /// As [`Pdc::send`] for the packets that follow the one sent last, as far as they may go now.

@@ -2,9 +2,9 @@
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
-use crate::pdc::{Outcome, accept_run, send_run};
+use crate::pdc::{Outcome, accept_run, send_end, send_run};
 use crate::tx::Following;
-use crate::types::{Arrival, PdcId, RunArrival, RunGrant};
+use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
 /// What can be done with many packets of a context at once.
 #[derive(Debug)]
@@ -60,5 +60,17 @@ impl<D: Copy> Runs<'_, D> {
         let when = pdc.deadline_after_send(shared);
         shared.schedule.at_latest(id.slot_number(), when);
         grant
+    }
+
+    /// Asks to send a packet for the first time, that follows in its train the one for which [`Pdcs::next_packet`] or
+    /// [`Runs::send`] gave permission at this very moment. `None` when it may not go this way; then it is asked for as ever.
+    pub fn send_end(self, now: Time, packet: &NewPacket<D>) -> Option<TxGrant> {
+        let Self { pdcs, id } = self;
+        let pdc = pdcs.table.get_mut(id)?;
+        let shared = &mut pdcs.shared;
+        let grant = send_end(pdc, now, packet, shared)?;
+        let when = pdc.deadline_after_send(shared);
+        shared.schedule.at_latest(id.slot_number(), when);
+        Some(grant)
     }
 }

@@ -122,6 +122,8 @@ pub(crate) struct Host {
     pub(crate) runs: bool,
     /// Packets that were.
     pub(crate) in_runs: u32,
+    /// Packets that ended them.
+    pub(crate) ends: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,35 +150,63 @@ impl Host {
             prompt: true,
             runs: false,
             in_runs: 0,
+            ends: 0,
         }
     }
 
-    /// Sends what follows the packet `number` of `bytes`, for which there is a `grant`, as a run; the packets.
+    /// The packet at the head of the backlog.
+    fn next(&self) -> Option<NewPacket<u32>> {
+        let &(desc, bytes) = self.backlog.front()?;
+        let others = self.backlog.iter().skip(1);
+        Some(NewPacket {
+            desc,
+            bytes,
+            last: self.backlog.len() == 1,
+            prompt: self.prompt,
+            backlog: others.map(|packet| u64::from(packet.1)).sum(),
+        })
+    }
+
+    /// Sends what follows the packet `number` of `bytes`, for which there is a `grant`, in its train; the packets.
     fn follow(
         &mut self,
         (now, id): (Time, PdcId),
         grant: &TxGrant,
         (number, bytes): (u32, u32),
     ) -> Vec<(TxGrant, u32, u32)> {
+        if !self.runs || !matches!(grant.pds.dest, wire::Dest::Pdc(_)) {
+            return vec![];
+        }
+        let mut sent = vec![];
         // The last one is not part of a run.
         let others = self.backlog.len().saturating_sub(1);
         let alike = self.backlog.iter().take(others).zip(number + 1..);
         let count = alike.take_while(|(next, n)| **next == (*n, bytes)).count() as u16;
-        if !self.runs || count == 0 || !matches!(grant.pds.dest, wire::Dest::Pdc(_)) {
-            return vec![];
+        if count > 0 {
+            let desc = |n| number + 1 + u32::from(n);
+            let Some(run) = self.pdcs.runs(id).send(now, (bytes, count), desc) else { return sent };
+            self.in_runs += u32::from(run.count);
+            self.backlog.drain(..usize::from(run.count));
+            let single = |n: u16| {
+                let psn = grant.psn.plus(n.into());
+                let clear_psn_offset = grant.pds.clear_psn_offset - n.cast_signed();
+                let pds = wire::Request { psn, clear_psn_offset, ..grant.pds };
+                (TxGrant { psn, path: run.path, pds }, number + u32::from(n), bytes)
+            };
+            sent.extend((1..run.count).map(single));
+            let stops = run.count < count || run.last.pds.ack_request;
+            sent.push((run.last, number + u32::from(run.count), bytes));
+            if stops {
+                return sent;
+            }
         }
-        let desc = |n| number + 1 + u32::from(n);
-        let Some(run) = self.pdcs.runs(id).send(now, (bytes, count), desc) else { return vec![] };
-        self.in_runs += u32::from(run.count);
-        self.backlog.drain(..usize::from(run.count));
-        let single = |n: u16| {
-            let psn = grant.psn.plus(n.into());
-            let clear_psn_offset = grant.pds.clear_psn_offset - n.cast_signed();
-            let pds = wire::Request { psn, clear_psn_offset, ..grant.pds };
-            (TxGrant { psn, path: run.path, pds }, number + u32::from(n), bytes)
-        };
-        let mut sent: Vec<_> = (1..run.count).map(single).collect();
-        sent.push((run.last, number + u32::from(run.count), bytes));
+        if let Some(packet) = self.next().filter(|packet| packet.desc < ECHO)
+            && let Some(end) = self.pdcs.runs(id).send_end(now, &packet)
+        {
+            self.ends += 1;
+            self.backlog.pop_front();
+            sent.push((end, packet.desc, packet.bytes));
+        }
         sent
     }
 }
@@ -360,19 +390,13 @@ impl World {
                     sent.push((grant, number, 4096));
                 }
             }
-            while let Some(&(number, bytes)) = host.backlog.front() {
+            while let Some(packet) = host.next() {
+                let (number, bytes) = (packet.desc, packet.bytes);
                 let id = if number >= ECHO { host.last_from } else { host.id };
                 let id = match id {
                     Some(id) => id,
                     None if number >= ECHO => break,
                     None => *host.id.insert(host.pdcs.open(now, PEER).unwrap()),
-                };
-                let packet = NewPacket {
-                    desc: number,
-                    bytes,
-                    last: host.backlog.len() == 1,
-                    prompt: host.prompt,
-                    backlog: host.backlog.iter().skip(1).map(|packet| u64::from(packet.1)).sum(),
                 };
                 match host.pdcs.next_packet(now, id, &packet) {
                     Ok(grant) => {

@@ -13,7 +13,7 @@ pub use response::{
     Response, ResponseData, ResponseDataSmall, ResponseDataSmallView, ResponseDataView,
     ResponseView,
 };
-pub(crate) use std_request::EOM;
+pub(crate) use std_request::{EOM, SOM};
 pub use std_request::{StdBody, StdRequest, StdView};
 
 use crate::codes::{AmoOp, NextHeader, Opcode, PdsType};

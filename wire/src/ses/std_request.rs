@@ -47,7 +47,7 @@ pub(super) const IE: u8 = 0x10;
 pub(super) const REL: u8 = 0x08;
 pub(super) const HD: u8 = 0x04;
 pub(crate) const EOM: u8 = 0x02;
-pub(super) const SOM: u8 = 0x01;
+pub(crate) const SOM: u8 = 0x01;
 
 /// Bytes 32 to 39, which differ between the first packet of a message and the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
