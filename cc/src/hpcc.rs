@@ -17,7 +17,7 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use squall_base::{Span, Time};
+use squall_base::{Rate, Span, Time};
 
 use crate::budget::{Budget, Metrics};
 use crate::fair::{Fairness, Seen, Turn};
@@ -63,6 +63,53 @@ pub struct Hpcc {
     lost: bool,
 }
 
+impl Last {
+    #[inline(always)]
+    fn of(hop: &IntHop) -> Self {
+        Self {
+            at: clock(hop.at),
+            tx_bytes: (hop.tx_bytes & 0xffff_ffff) as u32,
+            hop: (hop.hop & 0xffff) as u16,
+            // At most 16 bits.
+            queue: (hop.queue / UNIT).min(u16::MAX.into()) as u16,
+        }
+    }
+}
+
+/// The busiest link of those whose records were compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Busiest {
+    /// One over `T`, of nanoseconds.
+    in_base: f32,
+    /// `u`.
+    utilisation: f32,
+    /// Time between its records in nanoseconds; zero where none was compared.
+    between: u32,
+}
+
+impl Busiest {
+    /// A record says `now`, and the one of the same queue before it said `last`.
+    #[inline(always)]
+    fn compare(&mut self, hop: &IntHop, now: Last, last: Last) {
+        let between = now.at.wrapping_sub(last.at);
+        // Packets overtake one another where they are sprayed; what is older says nothing new, nor does the same
+        // moment: zero wraps.
+        if between.wrapping_sub(1) > u32::MAX / 2 {
+            return;
+        }
+        let sent = now.tx_bytes.wrapping_sub(last.tx_bytes);
+        let waiting = u32::from(now.queue.min(last.queue)) * UNIT;
+        // Bytes that the link carries in a nanosecond; no rate has 64 bits.
+        let carries = larger(number(hop.line), 1.0) * 1.25e-10;
+        let flows = exact(sent) / exact(between) + exact(waiting) * self.in_base;
+        let utilisation = flows / carries;
+        // None is less than nothing.
+        if self.between == 0 || utilisation > self.utilisation {
+            (self.utilisation, self.between) = (utilisation, between);
+        }
+    }
+}
+
 /// What the records of one packet say.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
@@ -93,7 +140,7 @@ impl Hpcc {
 
     /// `T` in nanoseconds.
     fn base(&self) -> f32 {
-        let base = self.config.base_rtt.0 as f32;
+        let base = self.config.base_rtt.0.cast_signed() as f32;
         if self.config.global_t || self.least == 0 {
             base
         } else {
@@ -102,48 +149,34 @@ impl Hpcc {
     }
 
     /// `MeasureInflight`: what the records say compared with the last of the same queues; `None` if none of them was
-    /// met before.
-    fn measure(&mut self, hops: &[IntHop]) -> Option<Measured> {
-        let in_base = 1.0 / self.base();
-        let mut longest = 0;
-        let (mut busiest, mut between_its) = (f32::NEG_INFINITY, 0);
-        for (place, hop) in hops.iter().enumerate() {
-            longest = longest.max(hop.queue);
-            let now = Last {
-                at: clock(hop.at),
-                tx_bytes: (hop.tx_bytes & 0xffff_ffff) as u32,
-                hop: (hop.hop & 0xffff) as u16,
-                // At most 16 bits.
-                queue: (hop.queue / UNIT).min(u16::MAX.into()) as u16,
-            };
-            // Its place in the path is where it is, but where packets are sprayed.
-            let last = match self.last.get_mut(place) {
-                Some(last) if last.hop == now.hop && last.at != 0 => core::mem::replace(last, now),
-                _ => match self.exchange(place, now) {
-                    Some(last) => last,
-                    None => continue,
-                },
-            };
-            let between = now.at.wrapping_sub(last.at);
-            // Packets overtake one another where they are sprayed; what is older says nothing new, nor does the same
-            // moment: zero wraps.
-            if between.wrapping_sub(1) > u32::MAX / 2 {
-                continue;
+    /// met before. `base` is `T`.
+    #[inline(always)]
+    fn measure(&mut self, hops: &[IntHop], base: f32) -> Option<Measured> {
+        let mut busiest = Busiest { in_base: 1.0 / base, ..Busiest::default() };
+        let mut place = 0;
+        while let Some(rest) = hops.get(place..).filter(|rest| !rest.is_empty()) {
+            // A queue's place in the path is where it is, but where packets are sprayed.
+            let known = self.last.get_mut(place..).unwrap_or_default();
+            for (hop, last) in rest.iter().zip(known) {
+                if last.hop != (hop.hop & 0xffff) as u16 || last.at == 0 {
+                    break;
+                }
+                let now = Last::of(hop);
+                busiest.compare(hop, now, core::mem::replace(last, now));
+                place += 1;
             }
-            let sent = now.tx_bytes.wrapping_sub(last.tx_bytes);
-            let waiting = u32::from(now.queue.min(last.queue)) * UNIT;
-            // Bytes that the link carries in a nanosecond; no rate has 64 bits.
-            let carries = (hop.line.0.cast_signed() as f32).max(1.0) * 1.25e-10;
-            let flows = exact(sent) / exact(between) + exact(waiting) * in_base;
-            let utilisation = flows / carries;
-            if utilisation > busiest {
-                (busiest, between_its) = (utilisation, between);
+            if let Some(hop) = hops.get(place) {
+                let now = Last::of(hop);
+                if let Some(last) = self.exchange(place, now) {
+                    busiest.compare(hop, now, last);
+                }
+                place += 1;
             }
         }
-        (between_its > 0).then(|| Measured {
-            utilisation: busiest,
-            between: exact(between_its),
-            longest,
+        (busiest.between > 0).then(|| Measured {
+            utilisation: busiest.utilisation,
+            between: exact(busiest.between),
+            longest: hops.iter().fold(0, |longest, hop| longest.max(hop.queue)),
         })
     }
 
@@ -181,6 +214,7 @@ impl Hpcc {
         (trip / base.max(1)).clamp(1, WHOLE.into()) as u16
     }
 
+    #[inline(always)]
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
         if feedback.round_end {
             self.lost = false;
@@ -197,26 +231,27 @@ impl Hpcc {
                 // Less than it, or the smallest delay of a host were a full link.
                 let Some(rtt) = feedback.rtt else { return };
                 let utilisation = rtt.0 as f32 / base * 0.75;
-                let longest = (rtt.0 as f32 - base).max(0.0) * self.config.line.0 as f32 / 8e9;
+                let longest = larger(rtt.0 as f32 - base, 0.0) * number(self.config.line) / 8e9;
                 Measured { utilisation, between: base, longest: longest as u32 }
             }
             hops => {
-                let measured = self.measure(hops);
+                let measured = self.measure(hops, base);
                 match measured {
                     Some(measured) if !first => measured,
                     _ => return,
                 }
             }
         };
-        let weight = measured.between.min(base) / base;
+        let weight = smaller(measured.between, base) / base;
         self.utilisation += (measured.utilisation - self.utilisation) * weight;
         self.react(feedback, measured.longest, fairness);
     }
 
     /// `ComputeWind`.
+    #[inline(always)]
     fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness>) {
         let config = &*self.config;
-        let line = config.line.0 as f32;
+        let line = number(config.line);
         let over = self.utilisation / config.eta;
         let decrease = over >= 1.0;
         let turn = match fairness {
@@ -237,8 +272,8 @@ impl Hpcc {
         };
         let multiply = decrease || self.stage >= config.max_stage;
         let from = if multiply { self.reference / over } else { self.reference };
-        let rate = from + config.ai.0 as f32 * turn.gain;
-        self.rate = rate.max(config.min_rate.0 as f32).min(line);
+        let rate = from + number(config.ai) * turn.gain;
+        self.rate = smaller(larger(rate, number(config.min_rate)), line);
         if turn.commit {
             self.reference = self.rate;
             self.stage = if multiply { 0 } else { self.stage + 1 };
@@ -254,12 +289,23 @@ impl Hpcc {
     }
 
     /// Any report, with VAI and SF or without.
+    #[inline(always)]
     fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
-        match feedback.kind {
-            Kind::Acked => self.on_ack(feedback, fairness),
+        if feedback.kind == Kind::Acked {
+            self.on_ack(feedback, fairness);
+        } else {
+            self.hear_others(feedback.kind);
+        }
+    }
+
+    /// A report of anything but packets that arrived.
+    #[inline(never)]
+    fn hear_others(&mut self, kind: Kind) {
+        match kind {
             Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.on_loss(),
             // A receiver that is not ready; what overtakes the queues; what is others' business.
-            Kind::Nacked { trimmed: false, .. }
+            Kind::Acked
+            | Kind::Nacked { trimmed: false, .. }
             | Kind::ProbeAnswered
             | Kind::Notified
             | Kind::Control => {}
@@ -270,6 +316,24 @@ impl Hpcc {
     fn window(&self) -> u64 {
         (f64::from(self.rate) * f64::from(self.base()) / 8e9 + 0.5) as u64
     }
+}
+
+/// The larger of two numbers of which none is not one, for which `max` would look.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// The smaller of two such.
+#[inline(always)]
+fn smaller(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// A rate as a number: none has 64 bits.
+#[inline(always)]
+fn number(rate: Rate) -> f32 {
+    rate.0.cast_signed() as f32
 }
 
 /// By way of 64 bits with a sign, which takes one instruction.
