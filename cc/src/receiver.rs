@@ -15,7 +15,7 @@ pub use notify::NotifyReceiver;
 
 /// What the receiver learnt about one data packet that arrived.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct ReceivedPacket<'a> {
+pub struct ReceivedPacket {
     /// Nominal bytes of the packet: UDP length plus 40, the IPv6 header (UE 1.0 section 3.6.13.6,
     /// `nominal_pktsize`); for a trimmed packet, what is left of it.
     pub bytes: u32,
@@ -36,8 +36,6 @@ pub struct ReceivedPacket<'a> {
     pub demand: Option<u64>,
     /// Who sent it (folded to a number by the caller), for counting senders.
     pub source: u32,
-    /// Who the sender knows will send, too (Dart's look-ahead).
-    pub look_ahead: Option<LookAhead<'a>>,
 }
 
 /// A list of senders that comes with the first message of an incast from each of them (Dart, section III-D).
@@ -47,7 +45,7 @@ pub struct LookAhead<'a> {
     pub group: u32,
     /// .. and how many it had before; wraps.
     pub round: u32,
-    /// By [`ReceivedPacket::source`].
+    /// By [`ReceivedPacket::source`]; two at least.
     pub sources: &'a [u32],
 }
 
@@ -160,7 +158,13 @@ pub enum ReceiverAction {
 /// The receiver of one host or endpoint.
 pub trait ReceiverCc {
     /// A data packet arrived on `flow`.
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>);
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket);
+
+    /// The packet that is about to be reported says who else sends. False where that is not believed.
+    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
+        let (_, _) = (now, ahead);
+        false
+    }
 
     /// The sender of `flow` asks for credit, `target` bytes in all since the flow opened. It wants an
     /// answer even if there is nothing new to say.
@@ -269,7 +273,11 @@ macro_rules! each {
 }
 
 impl ReceiverCc for Receiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
+    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
+        each!(self, receiver => receiver.announce(now, ahead))
+    }
+
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
         each!(self, receiver => receiver.on_rx(now, flow, meta));
     }
 
@@ -316,7 +324,7 @@ impl NsccReceiver {
 }
 
 impl ReceiverCc for NsccReceiver {
-    fn on_rx(&mut self, _now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
+    fn on_rx(&mut self, _now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
         // "rcvd_bytes += nominal_pktsize for each new, untrimmed, non-duplicate data packet"
         if !meta.trimmed && !meta.duplicate {
             flow.count(meta.bytes);

@@ -29,7 +29,8 @@ pub use windows::{WindowParameters, Windows};
 
 /// Nominal bytes of a rate packet on the wire, for how often they may leave.
 const PACKET: u64 = 64;
-/// Rate packets without an answer after which a flow does without them.
+/// Rate packets without an answer after which a flow does not wait for one; and, if meanwhile its peer acknowledged data,
+/// after which it asks no more.
 const PATIENCE: u8 = 8;
 /// What a flow may send at the least, of the line.
 const LEAST: u64 = 10_000;
@@ -47,7 +48,10 @@ enum Phase {
     Speculates,
     /// It has a rate.
     Rated,
-    /// Nobody answers, or no link writes anything: it sends a bandwidth-delay product at a time.
+    /// Nobody has answered for long, perhaps for want of a processor: it sends a bandwidth-delay product at a time, and goes on
+    /// asking.
+    Unheard,
+    /// Its peer answers no rate packets, or no link writes anything: it sends a bandwidth-delay product at a time.
     Alone,
 }
 
@@ -70,6 +74,9 @@ struct State {
     /// The flow is over as soon as the answer tells which links count it.
     leaves: bool,
     unanswered: u8,
+    /// Data was acknowledged since the one that is on its way left; and of those unanswered, so many went that way.
+    heard: bool,
+    ignored: u8,
     rate: Rate,
     /// Bytes that wait to be sent, and those of the packet sent last.
     backlog: u64,
@@ -93,6 +100,8 @@ impl Sperc {
             due: false,
             leaves: false,
             unanswered: 0,
+            heard: false,
+            ignored: 0,
             rate,
             backlog: 0,
             numbers: Vec::new(),
@@ -106,7 +115,8 @@ impl State {
     fn begin(&mut self, now: Time, bytes: u64) {
         let epoch = epoch_of(now, self.config.base_rtt);
         let started = self.config.starts.start(epoch);
-        (self.backlog, self.unanswered, self.leaves) = (bytes, 0, false);
+        (self.backlog, self.leaves) = (bytes, false);
+        (self.unanswered, self.ignored) = (0, 0);
         self.rate = self.config.line;
         if !self.config.one_rtt && bytes <= self.config.exempt {
             self.phase = Phase::Exempt;
@@ -151,7 +161,7 @@ impl State {
     }
 
     fn ask(&mut self, now: Time) {
-        (self.due, self.asked) = (true, Some(now));
+        (self.due, self.asked, self.heard) = (true, Some(now), false);
     }
 
     /// The time from one rate packet to the next: a round trip, or what all flows of the host need for theirs.
@@ -180,13 +190,13 @@ impl State {
         let Some(asked) = self.asked.filter(|_| answer.serial == self.packet.serial) else {
             return;
         };
-        (self.asked, self.unanswered) = (None, 0);
+        (self.asked, self.unanswered, self.ignored) = (None, 0, 0);
         self.packet = RatePacket { back: false, path: self.packet.path, ..*answer };
         self.packet.links.arrive();
         if self.leaves {
             return self.leave();
         }
-        let Some(rate) = self.packet.rate() else { return self.go_alone() };
+        let Some(rate) = self.packet.rate() else { return self.go_without(Phase::Alone) };
         if self.phase == Phase::Speculates {
             // Those with higher numbers were dropped, or will be where they are (algorithm 5).
             let through = u32::from(answer.let_through);
@@ -202,9 +212,9 @@ impl State {
         }
     }
 
-    /// There are no rates to be had.
-    fn go_alone(&mut self) {
-        (self.phase, self.rate, self.numbers) = (Phase::Alone, self.config.line, Vec::new());
+    /// There is no rate to be had now, or at all.
+    fn go_without(&mut self, phase: Phase) {
+        (self.phase, self.rate, self.numbers) = (phase, self.config.line, Vec::new());
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; not a number is 0
@@ -215,20 +225,24 @@ impl State {
 
     /// Whether the flow wants rates.
     const fn wants_rates(&self) -> bool {
-        matches!(self.phase, Phase::Waits | Phase::Speculates | Phase::Rated)
+        matches!(self.phase, Phase::Waits | Phase::Speculates | Phase::Rated | Phase::Unheard)
     }
 
     /// The one on its way is lost.
     fn on_silence(&mut self, now: Time) {
         self.unanswered = self.unanswered.saturating_add(1);
+        self.ignored = self.ignored.saturating_add(self.heard.into());
         self.asked = None;
         if self.leaves {
             // Which links count it is not known: they forget it, or nobody does.
             self.leaves = false;
             self.packet.links = LinkEntries::default();
-        } else if self.unanswered > PATIENCE {
-            self.go_alone();
+        } else if self.ignored > PATIENCE {
+            self.go_without(Phase::Alone);
         } else if self.wants_rates() {
+            if self.unanswered > PATIENCE {
+                self.go_without(Phase::Unheard);
+            }
             self.ask(now);
         }
     }
@@ -263,7 +277,7 @@ impl State {
         self.numbers.push(number);
         let number = u16::try_from(number).unwrap_or(u16::MAX).min(Speculation::MOST_NUMBER);
         // The low bits.
-        let epoch = epoch as u8;
+        let epoch = epoch as u8 % Speculation::EPOCHS;
         Some(Speculation { epoch, number, weight })
     }
 }
@@ -274,7 +288,7 @@ impl SenderCc for Sperc {
     fn budget(&self, _now: Time) -> Budget {
         let State { config, phase, rate, .. } = &*self.0;
         let waits = matches!(phase, Phase::Idle | Phase::Waits);
-        let bounded = matches!(phase, Phase::Speculates | Phase::Alone);
+        let bounded = matches!(phase, Phase::Speculates | Phase::Unheard | Phase::Alone);
         Budget {
             credit: waits.then_some(0),
             window: bounded.then(|| config.window()),
@@ -302,6 +316,7 @@ impl SenderCc for Sperc {
                 // Perhaps the path is broken. Links that are not on the next one forget the flow.
                 self.0.packet.path = self.0.packet.path.wrapping_add(1);
             }
+            (Kind::Acked, _) => self.0.heard = true,
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ mod closing;
 mod ends;
 mod links;
 mod packets;
+mod rates;
 mod sizes;
 mod trains;
 mod whole;
@@ -30,11 +31,14 @@ use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
 use crate::outbound::{Answer, Outbound, emit_control, include, push_control, push_echo};
 use crate::peers::Peers;
-use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY, Told};
+use crate::reliability::{
+    self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, Rates, TARDY, Told,
+};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
 use crate::target::Target;
+use rates::poll_rates;
 use sizes::paths;
 
 /// One endpoint's messages: see the crate's documentation for the contract.
@@ -249,6 +253,9 @@ impl Engine {
                 let start = push_echo(batch, Told::echo(&self.pdcs));
                 push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
                 include(batch, start);
+            }
+            if Rates::wait(&self.pdcs) {
+                poll_rates(self, now, batch);
             }
             let room = batch.packets.len() < limit;
             if !room || !self.outbound.transmit(&mut step!(self, now), batch, limit) {

@@ -43,20 +43,11 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
         return Err(Errno::INVAL);
     }
     let sender = allowed("CC", &params.cc, control(&params.cc))?;
-    if sender.receiver(network) == ReceiverConfig::Rates {
+    if params.crc && written_into(&sender, network) {
         log::warn!(
             target: USER,
-            "FI_SQUALL_CC={} has the rate that switches compute, and no network that endpoints can send over has such switches: \
-             squall sim and squall plan have (--rates); allowed here: any other name of FI_SQUALL_CC=help",
-            params.cc
-        );
-        return Err(Errno::INVAL);
-    }
-    if params.crc && sender.acks().telemetry {
-        log::warn!(
-            target: USER,
-            "FI_SQUALL_CRC=yes and FI_SQUALL_CC={} do not go together: switches write telemetry into packets, whose \
-             checksums are then wrong; leave one out",
+            "FI_SQUALL_CRC=yes and FI_SQUALL_CC={} do not go together: switches write into packets, whose checksums are \
+             then wrong; leave one out",
             params.cc
         );
         return Err(Errno::INVAL);
@@ -67,6 +58,11 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
         loss: allowed("LOSS", &params.loss, params.loss.parse())?,
         scope: allowed("SCOPE", &params.scope, params.scope.parse())?,
     })
+}
+
+/// Whether switches are to write into packets.
+fn written_into(sender: &SenderConfig, network: &Network) -> bool {
+    sender.acks().telemetry || sender.receiver(network) == ReceiverConfig::Rates
 }
 
 /// Names, each with one line about it.
@@ -157,20 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_refused_where_no_switch_computes_them() {
+    fn checksums_and_what_switches_write_do_not_go_together() {
         let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
-        for cc in ["sperc", "sperc:one_rtt=1"] {
-            let (params, problems) = crate::param::tests::read(&[("CC", cc)]);
-            assert!(problems.is_empty(), "{problems:?}");
-            assert!(matches!(choose(&params, &network), Err(Errno::INVAL)), "{cc}");
-        }
-    }
-
-    #[test]
-    fn checksums_and_telemetry_do_not_go_together() {
-        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
-        for (cc, crc, fits) in [("hpcc", "no", true), ("nscc", "yes", true), ("hpcc", "yes", false)]
-        {
+        for (cc, crc, fits) in [
+            ("hpcc", "no", true),
+            ("sperc", "no", true),
+            ("nscc", "yes", true),
+            ("hpcc", "yes", false),
+            ("sperc:one_rtt=1", "yes", false),
+        ] {
             let (params, problems) = crate::param::tests::read(&[("CC", cc), ("CRC", crc)]);
             assert!(problems.is_empty(), "{problems:?}");
             assert_eq!(choose(&params, &network).is_ok(), fits, "{cc} with crc={crc}");

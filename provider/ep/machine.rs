@@ -316,6 +316,14 @@ impl Core {
                     cc.name()
                 );
             }
+            if self.engine.transport().rates() {
+                return log::warn!(
+                    "FI_SQUALL_CC={} has the rates that switches compute, and none came for what is sent to {addr}: a plain \
+                     window must do; it needs an emulated network that computes them (squall fabric up --rates), and the \
+                     same FI_SQUALL_CC at all endpoints (others are not reported)",
+                    cc.name()
+                );
+            }
             log::warn!(
                 "the receiver of {addr} works in another mode than FI_SQUALL_CC={} here lives on: a plain \
                  window, or none of its signals, must do; set the same FI_SQUALL_CC at all endpoints \

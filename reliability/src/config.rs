@@ -156,8 +156,7 @@ impl Config {
         self
     }
 
-    /// Whether congestion control lives on credits of the peer. Then requests say how much is wanted,
-    /// in four bytes of header more ([`CREDIT_HEADER`]).
+    /// Whether congestion control lives on credits of the peer. Then requests say how much is wanted.
     #[must_use]
     pub const fn credits(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_))
@@ -169,8 +168,10 @@ impl Config {
         matches!(self.receiver, cc::ReceiverConfig::Rates)
     }
 
-    /// Whether congestion control hears what waits to be sent, and looks at each packet that leaves.
-    pub(crate) const fn tells_backlog(&self) -> bool {
+    /// Whether congestion control hears what waits to be sent, and looks at each packet that leaves. Requests may say something
+    /// for it, in four bytes of header more ([`CREDIT_HEADER`]).
+    #[must_use]
+    pub const fn tells_backlog(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_) | cc::ReceiverConfig::Rates)
     }
 

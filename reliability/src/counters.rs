@@ -96,6 +96,8 @@ crate::base::counters! {
         rx_unknown_context: sum "packets",
         /// Packets whose peer, context numbers or mode do not fit the context they name.
         rx_mismatch: sum "packets",
+        /// Lists of senders of an incast that named strangers, too few or too many, or of a round that is over: ignored.
+        rx_bad_lists: sum "lists",
         /// SYN packets of a context that was already closed (late or replayed), dropped.
         rx_replayed_syn: sum "packets",
         /// SYN packets of peers that were not introduced, or that do not prove it, refused.

@@ -78,6 +78,7 @@ mod detection;
 mod flows;
 mod pdc;
 mod pdcs;
+mod rate_packet;
 mod rx;
 mod schedule;
 mod shared;
@@ -93,6 +94,7 @@ pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::{FlowRecord, PathRecord};
 pub use pdcs::{Admissions, Pdcs, RateOut, Rates, Runs, TARDY, Told};
+pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, EndArrival, Event,

@@ -2,9 +2,9 @@
 
 use squall_reliability::base::{Rate, Span, Time};
 use squall_reliability::cc::{self, Link, LinkParameters, RatePacket};
-use squall_reliability::wire::Speculation;
 use squall_reliability::{
     Blocked, Config, Event, NewPacket, PdcId, Pdcs, PeerKey, RateOut, Rates, TxGrant,
+    speculation_of,
 };
 
 const NOW: Time = Time(1_000_000);
@@ -82,7 +82,7 @@ fn speculative_packets_are_told_apart_and_those_dropped_go_again() {
     let mut now = NOW;
     for desc in 0..10 {
         let sent = send(&mut pdcs, now, id, desc).expect("a bandwidth-delay product is 36");
-        let said = Speculation::of(sent.pds.ccc.expect("it has no rate"));
+        let said = speculation_of(&sent.pds).expect("it has no rate");
         assert_eq!((u32::from(said.number), said.weight), (desc, 1));
         now += Span::nanos(400);
     }

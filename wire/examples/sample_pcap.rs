@@ -1,4 +1,4 @@
-//! Writes a packet of every kind into a pcap file, so that a dissector that shares no code with
+//! Writes a packet of every kind that UE has into a pcap file, so that a dissector that shares no code with
 //! this crate can judge them:
 //!
 //! ```text
@@ -37,7 +37,7 @@ fn write_pcap(file: &str, crc: bool) -> io::Result<()> {
     for word in [0xA1B2_C3D4_u32, 0x0002_0004, 0, 0, 65_535, 101] {
         out.write_all(&word.to_be_bytes())?;
     }
-    for (i, (_, mut payload)) in samples::all().into_iter().enumerate() {
+    for (i, (_, mut payload)) in samples::standard().into_iter().enumerate() {
         // An encrypted packet ends in its integrity check value instead.
         if crc && payload[0] >> 3 != squall_wire::PdsType::Tss.to_u8() {
             let trailer = squall_wire::crc::trailer(&[&payload]);

@@ -30,7 +30,7 @@ errors! {
     Truncated = "header is truncated",
     /// Bytes after a packet that has no payload.
     Trailing = "bytes after the end of the packet",
-    /// PDS type 0 or 15 and above (table 3-32).
+    /// A PDS type that table 3-32 does not have, nor this crate's documentation.
     Type = "unknown PDS type",
     /// A next_hdr value that table 3-16 does not have.
     NextHeader = "unknown next_hdr",
@@ -70,6 +70,8 @@ errors! {
     Amo = "unknown atomic operation or data type",
     /// The payload disagrees with the lengths in the SES header.
     Length = "payload length disagrees with the header",
+    /// A rate that is negative, infinite where it must not be, or no number.
+    Rate = "a rate that is none",
     /// The packet is not of the kind that this view reads.
     Kind = "the bytes hold another kind of header",
 }

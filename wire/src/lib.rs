@@ -108,9 +108,10 @@
 //! | CRC-32C trailer | REF: from the IP source address on, most significant byte first; over UDP not settled (a UDP checksum is circular, NATs change ports) | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first |
 //! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges what it says and nothing new |
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
-//! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate ([`Speculation`]) |
+//! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate: [`Speculation`], whose ccc_id has its highest bit set |
 //! | PSN of Credit and Credit Request | silent | the newest PSN sent; not looked at |
 //! | In-band telemetry (HPCC) | none in UET | a private PDS type, 31, before a packet whose sender's congestion control wants it, and only there: [`Telemetry`]. The private numbers of this wire are the PDS types 24 to 31 and the vendors' congestion-control types 14 and 15 of ACK_CCX |
+//! | Rates that switches compute (s-PERC) | none in UET | a packet of its own with a private PDS type, 30, from and to endpoints that run it alone: [`RatePacket`]. It says whose it is as a request does, since nobody at the other end has a context for it; CRC trailers and it do not go together, for switches write into it |
 //! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
@@ -129,6 +130,7 @@ mod error;
 mod introduction;
 mod packet;
 mod pds;
+mod rates;
 mod run;
 mod ses;
 mod telemetry;
@@ -147,6 +149,7 @@ pub use pds::{
     ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView,
     RudiRequest, RudiResponse, RudiView, Speculation, Tss, TssView, Uud, UudView,
 };
+pub use rates::{LinkRate, RateEntry, RateHead, RatePacket, RateStage, RateState};
 pub use run::Run;
 pub use ses::{
     Atomic, AtomicView, CompareSwap, CompareSwapView, Extension, MediumRequest, MediumView,

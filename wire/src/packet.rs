@@ -5,6 +5,7 @@ use crate::error::ParseError;
 use crate::pds::{
     Ack, CheckedAck, CheckedRequest, Control, Nack, Request, RudiRequest, RudiResponse, Tss, Uud,
 };
+use crate::rates::RatePacket;
 use crate::ses::{Checked, Ses, StdRequest};
 
 /// The most bytes before a payload: a request with congestion-control state, a standard header and
@@ -77,6 +78,8 @@ pub enum Packet<'a> {
         /// Everything else, with the integrity check value at the end.
         sealed: &'a [u8],
     },
+    /// What asks links for a rate.
+    Rates(RatePacket<'a>),
 }
 
 /// A packet that a switch cut: its delivery header is whole, and of what followed there is as much
@@ -151,6 +154,7 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
             }
             Ok(Packet::Tss { header, sealed })
         }
+        PdsType::Rates => RatePacket::read(bytes).map(Packet::Rates),
     }
 }
 
@@ -219,6 +223,7 @@ impl Packet<'_> {
             Self::RudiResponse { pds, ses, payload } => pds.len() + ses.len() + payload.len(),
             Self::Uud { pds, ses, payload } => pds.len() + ses.len() + payload.len(),
             Self::Tss { header, sealed } => header.len() + sealed.len(),
+            Self::Rates(packet) => packet.len(),
         }
     }
 
@@ -253,6 +258,7 @@ impl Packet<'_> {
                 (at + ses.emit(&mut out[at..]), *payload)
             }
             Self::Tss { header, sealed } => (header.emit(out), *sealed),
+            Self::Rates(packet) => (packet.emit(out), &[][..]),
         };
         out[at..at + payload.len()].copy_from_slice(payload);
         at + payload.len()

@@ -194,6 +194,11 @@ fn cases() -> Vec<(ParseError, Vec<u8>)> {
         (E::Length, broken("rendezvous_send-first", &[(EXT + 1, 0xFF), (EXT, 0xFF)])),
         (E::Length, broken("rendezvous_send-last", &[(SES + 39, 0x85)])),
         (E::Length, broken("rendezvous_send-last-bare", &[(SES + 36, 0xFF)])),
+        (E::Rate, broken("rates-asks", &[(17, 0x81)])),
+        (E::Rate, broken("rates-back", &[(32 + 4, 0xD1)])),
+        (E::Reserved, broken("rates-back", &[(0, 0xF3)])),
+        (E::Truncated, cut("rates-back", 91)),
+        (E::Trailing, longer("rates-leaves", 20)),
     ]
 }
 

@@ -25,6 +25,7 @@ local TYPES = {
   [12] = "NACK_CCX",
   [13] = "RUD_CC_REQ",
   [14] = "ROD_CC_REQ",
+  [30] = "RATES",
 }
 
 -- NextHeader
@@ -185,6 +186,9 @@ local REASONS = {
 local UDP_PORT = 4793
 -- Private numbers of this wire.
 local TELEMETRY, RECORD = 31, 28
+local RATES, ENTRY = 30, 20
+local STAGES_OF_RATES = { [0] = "asks", [1] = "back", [2] = "leaves" }
+local LINK_STATES = { [0] = "not", [1] = "limited elsewhere", [2] = "limited here" }
 local CC_TYPES = { [0] = "NSCC", [1] = "CREDIT", [14] = "DART" }
 local REQUESTS = { [0] = "nothing", [1] = "clear", [2] = "close" }
 
@@ -270,6 +274,23 @@ field("at", "uint64", "Left it at (ns)")
 field("tx_bytes", "uint64", "Bytes sent by its port")
 field("queue", "uint32", "Bytes left behind")
 field("rate_kbps", "uint32", "Rate (kb/s)")
+field("stage", "uint8", "Stage", base.DEC, STAGES_OF_RATES, 0x07)
+field("entries", "uint8", "Links that wrote")
+field("weight", "uint16", "Connections that share the part")
+field("flow", "uint32", "Flow", base.HEX)
+field("path", "uint16", "Path")
+field("serial", "uint16", "Which of the flow's")
+field("demand", "float", "Demand (b/s)")
+field("epoch", "uint32", "Epoch of the start")
+field("epoch_weight", "uint16", "Connections when it began")
+field("let_through", "uint16", "Speculative packets let through")
+field("link", "uint32", "Link", base.HEX)
+field("bottleneck", "float", "Has for a flow that it limits (b/s)")
+field("allocated", "float", "Allocated (b/s)")
+field("sweep", "uint16", "Sweep")
+field("link_state", "uint8", "Counts the flow", base.DEC, LINK_STATES, 0xfc)
+field("ignore", "bool", "Others are to ignore it", 8, nil, 0x02)
+field("fresh", "bool", "Written on this trip", 8, nil, 0x01)
 field("data", "bytes", "Data")
 field("tlv", "bytes", "Introduction")
 
@@ -513,6 +534,34 @@ local function telemetry(buf, tree)
   return name, said .. string.format(" +%d records", count)
 end
 
+-- What asks links for a rate.
+local function rates(buf, tree)
+  if lacks(buf, tree, 32) then
+    return ""
+  end
+  add(tree, buf, {
+    { "stage", 0, 1 }, { "entries", 1, 1 }, { "weight", 2, 2 }, { "initiator", 4, 4 }, { "initiator_port", 6, 2 }, { "flow", 8, 4 },
+    { "path", 12, 2 }, { "serial", 14, 2 }, { "demand", 16, 4 }, { "epoch", 20, 4 }, { "epoch_weight", 24, 2 },
+    { "let_through", 26, 2 },
+  })
+  local stage, count = STAGES_OF_RATES[buf(0, 1):bitfield(5, 3)], buf(1, 1):uint()
+  if not stage then
+    tree:add_proto_expert_info(unknown)
+  end
+  if lacks(buf, tree, 32 + count * ENTRY) then
+    return ""
+  end
+  for entry = 0, count - 1 do
+    local at = 32 + entry * ENTRY
+    local sub = tree:add(squall, buf(at, ENTRY), "Entry " .. entry + 1)
+    add(sub, buf, {
+      { "link", at, 4 }, { "bottleneck", at + 4, 4 }, { "allocated", at + 8, 4 }, { "weight", at + 12, 2 }, { "sweep", at + 14, 2 },
+      { "link_state", at + 16, 1 }, { "ignore", at + 16, 1 }, { "fresh", at + 16, 1 },
+    })
+  end
+  return string.format(" %s, flow 0x%x #%d, %d entries", stage or "?", buf(8, 4):uint(), buf(14, 2):uint(), count)
+end
+
 -- The delivery header and what follows it: the type, and the rest of a line.
 deliver = function(buf, tree)
   if lacks(buf, tree, 2) then
@@ -529,6 +578,9 @@ deliver = function(buf, tree)
     return "?", ""
   end
   tree:add(f.type, buf(0, 1), name)
+  if kind == RATES then
+    return name, rates(buf, tree)
+  end
   if kind ~= 11 then
     tree:add(f.next, buf(0, 2))
   end
@@ -561,7 +613,7 @@ function squall.dissector(buf, packet, root)
 end
 
 -- On any port: a known type, a next header that goes with it, and the length that this makes.
-local LEAST = { [2] = 12, [3] = 12, [7] = 12, [8] = 32, [9] = 40, [10] = 16, [11] = 16, [12] = 32, [13] = 16, [14] = 16, [31] = 16 }
+local LEAST = { [2] = 12, [3] = 12, [7] = 12, [8] = 32, [9] = 40, [10] = 16, [11] = 16, [12] = 32, [13] = 16, [14] = 16, [30] = 32, [31] = 16 }
 
 local function looks_like_one(buf, packet, root)
   if buf:len() < 12 then
@@ -569,7 +621,10 @@ local function looks_like_one(buf, packet, root)
   end
   local kind, next = buf(0, 2):bitfield(0, 5), buf(0, 2):bitfield(5, 4)
   local least = LEAST[kind]
-  local follows = kind == 11 and CONTROLS[next] or kind == 31 or (kind ~= 11 and NEXT[next])
+  local follows = kind == 11 and CONTROLS[next] or kind == TELEMETRY or (kind ~= 11 and NEXT[next])
+  if kind == RATES then
+    follows = buf:len() == 32 + buf(1, 1):uint() * ENTRY
+  end
   if not least or buf:len() < least or not follows then
     return false
   end

@@ -249,7 +249,7 @@ impl CreditReceiver {
 }
 
 impl ReceiverCc for CreditReceiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
         if let Some(core) = &mut self.core
             && !meta.last_hop
             && let Some(share) = core.on_rx(now, meta.trimmed)

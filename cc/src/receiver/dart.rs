@@ -5,7 +5,9 @@
 use squall_base::{Rate, Span, Time};
 
 use super::senders::Senders;
-use super::{AckSignals, NotifyReceiver, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow};
+use super::{
+    AckSignals, LookAhead, NotifyReceiver, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow,
+};
 
 /// A whole share: [`AckSignals::share`] counts in this unit.
 pub const WHOLE_SHARE: u16 = 1 << 15;
@@ -42,7 +44,7 @@ impl Share {
 }
 
 /// Most senders that a list names: an incast of more is not announced but met.
-const MOST_ANNOUNCED: usize = 256;
+pub(crate) const MOST_ANNOUNCED: usize = 256;
 
 /// What congestion a receiver sees (section III-C, fig. 5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -94,8 +96,6 @@ pub struct DartReceiver {
     seen: Seen,
     /// Bytes of the window before and how long it lasted; nothing after a pause.
     before: (u64, Span),
-    /// Names in lists that are no sender's.
-    strangers: u64,
 }
 
 impl DartReceiver {
@@ -111,7 +111,6 @@ impl DartReceiver {
             window_at: Time::ZERO,
             seen: Seen::default(),
             before: (0, Span::ZERO),
-            strangers: 0,
         }
     }
 
@@ -128,12 +127,6 @@ impl DartReceiver {
             Congestion::Elsewhere => 1,
             _ => u16::try_from(self.senders.len()).unwrap_or(u16::MAX).max(1),
         }
-    }
-
-    /// Names in lists that were ignored: of no sender, or beyond the longest list.
-    #[must_use]
-    pub const fn strangers(&self) -> u64 {
-        self.strangers
     }
 
     /// Whether as much as the line carries arrived: `bytes` in `time`.
@@ -180,22 +173,21 @@ impl DartReceiver {
 }
 
 impl ReceiverCc for DartReceiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
+    /// One that names a stranger, less than two senders or too many of them, or of a round that is over, is as good as none.
+    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
+        let known = |source: &u32| *source < self.config.sources;
+        let plausible = (2..=MOST_ANNOUNCED).contains(&ahead.sources.len());
+        plausible
+            && ahead.sources.iter().all(known)
+            && self.senders.announce(now, (ahead.group, ahead.round), ahead.sources)
+    }
+
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
         self.look(now);
         self.seen.bytes += u64::from(meta.bytes);
         self.seen.marked |= meta.ecn;
         let ecn = meta.ecn && self.tells(now);
         self.notify.on_rx(now, flow, &ReceivedPacket { ecn, ..*meta });
-        if let Some(ahead) = &meta.look_ahead {
-            let known = |source: &u32| *source < self.config.sources;
-            let list = &ahead.sources[..ahead.sources.len().min(MOST_ANNOUNCED)];
-            let strangers =
-                ahead.sources.len() - list.iter().filter(|source| known(source)).count();
-            self.strangers += strangers as u64;
-            if strangers == 0 {
-                self.senders.announce(now, (ahead.group, ahead.round), list);
-            }
-        }
         if !meta.duplicate {
             let whole = !meta.trimmed;
             let (begins, ends) = (whole && meta.message_start, whole && meta.message_end);

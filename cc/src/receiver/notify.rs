@@ -100,7 +100,7 @@ impl NotifyReceiver {
 }
 
 impl ReceiverCc for NotifyReceiver {
-    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket<'_>) {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
         self.counts.on_rx(now, flow, meta);
         if meta.ecn {
             self.expire(now);

@@ -55,13 +55,20 @@ impl Senders {
     }
 
     /// Somebody says that `sources` send, too, in `round` of an incast of `group`. Every one of them may say so: the first
-    /// is believed.
-    pub(super) fn announce(&mut self, now: Time, (group, round): (u32, u32), sources: &[u32]) {
+    /// is believed. False of a round that is over.
+    pub(super) fn announce(
+        &mut self,
+        now: Time,
+        (group, round): (u32, u32),
+        sources: &[u32],
+    ) -> bool {
         let known = self.rounds.iter().position(|(of, _)| *of == group);
         if let Some(at) = known {
             // An older round is a packet that comes late.
-            if round.wrapping_sub(self.rounds[at].1).wrapping_sub(1) >= u32::MAX / 2 {
-                return;
+            match round.wrapping_sub(self.rounds[at].1) {
+                0 => return true,
+                ahead if ahead > u32::MAX / 2 => return false,
+                _ => {}
             }
             self.rounds.remove(at);
         } else if self.rounds.len() >= GROUPS {
@@ -71,6 +78,7 @@ impl Senders {
         for &source in sources {
             self.add(now, source);
         }
+        true
     }
 
     /// The place of `source`, which is active from now on.

@@ -165,7 +165,7 @@ impl RatePacket {
 /// where its number is beyond what flows of its epoch have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Speculation {
-    /// The epoch in which its flow started, modulo 256.
+    /// The epoch in which its flow started, modulo [`Self::EPOCHS`].
     pub epoch: u8,
     /// Its number among the speculative packets of all flows of its host that started then; saturates at [`Self::MOST_NUMBER`].
     pub number: u16,
@@ -174,6 +174,8 @@ pub struct Speculation {
 }
 
 impl Speculation {
+    /// Epochs that are told apart on the wire.
+    pub const EPOCHS: u8 = 128;
     /// The largest number on the wire.
     pub const MOST_NUMBER: u16 = (1 << 14) - 1;
     /// The largest weight on the wire.

@@ -192,7 +192,8 @@ fn a_flow_that_leaves_is_not_counted_and_one_without_room_neither() {
 // 1RC's figures. A packet of 1000 bytes takes a nanosecond; epochs are 13 of them, bandwidth-delay products four packets.
 
 const EPOCH: Span = Span(13);
-const SLOT: WindowParameters = WindowParameters { epoch: EPOCH, mtu: 1000, most: 4 };
+const SLOT: WindowParameters =
+    WindowParameters { epoch: EPOCH, mtu: 1000, most: 4, ahead: Span::ZERO };
 /// Four packets in an epoch.
 const FOUR: f64 = 4.0 * 8000.0 / 13e-9;
 
@@ -304,6 +305,28 @@ fn epochs_that_make_no_sense_are_known_for_it() {
     assert_eq!(half().passed(14, 1, &[(0, 900), (1, 900)]), [0]);
 }
 
+/// Epochs are those of hosts' clocks, of whose numbers packets carry seven bits.
+#[test]
+fn epochs_are_known_where_the_clocks_of_hosts_are_ahead() {
+    let ahead = Span(EPOCH.0 * 1_000_000 + 5);
+    let mut windows = Windows::new(WindowParameters { ahead, ..SLOT });
+    let mut link = Link::new(FOUR, LinkParameters { round: ROUND, forget: Span::ZERO });
+    // Eight before the end of an epoch.
+    let now = Time(EPOCH.0 * 3);
+    for (epoch, remembered) in [(1_000_003, true), (3, false), (1_000_005, false)] {
+        let mut packet =
+            RatePacket { started: Started { epoch, weight: 1 }, ..RatePacket::default() };
+        let visit = link.visit(now, 1, &mut packet).expect("it is not leaving");
+        assert_eq!(windows.grant(now, visit, &mut packet), remembered, "{epoch}");
+    }
+    let said =
+        |epoch: u32| Speculation { epoch: epoch as u8 % Speculation::EPOCHS, number: 3, weight: 1 };
+    assert_eq!(windows.passes(now, said(1_000_003)), Some(true));
+    for other in [1_000_002, 1_000_004, 1_000_003 - 64] {
+        assert_eq!(windows.passes(now, said(other)), None, "{other}");
+    }
+}
+
 /// Flows of one epoch each have what the first has: 1RC bounds who comes later, not who comes together.
 #[test]
 fn flows_of_one_epoch_have_what_the_first_of_them_has() {
@@ -387,18 +410,39 @@ fn a_flow_that_ends_tells_the_links_that_count_it() {
 }
 
 #[test]
-fn a_flow_whose_packets_nobody_answers_goes_alone() {
+fn a_flow_whose_packets_a_living_peer_does_not_answer_goes_alone() {
     let (mut flow, _) = flow(|_| {});
     flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
     let mut asked = 0;
     while let Some(due) = flow.next_timer() {
         asked += u32::from(sends(&mut flow, due).is_some());
+        let kind = Kind::Acked;
+        flow.on_feedback(&Feedback { now: due, kind, ..Feedback::default() });
         flow.on_timer(due);
     }
     assert_eq!(asked, u32::from(PATIENCE) + 1);
     let budget = flow.budget(Time(0));
     assert_eq!((budget.credit, budget.window), (None, Some(125_000)));
     assert!(flow.metrics().ungranted);
+}
+
+/// A process that computes, or waits for a processor, answers nothing at all.
+#[test]
+fn a_flow_whose_peer_is_silent_waits_no_longer_and_goes_on_asking() {
+    let (mut flow, _) = flow(|_| {});
+    flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
+    let mut asks = sends(&mut flow, Time(1000)).expect("a rate packet");
+    for n in 1..=100 {
+        let window = flow.budget(Time(0)).window;
+        assert_eq!(window, (n > u32::from(PATIENCE) + 1).then_some(125_000), "{n}");
+        let due = flow.next_timer().expect("it goes on asking");
+        flow.on_timer(due);
+        asks = sends(&mut flow, due).expect("a rate packet");
+    }
+    assert!(!flow.metrics().ungranted);
+    back(&mut flow, Time(99_000_000), &answer(asks, 5e9, 9));
+    let budget = flow.budget(Time(99_000_000));
+    assert_eq!((budget.window, budget.rate), (None, Some(Rate::gbps(5))));
 }
 
 /// Ten packets leave before there is a rate; the switches let three numbers of the host through, of which two are this flow's.

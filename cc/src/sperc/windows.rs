@@ -18,6 +18,8 @@ pub struct WindowParameters {
     pub mtu: u32,
     /// Most packets of an entry: a bandwidth-delay product.
     pub most: u16,
+    /// By how much the clocks of hosts, which count the epochs, are ahead of the network's.
+    pub ahead: Span,
 }
 
 /// The window table of a link.
@@ -74,7 +76,7 @@ impl Windows {
 
     fn clock(&self, now: Time) -> u32 {
         // Wraps.
-        now.0.checked_div(self.parameters.epoch.0).unwrap_or(0) as u32
+        (now + self.parameters.ahead).0.checked_div(self.parameters.epoch.0).unwrap_or(0) as u32
     }
 
     /// Whether an epoch is one of those remembered; clocks may be one apart.
@@ -86,7 +88,9 @@ impl Windows {
     /// The epoch of which these are the low bits, if it is remembered.
     fn epoch_of(&self, now: Time, low: u8) -> Option<u32> {
         let next = self.clock(now).wrapping_add(1);
-        let epoch = next.wrapping_sub(u32::from((next as u8).wrapping_sub(low)));
+        // Its low bits divide 256.
+        let age = (next as u8).wrapping_sub(low) % Speculation::EPOCHS;
+        let epoch = next.wrapping_sub(age.into());
         self.is_current(now, epoch).then_some(epoch)
     }
 }

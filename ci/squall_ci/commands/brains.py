@@ -5,10 +5,10 @@
 Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks whose packets get
 lost. With --checking (an IMB-MPI1 that checks results, as for ci/run imb) its column of defects must be there and zero;
 without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
-work must be refused, and name what is allowed; so must what only a simulated network has. The names come from the provider itself (fi_info -e).
+work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
 
-Algorithms that live on what switches write into packets run over `squall fabric` with telemetry, rates and latencies scaled
-as there, and what they live on must have been in packets.
+Algorithms that live on what switches write into packets run over `squall fabric` with telemetry, or with rates, these and
+latencies scaled as there, and what they live on must have been in packets.
 
 Algorithms with VAI and SF round them (`nscc:vai=1,sf=30`) run over one selector, with each set of detectors.
 
@@ -37,15 +37,13 @@ LOSSES = ["trim", "ooo", "probe", "rto", "all"]
 # Where trimming is the only sign of loss, the network trims instead of dropping.
 FAULTS = {"trim": {"FI_SQUALL_FAULT": "trim=1%", "FI_SQUALL_TRIMMING": "1"}}
 FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
-# What lives on telemetry: a switch of four hosts that writes it.
-TOLD = ["hpcc"]
-SWITCH = ["--topo", f"star:{RANKS}", "--telemetry"]
+# What lives on what switches write: the option of a switch of four hosts that does, and how it counts packets with it.
+TOLD = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--rates", "rated")}
 # With VAI and SF round them, which is another law; each over one selector, with every set of detectors.
-FORMS = ["nscc:vai=1,sf=30", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
+# and s-PERC with what Snyder's thesis adds to it.
+FORMS = ["nscc:vai=1,sf=30", "sperc:one_rtt=1,weights=1", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
 # .. of which --quick has so many, and one set.
 QUICK_FORMS = 2
-# What no network has that endpoints send over.
-SIMULATED = ["sperc"]
 # The benchmarks move at least this much each way.
 FLOOR = 4 << 20
 
@@ -66,11 +64,6 @@ def names() -> dict[str, list[str]]:
 def impossible(lb: str, loss: str) -> bool:
     """Whether the combination must be refused: a selector that freezes on broken paths, and nobody who sees them."""
     return lb in ("reps", "reps-avoid") and loss == "trim"
-
-
-def simulated(cc: str) -> bool:
-    """Whether the algorithm must be refused: simulated networks alone have what it lives on."""
-    return cc.split(":")[0] in SIMULATED
 
 
 def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[str, str, str]]:
@@ -99,7 +92,7 @@ def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str
 
 def refused(output: str) -> str | None:
     """None when the job was refused as it should be, otherwise what is missing."""
-    said = re.search(r"parameters of squall that do not go together: .*allowed: .*|FI_SQUALL_CC=.*allowed here: .*", output)
+    said = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
     return None if said else "not refused with the allowed values"
 
 
@@ -119,15 +112,19 @@ def judge(output: str, checking: bool) -> str | None:
 
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
     """One combination: (problem, seconds, note, output)."""
-    if cc.split(":")[0] not in TOLD:
+    told = TOLD.get(cc.split(":")[0])
+    if told is None:
         return over(mpi, cc, lb, loss, args, {})
+    option, counter = told
     with contextlib.ExitStack() as stack:
-        fabric = stack.enter_context(Fabric(squall(), SWITCH))
+        fabric = stack.enter_context(Fabric(squall(), ["--topo", f"star:{RANKS}", option]))
         problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_FABRIC": fabric.socket})
-        told = fabric.status()["totals"]["telemetry"]
-        if problem is None and "lives on what switches write" in output:
+        count = fabric.status()["totals"][counter]
+        if problem is None and (
+            count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)
+        ):
             problem = "it was told nothing"
-        return problem, seconds, note or f"telemetry in {told} packets", output
+        return problem, seconds, note or f"{count} packets {counter}", output
 
 
 def over(
@@ -147,7 +144,7 @@ def over(
     binary = (args.checking or mpi.venv / "bin" / "IMB-MPI1").absolute()
     program = [binary, "-npmin", RANKS, "-iter", "5,20", "-time", "1", "-msglog", "0:16", "-mem", "1"]
     program += ["Exchange", "Alltoall", "Allreduce"]
-    no = impossible(lb, loss) or simulated(cc)
+    no = impossible(lb, loss)
     result, problem, note = run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
     if no:
         return refused(result.output), result.seconds, "refused", result.output
@@ -177,9 +174,7 @@ def run(args: argparse.Namespace) -> int:
 
     offered = names()
     ccs, lbs, losses = args.cc or offered["CC"], args.lb or offered["LB"], args.loss or LOSSES
-    live = [cc for cc in ccs if not simulated(cc)]
-    rows = covering(live, lbs, losses) if args.quick and live else list(itertools.product(live, lbs, losses))
-    rows += [(cc, lbs[0], losses[-1]) for cc in ccs if simulated(cc)]
+    rows = covering(ccs, lbs, losses) if args.quick else list(itertools.product(ccs, lbs, losses))
     if not args.cc:
         rows += forms(lbs, losses, args.quick)
     tally = Tally()

@@ -91,6 +91,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 (peer, self.engine.pdcs.rx_control(self.now, PeerKey(peer.0), &control))
             }
             Packet::Negotiation { values, .. } => return self.introduction(values),
+            Packet::Rates(packet) => return self.rates(&packet),
             // RUDI, UUD and TSS are not used between our endpoints.
             _ => {
                 self.engine.report.counters.rx_foreign += 1;

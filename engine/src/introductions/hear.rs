@@ -39,7 +39,7 @@ pub(crate) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// The peer and we know each other now: contexts that waited for it go on.
+    /// The peer and we know each other now: contexts that waited for it go on, or do when it welcomes us.
     fn introduce(&mut self, peer: PeerId, exchange: &Exchange, asked: bool) -> Heard {
         let association = exchange.association(self.config.key.as_ref());
         if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
@@ -47,7 +47,10 @@ impl Around<'_> {
             self.counters.rx_bad_introductions += 1;
             return Heard::Nothing;
         }
-        self.contexts.release(self.now, peer, self.pdcs);
+        // A rate packet would overtake our introduction, and nobody would answer what links counted already.
+        if !(asked && self.pdcs.config().rates()) {
+            self.contexts.release(self.now, peer, self.pdcs);
+        }
         Heard::Met(peer)
     }
 }

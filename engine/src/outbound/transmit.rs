@@ -85,8 +85,8 @@ impl Ops {
         batch: &mut Batch,
         limit: usize,
     ) -> Result<Turn, Blocked> {
-        let credits = step.pdcs.config().credits();
-        let backlog = if credits { self.backlog(step.contexts, id) } else { 0 };
+        let tells = step.pdcs.config().tells_backlog();
+        let backlog = if tells { self.backlog(step.contexts, id) } else { 0 };
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
         let Some(&key) = context.queue.front() else { return Ok(Turn::Done) };
         let Some(op) = self.get_mut(key) else {
@@ -101,7 +101,7 @@ impl Ops {
         }
         let told = step.pdcs.config().acks.telemetry;
         let before = if told { Telemetry::LEN as u32 } else { 0 };
-        let extra = if credits { CREDIT_HEADER } else { 0 } + before;
+        let extra = if tells { CREDIT_HEADER } else { 0 } + before;
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
@@ -367,8 +367,19 @@ pub(crate) fn push_control(
     path: u16,
     emit: impl FnOnce(&mut [u8]) -> usize,
 ) {
+    push_whole(batch, (dst, path), MAX_HEADER, emit);
+}
+
+/// The same, of a packet of `most` bytes at most.
+#[inline]
+pub(super) fn push_whole(
+    batch: &mut Batch,
+    (dst, path): (SocketAddr, u16),
+    most: usize,
+    emit: impl FnOnce(&mut [u8]) -> usize,
+) {
     let start = batch.bytes.len();
-    batch.bytes.resize(start + MAX_HEADER, 0);
+    batch.bytes.resize(start + most, 0);
     let len = emit(&mut batch.bytes[start..]);
     batch.bytes.truncate(start + len);
     let slices = batch.slices.len() as u32;

@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use squall_net::fabric::frame::PacketFrame;
 
 use crate::Picos;
-use crate::cc::IntHop;
+use crate::cc::{self, IntHop};
 use crate::model::{
     Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Step,
     SwitchProgram,
 };
-use crate::reliability::record_of;
+use crate::reliability::{emit_rates, rates_of, record_of, speculation_of};
 use crate::topology::Topology;
-use crate::wire::{Packet, Ses, Telemetry, TelemetryKind, parse};
+use crate::wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
 
 /// A packet at its destination.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Emulation {
     /// further. Frame and tag come back in the [`Delivery`].
     pub fn send(&mut self, at: Picos, route: Route, frame: PacketFrame, payload: &[u8], tag: u64) {
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let head = Head {
+        let mut head = Head {
             dst: route.to,
             flow: route.flow,
             entropy: u32::from(frame.entropy),
@@ -150,9 +150,15 @@ impl Emulation {
             class: if frame.control { Class::Control } else { Class::Data },
             ..Head::default()
         };
-        let parameters = self.network.switches().config().deflection;
-        let message = parameters.and_then(|of| message_of(route.flow, payload, &of));
-        let note = message.map(Note::Message);
+        let config = self.network.switches().config();
+        let note = match (config.deflection, config.rates) {
+            (Some(of), _) => message_of(route.flow, payload, &of).map(Note::Message),
+            (None, Some(_)) => rates_note_of(payload),
+            (None, None) => None,
+        };
+        if let Some(Note::Rates(_)) = note {
+            head.class = Class::Rate;
+        }
         let packet = self.network.enter(at, route.from, head, note.as_ref());
         self.carried.put(packet, tag, frame, payload);
     }
@@ -181,10 +187,12 @@ impl Emulation {
             carried.frame.trimmed = true;
             carried.payload.truncate(head.bytes.saturating_sub(self.overhead) as usize);
         }
-        if let Some(note) = self.network.note(packet)
-            && Telemetry::is_before(&carried.payload)
-        {
-            tell(&mut carried.payload, note.hops());
+        match self.network.note(packet) {
+            Some(Note::Rates(packet)) => write_rates(&mut carried.payload, packet),
+            Some(note) if Telemetry::is_before(&carried.payload) => {
+                tell(&mut carried.payload, note.hops());
+            }
+            _ => {}
         }
         // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
         if head.ce && carried.frame.ecn != 0 {
@@ -209,6 +217,25 @@ fn message_of(flow: u32, payload: &[u8], parameters: &DeflectionParameters) -> O
         tokens: parameters.tokens(request.request_length.into()),
         ..Message::default()
     })
+}
+
+/// What a packet says to switches that compute rates: that it asks for one, or that it left before its flow had one. `None` for
+/// all others; who asks in a way that nobody understands is told so by the endpoint at the other end.
+fn rates_note_of(payload: &[u8]) -> Option<Note> {
+    match parse(payload).ok()? {
+        Packet::Rates(packet) => Some(Note::Rates(rates_of(&packet))),
+        Packet::Request { pds, .. } => speculation_of(&pds).map(Note::Speculation),
+        _ => None,
+    }
+}
+
+/// Puts what links wrote into a rate packet, which it grows by at its destination: what it takes of links is not modelled.
+fn write_rates(payload: &mut Vec<u8>, written: &cc::RatePacket) {
+    let Ok(Packet::Rates(packet)) = parse(payload) else { return };
+    let mut bytes = [0; RatePacket::MAX_LEN];
+    let len = emit_rates(written, packet.head.initiator, &mut bytes);
+    payload.clear();
+    payload.extend_from_slice(&bytes[..len]);
 }
 
 /// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well

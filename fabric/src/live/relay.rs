@@ -160,6 +160,7 @@ impl Relay {
             return Err(RelayError::Parameter(text));
         }
         let bdp = line.bytes_in(rtt.span());
+        let started = clock();
         let ground = Ground {
             bdp_packets: bdp.div_ceil(packet.into()),
             bdp_bytes: &|| bdp as f64,
@@ -167,7 +168,8 @@ impl Relay {
             trimmed: TRIMMED + NOMINAL_OVERHEAD,
             least: LEAST_QUEUE,
             line: link,
-            rtt: rtt.span(),
+            rtt: rtt.span() + config.host_delay,
+            ahead: started.since(Time::ZERO),
             rates: config.rate_scale,
             times: config.latency_scale,
             reroute_us: REROUTE_US,
@@ -185,7 +187,7 @@ impl Relay {
             clients: Vec::new(),
             serials: Vec::new(),
             by_addr: HashMap::new(),
-            started: clock(),
+            started,
             line,
             base_rtt: rtt.span(),
             totals: Totals::default(),
@@ -632,6 +634,8 @@ impl Relay {
             telemetry_records: seen.records,
             telemetry_queued: seen.queued,
             telemetry_longest: seen.longest,
+            rated: seen.rated,
+            ignored: network.totals().ignored,
             deflected: network.totals().deflections.packets,
             table_full: network.totals().deflections.full,
             ..self.totals
@@ -742,11 +746,6 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
         if !(1e-6..=1e6).contains(&value) {
             return bad(format!("{name} {value}; from 0.000001 to 1000000 is possible"));
         }
-    }
-    if config.network.rates {
-        let text =
-            "rates: endpoints send no packets that ask for one; squall sim and squall plan do";
-        return bad(text.to_owned());
     }
     if !(576..=65_000).contains(&config.mtu) {
         return bad(format!("packets of {} bytes; 576 to 65000 are possible", config.mtu));

@@ -106,6 +106,10 @@ pub struct Totals {
     pub telemetry_queued: u64,
     /// .. of the longest.
     pub telemetry_longest: u32,
+    /// Rate packets that arrived with what links had written, on their way there.
+    pub rated: u64,
+    /// What switches read in packets and ignored, because it made no sense.
+    pub ignored: u64,
     /// Packets that switches deflected; each that does counts.
     pub deflected: u64,
     /// Messages that they did not deflect, because their tables were full.
@@ -225,6 +229,13 @@ impl fmt::Display for Status {
                 per(t.telemetry_records, t.telemetry),
                 per(t.telemetry_queued, t.telemetry_records),
                 t.telemetry_longest
+            )?;
+        }
+        if t.rated + t.ignored > 0 {
+            writeln!(
+                f,
+                "rates: {} packets asked for them; {} times what packets said made no sense",
+                t.rated, t.ignored
             )?;
         }
         if t.deflected + t.table_full > 0 {

@@ -6,11 +6,15 @@ use squall_net::fabric::frame::PacketFrame;
 
 use super::{Delivery, Emulation, Route};
 use crate::Picos;
-use crate::base::{Rate, Rng, Time};
+use crate::base::{Rate, Rng, Span, Time};
+use crate::cc::{self, LinkParameters, WindowParameters};
 use crate::model::{
-    DeflectionParameters, Failure, Incoming, Lossless, NetworkConfig, Place, SwitchProgram, Verdict,
+    DeflectionParameters, Failure, Incoming, Lossless, NetworkConfig, Place, RateParameters,
+    SwitchProgram, Verdict,
 };
+use crate::reliability::emit_rates;
 use crate::topology::Topology;
+use crate::wire;
 
 const OVERHEAD: u32 = 48;
 
@@ -360,4 +364,68 @@ fn telemetry_is_in_what_arrives() {
     let seen = net.network().totals().seen;
     assert_eq!((seen.packets, seen.records), (120, 80 * 3 + 40));
     assert!((10_000..=20_000).contains(&seen.longest), "{seen:?}");
+}
+
+/// A rate packet of host `from`'s flow `flow`.
+fn rate_packet(flow: u32) -> Vec<u8> {
+    let mut bytes = vec![0; wire::RatePacket::MAX_LEN];
+    let packet = cc::RatePacket { flow, path: 3, serial: 9, ..cc::RatePacket::default() };
+    let len = emit_rates(&packet, 0x1234_12b9, &mut bytes);
+    bytes.truncate(len);
+    bytes
+}
+
+fn rated(payload: &[u8]) -> Option<(u32, usize)> {
+    let Ok(wire::Packet::Rates(packet)) = wire::parse(payload) else { return None };
+    assert_eq!((packet.head.initiator, packet.head.path), (0x1234_12b9, 3));
+    Some((packet.head.flow, packet.entries().count()))
+}
+
+/// Three hosts send to one, and control queues are full of acknowledgements: rate packets pass all, and none is lost. What is
+/// no rate packet arrives as it was.
+#[test]
+fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
+    let span = |us| Span::micros(us);
+    let mut config = network(20_000, false);
+    config.control_queue = 2_000;
+    config.rates = Some(RateParameters {
+        link: LinkParameters { round: span(400), forget: span(10_000) },
+        windows: WindowParameters { epoch: span(200), mtu: 1000, most: 25, ahead: Span::ZERO },
+    });
+    let rate = Rate::gbps(1);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
+    let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
+    let cut = &rate_packet(7)[..20];
+    for n in 0..40 {
+        for from in 0..3 {
+            net.send(Picos::ZERO, route(from, 3), frame(from, n, 2, false), &[9; 952], 0);
+            net.send(Picos::ZERO, route(from, 3), frame(from, n, 0, true), &[9; 952], 1);
+            let asks = rate_packet(from << 8 | u32::from(n));
+            net.send(Picos::ZERO, route(from, 3), frame(from, n, 0, true), &asks, 2);
+        }
+    }
+    net.send(Picos::ZERO, route(2, 3), frame(2, 0, 0, true), cut, 3);
+    let arrived = run(&mut net, Picos::micros(100_000));
+    let of = |tag: u64| arrived.iter().filter(move |packet| packet.tag == tag);
+    assert!(of(0).count() < 120 && of(1).count() < 120);
+    let mut flows: Vec<(u32, usize)> = of(2).filter_map(|p| rated(&p.payload)).collect();
+    flows.sort_unstable();
+    // The links of hosts 0 and 1, and three behind them; of host 2, and one.
+    let links = |from| if from < 2 { 4 } else { 2 };
+    let expected = (0..3).flat_map(|from| (0..40).map(move |n| (from << 8 | n, links(from))));
+    assert_eq!(flows, expected.collect::<Vec<_>>());
+    let last = |tag: u64| of(tag).map(|packet| packet.at).max();
+    assert!(last(2) < last(1) && last(1) < last(0));
+    assert!(of(3).all(|packet| packet.payload == cut));
+    assert_eq!(net.network().totals().seen.rated, 120);
+}
+
+/// Of a network that computes no rates they are packets without data, which nobody looks into.
+#[test]
+fn rate_packets_pass_unwritten_where_no_switch_computes_rates() {
+    let mut net = leaf_spine(20_000, true);
+    net.send(Picos::ZERO, route(0, 3), frame(0, 1, 0, true), &rate_packet(5), 0);
+    let arrived = run(&mut net, Picos::micros(1_000));
+    assert_eq!(arrived[0].payload, rate_packet(5));
+    assert_eq!(net.network().totals().seen.rated, 0);
 }

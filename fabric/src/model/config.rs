@@ -239,6 +239,8 @@ pub struct Ground<'a> {
     pub line: Rate,
     /// Unloaded round trip between the farthest hosts, as their congestion control is told.
     pub rtt: Span,
+    /// By how much the clocks of hosts are ahead of the network's.
+    pub ahead: Span,
     /// What rates and times of the options are multiplied by: of a network in slow motion.
     pub rates: f64,
     /// .. and times.
@@ -448,11 +450,13 @@ impl NetworkOptions {
         let default = ground.rtt * 64;
         let forget = self.rates_forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
         let mtu = ground.packet;
+        let card = self.card(ground.line, ground.rates).unwrap_or(ground.line);
+        let packets = card.bytes_in(ground.rtt).div_ceil(mtu.into());
         // Numbers beyond are not told apart.
-        let most = ground.bdp_packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
+        let most = packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
         RateParameters {
             link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
-            windows: WindowParameters { epoch: ground.rtt, mtu, most },
+            windows: WindowParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
         }
     }
 
@@ -618,7 +622,7 @@ impl NetworkConfig {
     /// The port of a host, which does not overrun, mark or trim its own packets, to a link of `rate`.
     #[must_use]
     pub fn card(&self, rate: Rate) -> PortConfig {
-        PortConfig::of_host(self.nic.unwrap_or(rate))
+        PortConfig { rates: self.rates.is_some(), ..PortConfig::of_host(self.nic.unwrap_or(rate)) }
     }
 }
 
@@ -644,6 +648,7 @@ mod tests {
             least: 0,
             line: Rate::gbps(100),
             rtt: Span::micros(3),
+            ahead: Span::ZERO,
             rates: 0.1,
             times: 10.0,
             reroute_us: 100.0,

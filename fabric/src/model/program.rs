@@ -279,7 +279,7 @@ impl Programs {
     #[cold]
     #[inline(never)]
     pub(super) fn read(&self, packet: u32, seen: &mut Seen) {
-        seen.add(self.note(packet).hops());
+        seen.add(self.note(packet));
     }
 
     /// A packet that was made says this to the programs on its way.

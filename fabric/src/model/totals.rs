@@ -1,8 +1,8 @@
 //! What a network counts as a whole.
 
 use super::port::Drop;
+use super::program::Note;
 use crate::Picos;
-use crate::cc::IntHop;
 
 /// Packets lost, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,21 +99,31 @@ pub struct Deflections {
     pub full: u64,
 }
 
-/// What the telemetry of packets said that arrived.
+/// What switches had written into packets that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// Packets that had any.
+    /// Packets that had telemetry in them.
     pub packets: u64,
-    /// Records in them: a switch on the way each.
+    /// Its records: a switch on the way each.
     pub records: u64,
     /// Bytes of the queues that they left behind.
     pub queued: u64,
     /// .. of the longest.
     pub longest: u32,
+    /// Rate packets into which links had written, on their way there.
+    pub rated: u64,
 }
 
 impl Seen {
-    pub(super) fn add(&mut self, hops: &[IntHop]) {
+    pub(super) fn add(&mut self, note: &Note) {
+        let hops = match note {
+            Note::Telemetry(hops) => hops.as_slice(),
+            Note::Rates(packet) => {
+                self.rated += u64::from(!packet.back && !packet.links.as_slice().is_empty());
+                return;
+            }
+            Note::Speculation(_) | Note::Message(_) => return,
+        };
         self.packets += u64::from(!hops.is_empty());
         self.records += hops.len() as u64;
         for hop in hops {

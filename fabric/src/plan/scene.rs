@@ -556,6 +556,7 @@ impl TransportTable {
                     rto_min: self.rto_us.map(Picos::micros).or(default.rto_min),
                     ack_bytes: self.ack_bytes.unwrap_or(default.ack_bytes),
                     train_bytes: self.train_bytes.unwrap_or(default.train_bytes),
+                    look_ahead: self.look_ahead_us.map(Picos::micros),
                     contexts,
                     ..default
                 })
@@ -568,6 +569,7 @@ impl TransportTable {
                     ("paths", self.paths.is_some()),
                     ("ack_bytes", self.ack_bytes.is_some()),
                     ("train_bytes", self.train_bytes.is_some()),
+                    ("look_ahead_us", self.look_ahead_us.is_some()),
                 ];
                 for (key, given) in others {
                     if given {

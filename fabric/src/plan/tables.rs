@@ -179,6 +179,9 @@ pub struct TransportTable {
     pub ack_bytes: Option<u32>,
     /// Most bytes in a row on one path (default a packet).
     pub train_bytes: Option<u32>,
+    /// Dart's look-ahead: flows to one host that begin within so many microseconds of the first of them are an incast, and the
+    /// first packet of each names all its senders, 2 bytes each (default no such lists).
+    pub look_ahead_us: Option<u64>,
     /// Smallest retransmission timeout, microseconds.
     pub rto_us: Option<u64>,
     /// Flows between the same hosts follow one another on one context, or on the queue pairs of one

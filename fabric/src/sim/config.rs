@@ -51,6 +51,9 @@ pub struct SquallConfig {
     pub train_bytes: u32,
     /// Which flows share a context.
     pub contexts: Contexts,
+    /// Flows to one host that begin within this time of the first of them are an incast, and the first packet of each names all
+    /// its senders, 2 bytes each (Dart's look-ahead, section III-D); `None` for no such lists.
+    pub look_ahead: Option<Picos>,
 }
 
 impl Default for SquallConfig {
@@ -66,6 +69,7 @@ impl Default for SquallConfig {
             ack_bytes: 16_384,
             train_bytes: 0,
             contexts: Contexts::PerFlow,
+            look_ahead: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::flows::Running;
 use super::host::{Adapter, Allowance, Sizes, Work};
+use super::incasts::Incasts;
 use super::outbox::{Lane, Outbox};
 use super::packet::Body;
 use crate::Picos;
@@ -41,16 +42,19 @@ pub(super) struct Endpoint {
     by_slot: Vec<u32>,
     /// The context of a connection.
     by_connection: HashMap<u64, u32>,
+    /// The incasts that senders announce, if they do.
+    incasts: Option<Arc<Incasts>>,
 }
 
 impl Endpoint {
     /// The transport of a host; `config` but for its seed is that of all hosts.
-    pub(super) fn new(config: Arc<Config>, seed: u64) -> Self {
+    pub(super) fn new(config: Arc<Config>, seed: u64, incasts: Option<Arc<Incasts>>) -> Self {
         Self {
             pdcs: Pdcs::with(config, seed),
             contexts: Vec::new(),
             by_slot: Vec::new(),
             by_connection: HashMap::new(),
+            incasts,
         }
     }
 
@@ -106,6 +110,13 @@ impl Adapter for Endpoint {
                     begins: running.received == 0,
                     ends: running.received + u64::from(payload) == running.bytes,
                 };
+                if !head.trimmed
+                    && let Some(incasts) = &self.incasts
+                    && running.first == Some(pds.psn)
+                    && let Some(list) = incasts.list(flow)
+                {
+                    Told::announce(&mut self.pdcs, time, &list);
+                }
                 let verdict = match work.telemetry {
                     [] => self.pdcs.rx_request(time, peer, pds, &meta),
                     hops => Told::by(&mut self.pdcs, hops).rx_request(time, peer, pds, &meta),
@@ -174,27 +185,40 @@ impl Adapter for Endpoint {
         sizes: Sizes,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
-        let context = &mut self.contexts[context as usize];
+        let (context, incasts) = (&mut self.contexts[context as usize], self.incasts.as_deref());
         let bytes_of = |payload: u32| (payload + sizes.header).saturating_sub(NOMINAL_OVERHEAD);
+        let list_of = |flow: u32| incasts.map_or(0, |incasts| incasts.bytes(flow));
+        let mut list = 0;
         let (grant, desc) = match self.pdcs.poll_retransmit(now, context.id) {
             Some((grant, desc)) => {
-                flows[desc.flow as usize].retransmitted += 1;
+                let running = &mut flows[desc.flow as usize];
+                running.retransmitted += 1;
+                if running.first == Some(grant.pds.psn) {
+                    list = list_of(desc.flow);
+                }
                 (grant, desc)
             }
             None => {
                 let &flow = context.flows.front()?;
                 let running = &mut flows[flow as usize];
+                if running.packets == 0 {
+                    list = list_of(flow);
+                }
                 // At most a packet's payload.
-                let payload = running.unsent.min(sizes.payload().into()) as u32;
+                let room = sizes.payload().saturating_sub(list).max(1);
+                let payload = running.unsent.min(room.into()) as u32;
                 let rest = running.unsent - u64::from(payload);
                 let packet = NewPacket {
                     desc: Desc { flow, payload },
-                    bytes: bytes_of(payload),
+                    bytes: bytes_of(payload) + list,
                     last: rest == 0 && context.flows.len() == 1,
                     prompt: true,
                     backlog: rest,
                 };
                 let grant = self.pdcs.next_packet(now, context.id, &packet).ok()?;
+                if incasts.is_some() && running.packets == 0 {
+                    running.first = Some(grant.pds.psn);
+                }
                 running.unsent = rest;
                 running.packets += 1;
                 if rest == 0 {
@@ -204,8 +228,8 @@ impl Adapter for Endpoint {
             }
         };
         let Desc { flow, payload } = desc;
-        let head = context.lane.head(grant.path.into(), payload + sizes.header);
-        Some((head, Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) }))
+        let head = context.lane.head(grant.path.into(), payload + sizes.header + list);
+        Some((head, Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) + list }))
     }
 
     fn next_rate_packet(

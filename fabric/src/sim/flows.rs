@@ -34,6 +34,8 @@ pub(super) struct Running {
     /// Its place in the host's list of contexts.
     pub(super) context: u32,
     pub(super) failed: bool,
+    /// The number of its first packet, where that says what others do not.
+    pub(super) first: Option<Psn>,
 }
 
 #[derive(Clone, Debug)]
@@ -139,6 +141,7 @@ impl Flows {
             arrived: Picos::NEVER,
             context: u32::MAX,
             failed: false,
+            first: None,
         });
         let mut waiting: Vec<(u32, u32)> = (0u32..)
             .zip(&workload.flows)

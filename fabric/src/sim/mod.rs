@@ -5,6 +5,7 @@ mod config;
 mod endpoint;
 mod flows;
 mod host;
+mod incasts;
 mod memory;
 mod outbox;
 mod packet;

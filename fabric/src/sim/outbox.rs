@@ -8,9 +8,9 @@ use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
 use crate::base::Psn;
-use crate::cc::{self, Hops, IntHop};
+use crate::cc::{Hops, IntHop};
 use crate::model::{Class, DeflectionParameters, Head, Message, Note};
-use crate::wire::{Request, Speculation};
+use crate::reliability::speculation_of;
 
 /// Mixes two numbers into 32 bits.
 const fn hash(a: u32, b: u32) -> u32 {
@@ -276,10 +276,7 @@ impl Outbox {
 /// What a packet with such a body says to switches.
 fn note_of(body: &Body) -> Note {
     match body {
-        Body::Data { pds: Request { ccc: Some(ccc), .. }, .. } => {
-            let Speculation { epoch, number, weight } = Speculation::of(*ccc);
-            Note::Speculation(cc::Speculation { epoch, number, weight })
-        }
+        Body::Data { pds, .. } => speculation_of(pds).map_or(Note::default(), Note::Speculation),
         _ => Note::default(),
     }
 }

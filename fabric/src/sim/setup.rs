@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::config::{Contexts, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
 use super::endpoint::Endpoint;
 use super::host::{Sizes, Stack};
+use super::incasts::Incasts;
 use super::outbox::Extra;
 use super::roce::{Roce, RoceParameters};
 use crate::Picos;
@@ -28,7 +29,8 @@ pub(super) struct Setup {
 /// What the hosts' transport is told.
 #[derive(Debug)]
 enum StackConfig {
-    Squall(Arc<Config>),
+    /// With the incasts that senders announce.
+    Squall(Arc<Config>, Option<Arc<Incasts>>),
     Roce(Arc<RoceParameters>),
 }
 
@@ -71,6 +73,7 @@ impl Setup {
             least: 0,
             line: topology.host_rate(),
             rtt: rtt.span(),
+            ahead: Span::ZERO,
             rates: 1.0,
             times: 1.0,
             reroute_us: 0.0,
@@ -80,7 +83,9 @@ impl Setup {
         let stack = match &host.transport {
             Transport::Squall(squall) => {
                 let config = transport(config, squall, line, rtt, network.queue)?;
-                StackConfig::Squall(Arc::new(config))
+                let incasts =
+                    squall.look_ahead.map(|spread| Arc::new(Incasts::of(workload, spread)));
+                StackConfig::Squall(Arc::new(config), incasts)
             }
             Transport::Roce(roce) => {
                 StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt)?))
@@ -97,7 +102,7 @@ impl Setup {
     /// What decides at senders how much may be on its way.
     pub(super) fn sender(&self) -> &cc::SenderConfig {
         match &self.stack {
-            StackConfig::Squall(config) => &config.cc,
+            StackConfig::Squall(config, _) => &config.cc,
             StackConfig::Roce(config) => &config.sender,
         }
     }
@@ -105,7 +110,7 @@ impl Setup {
     /// What chooses paths; the baseline has one a queue pair.
     pub(super) fn paths(&self) -> Option<&cc::PathsConfig> {
         match &self.stack {
-            StackConfig::Squall(config) => Some(&config.paths),
+            StackConfig::Squall(config, _) => Some(&config.paths),
             StackConfig::Roce(_) => None,
         }
     }
@@ -113,7 +118,7 @@ impl Setup {
     /// Smallest retransmission timeout.
     pub(super) fn rto(&self) -> Picos {
         match &self.stack {
-            StackConfig::Squall(config) => Picos::from_span(config.rto_min),
+            StackConfig::Squall(config, _) => Picos::from_span(config.rto_min),
             StackConfig::Roce(config) => config.rto,
         }
     }
@@ -121,9 +126,9 @@ impl Setup {
     /// What packets carry besides their bodies.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
-            StackConfig::Squall(config) if config.acks.telemetry => Some(Extra::echo()),
-            StackConfig::Squall(config) if config.rates() => Some(Extra::Rates(Note::default())),
-            StackConfig::Squall(_) => self.network.deflection.map(Extra::messages),
+            StackConfig::Squall(config, _) if config.acks.telemetry => Some(Extra::echo()),
+            StackConfig::Squall(config, _) if config.rates() => Some(Extra::Rates(Note::default())),
+            StackConfig::Squall(..) => self.network.deflection.map(Extra::messages),
             StackConfig::Roce(_) => None,
         }
     }
@@ -132,7 +137,9 @@ impl Setup {
     pub(super) fn stack(&self, host: u32) -> Stack {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match &self.stack {
-            StackConfig::Squall(config) => Stack::Squall(Endpoint::new(Arc::clone(config), seed)),
+            StackConfig::Squall(config, incasts) => {
+                Stack::Squall(Endpoint::new(Arc::clone(config), seed, incasts.clone()))
+            }
             StackConfig::Roce(config) => Stack::Roce(Roce::new(Arc::clone(config), seed)),
         }
     }
@@ -178,6 +185,17 @@ fn transport(
     transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
     transport.scope = squall.scope.parse().map_err(|error: cc::ChoiceError| refuse(&error))?;
     transport = transport.reciprocal(&known);
+    match &mut transport.receiver {
+        // Others are strangers.
+        cc::ReceiverConfig::Dart(dart) => dart.sources = config.topology.hosts,
+        _ if squall.look_ahead.is_some() => {
+            return Err(SimError::Transport(format!(
+                "`look_ahead_us` is for receivers that count senders, and those of {} do not; expected dart, or none of it",
+                transport.cc.name()
+            )));
+        }
+        _ => {}
+    }
     transport.ack_trigger = squall.ack_bytes;
     // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
     let rto =

@@ -737,3 +737,30 @@ fn short_messages_go_round_full_queues_in_order() {
     config.host.transport = Transport::Roce(RoceConfig::default());
     assert!(refused(&config).contains("expected stack `squall`"));
 }
+
+/// Dart, section III-D: who has begun is told at once how many there will be, so that those who come find the line free.
+#[test]
+fn a_list_of_senders_shortens_the_queue_of_an_incast() {
+    let longest = |cc: &str, look_ahead| {
+        let mut config = star(9);
+        config.network.lossless = true;
+        config.network.queue = Some(Bytes(8_000_000));
+        config.observe.ports = true;
+        let transport = squall(&mut config);
+        (transport.cc, transport.look_ahead) = (cc.to_owned(), look_ahead);
+        (transport.ack_bytes, transport.lb) = (0, "ecmp".to_owned());
+        let late = |host: u32| Start::At((US * (100 + 13 * u64::from(host))).0);
+        let short = (1..8).map(|host| Flow { start: late(host), ..flow(host, host, 0, 256_000) });
+        let flows: Vec<Flow> = short.chain([flow(8, 8, 0, 4_000_000)]).collect();
+        let results = run(&config, &workload(9, flows));
+        assert_eq!(results.end, End::Done);
+        results.ports.iter().map(|port| port.max_queue).max().expect("ports")
+    };
+    let (told, untold) = (longest("dart", Some(US * 100)), longest("dart", None));
+    assert!(told as f64 <= 0.6 * untold as f64, "{told} {untold}");
+    let mut config = star(3);
+    squall(&mut config).look_ahead = Some(US);
+    let error =
+        Simulation::new(&config, &incast(3, 1000)).map(|_| ()).expect_err("nscc counts nobody");
+    assert!(error.to_string().contains("expected dart"), "{error}");
+}

@@ -42,6 +42,9 @@ impl Told {
                 set("paths", squall.paths.to_string());
                 set("ack_bytes", squall.ack_bytes.to_string());
                 set("train_bytes", squall.train_bytes.to_string());
+                if let Some(spread) = squall.look_ahead {
+                    set("look_ahead_us", spread.as_micros().to_string());
+                }
                 if let Some(rto) = squall.rto_min {
                     set("rto_us", rto.as_micros().to_string());
                 }

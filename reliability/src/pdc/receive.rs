@@ -141,7 +141,6 @@ impl<D: Copy> Pdc<D> {
             message_end: arrival.ends,
             source: self.numbers.peer.0,
             demand,
-            ..cc::ReceivedPacket::default()
         };
         shared.receiver.on_rx(now, self.rx.flow_mut(), &meta);
     }

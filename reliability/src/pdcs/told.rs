@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::Time;
-use crate::cc::IntHop;
+use crate::cc::{IntHop, LookAhead, ReceiverCc as _};
 use crate::tx::AckFacts;
 use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};
@@ -18,6 +18,13 @@ impl<'a, D: Copy> Told<'a, D> {
     /// By these records, in the order of the path.
     pub const fn by(pdcs: &'a mut Pdcs<D>, telemetry: &'a [IntHop]) -> Self {
         Self { pdcs, telemetry }
+    }
+
+    /// The packet that is handed in next says who else sends to this endpoint (Dart's look-ahead). Peers are named by their
+    /// keys; a list that makes no sense is counted.
+    pub fn announce(pdcs: &mut Pdcs<D>, now: Time, ahead: &LookAhead<'_>) {
+        let believed = pdcs.shared.receiver.announce(now, ahead);
+        pdcs.shared.counters.rx_bad_lists += u64::from(!believed);
     }
 
     /// [`Pdcs::rx_request`]. Where congestion control wants it ([`crate::cc::AckStyle::telemetry`]), the acknowledgement

@@ -458,7 +458,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     /// service time by doing without round-trip samples.
     #[inline]
     fn compare_modes(&mut self) {
-        let other = if self.shared.config.credits() {
+        let other = if self.shared.config.tells_backlog() {
             self.tx.flow.metrics(&self.shared.groups).ungranted
         } else {
             // Marked and without state it is a congestion notification.

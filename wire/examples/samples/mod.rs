@@ -5,7 +5,15 @@ use squall_wire::base::Psn;
 use squall_wire::*;
 
 /// Every sample: a name that can be a file's name, and the UDP payload.
-pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
+#[allow(dead_code)] // not everybody who has the samples wants all
+pub(crate) fn all() -> Samples {
+    let mut samples = standard();
+    rates(&mut samples);
+    samples
+}
+
+/// Those whose types the tables of UE have, so that others know them.
+pub(crate) fn standard() -> Samples {
     let mut samples = Vec::new();
     requests(&mut samples);
     request_headers(&mut samples);
@@ -18,7 +26,7 @@ pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
     samples
 }
 
-type Samples = Vec<(String, Vec<u8>)>;
+pub(crate) type Samples = Vec<(String, Vec<u8>)>;
 
 fn add(samples: &mut Samples, name: impl Into<String>, packet: &Packet<'_>) {
     let mut bytes = vec![0xAA; packet.len()];
@@ -426,5 +434,39 @@ fn others(samples: &mut Samples) {
     for (name, ssi) in [("tss", None), ("tss-ssi", Some(0x0A00_0001))] {
         let header = Tss { key: ssi.is_some(), sdi: 0x00AB_CDEF, ssi, tsc: 0x0001_0000_0000_0002 };
         add(samples, name, &Packet::Tss { header, sealed: &payload });
+    }
+}
+
+fn rates(samples: &mut Samples) {
+    let entry = |link, state| RateEntry {
+        link,
+        bottleneck: LinkRate::new(9.6e10),
+        allocated: LinkRate::new(4.8e10),
+        weight: 2,
+        sweep: 0x0708,
+        state,
+        ignore: state == RateState::Elsewhere,
+        fresh: true,
+    };
+    let entries = [(7, RateState::New), (8, RateState::Elsewhere), (9, RateState::Here)]
+        .map(|(link, state)| entry(link, state).to_bytes());
+    for (name, stage, count, demand) in [
+        ("rates-asks", RateStage::Asks, 0, LinkRate::UNLIMITED),
+        ("rates-back", RateStage::Back, 3, LinkRate::new(1e10)),
+        ("rates-leaves", RateStage::Leaves, 2, LinkRate::default()),
+    ] {
+        let head = RateHead {
+            stage,
+            weight: 2,
+            initiator: 0x5EED_12B9,
+            flow: 0x0001_0002,
+            path: 5,
+            serial: 0xFFFF,
+            demand,
+            epoch: 0x0123_4567,
+            epoch_weight: 1,
+            let_through: 36,
+        };
+        add(samples, name, &Packet::Rates(RatePacket::new(head, &entries[..count])));
     }
 }

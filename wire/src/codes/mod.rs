@@ -155,6 +155,8 @@ code_points! {
         RudCcReq = 13, "RUD_CC_REQ";
         /// [`PdsType::RodReq`] with congestion-control state.
         RodCcReq = 14, "ROD_CC_REQ";
+        /// A private number: [`RatePacket`](crate::RatePacket).
+        Rates = 30, "RATES";
     }
 }
 

@@ -94,7 +94,7 @@ pub struct Ccc {
 /// its flow had a rate, and switches drop it where its number is beyond what flows of its epoch have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speculation {
-    /// The epoch in which its flow started, modulo 256.
+    /// The epoch in which its flow started, modulo 128.
     pub epoch: u8,
     /// Its number among the speculative packets of all flows of its host that started then, 14 bits.
     pub number: u16,
@@ -103,22 +103,28 @@ pub struct Speculation {
 }
 
 impl Speculation {
-    /// As it is on the wire: `epoch[31:24]`, `number[23:10]`, `weight[9:0]`.
+    /// Set where the word says this, and nothing of credit.
+    const MARK: u8 = 0x80;
+
+    /// As it is on the wire: a one, `epoch[30:24]`, `number[23:10]`, `weight[9:0]`.
     #[must_use]
     pub const fn pack(self) -> Ccc {
         let low = (self.number as u32 & 0x3fff) << 10 | self.weight as u32 & 0x3ff;
-        Ccc { ccc_id: self.epoch, credit_target: low }
+        Ccc { ccc_id: self.epoch | Self::MARK, credit_target: low }
     }
 
-    /// What the word says; every one says something.
+    /// What the word says, if it is this.
     #[must_use]
-    pub const fn of(ccc: Ccc) -> Self {
-        Self {
-            epoch: ccc.ccc_id,
+    pub const fn of(ccc: Ccc) -> Option<Self> {
+        if ccc.ccc_id & Self::MARK == 0 {
+            return None;
+        }
+        Some(Self {
+            epoch: ccc.ccc_id & !Self::MARK,
             // 14 bits and 10.
             number: (ccc.credit_target >> 10 & 0x3fff) as u16,
             weight: (ccc.credit_target & 0x3ff) as u16,
-        }
+        })
     }
 }
 

@@ -24,6 +24,7 @@ enum Pds {
     RudiResponse(RudiResponse),
     Uud,
     Tss(Tss),
+    Rates(RateHead, [[u8; RateEntry::LEN]; RatePacket::MOST], usize),
 }
 
 impl Owned {
@@ -31,6 +32,9 @@ impl Owned {
     pub(crate) fn packet(&self) -> Packet<'_> {
         let (ses, payload, next) = (self.ses, &self.payload[..], self.ses.next_header());
         match self.pds {
+            Pds::Rates(head, ref entries, count) => {
+                Packet::Rates(RatePacket::new(head, &entries[..count]))
+            }
             Pds::Request(pds) => Packet::Request { pds: Request { next, ..pds }, ses, payload },
             Pds::Ack(pds) => Packet::Ack { pds: Ack { next, ..pds }, ses, payload },
             Pds::Nack(pds) => Packet::Nack(pds),
@@ -85,7 +89,55 @@ pub(crate) fn packet() -> impl Strategy<Value = Owned> {
             .prop_map(move |((key, ssi, tsc), sdi, len)| {
                 build(Pds::Tss(Tss { key, sdi, ssi, tsc }))((Ses::None, len))
             }),
+        1 => (rate_head(), prop::array::uniform8(rate_entry()), 0..=RatePacket::MOST)
+            .prop_map(move |(head, entries, count)| {
+                let entries = entries.map(|entry| entry.to_bytes());
+                build(Pds::Rates(head, entries, count))((Ses::None, 0))
+            }),
     ]
+}
+
+fn link_rate() -> impl Strategy<Value = LinkRate> {
+    (0_f32..=f32::MAX).prop_map(LinkRate::new)
+}
+
+fn rate_head() -> impl Strategy<Value = RateHead> {
+    let stage = select(&[RateStage::Asks, RateStage::Back, RateStage::Leaves][..]);
+    let demand = prop_oneof![Just(LinkRate::UNLIMITED), link_rate()];
+    let weights = (1..=u16::MAX, 1..=u16::MAX);
+    (stage, demand, weights, any::<(u32, u32, u16, u16, u32, u16)>()).prop_map(
+        |(stage, demand, (weight, epoch_weight), rest)| {
+            let (initiator, flow, path, serial, epoch, let_through) = rest;
+            RateHead {
+                stage,
+                weight,
+                initiator,
+                flow,
+                path,
+                serial,
+                demand,
+                epoch,
+                epoch_weight,
+                let_through,
+            }
+        },
+    )
+}
+
+fn rate_entry() -> impl Strategy<Value = RateEntry> {
+    let state = select(&[RateState::New, RateState::Elsewhere, RateState::Here][..]);
+    (state, link_rate(), link_rate(), any::<(u32, u16, u16, bool, bool)>()).prop_map(
+        |(state, bottleneck, allocated, (link, weight, sweep, ignore, fresh))| RateEntry {
+            link,
+            bottleneck,
+            allocated,
+            weight,
+            sweep,
+            state,
+            ignore,
+            fresh,
+        },
+    )
 }
 
 fn dest() -> impl Strategy<Value = Dest> {

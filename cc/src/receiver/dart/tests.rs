@@ -2,7 +2,6 @@
 //! (50 000 bytes), packets of 1000 bytes.
 
 use super::*;
-use crate::LookAhead;
 use alloc::vec::Vec;
 
 const LOOK: Span = Span::micros(4);
@@ -32,7 +31,7 @@ impl World {
         Self { receiver: receiver(), now: Time(1_000_000), flows, told: 0 }
     }
 
-    fn arrive(&mut self, source: u32, packet: &ReceivedPacket<'_>) {
+    fn arrive(&mut self, source: u32, packet: &ReceivedPacket) {
         let flow = &mut self.flows[source as usize];
         let packet = ReceivedPacket { bytes: 1000, source, ..*packet };
         self.receiver.on_rx(self.now, flow, &packet);
@@ -151,20 +150,20 @@ fn the_state_follows_what_arrives_but_not_each_window() {
 #[test]
 fn a_list_of_senders_counts_before_they_come_unless_it_names_strangers() {
     let mut world = World::new();
-    let mut announce = |group, sources: &[u32]| {
-        let look_ahead = Some(LookAhead { group, round: 1, sources });
-        world.arrive(
-            0,
-            &ReceivedPacket { look_ahead, message_start: true, ..ReceivedPacket::default() },
-        );
-        (world.share().0, world.receiver.strangers())
+    let mut announce = |(group, round), sources: &[u32]| {
+        let believed = world.receiver.announce(world.now, &LookAhead { group, round, sources });
+        world.arrive(0, &ReceivedPacket { message_start: true, ..ReceivedPacket::default() });
+        (world.share().0, believed)
     };
-    assert_eq!(announce(1, &[0, 1, 2, 3, 4]), (5, 0));
-    assert_eq!(announce(1, &[0, 1, 2, 3, 4]), (5, 0), "a copy");
-    assert_eq!(announce(2, &[5, 100, 6, u32::MAX]), (5, 2), "two strangers");
-    assert_eq!(announce(3, &[]), (5, 2));
-    assert_eq!(announce(4, &[7; MOST_ANNOUNCED + 3]), (5, 5), "longer than any list");
-    assert_eq!(announce(5, &[7; MOST_ANNOUNCED]), (6, 5));
+    assert_eq!(announce((1, 7), &[0, 1, 2, 3, 4]), (5, true));
+    assert_eq!(announce((1, 7), &[0, 1, 2, 3, 4]), (5, true), "a copy");
+    assert_eq!(announce((1, 6), &[5, 6]), (5, false), "a round that is over");
+    assert_eq!(announce((2, 1), &[5, 100, 6, u32::MAX]), (5, false), "two strangers");
+    assert_eq!(announce((3, 1), &[]), (5, false));
+    assert_eq!(announce((3, 1), &[5]), (5, false), "who sends alone announces nobody");
+    assert_eq!(announce((4, 1), &[7; MOST_ANNOUNCED + 3]), (5, false), "longer than any list");
+    assert_eq!(announce((5, 1), &[7; MOST_ANNOUNCED]), (6, true));
+    assert_eq!(announce((1, 8), &[8, 9]), (8, true));
 }
 
 #[test]

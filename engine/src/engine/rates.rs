@@ -1,0 +1,41 @@
+//! Rate packets (s-PERC): those that endpoints ask the links of a path with, and those that go back. They have no number and no
+//! context at the other end; whose they are stands in them, as in requests.
+
+use super::packets::Arriving;
+use super::{Engine, step};
+use crate::api::PeerId;
+use crate::base::{Batch, Time};
+use crate::memory::Memory;
+use crate::outbound::push_rates;
+use crate::peers::Initiator;
+use crate::reliability::{PeerKey, Rates, rates_of};
+use crate::wire;
+
+/// Adds those that wait to `batch`, and lets the data go behind them that waited.
+#[cold]
+#[inline(never)]
+pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
+    let who = Initiator { port: engine.config.port, tag: engine.config.instance.tag() };
+    while let Some(out) = Rates::of(&mut engine.pdcs).poll(now) {
+        let dst = engine.peers.get(PeerId(out.peer.0)).addr();
+        push_rates(batch, dst, &out.packet, who);
+    }
+    engine.drain_events(now);
+}
+
+impl<M: Memory> Arriving<'_, M> {
+    /// One arrived.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn rates(mut self, packet: &wire::RatePacket<'_>) {
+        let who = Initiator::from_field(packet.head.initiator);
+        let step = step!(self.engine, self.now);
+        let Some(peer) = step.peers.introduced(self.src.ip(), who) else {
+            step.report.counters.rx_foreign += 1;
+            return;
+        };
+        if Rates::of(step.pdcs).rx(self.now, PeerKey(peer.0), &rates_of(packet)) {
+            self.note_rx(peer);
+        }
+    }
+}
