@@ -25,7 +25,7 @@ use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
-pub(crate) use runs::{accept_run, send_end, send_run};
+pub(crate) use runs::{accept_run, goes_on_at, send_end, send_run};
 
 /// A packet that had no answer for so long is worth a word with each timeout ([`Event::Waits`]).
 const WORRY: Span = Span::secs(1);

@@ -95,7 +95,7 @@ mod tests {
             job: 0,
             level: 0,
         });
-        let workload = Workload { hosts: 6, flows: flows.to_vec(), triggers: Vec::new() };
+        let workload = Workload { hosts: 6, flows: flows.to_vec(), ..Workload::default() };
         let incasts = Incasts::of(&workload, Picos(3));
         for at in [0, 1, 5] {
             let list = incasts.list(at).expect("an incast");

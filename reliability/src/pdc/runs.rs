@@ -7,12 +7,10 @@ use crate::shared::Shared;
 use crate::tx::{self, Following};
 use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
-impl<D> Pdc<D> {
-    /// Whether [`accept_run`] takes what begins at `psn`.
-    #[inline]
-    pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
-        self.rx.goes_on_at(psn)
-    }
+/// Whether [`accept_run`] takes what begins at `psn`.
+#[inline]
+pub(crate) fn goes_on_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
+    pdc.rx.goes_on_at(psn)
 }
 
 /// As accepting each packet of `run`, that are all like `arrival` but for the end, and follow what was accepted last. Whether
@@ -25,7 +23,7 @@ pub(crate) fn accept_run<D: Copy>(
     arrival: &Arrival,
     shared: &mut Shared<D>,
 ) -> bool {
-    if !pdc.goes_on_at(first) {
+    if !goes_on_at(pdc, first) {
         return false;
     }
     pdc.life.on_data(now);

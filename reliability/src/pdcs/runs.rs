@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
-use crate::pdc::{Outcome, accept_run, send_end, send_run};
+use crate::pdc::{Outcome, accept_run, goes_on_at, send_end, send_run};
 use crate::tx::Following;
 use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
@@ -25,7 +25,7 @@ impl<D: Copy> Runs<'_, D> {
     /// gap is new.
     #[must_use]
     pub fn go_on_at(self, psn: Psn) -> bool {
-        self.pdcs.table.get_mut(self.id).is_some_and(|pdc| pdc.goes_on_at(psn))
+        self.pdcs.table.get_mut(self.id).is_some_and(|pdc| goes_on_at(pdc, psn))
     }
 
     /// The data packets of `run` follow the one that was [accepted](Pdcs::accept) last, on this
