@@ -31,7 +31,7 @@ crate::base::counters! {
         rx_payload_bytes: sum "bytes",
         /// Atomic operations of peers that were carried out.
         rx_atomics: sum "operations",
-        /// Packets that were taken together with one before them, because they differed in their numbers alone.
+        /// Packets that were taken together with one before them, because they differed in their numbers alone or ended its message.
         rx_run_packets: sum "packets",
         /// Bytes of unexpected and early messages held now.
         unexpected_bytes: sum "bytes",
