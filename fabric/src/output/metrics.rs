@@ -213,6 +213,17 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         queue_delay(run, 0.0, run.network.base_rtt_us * 10.0)
     }),
     (
+        "queue_calm",
+        "RTT",
+        "since when no recorded queue delays by more than a base round trip",
+        |run| per(queues_calm(run)?, run.network.base_rtt_us),
+    ),
+    ("queue_calm_share", "", "the same over finish", |run| per(queues_calm(run)?, finish(run)?)),
+    ("window_early", "KB", "mean of the flows' windows, first ten round trips", |run| {
+        let values = windows(run).flat_map(|points| begun(run, points));
+        mean(&values.collect::<Vec<_>>()).map(|bytes| bytes * 1e-3)
+    }),
+    (
         "window_low",
         "KB",
         "lowest that the flows' mean window ever was, up to 90 % of the run",
@@ -501,6 +512,15 @@ fn longest_mean(run: &Run, from: f64, to: f64) -> Option<f64> {
     queues(run).filter_map(|points| mean(&between(points, from, to))).max_by(f64::total_cmp)
 }
 
+/// When a queue was longer than a bandwidth-delay product for the last time, in microseconds; zero when none ever was.
+fn queues_calm(run: &Run) -> Option<f64> {
+    let most = run.network.line_gbps * run.network.base_rtt_us * 1e3 / 8.0;
+    let long = |points: &[(f64, f64)]| {
+        points.iter().rev().find(|(_, bytes)| *bytes > most).map_or(0.0, |&(at, _)| at)
+    };
+    queues(run).map(long).max_by(f64::total_cmp)
+}
+
 fn between(points: &[(f64, f64)], from: f64, to: f64) -> Vec<f64> {
     let within = points.iter().filter(|(at, _)| (from..=to).contains(at));
     within.map(|&(_, value)| value).collect()
@@ -541,6 +561,12 @@ fn beyond(run: &Run, of: impl Fn(&Journey) -> (u64, u64)) -> Option<f64> {
 fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {
     let windows = run.series.iter().filter(|series| series.kind == SeriesKind::Window);
     windows.map(|series| series.points.as_slice())
+}
+
+/// Of the first ten round trips, as long as the flow is under way.
+fn begun(run: &Run, points: &[(f64, f64)]) -> Vec<f64> {
+    let values = between(points, 0.0, run.network.base_rtt_us * 10.0).into_iter();
+    values.filter(|&bytes| bytes > 0.0).collect()
 }
 
 /// A flow that is not under way has a window of zero, which does not count.

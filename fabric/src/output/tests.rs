@@ -186,6 +186,13 @@ fn a_queue_is_judged_by_its_steady_part() {
     run.series.push(Series { kind: SeriesKind::Queue, name: "q".into(), points });
     assert!((value(&run, "queue_late") - 1.0).abs() < 1e-9);
     assert!((value(&run, "queue_max") - 7.2).abs() < 1e-9);
+    // Longer than those 125 000 bytes for the last time at 300 us.
+    assert_eq!(value(&run, "queue_calm"), 30.0);
+    assert!((value(&run, "queue_calm_share") - 300.0 / 410.0).abs() < 1e-9);
+    for series in &mut run.series {
+        series.points.retain(|(_, bytes)| *bytes <= 125_000.0);
+    }
+    assert_eq!(value(&run, "queue_calm"), 0.0);
 }
 
 #[test]
@@ -206,6 +213,8 @@ fn a_beginning_is_judged_by_its_queue_and_windows() {
     };
     close("queue_early", 0.4);
     close("window_low", 3.0);
+    // Up to 100 us: 12, 4, 4 and 2 KB.
+    close("window_early", 5.5);
     close("window_swing", 0.2);
 }
 
