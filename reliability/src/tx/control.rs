@@ -124,7 +124,7 @@ impl<D: Copy> Tx<D> {
                 // Never two: one that is out already answers the question.
                 cc::Action::Probe if self.ring.is_empty() => {}
                 cc::Action::Probe => {
-                    self.prober.request();
+                    self.prober.measure();
                     if timers.is_running(Timer::Probe) {
                         let next = now + self.probe_interval(shared);
                         timers.set(Timer::Probe, timers.get(Timer::Probe).max(next));

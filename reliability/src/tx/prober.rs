@@ -17,8 +17,10 @@ const COPIES: [u8; 6] = [1, 2, 4, MOST_COPIES, MOST_COPIES, 2];
 pub(super) struct Prober {
     /// Unanswered in a row, since they began with the shortest silence.
     unanswered: u8,
-    /// One is to be sent.
+    /// One is to be sent, unless the peer is heard before.
     due: bool,
+    /// One is to be sent in any case: the congestion control wants to know how long it takes past the queues.
+    wanted: bool,
     /// The peer may sit on the acknowledgement of the newest packet.
     patient: bool,
 }
@@ -27,7 +29,7 @@ impl Prober {
     /// A probe is to be sent.
     #[inline]
     pub(super) const fn is_due(&self) -> bool {
-        self.due
+        self.due || self.wanted
     }
 
     /// The peer may sit on the acknowledgement of the newest packet.
@@ -63,16 +65,22 @@ impl Prober {
         }
     }
 
-    /// A probe shall be sent.
+    /// A probe shall be sent: the peer is asked what it has.
     #[inline]
     pub(super) fn request(&mut self) {
         self.due = true;
     }
 
+    /// A probe shall be sent whatever the peer says meanwhile: its round trip is what is asked for.
+    #[inline]
+    pub(super) fn measure(&mut self) {
+        self.wanted = true;
+    }
+
     /// Nothing more is to be sent.
     #[inline]
     pub(super) fn done(&mut self) {
-        self.due = false;
+        (self.due, self.wanted) = (false, false);
     }
 
     /// The silence lasted: one more that nothing answered.
@@ -240,6 +248,12 @@ mod tests {
         assert!(!prober.is_due());
         prober.request();
         prober.on_progress();
+        assert!(!prober.is_due());
+        // But for one that measures: an acknowledgement does not tell what it would.
+        prober.measure();
+        prober.on_progress();
+        assert!(prober.is_due());
+        prober.done();
         assert!(!prober.is_due());
     }
 
