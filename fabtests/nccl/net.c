@@ -64,15 +64,16 @@ static void in_time(const char *what)
 
 static void logger(int level, unsigned long flags, const char *file, int line, const char *format, ...)
 {
+	char text[1024];
 	va_list arguments;
 	(void)flags;
 	if (level != NCCL_LOG_WARN && !(level == NCCL_LOG_INFO && getenv("NCCL_DEBUG")))
 		return;
-	fprintf(stderr, "rank %d: %s:%d: ", rank, file, line);
 	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
+	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	fprintf(stderr, "\n");
+	/* One write, for all processes say something at once. */
+	fprintf(stderr, "rank %d: %s:%d: %s\n", rank, file, line, text);
 }
 
 /* Connections of a process: to the next one, and from the one before. */

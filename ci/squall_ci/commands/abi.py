@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall_ci.commands.build import install
+from squall_ci.devices import with_devices
 from squall_ci.paths import FABTESTS, need, need_provider, PROVIDER_DIR, TARGET
 from squall_ci.process import Result, Word
 from squall_ci.process import run as run_command
@@ -44,7 +45,6 @@ LENT = ("peers",)
 LATER = TARGET / "venv-mpich" / "lib" / "mpich"
 # The same, with stand-ins for the libraries of device drivers, which they and the provider load.
 DEVICE = ("device",)
-STAND_INS = {"cuda": "libcuda.so.1", "rocr": "libhsa-runtime64.so.1", "ze": "libze_loader.so.1"}
 # A network that loses, and a deadline of unreachable peers that stays out of the way of retransmissions.
 LOSS = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
 LOSS_NOTE = "loss 1%, reordering 2%, duplication 1%"
@@ -92,16 +92,6 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
     with ThreadPoolExecutor(2) as pool:
         for case, result in zip(todo, pool.map(Case.run, todo)):
             case.judge(tally, result)
-
-
-def with_devices(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which the stand-ins are found, compiled."""
-    home = OUT / "devices"
-    for name, library in STAND_INS.items():
-        sources = [FABTESTS / "devices" / f"{name}.c", FABTESTS / "devices" / "standin.h"]
-        compile_c(sources, home / library, ("-std=gnu11", "-g", "-O1", "-shared", "-fPIC", "-Wl,--as-needed"))
-    where = os.environ.get("LD_LIBRARY_PATH")
-    return {**env, "LD_LIBRARY_PATH": f"{home}:{where}" if where else str(home)}
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
