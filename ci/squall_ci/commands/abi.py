@@ -39,6 +39,8 @@ PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "
 MODELS = ("model", "receives")
 # Those whose tests have a process each.
 APART = ("findings", "identity", "collectives")
+# What is advertised at its edge: 4 GiB and 10 000 peers, too much for slow ways to run them.
+EDGES = ("limits",)
 # About other providers that lend us their queues: they do under libfabric 2.3 and later.
 LENT = ("peers",)
 # Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
@@ -97,7 +99,7 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
 def compile_all(suffix: str = "", *options: str) -> None:
     # What a program defines itself (ioctl) is what the libraries that it loads call.
     options = ("-rdynamic", *options)
-    for program in (*PROGRAMS, *MODELS, *APART, *LENT, *DEVICE, *SHARED):
+    for program in (*PROGRAMS, *EDGES, *MODELS, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
@@ -116,6 +118,8 @@ def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
 def plain(tally: Tally) -> None:
     compile_all()
     suite(tally, PROGRAMS, env={"FI_SQUALL_DEADLINE": "2s"})
+    # Where a processor is waited for longer than that, nobody is to be given up on.
+    suite(tally, EDGES, env={"FI_SQUALL_DEADLINE": "5s"})
     suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
     suite(tally, ["messages", "onesided"], env=LOSS, note=LOSS_NOTE)
     suite(tally, ["getinfo"], env={"FI_SQUALL_PCI": "yes"}, note="places on the bus")
