@@ -11,6 +11,7 @@ OUT = TARGET / "devices"
 LIBRARIES = {
     "cuda": "libcuda.so.1",
     "cudart": "libcudart.so",
+    "hip": "libamdhip64.so.5",
     "rocr": "libhsa-runtime64.so.1",
     "ze": "libze_loader.so.1",
 }
@@ -20,6 +21,7 @@ def with_devices(env: Mapping[str, str]) -> dict[str, str]:
     """An environment in which the stand-ins are found, compiled."""
     for name, library in LIBRARIES.items():
         sources = [SOURCES / f"{name}.c", SOURCES / "standin.h"]
-        compile_c(sources, OUT / library, ("-std=gnu11", "-g", "-O1", "-shared", "-fPIC", "-Wl,--as-needed"))
+        options = ("-std=gnu11", "-g", "-O1", "-shared", "-fPIC", "-Wl,--as-needed", f"-Wl,-soname,{library}")
+        compile_c(sources, OUT / library, options)
     where = env.get("LD_LIBRARY_PATH") or os.environ.get("LD_LIBRARY_PATH")
     return {**env, "LD_LIBRARY_PATH": f"{OUT}:{where}" if where else str(OUT)}

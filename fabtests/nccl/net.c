@@ -1,8 +1,10 @@
 /* Drives a network plugin of NCCL as NCCL does: a ring of processes, each of which sends to the next one and receives from
  * the one before, contents checked, nothing beside what was received touched.
  *
- *     net PLUGIN RANKS TEST    one test; status 77 when the plugin finds no network
- *     net list                 the tests' names
+ *     net PLUGIN RANKS TEST MEMORY    one test; status 77 when the plugin finds no network that has such memory
+ *     net list                        the tests' names
+ *
+ * MEMORY is host, or device: that of the HIP runtime that the plugin was linked with.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -106,31 +108,82 @@ static void leave(struct ring *ring)
 	CALL(net->close_listen(ring->listen));
 }
 
+/* The runtime of devices, where their memory is used. */
+static struct {
+	int (*alloc)(void **at, size_t len);
+	int (*release)(void *at);
+	int (*copy)(void *to, const void *from, size_t len, int kind);
+} device;
+
+enum { TO_DEVICE = 1, TO_HOST = 2 };
+
 /* A registered buffer between margins. */
 struct buffer {
-	unsigned char *at;
+	/* What the plugin sees, and the host's copy of it; the same, but with memory of a device. */
+	unsigned char *at, *host;
 	size_t len;
 	void *comm, *mr;
 };
 
+static void put(const struct buffer *buffer)
+{
+	if (buffer->at != buffer->host)
+		CALL(device.copy(buffer->at, buffer->host, buffer->len, TO_DEVICE));
+}
+
+static void get(const struct buffer *buffer)
+{
+	if (buffer->at != buffer->host)
+		CALL(device.copy(buffer->host, buffer->at, buffer->len, TO_HOST));
+}
+
+/* With its margins. */
+static struct buffer whole(const struct buffer *buffer)
+{
+	return (struct buffer){.at = buffer->at - MARGIN, .host = buffer->host - MARGIN, .len = buffer->len + 2 * MARGIN};
+}
+
+/* A part of it, not registered anew. */
+static struct buffer part_of(const struct buffer *buffer, size_t offset, size_t len)
+{
+	return (struct buffer){buffer->at + offset, buffer->host + offset, len, buffer->comm, buffer->mr};
+}
+
+static int memory(void)
+{
+	return device.alloc ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
+}
+
 static struct buffer take(void *comm, size_t len)
 {
-	struct buffer buffer = {.len = len, .comm = comm};
-	unsigned char *whole = aligned_alloc(4096, (len + 2 * MARGIN + 4095) & ~4095UL);
-	CHECK(whole);
-	memset(whole, CANARY, len + 2 * MARGIN);
-	buffer.at = whole + MARGIN;
-	CALL(net->reg_mr(comm, buffer.at, len ? len : 1, NCCL_PTR_HOST, &buffer.mr));
+	struct buffer buffer = {.len = len, .comm = comm}, all;
+	size_t room = len + 2 * MARGIN;
+	void *at;
+	buffer.host = aligned_alloc(4096, (room + 4095) & ~4095UL);
+	CHECK(buffer.host);
+	at = buffer.host;
+	if (device.alloc)
+		CALL(device.alloc(&at, room));
+	buffer.host += MARGIN;
+	buffer.at = (unsigned char *)at + MARGIN;
+	all = whole(&buffer);
+	memset(all.host, CANARY, all.len);
+	put(&all);
+	CALL(net->reg_mr(comm, buffer.at, len ? len : 1, memory(), &buffer.mr));
 	return buffer;
 }
 
 static void give_back(struct buffer *buffer)
 {
+	struct buffer all = whole(buffer);
 	CALL(net->dereg_mr(buffer->comm, buffer->mr));
+	get(&all);
 	for (size_t i = 0; i < MARGIN; i++)
-		if (buffer->at[i - MARGIN] != CANARY || buffer->at[buffer->len + i] != CANARY)
+		if (all.host[i] != CANARY || all.host[all.len - 1 - i] != CANARY)
 			FAIL("bytes beside a buffer of %zu were written", buffer->len);
-	free(buffer->at - MARGIN);
+	if (all.at != all.host)
+		CALL(device.release(all.at));
+	free(all.host);
 }
 
 /* The word at a place of a message, of which each has a number. */
@@ -141,23 +194,26 @@ static uint64_t word(uint64_t message, size_t at)
 	return x ^ x >> 27;
 }
 
-static void fill(unsigned char *at, size_t len, uint64_t message)
+static void fill(const struct buffer *buffer, size_t len, uint64_t message)
 {
 	for (size_t i = 0; i < len; i += 8) {
 		uint64_t x = word(message, i);
-		memcpy(at + i, &x, len - i < 8 ? len - i : 8);
+		memcpy(buffer->host + i, &x, len - i < 8 ? len - i : 8);
 	}
+	put(buffer);
 }
 
 /* Whether it is all there, and nothing behind it. */
-static int holds(const unsigned char *at, size_t len, size_t room, uint64_t message)
+static int holds(const struct buffer *buffer, size_t len, uint64_t message)
 {
+	const unsigned char *at = buffer->host;
+	get(buffer);
 	for (size_t i = 0; i < len; i += 8) {
 		uint64_t x = word(message, i);
 		if (memcmp(at + i, &x, len - i < 8 ? len - i : 8))
 			return 0;
 	}
-	for (size_t i = len; i < room; i++)
+	for (size_t i = len; i < buffer->len; i++)
 		if (at[i] != CANARY)
 			return 0;
 	return 1;
@@ -268,10 +324,10 @@ static void exchange(struct ring *ring, size_t len, size_t room, uint64_t messag
 {
 	struct buffer out = take(ring->to, len), in = take(ring->from, room);
 	struct transfer both[] = {sending(&out, len, 7), receiving(&in, 7)};
-	fill(out.at, len, message);
+	fill(&out, len, message);
 	run(both, 2);
 	CHECK(both[1].lens[0] == (int)len);
-	if (!holds(in.at, len, room, message))
+	if (!holds(&in, len, message))
 		FAIL("%zu bytes in room for %zu: other contents", len, room);
 	give_back(&out);
 	give_back(&in);
@@ -313,13 +369,13 @@ static void many(void)
 	for (size_t i = 0; i < MANY; i++) {
 		out[i] = take(ring.to, length(i));
 		in[i] = take(ring.from, length(i));
-		fill(out[i].at, out[i].len, i);
+		fill(&out[i], out[i].len, i);
 		both[2 * i] = sending(&out[i], out[i].len, (int)i);
 		both[2 * i + 1] = receiving(&in[i], (int)i);
 	}
 	run(both, 2 * MANY);
 	for (size_t i = 0; i < MANY; i++) {
-		if (both[2 * i + 1].lens[0] != (int)in[i].len || !holds(in[i].at, in[i].len, in[i].len, i))
+		if (both[2 * i + 1].lens[0] != (int)in[i].len || !holds(&in[i], in[i].len, i))
 			FAIL("message %zu of %zu bytes: other contents", i, in[i].len);
 		give_back(&out[i]);
 		give_back(&in[i]);
@@ -342,7 +398,7 @@ static void groups(void)
 				size_t number = round * GROUP + (size_t)i;
 				out[i] = take(ring.to, length(number));
 				in[i] = take(ring.from, 256 * KIB);
-				fill(out[i].at, out[i].len, number);
+				fill(&out[i], out[i].len, number);
 				all[count - 1 - i] = sending(&out[i], out[i].len, 100 + i);
 				receive->buffers[i] = &in[i];
 				receive->tags[i] = 100 + i;
@@ -350,7 +406,7 @@ static void groups(void)
 			run(all, count + 1);
 			for (int i = 0; i < count; i++) {
 				size_t number = round * GROUP + (size_t)i;
-				if (receive->lens[i] != (int)out[i].len || !holds(in[i].at, out[i].len, in[i].len, number))
+				if (receive->lens[i] != (int)out[i].len || !holds(&in[i], out[i].len, number))
 					FAIL("message %d of %d, round %zu, %zu bytes: %d arrived, or other contents", i,
 					     count, round, out[i].len, receive->lens[i]);
 				give_back(&out[i]);
@@ -372,13 +428,13 @@ static void communicators(void)
 	for (size_t i = 0; i < RINGS * EACH; i++) {
 		out[i] = take(rings[i % RINGS].to, length(i));
 		in[i] = take(rings[i % RINGS].from, length(i));
-		fill(out[i].at, out[i].len, i);
+		fill(&out[i], out[i].len, i);
 		both[2 * i] = sending(&out[i], out[i].len, 1);
 		both[2 * i + 1] = receiving(&in[i], 1);
 	}
 	run(both, 2 * RINGS * EACH);
 	for (size_t i = 0; i < RINGS * EACH; i++) {
-		if (!holds(in[i].at, in[i].len, in[i].len, i))
+		if (!holds(&in[i], in[i].len, i))
 			FAIL("message %zu: other contents", i);
 		give_back(&out[i]);
 		give_back(&in[i]);
@@ -405,7 +461,7 @@ static void late(void)
 		struct buffer out = take(ring.to, len), in = take(ring.from, len);
 		struct transfer send = sending(&out, len, 1), receive = receiving(&in, 1);
 		struct timespec begin, now;
-		fill(out.at, len, len);
+		fill(&out, len, len);
 		clock_gettime(CLOCK_MONOTONIC, &begin);
 		do {
 			if (send.state == WAITS)
@@ -416,7 +472,7 @@ static void late(void)
 		} while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 200);
 		struct transfer both[] = {send, receive};
 		run(both, 2);
-		if (!holds(in.at, len, len, len))
+		if (!holds(&in, len, len))
 			FAIL("%zu bytes: other contents", len);
 		give_back(&out);
 		give_back(&in);
@@ -433,9 +489,9 @@ static void early(void)
 		struct buffer out = take(ring.to, len), in = take(ring.from, len);
 		struct transfer both[] = {sending(&out, len, 1), receiving(&in, 1)};
 		both[1].early = 1;
-		fill(out.at, len, i);
+		fill(&out, len, i);
 		run(both, 2);
-		while (!holds(in.at, len, len, i))
+		while (!holds(&in, len, i))
 			in_time("bytes behind an early completion");
 		give_back(&out);
 		give_back(&in);
@@ -451,17 +507,16 @@ static void registrations(void)
 	struct buffer out = take(ring.to, MIB), in = take(ring.from, MIB);
 	for (size_t i = 0; i < MANY; i++) {
 		size_t at = word(5, i) % (MIB / 2), len = 1 + word(6, i) % (MIB / 2);
-		struct buffer of_out = out, of_in = in;
-		of_out.at += at;
-		of_in.at += at;
-		of_out.len = of_in.len = len;
-		CALL(net->reg_mr(ring.to, of_out.at, len, NCCL_PTR_HOST, &of_out.mr));
-		CALL(net->reg_mr(ring.from, of_in.at, len, NCCL_PTR_HOST, &of_in.mr));
+		struct buffer of_out = part_of(&out, at, len), of_in = part_of(&in, at, len);
+		CALL(net->reg_mr(ring.to, of_out.at, len, memory(), &of_out.mr));
+		CALL(net->reg_mr(ring.from, of_in.at, len, memory(), &of_in.mr));
 		struct transfer both[] = {sending(&of_out, len, 1), receiving(&of_in, 1)};
-		memset(in.at, CANARY, in.len);
-		fill(of_out.at, len, i);
+		memset(in.host, CANARY, in.len);
+		put(&in);
+		fill(&of_out, len, i);
 		run(both, 2);
-		if (!holds(of_in.at, len, in.len - at, i))
+		struct buffer rest = part_of(&in, at, in.len - at);
+		if (!holds(&rest, len, i))
 			FAIL("registration %zu, %zu bytes: other contents", i, len);
 		CALL(net->dereg_mr(ring.to, of_out.mr));
 		CALL(net->dereg_mr(ring.from, of_in.mr));
@@ -478,18 +533,19 @@ static void all_reduce(void)
 	for (size_t len = 8 * (size_t)ranks; len <= 16 * MIB; len *= 4) {
 		size_t part = len / (size_t)ranks & ~7UL, values = part / 8;
 		struct buffer vector = take(ring.to, part * (size_t)ranks), in = take(ring.from, part);
-		uint64_t *own = (void *)vector.at;
+		uint64_t *own = (void *)vector.host;
 		for (size_t i = 0; i < values * (size_t)ranks; i++)
 			own[i] = i * (size_t)(rank + 1);
 		for (int step = 0; step < 2 * (ranks - 1); step++) {
 			size_t out = (size_t)(2 * ranks + rank - step) % (size_t)ranks, back = (out + (size_t)ranks - 1) % (size_t)ranks;
-			struct buffer piece = vector;
-			piece.at += out * part;
+			struct buffer piece = part_of(&vector, out * part, part);
+			put(&piece);
 			struct transfer both[] = {sending(&piece, part, step), receiving(&in, step)};
 			run(both, 2);
+			get(&in);
 			for (size_t i = 0; i < values; i++) {
 				uint64_t x;
-				memcpy(&x, in.at + 8 * i, 8);
+				memcpy(&x, in.host + 8 * i, 8);
 				own[back * values + i] = step < ranks - 1 ? own[back * values + i] + x : x;
 			}
 		}
@@ -536,7 +592,7 @@ static void use_device(void)
 }
 
 /* A process of the ring, from the plugin's loading on. */
-static void member(const char *plugin, int number)
+static void member(const char *plugin, int number, int in_device)
 {
 	int count = 0;
 	use_device();
@@ -548,6 +604,14 @@ static void member(const char *plugin, int number)
 	if (net->init(logger) || net->devices(&count) || !count)
 		_exit(NO_NETWORK);
 	CALL(net->get_properties(0, &properties));
+	if (in_device) {
+		if (!(properties.ptr_support & NCCL_PTR_CUDA))
+			_exit(NO_NETWORK);
+		device.alloc = (int (*)(void **, size_t))dlsym(library, "hipMalloc");
+		device.release = (int (*)(void *))dlsym(library, "hipFree");
+		device.copy = (int (*)(void *, const void *, size_t, int))dlsym(library, "hipMemcpy");
+		CHECK(device.alloc && device.release && device.copy);
+	}
 	tests[number].run();
 	exit(0);
 }
@@ -561,7 +625,7 @@ int main(int argc, char **argv)
 			puts(tests[i].name);
 		return 0;
 	}
-	CHECK(argc == 4);
+	CHECK(argc == 5 && (!strcmp(argv[4], "host") || !strcmp(argv[4], "device")));
 	ranks = atoi(argv[2]);
 	CHECK(ranks >= 2 && ranks <= MOST_RANKS);
 	deadline = time(NULL) + (seconds ? atoi(seconds) : 60);
@@ -575,7 +639,7 @@ int main(int argc, char **argv)
 		members[rank] = fork();
 		CHECK(members[rank] >= 0);
 		if (!members[rank])
-			member(argv[1], number);
+			member(argv[1], number, !strcmp(argv[4], "device"));
 	}
 	for (int ended = 0; ended < ranks; ended++) {
 		int status;

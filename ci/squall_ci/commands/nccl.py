@@ -1,10 +1,11 @@
 """A network plugin of NCCL, aws-ofi-nccl, driven through the interface that NCCL calls, with one of its protocols.
 
-    ci/run nccl [--ranks N] [--only REGEX] [--timeout S] [--record] PLUGIN PROTOCOL [PROVIDER=squall]
+    ci/run nccl [--device] [--ranks N] [--only REGEX] [--timeout S] [--record] PLUGIN PROTOCOL [PROVIDER=squall]
 
-PLUGIN is a built libnccl-net-ofi.so whose libfabric (2.x) the loader finds, PROTOCOL sendrecv or rdma. The driver is
+PLUGIN is a built libnccl-net-ofi.so, or for ROCm librccl-net-ofi.so, whose libfabric (2.x) the loader finds, PROTOCOL sendrecv or rdma. The driver is
 fabtests/nccl/net.c: processes in a ring send 1 KiB to 64 MiB, in groups and many at once, over several communicators, and check
-every byte. A plugin built for CUDA finds the stand-ins of fabtests/devices. The rdma protocol wants a network card with a place on
+every byte. A plugin built for CUDA or ROCm finds the stand-ins of fabtests/devices; with --device, for ROCm, buffers are a device's memory, of
+which the CPU dies. The rdma protocol wants a network card with a place on
 the PCI bus: FI_SQUALL_IFACE names it, or the first one that is up is taken. On squall the endpoints' statistics must show
 that the bytes went through it. Ends with `N passed, N failed`.
 """
@@ -54,6 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plugin", type=pathlib.Path)
     parser.add_argument("protocol", choices=["sendrecv", "rdma"])
     parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--device", action="store_true", help="buffers in a device's memory")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--timeout", type=float, default=90.0, help="seconds for each test")
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         if not re.search(args.only, test):
             continue
         statistics = Statistics()
-        command = [driver, args.plugin.absolute(), args.ranks, test]
+        command = [driver, args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
         result = run_command(command, env | statistics.env(), args.timeout)
         said = re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output)
         version = said.group(1) if said else version
@@ -90,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         args.record,
         consumer="aws-ofi-nccl",
         version=version,
-        suite=f"ncclNet, {args.protocol} protocol",
+        suite=f"ncclNet, {args.protocol} protocol" + (", device memory" if args.device else ""),
         provider=args.provider,
         conditions=results.conditions(args.ranks),
         excluded={"not offered: the plugin finds no provider that has what it asks for": unoffered} if unoffered else {},
