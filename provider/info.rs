@@ -55,6 +55,12 @@ fn answers(
 ) -> Result<*mut ffi::fi_info> {
     // Layered providers probe for other endpoint types: answered before looking at interfaces.
     if !hints.acceptable() {
+        if hints.datagrams() && flags & flags::CORE_PROV_ONLY == 0 {
+            log::warn!(
+                "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and nothing is taken from a peer that \
+                 has not proved its address; ask for FI_EP_RDM"
+            );
+        }
         return Err(Errno::NODATA);
     }
     let endpoints = endpoints(node, service, flags, hints)?;

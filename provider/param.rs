@@ -83,8 +83,8 @@ params! {
          loopback only when nothing else is there, or when named.";
     pci: kinds::Flag = "PCI", "no",
         "Tell where on the PCI bus an interface's device is (fi_nic(3)), for libraries that choose interfaces by their \
-         distance, as aws-ofi-nccl does. Not told by default: an MPICH whose hwloc knows no devices, such as PyPI's, \
-         ends in an assertion on it.";
+         distance, as aws-ofi-nccl does, whose rdma protocol does not begin without it. Not told by default: an MPICH \
+         whose hwloc knows no devices, such as PyPI's, ends in an assertion on it.";
     port: kinds::OwnPorts = "PORT", "0",
         "UDP port of an endpoint that the application gave none, or a range such as 47930-47993 of which each \
          endpoint takes the first that is free: what a firewall has to let in. 0: 4793 if it is free, else any.";

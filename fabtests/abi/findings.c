@@ -428,6 +428,19 @@ static void empty_peeks_are_no_errors(void)
 	EQUAL(statistic("op_errors"), 0);
 }
 
+/* Who asked for unreliable datagrams was told that nothing fits, and why only at the level of information. */
+static void datagrams_are_refused_with_the_reason(void)
+{
+	const char *says[] = {"FI_EP_DGRAM is not offered", "proved its address", "ask for FI_EP_RDM"};
+	struct fi_info *hints = fi_allocinfo(), *found = NULL;
+	hints->ep_attr->type = FI_EP_DGRAM;
+	hints->fabric_attr->prov_name = strdup("squall");
+	log_begin();
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &found), -FI_ENODATA);
+	log_says(says, 3);
+	fi_freeinfo(hints);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -441,6 +454,7 @@ static const struct test tests[] = {
 	TEST(region_closed_in_a_stream_of_writes, NULL, NULL, 0),
 	TEST(a_thread_for_each_queue, NULL, NULL, 0),
 	TEST(empty_peeks_are_no_errors, NULL, NULL, 0),
+	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
 };
 
 int main(int argc, char **argv)

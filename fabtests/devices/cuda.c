@@ -140,6 +140,12 @@ int cuInit(unsigned flags)
 	return SUCCESS;
 }
 
+int cuDriverGetVersion(int *version)
+{
+	*version = 12000;
+	return SUCCESS;
+}
+
 int cuGetErrorName(int error, const char **text)
 {
 	*text = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : error == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR";
@@ -220,6 +226,24 @@ int cuCtxGetCurrent(struct context **context)
 	return SUCCESS;
 }
 
+int cuCtxGetDevice(int *device)
+{
+	int rc = usable();
+	if (!rc)
+		*device = current()->device;
+	return rc;
+}
+
+/* Nothing here captures streams: a thread's mode is kept for whoever puts it back. */
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	static __thread int current_mode;
+	int former = current_mode;
+	current_mode = *mode;
+	*mode = former;
+	return SUCCESS;
+}
+
 int cuMemAlloc_v2(uint64_t *at, size_t len)
 {
 	int rc = usable();
@@ -291,6 +315,19 @@ int cuPointerGetAttribute(void *value, int attribute, uint64_t at)
 		rc = INVALID_VALUE;
 	pthread_mutex_unlock(&lock);
 	return rc;
+}
+
+/* Unlike that of one, those of memory it does not know are 0. */
+int cuPointerGetAttributes(unsigned count, const int *attributes, void **values, uint64_t at)
+{
+	for (unsigned i = 0; i < count; i++) {
+		int rc = cuPointerGetAttribute(values[i], attributes[i], at);
+		if (rc == NOT_INITIALIZED)
+			return rc;
+		if (rc)
+			*(int *)values[i] = 0;
+	}
+	return SUCCESS;
 }
 
 int cuStreamCreate(struct stream **stream, unsigned flags)

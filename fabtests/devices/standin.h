@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MOST 256
+#define MOST 1024
 
 struct allocation {
 	char *given, *own;

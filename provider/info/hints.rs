@@ -370,6 +370,11 @@ impl Hints {
         self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
     }
 
+    /// Whether they ask for unreliable datagrams.
+    pub(super) const fn datagrams(&self) -> bool {
+        self.ep.kind == flags::EP_DGRAM
+    }
+
     /// What `endpoint` answers, if it can.
     pub(super) fn answer<'a>(&'a self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
         if !self.place(endpoint) {
