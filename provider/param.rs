@@ -100,7 +100,7 @@ params! {
     loss: kinds::Choice<kinds::Detectors> = "LOSS", "all",
         "Signs of loss acted upon: names with commas between, all or none. Without rto the timer is \
          the last resort, at ten times its setting.";
-    scope: kinds::Choice<kinds::Scopes> = "SCOPE", "flow",
+    scope: kinds::Choice<kinds::Scopes> = "SCOPE", "auto",
         "Which flows share one congestion-control context.";
     trimming: kinds::Flag = "TRIMMING", "no",
         "The network trims packets instead of dropping them.";

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    Feedback, Grant, IntHop, Kind, Network, PathSelector, PathSignal, Paths, PathsConfig, Sender,
-    SenderCc, SenderConfig, Sending,
+    Feedback, Grant, Hops, IntHop, Kind, Network, PathSelector, PathSignal, Paths, PathsConfig,
+    Sender, SenderCc, SenderConfig, Sending,
 };
 
 const MTU: u32 = 4096;
@@ -50,14 +50,15 @@ macro_rules! reports {
 }
 
 /// What three switches wrote into packet number `sent`.
-fn telemetry(now: Time, sent: u32) -> [IntHop; 3] {
-    [1, 2, 3].map(|hop| IntHop {
+fn telemetry(now: Time, sent: u32) -> Hops {
+    let record = |hop| IntHop {
         hop,
         at: now,
         tx_bytes: u64::from(sent) * u64::from(MTU),
         queue: hop * 10_000,
         line: Rate::gbps(100),
-    })
+    };
+    [1, 2, 3].into_iter().map(record).collect()
 }
 
 /// A context in mid-life: it has sent, and heard of, some packets.

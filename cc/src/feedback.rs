@@ -48,41 +48,160 @@ pub struct IntHop {
     pub line: Rate,
 }
 
+impl IntHop {
+    /// Bytes that the link carries in a nanosecond.
+    pub(crate) fn carries(&self) -> f32 {
+        // No rate has 64 bits.
+        (self.line.0.cast_signed() as f32).max(1.0) * 1.25e-10
+    }
+}
+
 /// Most records of telemetry that a packet carries; later switches add none.
 pub const MOST_HOPS: usize = 8;
 
 /// The records of telemetry in one packet, in the order of its path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+///
+/// Kept field by field, so that what is made of them is made of several at a time; what is not used is zero.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Hops {
-    hops: [IntHop; MOST_HOPS],
+    hop: [u32; MOST_HOPS],
+    /// Low halves of times and of bytes sent, and then the high ones.
+    at: [u32; MOST_HOPS],
+    tx_bytes: [u32; MOST_HOPS],
+    queue: [u32; MOST_HOPS],
+    line: [Rate; MOST_HOPS],
+    /// The same in bytes a nanosecond, which is what a divisor is wanted in; never zero of a record.
+    carries: [f32; MOST_HOPS],
+    high: [(u32, u32); MOST_HOPS],
     len: u8,
+}
+
+/// As many records as a vector register holds.
+pub(crate) const LANES: usize = 4;
+
+/// The first records of a path, field by field; unused ones are zero. Times and bytes are the low 32 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes<'a> {
+    pub hop: &'a [u32; LANES],
+    pub at: &'a [u32; LANES],
+    pub tx_bytes: &'a [u32; LANES],
+    pub queue: &'a [u32; LANES],
+    pub carries: &'a [f32; LANES],
+}
+
+impl Hops {
+    /// No records.
+    pub const NONE: &'static Self = &Self::new();
+
+    const fn new() -> Self {
+        let zero = [0; MOST_HOPS];
+        Self {
+            hop: zero,
+            at: zero,
+            tx_bytes: zero,
+            queue: zero,
+            line: [Rate(0); MOST_HOPS],
+            carries: [0.0; MOST_HOPS],
+            high: [(0, 0); MOST_HOPS],
+            len: 0,
+        }
+    }
+
+    /// Adds a record, if there is room for it.
+    #[allow(clippy::cast_possible_truncation)] // the halves
+    pub fn push(&mut self, hop: IntHop) {
+        let at = usize::from(self.len);
+        if at >= MOST_HOPS {
+            return;
+        }
+        self.hop[at] = hop.hop;
+        self.at[at] = hop.at.0 as u32;
+        self.tx_bytes[at] = hop.tx_bytes as u32;
+        self.queue[at] = hop.queue;
+        self.line[at] = hop.line;
+        self.carries[at] = hop.carries();
+        self.high[at] = ((hop.at.0 >> 32) as u32, (hop.tx_bytes >> 32) as u32);
+        self.len += 1;
+    }
+
+    /// Forgets all; costs next to nothing where there are none.
+    pub fn clear(&mut self) {
+        if self.len > 0 {
+            *self = Self::new();
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// One of them, by its place in the path.
+    #[must_use]
+    pub fn get(&self, at: usize) -> Option<IntHop> {
+        (at < usize::from(self.len)).then(|| {
+            let whole = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+            let (time, bytes) = self.high[at];
+            IntHop {
+                hop: self.hop[at],
+                at: Time(whole(time, self.at[at])),
+                tx_bytes: whole(bytes, self.tx_bytes[at]),
+                queue: self.queue[at],
+                line: self.line[at],
+            }
+        })
+    }
+
+    /// The records.
+    pub fn iter(&self) -> impl Iterator<Item = IntHop> + '_ {
+        (0..usize::from(self.len)).filter_map(|at| self.get(at))
+    }
+
+    /// The first of them.
+    #[inline(always)]
+    pub(crate) fn lanes(&self) -> Option<Lanes<'_>> {
+        Some(Lanes {
+            hop: self.hop.first_chunk()?,
+            at: self.at.first_chunk()?,
+            tx_bytes: self.tx_bytes.first_chunk()?,
+            queue: self.queue.first_chunk()?,
+            carries: self.carries.first_chunk()?,
+        })
+    }
+
+    /// Bytes in the longest queue.
+    #[inline(always)]
+    pub(crate) fn longest(&self) -> u32 {
+        self.queue[..usize::from(self.len).min(MOST_HOPS)]
+            .iter()
+            .fold(0, |longest, &queue| longest.max(queue))
+    }
 }
 
 impl Default for Hops {
     fn default() -> Self {
-        Self { hops: [IntHop::default(); MOST_HOPS], len: 0 }
+        Self::new()
     }
 }
 
-impl Hops {
-    /// Adds a record, if there is room for it.
-    pub fn push(&mut self, hop: IntHop) {
-        if let Some(place) = self.hops.get_mut(usize::from(self.len)) {
-            *place = hop;
-            self.len += 1;
-        }
+impl Default for &Hops {
+    fn default() -> Self {
+        Hops::NONE
     }
+}
 
-    /// What `hops` says instead, as far as there is room.
-    pub fn set(&mut self, hops: &[IntHop]) {
-        self.len = 0;
-        hops.iter().for_each(|&hop| self.push(hop));
-    }
-
-    /// The records.
-    #[must_use]
-    pub fn as_slice(&self) -> &[IntHop] {
-        self.hops.get(..usize::from(self.len)).unwrap_or_default()
+impl FromIterator<IntHop> for Hops {
+    fn from_iter<I: IntoIterator<Item = IntHop>>(hops: I) -> Self {
+        let mut all = Self::new();
+        hops.into_iter().for_each(|hop| all.push(hop));
+        all
     }
 }
 
@@ -142,7 +261,7 @@ pub struct Feedback<'a> {
     /// A rate or credit that came with it.
     pub grant: Option<Grant<'a>>,
     /// In-band telemetry, in path order.
-    pub int: &'a [IntHop],
+    pub int: &'a Hops,
     /// Everything sent before the previous round's end is now acknowledged: one round trip passed.
     pub round_end: bool,
     /// The sender was limited by its application, not by its budget, when the packet left.

@@ -11,6 +11,7 @@
 //!   [`Metrics::ungranted`] says that this is so.
 
 mod config;
+mod records;
 #[cfg(test)]
 mod tests;
 
@@ -21,34 +22,21 @@ use squall_base::{Rate, Span, Time};
 
 use crate::budget::{Budget, Metrics};
 use crate::fair::{Fairness, Seen, Turn};
-use crate::feedback::{Feedback, IntHop, Kind};
-use crate::math::{clock, up_to};
+use crate::feedback::{Feedback, Kind};
+use crate::math::up_to;
 use crate::sender::SenderCc;
 pub use config::HpccConfig;
-
-/// What the last record of a queue said: 12 bytes. Times and bytes are the low 32 bits, for differences.
-#[derive(Clone, Copy, Debug, Default)]
-struct Last {
-    at: u32,
-    tx_bytes: u32,
-    /// The low bits of the queue's name.
-    hop: u16,
-    /// Bytes left behind, in units of [`UNIT`].
-    queue: u16,
-}
-
-/// Bytes in a unit of [`Last::queue`].
-const UNIT: u32 = 128;
+use records::Records;
 
 /// A whole `T`, in [`Hpcc::least`].
 const WHOLE: u16 = u16::MAX;
 
-/// One HPCC context: 40 bytes and 12 a queue, parameters shared.
+/// One HPCC context: 104 bytes, and 12 for each queue above five; parameters shared.
 #[derive(Clone, Debug)]
 pub struct Hpcc {
     config: Arc<HpccConfig>,
-    /// By the place in the path, while that is always the same; unused ones are at the end.
-    last: Box<[Last]>,
+    /// Apart, or contexts of all algorithms were larger for it.
+    last: Box<Records>,
     /// Reference rate, bits per second (`W^c` over `T`).
     reference: f32,
     /// Rate, bits per second (`W` over `T`).
@@ -61,53 +49,6 @@ pub struct Hpcc {
     stage: u8,
     /// Something was lost in this round trip.
     lost: bool,
-}
-
-impl Last {
-    #[inline(always)]
-    fn of(hop: &IntHop) -> Self {
-        Self {
-            at: clock(hop.at),
-            tx_bytes: (hop.tx_bytes & 0xffff_ffff) as u32,
-            hop: (hop.hop & 0xffff) as u16,
-            // At most 16 bits.
-            queue: (hop.queue / UNIT).min(u16::MAX.into()) as u16,
-        }
-    }
-}
-
-/// The busiest link of those whose records were compared.
-#[derive(Clone, Copy, Debug, Default)]
-struct Busiest {
-    /// One over `T`, of nanoseconds.
-    in_base: f32,
-    /// `u`.
-    utilisation: f32,
-    /// Time between its records in nanoseconds; zero where none was compared.
-    between: u32,
-}
-
-impl Busiest {
-    /// A record says `now`, and the one of the same queue before it said `last`.
-    #[inline(always)]
-    fn compare(&mut self, hop: &IntHop, now: Last, last: Last) {
-        let between = now.at.wrapping_sub(last.at);
-        // Packets overtake one another where they are sprayed; what is older says nothing new, nor does the same
-        // moment: zero wraps.
-        if between.wrapping_sub(1) > u32::MAX / 2 {
-            return;
-        }
-        let sent = now.tx_bytes.wrapping_sub(last.tx_bytes);
-        let waiting = u32::from(now.queue.min(last.queue)) * UNIT;
-        // Bytes that the link carries in a nanosecond; no rate has 64 bits.
-        let carries = larger(number(hop.line), 1.0) * 1.25e-10;
-        let flows = exact(sent) / exact(between) + exact(waiting) * self.in_base;
-        let utilisation = flows / carries;
-        // None is less than nothing.
-        if self.between == 0 || utilisation > self.utilisation {
-            (self.utilisation, self.between) = (utilisation, between);
-        }
-    }
 }
 
 /// What the records of one packet say.
@@ -127,7 +68,7 @@ impl Hpcc {
     pub fn new(config: Arc<HpccConfig>, _now: Time) -> Self {
         let line = config.line.0 as f32;
         Self {
-            last: alloc::vec![Last::default(); usize::from(config.queues)].into_boxed_slice(),
+            last: Box::new(Records::new(config.queues)),
             reference: line,
             rate: line,
             utilisation: 1.0,
@@ -148,59 +89,6 @@ impl Hpcc {
         }
     }
 
-    /// `MeasureInflight`: what the records say compared with the last of the same queues; `None` if none of them was
-    /// met before. `base` is `T`.
-    #[inline(always)]
-    fn measure(&mut self, hops: &[IntHop], base: f32) -> Option<Measured> {
-        let mut busiest = Busiest { in_base: 1.0 / base, ..Busiest::default() };
-        let mut place = 0;
-        while let Some(rest) = hops.get(place..).filter(|rest| !rest.is_empty()) {
-            // A queue's place in the path is where it is, but where packets are sprayed.
-            let known = self.last.get_mut(place..).unwrap_or_default();
-            for (hop, last) in rest.iter().zip(known) {
-                if last.hop != (hop.hop & 0xffff) as u16 || last.at == 0 {
-                    break;
-                }
-                let now = Last::of(hop);
-                busiest.compare(hop, now, core::mem::replace(last, now));
-                place += 1;
-            }
-            if let Some(hop) = hops.get(place) {
-                let now = Last::of(hop);
-                if let Some(last) = self.exchange(place, now) {
-                    busiest.compare(hop, now, last);
-                }
-                place += 1;
-            }
-        }
-        (busiest.between > 0).then(|| Measured {
-            utilisation: busiest.utilisation,
-            between: exact(busiest.between),
-            longest: hops.iter().fold(0, |longest, hop| longest.max(hop.queue)),
-        })
-    }
-
-    /// Remembers a record that is not at its place; what the last one of the same queue was.
-    #[cold]
-    fn exchange(&mut self, place: usize, now: Last) -> Option<Last> {
-        let place = match self.last.get(place) {
-            Some(last) if last.at == 0 => place,
-            _ => self.find(now),
-        };
-        let last = core::mem::replace(&mut self.last[place], now);
-        (last.at != 0 && last.hop == now.hop).then_some(last)
-    }
-
-    /// Where the queue of a record is remembered, or else the one that was not met for longest.
-    fn find(&self, now: Last) -> usize {
-        let known = self.last.iter().position(|last| last.hop == now.hop && last.at != 0);
-        let age = |place: &usize| match self.last[*place].at {
-            0 => u32::MAX,
-            at => now.at.wrapping_sub(at),
-        };
-        known.or_else(|| (0..self.last.len()).max_by_key(age)).unwrap_or(0)
-    }
-
     /// The least round trip, where this is one.
     fn shortest(&self, rtt: Span) -> u16 {
         let base = self.config.base_rtt.0;
@@ -214,11 +102,21 @@ impl Hpcc {
         (trip / base.max(1)).clamp(1, WHOLE.into()) as u16
     }
 
+    /// Records of the few queues that were met last, in the same order, where all know `T`.
     #[inline(always)]
-    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
-        if feedback.round_end {
-            self.lost = false;
+    fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+        self.lost &= !feedback.round_end;
+        let base = self.config.base_rtt.0.cast_signed() as f32;
+        if let Some((utilisation, between)) = self.last.advance(feedback.int, 1.0 / base).found() {
+            let longest = if fairness.is_some() { feedback.int.longest() } else { 0 };
+            self.learn(feedback, &Measured { utilisation, between, longest }, base, fairness);
         }
+    }
+
+    /// Any other acknowledgement.
+    #[inline(never)]
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+        self.lost &= !feedback.round_end;
         let first = self.least == 0;
         self.least = match feedback.rtt {
             Some(rtt) => self.shortest(rtt),
@@ -226,22 +124,35 @@ impl Hpcc {
             None => self.least,
         };
         let base = self.base();
-        let measured = match feedback.int {
-            [] => {
-                // Less than it, or the smallest delay of a host were a full link.
-                let Some(rtt) = feedback.rtt else { return };
+        let hops = feedback.int;
+        let measured = if hops.is_empty() {
+            // Less than it, or the smallest delay of a host were a full link.
+            feedback.rtt.map(|rtt| {
                 let utilisation = rtt.0 as f32 / base * 0.75;
                 let longest = larger(rtt.0 as f32 - base, 0.0) * number(self.config.line) / 8e9;
                 Measured { utilisation, between: base, longest: longest as u32 }
-            }
-            hops => {
-                let measured = self.measure(hops, base);
-                match measured {
-                    Some(measured) if !first => measured,
-                    _ => return,
-                }
-            }
+            })
+        } else {
+            let found = self.last.meet(hops, 1.0 / base).found().filter(|_| !first);
+            found.map(|(utilisation, between)| Measured {
+                utilisation,
+                between,
+                longest: hops.longest(),
+            })
         };
+        if let Some(measured) = measured {
+            self.learn(feedback, &measured, base, fairness);
+        }
+    }
+
+    #[inline(always)]
+    fn learn(
+        &mut self,
+        feedback: &Feedback<'_>,
+        measured: &Measured,
+        base: f32,
+        fairness: Option<&mut Fairness>,
+    ) {
         let weight = smaller(measured.between, base) / base;
         self.utilisation += (measured.utilisation - self.utilisation) * weight;
         self.react(feedback, measured.longest, fairness);
@@ -291,21 +202,22 @@ impl Hpcc {
     /// Any report, with VAI and SF or without.
     #[inline(always)]
     fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
-        if feedback.kind == Kind::Acked {
-            self.on_ack(feedback, fairness);
+        let usual = feedback.kind == Kind::Acked && self.config.global_t;
+        if usual && self.last.are_of_few(feedback.int) {
+            self.on_same_path(feedback, fairness);
         } else {
-            self.hear_others(feedback.kind);
+            self.hear_others(feedback, fairness);
         }
     }
 
-    /// A report of anything but packets that arrived.
+    /// What is not said by the queues that were met last.
     #[inline(never)]
-    fn hear_others(&mut self, kind: Kind) {
-        match kind {
+    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+        match feedback.kind {
+            Kind::Acked => self.on_ack(feedback, fairness),
             Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.on_loss(),
             // A receiver that is not ready; what overtakes the queues; what is others' business.
-            Kind::Acked
-            | Kind::Nacked { trimmed: false, .. }
+            Kind::Nacked { trimmed: false, .. }
             | Kind::ProbeAnswered
             | Kind::Notified
             | Kind::Control => {}
@@ -336,12 +248,6 @@ fn number(rate: Rate) -> f32 {
     rate.0.cast_signed() as f32
 }
 
-/// By way of 64 bits with a sign, which takes one instruction.
-#[inline]
-fn exact(number: u32) -> f32 {
-    i64::from(number) as f32
-}
-
 impl SenderCc for Hpcc {
     fn budget(&self, _now: Time) -> Budget {
         let mtu = self.config.mtu;
@@ -370,7 +276,7 @@ impl SenderCc for Hpcc {
             rate: Some(up_to(self.rate, line)),
             base_rtt: Some(self.config.base_rtt),
             // Something was acknowledged, and there was no record in anything.
-            ungranted: self.least != 0 && self.last.iter().all(|last| last.at == 0),
+            ungranted: self.least != 0 && self.last.is_empty(),
             ..Metrics::default()
         }
     }
@@ -380,6 +286,6 @@ impl SenderCc for Hpcc {
     }
 
     fn state_bytes(&self) -> usize {
-        size_of_val(self) + size_of_val(&*self.last)
+        size_of_val(self) + self.last.bytes()
     }
 }

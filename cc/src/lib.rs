@@ -63,6 +63,7 @@
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
 //! | Dart | [`Feedback::share`](crate::Feedback), and as DCQCN | `rate`, `window` | [`AckSignals`]`::{share, state, hide_marks}`, messages and sources counted, [`ReceiverAction::Notify`] |
 //! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`RequestState::Demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | 3CPO, where nothing is multicast | `rtt`, `round_end` | `rate` | PDC |
 //! | s-PERC, 1RC | [`Grant::Rates`], [`FlowEvent::Blocked`] | `rate`, `credit` (none until there is a rate), [`Action::SendRatePacket`], [`RequestState::Speculative`], [`Action::Rewind`] | rate packets sent back; switches: [`Link`], [`Windows`] |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
@@ -155,6 +156,6 @@ pub use sperc::{
 };
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
-pub use threecpo::{Flits, ThreeCpo, ThreeCpoConfig, TrafficClass};
+pub use threecpo::{Flits, ThreeCpo, ThreeCpoConfig, Throttle, ThrottleConfig, TrafficClass};
 pub use timely::{Timely, TimelyConfig};
 pub use tuning::{Parameter, Setting, Tunable};

@@ -6,6 +6,11 @@ use core::str::FromStr;
 
 use crate::budget::Scope;
 use crate::choose::{ChoiceError, Named};
+use crate::sender::SenderConfig;
+
+/// What leaves the scope to the algorithm.
+const AUTO: Named =
+    ("auto", "what the algorithm is made for: host with 3cpo, flow with all others");
 
 /// Every scope: its name and one line about it.
 const ALL: [(Scope, Named); 7] = [
@@ -32,9 +37,20 @@ const ALL: [(Scope, Named); 7] = [
 ];
 
 impl Scope {
+    /// The name of the scope that the algorithm is made for, [`SenderConfig::scope`].
+    pub const AUTO: &'static str = AUTO.0;
+
+    /// The scope of this name, of contexts of `cc`.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn by_name(text: &str, cc: &SenderConfig) -> Result<Self, ChoiceError> {
+        if text == Self::AUTO { Ok(cc.scope()) } else { text.parse() }
+    }
+
     /// Every scope that flows between two endpoints can have: its name and one line about it.
     pub const NAMES: &'static [Named] =
-        &[ALL[0].1, ALL[1].1, ALL[2].1, ALL[3].1, ALL[4].1, ALL[5].1, ALL[6].1];
+        &[AUTO, ALL[0].1, ALL[1].1, ALL[2].1, ALL[3].1, ALL[4].1, ALL[5].1, ALL[6].1];
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -68,15 +84,27 @@ impl FromStr for Scope {
 
 #[cfg(test)]
 mod tests {
+    use squall_base::{Rate, Span};
+
     use super::*;
+    use crate::network::Network;
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for (name, _) in Scope::NAMES {
+        for (name, _) in &Scope::NAMES[1..] {
             assert_eq!(name.parse::<Scope>().unwrap().to_string(), *name);
         }
+        let network = Network::new(Rate::gbps(100), Span::micros(10), 4096, false);
+        for (cc, text, scope) in [
+            ("3cpo", "auto", Scope::PerHost),
+            ("nscc:vai=1", "auto", Scope::PerFlow),
+            ("3cpo", "flow", Scope::PerFlow),
+        ] {
+            let cc = SenderConfig::by_name(cc, &network).unwrap();
+            assert_eq!(Scope::by_name(text, &cc), Ok(scope));
+        }
         let error = "rack".parse::<Scope>().unwrap_err().to_string();
-        let all = "flow, service-level, pair, destination, destination-unsplit, host, group";
+        let all = "auto, flow, service-level, pair, destination, destination-unsplit, host, group";
         assert!(error.contains(all), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use squall_base::{Span, Time};
 
 use crate::acks::{AckStyle, LossThreshold};
 use crate::bbr::{Bbr, BbrConfig};
-use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
+use crate::budget::{Action, Budget, FlowEvent, Metrics, Scope, Sending, Stamp};
 use crate::choose::{ByName, ChoiceError, Named, name_of, tune, unknown};
 use crate::dart::{Dart, DartConfig};
 use crate::dcqcn::{Dcqcn, DcqcnConfig};
@@ -28,6 +28,7 @@ use crate::smartt::{Smartt, SmarttConfig};
 use crate::sperc::{RatePacket, Sperc, SpercConfig};
 use crate::strack::{Strack, StrackConfig};
 use crate::swift::{Swift, SwiftConfig};
+use crate::threecpo::{Throttle, ThrottleConfig};
 use crate::timely::{Timely, TimelyConfig};
 use crate::tuning::{Setting, Tunable};
 
@@ -133,6 +134,11 @@ pub trait SenderParameters: Tunable {
         LossThreshold::default()
     }
 
+    /// Which flows share a context where nobody says it ([`Scope::AUTO`]).
+    fn scope(&self) -> Scope {
+        Scope::PerFlow
+    }
+
     /// Lets the window fall to `bytes`, possibly less than a packet, because a pacer watches over it
     /// (parameter `pace`). False when the algorithm has no such window; then it is not offered.
     fn set_floor(&mut self, bytes: u32) -> bool {
@@ -221,6 +227,16 @@ macro_rules! senders {
                     $(Self::$variant(config) => config.loss_threshold(),)+
                     Self::Paced(paced) => paced.inner.loss_threshold(),
                     Self::Fair(fair) => fair.inner().loss_threshold(),
+                }
+            }
+
+            /// Which flows share a context of the algorithm where nobody says it ([`Scope::AUTO`]).
+            #[must_use]
+            pub fn scope(&self) -> Scope {
+                match self {
+                    $(Self::$variant(config) => config.scope(),)+
+                    Self::Paced(paced) => paced.inner.scope(),
+                    Self::Fair(fair) => fair.inner().scope(),
                 }
             }
 
@@ -343,6 +359,8 @@ senders! {
     Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)";
     /// s-PERC: the rate that the links of a path compute, and 1RC.
     Sperc(Sperc, SpercConfig) = "sperc", "the rate that switches compute (s-PERC), and 1RC";
+    /// The unicast half of 3CPO: a watermark a host.
+    ThreeCpo(Throttle, ThrottleConfig) = "3cpo", "a host's rate, which the round trip moves (3CPO without multicast)";
     /// A window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }

@@ -15,6 +15,7 @@ mod config;
 mod matching;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod watermark;
 
 use alloc::collections::VecDeque;
@@ -23,6 +24,7 @@ use alloc::sync::Arc;
 use bucket::Bucket;
 pub use config::ThreeCpoConfig;
 use matching::Matching;
+pub use throttle::{Throttle, ThrottleConfig};
 use watermark::Watermark;
 
 /// What an operation puts on a link of each member, in flits.

@@ -412,6 +412,7 @@ const GROWTH: &[(&str, Growth)] = &[
     // Its threshold is two packets; after a time-out it starts slowly, at one.
     ("dctcp", |lowest, _| lowest.max(8_192)),
     ("timely", |lowest, _| lowest),
+    ("3cpo", |lowest, _| lowest),
     // Without telemetry it goes by the round trip; its least rate is twice what it adds in one.
     ("hpcc", |lowest, _| lowest),
 ];

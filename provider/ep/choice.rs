@@ -52,11 +52,12 @@ pub(super) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
         );
         return Err(Errno::INVAL);
     }
+    let scope = Scope::by_name(&params.scope, &sender);
     Ok(Algorithms {
         sender,
         paths: allowed("LB", &params.lb, selector(&params.lb))?,
         loss: allowed("LOSS", &params.loss, params.loss.parse())?,
-        scope: allowed("SCOPE", &params.scope, params.scope.parse())?,
+        scope: allowed("SCOPE", &params.scope, scope)?,
     })
 }
 
@@ -139,6 +140,7 @@ mod tests {
             ("LB", "help", false),
             ("LOSS", "trim,rto", true),
             ("LOSS", "order", false),
+            ("SCOPE", "auto", true),
             ("SCOPE", "destination", true),
             ("SCOPE", "destination-unsplit", true),
             ("SCOPE", "rack", false),

@@ -70,6 +70,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let links = links::wanted(params);
     let order = order::of(settings.msg_order);
     let config_of = Config { port: local.port(), job_id, key, links, order, ..messages };
+    let scope = pdc.scope;
     let engine = Engine::new(config_of, pdc);
     log::info!(
         "endpoint {number} at {local} (instance {instance}, job {job_id}{}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
@@ -80,7 +81,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         params.cc,
         params.lb,
         params.loss,
-        params.scope
+        scope
     );
     let faults = faults(params)?;
     let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);

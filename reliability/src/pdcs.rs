@@ -241,7 +241,7 @@ impl<D: Copy> Pdcs<D> {
     /// The next packet without data to send; acknowledgements of one context are coalesced since the
     /// last round.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
-        self.shared.echo.set(&[]);
+        self.shared.echo.clear();
         if let Some(out) = self.shared.control.next_out() {
             return Some(out);
         }

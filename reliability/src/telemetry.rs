@@ -1,8 +1,11 @@
 //! Records of telemetry, as congestion control knows them and as they are on the wire.
 
 use crate::base::{Rate, Time};
-use crate::cc::IntHop;
-use crate::wire::TelemetryRecord;
+use crate::cc::{IntHop, MOST_HOPS};
+use crate::wire::{Telemetry, TelemetryRecord};
+
+// All that is kept of a packet fits in its telemetry.
+const _: () = assert!(MOST_HOPS <= Telemetry::MOST);
 
 /// A switch's record for the wire. Rates are rounded down to kb/s; those above 4.29 Tb/s do not fit.
 #[must_use]

@@ -254,7 +254,7 @@ fn a_decorated_context_is_small() {
     assert_eq!(size_of::<Fairness>(), 32);
     for (text, bytes) in [
         ("swift:vai=1,sf=30", 80),
-        ("hpcc:vai=1,sf=30", 132),
+        ("hpcc:vai=1,sf=30", 136),
         ("nscc:vai=1,sf=30", 96),
         ("strack:vai=1,sf=30", 88),
         ("dctcp:vai=1,sf=30", 80),

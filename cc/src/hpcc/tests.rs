@@ -7,7 +7,7 @@ use std::vec::Vec;
 use squall_base::{Rate, Span, Time};
 
 use super::{Hpcc, HpccConfig};
-use crate::{Feedback, IntHop, Kind, Network, SenderCc};
+use crate::{Feedback, Hops, IntHop, Kind, Network, SenderCc};
 
 const LINE: Rate = Rate::gbps(100);
 const T: u64 = 4_000;
@@ -32,7 +32,7 @@ fn ack(hpcc: &mut Hpcc, int: &[IntHop], round_end: bool) -> f32 {
         bytes: 1_000,
         packets: 1,
         rtt: Some(Span(T)),
-        int,
+        int: &int.iter().copied().collect(),
         round_end,
         ..Feedback::default()
     });
@@ -156,7 +156,7 @@ fn a_flow_may_have_its_own_base_round_trip() {
         let mut hpcc = hpcc(HpccConfig { global_t, ..config() });
         hpcc.on_feedback(&Feedback {
             rtt: Some(Span(T / 2)),
-            int: &[hop(7, 1_000, 0, 0)],
+            int: &Hops::from_iter([hop(7, 1_000, 0, 0)]),
             ..Feedback::default()
         });
         assert_eq!(hpcc.metrics().cwnd, Some(window));
@@ -192,6 +192,8 @@ fn without_telemetry_it_goes_by_the_round_trip() {
 
 #[test]
 fn a_context_is_small() {
-    assert_eq!(size_of::<Hpcc>(), 40);
-    assert_eq!(hpcc(config()).state_bytes(), 100);
+    assert_eq!(hpcc(config()).state_bytes(), 104);
+    // A box, and a record each.
+    let more = hpcc(HpccConfig { queues: 15, ..config() });
+    assert_eq!(more.state_bytes(), 104 + 16 + 10 * 12);
 }

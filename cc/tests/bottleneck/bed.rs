@@ -7,9 +7,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, IntHop, Kind, Link, LinkParameters, Network,
-    RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
-    Sender, SenderCc, SenderConfig, Sending, Share,
+    AckSignals, Action, Feedback, FlowEvent, Grant, Hops, IntHop, Kind, Link, LinkParameters,
+    Network, RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig,
+    RxFlow, Sender, SenderCc, SenderConfig, Sending, Share,
 };
 
 /// Nominal bytes of every packet.
@@ -322,7 +322,8 @@ impl Run<'_> {
         }
         let (at, tx_bytes, queue) = packet.left;
         let queue = u32::try_from(queue).expect("a short queue");
-        let telemetry = [IntHop { hop: 1, at, tx_bytes, queue, line: self.scene.network.line }];
+        let record = IntHop { hop: 1, at, tx_bytes, queue, line: self.scene.network.line };
+        let telemetry = Hops::from_iter([record]);
         let feedback = Feedback {
             int: &telemetry,
             kind: Kind::Acked,

@@ -35,7 +35,7 @@ pub(super) struct Arriving<'a, M> {
     pub(super) now: Time,
     pub(super) src: SocketAddr,
     /// What switches wrote into it, or into the packet that it acknowledges.
-    pub(super) telemetry: &'a [cc::IntHop],
+    pub(super) telemetry: &'a cc::Hops,
 }
 
 impl<'a, M: Memory> Arriving<'a, M> {
@@ -47,7 +47,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         now: Time,
         src: SocketAddr,
     ) -> Self {
-        Self { engine, mem, now, src, telemetry: &[] }
+        Self { engine, mem, now, src, telemetry: cc::Hops::NONE }
     }
 
     /// A packet as it was sent, and those of the train behind it that make a run with it.
@@ -184,9 +184,10 @@ impl<'a, M: Memory> Arriving<'a, M> {
             return;
         }
         let (key, pdcs) = (PeerKey(peer.0), &mut self.engine.pdcs);
-        let verdict = match self.telemetry {
-            [] => pdcs.rx_request(self.now, key, pds, arrival),
-            hops => Told::by(pdcs, hops).rx_request(self.now, key, pds, arrival),
+        let verdict = if self.telemetry.is_empty() {
+            pdcs.rx_request(self.now, key, pds, arrival)
+        } else {
+            Told::by(pdcs, self.telemetry).rx_request(self.now, key, pds, arrival)
         };
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,

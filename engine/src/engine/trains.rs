@@ -86,13 +86,12 @@ impl<M: Memory> Arriving<'_, M> {
             self.engine.report.counters.rx_malformed += 1;
             return;
         };
-        let mut hops = Hops::default();
-        read.records().for_each(|record| hops.push(hop_of(&record)));
+        let hops: Hops = read.records().map(|record| hop_of(&record)).collect();
         // As long as it left its sender.
         let len = read.packet.len() + Telemetry::LEN;
         let arrival = Arrival { bytes: u32::try_from(len).unwrap_or(u32::MAX), ..*arrival };
         let Self { engine, mem, now, src, .. } = self;
-        let arriving = Arriving { engine, mem, now, src, telemetry: hops.as_slice() };
+        let arriving = Arriving { engine, mem, now, src, telemetry: &hops };
         arriving.one(&arrival, read.packet, train);
     }
 }

@@ -1,21 +1,19 @@
 //! Telemetry before packets that leave: what it needs where congestion control lives on it, and nothing elsewhere.
 
 use crate::base::Batch;
-use crate::reliability::cc::IntHop;
+use crate::reliability::cc::Hops;
 use crate::reliability::record_of;
 use crate::wire::{Telemetry, TelemetryKind};
 
 /// Adds what an acknowledgement sends back to the bytes of a batch, before it; where that begins, if there is anything.
-pub(crate) fn push_echo(batch: &mut Batch, hops: &[IntHop]) -> Option<usize> {
+pub(crate) fn push_echo(batch: &mut Batch, hops: &Hops) -> Option<usize> {
     if hops.is_empty() {
         return None;
     }
     let start = batch.bytes.len();
-    let hops = &hops[..hops.len().min(Telemetry::MOST)];
-    // At most eight.
-    batch.bytes.extend_from_slice(&Telemetry::head(TelemetryKind::Echo, hops.len() as u8));
-    for hop in hops {
-        batch.bytes.extend_from_slice(&record_of(hop).to_bytes());
+    batch.bytes.extend_from_slice(&Telemetry::head(TelemetryKind::Echo, hops.len()));
+    for hop in hops.iter() {
+        batch.bytes.extend_from_slice(&record_of(&hop).to_bytes());
     }
     Some(start)
 }

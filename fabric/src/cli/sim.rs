@@ -9,7 +9,7 @@ use clap::Args;
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, choices, interrupts};
-use crate::cc::PathsConfig;
+use crate::cc::{PathsConfig, Scope};
 use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
 use crate::live::keep::{NETWORK, OPTIONS, TIMELINE};
@@ -60,8 +60,9 @@ pub(super) struct SimArgs {
     /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
     pub(super) loss: String,
-    /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..
-    #[arg(long, default_value = "flow")]
+    /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..; `auto` for
+    /// what the algorithm is made for.
+    #[arg(long, default_value = Scope::AUTO)]
     pub(super) scope: String,
     #[command(flatten)]
     network: NetworkArgs,
@@ -250,7 +251,7 @@ fn is_job(args: &SimArgs) -> bool {
 fn about(transport: &Transport, seed: u64) -> String {
     match transport {
         Transport::Squall(SquallConfig { cc, lb, loss, scope, .. }) => format!(
-            "Congestion control {cc}, a context a {scope}, paths by {lb}, losses by {loss}, seed {seed}."
+            "Congestion control {cc}, scope {scope}, paths by {lb}, losses by {loss}, seed {seed}."
         ),
         Transport::Roce(RoceConfig { cc, qps, .. }) => {
             format!("RoCEv2, congestion control {cc}, {qps} queue pairs a flow, seed {seed}.")

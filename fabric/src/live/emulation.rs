@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use squall_net::fabric::frame::PacketFrame;
 
 use crate::Picos;
-use crate::cc::{self, IntHop};
+use crate::cc::{self, Hops};
 use crate::model::{
     Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Step,
     SwitchProgram,
@@ -241,14 +241,12 @@ fn write_rates(payload: &mut Vec<u8>, written: &cc::RatePacket) {
 /// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well
 /// formed and empty. The packet grows on the way from the last switch alone; what telemetry takes of links is not
 /// modelled.
-fn tell(payload: &mut Vec<u8>, hops: &[IntHop]) {
+fn tell(payload: &mut Vec<u8>, hops: &Hops) {
     let empty = Telemetry::head(TelemetryKind::Own, 0);
     if !payload.starts_with(&empty) {
         return;
     }
-    let hops = &hops[..hops.len().min(Telemetry::MOST)];
-    let records = hops.iter().flat_map(|hop| record_of(hop).to_bytes());
-    // At most eight.
-    let head = Telemetry::head(TelemetryKind::Own, hops.len() as u8);
+    let records = hops.iter().flat_map(|hop| record_of(&hop).to_bytes());
+    let head = Telemetry::head(TelemetryKind::Own, hops.len());
     drop(payload.splice(..Telemetry::LEN, head.into_iter().chain(records)));
 }

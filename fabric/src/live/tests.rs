@@ -389,6 +389,7 @@ fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     let mut config = network(20_000, false);
     config.control_queue = 2_000;
     config.rates = Some(RateParameters {
+        capacity: RateParameters::CAPACITY,
         link: LinkParameters { round: span(400), forget: span(10_000) },
         windows: WindowParameters { epoch: span(200), mtu: 1000, most: 25, ahead: Span::ZERO },
     });

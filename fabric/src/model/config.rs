@@ -76,6 +76,10 @@ pub struct NetworkOptions {
     /// round trips).
     #[arg(long, value_name = "US")]
     pub rates_forget_us: Option<f64>,
+    /// Rates: part of each link's rate that is given to flows; what is left empties queues (default 0.96: 2 % are for rate
+    /// packets, 2 % for what was computed too late).
+    #[arg(long, value_name = "SHARE")]
+    pub rates_capacity: Option<f64>,
     /// Switches send short messages round a full queue, each of them in order (IOFD: Dart, section IV); in a lossless network.
     #[arg(long)]
     pub deflection: bool,
@@ -296,6 +300,16 @@ impl NetworkOptions {
         if self.buffer.is_some() && (self.xoff.is_some() || self.xon.is_some()) {
             return fault("buffer", "expected `buffer`, or `xoff` and `xon`, not both");
         }
+        self.check_rates()?;
+        self.check_deflection()?;
+        if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
+            return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
+        }
+        Ok(())
+    }
+
+    /// What goes with switches that compute rates.
+    fn check_rates(&self) -> Result<(), OptionError> {
         if self.rates && self.telemetry {
             return fault(
                 "rates",
@@ -308,15 +322,18 @@ impl NetworkOptions {
                 "expected without `adaptive`: the rates of a flow hold for one path",
             );
         }
-        if !self.rates && self.rates_forget_us.is_some() {
-            return fault("rates_forget_us", "expected with `rates` only");
+        for (key, given) in
+            [("rates_forget_us", self.rates_forget_us), ("rates_capacity", self.rates_capacity)]
+        {
+            if !self.rates && given.is_some() {
+                return fault(key, "expected with `rates` only");
+            }
         }
         if let Some(us) = self.rates_forget_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("rates_forget_us", format!("{us}, expected 0 to 1e9 microseconds"));
         }
-        self.check_deflection()?;
-        if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
-            return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
+        if let Some(share) = self.rates_capacity.filter(|share| !(0.01..=1.0).contains(share)) {
+            return fault("rates_capacity", format!("{share}, expected 0.01 to 1"));
         }
         Ok(())
     }
@@ -455,6 +472,7 @@ impl NetworkOptions {
         // Numbers beyond are not told apart.
         let most = packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
         RateParameters {
+            capacity: self.rates_capacity.unwrap_or(RateParameters::CAPACITY),
             link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
             windows: WindowParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
         }
@@ -774,6 +792,8 @@ mod tests {
             ("--rates --adaptive", "rates", "one path"),
             ("--rates-forget-us 5", "rates_forget_us", "with `rates`"),
             ("--rates --rates-forget-us 1e10", "rates_forget_us", "1e9"),
+            ("--rates-capacity 0.8", "rates_capacity", "with `rates`"),
+            ("--rates --rates-capacity 1.1", "rates_capacity", "0.01 to 1"),
             ("--deflection", "deflection", "with `lossless`"),
             ("--deflection --lossless --telemetry", "deflection", "one program"),
             ("--deflection --lossless --rates", "deflection", "one program"),

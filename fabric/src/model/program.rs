@@ -54,10 +54,10 @@ impl Default for Note {
 impl Note {
     /// Records of telemetry.
     #[must_use]
-    pub fn hops(&self) -> &[IntHop] {
+    pub fn hops(&self) -> &Hops {
         match self {
-            Self::Telemetry(hops) => hops.as_slice(),
-            Self::Rates(_) | Self::Speculation(_) | Self::Message(_) => &[],
+            Self::Telemetry(hops) => hops,
+            Self::Rates(_) | Self::Speculation(_) | Self::Message(_) => Hops::NONE,
         }
     }
 
@@ -459,6 +459,7 @@ mod tests {
             note.push_hop(IntHop { hop, ..IntHop::default() });
         }
         let hops = note.hops();
-        assert_eq!((hops.len(), hops[7].hop), (MOST_HOPS, 7));
+        assert_eq!(usize::from(hops.len()), MOST_HOPS);
+        assert_eq!(hops.get(7).map(|hop| hop.hop), Some(7));
     }
 }

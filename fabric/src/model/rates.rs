@@ -4,16 +4,20 @@ use super::program::{Incoming, Note, Place, SwitchProgram, Verdict};
 use crate::cc::{Link, LinkParameters, RatePacket, WindowParameters, Windows};
 use crate::topology::Node;
 
-/// Part of a link's rate that data has: 2 % are for rate packets, 2 % for what was computed too late.
-const CAPACITY: f64 = 0.96;
-
 /// What all switches of a network have in common.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RateParameters {
+    /// Part of a link's rate that flows are given.
+    pub capacity: f64,
     /// Of the links.
     pub link: LinkParameters,
     /// Of their window tables.
     pub windows: WindowParameters,
+}
+
+impl RateParameters {
+    /// What is usual of [`RateParameters::capacity`]: 2 % are for rate packets, 2 % for what was computed too late.
+    pub const CAPACITY: f64 = 0.96;
 }
 
 /// A port's link.
@@ -44,8 +48,8 @@ impl Rates {
         let at = match self.links.binary_search_by_key(&port, |egress| egress.port) {
             Ok(at) => at,
             Err(at) => {
-                let RateParameters { link, windows } = self.parameters;
-                let capacity = place.rate(port).0 as f64 * CAPACITY;
+                let RateParameters { capacity, link, windows } = self.parameters;
+                let capacity = place.rate(port).0 as f64 * capacity;
                 let (link, windows) = (Link::new(capacity, link), Windows::new(windows));
                 self.links.insert(at, Egress { port, link, windows });
                 at

@@ -46,7 +46,7 @@ mod tests {
             // Leaf 0 to the spine, the spine to leaf 1, and down to host 4.
             let names: Vec<u32> = hops.iter().map(|hop| hop.hop).collect();
             assert_eq!(names, [16, 19, 9]);
-            for hop in hops {
+            for hop in hops.iter() {
                 assert_eq!(
                     (hop.tx_bytes, hop.line, hop.at > Time(0)),
                     (packets * 4096, rate, true)

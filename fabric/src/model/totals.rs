@@ -117,7 +117,7 @@ pub struct Seen {
 impl Seen {
     pub(super) fn add(&mut self, note: &Note) {
         let hops = match note {
-            Note::Telemetry(hops) => hops.as_slice(),
+            Note::Telemetry(hops) => hops,
             Note::Rates(packet) => {
                 self.rated += u64::from(!packet.back && !packet.links.as_slice().is_empty());
                 return;
@@ -125,8 +125,8 @@ impl Seen {
             Note::Speculation(_) | Note::Message(_) => return,
         };
         self.packets += u64::from(!hops.is_empty());
-        self.records += hops.len() as u64;
-        for hop in hops {
+        self.records += u64::from(hops.len());
+        for hop in hops.iter() {
             self.queued += u64::from(hop.queue);
             self.longest = self.longest.max(hop.queue);
         }

@@ -167,7 +167,7 @@ pub struct TransportTable {
     /// Loss detection (default `all`).
     pub loss: Option<String>,
     /// Which contexts share one of congestion control: `flow`, `service-level`, `pair`, `destination`,
-    /// `destination-unsplit`, `host` or `group`, which is a job (default `flow`).
+    /// `destination-unsplit`, `host` or `group`, which is a job (default `auto`: `host` with 3cpo, `flow` with all others).
     pub scope: Option<String>,
     /// Entropies (default 64).
     pub paths: Option<u16>,

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::Picos;
-use crate::cc::{PathsConfig, SenderConfig};
+use crate::cc::{PathsConfig, Scope, SenderConfig};
 use crate::model::{FailureEvent, NetworkOptions, OptionError};
 use crate::topology::Topology;
 use crate::workload::WorkloadError;
@@ -62,7 +62,7 @@ impl Default for SquallConfig {
             cc: SenderConfig::DEFAULT.into(),
             lb: PathsConfig::DEFAULT.into(),
             loss: "all".into(),
-            scope: "flow".into(),
+            scope: Scope::AUTO.into(),
             paths: 64,
             rto_min: None,
             give_up: Picos::micros(200_000),

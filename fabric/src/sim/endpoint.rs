@@ -117,9 +117,10 @@ impl Adapter for Endpoint {
                 {
                     Told::announce(&mut self.pdcs, time, &list);
                 }
-                let verdict = match work.telemetry {
-                    [] => self.pdcs.rx_request(time, peer, pds, &meta),
-                    hops => Told::by(&mut self.pdcs, hops).rx_request(time, peer, pds, &meta),
+                let verdict = if work.telemetry.is_empty() {
+                    self.pdcs.rx_request(time, peer, pds, &meta)
+                } else {
+                    Told::by(&mut self.pdcs, work.telemetry).rx_request(time, peer, pds, &meta)
                 };
                 if let RxVerdict::Deliver(delivery) = verdict {
                     self.pdcs.accept(time, delivery, None);

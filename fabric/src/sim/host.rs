@@ -7,7 +7,7 @@ use super::packet::Body;
 use super::roce::Roce;
 use crate::Picos;
 use crate::base::Time;
-use crate::cc::{IntHop, RatePacket};
+use crate::cc::{Hops, RatePacket};
 use crate::model::Head;
 
 /// What all hosts share.
@@ -47,7 +47,7 @@ pub(super) struct Work<'a> {
     pub(super) news: &'a mut Vec<News>,
     pub(super) outbox: &'a mut Outbox,
     /// What switches wrote into the packet that arrived, or into the one it answers.
-    pub(super) telemetry: &'a [IntHop],
+    pub(super) telemetry: &'a Hops,
 }
 
 impl Work<'_> {
@@ -234,7 +234,7 @@ impl Host {
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
         if !each!(&mut self.stack, stack => stack.start(index, connection, work)) {
             work.given_up(index);
         }
@@ -246,7 +246,7 @@ impl Host {
         now: Picos,
         source: u32,
         head: &Head,
-        (body, telemetry): (&Body, &[IntHop]),
+        (body, telemetry): (&Body, &Hops),
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
@@ -262,7 +262,7 @@ impl Host {
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
         each!(&mut self.stack, stack => stack.rated(source, packet, work));
     }
 
@@ -273,13 +273,13 @@ impl Host {
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
         each!(&mut self.stack, stack => stack.handle_timeout(work));
     }
 
     /// After anything happened: what the transport wants sent or told.
     pub(super) fn attend(&mut self, now: Picos, flows: &mut [Running], news: &mut Vec<News>) {
-        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: &[] };
+        let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
         each!(&mut self.stack, stack => stack.attend(work));
     }
 

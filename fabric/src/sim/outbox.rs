@@ -8,7 +8,7 @@ use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
 use crate::base::Psn;
-use crate::cc::{Hops, IntHop};
+use crate::cc::Hops;
 use crate::model::{Class, DeflectionParameters, Head, Message, Note};
 use crate::reliability::speculation_of;
 
@@ -144,12 +144,10 @@ impl Outbox {
     }
 
     /// A packet without data to host `dst`, which sends back `echo`.
-    pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body, echo: &[IntHop]) {
+    pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body, echo: &Hops) {
         self.control.push_back((dst, entropy, body));
         if let Some(Extra::Echo { waiting, .. }) = self.extra.as_deref_mut() {
-            let mut hops = Hops::default();
-            hops.set(echo);
-            waiting.push_back(hops);
+            waiting.push_back(*echo);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::roce::{RoceKind, RocePacket};
 use crate::Picos;
-use crate::cc::{Hops, IntHop};
+use crate::cc::Hops;
 use crate::reliability::ControlPacket;
 use crate::wire;
 
@@ -101,8 +101,8 @@ impl Bodies {
     }
 
     /// What a packet sends back.
-    pub(super) fn echo(&self, packet: u32) -> &[IntHop] {
-        self.echoes.get(packet as usize).map_or(&[], Hops::as_slice)
+    pub(super) fn echo(&self, packet: u32) -> &Hops {
+        self.echoes.get(packet as usize).unwrap_or_default()
     }
 
     /// What a packet carries.

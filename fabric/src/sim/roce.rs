@@ -17,8 +17,8 @@ use super::packet::Body;
 use crate::Picos;
 use crate::base::{Rate, Rng, Time};
 use crate::cc::{
-    Feedback, Kind, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
-    SenderCc, SenderConfig,
+    Feedback, Hops, Kind, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig,
+    RxFlow, SenderCc, SenderConfig,
 };
 use crate::model::Head;
 use qp::Qp;
@@ -210,7 +210,12 @@ impl Roce {
 
 /// Sends a packet without data to host `dst`.
 fn answer_with(work: &mut Work<'_>, dst: u32, packet: RocePacket) {
-    work.outbox.answer(dst, packet.connection ^ u32::from(packet.qp), Body::Roce(packet), &[]);
+    work.outbox.answer(
+        dst,
+        packet.connection ^ u32::from(packet.qp),
+        Body::Roce(packet),
+        Hops::NONE,
+    );
 }
 
 impl Adapter for Roce {

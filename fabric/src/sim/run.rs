@@ -14,6 +14,7 @@ use super::setup::Setup;
 use super::told::Told;
 use crate::Picos;
 use crate::base::Rng;
+use crate::cc::Hops;
 use crate::model::{Coming, Ends, FailureEvent, Network, Note, Step};
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
@@ -366,7 +367,7 @@ impl Simulation {
             Some(Note::Message(message)) => {
                 let tokens = self.network.switches().config().deflection;
                 flows.travelled(body, head.bytes, message, tokens.as_ref());
-                &[]
+                Hops::NONE
             }
             Some(note) if body.is_data() => note.hops(),
             _ => bodies.echo(packet),

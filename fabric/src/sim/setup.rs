@@ -10,7 +10,7 @@ use super::outbox::Extra;
 use super::roce::{Roce, RoceParameters};
 use crate::Picos;
 use crate::base::{Rate, Span};
-use crate::cc;
+use crate::cc::{self, Scope};
 use crate::facts::base_rtt;
 use crate::model::{Ground, NetworkConfig, Note};
 use crate::reliability::{Config, NOMINAL_OVERHEAD, UnknownDetector};
@@ -35,6 +35,14 @@ enum StackConfig {
 }
 
 impl Setup {
+    /// Which contexts share one of congestion control, where there is a choice.
+    pub(super) fn scope(&self) -> Option<Scope> {
+        match &self.stack {
+            StackConfig::Squall(config, _) => Some(config.scope),
+            StackConfig::Roce(_) => None,
+        }
+    }
+
     pub(super) fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
         config.topology.check().map_err(|error| SimError::Topology(error.to_string()))?;
         workload.check()?;
@@ -180,10 +188,11 @@ fn transport(
             squall.lb
         )));
     }
+    let scope = Scope::by_name(&squall.scope, &cc).map_err(|error| refuse(&error))?;
     let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
     transport.trim_enabled = config.network.trims();
     transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
-    transport.scope = squall.scope.parse().map_err(|error: cc::ChoiceError| refuse(&error))?;
+    transport.scope = scope;
     transport = transport.reciprocal(&known);
     match &mut transport.receiver {
         // Others are strangers.

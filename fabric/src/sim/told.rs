@@ -21,12 +21,12 @@ impl Told {
         told.settings.set("observe.until_us", config.until.as_micros());
         told.settings.set_table("network", &config.network);
         told.settings.set("network.trimming", config.network.trims());
-        told.transport(config);
+        told.transport(config, setup);
         told.derived(config, setup);
         told
     }
 
-    fn transport(&mut self, config: &SimConfig) {
+    fn transport(&mut self, config: &SimConfig, setup: &Setup) {
         let (host, to) = (&config.host, &mut self.settings);
         let mut set = |key: &str, value: String| to.set(format!("transport.{key}"), value);
         set("mtu", host.mtu.to_string());
@@ -38,7 +38,7 @@ impl Told {
                 set("cc", squall.cc.clone());
                 set("lb", squall.lb.clone());
                 set("loss", squall.loss.clone());
-                set("scope", squall.scope.clone());
+                set("scope", setup.scope().unwrap_or_default().to_string());
                 set("paths", squall.paths.to_string());
                 set("ack_bytes", squall.ack_bytes.to_string());
                 set("train_bytes", squall.train_bytes.to_string());

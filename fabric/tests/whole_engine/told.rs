@@ -48,7 +48,8 @@ fn world(cc: &str, does: Switches) -> World {
         Switches::Rates { forget } => {
             let link = LinkParameters { round: RTT * 2, forget };
             let windows = WindowParameters { epoch: RTT, mtu: 4144, most: 8, ahead: Span::ZERO };
-            config.rates = Some(RateParameters { link, windows });
+            config.rates =
+                Some(RateParameters { capacity: RateParameters::CAPACITY, link, windows });
         }
     }
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");

@@ -2,6 +2,7 @@
 
 use super::{Pdcs, Told};
 use crate::base::{Psn, Time};
+use crate::cc;
 use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
@@ -134,7 +135,7 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        Told::by(self, &[]).rx_ack(now, peer, ack, response)
+        Told::by(self, cc::Hops::NONE).rx_ack(now, peer, ack, response)
     }
 
     /// A NACK arrived from `peer`. `false` when it was not believed.

@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::Time;
-use crate::cc::{IntHop, LookAhead, ReceiverCc as _};
+use crate::cc::{Hops, LookAhead, ReceiverCc as _};
 use crate::tx::AckFacts;
 use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};
@@ -11,12 +11,12 @@ use crate::wire::{Ack, Request, Response};
 #[derive(Debug)]
 pub struct Told<'a, D> {
     pdcs: &'a mut Pdcs<D>,
-    telemetry: &'a [IntHop],
+    telemetry: &'a Hops,
 }
 
 impl<'a, D: Copy> Told<'a, D> {
     /// By these records, in the order of the path.
-    pub const fn by(pdcs: &'a mut Pdcs<D>, telemetry: &'a [IntHop]) -> Self {
+    pub const fn by(pdcs: &'a mut Pdcs<D>, telemetry: &'a Hops) -> Self {
         Self { pdcs, telemetry }
     }
 
@@ -65,7 +65,7 @@ impl<'a, D: Copy> Told<'a, D> {
     /// What the packet that [`Pdcs::poll_control`] gave last sends back of what switches wrote: nothing unless it is an
     /// acknowledgement, and that is wanted.
     #[must_use]
-    pub fn echo(pdcs: &Pdcs<D>) -> &[IntHop] {
-        pdcs.shared.echo.as_slice()
+    pub fn echo(pdcs: &Pdcs<D>) -> &Hops {
+        &pdcs.shared.echo
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct AckFacts<'a> {
     retx: bool,
     response: Option<&'a Response>,
     /// What switches wrote into the packet it is about.
-    telemetry: &'a [cc::IntHop],
+    telemetry: &'a cc::Hops,
 }
 
 /// Whether an ACK can be believed.
@@ -52,11 +52,7 @@ pub(crate) enum Verdict {
 
 impl<'a> AckFacts<'a> {
     #[inline]
-    pub(crate) fn new(
-        ack: &Ack,
-        response: Option<&'a Response>,
-        telemetry: &'a [cc::IntHop],
-    ) -> Self {
+    pub(crate) fn new(ack: &Ack, response: Option<&'a Response>, telemetry: &'a cc::Hops) -> Self {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
         let mut share = None;
         let (mpr, state, ooo, credit) = match ack.ext {
@@ -270,7 +266,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 share,
                 grant,
                 int: ack.telemetry,
-                hops: (!ack.telemetry.is_empty()).then_some(ack.telemetry.len() as u8),
+                hops: (!ack.telemetry.is_empty()).then_some(ack.telemetry.len()),
                 round_end: self.gain.round_end,
                 app_limited: about.is_some_and(|slot| slot.app_limited),
                 retransmitted: about.is_some_and(|slot| slot.tries > 0),
@@ -610,7 +606,8 @@ mod tests {
         for desc in 0..4u32 {
             ring.push(Time(1), desc, 100, 0);
         }
-        let check = |cack: Psn, about| AckFacts::new(&ack(cack, about), None, &[]).check(&ring);
+        let check =
+            |cack: Psn, about| AckFacts::new(&ack(cack, about), None, cc::Hops::NONE).check(&ring);
         assert_eq!(check(start.minus(1), 0), Verdict::Credible);
         assert_eq!(check(start.plus(3), 0), Verdict::Credible);
         assert_eq!(check(start.plus(4), 0), Verdict::Impossible);

@@ -24,13 +24,13 @@ pub(crate) struct Rare {
 
 impl Rare {
     /// What switches wrote into the packet that the next ACK will be about.
-    pub(crate) fn telemetry(&self) -> &[cc::IntHop] {
-        self.telemetry.as_ref().map_or(&[], |hops| hops.as_slice())
+    pub(crate) fn telemetry(&self) -> &cc::Hops {
+        self.telemetry.as_deref().unwrap_or_default()
     }
 
     /// Keeps what switches wrote into a packet that arrived.
-    pub(crate) fn keep_telemetry(&mut self, hops: &[cc::IntHop]) {
-        self.telemetry.get_or_insert_default().set(hops);
+    pub(crate) fn keep_telemetry(&mut self, hops: &cc::Hops) {
+        **self.telemetry.get_or_insert_default() = *hops;
     }
 }
 
