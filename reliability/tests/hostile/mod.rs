@@ -98,7 +98,7 @@ fn configs(rng: &mut Rng) -> [Config; 2] {
     [rng.next_u64(), rng.next_u64()].map(|seed| {
         let config = named(sender, paths, seed);
         let scope = if config.credits() || config.rates() { "flow" } else { scope };
-        Config { scope: scope.parse().expect("a name of one"), ..config }
+        Config { scope: cc::Scope::by_name(scope, &config.cc).expect("a name of one"), ..config }
     })
 }
 
