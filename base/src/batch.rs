@@ -37,6 +37,8 @@ pub struct Datagram {
     pub tag: u64,
     /// It is longer than the path is known to carry in one piece: routers may fragment it.
     pub fragment: bool,
+    /// So many of those behind it are its likes: see [`Batch::join`].
+    pub alike: u16,
 }
 
 /// Datagrams ready to leave. Used again from call to call, so that a steady state allocates nothing.
@@ -105,7 +107,39 @@ impl Batch {
             trailer: end..stop,
             tag: 0,
             fragment: false,
+            alike: 0,
         });
+    }
+
+    /// Says that the datagrams from `first` on are alike, those of one path at least: of one operation, in one class and to
+    /// one destination, as long as the first of them but for the last, which may be shorter; with headers as long,
+    /// one behind the other in [`Batch::bytes`], a piece each of which the same is true in [`Batch::slices`] (or none, and the
+    /// payload behind each header), and no trailer. A port may then take them together, without a look at each.
+    pub fn join(&mut self, first: usize) {
+        let (mut path, mut behind) = (0, 0);
+        for packet in self.packets[first..].iter_mut().rev() {
+            if packet.path != path {
+                (path, behind) = (packet.path, 0);
+            }
+            packet.alike = behind;
+            behind = behind.saturating_add(1);
+        }
+    }
+
+    /// The headers of datagrams that are alike, one behind the other, and their pieces.
+    #[must_use]
+    #[inline]
+    pub fn joined(&self, alike: &[Datagram]) -> (&[u8], &[UserSlice]) {
+        let (Some(first), Some(last)) = (alike.first(), alike.last()) else { return (&[], &[]) };
+        let headers = first.header.start as usize..last.header.end as usize;
+        let pieces = first.payload.start as usize..last.payload.end as usize;
+        (&self.bytes[headers], &self.slices[pieces])
+    }
+
+    /// Keeps the datagrams of which `wanted` says so; that two are alike is known of none of them any more.
+    pub fn retain(&mut self, wanted: impl FnMut(&Datagram) -> bool) {
+        self.packets.retain(wanted);
+        self.packets.iter_mut().for_each(|packet| packet.alike = 0);
     }
 }
 
@@ -124,5 +158,23 @@ mod tests {
         assert_eq!((batch.header(one), batch.trailer(one)), (&b"one"[..], &b"!"[..]));
         assert_eq!(batch.payload(one), [UserSlice::lent(5, 7)]);
         assert_eq!((batch.header(two), batch.payload(two).len()), (&b"two"[..], 0));
+    }
+
+    #[test]
+    fn datagrams_of_one_path_are_joined() {
+        let mut batch = Batch::default();
+        let paths = [1, 2, 2, 2, 1];
+        for (n, path) in (0u8..).zip(paths) {
+            let to = (SocketAddr::from(([127, 0, 0, 1], 1)), path, TrafficClass::Data);
+            batch.push(to, &[n], [UserSlice::lent(u64::from(n), 1)], b"");
+        }
+        batch.join(1);
+        let alike =
+            |batch: &Batch| batch.packets.iter().map(|packet| packet.alike).collect::<Vec<_>>();
+        assert_eq!(alike(&batch), [0, 2, 1, 0, 0]);
+        let (headers, pieces) = batch.joined(&batch.packets[1..4]);
+        assert_eq!((headers, pieces.len(), pieces[2].base), (&[1, 2, 3][..], 3, 3));
+        batch.retain(|packet| packet.header.start != 2);
+        assert_eq!(alike(&batch), [0; 4]);
     }
 }

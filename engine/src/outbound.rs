@@ -11,6 +11,7 @@ mod rates;
 mod runs;
 mod short;
 mod telemetry;
+mod train;
 mod transmit;
 
 use std::collections::VecDeque;

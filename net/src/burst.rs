@@ -54,6 +54,25 @@ impl<'a> Burst<'a> {
         Self { batch: self.batch, packets: &self.packets[range] }
     }
 
+    /// Its datagrams, those that are alike together: the first of them, and how many they are.
+    #[inline]
+    pub fn groups(&self) -> impl Iterator<Item = (&'a Datagram, usize)> + use<'a> {
+        let mut rest = self.packets;
+        core::iter::from_fn(move || {
+            let first = rest.first()?;
+            let count = rest.len().min(usize::from(first.alike) + 1);
+            rest = &rest[count..];
+            Some((first, count))
+        })
+    }
+
+    /// The headers of its datagrams, which are alike, one behind the other; and their pieces of user memory.
+    #[must_use]
+    #[inline]
+    pub fn joined(&self) -> (&'a [u8], &'a [UserSlice]) {
+        self.batch.joined(self.packets)
+    }
+
     /// First bytes of a datagram's UDP payload.
     #[must_use]
     #[inline]

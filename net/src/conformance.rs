@@ -4,10 +4,12 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::base::{Time, TrafficClass};
-use crate::burst::tests::{Sample, send};
+use crate::base::{Batch, Time, TrafficClass};
+use crate::burst::tests::{Sample, lend, send};
 use crate::fabric::tests::mirror;
-use crate::{Crc, Fault, FaultSpec, MAX_PIECES, NetError, Pcap, Port, PortConfig, RxMeta, UdpPort};
+use crate::{
+    Burst, Crc, Fault, FaultSpec, MAX_PIECES, NetError, Pcap, Port, PortConfig, RxMeta, UdpPort,
+};
 
 const PATHS: u16 = 4;
 
@@ -120,6 +122,65 @@ fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
         let mut errors: Vec<NetError> = Vec::new();
         port.take_errors(&mut errors);
         assert!(errors.is_empty(), "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn datagrams_that_are_alike_arrive_as_they_would_alone() {
+    let data: Vec<u8> = (0..90_000u32).map(|i| (i * 7) as u8).collect();
+    // How many, how long each payload is and the last, and whether they are copied: more than a train holds by number and by
+    // bytes, with a last one that still finds room and one that does not, and one as long as the others.
+    let trains = [
+        (2, 100, 1, false),
+        (64, 1344, 1344, false),
+        (70, 600, 17, true),
+        (48, 1384, 700, false),
+        (45, 1416, 500, true),
+        (46, 1416, 1416, true),
+        (3, 30_000, 30_000, false),
+    ];
+    for (name, mut port) in every() {
+        let (dst, mut batch, mut want) = (port.local_addr(), Batch::default(), Vec::new());
+        for (train, &(count, len, last, copied)) in trains.iter().enumerate() {
+            let front = batch.packets.len();
+            for n in 0..count {
+                let (from, len) = (n * len, if n + 1 == count { last } else { len });
+                // The last ones of some go another way.
+                let path = if train % 2 == 1 && n + 2 > count { 3 } else { 1 };
+                let mut header = [n as u8; 56].to_vec();
+                header[0] = train as u8;
+                let payload = &data[from % 1000..][..len];
+                want.push((path, [&header[..], payload].concat()));
+                if copied {
+                    header.extend_from_slice(payload);
+                }
+                let lent = (!copied).then(|| lend(payload));
+                batch.push((dst, path, TrafficClass::Data), &header, lent, b"");
+            }
+            batch.join(front);
+        }
+        // What a call does not take, or was not offered, begins in the middle of those that are alike.
+        let (mut sent, mut got) = (0, Vec::new());
+        for turn in 0..100_000 {
+            let end = batch.packets.len().min(sent + 1 + turn % 50);
+            if sent < end {
+                // SAFETY: `lend` exposed the addresses of parts of `data`, which lives to the end of the test.
+                let report = port.send(Time::ZERO, unsafe { Burst::new(&batch, sent..end) });
+                assert_eq!(report.failed, 0, "{name}");
+                sent += report.sent;
+            }
+            port.recv_each(Time::ZERO, 64, &mut |_, bytes| got.push(bytes.to_vec()));
+            if got.len() == want.len() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        for path in [1, 3] {
+            let want = want.iter().filter(|(way, _)| *way == path).map(|(_, bytes)| bytes);
+            let of_path = |bytes: &&Vec<u8>| want.clone().any(|other| other == *bytes);
+            assert!(want.clone().eq(got.iter().filter(of_path)), "{name}: path {path}");
+        }
+        assert_eq!(got.len(), want.len(), "{name}");
     }
 }
 

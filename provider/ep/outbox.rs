@@ -86,7 +86,7 @@ impl Outbox {
         let mut at = 0;
         let sent = self.sent;
         let waiting = self.batch.packets.len() - sent;
-        self.batch.packets.retain(|packet| {
+        self.batch.retain(|packet| {
             at += 1;
             at > sent && engine.may_send(packet)
         });

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use super::telemetry::{include, push_empty};
+use super::train::{self, Rest};
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
 use crate::config::Config;
@@ -137,8 +138,8 @@ impl Ops {
         } else {
             let room = limit.saturating_sub(batch.packets.len());
             let alone = context.queue.len() == 1;
-            let (dst, rest) = (context.dst, Rest { left: left - len, room, alone, prompt });
-            follow(step, batch, (id, dst), op, (&grant, part), &rest)
+            let rest = Rest { left: left - len, room, alone, prompt };
+            train::follow(step, batch, id, op, (&grant, part), &rest)
         };
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
         if ended && !ends {
@@ -203,95 +204,6 @@ fn finish_op(context: &mut Context, op: &mut TxOp) {
     context.set_half_way(false);
 }
 
-/// What is left of an operation behind a packet of it that left.
-struct Rest {
-    /// Bytes, at least one.
-    left: u64,
-    /// Packets that the batch has room for.
-    room: usize,
-    /// Nothing waits behind the operation.
-    alone: bool,
-    /// Its last packet asks for an acknowledgement.
-    prompt: bool,
-}
-
-/// Sends what follows the `first` packet of an operation, just built, in its train: packets that differ from it in their
-/// numbers alone, and the last, as far as they may go. Whether that is all.
-#[inline]
-fn follow(
-    step: &mut Step<'_>,
-    batch: &mut Batch,
-    (id, dst): (PdcId, SocketAddr),
-    op: &mut TxOp,
-    (grant, first): (&TxGrant, Part),
-    rest: &Rest,
-) -> bool {
-    let headers = packet::headers_len(&op.work);
-    let from = batch.bytes.len() - op.bytes.copied.as_ref().map_or(0, |_| first.len as usize);
-    let written = &batch.bytes[from - headers as usize..from];
-    let Some(mut template) = packet::run_after(written, op, grant, first) else { return false };
-    let len = first.len;
-    // Of what is left the last packet is another.
-    let alike = (rest.left - 1) / u64::from(len.max(1));
-    let most = u64::from(template.most()).min(rest.room as u64).min(u64::from(u16::MAX));
-    // Fewer than 65536.
-    let count = alike.min(most) as u16;
-    let mut at = first.offset + len;
-    if count > 0 {
-        // `request_length` has 32 bits.
-        let part = |n: u16| Part { offset: at + len * u32::from(n), ..first };
-        let bytes = headers as u32 + len;
-        let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else {
-            return false;
-        };
-        for n in 1..=sent.count {
-            let last = n == sent.count;
-            if last && sent.last.pds.ack_request {
-                template.ask();
-            }
-            let path = if last { sent.last.path } else { sent.path };
-            append(batch, (dst, path), op, template.headers(), part(n - 1));
-            template.advance();
-        }
-        at += len * u32::from(sent.count);
-        account(step, op, sent.count, u64::from(sent.count) * u64::from(len));
-        if u64::from(sent.count) < alike || sent.last.pds.ack_request || sent.last.path != sent.path
-        {
-            return false;
-        }
-    }
-    if usize::from(count) == rest.room {
-        return false;
-    }
-    let Some(len) = template.end() else { return false };
-    let part = Part { offset: at, len, ..first };
-    let bytes = headers as u32 + len;
-    let wanted = NewPacket { desc: part, bytes, last: rest.alone, prompt: rest.prompt, backlog: 0 };
-    let Some(end) = step.pdcs.runs(id).send_end(step.now, &wanted) else { return false };
-    if end.pds.ack_request {
-        template.ask();
-    }
-    append(batch, (dst, end.path), op, template.headers(), part);
-    account(step, op, 1, len.into());
-    true
-}
-
-/// Accounts for packets of an operation that were built behind its first.
-#[inline]
-fn account(step: &mut Step<'_>, op: &mut TxOp, packets: u16, bytes: u64) {
-    op.progress.packed += bytes;
-    op.progress.in_flight += u32::from(packets);
-    step.report.counters.tx_payload_bytes += bytes;
-}
-
-/// Builds a packet of which the headers are there.
-#[inline]
-fn append(batch: &mut Batch, way: (SocketAddr, u16), op: &TxOp, headers: &[u8], part: Part) {
-    let start = batch.bytes.len();
-    batch.bytes.extend_from_slice(headers);
-    finish(batch, way, op, start, part);
-}
-
 /// Builds a packet: headers into the batch, payload by reference.
 #[inline]
 fn emit(
@@ -336,6 +248,7 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
         trailer: end..end,
         tag: part.op.to_u64(),
         fragment: false,
+        alike: 0,
     });
 }
 
@@ -394,5 +307,6 @@ pub(super) fn push_whole(
         trailer: end..end,
         tag: 0,
         fragment: false,
+        alike: 0,
     });
 }

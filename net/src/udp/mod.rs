@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use crate::base::{Span, Time, Train};
+use crate::base::{Datagram, Span, Time, Train};
 use crate::{
     Burst, Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport,
 };
@@ -173,21 +173,23 @@ impl Port for UdpPort {
         let paths = usize::from(self.config.paths);
         let packets = burst.packets();
         while report.sent < packets.len() {
-            let rest = &packets[report.sent..];
-            let (path, fragment) = (rest[0].path, rest[0].fragment);
+            let rest = burst.part(report.sent..packets.len());
+            let &Datagram { path, fragment, dst, .. } = &packets[report.sent];
             let index = usize::from(path) % paths;
-            let run = rest
-                .iter()
-                .position(|p| p.path != path || p.fragment != fragment)
-                .unwrap_or(rest.len());
+            let (mut run, mut alone) = (0, true);
+            for (packet, count) in rest.groups() {
+                if packet.path != path || packet.fragment != fragment {
+                    break;
+                }
+                alone &= packet.dst == dst;
+                run += count;
+            }
             if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
                 self.open_path(index);
             }
             let (socket, connected) = match index.checked_sub(1).map(|i| &mut self.paths[i]) {
                 Some(Path::Open(path)) => {
                     self.unchecked = true;
-                    let dst = rest[0].dst;
-                    let alone = rest[1..run].iter().all(|packet| packet.dst == dst);
                     let connected = path.aim(alone.then_some(dst));
                     (path.socket(), connected)
                 }
@@ -198,7 +200,7 @@ impl Port for UdpPort {
             }
             let outcome = self.tx.send(
                 (socket.as_fd(), connected),
-                burst.part(report.sent..report.sent + run),
+                rest.part(0..run),
                 &mut self.counters,
                 &mut self.errors,
                 &mut report.sent,

@@ -369,39 +369,7 @@ impl Tx {
         let start = self.pieces.len();
         // All that fits this message and this call.
         let most = (start + PIECES).min(ALL_PIECES);
-        let mut count = 0;
-        let mut bytes = 0;
-        for packet in packets.packets().iter().take(segments) {
-            let len = packet.len as usize;
-            let payload = packets.payload(packet);
-            if self.pieces.len() + payload.len() + 2 > most || payload.len() > MAX_PIECES {
-                break;
-            }
-            if count > 0
-                && (len > segment
-                    || len == 0
-                    || bytes + len > self.limits.train_bytes
-                    || packet.class != first.class
-                    || packet.dst != first.dst)
-            {
-                break;
-            }
-            let header = packets.header(packet);
-            self.piece(header.as_ptr(), header.len());
-            for piece in payload {
-                self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
-            }
-            if !packet.trailer.is_empty() {
-                let trailer = packets.trailer(packet);
-                self.piece(trailer.as_ptr(), trailer.len());
-            }
-            count += 1;
-            bytes += len;
-            if len < segment {
-                // A short packet ends a train.
-                break;
-            }
-        }
+        let (count, bytes) = self.gather(packets, segments, most);
         if count == 0 {
             return 0;
         }
@@ -438,6 +406,86 @@ impl Tx {
         self.packets.push(count);
         self.bytes.push(bytes);
         count
+    }
+
+    /// Appends the pieces of the first packets of `packets`, as many as one message of at most `segments` may have, until
+    /// there are `most`; how many packets, and their bytes.
+    fn gather(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
+        let first = &packets.packets()[0];
+        let segment = first.len as usize;
+        let (mut count, mut bytes) = self.gather_alike(packets, segments, most);
+        if bytes < count * segment {
+            return (count, bytes);
+        }
+        for packet in packets.packets().iter().take(segments).skip(count) {
+            let len = packet.len as usize;
+            let payload = packets.payload(packet);
+            if self.pieces.len() + payload.len() + 2 > most || payload.len() > MAX_PIECES {
+                break;
+            }
+            if count > 0
+                && (len > segment
+                    || len == 0
+                    || bytes + len > self.limits.train_bytes
+                    || packet.class != first.class
+                    || packet.dst != first.dst)
+            {
+                break;
+            }
+            let header = packets.header(packet);
+            self.piece(header.as_ptr(), header.len());
+            for piece in payload {
+                self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
+            }
+            if !packet.trailer.is_empty() {
+                let trailer = packets.trailer(packet);
+                self.piece(trailer.as_ptr(), trailer.len());
+            }
+            count += 1;
+            bytes += len;
+            if len < segment {
+                // A short packet ends a train.
+                break;
+            }
+        }
+        (count, bytes)
+    }
+
+    /// The same of those that are alike, which are not looked at one by one; none where there are not two.
+    #[inline]
+    fn gather_alike(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
+        let all = packets.packets();
+        let first = &all[0];
+        let alike = all.len().min(usize::from(first.alike) + 1);
+        let segment = first.len as usize;
+        if alike < 2 || segment == 0 {
+            return (0, 0);
+        }
+        let mut count = alike.min(segments).min(self.limits.train_bytes / segment);
+        let mut bytes = count * segment;
+        if count + 1 == alike && count < segments {
+            // The last is shorter and may still find room.
+            let last = all[count].len as usize;
+            if bytes + last <= self.limits.train_bytes {
+                count += 1;
+                bytes += last;
+            }
+        } else if count == alike {
+            bytes = bytes - segment + all[count - 1].len as usize;
+        }
+        if count < 2 || self.pieces.len() + 2 * count > most {
+            return (0, 0);
+        }
+        let (headers, pieces) = packets.part(0..count).joined();
+        if pieces.is_empty() {
+            self.piece(headers.as_ptr(), headers.len());
+            return (count, bytes);
+        }
+        for (header, piece) in headers.chunks_exact(first.header.len()).zip(pieces) {
+            self.piece(header.as_ptr(), header.len());
+            self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
+        }
+        (count, bytes)
     }
 
     #[inline]
