@@ -21,8 +21,8 @@ use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::feedback::Feedback;
-use crate::sender::{Sender, SenderCc};
-pub use config::{FairConfig, VaiConfig};
+use crate::sender::SenderCc;
+pub use config::{FairConfig, FairParameters, VaiConfig};
 
 /// What an acknowledgement says, in the eyes of the algorithm.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -56,13 +56,16 @@ impl Turn {
     }
 }
 
-/// The state of VAI and SF in a context: 32 bytes.
+/// The window that those of single acknowledgements are made from, of an algorithm that by itself keeps none: in bytes, zero before
+/// the first.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Reference(f32);
+
+/// The state of VAI and SF in a context: 24 bytes, and 8 with a [`Reference`].
 #[derive(Clone, Debug)]
-pub struct Fairness {
+pub struct Fairness<R> {
     config: Arc<FairConfig>,
-    /// The window that those of single acknowledgements are made from, in bytes, of an algorithm that by itself keeps none;
-    /// zero before the first.
-    reference: f32,
+    reference: R,
     /// Tokens (`AI_Bank`).
     bank: f32,
     dampener: f32,
@@ -76,22 +79,25 @@ pub struct Fairness {
     seed: u8,
 }
 
-impl Fairness {
-    /// At rest.
-    #[must_use]
-    pub const fn new(config: Arc<FairConfig>) -> Self {
-        let (reference, bank, dampener, worst) = (0.0, 0.0, 0.0, 0.0);
-        Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
-    }
-
+impl Fairness<Reference> {
     /// The reference, in bytes: `window` where there was none yet.
     pub(crate) const fn reference(&self, window: f32) -> f32 {
-        if self.reference > 0.0 { self.reference } else { window }
+        if self.reference.0 > 0.0 { self.reference.0 } else { window }
     }
 
     /// The reference is `window` bytes from now on.
     pub(crate) const fn set_reference(&mut self, window: f32) {
-        self.reference = window;
+        self.reference.0 = window;
+    }
+}
+
+impl<R: Default> Fairness<R> {
+    /// At rest.
+    #[must_use]
+    pub fn new(config: Arc<FairConfig>) -> Self {
+        let (bank, dampener, worst) = (0.0, 0.0, 0.0);
+        let reference = R::default();
+        Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
     }
 
     /// Whether the algorithm is to keep a reference although by itself it does not.
@@ -168,23 +174,35 @@ impl Fairness {
     }
 }
 
-/// An algorithm with VAI or SF.
-#[derive(Clone, Debug)]
-pub struct Fair {
-    inner: Sender,
-    fairness: Fairness,
+/// An algorithm that lends its law to VAI and SF.
+pub trait FairCc: SenderCc {
+    /// [`Reference`], or nothing where it has one by itself.
+    type Reference: Clone + Default + core::fmt::Debug;
+
+    /// [`SenderCc::on_feedback`] where VAI and SF say what is made of it.
+    fn on_feedback_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        fairness: &mut Fairness<Self::Reference>,
+    );
 }
 
-impl Fair {
-    /// A fresh context, opened at `now`.
+/// An algorithm with VAI or SF.
+#[derive(Clone, Debug)]
+pub struct Fair<A: FairCc> {
+    inner: A,
+    fairness: Fairness<A::Reference>,
+}
+
+impl<A: FairCc> Fair<A> {
+    /// A fresh context round one of the algorithm.
     #[must_use]
-    pub fn new(config: &Arc<FairConfig>, now: Time) -> Box<Self> {
-        let inner = Sender::new(config.inner(), now);
-        Box::new(Self { inner, fairness: Fairness::new(Arc::clone(config)) })
+    pub fn new(inner: A, config: Arc<FairConfig>) -> Box<Self> {
+        Box::new(Self { inner, fairness: Fairness::new(config) })
     }
 }
 
-impl SenderCc for Fair {
+impl<A: FairCc> SenderCc for Fair<A> {
     fn budget(&self, now: Time) -> Budget {
         self.inner.budget(now)
     }

@@ -21,7 +21,7 @@ use alloc::sync::Arc;
 use squall_base::{Rate, Span, Time};
 
 use crate::budget::{Budget, Metrics};
-use crate::fair::{Fairness, Seen, Turn};
+use crate::fair::{FairCc, Fairness, Seen, Turn};
 use crate::feedback::{Feedback, Kind};
 use crate::math::up_to;
 use crate::sender::SenderCc;
@@ -104,7 +104,7 @@ impl Hpcc {
 
     /// Records of the few queues that were met last, in the same order, where all know `T`.
     #[inline(always)]
-    fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
         let base = self.config.base_rtt.0.cast_signed() as f32;
         if let Some((utilisation, between)) = self.last.advance(feedback.int, 1.0 / base).found() {
@@ -115,7 +115,7 @@ impl Hpcc {
 
     /// Any other acknowledgement.
     #[inline(never)]
-    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
         let first = self.least == 0;
         self.least = match feedback.rtt {
@@ -151,7 +151,7 @@ impl Hpcc {
         feedback: &Feedback<'_>,
         measured: &Measured,
         base: f32,
-        fairness: Option<&mut Fairness>,
+        fairness: Option<&mut Fairness<()>>,
     ) {
         let weight = smaller(measured.between, base) / base;
         self.utilisation += (measured.utilisation - self.utilisation) * weight;
@@ -160,7 +160,7 @@ impl Hpcc {
 
     /// `ComputeWind`.
     #[inline(always)]
-    fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness>) {
+    fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness<()>>) {
         let config = &*self.config;
         let line = number(config.line);
         let over = self.utilisation / config.eta;
@@ -201,7 +201,7 @@ impl Hpcc {
 
     /// Any report, with VAI and SF or without.
     #[inline(always)]
-    fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let usual = feedback.kind == Kind::Acked && self.config.global_t;
         if usual && self.last.are_of_few(feedback.int) {
             self.on_same_path(feedback, fairness);
@@ -212,7 +212,7 @@ impl Hpcc {
 
     /// What is not said by the queues that were met last.
     #[inline(never)]
-    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         match feedback.kind {
             Kind::Acked => self.on_ack(feedback, fairness),
             Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.on_loss(),
@@ -263,10 +263,6 @@ impl SenderCc for Hpcc {
         self.hear(feedback, None);
     }
 
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.hear(feedback, Some(fairness));
-    }
-
     fn metrics(&self) -> Metrics {
         let line = self.config.line;
         let most = line.0 as f64 * self.config.base_rtt.as_f64() / 8e9;
@@ -287,5 +283,13 @@ impl SenderCc for Hpcc {
 
     fn state_bytes(&self) -> usize {
         size_of_val(self) + self.last.bytes()
+    }
+}
+
+impl FairCc for Hpcc {
+    type Reference = ();
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+        self.hear(feedback, Some(fairness));
     }
 }

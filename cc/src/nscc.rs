@@ -15,7 +15,6 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, Metrics};
-use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
@@ -581,10 +580,6 @@ impl SenderCc for Nscc {
         // What decreases keeps to the floor itself.
         flow.cwnd = least(flow.cwnd, flow.max_wnd);
         flow.consider_probe(feedback.in_flight);
-    }
-
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.on_any_fairly(feedback, fairness);
     }
 
     fn poll(&mut self, _now: Time) -> Option<Action> {

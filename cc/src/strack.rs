@@ -30,7 +30,6 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
-use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::StrackConfig;
@@ -282,10 +281,6 @@ impl SenderCc for Strack {
             }
         }
         self.on_any(feedback);
-    }
-
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.on_any_fairly(feedback, fairness);
     }
 
     fn on_event(&mut self, _now: Time, event: FlowEvent) {

@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use squall_base::{Rate, Span, Time};
 
 use crate::budget::{Budget, Metrics, Sending, Stamp};
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Seen};
 use crate::feedback::{Feedback, Kind};
 use crate::math::{clock, nanos, rsqrt};
 use crate::sender::SenderCc;
@@ -109,7 +109,7 @@ impl Swift {
     }
 
     #[inline(always)]
-    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let Some(delay) = self.sample(feedback) else { return };
         let now = clock(feedback.now);
         let target = self.target(feedback.hops);
@@ -154,7 +154,7 @@ impl Swift {
 
     /// Swift as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a
     /// reference, additive increase comes whatever the delay, and the target does not hang on the window.
-    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         let Some(delay) = self.sample(feedback) else { return };
         let target = self.target_of_path(feedback.hops);
         let seen = self.seen(feedback, (delay, target), self.reference);
@@ -246,16 +246,6 @@ impl SenderCc for Swift {
         }
     }
 
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered if fairness.wants_reference() => {
-                self.on_ack_fairly(feedback, fairness);
-            }
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, Some(fairness)),
-            _ => self.on_feedback(feedback),
-        }
-    }
-
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
     fn metrics(&self) -> Metrics {
         let mtu = self.config.mtu as f32;
@@ -266,6 +256,20 @@ impl SenderCc for Swift {
             base_rtt: Some(self.config.base_rtt),
             avg_delay: Some(delay),
             ..Metrics::default()
+        }
+    }
+}
+
+impl FairCc for Swift {
+    type Reference = ();
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered if fairness.wants_reference() => {
+                self.on_ack_fairly(feedback, fairness);
+            }
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, Some(fairness)),
+            _ => self.on_feedback(feedback),
         }
     }
 }

@@ -2,15 +2,16 @@
 //! lowers the windows of single acknowledgements, each made from the reference, and the reference where a turn says so. Additive
 //! increase, which VAI raises, is `eta`: what NSCC adds a base round trip whatever happens.
 
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 
 use super::{Nscc, clock, float, least, left_by, most, nanos};
 
-impl Nscc {
-    /// Any report.
-    pub(super) fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+impl FairCc for Nscc {
+    type Reference = Reference;
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.cwnd = fairness.reference(flow.cwnd);
         let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {

@@ -2,15 +2,16 @@
 //! of algorithm 3: those lower the windows of single acknowledgements, each made from the reference, and the reference where a
 //! turn says so. Additive increase, which VAI raises, is `eta`: what STrack adds a base round trip whatever happens.
 
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 
 use super::{Strack, clock, nanos};
 
-impl Strack {
-    /// Any report.
-    pub(super) fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+impl FairCc for Strack {
+    type Reference = Reference;
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         self.cwnd = fairness.reference(self.cwnd);
         let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
             self.on_any(feedback);
