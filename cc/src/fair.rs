@@ -21,6 +21,7 @@ use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::feedback::Feedback;
+use crate::math::{least, most};
 use crate::sender::SenderCc;
 pub use config::{FairConfig, FairParameters, VaiConfig};
 
@@ -35,8 +36,10 @@ pub struct Seen {
     pub packets: u16,
     /// A round trip ended.
     pub round_end: bool,
-    /// The reference, as a share of the largest there may be.
-    pub share: f32,
+    /// The reference, a window or a rate.
+    pub window: f32,
+    /// The largest there may be.
+    pub largest: f32,
 }
 
 /// What the algorithm is to make of it.
@@ -133,44 +136,39 @@ impl<R: Default> Fairness<R> {
     }
 
     /// Algorithm 1: tokens and dampener.
-    #[inline(never)]
+    #[inline(always)]
     fn end_round(&mut self) {
         let worst = core::mem::replace(&mut self.worst, 0.0);
         let congested = core::mem::replace(&mut self.congested, false);
         let Some(vai) = &self.config.vai else { return };
         if worst > vai.threshold {
-            self.bank = (self.bank + worst / vai.token).min(vai.bank);
+            self.bank = least(self.bank + worst / vai.token, vai.bank);
             self.dampener += worst / vai.threshold;
         } else if self.bank == 0.0 {
-            self.dampener = if congested { (self.dampener - 1.0).max(0.0) } else { 0.0 };
+            self.dampener = if congested { most(self.dampener - 1.0, 0.0) } else { 0.0 };
         }
     }
 
     /// Algorithm 2: what the additive increase is multiplied by; tokens are spent where it lasts.
     #[inline(always)]
     fn gain(&mut self, commit: bool) -> f32 {
-        if self.bank > 0.0 { self.spend(commit) } else { 1.0 }
-    }
-
-    #[inline(never)]
-    fn spend(&mut self, commit: bool) -> f32 {
-        let Some(vai) = &self.config.vai else { return 1.0 };
-        let tokens = self.bank.min(vai.cap);
+        let (true, Some(vai)) = (self.bank > 0.0, &self.config.vai) else { return 1.0 };
+        let tokens = least(self.bank, vai.cap);
         if commit {
-            self.bank = (self.bank - tokens).max(0.0);
+            self.bank -= tokens;
         }
-        (tokens / (self.dampener / vai.dampener + 1.0)).max(1.0)
+        most(tokens / (self.dampener / vai.dampener + 1.0), 1.0)
     }
 
     /// Section 3.3.4: feedback is disregarded if the window is less than a random one up to the largest. Drawn from
     /// what was sampled, as there is no other randomness here.
-    #[inline(never)]
+    #[inline(always)]
     fn ignores(&mut self, seen: &Seen) -> bool {
         let mixed = (seen.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
         let drawn = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca77);
         self.seed = (drawn >> 24) as u8;
         let share = (drawn >> 8 & 0xffff) as f32 / 65_536.0;
-        seen.share < share
+        seen.window / seen.largest < share
     }
 }
 

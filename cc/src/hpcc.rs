@@ -18,12 +18,12 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use squall_base::{Rate, Span, Time};
+use squall_base::{Span, Time};
 
 use crate::budget::{Budget, Metrics};
 use crate::fair::{FairCc, Fairness, Seen, Turn};
 use crate::feedback::{Feedback, Kind};
-use crate::math::up_to;
+use crate::math::{float, least, most, up_to};
 use crate::sender::SenderCc;
 pub use config::HpccConfig;
 use records::Records;
@@ -81,7 +81,7 @@ impl Hpcc {
 
     /// `T` in nanoseconds.
     fn base(&self) -> f32 {
-        let base = self.config.base_rtt.0.cast_signed() as f32;
+        let base = float(self.config.base_rtt.0);
         if self.config.global_t || self.least == 0 {
             base
         } else {
@@ -106,7 +106,7 @@ impl Hpcc {
     #[inline(always)]
     fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
-        let base = self.config.base_rtt.0.cast_signed() as f32;
+        let base = float(self.config.base_rtt.0);
         if let Some((utilisation, between)) = self.last.advance(feedback.int, 1.0 / base).found() {
             let longest = if fairness.is_some() { feedback.int.longest() } else { 0 };
             self.learn(feedback, &Measured { utilisation, between, longest }, base, fairness);
@@ -129,7 +129,7 @@ impl Hpcc {
             // Less than it, or the smallest delay of a host were a full link.
             feedback.rtt.map(|rtt| {
                 let utilisation = rtt.0 as f32 / base * 0.75;
-                let longest = larger(rtt.0 as f32 - base, 0.0) * number(self.config.line) / 8e9;
+                let longest = most(rtt.0 as f32 - base, 0.0) * float(self.config.line.0) / 8e9;
                 Measured { utilisation, between: base, longest: longest as u32 }
             })
         } else {
@@ -153,7 +153,7 @@ impl Hpcc {
         base: f32,
         fairness: Option<&mut Fairness<()>>,
     ) {
-        let weight = smaller(measured.between, base) / base;
+        let weight = least(measured.between, base) / base;
         self.utilisation += (measured.utilisation - self.utilisation) * weight;
         self.react(feedback, measured.longest, fairness);
     }
@@ -162,7 +162,7 @@ impl Hpcc {
     #[inline(always)]
     fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness<()>>) {
         let config = &*self.config;
-        let line = number(config.line);
+        let line = float(config.line.0);
         let over = self.utilisation / config.eta;
         let decrease = over >= 1.0;
         let turn = match fairness {
@@ -173,7 +173,8 @@ impl Hpcc {
                     decrease,
                     packets: feedback.packets,
                     round_end: feedback.round_end,
-                    share: self.reference / line,
+                    window: self.reference,
+                    largest: line,
                 };
                 match fairness.turn(&seen) {
                     Some(turn) => turn,
@@ -183,8 +184,8 @@ impl Hpcc {
         };
         let multiply = decrease || self.stage >= config.max_stage;
         let from = if multiply { self.reference / over } else { self.reference };
-        let rate = from + number(config.ai) * turn.gain;
-        self.rate = smaller(larger(rate, number(config.min_rate)), line);
+        let rate = from + float(config.ai.0) * turn.gain;
+        self.rate = least(most(rate, float(config.min_rate.0)), line);
         if turn.commit {
             self.reference = self.rate;
             self.stage = if multiply { 0 } else { self.stage + 1 };
@@ -228,24 +229,6 @@ impl Hpcc {
     fn window(&self) -> u64 {
         (f64::from(self.rate) * f64::from(self.base()) / 8e9 + 0.5) as u64
     }
-}
-
-/// The larger of two numbers of which none is not one, for which `max` would look.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// The smaller of two such.
-#[inline(always)]
-fn smaller(a: f32, b: f32) -> f32 {
-    if a < b { a } else { b }
-}
-
-/// A rate as a number: none has 64 bits.
-#[inline(always)]
-fn number(rate: Rate) -> f32 {
-    rate.0.cast_signed() as f32
 }
 
 impl SenderCc for Hpcc {

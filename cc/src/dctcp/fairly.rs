@@ -38,7 +38,8 @@ impl Dctcp {
             decrease: marked > 0.0,
             packets: feedback.packets,
             round_end: feedback.round_end,
-            share: reference / most,
+            window: reference,
+            largest: most,
         };
         let turn = fairness.turn(&seen);
         if let Some(turn) = turn {

@@ -21,8 +21,14 @@ fn fairness(text: &str) -> Fairness<()> {
     Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
-const CALM: Seen =
-    Seen { measure: 5_000.0, decrease: false, packets: 1, round_end: true, share: 1.0 };
+const CALM: Seen = Seen {
+    measure: 5_000.0,
+    decrease: false,
+    packets: 1,
+    round_end: true,
+    window: 1.0,
+    largest: 1.0,
+};
 
 fn gain(fairness: &mut Fairness<()>, measure: f32, decrease: bool) -> f32 {
     let seen = Seen { measure, decrease, ..CALM };
@@ -195,7 +201,8 @@ fn both_are_asked_for_by_name() {
 fn feedback_is_ignored_the_more_the_less_is_sent() {
     let ignored = |share: f32| {
         let mut random = fairness("swift:random=1");
-        let one = |n: u32| Seen { measure: 9_000.0 + n as f32, decrease: true, share, ..CALM };
+        let one =
+            |n: u32| Seen { measure: 9_000.0 + n as f32, decrease: true, window: share, ..CALM };
         (0..4_000).filter(|&n| random.turn(&one(n)).is_none()).count()
     };
     assert_eq!(ignored(1.0), 0);
@@ -204,7 +211,7 @@ fn feedback_is_ignored_the_more_the_less_is_sent() {
     // Nothing but a decrease that would last is.
     let mut random = fairness("swift:random=1");
     for decrease in [true, false] {
-        let seen = Seen { decrease, round_end: !decrease, share: 0.0, ..CALM };
+        let seen = Seen { decrease, round_end: !decrease, window: 0.0, ..CALM };
         assert!((0..100).all(|_| random.turn(&seen).is_some()));
     }
 }

@@ -4,9 +4,10 @@
 
 use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, nanos};
 use crate::sender::SenderCc;
 
-use super::{Strack, clock, nanos};
+use super::Strack;
 
 impl FairCc for Strack {
     type Reference = Reference;
@@ -28,7 +29,8 @@ impl FairCc for Strack {
             decrease: !increase && delay > target.min(high),
             packets: feedback.packets,
             round_end: feedback.round_end,
-            share: self.cwnd / self.max_wnd,
+            window: self.cwnd,
+            largest: self.max_wnd,
         };
         let turn = fairness.turn(&seen);
         // Not once a base round trip, but by turns; a loss keeps its distance to those that last.
