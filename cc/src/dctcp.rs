@@ -11,7 +11,6 @@ use alloc::sync::Arc;
 use squall_base::Time;
 
 use crate::budget::{Budget, Metrics};
-use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
 use crate::sender::SenderCc;
 pub use config::DctcpConfig;
@@ -150,10 +149,6 @@ impl SenderCc for Dctcp {
             }
             _ => {}
         }
-    }
-
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.on_any_fairly(feedback, fairness);
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative

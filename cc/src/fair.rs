@@ -21,8 +21,9 @@ use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::feedback::Feedback;
-use crate::sender::{Sender, SenderCc};
-pub use config::{FairConfig, VaiConfig};
+use crate::math::{least, most};
+use crate::sender::SenderCc;
+pub use config::{FairConfig, FairParameters, VaiConfig};
 
 /// What an acknowledgement says, in the eyes of the algorithm.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -35,8 +36,10 @@ pub struct Seen {
     pub packets: u16,
     /// A round trip ended.
     pub round_end: bool,
-    /// The reference, as a share of the largest there may be.
-    pub share: f32,
+    /// The reference, a window or a rate.
+    pub window: f32,
+    /// The largest there may be.
+    pub largest: f32,
 }
 
 /// What the algorithm is to make of it.
@@ -56,13 +59,16 @@ impl Turn {
     }
 }
 
-/// The state of VAI and SF in a context: 32 bytes.
+/// The window that those of single acknowledgements are made from, of an algorithm that by itself keeps none: in bytes, zero before
+/// the first.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Reference(f32);
+
+/// The state of VAI and SF in a context: 24 bytes, and 8 with a [`Reference`].
 #[derive(Clone, Debug)]
-pub struct Fairness {
+pub struct Fairness<R> {
     config: Arc<FairConfig>,
-    /// The window that those of single acknowledgements are made from, in bytes, of an algorithm that by itself keeps none;
-    /// zero before the first.
-    reference: f32,
+    reference: R,
     /// Tokens (`AI_Bank`).
     bank: f32,
     dampener: f32,
@@ -76,22 +82,25 @@ pub struct Fairness {
     seed: u8,
 }
 
-impl Fairness {
-    /// At rest.
-    #[must_use]
-    pub const fn new(config: Arc<FairConfig>) -> Self {
-        let (reference, bank, dampener, worst) = (0.0, 0.0, 0.0, 0.0);
-        Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
-    }
-
+impl Fairness<Reference> {
     /// The reference, in bytes: `window` where there was none yet.
     pub(crate) const fn reference(&self, window: f32) -> f32 {
-        if self.reference > 0.0 { self.reference } else { window }
+        if self.reference.0 > 0.0 { self.reference.0 } else { window }
     }
 
     /// The reference is `window` bytes from now on.
     pub(crate) const fn set_reference(&mut self, window: f32) {
-        self.reference = window;
+        self.reference.0 = window;
+    }
+}
+
+impl<R: Default> Fairness<R> {
+    /// At rest.
+    #[must_use]
+    pub fn new(config: Arc<FairConfig>) -> Self {
+        let (bank, dampener, worst) = (0.0, 0.0, 0.0);
+        let reference = R::default();
+        Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
     }
 
     /// Whether the algorithm is to keep a reference although by itself it does not.
@@ -127,64 +136,71 @@ impl Fairness {
     }
 
     /// Algorithm 1: tokens and dampener.
-    #[inline(never)]
+    #[inline(always)]
     fn end_round(&mut self) {
         let worst = core::mem::replace(&mut self.worst, 0.0);
         let congested = core::mem::replace(&mut self.congested, false);
         let Some(vai) = &self.config.vai else { return };
         if worst > vai.threshold {
-            self.bank = (self.bank + worst / vai.token).min(vai.bank);
+            self.bank = least(self.bank + worst / vai.token, vai.bank);
             self.dampener += worst / vai.threshold;
         } else if self.bank == 0.0 {
-            self.dampener = if congested { (self.dampener - 1.0).max(0.0) } else { 0.0 };
+            self.dampener = if congested { most(self.dampener - 1.0, 0.0) } else { 0.0 };
         }
     }
 
     /// Algorithm 2: what the additive increase is multiplied by; tokens are spent where it lasts.
     #[inline(always)]
     fn gain(&mut self, commit: bool) -> f32 {
-        if self.bank > 0.0 { self.spend(commit) } else { 1.0 }
-    }
-
-    #[inline(never)]
-    fn spend(&mut self, commit: bool) -> f32 {
-        let Some(vai) = &self.config.vai else { return 1.0 };
-        let tokens = self.bank.min(vai.cap);
+        let (true, Some(vai)) = (self.bank > 0.0, &self.config.vai) else { return 1.0 };
+        let tokens = least(self.bank, vai.cap);
         if commit {
-            self.bank = (self.bank - tokens).max(0.0);
+            self.bank -= tokens;
         }
-        (tokens / (self.dampener / vai.dampener + 1.0)).max(1.0)
+        most(tokens / (self.dampener / vai.dampener + 1.0), 1.0)
     }
 
     /// Section 3.3.4: feedback is disregarded if the window is less than a random one up to the largest. Drawn from
     /// what was sampled, as there is no other randomness here.
-    #[inline(never)]
+    #[inline(always)]
     fn ignores(&mut self, seen: &Seen) -> bool {
         let mixed = (seen.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
         let drawn = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca77);
         self.seed = (drawn >> 24) as u8;
         let share = (drawn >> 8 & 0xffff) as f32 / 65_536.0;
-        seen.share < share
+        seen.window / seen.largest < share
     }
+}
+
+/// An algorithm that lends its law to VAI and SF.
+pub trait FairCc: SenderCc {
+    /// [`Reference`], or nothing where it has one by itself.
+    type Reference: Clone + Default + core::fmt::Debug;
+
+    /// [`SenderCc::on_feedback`] where VAI and SF say what is made of it.
+    fn on_feedback_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        fairness: &mut Fairness<Self::Reference>,
+    );
 }
 
 /// An algorithm with VAI or SF.
 #[derive(Clone, Debug)]
-pub struct Fair {
-    inner: Sender,
-    fairness: Fairness,
+pub struct Fair<A: FairCc> {
+    inner: A,
+    fairness: Fairness<A::Reference>,
 }
 
-impl Fair {
-    /// A fresh context, opened at `now`.
+impl<A: FairCc> Fair<A> {
+    /// A fresh context round one of the algorithm.
     #[must_use]
-    pub fn new(config: &Arc<FairConfig>, now: Time) -> Box<Self> {
-        let inner = Sender::new(config.inner(), now);
-        Box::new(Self { inner, fairness: Fairness::new(Arc::clone(config)) })
+    pub fn new(inner: A, config: Arc<FairConfig>) -> Box<Self> {
+        Box::new(Self { inner, fairness: Fairness::new(config) })
     }
 }
 
-impl SenderCc for Fair {
+impl<A: FairCc> SenderCc for Fair<A> {
     fn budget(&self, now: Time) -> Budget {
         self.inner.budget(now)
     }

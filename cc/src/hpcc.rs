@@ -18,12 +18,12 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use squall_base::{Rate, Span, Time};
+use squall_base::{Span, Time};
 
 use crate::budget::{Budget, Metrics};
-use crate::fair::{Fairness, Seen, Turn};
+use crate::fair::{FairCc, Fairness, Seen, Turn};
 use crate::feedback::{Feedback, Kind};
-use crate::math::up_to;
+use crate::math::{float, least, most, up_to};
 use crate::sender::SenderCc;
 pub use config::HpccConfig;
 use records::Records;
@@ -81,7 +81,7 @@ impl Hpcc {
 
     /// `T` in nanoseconds.
     fn base(&self) -> f32 {
-        let base = self.config.base_rtt.0.cast_signed() as f32;
+        let base = float(self.config.base_rtt.0);
         if self.config.global_t || self.least == 0 {
             base
         } else {
@@ -104,9 +104,9 @@ impl Hpcc {
 
     /// Records of the few queues that were met last, in the same order, where all know `T`.
     #[inline(always)]
-    fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
-        let base = self.config.base_rtt.0.cast_signed() as f32;
+        let base = float(self.config.base_rtt.0);
         if let Some((utilisation, between)) = self.last.advance(feedback.int, 1.0 / base).found() {
             let longest = if fairness.is_some() { feedback.int.longest() } else { 0 };
             self.learn(feedback, &Measured { utilisation, between, longest }, base, fairness);
@@ -115,7 +115,7 @@ impl Hpcc {
 
     /// Any other acknowledgement.
     #[inline(never)]
-    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
         let first = self.least == 0;
         self.least = match feedback.rtt {
@@ -129,7 +129,7 @@ impl Hpcc {
             // Less than it, or the smallest delay of a host were a full link.
             feedback.rtt.map(|rtt| {
                 let utilisation = rtt.0 as f32 / base * 0.75;
-                let longest = larger(rtt.0 as f32 - base, 0.0) * number(self.config.line) / 8e9;
+                let longest = most(rtt.0 as f32 - base, 0.0) * float(self.config.line.0) / 8e9;
                 Measured { utilisation, between: base, longest: longest as u32 }
             })
         } else {
@@ -151,18 +151,18 @@ impl Hpcc {
         feedback: &Feedback<'_>,
         measured: &Measured,
         base: f32,
-        fairness: Option<&mut Fairness>,
+        fairness: Option<&mut Fairness<()>>,
     ) {
-        let weight = smaller(measured.between, base) / base;
+        let weight = least(measured.between, base) / base;
         self.utilisation += (measured.utilisation - self.utilisation) * weight;
         self.react(feedback, measured.longest, fairness);
     }
 
     /// `ComputeWind`.
     #[inline(always)]
-    fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness>) {
+    fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness<()>>) {
         let config = &*self.config;
-        let line = number(config.line);
+        let line = float(config.line.0);
         let over = self.utilisation / config.eta;
         let decrease = over >= 1.0;
         let turn = match fairness {
@@ -173,7 +173,8 @@ impl Hpcc {
                     decrease,
                     packets: feedback.packets,
                     round_end: feedback.round_end,
-                    share: self.reference / line,
+                    window: self.reference,
+                    largest: line,
                 };
                 match fairness.turn(&seen) {
                     Some(turn) => turn,
@@ -183,8 +184,8 @@ impl Hpcc {
         };
         let multiply = decrease || self.stage >= config.max_stage;
         let from = if multiply { self.reference / over } else { self.reference };
-        let rate = from + number(config.ai) * turn.gain;
-        self.rate = smaller(larger(rate, number(config.min_rate)), line);
+        let rate = from + float(config.ai.0) * turn.gain;
+        self.rate = least(most(rate, float(config.min_rate.0)), line);
         if turn.commit {
             self.reference = self.rate;
             self.stage = if multiply { 0 } else { self.stage + 1 };
@@ -201,7 +202,7 @@ impl Hpcc {
 
     /// Any report, with VAI and SF or without.
     #[inline(always)]
-    fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let usual = feedback.kind == Kind::Acked && self.config.global_t;
         if usual && self.last.are_of_few(feedback.int) {
             self.on_same_path(feedback, fairness);
@@ -212,7 +213,7 @@ impl Hpcc {
 
     /// What is not said by the queues that were met last.
     #[inline(never)]
-    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         match feedback.kind {
             Kind::Acked => self.on_ack(feedback, fairness),
             Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.on_loss(),
@@ -230,24 +231,6 @@ impl Hpcc {
     }
 }
 
-/// The larger of two numbers of which none is not one, for which `max` would look.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// The smaller of two such.
-#[inline(always)]
-fn smaller(a: f32, b: f32) -> f32 {
-    if a < b { a } else { b }
-}
-
-/// A rate as a number: none has 64 bits.
-#[inline(always)]
-fn number(rate: Rate) -> f32 {
-    rate.0.cast_signed() as f32
-}
-
 impl SenderCc for Hpcc {
     fn budget(&self, _now: Time) -> Budget {
         let mtu = self.config.mtu;
@@ -261,10 +244,6 @@ impl SenderCc for Hpcc {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         self.hear(feedback, None);
-    }
-
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.hear(feedback, Some(fairness));
     }
 
     fn metrics(&self) -> Metrics {
@@ -287,5 +266,13 @@ impl SenderCc for Hpcc {
 
     fn state_bytes(&self) -> usize {
         size_of_val(self) + self.last.bytes()
+    }
+}
+
+impl FairCc for Hpcc {
+    type Reference = ();
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+        self.hear(feedback, Some(fairness));
     }
 }

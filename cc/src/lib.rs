@@ -127,7 +127,9 @@ pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use eqds::{CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
 pub use error::ConfigError;
-pub use fair::{Fair, FairConfig, Fairness, Seen, Turn, VaiConfig};
+pub use fair::{
+    Fair, FairCc, FairConfig, FairParameters, Fairness, Reference, Seen, Turn, VaiConfig,
+};
 pub use feedback::{Feedback, Grant, Hops, IntHop, Kind, MOST_HOPS};
 pub use fixed::{FixedWindow, FixedWindowConfig};
 pub use hpcc::{Hpcc, HpccConfig};

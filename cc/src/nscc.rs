@@ -15,8 +15,8 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, Metrics};
-use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, float, least, most, nanos};
 use crate::sender::SenderCc;
 pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
 
@@ -172,7 +172,7 @@ impl Nscc {
     fn on_trim(&mut self, feedback: &Feedback<'_>, last_hop: bool) {
         let (flow, config) = (&mut self.flow, &*self.config);
         // It says "the queue was full": one base RTT of queue.
-        flow.average(config, float(config.base_rtt), feedback.bytes, feedback.packets);
+        flow.average(config, float(config.base_rtt.0), feedback.bytes, feedback.packets);
         flow.forget(feedback.bytes);
         // Otherwise the receiver's credits answer for its own port.
         if !(last_hop && config.rccc) {
@@ -288,7 +288,7 @@ impl Flow {
             packets = packets.saturating_mul(config.sample.into());
             (marked, delay) = config.ablate(marked, delay);
         }
-        self.average(config, float(delay), bytes, packets);
+        self.average(config, float(delay.0), bytes, packets);
         let report = Report { now: clock(feedback.now), bytes: bytes as f32, marked, delay };
         if !self.quick_adapt(config, report.now, marked, delay, feedback.in_flight) {
             self.react::<false>(config, report, limited);
@@ -320,7 +320,7 @@ impl Flow {
                 self.inc += config.fi * scale * bytes; // eq. 2
             } else if !self.fast_increase::<PUBLISHED>(config, bytes, delay, scale) {
                 // eq. 3
-                self.inc += config.alpha * scale * bytes * (float(target) - float(delay));
+                self.inc += config.alpha * scale * bytes * (float(target.0) - float(delay.0));
             }
         }
         self.adjust::<PUBLISHED>(config, now, scale);
@@ -333,7 +333,7 @@ impl Flow {
         let period = if PUBLISHED {
             u64::from(elapsed) >= config.adjust_period.0
         } else {
-            elapsed as f32 >= float(config.adjust_period) * scale
+            elapsed as f32 >= float(config.adjust_period.0) * scale
         };
         if period || self.received > config.adjust_bytes {
             // Of a window below one packet (`pace`) a
@@ -474,8 +474,8 @@ impl Flow {
             return;
         }
         let wait = PUBLISHED || config.parts.wait_to_decrease;
-        let avg = if wait { self.avg_delay } else { float(delay) };
-        let target = float(config.target_qdelay);
+        let avg = if wait { self.avg_delay } else { float(delay.0) };
+        let target = float(config.target_qdelay.0);
         if avg > target {
             self.cwnd *= left_by(config, avg);
             self.cwnd = most(self.cwnd, config.min_wnd);
@@ -567,7 +567,7 @@ impl SenderCc for Nscc {
         let config = &*self.config;
         let (now, bytes, marked) = (clock(feedback.now), feedback.bytes as f32, feedback.ecn);
         flow.count(feedback.bytes);
-        flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay) - flow.avg_delay);
+        flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay.0) - flow.avg_delay);
         if flow.qa_period_is_over(config, now) {
             if flow.qa_is_called(config, delay) {
                 return self.on_call(feedback, delay);
@@ -581,10 +581,6 @@ impl SenderCc for Nscc {
         // What decreases keeps to the floor itself.
         flow.cwnd = least(flow.cwnd, flow.max_wnd);
         flow.consider_probe(feedback.in_flight);
-    }
-
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.on_any_fairly(feedback, fairness);
     }
 
     fn poll(&mut self, _now: Time) -> Option<Action> {
@@ -615,33 +611,6 @@ impl SenderCc for Nscc {
 /// Eq. 1: what a delay above the target leaves of a window.
 #[inline(always)]
 const fn left_by(config: &NsccConfig, delay: f32) -> f32 {
-    let target = float(config.target_qdelay);
+    let target = float(config.target_qdelay.0);
     most(1.0 - config.gamma * (delay - target) / delay, config.max_md_jump)
-}
-
-/// A span in 32 bits of nanoseconds, at most 4.29 s.
-fn nanos(span: Span) -> u32 {
-    span.0.min(u32::MAX.into()) as u32
-}
-
-/// A span below 292 years in nanoseconds. From a signed number: one instruction, from an unsigned one
-/// it takes ten.
-#[allow(clippy::cast_possible_wrap)] // a second is the longest span that is checked in
-const fn float(span: Span) -> f32 {
-    span.0 as i64 as f32
-}
-
-/// The lesser of two windows; unlike `min` it need not tell what is no number, and is one instruction.
-const fn least(a: f32, b: f32) -> f32 {
-    if a < b { a } else { b }
-}
-
-/// The greater of two windows.
-const fn most(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// The low bits of a moment, for differences.
-const fn clock(now: Time) -> u32 {
-    (now.0 & 0xffff_ffff) as u32
 }

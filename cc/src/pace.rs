@@ -11,6 +11,7 @@ use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
 use crate::feedback::{Feedback, Kind};
+use crate::math::nanos;
 use crate::network::{LONGEST, Network};
 use crate::sender::{Sender, SenderCc, SenderConfig};
 
@@ -125,11 +126,6 @@ impl SenderCc for Paced {
         // The algorithm may itself have more than it holds here.
         size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
     }
-}
-
-/// A span in 32 bits of nanoseconds, at most 4.29 s.
-fn nanos(span: Span) -> u32 {
-    u32::try_from(span.0).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

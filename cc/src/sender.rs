@@ -15,7 +15,7 @@ use crate::dcqcn::{Dcqcn, DcqcnConfig};
 use crate::dctcp::{Dctcp, DctcpConfig};
 use crate::eqds::{Credited, CreditedConfig, Eqds, EqdsConfig};
 use crate::error::ConfigError;
-use crate::fair::{Fair, FairConfig, Fairness, VaiConfig};
+use crate::fair::{Fair, FairConfig};
 use crate::feedback::Feedback;
 use crate::fixed::{FixedWindow, FixedWindowConfig};
 use crate::hpcc::{Hpcc, HpccConfig};
@@ -67,12 +67,6 @@ pub trait SenderCc {
 
     /// Something was learnt.
     fn on_feedback(&mut self, feedback: &Feedback<'_>);
-
-    /// The same, where VAI and SF say what is made of it. Only of algorithms that have [`SenderParameters::vai`].
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        let _ = fairness;
-        self.on_feedback(feedback);
-    }
 
     /// Traffic started, paused or ended.
     fn on_event(&mut self, now: Time, event: FlowEvent) {
@@ -145,26 +139,26 @@ pub trait SenderParameters: Tunable {
         let _ = bytes;
         false
     }
-
-    /// What Variable Additive Increase begins with, if the algorithm lends its law to it and to Sampling Frequency
-    /// (parameters `vai` and `sf`); otherwise they are not offered.
-    fn vai(&self) -> Option<VaiConfig> {
-        None
-    }
 }
 
 /// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
-/// the algorithm can be chosen, tuned, listed and is held to the properties that all have.
+/// the algorithm can be chosen, tuned, listed and is held to the properties that all have. One that lends its law to VAI and SF
+/// ([`FairCc`], [`FairParameters`]) names the variant in which they are round it, too.
 macro_rules! senders {
-    ($($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+) => {
+    ($($(#[$doc:meta])* $variant:ident $(or $fair:ident)? ($state:ty, $config:ty) = $name:literal, $what:literal;)+) => {
         /// The algorithm of an endpoint with its parameters: checked once, shared by all its contexts.
         #[derive(Clone, Debug)]
         pub enum SenderConfig {
-            $($(#[$doc])* $variant(Arc<$config>),)+
+            $(
+                $(#[$doc])*
+                $variant(Arc<$config>),
+                $(
+                    /// The same with VAI or SF.
+                    $fair(Arc<$config>, Arc<FairConfig>),
+                )?
+            )+
             /// Any of the others that has a window, which may be less than a packet.
             Paced(Arc<PacedConfig>),
-            /// Any of the others that lends its law to VAI and SF.
-            Fair(Arc<FairConfig>),
         }
 
         impl SenderConfig {
@@ -183,18 +177,16 @@ macro_rules! senders {
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$variant(_) => $name,)+
+                    $(Self::$variant(_) $(| Self::$fair(_, _))? => $name,)+
                     Self::Paced(paced) => paced.inner.name(),
-                    Self::Fair(fair) => fair.inner().name(),
                 }
             }
 
             /// The parameters of the algorithm proper.
             fn own_settings(&self) -> Vec<Setting> {
                 match self {
-                    $(Self::$variant(config) => config.settings(),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => config.settings(),)+
                     Self::Paced(paced) => paced.inner.own_settings(),
-                    Self::Fair(fair) => fair.inner().own_settings(),
                 }
             }
 
@@ -204,9 +196,8 @@ macro_rules! senders {
             /// The first parameter out of its range.
             pub fn check(&self) -> Result<(), ConfigError> {
                 match self {
-                    $(Self::$variant(config) => config.check(),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => config.check(),)+
                     Self::Paced(paced) => paced.inner.check(),
-                    Self::Fair(fair) => fair.inner().check(),
                 }
             }
 
@@ -214,9 +205,8 @@ macro_rules! senders {
             #[must_use]
             pub fn acks(&self) -> AckStyle {
                 match self {
-                    $(Self::$variant(config) => config.acks(),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => config.acks(),)+
                     Self::Paced(paced) => paced.inner.acks(),
-                    Self::Fair(fair) => fair.inner().acks(),
                 }
             }
 
@@ -224,9 +214,8 @@ macro_rules! senders {
             #[must_use]
             pub fn loss_threshold(&self) -> LossThreshold {
                 match self {
-                    $(Self::$variant(config) => config.loss_threshold(),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => config.loss_threshold(),)+
                     Self::Paced(paced) => paced.inner.loss_threshold(),
-                    Self::Fair(fair) => fair.inner().loss_threshold(),
                 }
             }
 
@@ -234,9 +223,8 @@ macro_rules! senders {
             #[must_use]
             pub fn scope(&self) -> Scope {
                 match self {
-                    $(Self::$variant(config) => config.scope(),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => config.scope(),)+
                     Self::Paced(paced) => paced.inner.scope(),
-                    Self::Fair(fair) => fair.inner().scope(),
                 }
             }
 
@@ -244,36 +232,55 @@ macro_rules! senders {
             #[must_use]
             pub fn receiver(&self, network: &Network) -> ReceiverConfig {
                 match self {
-                    $(Self::$variant(config) => config.receiver(network),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => config.receiver(network),)+
                     Self::Paced(paced) => paced.inner.receiver(network),
-                    Self::Fair(fair) => fair.inner().receiver(network),
                 }
             }
 
             /// [`SenderParameters::set_floor`].
             pub(crate) fn set_floor(&mut self, bytes: u32) -> bool {
                 match self {
-                    $(Self::$variant(config) => Arc::make_mut(config).set_floor(bytes),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set_floor(bytes),)+
                     Self::Paced(paced) => Arc::make_mut(paced).inner.set_floor(bytes),
-                    Self::Fair(fair) => Arc::make_mut(fair).inner_mut().set_floor(bytes),
                 }
             }
 
-            /// [`SenderParameters::vai`].
-            pub(crate) fn vai(&self) -> Option<VaiConfig> {
+            /// What VAI and SF do to it, or would if they were asked; `None` where they are not offered.
+            pub(crate) fn fair(&self) -> Option<FairConfig> {
                 match self {
-                    $(Self::$variant(config) => config.vai(),)+
-                    Self::Paced(paced) => paced.inner.vai(),
-                    Self::Fair(fair) => fair.inner().vai(),
+                    $($(
+                        Self::$variant(_) => Some(FairConfig::PLAIN),
+                        Self::$fair(_, fair) => Some((**fair).clone()),
+                    )?)+
+                    Self::Paced(paced) => paced.inner.fair(),
+                    _ => None,
+                }
+            }
+
+            /// Sets a parameter of VAI or SF; `None` when it is none, or they are not offered.
+            fn set_fair(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+                let mut fair = self.fair()?;
+                match self {
+                    $($(Self::$variant(config) | Self::$fair(config, _) => {
+                        let done = fair.set(name, value, &**config)?;
+                        let config = Arc::clone(config);
+                        *self = if fair.is_plain() {
+                            Self::$variant(config)
+                        } else {
+                            Self::$fair(config, Arc::new(fair))
+                        };
+                        Some(done)
+                    })?)+
+                    Self::Paced(paced) => Arc::make_mut(paced).inner.set_fair(name, value),
+                    _ => None,
                 }
             }
 
             /// Sets a parameter of the algorithm proper.
             fn set_own(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
                 match self {
-                    $(Self::$variant(config) => Arc::make_mut(config).set(name, value),)+
+                    $(Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set(name, value),)+
                     Self::Paced(paced) => Arc::make_mut(paced).inner.set_own(name, value),
-                    Self::Fair(fair) => Arc::make_mut(fair).inner_mut().set_own(name, value),
                 }
             }
         }
@@ -292,11 +299,16 @@ macro_rules! senders {
         /// A context of any algorithm.
         #[derive(Clone, Debug)]
         pub enum Sender {
-            $($(#[$doc])* $variant($state),)+
+            $(
+                $(#[$doc])*
+                $variant($state),
+                $(
+                    /// The same with VAI or SF.
+                    $fair(Box<Fair<$state>>),
+                )?
+            )+
             /// See [`Paced`].
             Paced(Box<Paced>),
-            /// See [`Fair`].
-            Fair(Box<Fair>),
         }
 
         impl Sender {
@@ -304,11 +316,16 @@ macro_rules! senders {
             #[must_use]
             pub fn new(config: &SenderConfig, now: Time) -> Self {
                 match config {
-                    $(SenderConfig::$variant(config) => {
-                        Self::$variant(<$state>::new(Arc::clone(config), now))
-                    })+
+                    $(
+                        SenderConfig::$variant(config) => {
+                            Self::$variant(<$state>::new(Arc::clone(config), now))
+                        }
+                        $(SenderConfig::$fair(config, fair) => {
+                            let inner = <$state>::new(Arc::clone(config), now);
+                            Self::$fair(Fair::new(inner, Arc::clone(fair)))
+                        })?
+                    )+
                     SenderConfig::Paced(config) => Self::Paced(Paced::new(config, now)),
-                    SenderConfig::Fair(config) => Self::Fair(Fair::new(config, now)),
                 }
             }
         }
@@ -317,9 +334,11 @@ macro_rules! senders {
         macro_rules! each {
             ($self:expr, $cc:ident => $call:expr) => {
                 match $self {
-                    $(Sender::$variant($cc) => $call,)+
+                    $(
+                        Sender::$variant($cc) => $call,
+                        $(Sender::$fair($cc) => $call,)?
+                    )+
                     Sender::Paced($cc) => $call,
-                    Sender::Fair($cc) => $call,
                 }
             };
         }
@@ -328,19 +347,19 @@ macro_rules! senders {
 
 senders! {
     /// Network Signal-based Congestion Control of UE 1.0.
-    Nscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
+    Nscc or FairNscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
     /// SMaRTT as first published.
     Smartt(Smartt, SmarttConfig) = "smartt", "SMaRTT as first published: a step a packet, QuickAdapt";
     /// STrack: a window that aims at a queueing delay.
-    Strack(Strack, StrackConfig) = "strack", "STrack: aims at a queueing delay, decreases once a round trip";
+    Strack or FairStrack(Strack, StrackConfig) = "strack", "STrack: aims at a queueing delay, decreases once a round trip";
     /// Swift: a window that aims at a delay.
-    Swift(Swift, SwiftConfig) = "swift", "aims at a delay, paces below one packet";
+    Swift or FairSwift(Swift, SwiftConfig) = "swift", "aims at a delay, paces below one packet";
     /// DCQCN: a rate cut by notifications.
     Dcqcn(Dcqcn, DcqcnConfig) = "dcqcn", "a rate cut by the receiver's notifications (RoCEv2)";
     /// TIMELY: a rate that follows the gradient of the delay.
     Timely(Timely, TimelyConfig) = "timely", "a rate that follows the gradient of the delay";
     /// DCTCP: a window cut in proportion to the marks.
-    Dctcp(Dctcp, DctcpConfig) = "dctcp", "TCP's window, cut in proportion to the marks";
+    Dctcp or FairDctcp(Dctcp, DctcpConfig) = "dctcp", "TCP's window, cut in proportion to the marks";
     /// BBR, the first version: a model of bandwidth and propagation time.
     Bbr(Bbr, BbrConfig) = "bbr", "rate and window from a model of the path, first version";
     /// The window of MP-RDMA.
@@ -354,7 +373,7 @@ senders! {
     /// Credits of the receiver and MP-RDMA's window.
     EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
     /// HPCC: a rate from what switches say of their queues.
-    Hpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
+    Hpcc or FairHpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
     /// Dart: the receiver's share, and DCQCN.
     Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)";
     /// s-PERC: the rate that the links of a path compute, and 1RC.
@@ -394,25 +413,6 @@ impl SenderConfig {
         settings
     }
 
-    /// What VAI and SF do to it, or would if they were asked; `None` where they are not offered.
-    fn fair(&self) -> Option<FairConfig> {
-        match self {
-            Self::Paced(paced) => paced.inner.fair(),
-            config => FairConfig::of(config),
-        }
-    }
-
-    /// Sets a parameter of VAI or SF; `None` when it is none, or they are not offered.
-    fn set_fair(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
-        if let Self::Paced(paced) = self {
-            return Arc::make_mut(paced).inner.set_fair(name, value);
-        }
-        let mut fair = FairConfig::of(self)?;
-        let done = fair.set(name, value)?;
-        *self = if fair.is_plain() { fair.inner().clone() } else { Self::Fair(Arc::new(fair)) };
-        Some(done)
-    }
-
     /// The same for another host, where contexts of one host share more than parameters.
     #[must_use]
     pub fn of_another_host(&self) -> Option<Self> {
@@ -447,18 +447,12 @@ impl SenderConfig {
 /// the registers of the hungriest.
 trait Hand {
     fn hand(&mut self, feedback: &Feedback<'_>);
-    fn hand_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness);
 }
 
 impl<C: SenderCc> Hand for C {
     #[inline(never)]
     fn hand(&mut self, feedback: &Feedback<'_>) {
         self.on_feedback(feedback);
-    }
-
-    #[inline(never)]
-    fn hand_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.on_feedback_fairly(feedback, fairness);
     }
 }
 
@@ -524,10 +518,6 @@ impl SenderCc for Sender {
     #[inline]
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         each!(self, cc => cc.hand(feedback));
-    }
-
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        each!(self, cc => cc.hand_fairly(feedback, fairness));
     }
 
     fn on_event(&mut self, now: Time, event: FlowEvent) {

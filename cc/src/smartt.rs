@@ -25,6 +25,7 @@ use squall_base::{Span, Time};
 
 use crate::budget::{Budget, Metrics};
 use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, least, most, nanos};
 use crate::sender::SenderCc;
 pub use config::SmarttConfig;
 
@@ -366,24 +367,4 @@ fn share(average: f32, weight: f32, marked: bool, feedback: &Feedback<'_>) -> f3
     } else {
         hits / packets
     }
-}
-
-/// The smaller one. Neither is ever not a number, which `f32::min` would look after.
-const fn least(a: f32, b: f32) -> f32 {
-    if a < b { a } else { b }
-}
-
-/// The larger one.
-const fn most(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// A span in 32 bits of nanoseconds, at most 4.29 s.
-fn nanos(span: Span) -> u32 {
-    u32::try_from(span.0).unwrap_or(u32::MAX)
-}
-
-/// The low bits of a moment, for differences.
-const fn clock(now: Time) -> u32 {
-    (now.0 & 0xffff_ffff) as u32
 }

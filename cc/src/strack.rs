@@ -30,8 +30,8 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
-use crate::fair::Fairness;
 use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, float, least, most, nanos};
 use crate::sender::SenderCc;
 pub use config::StrackConfig;
 
@@ -284,10 +284,6 @@ impl SenderCc for Strack {
         self.on_any(feedback);
     }
 
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        self.on_any_fairly(feedback, fairness);
-    }
-
     fn on_event(&mut self, _now: Time, event: FlowEvent) {
         if event == FlowEvent::Idle {
             self.probe_at = Time::NEVER;
@@ -324,30 +320,4 @@ impl SenderCc for Strack {
             ungranted: false,
         }
     }
-}
-
-/// Nanoseconds of a time in range as a number, without the detour that unsigned 64 bits need.
-#[allow(clippy::cast_possible_wrap)] // a few seconds at most
-const fn float(nanos: u64) -> f32 {
-    nanos as i64 as f32
-}
-
-/// The smaller one. Neither is ever not a number, which `f32::min` would look after.
-const fn least(a: f32, b: f32) -> f32 {
-    if a < b { a } else { b }
-}
-
-/// The larger one.
-const fn most(a: f32, b: f32) -> f32 {
-    if a > b { a } else { b }
-}
-
-/// A span in 32 bits of nanoseconds, at most 4.29 s.
-fn nanos(span: Span) -> u32 {
-    u32::try_from(span.0).unwrap_or(u32::MAX)
-}
-
-/// The low bits of a moment, for differences.
-const fn clock(now: Time) -> u32 {
-    (now.0 & 0xffff_ffff) as u32
 }

@@ -17,9 +17,9 @@ use alloc::sync::Arc;
 use squall_base::{Rate, Span, Time};
 
 use crate::budget::{Budget, Metrics, Sending, Stamp};
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Seen};
 use crate::feedback::{Feedback, Kind};
-use crate::math::{clock, nanos, rsqrt};
+use crate::math::{clock, float, least, most, nanos, rsqrt};
 use crate::sender::SenderCc;
 pub use config::SwiftConfig;
 
@@ -79,17 +79,15 @@ impl Swift {
     /// number of hops, flow-based scaling by the window.
     fn target(&self, hops: Option<u8>) -> f32 {
         let config = &*self.config;
-        let by_flow = (self.fs_alpha * rsqrt(self.cwnd) + self.fs_beta)
-            .min(config.fs_range.0 as f32)
-            .max(0.0);
-        self.target_of_path(hops) + by_flow
+        let by_flow = self.fs_alpha * rsqrt(self.cwnd) + self.fs_beta;
+        self.target_of_path(hops) + most(least(by_flow, float(config.fs_range.0)), 0.0)
     }
 
     /// .. without flow-based scaling.
     #[inline(always)]
     fn target_of_path(&self, hops: Option<u8>) -> f32 {
         let hops = f32::from(hops.unwrap_or(self.config.hops));
-        self.config.base_target.0 as f32 + hops * self.config.per_hop.0 as f32
+        float(self.config.base_target.0) + hops * float(self.config.per_hop.0)
     }
 
     /// `can_decrease`: once a round trip.
@@ -103,13 +101,13 @@ impl Swift {
         self.timeouts = 0; // retransmit_cnt = 0
         // Probes overtake the queues on the control class; their delay is nobody's.
         let (Some(rtt), Kind::Acked) = (feedback.rtt, feedback.kind) else { return None };
-        let delay = (nanos(rtt) as f32).max(1.0);
+        let delay = most(nanos(rtt) as f32, 1.0);
         self.srtt += (delay - self.srtt) * 0.125;
         Some(delay)
     }
 
     #[inline(always)]
-    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness>) {
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let Some(delay) = self.sample(feedback) else { return };
         let now = clock(feedback.now);
         let target = self.target(feedback.hops);
@@ -137,7 +135,7 @@ impl Swift {
     #[inline(always)]
     fn decrease(&self, delay: f32, target: f32) -> f32 {
         let factor = 1.0 - self.config.beta * (delay - target) / delay;
-        factor.max(1.0 - self.config.max_mdf)
+        most(factor, 1.0 - self.config.max_mdf)
     }
 
     /// What an acknowledgement says to VAI and SF.
@@ -148,23 +146,34 @@ impl Swift {
             decrease: delay > target,
             packets: feedback.packets,
             round_end: feedback.round_end,
-            share: window / (config.max_cwnd * config.mtu as f32),
+            window,
+            largest: config.max_cwnd * config.mtu as f32,
         }
     }
 
     /// Swift as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a
     /// reference, additive increase comes whatever the delay, and the target does not hang on the window.
-    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+    #[inline(always)]
+    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         let Some(delay) = self.sample(feedback) else { return };
         let target = self.target_of_path(feedback.hops);
         let seen = self.seen(feedback, (delay, target), self.reference);
         let Some(turn) = fairness.turn(&seen) else { return };
         let left = if seen.decrease { self.decrease(delay, target) } else { 1.0 };
         let mtu = self.config.mtu as f32;
-        self.cwnd = self.reference * left + self.config.ai * turn.gain * mtu;
-        self.settle(None);
+        self.cwnd = self.bounded(self.reference * left + self.config.ai * turn.gain * mtu);
         if turn.commit {
             self.reference = self.cwnd;
+        }
+        self.space();
+    }
+
+    /// What is no acknowledgement, or asks for no reference.
+    #[inline(never)]
+    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+        match feedback.kind {
+            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, Some(fairness)),
+            _ => self.on_feedback(feedback),
         }
     }
 
@@ -196,14 +205,34 @@ impl Swift {
     /// The end of algorithm 1: bounds, `t_last_decrease`, `pacing_delay`. Only a real decrease moves
     /// `t_last_decrease`: would an unchanged window do so, a flow whose every ACK is late could never
     /// decrease again.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a saturating cast of a span
     fn settle(&mut self, decreased: Option<u32>) {
-        let mtu = self.config.mtu as f32;
-        self.cwnd = self.cwnd.min(self.config.max_cwnd * mtu).max(self.config.min_cwnd * mtu);
+        self.cwnd = self.bounded(self.cwnd);
         if let Some(now) = decreased {
             self.last_decrease = now;
         }
-        self.pacing_delay = if self.cwnd < mtu { (self.srtt * mtu / self.cwnd) as u32 } else { 0 };
+        self.space();
+    }
+
+    #[inline(always)]
+    fn bounded(&self, window: f32) -> f32 {
+        let (config, mtu) = (&*self.config, self.config.mtu as f32);
+        most(least(window, config.max_cwnd * mtu), config.min_cwnd * mtu)
+    }
+
+    /// `pacing_delay`.
+    #[inline(always)]
+    fn space(&mut self) {
+        if self.cwnd < self.config.mtu as f32 {
+            self.space_out();
+        } else {
+            self.pacing_delay = 0;
+        }
+    }
+
+    #[inline(never)]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a saturating cast of a span
+    fn space_out(&mut self) {
+        self.pacing_delay = (self.srtt * self.config.mtu as f32 / self.cwnd) as u32;
     }
 }
 
@@ -246,16 +275,6 @@ impl SenderCc for Swift {
         }
     }
 
-    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
-        match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered if fairness.wants_reference() => {
-                self.on_ack_fairly(feedback, fairness);
-            }
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, Some(fairness)),
-            _ => self.on_feedback(feedback),
-        }
-    }
-
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
     fn metrics(&self) -> Metrics {
         let mtu = self.config.mtu as f32;
@@ -266,6 +285,19 @@ impl SenderCc for Swift {
             base_rtt: Some(self.config.base_rtt),
             avg_delay: Some(delay),
             ..Metrics::default()
+        }
+    }
+}
+
+impl FairCc for Swift {
+    type Reference = ();
+
+    #[inline(always)]
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+        if feedback.kind == Kind::Acked && fairness.wants_reference() {
+            self.on_ack_fairly(feedback, fairness);
+        } else {
+            self.hear_others(feedback, fairness);
         }
     }
 }

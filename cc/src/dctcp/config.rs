@@ -3,7 +3,7 @@
 use squall_base::Span;
 
 use crate::error::{ConfigError, within};
-use crate::fair::VaiConfig;
+use crate::fair::{FairParameters, VaiConfig};
 use crate::network::Network;
 use crate::sender::SenderParameters;
 
@@ -71,14 +71,16 @@ tunable! {
 }
 
 impl SenderParameters for DctcpConfig {
-    /// It has no target delay: the least queue that a switch may mark is what it aims at.
-    fn vai(&self) -> Option<VaiConfig> {
-        let target = self.base_rtt.as_f64();
-        Some(VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.ai * self.mtu as f32))
-    }
-
     fn set_floor(&mut self, bytes: u32) -> bool {
         self.min_wnd = if bytes < self.mtu { bytes } else { self.mtu.saturating_mul(2) };
         true
+    }
+}
+
+impl FairParameters for DctcpConfig {
+    /// It has no target delay: the least queue that a switch may mark is what it aims at.
+    fn vai(&self) -> VaiConfig {
+        let target = self.base_rtt.as_f64();
+        VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.ai * self.mtu as f32)
     }
 }

@@ -2,16 +2,17 @@
 //! and additive increase comes with every one of them. Congestion is the delay, which DCTCP itself does not ask after: the share of
 //! marks says that there is a queue, not how long it is.
 
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
 use crate::math::nanos;
 use crate::sender::SenderCc;
 
 use super::{Dctcp, marked};
 
-impl Dctcp {
-    /// Any report.
-    pub(super) fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+impl FairCc for Dctcp {
+    type Reference = Reference;
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         self.cwnd = fairness.reference(self.cwnd);
         let acked =
             matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) && feedback.bytes > 0;
@@ -23,8 +24,10 @@ impl Dctcp {
             fairness.set_reference(self.cwnd);
         }
     }
+}
 
-    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+impl Dctcp {
+    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         self.settle(feedback);
         let (bytes, marked) = (feedback.bytes as f32, marked(feedback));
         self.observe(bytes, marked, feedback.in_flight);
@@ -35,7 +38,8 @@ impl Dctcp {
             decrease: marked > 0.0,
             packets: feedback.packets,
             round_end: feedback.round_end,
-            share: reference / most,
+            window: reference,
+            largest: most,
         };
         let turn = fairness.turn(&seen);
         if let Some(turn) = turn {

@@ -2,6 +2,7 @@
 //! hand: packets of 4096 bytes, g = 1/16.
 
 use super::*;
+use crate::fair::{FairCc, Fairness, Reference};
 use crate::network::Network;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
@@ -197,17 +198,16 @@ fn the_constants_are_those_of_the_rfcs() {
     assert_eq!(config.min_wnd, 2 * MTU);
 }
 
-fn fairness(text: &str) -> Fairness {
+fn fairness(text: &str) -> Fairness<Reference> {
     let network = Network::new(Rate::gbps(100), Span::micros(12), MTU, true);
     let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
-    let crate::SenderConfig::Fair(config) = config else { panic!("{text} is plain") };
-    Fairness::new(config)
+    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
 /// An acknowledgement of packets that are marked or not, in a full window.
 fn fair_ack(
     dctcp: &mut Dctcp,
-    fairness: &mut Fairness,
+    fairness: &mut Fairness<Reference>,
     packets: u16,
     marked: bool,
     end: bool,

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use squall_base::Span;
 
 use crate::error::{ConfigError, within};
-use crate::sender::SenderConfig;
+use crate::sender::SenderParameters;
 use crate::tuning::{Setting, Tunable};
 
 /// Parameters of Variable Additive Increase (table 4.1). Congestion is in the algorithm's own unit: nanoseconds of round
@@ -59,10 +59,15 @@ tunable! {
         "how much dampener halves the increase: 8";
 }
 
-/// An algorithm with what VAI and SF do to it.
+/// Parameters of an algorithm that lends its law to VAI and SF.
+pub trait FairParameters: SenderParameters {
+    /// What Variable Additive Increase begins with.
+    fn vai(&self) -> VaiConfig;
+}
+
+/// What VAI and SF do to an algorithm.
 #[derive(Clone, Debug)]
 pub struct FairConfig {
-    inner: SenderConfig,
     /// Variable Additive Increase, if it is on.
     pub(super) vai: Option<VaiConfig>,
     /// Sampling Frequency: packets acknowledged from one decrease to the next; 0 for once a round trip.
@@ -93,26 +98,8 @@ const RANDOM: Setting = Setting {
 };
 
 impl FairConfig {
-    /// `config` as it is, or what is around it already; `None` when the algorithm does not lend its law.
-    pub(crate) fn of(config: &SenderConfig) -> Option<Self> {
-        match config {
-            SenderConfig::Fair(fair) => Some((**fair).clone()),
-            inner => {
-                inner.vai()?;
-                Some(Self { inner: inner.clone(), vai: None, sf: 0, random: false })
-            }
-        }
-    }
-
-    /// The algorithm.
-    #[must_use]
-    pub const fn inner(&self) -> &SenderConfig {
-        &self.inner
-    }
-
-    pub(crate) const fn inner_mut(&mut self) -> &mut SenderConfig {
-        &mut self.inner
-    }
+    /// Nothing.
+    pub(crate) const PLAIN: Self = Self { vai: None, sf: 0, random: false };
 
     /// Whether nothing is on.
     pub(crate) const fn is_plain(&self) -> bool {
@@ -131,15 +118,20 @@ impl FairConfig {
         all
     }
 
-    /// Sets one of them; `None` when there is none of this name.
-    pub(crate) fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+    /// Sets one of them, round `inner`; `None` when there is none of this name.
+    pub(crate) fn set(
+        &mut self,
+        name: &str,
+        value: f64,
+        inner: &impl FairParameters,
+    ) -> Option<Result<(), ConfigError>> {
         let switch = |setting: &Setting| match value {
             0.0 => Ok(false),
             1.0 => Ok(true),
             _ => Err(ConfigError { parameter: setting.name, value, allowed: setting.allowed }),
         };
         let done = if name == VAI.name {
-            switch(&VAI).map(|on| self.vai = self.inner.vai().filter(|_| on))
+            switch(&VAI).map(|on| self.vai = on.then(|| inner.vai()))
         } else if name == RANDOM.name {
             switch(&RANDOM).map(|on| self.random = on)
         } else if name == SF.name {

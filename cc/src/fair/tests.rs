@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use squall_base::{Rate, Span, Time};
 
-use super::{Fairness, Seen, Turn};
+use super::{Fairness, Reference, Seen, Turn};
 use crate::{Feedback, Network, Sender, SenderCc, SenderConfig};
 
 /// Star-17: 100 Gb/s, 4.16 us, payloads of 1000 bytes.
@@ -16,18 +16,21 @@ fn network() -> Network {
     Network::new(Rate::gbps(100), Span(4_160), 1_048, false)
 }
 
-fn fairness(text: &str) -> Fairness {
-    let SenderConfig::Fair(config) = SenderConfig::by_name(text, &network()).expect("allowed")
-    else {
-        panic!("{text} is plain")
-    };
-    Fairness::new(Arc::clone(&config))
+fn fairness(text: &str) -> Fairness<()> {
+    let config = SenderConfig::by_name(text, &network()).expect("allowed");
+    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
-const CALM: Seen =
-    Seen { measure: 5_000.0, decrease: false, packets: 1, round_end: true, share: 1.0 };
+const CALM: Seen = Seen {
+    measure: 5_000.0,
+    decrease: false,
+    packets: 1,
+    round_end: true,
+    window: 1.0,
+    largest: 1.0,
+};
 
-fn gain(fairness: &mut Fairness, measure: f32, decrease: bool) -> f32 {
+fn gain(fairness: &mut Fairness<()>, measure: f32, decrease: bool) -> f32 {
     let seen = Seen { measure, decrease, ..CALM };
     let turn = fairness.turn(&seen).expect("nothing is ignored");
     assert!(turn.commit);
@@ -198,7 +201,8 @@ fn both_are_asked_for_by_name() {
 fn feedback_is_ignored_the_more_the_less_is_sent() {
     let ignored = |share: f32| {
         let mut random = fairness("swift:random=1");
-        let one = |n: u32| Seen { measure: 9_000.0 + n as f32, decrease: true, share, ..CALM };
+        let one =
+            |n: u32| Seen { measure: 9_000.0 + n as f32, decrease: true, window: share, ..CALM };
         (0..4_000).filter(|&n| random.turn(&one(n)).is_none()).count()
     };
     assert_eq!(ignored(1.0), 0);
@@ -207,7 +211,7 @@ fn feedback_is_ignored_the_more_the_less_is_sent() {
     // Nothing but a decrease that would last is.
     let mut random = fairness("swift:random=1");
     for decrease in [true, false] {
-        let seen = Seen { decrease, round_end: !decrease, share: 0.0, ..CALM };
+        let seen = Seen { decrease, round_end: !decrease, window: 0.0, ..CALM };
         assert!((0..100).all(|_| random.turn(&seen).is_some()));
     }
 }
@@ -251,10 +255,10 @@ fn swift_keeps_a_reference() {
 
 #[test]
 fn a_decorated_context_is_small() {
-    assert_eq!(size_of::<Fairness>(), 32);
+    assert_eq!((size_of::<Fairness<()>>(), size_of::<Fairness<Reference>>()), (24, 32));
     for (text, bytes) in [
-        ("swift:vai=1,sf=30", 80),
-        ("hpcc:vai=1,sf=30", 136),
+        ("swift:vai=1,sf=30", 72),
+        ("hpcc:vai=1,sf=30", 128),
         ("nscc:vai=1,sf=30", 96),
         ("strack:vai=1,sf=30", 88),
         ("dctcp:vai=1,sf=30", 80),

@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::acks::AckStyle;
 use crate::error::{ConfigError, within};
-use crate::fair::VaiConfig;
+use crate::fair::{FairParameters, VaiConfig};
 use crate::network::Network;
 use crate::sender::SenderParameters;
 
@@ -83,12 +83,14 @@ impl SenderParameters for HpccConfig {
     fn acks(&self) -> AckStyle {
         AckStyle { each_packet: true, telemetry: true, ..AckStyle::default() }
     }
+}
 
+impl FairParameters for HpccConfig {
     /// Table 4.1: tokens from a queue of a bandwidth-delay product on (50 KB), one for 1 KB of it where that product is
     /// 52 KB.
     #[allow(clippy::cast_possible_truncation)] // a unit, not a sum
-    fn vai(&self) -> Option<VaiConfig> {
+    fn vai(&self) -> VaiConfig {
         let product = self.line.0 as f64 / 8e9 * self.base_rtt.as_f64();
-        Some(VaiConfig::new(product.max(1.0) as f32, (product / 52.0).max(0.001) as f32))
+        VaiConfig::new(product.max(1.0) as f32, (product / 52.0).max(0.001) as f32)
     }
 }

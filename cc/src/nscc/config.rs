@@ -3,7 +3,7 @@
 use squall_base::{Rate, Span};
 
 use crate::error::{ConfigError, within};
-use crate::fair::VaiConfig;
+use crate::fair::{FairParameters, VaiConfig};
 use crate::network::{LONGEST, Network};
 use crate::sender::SenderParameters;
 use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
@@ -338,10 +338,12 @@ impl SenderParameters for NsccConfig {
         self.min_wnd = bytes as f32;
         true
     }
+}
 
-    fn vai(&self) -> Option<VaiConfig> {
+impl FairParameters for NsccConfig {
+    fn vai(&self) -> VaiConfig {
         let bdp = self.link_rate.0 as f64 / 8e9 * self.base_rtt.as_f64();
         let target = self.base_rtt.as_f64() + self.target_qdelay.as_f64();
-        Some(VaiConfig::of_delay(self.base_rtt, bdp, target, self.eta))
+        VaiConfig::of_delay(self.base_rtt, bdp, target, self.eta)
     }
 }

@@ -2,15 +2,17 @@
 //! lowers the windows of single acknowledgements, each made from the reference, and the reference where a turn says so. Additive
 //! increase, which VAI raises, is `eta`: what NSCC adds a base round trip whatever happens.
 
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, float, least, most, nanos};
 use crate::sender::SenderCc;
 
-use super::{Nscc, clock, float, least, left_by, most, nanos};
+use super::{Nscc, left_by};
 
-impl Nscc {
-    /// Any report.
-    pub(super) fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+impl FairCc for Nscc {
+    type Reference = Reference;
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.cwnd = fairness.reference(flow.cwnd);
         let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
@@ -24,7 +26,8 @@ impl Nscc {
             decrease: feedback.ecn && delay >= config.target_qdelay,
             packets: feedback.packets,
             round_end: feedback.round_end,
-            share: flow.cwnd / flow.max_wnd,
+            window: flow.cwnd,
+            largest: flow.max_wnd,
         };
         let turn = fairness.turn(&seen);
         let before = flow.cwnd;
@@ -38,7 +41,7 @@ impl Nscc {
         fairness.set_reference(reference);
         let Some(turn) = turn.filter(|_| reference >= before) else { return };
         let lowers =
-            seen.decrease && !flow.ignores(true) && flow.avg_delay > float(config.target_qdelay);
+            seen.decrease && !flow.ignores(true) && flow.avg_delay > float(config.target_qdelay.0);
         let left = if lowers { left_by(config, flow.avg_delay) } else { 1.0 };
         let more = config.eta * flow.scale(config) * (turn.gain - 1.0);
         flow.cwnd = most(least(reference * left + more, flow.max_wnd), config.min_wnd);

@@ -4,6 +4,7 @@
 //! `max_wnd = 1.5 * 150000 = 225000`, target 9 us, QuickAdapt period 12 + 9 = 21 us.
 
 use super::*;
+use crate::fair::{FairCc, Fairness, Reference};
 use squall_base::Rate;
 
 use crate::network::Network;
@@ -694,7 +695,13 @@ fn the_short_way_leads_where_the_long_way_does() {
 
 impl Bench {
     /// [`Self::ack`] of so many packets in one, where VAI and SF say what is made of it; the window.
-    fn fair_ack(&mut self, fairness: &mut Fairness, ecn: bool, delay: u64, packets: u16) -> f32 {
+    fn fair_ack(
+        &mut self,
+        fairness: &mut Fairness<Reference>,
+        ecn: bool,
+        delay: u64,
+        packets: u16,
+    ) -> f32 {
         let rtt = Some(Span(u64::from(self.nscc.flow.base_rtt) + delay));
         let (now, round_end) = (self.now, packets == 1);
         let feedback =
@@ -704,11 +711,10 @@ impl Bench {
     }
 }
 
-fn fairness(text: &str) -> Fairness {
+fn fairness(text: &str) -> Fairness<Reference> {
     let network = Network::new(Rate::gbps(100), Span(BASE), MTU, true);
     let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
-    let crate::SenderConfig::Fair(config) = config else { panic!("{text} is plain") };
-    Fairness::new(config)
+    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
 /// Eq. 1 for an average of 20 us, which samples of 20 us leave as it is: 1 - 0.8 * 11 / 20 = 0.56.

@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::acks::{AckStyle, LossThreshold};
 use crate::error::{ConfigError, within};
-use crate::fair::VaiConfig;
+use crate::fair::{FairParameters, VaiConfig};
 use crate::network::{LONGEST, Network};
 use crate::sender::SenderParameters;
 use crate::tuning::Parameter;
@@ -183,14 +183,16 @@ impl SenderParameters for StrackConfig {
         self.threshold
     }
 
-    fn vai(&self) -> Option<VaiConfig> {
-        let bdp = self.line.0 as f64 / 8e9 * self.base_rtt.as_f64();
-        let target = self.base_rtt.as_f64() + self.target_qdelay.as_f64();
-        Some(VaiConfig::of_delay(self.base_rtt, bdp, target, self.eta))
-    }
-
     fn set_floor(&mut self, bytes: u32) -> bool {
         self.min_wnd = bytes as f32;
         true
+    }
+}
+
+impl FairParameters for StrackConfig {
+    fn vai(&self) -> VaiConfig {
+        let bdp = self.line.0 as f64 / 8e9 * self.base_rtt.as_f64();
+        let target = self.base_rtt.as_f64() + self.target_qdelay.as_f64();
+        VaiConfig::of_delay(self.base_rtt, bdp, target, self.eta)
     }
 }

@@ -2,15 +2,17 @@
 //! of algorithm 3: those lower the windows of single acknowledgements, each made from the reference, and the reference where a
 //! turn says so. Additive increase, which VAI raises, is `eta`: what STrack adds a base round trip whatever happens.
 
-use crate::fair::{Fairness, Seen};
+use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
+use crate::math::{clock, nanos};
 use crate::sender::SenderCc;
 
-use super::{Strack, clock, nanos};
+use super::Strack;
 
-impl Strack {
-    /// Any report.
-    pub(super) fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness) {
+impl FairCc for Strack {
+    type Reference = Reference;
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         self.cwnd = fairness.reference(self.cwnd);
         let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
             self.on_any(feedback);
@@ -27,7 +29,8 @@ impl Strack {
             decrease: !increase && delay > target.min(high),
             packets: feedback.packets,
             round_end: feedback.round_end,
-            share: self.cwnd / self.max_wnd,
+            window: self.cwnd,
+            largest: self.max_wnd,
         };
         let turn = fairness.turn(&seen);
         // Not once a base round trip, but by turns; a loss keeps its distance to those that last.

@@ -5,6 +5,7 @@
 //! of it 18944.
 
 use super::*;
+use crate::fair::{FairCc, Fairness, Reference};
 use crate::sender::SenderParameters;
 use crate::{LossThreshold, Network, Tunable};
 use squall_base::Rate;
@@ -535,7 +536,13 @@ fn a_refusal_that_shortens_the_base_rtt_lowers_the_largest_window() {
 
 impl Bench {
     /// [`Self::ack`] of so many packets, where VAI and SF say what is made of it; the window.
-    fn fair_ack(&mut self, fairness: &mut Fairness, ecn: bool, delay: u64, packets: u16) -> f32 {
+    fn fair_ack(
+        &mut self,
+        fairness: &mut Fairness<Reference>,
+        ecn: bool,
+        delay: u64,
+        packets: u16,
+    ) -> f32 {
         let rtt = Some(Span(u64::from(self.strack.base_rtt) + delay));
         let (now, round_end) = (self.now, packets == 1);
         let feedback =
@@ -545,10 +552,9 @@ impl Bench {
     }
 }
 
-fn fairness(text: &str) -> Fairness {
+fn fairness(text: &str) -> Fairness<Reference> {
     let config = crate::SenderConfig::by_name(text, &network(100, BASE)).expect("allowed");
-    let crate::SenderConfig::Fair(config) = config else { panic!("{text} is plain") };
-    Fairness::new(config)
+    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
 /// Line 14 for an average of 20 us: 1 - 0.8 * 8 / 20 = 0.68.

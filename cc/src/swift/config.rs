@@ -3,7 +3,7 @@
 use squall_base::Span;
 
 use crate::error::{ConfigError, within};
-use crate::fair::VaiConfig;
+use crate::fair::{FairParameters, VaiConfig};
 use crate::network::Network;
 use crate::sender::SenderParameters;
 
@@ -128,13 +128,15 @@ tunable! {
         "time-outs in a row that leave the smallest window: 5";
 }
 
-impl SenderParameters for SwiftConfig {
+impl SenderParameters for SwiftConfig {}
+
+impl FairParameters for SwiftConfig {
     /// Table 4.1: tokens from the target delay and the queue of a bandwidth-delay product on, one for 30 ns of round trip
     /// where the base RTT is 4.16 us.
     #[allow(clippy::cast_possible_truncation)] // a unit, not a sum
-    fn vai(&self) -> Option<VaiConfig> {
+    fn vai(&self) -> VaiConfig {
         let base = self.base_rtt.as_f64();
         let path = self.base_target.as_f64() + f64::from(self.hops) * self.per_hop.as_f64();
-        Some(VaiConfig::new((path + base) as f32, (base * 30.0 / 4160.0).max(0.001) as f32))
+        VaiConfig::new((path + base) as f32, (base * 30.0 / 4160.0).max(0.001) as f32)
     }
 }
