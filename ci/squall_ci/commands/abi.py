@@ -41,8 +41,8 @@ MODELS = ("model", "receives")
 APART = ("findings", "identity", "collectives")
 # What is advertised at its edge: 4 GiB and 10 000 peers, too much for slow ways to run them.
 EDGES = ("limits",)
-# About other providers that lend us their queues: they do under libfabric 2.3 and later.
-LENT = ("peers",)
+# Run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
+LENT = ("peers", "unload")
 # Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
 LATER = TARGET / "venv-mpich" / "lib" / "mpich"
 # The same, with stand-ins for the libraries of device drivers, which they and the provider load.
@@ -97,8 +97,8 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    # What a program defines itself (ioctl) is what the libraries that it loads call.
-    options = ("-rdynamic", *options)
+    # What a program defines itself (ioctl) is what the libraries that it loads call; who loads libfabric is not linked with it.
+    options = ("-rdynamic", "-Wl,--as-needed", *options)
     for program in (*PROGRAMS, *EDGES, *MODELS, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
@@ -106,13 +106,13 @@ def compile_all(suffix: str = "", *options: str) -> None:
 
 
 def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
-    """The programs about other providers' queues: refused by the system's libfabric, and under a later one."""
-    refused = cases(LENT, env=env, note=note, **how)
+    """The programs that are run under two libfabrics: the system's, which lends no queues, and a later one."""
+    system = cases(LENT, env=env, note=note, **how)
     if not (LATER / "libfabric.so.1").exists():
         print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
-        return refused
+        return system
     words = ", ".join(filter(None, ("MPICH's libfabric", note)))
-    return refused + cases(LENT, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
+    return system + cases(LENT, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
 
 
 def plain(tally: Tally) -> None:
