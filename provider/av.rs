@@ -24,6 +24,10 @@ use crate::object::{self, Cell, Hold, Object, Table, Users};
 use addresses::Addresses;
 pub(crate) use set::AvSet;
 
+/// Why a vector has no name by which other processes could open it.
+pub(crate) const NOT_SHARED: &str = "what it holds beside addresses (secrets, paths) is each process's own, and memory that \
+                                     another process writes would be read by every send; open one in each process";
+
 /// `struct fid_av` and what is behind it.
 #[repr(C)]
 pub(crate) struct Av {
@@ -180,7 +184,7 @@ impl Av {
         let mut events = false;
         if let Some(attr) = attr {
             if !attr.name.is_null() {
-                log::info!("shared (named) address vectors are not there");
+                log::warn!("fi_av_attr.name, a shared address vector, is refused: {NOT_SHARED}");
                 return Err(Errno::NOSYS);
             }
             if attr.flags & !(flags::EVENT | flags::SYMMETRIC) != 0 {

@@ -129,6 +129,13 @@ pub(crate) struct MrAttr {
     pub(crate) device: u64,
 }
 
+/// `struct fi_mr_modify`, what `fi_mr_refresh` passes.
+#[repr(C)]
+pub(crate) struct MrModify {
+    pub(crate) flags: u64,
+    pub(crate) attr: MrAttr,
+}
+
 /// `struct fi_cq_err_entry`, 1.20 layout. `src_addr` is written only for applications that opened
 /// their fabric with 1.20 or later.
 #[repr(C)]
@@ -192,6 +199,7 @@ mod tests {
         assert_eq!(offset_of!(DomainAttr, tclass), offset_of!(ffi::fi_domain_attr, tclass));
         assert_eq!(offset_of!(MrAttr, iface), offset_of!(ffi::fi_mr_attr, iface));
         assert_eq!(offset_of!(MrAttr, device), offset_of!(ffi::fi_mr_attr, device));
+        assert_eq!(offset_of!(MrModify, attr), offset_of!(ffi::fi_mr_modify, attr));
         assert_eq!(offset_of!(CqErrEntry, err), offset_of!(ffi::fi_cq_err_entry, err));
         assert_eq!(
             offset_of!(CqErrEntry, err_data_size),

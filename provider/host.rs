@@ -8,10 +8,13 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
-use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 
 use crate::ffi;
+use crate::object::PerProcess;
 
 type Define = unsafe extern "C" fn(
     *const ffi::fi_provider,
@@ -41,6 +44,8 @@ pub(crate) struct Host {
     pub(crate) log: Option<Log>,
     pub(crate) log_enabled: Option<LogEnabled>,
     version: Option<unsafe extern "C" fn() -> u32>,
+    /// Where the loader put it; 0 for none.
+    base: usize,
 }
 
 impl Host {
@@ -51,23 +56,61 @@ impl Host {
     }
 }
 
-static HOST: OnceLock<Host> = OnceLock::new();
+/// What there is when there is none.
+static NOBODY: Host = Host {
+    param_define: None,
+    param_get: None,
+    log: None,
+    log_enabled: None,
+    version: None,
+    base: 0,
+};
 
-/// The host's functions. The first call must come from inside `fi_prov_ini`, so that the calling
-/// libfabric is on the stack.
+/// The last of [`KNOWN`], or NULL.
+static HOST: AtomicPtr<Host> = AtomicPtr::new(null_mut());
+
+/// Those that loaded us and are there, in this order. They are never freed: a program does not load them without end.
+static KNOWN: PerProcess<Mutex<Vec<&'static Host>>> = PerProcess::new();
+
+/// The functions of the libfabric that loaded us; of several, of the last.
 pub(crate) fn host() -> &'static Host {
-    HOST.get_or_init(|| {
-        // Miri has no loader to ask, and no libfabric is loaded there.
-        if cfg!(miri) {
-            return Host::default();
-        }
-        for source in [Source::Caller, Source::Default, Source::Name, Source::Loaded] {
-            if let Some(found) = source.find() {
-                return found;
-            }
-        }
-        Host::default()
-    })
+    // SAFETY: NULL, or made of a `&'static Host` by `show`, with `Acquire` seeing all that was written before.
+    unsafe { HOST.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODY)
+}
+
+fn show(known: &[&'static Host]) {
+    let last =
+        known.last().copied().map_or(null_mut(), |last| core::ptr::from_ref(last).cast_mut());
+    HOST.store(last, Ordering::Release);
+}
+
+/// A libfabric calls `fi_prov_ini`, and is on the stack. Whether it has not done so before.
+pub(crate) fn begin() -> bool {
+    // Miri has no loader to ask, and no libfabric is loaded there.
+    if cfg!(miri) {
+        return false;
+    }
+    let sources = [Source::Caller, Source::Default, Source::Name, Source::Loaded];
+    let Some(found) = sources.into_iter().find_map(Source::find) else { return false };
+    let mut known = KNOWN.get().lock();
+    if known.iter().any(|host| host.base == found.base) {
+        return false;
+    }
+    known.push(Box::leak(Box::new(found)));
+    show(&known);
+    true
+}
+
+/// A libfabric calls `cleanup`, is on the stack, and may be unmapped after it: nothing of it is called any more. Whether no
+/// other is there.
+pub(crate) fn end() -> bool {
+    let mut known = KNOWN.get().lock();
+    let callers = caller_objects();
+    // Whoever cannot be told from others is all of them.
+    let told = known.iter().any(|host| callers.iter().any(|caller| caller.base == host.base));
+    known.retain(|host| told && callers.iter().all(|caller| caller.base != host.base));
+    show(&known);
+    known.is_empty()
 }
 
 /// Places to look, the surest first.
@@ -87,7 +130,7 @@ enum Source {
 impl Source {
     fn find(self) -> Option<Host> {
         match self {
-            Self::Caller => caller_objects().iter().find_map(|path| from_loaded(path)),
+            Self::Caller => caller_objects().iter().find_map(|object| from_loaded(&object.path)),
             Self::Default => from_handle(libc::RTLD_DEFAULT),
             Self::Name => from_loaded(c"libfabric.so.1"),
             Self::Loaded => loaded_objects().iter().find_map(|path| from_loaded(path)),
@@ -118,6 +161,7 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
     if define.is_null() || get.is_null() {
         return None;
     }
+    let base = object_of(define).map_or(0, |object| object.base);
     // SAFETY: an `Option` of a function pointer has the size of a pointer, and NULL is None. What is not
     // NULL is a function of libfabric's, no other library exporting both `fi_param_define` and
     // `fi_param_get`, and these have had these signatures from 1.4 to 2.6 (rdma/providers/fi_prov.h,
@@ -131,33 +175,47 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
             version: transmute::<*mut c_void, Option<unsafe extern "C" fn() -> u32>>(symbol(
                 c"fi_version",
             )),
+            base,
         })
     }
 }
 
-/// Paths of the objects that own the frames of the current call stack.
-fn caller_objects() -> Vec<CString> {
+/// A loaded object: where it came from, and where it is.
+struct Loaded {
+    path: CString,
+    base: usize,
+}
+
+/// The object that an address is in.
+fn object_of(address: *const c_void) -> Option<Loaded> {
+    // SAFETY: a Dl_info is four pointers, for which zero is a value.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: dladdr(3) looks `address` up among the loaded objects, whatever it is, without following
+    // it, and writes one Dl_info, into a local variable.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: dladdr succeeded, so the name, which is not NULL, is terminated and lives while its
+    // object is loaded; our callers ask for what is on the stack or was found by dlsym just now, so it stays at least
+    // until we return. It is copied.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
+    Some(Loaded { path, base: info.dli_fbase.addr() })
+}
+
+/// The objects that own the frames of the current call stack, once each.
+fn caller_objects() -> Vec<Loaded> {
     let mut frames = [null_mut::<c_void>(); 32];
     // SAFETY: backtrace(3) writes at most the 32 addresses that `frames`, a local array, has room for.
     let n = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) };
-    let mut paths: Vec<CString> = Vec::new();
+    let mut objects: Vec<Loaded> = Vec::new();
     for frame in frames.iter().take(usize::try_from(n).unwrap_or(0)) {
-        // SAFETY: a Dl_info is four pointers, for which zero is a value.
-        let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: dladdr(3) looks `frame` up among the loaded objects, whatever it is, without following
-        // it, and writes one Dl_info, into a local variable.
-        if unsafe { libc::dladdr(*frame, &raw mut info) } == 0 || info.dli_fname.is_null() {
-            continue;
-        }
-        // SAFETY: dladdr succeeded, so the name, which is not NULL, is terminated and lives while its
-        // object is loaded; that has a frame on our stack, so it stays at least until we return. It is
-        // copied.
-        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
-        if !paths.contains(&path) {
-            paths.push(path);
+        if let Some(object) = object_of(*frame)
+            && objects.iter().all(|other| other.base != object.base)
+        {
+            objects.push(object);
         }
     }
-    paths
+    objects
 }
 
 /// Paths of loaded objects that may be a libfabric under another name.

@@ -15,6 +15,7 @@ use core::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 
 use crate::addr::{self, Name};
+use crate::av;
 use crate::boundary::{self, Out};
 use crate::compat::DomainAttr;
 use crate::errno::{Errno, Result};
@@ -55,11 +56,8 @@ fn answers(
 ) -> Result<*mut ffi::fi_info> {
     // Layered providers probe for other endpoint types: answered before looking at interfaces.
     if !hints.acceptable() {
-        if hints.datagrams() && flags & flags::CORE_PROV_ONLY == 0 {
-            log::warn!(
-                "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and nothing is taken from a peer that \
-                 has not proved its address; ask for FI_EP_RDM"
-            );
+        if flags & flags::CORE_PROV_ONLY == 0 {
+            say_why(hints);
         }
         return Err(Errno::NODATA);
     }
@@ -76,6 +74,19 @@ fn answers(
         }
     }
     if list.is_null() { Err(Errno::NODATA) } else { Ok(list) }
+}
+
+/// Why what some applications ask for is not there at all.
+fn say_why(hints: &Hints) {
+    if hints.datagrams() {
+        log::warn!(
+            "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and nothing is taken from a peer that \
+             has not proved its address; ask for FI_EP_RDM"
+        );
+    }
+    if hints.shared_vectors() {
+        log::warn!("FI_SHARED_AV is not offered: {}", av::NOT_SHARED);
+    }
 }
 
 /// Where an endpoint could be: an interface, its source address, and a destination if one is known.

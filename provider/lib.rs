@@ -53,7 +53,6 @@ mod wait;
 mod work;
 
 use core::cell::UnsafeCell;
-use std::sync::Once;
 
 /// Version of the provider, `major.minor` as libfabric packs it.
 const VERSION: u32 = compat::version(0, 1);
@@ -86,27 +85,30 @@ fn provider() -> *const ffi::fi_provider {
     PROVIDER.0.get()
 }
 
-/// What libfabric calls after loading the object: registers parameters, starts nothing.
+/// What libfabric calls after loading the object: registers parameters, starts nothing. One that is loaded after
+/// another was unloaded finds us as that left us, and knows nothing of us yet.
 ///
 /// The result is a `struct fi_provider *` that stays valid and writable for the rest of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
-    static ONCE: Once = Once::new();
     boundary::value((), || {
-        ONCE.call_once(|| {
+        if host::begin() {
             logger::install();
             param::define();
-        });
+        }
     });
     PROVIDER.0.get().cast()
 }
 
-/// The host ends. It may call this before or after the object's own destructors, and with endpoints
-/// still open; a second call finds nothing left to do.
+/// The host ends, and may be unmapped afterwards, though we stay. It may call this before or after the object's own
+/// destructors, and with endpoints still open; a second call finds nothing left to do. Threads may be another host's as well,
+/// while one is there.
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
-        attend::stop();
-        progress::stop_all();
+        if host::end() {
+            attend::stop();
+            progress::stop_all();
+        }
         stats::report_open();
     });
 }

@@ -12,7 +12,7 @@ use squall_engine::{Access, Buf, KeyError, Memory, OpKind};
 
 use crate::boundary::{self, Out};
 use crate::cntr::Cntr;
-use crate::compat::MrAttr;
+use crate::compat::{MrAttr, MrModify};
 use crate::device::{self, Way};
 use crate::domain::Domain;
 use crate::errno::{Errno, Result};
@@ -264,6 +264,8 @@ pub(crate) struct Mr {
     domain: Hold<Domain>,
     /// Key and number under which peers find it; `None` for a region that only we use.
     remote: Option<(u64, RegionId)>,
+    /// What `fi_mr_refresh` may name.
+    pieces: Box<[UserSlice]>,
 }
 
 // SAFETY: `Mr` is repr(C) and begins with the cell of a `fid_mr`, which begins with a `fid`; `register`
@@ -290,6 +292,25 @@ impl Mr {
         let entry = (Hold::new(Arc::clone(cntr)), flags);
         self.domain.regions().enter().counters.entry(id).or_default().push(entry);
         self.domain.counted(cntr)
+    }
+
+    /// `fi_mr_refresh`: the pages behind parts of the region are others. Nothing is known of pages here: whoever copies from
+    /// and to the region finds those that are there then.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for a part that is not in one of the pieces.
+    fn refresh(&self, parts: &[UserSlice]) -> Result<()> {
+        let inside = |part: &UserSlice| {
+            self.pieces.iter().any(|piece| {
+                let before = part.base.checked_sub(piece.base);
+                before.and_then(|n| n.checked_add(part.len)).is_some_and(|end| end <= piece.len)
+            })
+        };
+        if parts.iter().all(inside) {
+            return Ok(());
+        }
+        log::info!("fi_mr_refresh of memory that is not in the region");
+        Err(Errno::INVAL)
     }
 }
 
@@ -401,6 +422,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
         return Err(Errno::BADFLAGS);
     }
     let space = request.pieces.first().map_or(Space::HOST, |piece| piece.space);
+    let pieces = request.pieces.clone();
     let region = Region {
         pieces: request.pieces,
         access: request.access,
@@ -420,6 +442,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
         users: Users::default(),
         domain: Hold::new(domain),
         remote,
+        pieces,
     });
     // SAFETY: the cell holds an initialised `fid_mr`, and `mr` is the only way to it: it is published below.
     unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
@@ -506,10 +529,17 @@ boundary::exports! {
         }
     };
 
-    status control(fid: *mut ffi::fid, command: c_int, _arg: *mut c_void) -> c_int => {
-        object::get::<Mr, _>(fid)?;
+    status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
+        let mr = object::get::<Mr, _>(fid)?;
         match u32::try_from(command) {
-            Ok(ffi::FI_ENABLE | ffi::FI_REFRESH) => Ok(()),
+            Ok(ffi::FI_ENABLE) => Ok(()),
+            Ok(ffi::FI_REFRESH) => {
+                let parts = arg.cast::<MrModify>().as_ref().ok_or(Errno::INVAL)?;
+                if parts.flags != 0 {
+                    return Err(Errno::BADFLAGS);
+                }
+                mr.refresh(&pieces(boundary::slice(parts.attr.mr_iov, parts.attr.iov_count)?)?)
+            }
             _ => Err(Errno::NOSYS),
         }
     };

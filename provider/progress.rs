@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use squall_base::Time;
+use squall_base::{Span, Time};
 
 use crate::clock;
 use crate::cq::doze;
@@ -24,6 +24,9 @@ use crate::wait::{Sleeper, Waiter};
 /// How long the thread leaves an endpoint alone that the application was seen to serve.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
+/// How long the end of a process waits for all threads.
+const PATIENCE: Span = Span::secs(1);
+
 /// What the thread and the domain share.
 struct Shared {
     waiter: Waiter,
@@ -33,12 +36,13 @@ struct Shared {
     asleep_until: AtomicU64,
     /// The thread has left everything to the application.
     away: AtomicBool,
+    /// Until somebody waits for its end.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A progress thread.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Number of the next thread.
@@ -59,6 +63,7 @@ impl Progress {
             stop: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
             away: AtomicBool::new(false),
+            thread: Mutex::new(None),
         });
         let name = format!("squall-prog-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let of_thread = Arc::clone(&shared);
@@ -71,8 +76,9 @@ impl Progress {
             });
         })
         .map_err(Errno::from)?;
+        *shared.thread.lock() = Some(thread);
         RUNNING.get().lock().push(Arc::clone(&shared));
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared })
     }
 
     /// Serves this endpoint, too.
@@ -108,7 +114,7 @@ impl Progress {
     /// The application stops polling: the thread goes on at once.
     pub(crate) fn take_over(&self) {
         if self.shared.away.swap(false, Ordering::SeqCst)
-            && let Some(thread) = &*self.thread.lock()
+            && let Some(thread) = &*self.shared.thread.lock()
         {
             thread.thread().unpark();
         }
@@ -116,9 +122,9 @@ impl Progress {
 
     /// Ends the thread and waits for it.
     pub(crate) fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.waiter.signal();
-        if let Some(thread) = self.thread.lock().take()
+        self.shared.end();
+        let thread = self.shared.thread.lock().take();
+        if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
             // A panic inside was logged by the boundary.
@@ -128,11 +134,21 @@ impl Progress {
     }
 }
 
-/// The process ends: tells every thread to stop, without waiting (it may be gone already).
+/// The host ends: tells every thread to stop, and waits for it, but not for ever: whoever ends the process in the middle
+/// of a call keeps what the thread may be waiting for.
 pub(crate) fn stop_all() {
-    for shared in RUNNING.get().lock().drain(..) {
-        shared.stop.store(true, Ordering::Release);
-        shared.waiter.signal();
+    let stopped: Vec<_> = RUNNING.get().lock().drain(..).collect();
+    stopped.iter().for_each(|shared| shared.end());
+    let begun = clock::now();
+    for shared in stopped {
+        let Some(thread) = shared.thread.lock().take() else { continue };
+        while !thread.is_finished() && clock::now().since(begun) < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
+            // A panic inside was logged by the boundary.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -178,6 +194,12 @@ fn pin(cpu: usize) {
 }
 
 impl Shared {
+    /// Tells the thread to stop.
+    fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waiter.signal();
+    }
+
     fn run(&self) {
         let spin = params().progress_spin.unwrap_or_default();
         let mut last_busy = clock::now();

@@ -441,6 +441,32 @@ static void datagrams_are_refused_with_the_reason(void)
 	fi_freeinfo(hints);
 }
 
+/* Who asked for address vectors that processes share was told that nothing fits, and who named one that they are not there:
+ * both without a reason, and at the level of information. */
+static void shared_vectors_are_refused_with_the_reason(void)
+{
+	const char *asked[] = {"FI_SHARED_AV is not offered", "each process's own", "open one in each process"};
+	const char *named[] = {"fi_av_attr.name", "each process's own", "open one in each process"};
+	struct fi_info *hints = fi_allocinfo(), *found = NULL;
+	hints->caps = FI_MSG | FI_SHARED_AV;
+	hints->fabric_attr->prov_name = strdup("squall");
+	log_begin();
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &found), -FI_ENODATA);
+	log_says(asked, 3);
+	fi_freeinfo(hints);
+	abi_open(&a, &plain);
+	/* Made, and opened for reading as MPICH does it with MPIR_CVAR_CH4_OFI_ENABLE_SHARED_AV. */
+	for (uint64_t flags = 0; flags <= FI_READ; flags += FI_READ) {
+		struct fi_av_attr attr = {.type = FI_AV_TABLE, .name = "FI_NAMED_AV_0", .flags = flags};
+		struct fid_av *av = NULL;
+		log_begin();
+		EQUAL(fi_av_open(a.domain, &attr, &av, NULL), -FI_ENOSYS);
+		log_says(named, 3);
+		CHECK(av == NULL && attr.map_addr == NULL);
+	}
+	abi_close(&a);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -455,6 +481,7 @@ static const struct test tests[] = {
 	TEST(a_thread_for_each_queue, NULL, NULL, 0),
 	TEST(empty_peeks_are_no_errors, NULL, NULL, 0),
 	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
+	TEST(shared_vectors_are_refused_with_the_reason, NULL, NULL, 1),
 };
 
 int main(int argc, char **argv)

@@ -2,6 +2,7 @@
 #include "abi.h"
 #include <complex.h>
 #include <float.h>
+#include <sys/mman.h>
 
 #define KEY 7
 #define ROOM 4096
@@ -514,6 +515,94 @@ static void fences_keep_order(void)
 	close_all();
 }
 
+enum { PAGES = 16, PAGE = 4096, LARGE = PAGES * PAGE };
+
+/* Other pages of the system where the region is, of one value each byte. */
+static void other_pages(unsigned char *at, size_t len, int value)
+{
+	void *got = mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	CHECK(got == at);
+	memset(at, value, len);
+}
+
+/* Reads the whole region, each half of which must have one value. */
+static void peer_sees(int first, int second)
+{
+	static unsigned char seen[LARGE];
+	struct fi_cq_tagged_entry e;
+	memset(seen, 0, sizeof(seen));
+	RETRY(&a, fi_read(a.ep, seen, sizeof(seen), NULL, a_to_b, 0, 9, NULL));
+	abi_expect(&a, &b, &e);
+	for (int i = 0; i < LARGE; i++)
+		if (seen[i] != (i < LARGE / 2 ? first : second))
+			FAIL("byte %d is %d", i, seen[i]);
+	abi_checks++;
+}
+
+/* Writes the whole region, which must have changed when the write says that it is delivered. */
+static void peer_changes(const unsigned char *region, int value)
+{
+	static unsigned char from[LARGE];
+	struct fi_cq_tagged_entry e;
+	struct iovec iov = {from, LARGE};
+	struct fi_rma_iov range = {0, LARGE, 9};
+	struct fi_msg_rma rma = {.msg_iov = &iov, .iov_count = 1, .addr = a_to_b, .rma_iov = &range, .rma_iov_count = 1};
+	memset(from, value, sizeof(from));
+	RETRY(&a, fi_writemsg(a.ep, &rma, FI_DELIVERY_COMPLETE | FI_COMPLETION));
+	abi_expect(&a, &b, &e);
+	CHECK(memcmp(region, from, LARGE) == 0);
+}
+
+/* The pages behind a region may change (fi_mr(3), fi_mr_refresh): peers meet the new ones, and a range of somewhere else is
+ * an error that changes nothing. */
+static void refreshed_regions(void)
+{
+	open_all(0);
+	struct fid_mr *whole, *local, *two;
+	unsigned char *at = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	memset(at, 1, LARGE);
+	EQUAL(fi_mr_reg(b.domain, at, LARGE, both, 0, 9, 0, &whole, NULL), 0);
+	peer_sees(1, 1);
+	/* All of it, without saying so and by saying so; a half of it; two ranges. */
+	other_pages(at, LARGE, 2);
+	EQUAL(fi_mr_refresh(whole, NULL, 0, 0), 0);
+	peer_sees(2, 2);
+	other_pages(at, LARGE, 3);
+	struct iovec all = {at, LARGE}, halves[] = {{at, LARGE / 2}, {at + LARGE / 2, LARGE / 2}};
+	EQUAL(fi_mr_refresh(whole, &all, 1, 0), 0);
+	peer_sees(3, 3);
+	other_pages(at + LARGE / 2, LARGE / 2, 4);
+	EQUAL(fi_mr_refresh(whole, &halves[1], 1, 0), 0);
+	peer_sees(3, 4);
+	peer_changes(at, 5);
+	other_pages(at, LARGE, 6);
+	EQUAL(fi_mr_refresh(whole, halves, 2, 0), 0);
+	peer_changes(at, 7);
+	/* Ranges that it has not, before and behind it, one of them among good ones; flags; nothing where ranges are said to be. */
+	struct iovec wrong[] = {{at, PAGE}, {at + LARGE - 1, 2}, {at - 1, 2}, {target, 8}, {at, SIZE_MAX}, {(void *)-1, 8}};
+	for (int i = 1; i < 6; i++)
+		EQUAL(fi_mr_refresh(whole, &wrong[i], 1, 0), -FI_EINVAL);
+	EQUAL(fi_mr_refresh(whole, wrong, 2, 0), -FI_EINVAL);
+	EQUAL(fi_mr_refresh(whole, NULL, 1, 0), -FI_EINVAL);
+	EQUAL(fi_mr_refresh(whole, &all, 1, FI_MORE), -FI_EBADFLAGS);
+	EQUAL(fi_control(&whole->fid, FI_REFRESH, NULL), -FI_EINVAL);
+	peer_sees(7, 7);
+	/* A region that no peer may access, and one of two pieces with a hole between them. */
+	EQUAL(fi_mr_reg(b.domain, at, PAGE, FI_SEND | FI_RECV, 0, 10, 0, &local, NULL), 0);
+	EQUAL(fi_mr_refresh(local, &wrong[0], 1, 0), 0);
+	EQUAL(fi_mr_refresh(local, &all, 1, 0), -FI_EINVAL);
+	struct iovec pieces[] = {{at, PAGE}, {at + 2 * PAGE, PAGE}}, hole = {at + PAGE, PAGE};
+	EQUAL(fi_mr_regv(b.domain, pieces, 2, both, 0, 11, 0, &two, NULL), 0);
+	EQUAL(fi_mr_refresh(two, pieces, 2, 0), 0);
+	EQUAL(fi_mr_refresh(two, &hole, 1, 0), -FI_EINVAL);
+	EQUAL(fi_close(&two->fid), 0);
+	EQUAL(fi_close(&local->fid), 0);
+	EQUAL(fi_close(&whole->fid), 0);
+	munmap(at, LARGE);
+	close_all();
+}
+
 int main(void)
 {
 	RUN(atomics_are_what_c_makes_of_them);
@@ -521,6 +610,7 @@ int main(void)
 	RUN(bad_atomics_end_once_and_change_nothing);
 	RUN(what_peers_access_is_counted);
 	RUN(fences_keep_order);
+	RUN(refreshed_regions);
 	printf("%d checks\n", abi_checks);
 	return 0;
 }

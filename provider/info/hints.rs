@@ -375,6 +375,11 @@ impl Hints {
         self.ep.kind == flags::EP_DGRAM
     }
 
+    /// Whether they ask for address vectors that processes share by name.
+    pub(super) const fn shared_vectors(&self) -> bool {
+        self.caps & flags::SHARED_AV != 0
+    }
+
     /// What `endpoint` answers, if it can.
     pub(super) fn answer<'a>(&'a self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
         if !self.place(endpoint) {

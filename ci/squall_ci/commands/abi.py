@@ -2,9 +2,9 @@
 
     ci/run abi [plain|shared|lossy|valgrind|asan|all]
 
-plain     as they are, over a clean network and over one that loses and reorders (the default)
+plain     as they are, over a clean network and over bad ones (the default)
 shared    as they are, through shared memory, and what may stand in its way
-lossy     over a network that loses and reorders, those that take longest there
+lossy     over networks that lose, reorder, damage, or swallow all of a path: those that take longest there
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
 
@@ -15,6 +15,7 @@ The provider must have been built (ci/build). Ends with `N passed, N failed`.
 """
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import re
@@ -22,11 +23,11 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from squall_ci.commands.build import install
 from squall_ci.devices import with_devices
+from squall_ci.job import Statistics
 from squall_ci.paths import FABTESTS, need, need_provider, PROVIDER_DIR, TARGET
 from squall_ci.process import Result, Word
 from squall_ci.process import run as run_command
@@ -41,8 +42,8 @@ MODELS = ("model", "receives")
 APART = ("findings", "identity", "collectives")
 # What is advertised at its edge: 4 GiB and 10 000 peers, too much for slow ways to run them.
 EDGES = ("limits",)
-# About other providers that lend us their queues: they do under libfabric 2.3 and later.
-LENT = ("peers",)
+# Run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
+LENT = ("peers", "unload")
 # Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
 LATER = TARGET / "venv-mpich" / "lib" / "mpich"
 # The same, with stand-ins for the libraries of device drivers, which they and the provider load.
@@ -50,11 +51,20 @@ DEVICE = ("device",)
 # A network that loses, and a deadline of unreachable peers that stays out of the way of retransmissions.
 LOSS = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
 LOSS_NOTE = "loss 1%, reordering 2%, duplication 1%"
+# One that damages, too, which the trailer tells; and one of whose paths everything is swallowed.
+DAMAGE = {
+    "FI_SQUALL_DEADLINE": "20s",
+    "FI_SQUALL_CRC": "yes",
+    "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,corrupt=1%,seed=8",
+}
+DAMAGE_NOTE = f"{LOSS_NOTE}, damage 1%"
+DEAD_PATH = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "blackhole=3"}
+DEAD_PATH_NOTE = "a dead path"
 # The same, about shared memory, in which nothing is for memcheck to see.
 SHARED = ("same_host",)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Case:
     """A program, and how it is run."""
 
@@ -65,11 +75,18 @@ class Case:
     # A command that it runs under, if there is one.
     under: Sequence[Word] = ()
     note: str = ""
+    # A counter of the endpoints that must have moved; not for programs that keep the statistics to themselves.
+    shows: str = ""
 
     def run(self) -> Result:
         whole = {**os.environ, "FI_PROVIDER_PATH": str(self.provider), **self.env}
+        statistics = Statistics() if self.shows else None
+        if statistics:
+            whole.update(statistics.env())
         result = run_command([*self.under, OUT / f"{self.program}{self.suffix}"], whole, 600)
         (OUT / f"{self.program}{self.suffix}.log").write_text(result.output)
+        if result.ok and statistics and not statistics.total().get(self.shows):
+            return Result(1, f"{result.output}\nno endpoint shows {self.shows}", result.seconds)
         return result
 
     def judge(self, tally: Tally, result: Result) -> None:
@@ -97,22 +114,22 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    # What a program defines itself (ioctl) is what the libraries that it loads call.
-    options = ("-rdynamic", *options)
+    # What a program defines itself (ioctl) is what the libraries that it loads call; who loads libfabric is not linked with it.
+    options = ("-rdynamic", "-Wl,--as-needed", *options)
     for program in (*PROGRAMS, *EDGES, *MODELS, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
 
 
-def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
-    """The programs about other providers' queues: refused by the system's libfabric, and under a later one."""
-    refused = cases(LENT, env=env, note=note, **how)
+def lent(env: Mapping[str, str], note: str = "", programs: Sequence[str] = LENT, **how: Any) -> list[Case]:
+    """The programs that are run under two libfabrics: the system's, which lends no queues, and a later one."""
+    system = cases(programs, env=env, note=note, **how)
     if not (LATER / "libfabric.so.1").exists():
-        print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
-        return refused
+        print(f"SKIPPED: {', '.join(programs)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
+        return system
     words = ", ".join(filter(None, ("MPICH's libfabric", note)))
-    return refused + cases(LENT, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
+    return system + cases(programs, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
 
 
 def plain(tally: Tally) -> None:
@@ -132,12 +149,22 @@ def plain(tally: Tally) -> None:
     todo = cases(DEVICE, env=packets, note="in packets") + cases([*MODELS, *APART], env=soon)
     todo += cases(MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
     todo += cases(MODELS, env=twice, note="the same, payload read by the provider")
-    pairs(tally, todo + lent(soon) + lent(LOSS, LOSS_NOTE))
+    todo += bad_networks(["messages", "onesided"], ["onesided"])
+    pairs(tally, todo + lent(soon) + lent(LOSS, LOSS_NOTE, programs=["peers"]))
+
+
+def bad_networks(damaged: Sequence[str], dead: Sequence[str]) -> list[Case]:
+    """Programs over a network that damages, and over one with a dead path, both of which must have done so."""
+    found = cases(damaged, env=DAMAGE, note=DAMAGE_NOTE, shows="fault_corrupted")
+    return found + cases(dead, env=DEAD_PATH, note=DEAD_PATH_NOTE, shows="fault_blackholed")
 
 
 def lossy(tally: Tally) -> None:
     compile_all()
-    pairs(tally, cases(["collectives"], env=LOSS, note=LOSS_NOTE) + cases(DEVICE, env=with_devices(LOSS), note=LOSS_NOTE))
+    todo = bad_networks(["threads"], ["messages", "triggers", "threads"])
+    for env, note in ((LOSS, LOSS_NOTE), (DAMAGE, DAMAGE_NOTE), (DEAD_PATH, DEAD_PATH_NOTE)):
+        todo += cases(["collectives"], env=env, note=note) + cases(DEVICE, env=with_devices(env), note=note)
+    pairs(tally, todo)
 
 
 def shared(tally: Tally) -> None:
