@@ -42,13 +42,17 @@ def example(package: str, name: str) -> pathlib.Path:
 
 
 def compile_c(
-    sources: Sequence[pathlib.Path], program: pathlib.Path, options: Sequence[str] = ("-O2",), compiler: str = "cc"
+    sources: Sequence[pathlib.Path],
+    program: pathlib.Path,
+    options: Sequence[str] = ("-O2",),
+    compiler: str = "cc",
+    libraries: Sequence[str] = ("-lfabric", "-lpthread"),
 ) -> pathlib.Path:
-    """Compile the first of the C sources against libfabric's headers, unless the program is newer than all of them."""
+    """Compile the first of the C sources, unless the program is newer than all of them."""
     if program.exists() and all(program.stat().st_mtime > source.stat().st_mtime for source in sources):
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
-    command: list[Word] = [compiler, "-Wall", "-Wextra", *options, "-o", program, sources[0], "-lfabric", "-lpthread"]
+    command: list[Word] = [compiler, "-Wall", "-Wextra", *options, "-o", program, sources[0], *libraries]
     result = run(command, os.environ)
     need(result.ok, f"{sources[0].name} does not compile (ci/run setup build installs libfabric-dev):\n{result.output}")
     return program

@@ -65,6 +65,12 @@ COMMANDS = (
     Command("mpi4py", "suite", "5 min", "mpi4py's own test suite under one MPI, from a source tree of it"),
     Command("mpich", "suite", "20 min", "MPICH's own test suite, built elsewhere"),
     Command("nccl", "suite", "1 min", "a network plugin of NCCL, built elsewhere, through the interface that NCCL calls"),
+    Command(
+        "oneccl",
+        "suite",
+        "2 min",
+        "oneCCL's collectives with every type, over its OFI transport, from an installation of it",
+    ),
     Command("shmem", "suite", "3 min", "Sandia OpenSHMEM's own tests, built elsewhere"),
     Command(
         "abi",

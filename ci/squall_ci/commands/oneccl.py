@@ -1,0 +1,105 @@
+"""oneCCL's collectives, every one with every type and reduction, over its OFI transport on one provider.
+
+    ci/run oneccl [--ranks N] [--only REGEX] [--timeout S] [--record] PREFIX [PROVIDER=squall]
+
+PREFIX is where oneCCL and its headers are installed, such as a virtual environment after `pip install oneccl oneccl-devel` (2 GB). It
+loads the libfabric of the MPICH wheel (ci/run setup mpi), or the one that CCL_OFI_LIBRARY_PATH names. The driver is
+fabtests/oneccl/collectives.cpp: processes of one host, with oneCCL's shared memory turned off, reduce, gather, exchange and
+broadcast 1 to 30 000 elements of twelve types and 16 MiB of one, and compare all of what they get. A type that oneCCL has no
+instructions for on this processor is named. Ends with `N passed, N failed`.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+
+from squall_ci import results
+from squall_ci.environment import provider_run
+from squall_ci.job import Statistics
+from squall_ci.mpis import MPIS
+from squall_ci.paths import FABTESTS, need, need_provider, TARGET
+from squall_ci.process import run as run_command
+from squall_ci.programs import compile_c
+from squall_ci.tally import Tally
+
+SOURCE = FABTESTS / "oneccl" / "collectives.cpp"
+# The test that moves least does more in each direction.
+LEAST = 1 << 20
+
+# Reasons, and the tests they concern.
+EXCLUDED = {
+    "crashes on every provider: without a stream of a device, a send of oneCCL 2022 looks for that stream's device": [
+        "send_recv"
+    ],
+}
+
+
+def environment(prefix: pathlib.Path, provider: str) -> dict[str, str]:
+    """Of the driver."""
+    steering = {
+        "CCL_ATL_TRANSPORT": "ofi",
+        "CCL_ATL_SHM": "0",
+        "CCL_PROCESS_LAUNCHER": "none",
+        "CCL_KVS_IFACE": "lo",
+        "CCL_OFI_LIBRARY_PATH": str(MPIS["mpich"].venv / "lib" / "mpich" / "libfabric.so.1"),
+        "LD_LIBRARY_PATH": str(prefix / "lib"),
+    }
+    chosen = os.environ.get("CCL_OFI_LIBRARY_PATH")
+    if chosen:
+        steering["CCL_OFI_LIBRARY_PATH"] = chosen
+    return {**provider_run(provider), **steering}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prefix", type=pathlib.Path)
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each test")
+    results.add_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    results.check(args)
+    prefix = args.prefix.absolute()
+    header = prefix / "include" / "oneapi" / "ccl.hpp"
+    need(header.is_file(), f"SKIPPED: there is no {header}")
+    need_provider(args.provider)
+    env = environment(prefix, args.provider)
+    library = env["CCL_OFI_LIBRARY_PATH"]
+    need(pathlib.Path(library).is_file(), f"SKIPPED: there is no {library}: run ci/run setup mpi first")
+    options = ("-std=c++17", "-O2", "-isystem", str(prefix / "include"))
+    libraries = (f"-L{prefix}/lib", f"-Wl,-rpath-link,{prefix}/lib", "-lccl")
+    driver = compile_c([SOURCE], TARGET / "oneccl" / "collectives", options, "c++", libraries)
+    tally = Tally()
+    refused: set[str] = set()
+    version = ""
+    for test in run_command([driver, "list"], env, timeout=30).output.split():
+        if not re.search(args.only, test) or any(test in tests for tests in EXCLUDED.values()):
+            continue
+        statistics = Statistics()
+        result = run_command([driver, args.ranks, test], env | statistics.env(), args.timeout)
+        said = re.search(r"^oneCCL ([\d.]+)$", result.output, re.M)
+        version = said.group(1) if said else version
+        counted = re.search(r"^(\d+) collectives$", result.output, re.M)
+        problem = None if result.ok else result.why()
+        note = f"{counted.group(1)} collectives" if counted else ""
+        if not problem and not (counted and int(counted.group(1))):
+            problem = "no collective was checked"
+        if args.provider == "squall" and not problem:
+            problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")))
+            note = f"{note}; {statistics.summary()}"
+        refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
+        tally.add(test, problem, result.seconds, note, result.output)
+    excluded = EXCLUDED | ({"oneCCL has no instructions for it on this processor": sorted(refused)} if refused else {})
+    return results.finish(
+        tally,
+        args.record,
+        consumer="oneCCL",
+        version=version,
+        suite="collectives, OFI transport",
+        provider=args.provider,
+        conditions=results.conditions(args.ranks),
+        excluded=excluded,
+    )
