@@ -143,7 +143,7 @@ pub trait SenderParameters: Tunable {
 
 /// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
 /// the algorithm can be chosen, tuned, listed and is held to the properties that all have. One that lends its law to VAI and SF
-/// ([`FairCc`], [`FairParameters`]) names the variant in which they are round it, too.
+/// ([`FairCc`](crate::FairCc), [`FairParameters`](crate::FairParameters)) names the variant in which they are round it, too.
 macro_rules! senders {
     ($($(#[$doc:meta])* $variant:ident $(or $fair:ident)? ($state:ty, $config:ty) = $name:literal, $what:literal;)+) => {
         /// The algorithm of an endpoint with its parameters: checked once, shared by all its contexts.
