@@ -45,11 +45,16 @@ fn receive(w: &mut World, buf: Buf) {
 }
 
 fn message(w: &mut World, len: u64) {
-    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.put(&bytes()));
+    let base = w.hosts[0].memory.put(&bytes());
+    message_of(w, Buf::new(base, len));
+}
+
+fn message_of(w: &mut World, buf: Buf) {
+    let peer = w.peer(0, 1);
     let op = Operation {
         peer,
         action: Action::Message { space: MatchSpace::Tagged, tag: 1 },
-        buf: Buf::new(base, len),
+        buf,
         data: None,
         context: 6,
         options: Options { level: Level::Transmit, ..Options::default() },
@@ -80,6 +85,29 @@ fn most_of_a_message_is_a_run() {
     assert!(runs(&w, 1) + 6 >= LEN.div_ceil(PAYLOAD), "{}", runs(&w, 1));
     let (_, transport) = w.hosts[1].engine.counters();
     assert_eq!((transport.rx_duplicates, transport.rx_out_of_order), (0, 0));
+}
+
+#[test]
+fn a_message_of_several_pieces_is_a_run_as_well() {
+    let mut w = world(8, Faults::default(), |_| {});
+    let all = bytes();
+    // Pieces end inside of the first packet, of one in the middle and of the last, and with a packet.
+    let cuts = [[100, 20_000, LEN - 1], [PAYLOAD, 20 * PAYLOAD, 20 * PAYLOAD + 1]];
+    for (n, cuts) in cuts.into_iter().enumerate() {
+        let mut from = 0;
+        let mut pieces = Vec::new();
+        for to in cuts.into_iter().chain([LEN]) {
+            let base = w.hosts[0].memory.put(&all[from as usize..to as usize]);
+            pieces.push(UserSlice::lent(base, to - from));
+            from = to;
+        }
+        let (base, before) = (w.hosts[1].memory.alloc(LEN as usize), runs(&w, 1));
+        receive(&mut w, Buf::new(base, LEN));
+        message_of(&mut w, Buf::from_slices(&pieces));
+        finish(&mut w, n + 2);
+        assert_eq!(w.hosts[1].memory.get(base, LEN), all);
+        assert!(runs(&w, 1) - before + 6 >= LEN.div_ceil(PAYLOAD), "{}", runs(&w, 1) - before);
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 /*
  * Tagged sends to a peer that has answered, for an instruction counter that collects inside of some calls alone.
  *
- *   send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE]
+ *   send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE [PIECES]]
  *
  * Both sides live in this process, each with its own domain, over the loopback interface. After a warm-up of messages
- * both ways, each round sends SIZE bytes (64) and waits until they have arrived, were acknowledged, and nothing is under
- * way. Under `valgrind --tool=callgrind --collect-atstart=no` only calls of the rounds are collected: fi_tsend or
+ * both ways, each round sends SIZE bytes (64), in PIECES (1) of an iovec, and waits until they have arrived, were
+ * acknowledged, and nothing is under way. Under `valgrind --tool=callgrind --collect-atstart=no` only calls of the rounds are collected: fi_tsend or
  * fi_tinject itself, or every call of the sender, or of the receiver, from fi_tsend until the message has arrived and
  * its sender knows.
  */
@@ -23,7 +23,7 @@
 #include <rdma/fi_tagged.h>
 #include <valgrind/callgrind.h>
 
-enum { SMALL = 64, MOST = 16 << 20, WARM_UP = 50, QUIET = 50, PATIENCE = 60 };
+enum { SMALL = 64, MOST = 16 << 20, MOST_PIECES = 4, WARM_UP = 50, QUIET = 50, PATIENCE = 60 };
 /* Whose calls are collected. */
 enum what { THE_CALL, SENDER, RECEIVER };
 
@@ -41,7 +41,7 @@ static struct side sides[2];
 /* Contexts of operations under way; a round has two at most. */
 static struct fi_context2 contexts[4];
 static char *payload, *landing[2];
-static size_t size = SMALL;
+static size_t size = SMALL, pieces = 1;
 
 static void check(const char *what, ssize_t code)
 {
@@ -89,6 +89,21 @@ static void progress(int counted)
 	}
 }
 
+/* fi_tsend, or fi_tsendv of pieces that are as long as each other but for the last. */
+static ssize_t send_pieces(struct side *from, void *context)
+{
+	struct iovec iov[MOST_PIECES];
+	size_t each = size / pieces;
+
+	if (pieces == 1)
+		return fi_tsend(from->ep, payload, size, NULL, from->peer, 1, context);
+	for (size_t i = 0; i < pieces; i++) {
+		iov[i].iov_base = payload + i * each;
+		iov[i].iov_len = i + 1 < pieces ? each : size - i * each;
+	}
+	return fi_tsendv(from->ep, iov, NULL, pieces, from->peer, 1, context);
+}
+
 /* One message from a side to the other; `what` is collected of it when `counted`. */
 static void message(int from, int injected, enum what what, int counted)
 {
@@ -105,7 +120,7 @@ static void message(int from, int injected, enum what what, int counted)
 	if (injected)
 		code = fi_tinject(a->ep, payload, size, a->peer, 1);
 	else
-		code = fi_tsend(a->ep, payload, size, NULL, a->peer, 1, &contexts[from]);
+		code = send_pieces(a, &contexts[from]);
 	if (send)
 		CALLGRIND_TOGGLE_COLLECT;
 	check("send", code);
@@ -136,10 +151,12 @@ int main(int argc, char **argv)
 
 	while (argc >= 4 && kind < 4 && strcmp(argv[2], names[kind]))
 		kind++;
-	if (argc == 5)
+	if (argc > 4)
 		size = strtoul(argv[4], NULL, 10);
-	if (argc < 4 || argc > 5 || kind == 4 || rounds < 1 || size < 1 || size > MOST) {
-		fprintf(stderr, "usage: send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE] (see the head of its source)\n");
+	if (argc > 5)
+		pieces = strtoul(argv[5], NULL, 10);
+	if (argc < 4 || argc > 6 || kind == 4 || rounds < 1 || size < 1 || size > MOST || pieces < 1 || pieces > MOST_PIECES) {
+		fprintf(stderr, "usage: send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE [PIECES]] (see the head of its source)\n");
 		return 2;
 	}
 	injected = kind == 1;

@@ -1,13 +1,14 @@
 """Instructions of a message in user space, at its sender and at its receiver, and of a further packet of it.
 
-    ci/run bench packets [--mtu BYTES].. [--size BYTES]..
+    ci/run bench packets [--mtu BYTES].. [--size BYTES].. [--pieces N]
 
 callgrind counts what the calls of one side execute, from fi_tsend until the message has arrived and its sender knows
 (fabtests/bench/send_path.c): everything above the system calls, libfabric and libc included, but for the copying of bytes by
-libc, of which callgrind takes each byte for an instruction where the processor has one for all. Both sides live in one process, on the
-loopback interface, with packets of --mtu bytes (1472 and 8972 where none is given: those of interfaces of MTU 1500 and 9000).
-A further packet is what is added from one size to the next, by the packets that are added. No clock is read, so a busy
-machine does not disturb it; where trains end differs from run to run, and with it the figures by a few per cent.
+libc, of which callgrind takes each byte for an instruction where the processor has one for all. Both sides live in one
+process, on the loopback interface, with packets of --mtu bytes (1472 and 8972 where none is given: those of interfaces of
+MTU 1500 and 9000). A message is in one piece, or in --pieces of an iovec (fi_tsendv). A further packet is what is added from
+one size to the next, by the packets that are added. No clock is read, so a busy machine does not disturb it; where trains end
+differs from run to run, and with it the figures by a few per cent.
 """
 
 import argparse
@@ -40,14 +41,14 @@ def packets(size: int, mtu: int) -> int:
     return max(1, -(-size // ((mtu - HEADERS) // 64 * 64)))
 
 
-def measure(program: pathlib.Path, side: str, size: int, mtu: int) -> float:
+def measure(program: pathlib.Path, side: str, size: int, mtu: int, pieces: int) -> float:
     """Instructions of one side for a message."""
     with tempfile.TemporaryDirectory() as directory:
         out = pathlib.Path(directory) / "callgrind.out"
         counter = ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"]
         env = provider_run("squall") | {"FI_SQUALL_MTU": str(mtu), "FI_SQUALL_MIN_RTT": PATIENCE}
         env.pop("FI_PROVIDER")
-        result = run_command([*counter, program, "squall", side, ROUNDS, size], env, 300)
+        result = run_command([*counter, program, "squall", side, ROUNDS, size, pieces], env, 300)
         need(result.ok, f"{side}, {size} bytes: {result.why()}\n{result.output}")
         own = callgrind.read(out).own
         return sum(cost for file, cost in own.items() if not COPIES.search(file)) / ROUNDS
@@ -56,6 +57,7 @@ def measure(program: pathlib.Path, side: str, size: int, mtu: int) -> float:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mtu", type=int, action="append", help="UDP payload of a packet, bytes (may be repeated)")
     parser.add_argument("--size", type=int, action="append", help="message, bytes (may be repeated, in rising order)")
+    parser.add_argument("--pieces", type=int, default=1, help="of user memory that a message is in (at most 4)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             count = packets(size, mtu)
             row = [str(size), str(count)]
             for side in SIDES:
-                total = measure(program, side, size, mtu)
+                total = measure(program, side, size, mtu, args.pieces)
                 former, fewer = before.get(side, (0.0, count))
                 further = f"{(total - former) / (count - fewer):.0f}" if count > fewer else ""
                 row += [f"{total:.0f}", further]

@@ -1,6 +1,8 @@
 //! What follows the first packet of an operation in its train: packets that differ from it in their numbers alone, and the
 //! last.
 
+use core::ops::Range;
+
 use super::packet;
 use crate::base::{Batch, Datagram, UserSlice};
 use crate::memory::Buf;
@@ -33,142 +35,176 @@ pub(super) fn follow(
     rest: &Rest,
 ) -> bool {
     let Some(front) = batch.packets.len().checked_sub(1) else { return false };
-    let ended = append(step, batch, id, op, first, rest);
+    let Some(like) = batch.packets.last().cloned() else { return false };
+    let start = like.header.start as usize;
+    let written = &batch.bytes[start..start + packet::headers_len(&op.work) as usize];
+    let Some(template) = packet::run_after(written, op, first.0, first.1) else { return false };
+    let (all, lends) = (op.payload_len(), op.lends());
+    let Bytes { buf, offset, copied } = &op.bytes;
+    let mut train = Building { step, batch, id, progress: &mut op.progress, like, template };
+    let ended = match (copied, buf) {
+        (Some(copied), _) => train.append(first.1, rest, &copied[..]),
+        (None, Buf::One(piece)) if lends && offset + all <= piece.len => {
+            train.append(first.1, rest, piece.part(*offset, all))
+        }
+        // A packet of it may have more pieces than the next: they are not joined.
+        (None, Buf::Many(_)) if lends => return train.append(first.1, rest, Pieces(buf, *offset)),
+        _ => return false,
+    };
     batch.join(front);
     ended
 }
 
-#[inline]
-fn append(
-    step: &mut Step<'_>,
-    batch: &mut Batch,
+/// A train that is being built.
+struct Building<'a, 's> {
+    step: &'a mut Step<'s>,
+    batch: &'a mut Batch,
     id: PdcId,
-    op: &mut TxOp,
-    (grant, first): (&TxGrant, Part),
-    rest: &Rest,
-) -> bool {
-    let headers = packet::headers_len(&op.work);
-    let Some(like) = batch.packets.last().cloned() else { return false };
-    let start = like.header.start as usize;
-    let written = &batch.bytes[start..start + headers as usize];
-    let Some(mut template) = packet::run_after(written, op, grant, first) else { return false };
-    let (all, lends) = (op.payload_len(), op.lends());
-    let Some(payload) = Payload::of(&op.bytes, all, lends) else { return false };
-    let len = first.len;
-    let mut at = first.offset + len;
-    // Of what is left the last packet is another.
-    let alike = (rest.left - 1) / u64::from(len.max(1));
-    let most = u64::from(template.most()).min(rest.room as u64).min(u64::from(u16::MAX));
-    // Fewer than 65536.
-    let count = alike.min(most) as u16;
-    if count > 0 {
-        // `request_length` has 32 bits.
-        let part = |n: u16| Part { offset: at + len * u32::from(n), ..first };
-        let bytes = headers as u32 + len;
-        let Some(sent) = step.pdcs.runs(id).send(step.now, (bytes, count), part) else {
-            return false;
-        };
-        let asks = sent.last.pds.ack_request;
-        build(batch, (&like, sent.path), (&mut template, sent.count, asks), payload, (at, len));
-        if let Some(packet) = batch.packets.last_mut() {
-            packet.path = sent.last.path;
-        }
-        at += len * u32::from(sent.count);
-        account(step, &mut op.progress, sent.count, u64::from(sent.count) * u64::from(len));
-        if u64::from(sent.count) < alike || sent.last.pds.ack_request || sent.last.path != sent.path
-        {
-            return false;
-        }
-    }
-    if usize::from(count) == rest.room {
-        return false;
-    }
-    let Some(len) = template.end() else { return false };
-    let desc = Part { offset: at, len, ..first };
-    let bytes = headers as u32 + len;
-    let wanted = NewPacket { desc, bytes, last: rest.alone, prompt: rest.prompt, backlog: 0 };
-    let Some(end) = step.pdcs.runs(id).send_end(step.now, &wanted) else { return false };
-    let asks = end.pds.ack_request;
-    build(batch, (&like, end.path), (&mut template, 1, asks), payload, (at, len));
-    account(step, &mut op.progress, 1, len.into());
-    true
+    progress: &'a mut Progress,
+    /// Its first packet.
+    like: Datagram,
+    /// The headers of the next.
+    template: Run,
 }
 
-/// Accounts for packets of an operation that were built behind its first.
-#[inline]
-fn account(step: &mut Step<'_>, progress: &mut Progress, packets: u16, bytes: u64) {
-    progress.packed += bytes;
-    progress.in_flight += u32::from(packets);
-    step.report.counters.tx_payload_bytes += bytes;
-}
-
-/// Where an operation's bytes are, in one piece.
-#[derive(Clone, Copy)]
-enum Payload<'a> {
-    /// Copied.
-    Copied(&'a [u8]),
-    /// In memory that the user lends.
-    Lent(UserSlice),
-}
-
-impl<'a> Payload<'a> {
-    /// Of an operation with `all` these bytes, which it `lends` unless they are copied; `None` where they are in pieces, or
-    /// nowhere.
+impl Building<'_, '_> {
+    /// Appends what follows the part of the operation that is in the first packet. Whether that is all.
     #[inline]
-    fn of(bytes: &'a Bytes, all: u64, lends: bool) -> Option<Self> {
-        match (&bytes.copied, &bytes.buf) {
-            (Some(copied), _) => Some(Self::Copied(copied)),
-            (None, Buf::One(piece)) if lends && bytes.offset + all <= piece.len => {
-                Some(Self::Lent(piece.part(bytes.offset, all)))
+    fn append(&mut self, first: Part, rest: &Rest, payload: impl Payload) -> bool {
+        let headers = self.template.headers_len() as u32;
+        let len = first.len;
+        let mut at = first.offset + len;
+        // Of what is left the last packet is another.
+        let alike = (rest.left - 1) / u64::from(len.max(1));
+        let most = u64::from(self.template.most()).min(rest.room as u64).min(u64::from(u16::MAX));
+        // Fewer than 65536.
+        let count = alike.min(most) as u16;
+        if count > 0 {
+            // `request_length` has 32 bits.
+            let part = |n: u16| Part { offset: at + len * u32::from(n), ..first };
+            let (now, bytes) = (self.step.now, headers + len);
+            let runs = self.step.pdcs.runs(self.id);
+            let Some(sent) = runs.send(now, (bytes, count), part) else { return false };
+            let asks = sent.last.pds.ack_request;
+            self.build((sent.count, asks), sent.path, payload, (at, len));
+            if let Some(packet) = self.batch.packets.last_mut() {
+                packet.path = sent.last.path;
             }
-            _ => None,
+            at += len * u32::from(sent.count);
+            if u64::from(sent.count) < alike || asks || sent.last.path != sent.path {
+                return false;
+            }
         }
+        if usize::from(count) == rest.room {
+            return false;
+        }
+        let Some(len) = self.template.end() else { return false };
+        let desc = Part { offset: at, len, ..first };
+        let bytes = headers + len;
+        let wanted = NewPacket { desc, bytes, last: rest.alone, prompt: rest.prompt, backlog: 0 };
+        let runs = self.step.pdcs.runs(self.id);
+        let Some(end) = runs.send_end(self.step.now, &wanted) else { return false };
+        self.build((1, end.pds.ack_request), end.path, payload, (at, len));
+        true
     }
 
-    const fn is_lent(self) -> bool {
-        matches!(self, Self::Lent(_))
+    /// Builds `count` packets, of which the last may ask for an acknowledgement, of `len` bytes each from `offset` on, that
+    /// leave by a `path` and are otherwise like the first.
+    #[inline]
+    fn build<P: Payload>(
+        &mut self,
+        (count, asks): (u16, bool),
+        path: u16,
+        payload: P,
+        (offset, len): (u32, u32),
+    ) {
+        let Self { batch, template, like, .. } = self;
+        let (start, slices) = (batch.bytes.len() as u32, batch.slices.len() as u32);
+        let mut at = offset;
+        for n in 1..=count {
+            if asks && n == count {
+                template.ask();
+            }
+            batch.bytes.extend_from_slice(template.headers());
+            payload.copy(&mut batch.bytes, at as usize..(at + len) as usize);
+            template.advance();
+            at += len;
+        }
+        let headers = template.headers_len() as u32;
+        let header = if P::COPIED { headers + len } else { headers };
+        batch.packets.extend((0..u32::from(count)).map(|n| {
+            let (from, first) = (start + n * header, slices + n * P::PIECES);
+            let end = from + header;
+            Datagram {
+                path,
+                len: headers + len,
+                header: from..end,
+                payload: first..first + P::PIECES,
+                trailer: end..end,
+                ..*like
+            }
+        }));
+        payload.name(batch, count, offset.into(), len.into());
+        let bytes = u64::from(count) * u64::from(len);
+        self.progress.packed += bytes;
+        self.progress.in_flight += u32::from(count);
+        self.step.report.counters.tx_payload_bytes += bytes;
     }
 }
 
-/// Builds `count` packets with the headers of a `template`, of which the last may ask for an acknowledgement, and `len` bytes
-/// each from `offset` on, that leave by a `path` and are otherwise `like` the first.
-#[inline]
-fn build(
-    batch: &mut Batch,
-    (like, path): (&Datagram, u16),
-    (template, count, asks): (&mut Run, u16, bool),
-    payload: Payload<'_>,
-    (offset, len): (u32, u32),
-) {
-    let (start, slices) = (batch.bytes.len() as u32, batch.slices.len() as u32);
-    let mut at = offset;
-    for n in 1..=count {
-        if asks && n == count {
-            template.ask();
-        }
-        batch.bytes.extend_from_slice(template.headers());
-        if let Payload::Copied(bytes) = payload {
-            batch.bytes.extend_from_slice(&bytes[at as usize..(at + len) as usize]);
-        }
-        template.advance();
-        at += len;
+/// Where an operation's bytes are. Trains are built for each kind apart, so that none pays for the others.
+trait Payload: Copy {
+    /// They are copied behind the headers.
+    const COPIED: bool = false;
+    /// Pieces of user memory that each packet has, where all have as many.
+    const PIECES: u32 = 0;
+
+    /// Copies those of a packet.
+    fn copy(self, to: &mut Vec<u8>, range: Range<usize>) {
+        let _ = (to, range);
     }
-    let (headers, pieces) = (template.headers_len() as u32, u32::from(payload.is_lent()));
-    let header = if pieces > 0 { headers } else { headers + len };
-    if let Payload::Lent(piece) = payload {
-        let parts = (0..u64::from(count)).map(|n| u64::from(offset) + n * u64::from(len));
-        batch.slices.extend(parts.map(|from| piece.part(from, len.into())));
+
+    /// Names where those of the last `count` packets lie, `len` bytes each from `offset` on.
+    fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
+        let _ = (batch, count, offset, len);
     }
-    batch.packets.extend((0..u32::from(count)).map(|n| {
-        let (from, first) = (start + n * header, slices + n * pieces);
-        let end = from + header;
-        Datagram {
-            path,
-            len: headers + len,
-            header: from..end,
-            payload: first..first + pieces,
-            trailer: end..end,
-            ..*like
+}
+
+/// Bytes that were copied when the operation was submitted.
+impl Payload for &[u8] {
+    const COPIED: bool = true;
+
+    #[inline]
+    fn copy(self, to: &mut Vec<u8>, range: Range<usize>) {
+        to.extend_from_slice(&self[range]);
+    }
+}
+
+/// One piece that the user lends.
+impl Payload for UserSlice {
+    const PIECES: u32 = 1;
+
+    #[inline]
+    fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
+        let parts = (0..u64::from(count)).map(|n| self.part(offset + n * len, len));
+        batch.slices.extend(parts);
+    }
+}
+
+/// Several that the user lends, from a position in all of them on.
+#[derive(Clone, Copy)]
+struct Pieces<'a>(&'a Buf, u64);
+
+impl Payload for Pieces<'_> {
+    fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
+        let (Self(buf, mut at), Batch { packets, slices, .. }) = (self, batch);
+        at += offset;
+        let built = packets.len() - usize::from(count);
+        for packet in &mut packets[built..] {
+            let first = slices.len() as u32;
+            buf.for_range(at, len, |piece, _| slices.push(piece));
+            packet.payload = first..slices.len() as u32;
+            at += len;
         }
-    }));
+    }
 }
