@@ -1,12 +1,14 @@
 //! Packets that arrived together.
 
-/// The UDP payloads of packets that came in one message of the system: of one sender, marked alike, each of
+/// The UDP payloads of packets that came one right after the other: of one sender, marked alike, each of
 /// `segment` bytes but for the last, which may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train<'a> {
-    /// What is left; an empty packet is a packet.
+    /// What is left, to the end of the last; an empty packet is a packet.
     bytes: Option<&'a [u8]>,
     segment: usize,
+    /// From where one packet begins to where the next does, at least `segment`.
+    stride: usize,
 }
 
 impl<'a> Train<'a> {
@@ -14,14 +16,23 @@ impl<'a> Train<'a> {
     #[must_use]
     #[inline]
     pub const fn new(bytes: &'a [u8], segment: usize) -> Self {
-        Self { bytes: Some(bytes), segment: if segment == 0 { bytes.len() } else { segment } }
+        let segment = if segment == 0 { bytes.len() } else { segment };
+        Self { bytes: Some(bytes), segment, stride: segment }
+    }
+
+    /// Packets that begin every `stride` bytes, with gaps between them; `bytes` end with the last, which is not empty.
+    #[must_use]
+    #[inline]
+    pub const fn spaced(bytes: &'a [u8], segment: usize, stride: usize) -> Self {
+        debug_assert!(segment > 0 && segment <= stride);
+        Self { bytes: Some(bytes), segment, stride }
     }
 
     /// One packet.
     #[must_use]
     #[inline]
     pub const fn single(bytes: &'a [u8]) -> Self {
-        Self { bytes: Some(bytes), segment: bytes.len() }
+        Self { bytes: Some(bytes), segment: bytes.len(), stride: bytes.len() }
     }
 
     /// The next packet, which stays where it is.
@@ -35,7 +46,7 @@ impl<'a> Train<'a> {
     #[must_use]
     #[inline]
     pub fn count(&self) -> usize {
-        self.bytes.map_or(0, |bytes| bytes.len().div_ceil(self.segment.max(1)).max(1))
+        self.bytes.map_or(0, |bytes| bytes.len().div_ceil(self.stride.max(1)).max(1))
     }
 }
 
@@ -49,7 +60,7 @@ impl<'a> Iterator for Train<'a> {
             self.bytes = None;
             return Some(bytes);
         }
-        let (packet, rest) = bytes.split_at(self.segment);
+        let (packet, rest) = (&bytes[..self.segment], &bytes[self.stride..]);
         self.bytes = Some(rest);
         Some(packet)
     }
@@ -68,6 +79,17 @@ mod tests {
         assert_eq!((train.count(), train.peek(), train.next()), (0, None, None));
         let all: Vec<_> = Train::new(b"aabb", 2).collect();
         assert_eq!(all, [b"aa", b"bb"]);
+    }
+
+    #[test]
+    fn packets_may_have_gaps_between_them() {
+        let mut train = Train::spaced(b"aa..bb..c", 2, 4);
+        assert_eq!((train.count(), train.peek()), (3, Some(&b"aa"[..])));
+        assert_eq!(train.next(), Some(&b"aa"[..]));
+        assert_eq!((train.count(), train.clone().count()), (2, 2));
+        assert_eq!(train.collect::<Vec<_>>(), [&b"bb"[..], b"c"]);
+        assert_eq!(Train::spaced(b"aa..bb", 2, 4).collect::<Vec<_>>(), [b"aa", b"bb"]);
+        assert_eq!(Train::spaced(b"aa", 2, 4).collect::<Vec<_>>(), [b"aa"]);
     }
 
     #[test]

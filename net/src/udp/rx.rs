@@ -1,4 +1,5 @@
-//! Receiving: messages into preallocated buffers, GRO trains split into packets.
+//! Receiving: messages into preallocated buffers, GRO trains split into packets, and packets that came one by one put
+//! together to trains.
 
 use std::io;
 use std::mem;
@@ -12,6 +13,9 @@ use crate::{Counters, RecvReport, RxMeta};
 
 /// Room for the longest UDP datagram or GRO train.
 const BUFFER: usize = 1 << 16;
+
+/// From one buffer to the next. Were it a power of two, the packets of a stream would compete for few sets of the caches.
+const STRIDE: usize = BUFFER + 4096 + 256;
 
 /// A message at most this long counts as small: more than one is fetched by a system call. Long
 /// trains are fetched one by one into the same buffer, which is then warm in the cache.
@@ -46,7 +50,7 @@ impl Rx {
             names: vec![SockAddr::unspecified(); batch].into(),
             controls: vec![Control::new(); batch].into(),
             // Zeroed by the kernel page by page, when first touched.
-            buffers: vec![0; batch * BUFFER].into(),
+            buffers: vec![0; batch * STRIDE].into(),
             overflow: 0,
             streaming: false,
         };
@@ -56,10 +60,10 @@ impl Rx {
             (rx.pieces.as_mut_ptr(), rx.names.as_mut_ptr(), rx.controls.as_mut_ptr());
         for (n, message) in rx.messages.iter_mut().enumerate() {
             let header = &mut message.msg_hdr;
-            // SAFETY: each array has `batch` elements, the last one `BUFFER` bytes for each, and `n` is below
+            // SAFETY: each array has `batch` elements, the last one `STRIDE` bytes for each, and `n` is below
             // `batch`. The piece is written through a pointer to its array, to which no reference lives.
             unsafe {
-                let base = buffers.add(n * BUFFER).cast();
+                let base = buffers.add(n * STRIDE).cast();
                 pieces.add(n).write(libc::iovec { iov_base: base, iov_len: BUFFER });
                 header.msg_name = names.add(n).cast();
                 header.msg_iov = pieces.add(n);
@@ -94,10 +98,7 @@ impl Rx {
                 break;
             }
             counters.rx_calls += 1;
-            let mut longest = 0;
-            for i in 0..n {
-                longest = longest.max(self.deliver(i, counters, &mut report, sink));
-            }
+            let longest = self.deliver(n, counters, &mut report, sink);
             if n < wanted {
                 report.empty = true;
                 break;
@@ -172,17 +173,45 @@ impl Rx {
         0
     }
 
-    /// Hands message `i` to the sink, packet by packet; returns its length.
+    /// Hands the first `n` messages to the sink, those that are like packets of one GRO train together; returns the length of
+    /// the longest.
     fn deliver(
         &mut self,
-        i: usize,
+        n: usize,
         counters: &mut Counters,
         report: &mut RecvReport,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> usize {
-        let message = &self.messages[i];
-        let header = &message.msg_hdr;
-        let len = (message.msg_len as usize).min(BUFFER);
+        let (mut longest, mut waiting) = (0, None);
+        for i in 0..n {
+            longest = longest.max(self.len(i));
+            let Some(message) = self.read(i, counters) else { continue };
+            let group = match waiting.take() {
+                Some(group) => match message.joined_to(group) {
+                    Ok(group) => group,
+                    Err(group) => {
+                        self.hand(&group, counters, report, sink);
+                        message
+                    }
+                },
+                None => message,
+            };
+            waiting = Some(group);
+        }
+        if let Some(group) = waiting {
+            self.hand(&group, counters, report, sink);
+        }
+        longest
+    }
+
+    /// The length of message `i`.
+    fn len(&self, i: usize) -> usize {
+        (self.messages[i].msg_len as usize).min(BUFFER)
+    }
+
+    /// What came as message `i`; `None` when it was cut.
+    fn read(&mut self, i: usize, counters: &mut Counters) -> Option<Arrived> {
+        let header = &self.messages[i].msg_hdr;
         let mut tos = 0;
         let mut segment = 0;
         #[allow(clippy::unnecessary_cast)]
@@ -206,22 +235,70 @@ impl Rx {
         let (Some(src), 0) = (src, header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC)) else {
             // Cut: where its packets begin and end is no longer known.
             counters.rx_truncated += 1;
-            return len;
+            return None;
         };
         let meta = RxMeta { src, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
-        let bytes = &self.buffers[i * BUFFER..][..len];
-        let train = Train::new(bytes, segment);
+        let len = self.len(i);
+        let segment = if segment == 0 { len } else { segment };
+        Some(Arrived { meta, first: i, messages: 1, segment, last: len })
+    }
+
+    /// Hands what arrived to the sink.
+    fn hand(
+        &self,
+        arrived: &Arrived,
+        counters: &mut Counters,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) {
+        let &Arrived { meta, first, messages, segment, last } = arrived;
+        let start = first * STRIDE;
+        let train = if messages == 1 {
+            Train::new(&self.buffers[start..][..last], segment)
+        } else {
+            let end = start + (messages - 1) * STRIDE + last;
+            Train::spaced(&self.buffers[start..end], segment, STRIDE)
+        };
         let packets = train.count();
         sink(&meta, train);
+        let bytes = ((messages - 1) * segment + last) as u64;
         counters.rx_packets += packets as u64;
-        counters.rx_bytes += len as u64;
-        counters.rx_trains += 1;
+        counters.rx_bytes += bytes;
+        counters.rx_trains += messages as u64;
         if meta.ce() {
             counters.rx_ce += packets as u64;
         }
         report.packets += packets;
-        report.trains += 1;
-        report.bytes += len as u64;
-        len
+        report.trains += messages;
+        report.bytes += bytes;
+    }
+}
+
+/// One message, or several of one packet each that follow each other, are marked alike and as long as each other, but for the
+/// last, which may be shorter.
+struct Arrived {
+    meta: RxMeta,
+    /// The first of the messages, and how many.
+    first: usize,
+    messages: usize,
+    /// Length of a packet but the last.
+    segment: usize,
+    /// Length of the last message.
+    last: usize,
+}
+
+impl Arrived {
+    /// With this message behind those of `group`, or the group as it was.
+    fn joined_to(&self, group: Self) -> Result<Self, Self> {
+        let like = group.last == group.segment
+            && self.meta == group.meta
+            && self.last == self.segment
+            && (1..=group.segment).contains(&self.last)
+            && self.first == group.first + group.messages;
+        if like {
+            Ok(Self { messages: group.messages + 1, last: self.last, ..group })
+        } else {
+            Err(group)
+        }
     }
 }

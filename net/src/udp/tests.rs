@@ -507,3 +507,34 @@ fn a_train_of_datagrams_that_are_alike_ends_before_it_is_too_long() {
         assert_eq!(got, data);
     }
 }
+
+#[test]
+fn packets_that_came_one_by_one_are_put_together() {
+    let apart = PortConfig { gso: false, gro: false, ..config(V4) };
+    let (mut tx, mut rx) = (open(&apart), open(&apart));
+    // A shorter one ends a train, a longer one and an empty one begin another.
+    let lens = [9, 1000, 1000, 1000, 400, 1000, 1000, 1200, 0, 700, 700];
+    let data: Vec<_> = lens.iter().enumerate().map(|(n, len)| pattern(n, *len)).collect();
+    let to = rx.local_addr();
+    let packets: Vec<_> = data.iter().map(|bytes| packet(to, 0, bytes, &[], &[])).collect();
+    let marked = |n: usize| if n == 6 { TrafficClass::Control } else { TrafficClass::Data };
+    let packets: Vec<_> =
+        (0..).zip(packets).map(|(n, packet)| Sample { class: marked(n), ..packet }).collect();
+    assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, lens.len());
+    let (mut trains, mut got) = (Vec::new(), Vec::new());
+    let (end, mut bytes) = (deadline(), 0);
+    while got.len() < lens.len() && before(end) {
+        let report = rx.recv(Time::ZERO, 64, &mut |_, train| {
+            trains.push(train.count());
+            got.extend(train.map(<[u8]>::to_vec));
+        });
+        bytes += report.bytes;
+    }
+    assert_eq!(got, data);
+    // The first call, and the second at first, ask for one alone.
+    assert_eq!(trains, [1, 1, 3, 1, 1, 1, 1, 2]);
+    let counters = rx.counters();
+    assert_eq!((counters.rx_packets, counters.rx_trains), (11, 11));
+    let sum = lens.iter().sum::<usize>() as u64;
+    assert_eq!((bytes, counters.rx_bytes), (sum, sum));
+}
