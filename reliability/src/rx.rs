@@ -181,14 +181,30 @@ impl Rx {
     }
 
     /// Whether all that came before `psn` was received and acknowledged without a response, and nothing after it
-    /// came: then [`Rx::record_run`] takes what begins there.
+    /// came: then [`Rx::record_run`] takes what begins there, however much it is.
     #[inline]
     pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
-        self.window.ends_at(psn) && self.responses.is_empty()
+        self.is_whole() && self.window.end() == psn && self.responses.is_empty()
     }
 
-    /// As [`Rx::record`] for each of `count` packets in a row like `first`, where the window
-    /// [goes on](Self::goes_on_at).
+    /// Whether nothing is missing before what arrived.
+    #[inline]
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.window.is_whole()
+    }
+
+    /// Whether [`Rx::record_run`] takes `count` packets from `psn` on, when the window is `window` packets: nothing at or after
+    /// it came, whatever is missing before it, and no response waits to be cleared.
+    #[inline]
+    pub(crate) fn takes_run(&self, psn: Psn, count: u16, window: u16) -> bool {
+        let last = psn.plus(u32::from(count)).distance(self.window.base());
+        self.window.end() == psn
+            && self.responses.is_empty()
+            && (self.is_whole() || last <= i32::from(window))
+    }
+
+    /// As [`Rx::record`] for each of `count` packets in a row like `first`, of which the last may ask, where they are
+    /// [taken](Self::takes_run).
     #[inline]
     pub(crate) fn record_run(
         &mut self,
@@ -198,13 +214,13 @@ impl Rx {
         config: &Config,
         timers: &mut Deadlines,
     ) {
-        self.window.extend(count);
+        self.window.extend(count, first.ask);
         let each = first.bytes.max(config.ack_min_pkt);
         let wait = self.next_ack.gather(each.saturating_mul(u32::from(count)), config);
         if first.ce || first.ask {
             self.next_ack.request();
         }
-        let last = self.window.base().minus(1);
+        let last = self.window.end().minus(1);
         self.next_ack.set_subject(now, last, first.retx, first.ce);
         timers.set_earlier(Timer::Ack, now + wait);
     }

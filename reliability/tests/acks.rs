@@ -611,14 +611,76 @@ fn a_run_is_taken_as_its_packets_would_be() {
 }
 
 #[test]
+fn a_run_behind_a_hole_is_taken_as_its_packets_would_be() {
+    // How many, marked, and whether the last one asks: more than a SACK shows, too.
+    let end = |ask| Some(EndArrival { bytes: 60, ask });
+    let cases = [
+        (1, false, end(true)),
+        (5, false, end(false)),
+        (5, true, end(true)),
+        (150, false, end(true)),
+        (5, false, None),
+        (150, true, None),
+    ];
+    for (count, ce, end) in cases {
+        let (mut one, mut other) = (Receiver::new(), Receiver::new());
+        for receiver in [&mut one, &mut other] {
+            receiver.take_all([1, 5], 100);
+            receiver.acks();
+        }
+        let id = other.take(&request(6), 100, ce).unwrap();
+        one.take(&request(6), 100, ce).unwrap();
+        for n in 7..7 + count {
+            let last = end.filter(|_| n == 6 + count);
+            let EndArrival { bytes, ask } = last.unwrap_or(EndArrival { bytes: 100, ask: false });
+            one.take(&Request { ack_request: ask, ..request(n) }, bytes, ce).unwrap();
+        }
+        let arrival = Arrival { bytes: 100, ce, ..Arrival::default() };
+        assert!(other.pdcs.runs(id).accept(other.now, run(7, count as u16, end), &arrival));
+        let same = |one: &mut Receiver, other: &mut Receiver, what: &str| {
+            assert_eq!(counted(one), counted(other), "{count} {what}");
+            assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout(), "{count} {what}");
+            assert_eq!(one.acks(), other.acks(), "{count} {what}");
+        };
+        same(&mut one, &mut other, "taken");
+        for receiver in [&mut one, &mut other] {
+            receiver.wait(Span::millis(1));
+        }
+        same(&mut one, &mut other, "waited");
+        // The last hole closes before one that asked.
+        for n in [2, 4, 3] {
+            one.take(&request(n), 100, false).unwrap();
+            other.take(&request(n), 100, false).unwrap();
+            same(&mut one, &mut other, "filled");
+        }
+    }
+}
+
+#[test]
+fn a_run_behind_a_hole_stays_inside_of_the_window() {
+    let arrival = Arrival { bytes: 100, ..Arrival::default() };
+    let mut receiver = Receiver::new();
+    let window = u32::from(receiver.pdcs.config().recv_window_packets);
+    let id = receiver.take(&request(1), 100, false).unwrap();
+    // Packet 2 is missing: those up to 1 + window may come.
+    receiver.take(&request(window - 3), 100, false).unwrap();
+    let before = counted(&receiver);
+    let beyond = run(window - 2, 5, None);
+    assert!(!receiver.pdcs.runs(id).accept(receiver.now, beyond, &arrival));
+    assert_eq!(counted(&receiver), before);
+    assert!(receiver.pdcs.runs(id).accept(receiver.now, run(window - 2, 4, None), &arrival));
+    assert!(receiver.take(&request(window + 2), 100, false).is_err());
+}
+
+#[test]
 fn a_run_that_is_not_expected_next_changes_nothing() {
     let arrival = Arrival { bytes: 100, ..Arrival::default() };
     let mut receiver = Receiver::new();
     let id = receiver.take(&request(1), 100, false).unwrap();
     receiver.take(&request(5), 100, false).unwrap();
     let before = counted(&receiver);
-    // Behind a hole, before a packet that came early, received already.
-    for first in [6, 2, 1] {
+    // Behind another hole, before a packet that came early, received already.
+    for first in [7, 2, 1] {
         assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(first, 2, None), &arrival));
     }
     assert_eq!(counted(&receiver), before);

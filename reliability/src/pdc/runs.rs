@@ -7,14 +7,14 @@ use crate::shared::Shared;
 use crate::tx::{self, Following};
 use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
-/// Whether [`accept_run`] takes what begins at `psn`.
+/// Whether [`accept_run`] takes what begins at `psn`, however much it is.
 #[inline]
 pub(crate) fn goes_on_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
     pdc.rx.goes_on_at(psn)
 }
 
-/// As accepting each packet of `run`, that are all like `arrival` but for the end, and follow what was accepted last. Whether
-/// they do.
+/// As accepting each packet of `run`, that are all like `arrival` but for the end, and follow the newest that was accepted.
+/// Whether they do.
 #[inline]
 pub(crate) fn accept_run<D: Copy>(
     pdc: &mut Pdc<D>,
@@ -23,7 +23,8 @@ pub(crate) fn accept_run<D: Copy>(
     arrival: &Arrival,
     shared: &mut Shared<D>,
 ) -> bool {
-    if !goes_on_at(pdc, first) {
+    let all = count.saturating_add(u16::from(end.is_some()));
+    if !pdc.rx.takes_run(first, all, shared.config.recv_window_packets) {
         return false;
     }
     pdc.life.on_data(now);
@@ -51,6 +52,7 @@ fn take<D: Copy>(
     counters.rx_bytes += packets * u64::from(arrival.bytes);
     counters.rx_ce += if arrival.ce { packets } else { 0 };
     counters.rx_accepted += packets;
+    counters.rx_out_of_order += if pdc.rx.is_whole() { 0 } else { packets };
     for _ in 0..count {
         pdc.count_arrival(now, arrival, false, None, shared);
     }

@@ -28,10 +28,10 @@ impl<D: Copy> Runs<'_, D> {
         self.pdcs.table.get_mut(self.id).is_some_and(|pdc| goes_on_at(pdc, psn))
     }
 
-    /// The data packets of `run` follow the one that was [accepted](Pdcs::accept) last, on this
-    /// context and from its sender; all but the end are like `arrival`, which is not
-    /// trimmed. Takes them, for the engine has room for all. `false`, and nothing is changed, where they are not
-    /// what is expected next; then each is [handed in](Pdcs::rx_request) as ever.
+    /// The data packets of `run` follow the newest that was [accepted](Pdcs::accept), on this
+    /// context and from its sender, whatever is missing before; all but the end are like `arrival`, which is not
+    /// trimmed. Takes them, for the engine has room for all. `false`, and nothing is changed, where others at or after them
+    /// came already, or they are beyond the window; then each is [handed in](Pdcs::rx_request) as ever.
     pub fn accept(self, now: Time, run: RunArrival, arrival: &Arrival) -> bool {
         let Self { pdcs, id } = self;
         debug_assert!(pdcs.pending.is_none() && !arrival.trimmed);

@@ -46,6 +46,22 @@ impl Holes {
     }
 }
 
+impl Ahead {
+    /// `count` packets from `first` on arrived, none of them before; `ask` when the sender wants to know at once of the last.
+    #[inline]
+    fn extend(&mut self, first: Psn, count: u16, ask: bool) {
+        let last = first.plus(u32::from(count) - 1);
+        for n in 0..u32::from(count) {
+            self.bits.set(first.plus(n));
+        }
+        self.count += count;
+        self.unreported.add(first, last);
+        if ask && self.asked_behind.is_none_or(|asked| last.is_after(asked)) {
+            self.asked_behind = Some(last);
+        }
+    }
+}
+
 impl Window {
     pub(super) const fn new(start: Psn) -> Self {
         Self { base: start, end: start, holes: None }
@@ -69,17 +85,21 @@ impl Window {
         self.holes.as_ref().map_or(0, |holes| holes.0.count)
     }
 
-    /// Whether `psn` is the oldest one not received, and none after it was.
+    /// Whether nothing is missing before what arrived.
     #[inline]
-    pub(super) fn ends_at(&self, psn: Psn) -> bool {
-        self.base == psn && self.holes.is_none()
+    pub(super) const fn is_whole(&self) -> bool {
+        self.holes.is_none()
     }
 
-    /// Takes in the `count` packets with which it goes on, where it [ends](Self::ends_at).
+    /// Takes in the `count` packets with which it goes on at its end; `ask` when the sender wants to know at once of the last.
     #[inline]
-    pub(super) fn extend(&mut self, count: u16) {
-        self.base = self.base.plus(u32::from(count));
-        self.end = self.base;
+    pub(super) fn extend(&mut self, count: u16, ask: bool) {
+        let first = self.end;
+        self.end = first.plus(u32::from(count));
+        match &mut self.holes {
+            None => self.base = self.end,
+            Some(holes) => holes.0.extend(first, count, ask),
+        }
     }
 
     /// Whether `psn`, not before `base`, was received.
@@ -107,12 +127,7 @@ impl Window {
     fn insert_ahead(&mut self, psn: Psn, ask: bool, pool: &mut Vec<Holes>) -> bool {
         let lend = || pool.pop().unwrap_or_else(Holes::new);
         let ahead = &mut *self.holes.get_or_insert_with(lend).0;
-        ahead.bits.set(psn);
-        ahead.count += 1;
-        ahead.unreported.add(psn, psn);
-        if ask && ahead.asked_behind.is_none_or(|asked| psn.is_after(asked)) {
-            ahead.asked_behind = Some(psn);
-        }
+        ahead.extend(psn, 1, ask);
         ahead.count == 1
     }
 
