@@ -123,7 +123,8 @@ fn marked(feedback: &Feedback<'_>) -> f32 {
         (false, _) => 0.0,
         // The peer does not count: the ACK stands for all it covers (RFC 8257 section 3.2).
         (true, 0) => bytes,
-        (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets.max(1))).min(1.0),
+        (true, n) if n >= feedback.packets => bytes,
+        (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets)),
     }
 }
 

@@ -115,12 +115,8 @@ impl Strack {
     fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
         self.probe_later(feedback); // line 12
         self.update_achieved(clock(feedback.now), feedback.bytes); // line 16
-        self.adjust(
-            clock(feedback.now),
-            feedback.bytes,
-            feedback.ecn,
-            (rtt - self.base_rtt).into(),
-        );
+        let delay = (rtt - self.base_rtt).into();
+        self.adjust::<true>(clock(feedback.now), feedback.bytes, feedback.ecn, delay);
         self.clamp();
     }
 
@@ -151,7 +147,7 @@ impl Strack {
         self.probe_later(feedback); // line 12
         self.update_achieved(now, if probed { 0 } else { feedback.bytes }); // line 16
         if let (Some(delay), false) = (delay, probed) {
-            self.adjust(now, feedback.bytes, feedback.ecn, delay.into()); // line 17
+            self.adjust::<true>(now, feedback.bytes, feedback.ecn, delay.into()); // line 17
         }
         self.clamp();
     }
@@ -174,7 +170,7 @@ impl Strack {
         }
         self.update_achieved(now, 0);
         if self.config.loss_delay > Span::ZERO {
-            self.adjust(now, 0, true, self.config.loss_delay.0);
+            self.adjust::<true>(now, 0, true, self.config.loss_delay.0);
         }
         self.clamp();
     }
@@ -204,9 +200,9 @@ impl Strack {
         }
     }
 
-    /// Algorithm 3. `delay` is the queueing delay in nanoseconds.
+    /// Algorithm 3, with its decreases or without. `delay` is the queueing delay in nanoseconds.
     #[inline(always)]
-    fn adjust(&mut self, now: u32, bytes: u32, ecn: bool, delay: u64) {
+    fn adjust<const LOWERS: bool>(&mut self, now: u32, bytes: u32, ecn: bool, delay: u64) {
         let config = &*self.config;
         let (target, high) = (config.target_qdelay.0, config.target_qhigh.0);
         self.avg_delay += config.ewma * (float(delay) - self.avg_delay); // line 4
@@ -215,7 +211,8 @@ impl Strack {
         } else if !ecn && delay < target {
             let room = float(target - delay);
             self.cwnd += config.alpha * room * bytes as f32 / self.cwnd; // line 8
-        } else if now.wrapping_sub(self.last_decrease) > self.base_rtt
+        } else if LOWERS
+            && now.wrapping_sub(self.last_decrease) > self.base_rtt
             && delay > target.min(high)
             && let Some(cwnd) = self.lowered(delay)
         {

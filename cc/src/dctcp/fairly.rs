@@ -4,7 +4,7 @@
 
 use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
-use crate::math::nanos;
+use crate::math::{least, most, nanos};
 use crate::sender::SenderCc;
 
 use super::{Dctcp, marked};
@@ -12,34 +12,55 @@ use super::{Dctcp, marked};
 impl FairCc for Dctcp {
     type Reference = Reference;
 
+    #[inline(always)]
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
-        self.cwnd = fairness.reference(self.cwnd);
+        let reference = fairness.reference(self.cwnd);
         let acked =
             matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) && feedback.bytes > 0;
         // Slow start, in which it has no share yet, is DCTCP's own.
-        if acked && (self.cwnd >= self.ssthresh || feedback.ecn) {
-            self.on_ack_fairly(feedback, fairness);
+        if acked && (reference >= self.ssthresh || feedback.ecn) {
+            self.on_ack_fairly(feedback, reference, fairness);
         } else {
-            self.on_feedback(feedback);
-            fairness.set_reference(self.cwnd);
+            self.on_any_fairly(feedback, reference, fairness);
         }
     }
 }
 
 impl Dctcp {
-    fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
+    /// What DCTCP makes of a report by itself.
+    #[inline(never)]
+    fn on_any_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        reference: f32,
+        fairness: &mut Fairness<Reference>,
+    ) {
+        self.cwnd = reference;
+        self.on_feedback(feedback);
+        fairness.set_reference(self.cwnd);
+    }
+
+    /// An acknowledgement outside of slow start.
+    #[inline(always)]
+    fn on_ack_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        reference: f32,
+        fairness: &mut Fairness<Reference>,
+    ) {
+        self.cwnd = reference;
         self.settle(feedback);
         let (bytes, marked) = (feedback.bytes as f32, marked(feedback));
         self.observe(bytes, marked, feedback.in_flight);
-        let (mtu, reference) = (self.config.mtu as f32, self.cwnd);
-        let most = self.config.max_cwnd * mtu;
+        let mtu = self.config.mtu as f32;
+        let largest = self.config.max_cwnd * mtu;
         let seen = Seen {
             measure: feedback.rtt.map_or(0.0, |rtt| nanos(rtt) as f32),
             decrease: marked > 0.0,
             packets: feedback.packets,
             round_end: feedback.round_end,
             window: reference,
-            largest: most,
+            largest,
         };
         let turn = fairness.turn(&seen);
         if let Some(turn) = turn {
@@ -47,8 +68,8 @@ impl Dctcp {
             let left = if seen.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
             let used = 2.0 * (feedback.in_flight as f32 + bytes) >= reference;
             let more = if used { self.config.ai * mtu * turn.gain } else { 0.0 };
-            self.cwnd = (reference * left).max(self.config.min_wnd as f32) + more;
-            self.cwnd = self.cwnd.min(most);
+            let window = most(reference * left, self.config.min_wnd as f32) + more;
+            self.cwnd = least(window, largest);
             if turn.commit && seen.decrease {
                 self.ssthresh = self.cwnd;
             }

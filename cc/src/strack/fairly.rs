@@ -5,22 +5,49 @@
 use crate::fair::{FairCc, Fairness, Reference, Seen};
 use crate::feedback::{Feedback, Kind};
 use crate::math::{clock, nanos};
-use crate::sender::SenderCc;
 
 use super::Strack;
 
 impl FairCc for Strack {
     type Reference = Reference;
 
+    #[inline(always)]
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
-        self.cwnd = fairness.reference(self.cwnd);
-        let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
-            self.on_any(feedback);
-            fairness.set_reference(self.cwnd);
+        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+            let rtt = nanos(rtt);
+            if rtt >= self.base_rtt {
+                return self.on_ack_fairly(feedback, rtt, fairness);
+            }
+        }
+        self.on_any_fairly(feedback, fairness);
+    }
+}
+
+impl Strack {
+    /// Any report.
+    #[inline(never)]
+    fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
+        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+            // A new base, and no delay.
+            self.sample(Some(rtt));
+            self.on_ack_fairly(feedback, self.base_rtt, fairness);
             return;
-        };
-        let rtt = nanos(rtt);
-        let delay = u64::from(rtt.saturating_sub(self.base_rtt));
+        }
+        self.cwnd = fairness.reference(self.cwnd);
+        self.on_any(feedback);
+        fairness.set_reference(self.cwnd);
+    }
+
+    /// An acknowledgement with a round-trip time in nanoseconds that is no new base.
+    #[inline(always)]
+    fn on_ack_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        rtt: u32,
+        fairness: &mut Fairness<Reference>,
+    ) {
+        self.cwnd = fairness.reference(self.cwnd);
+        let (now, delay) = (clock(feedback.now), u64::from(rtt - self.base_rtt));
         let (target, high) = (self.config.target_qdelay.0, self.config.target_qhigh.0);
         // Algorithm 3 lines 5, 7 and 9.
         let increase = !feedback.ecn && (delay > high || delay < target);
@@ -33,10 +60,11 @@ impl FairCc for Strack {
             largest: self.max_wnd,
         };
         let turn = fairness.turn(&seen);
-        // Not once a base round trip, but by turns; a loss keeps its distance to those that last.
-        let last_decrease = core::mem::replace(&mut self.last_decrease, clock(feedback.now));
-        self.on_feedback(feedback);
-        self.last_decrease = last_decrease;
+        self.probe_later(feedback);
+        self.update_achieved(now, feedback.bytes);
+        // Its decreases come not once a base round trip, but by turns; a loss keeps its distance to those that last.
+        self.adjust::<false>(now, feedback.bytes, feedback.ecn, delay);
+        self.clamp();
         let reference = self.cwnd;
         fairness.set_reference(reference);
         let Some(turn) = turn else { return };
@@ -48,7 +76,7 @@ impl FairCc for Strack {
         if turn.commit {
             fairness.set_reference(self.cwnd);
             if seen.decrease {
-                self.last_decrease = clock(feedback.now);
+                self.last_decrease = now;
             }
         }
     }
