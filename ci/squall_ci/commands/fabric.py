@@ -194,6 +194,12 @@ def what_goes_wrong(fabric: Fabric, tally: Tally) -> None:
     two = f"case $PMI_RANK in 0) {ping} -B 47593;; 1) {client};; esac"
     away = fabric.run(mpi, ["sh", "-c", two], ranks=3)
     expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the fabric; missing: 2")
+    stays = f"case $PMI_RANK in 2) {ping} -B 47594;; 3) {client.replace('47593', '47594').replace('B9E9', 'B9EA')};; esac; sleep 50"
+    waits = fabric.run(mpi, ["sh", "-c", stays], ["--topo", "star:3"])
+    problem = None if waits.code and waits.seconds < 40 else f"{waits.why()} after {waits.seconds:.0f} s"
+    if "nothing was sent since an endpoint was refused" not in waits.output:
+        problem = "it does not say why it was ended"
+    tally.add("a job that waits for a rank without a host", problem, waits.seconds, output=waits.output)
     full = fabric.run(mpi, ["env", "FI_SQUALL_TRACE=/dev/null/traces", *stream(mpi, 0.2)], ranks=2)
     expect(tally, "no room for a trace", full, 0, "FI_SQUALL_TRACE: cannot write /dev/null/traces/", '"wrong": 0')
     absent = run_command([fabric.program, "fabric", "run", "--", "/no/such/mpiexec", "-n", "2", "true"], timeout=20)

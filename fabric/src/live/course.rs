@@ -1,10 +1,15 @@
-//! The course of a job over a fabric, from its first packet on: what happens by the timeline, and what is kept of it.
+//! The course of a job over a fabric, from its first packet on: what happens by the timeline, and what is kept of it; and
+//! whether there will be a first packet.
 
 use super::recorder::Recorder;
 use super::{Command, Timeline};
 use crate::Picos;
-use crate::base::Time;
+use crate::base::{Span, Time};
 use crate::model::Switches;
+
+/// How long a job may do nothing after one of its ranks was refused. That rank ends, and launchers end the others, as a rule within
+/// a second; but now and then MPICH's, on a busy machine, does not see it, and they wait for it for ever.
+const PATIENCE: Span = Span::secs(10);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -16,13 +21,29 @@ pub(super) struct Course {
     next: usize,
     happened: Timeline,
     recorder: Option<Recorder>,
+    /// The fabric is for one job.
+    alone: bool,
+    /// When the job is given up that was refused a host, unless a packet enters before.
+    given_up: Option<Time>,
 }
 
 impl Course {
-    /// With things to happen, and perhaps a record of how they go.
+    /// Of the one job that the fabric is for, with things to happen, and perhaps a record of how they go.
     pub(super) fn new(timeline: Timeline, record: bool) -> Self {
         let recorder = record.then(Recorder::default);
-        Self { timeline, recorder, ..Self::default() }
+        Self { timeline, recorder, alone: true, ..Self::default() }
+    }
+
+    /// An endpoint of it was refused.
+    pub(super) fn refused(&mut self, now: Time) {
+        if self.alone {
+            self.given_up.get_or_insert(now + PATIENCE);
+        }
+    }
+
+    /// Whether the job waits for an endpoint that was refused.
+    pub(super) fn is_stuck(&self, now: Time) -> bool {
+        self.began.is_none() && self.given_up.is_some_and(|at| at <= now)
     }
 
     /// A packet of so many bytes entered.
@@ -60,7 +81,7 @@ impl Course {
 
     /// When something is to be done without a packet's coming.
     pub(super) fn next(&self) -> Option<Time> {
-        let began = self.began?;
+        let Some(began) = self.began else { return self.given_up };
         let event = self.timeline.events().get(self.next).map(|(at, _)| began + *at);
         let sample = self.recorder.as_ref().map(|recorder| began + recorder.due());
         event.into_iter().chain(sample).min()
@@ -74,5 +95,28 @@ impl Course {
     /// The record, if one was wanted.
     pub(super) const fn recorder(&self) -> Option<&Recorder> {
         self.recorder.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_refused_a_host_is_given_up_when_nothing_comes() {
+        let (start, end) = (Time(1), Time(1) + PATIENCE);
+        let mut course = Course::new(Timeline::default(), false);
+        assert!(course.next().is_none() && !course.is_stuck(end));
+        course.refused(start);
+        course.refused(start + Span::secs(3));
+        assert_eq!(course.next(), Some(end), "counted from the first");
+        assert!(!course.is_stuck(end - Span(1)) && course.is_stuck(end));
+        // It does without.
+        course.entered(end, (0, 1), 100);
+        assert!(course.next().is_none() && !course.is_stuck(end + PATIENCE));
+        // Others may come to a fabric that is nobody's.
+        let mut course = Course::default();
+        course.refused(start);
+        assert!(course.next().is_none() && !course.is_stuck(end));
     }
 }

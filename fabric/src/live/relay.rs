@@ -216,6 +216,12 @@ impl Relay {
     ) -> io::Result<()> {
         while !self.over {
             self.pursue(clock(), say);
+            if self.course.is_stuck(clock()) {
+                say(format_args!(
+                    "nothing was sent since an endpoint was refused: the job waits for it, and is ended"
+                ));
+                break;
+            }
             let ready = self.wait(stop)?;
             if ready.stop {
                 break;
@@ -232,7 +238,8 @@ impl Relay {
         Ok(())
     }
 
-    /// From now on lets happen what the timeline says, and keeps a record if one is wanted. Before [`Relay::run`].
+    /// For one job, with whose launcher the fabric ends: from now on lets happen what the timeline says, keeps a record if
+    /// one is wanted, and stops when the job can only wait. Before [`Relay::run`].
     pub fn follow(&mut self, timeline: Timeline, record: bool) {
         self.course = Course::new(timeline, record);
     }
@@ -403,6 +410,7 @@ impl Relay {
                         }
                         Err(why) => {
                             self.roll.refused(&why);
+                            self.course.refused(now);
                             say(format_args!("an endpoint was refused: {why}"));
                             client.answer(Kind::Refused, &why);
                         }

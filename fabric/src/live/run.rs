@@ -240,6 +240,12 @@ fn why_nothing(
     if roll.endpoints() == 0 {
         return Some(nobody_came(variables));
     }
+    if totals.entered == 0 && !refused.is_empty() {
+        let endpoints = roll.endpoints();
+        return Some(format!(
+            "no packet crossed the fabric: {endpoints} endpoints of the job attached, and others could not: {refused}"
+        ));
+    }
     if totals.entered == 0 {
         let endpoints = roll.endpoints();
         return Some(format!(
@@ -337,7 +343,14 @@ mod tests {
             let member = Member { rank: Some(rank), ranks: Some(2 + rank) };
             roll.attached(&Hello { addr, host: None, process: 1, member });
         }
-        assert!(why(&roll, &totals).contains("no packet crossed"));
+        assert_eq!(
+            why(&roll, &totals),
+            "no packet crossed the fabric: 2 endpoints of the job attached, and others could not: rank 9 wants to be host 9; \
+             the hosts are 0 to 7"
+        );
+        let mut all_came = Roll::default();
+        all_came.attached(&Hello { addr, host: None, process: 1, member: Member::default() });
+        assert!(why(&all_came, &totals).contains("by another way"));
         totals.entered = 1;
         assert_eq!(
             why(&roll, &totals),
