@@ -2,7 +2,6 @@
 
 use alloc::string::ToString;
 use core::fmt;
-use core::str::FromStr;
 
 use crate::budget::Scope;
 use crate::choose::{ChoiceError, Named};
@@ -45,7 +44,14 @@ impl Scope {
     /// # Errors
     /// There is none of this name.
     pub fn by_name(text: &str, cc: &SenderConfig) -> Result<Self, ChoiceError> {
-        if text == Self::AUTO { Ok(cc.scope()) } else { text.parse() }
+        if text == Self::AUTO {
+            return Ok(cc.scope());
+        }
+        Self::all().find(|scope| scope.name() == text).ok_or_else(|| ChoiceError::Name {
+            kind: "scope of congestion control",
+            asked: text.to_string(),
+            allowed: Self::NAMES,
+        })
     }
 
     /// Every scope that flows between two endpoints can have: its name and one line about it.
@@ -70,18 +76,6 @@ impl fmt::Display for Scope {
     }
 }
 
-impl FromStr for Scope {
-    type Err = ChoiceError;
-
-    fn from_str(text: &str) -> Result<Self, ChoiceError> {
-        Self::all().find(|scope| scope.name() == text).ok_or_else(|| ChoiceError::Name {
-            kind: "scope of congestion control",
-            asked: text.to_string(),
-            allowed: Self::NAMES,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use squall_base::{Rate, Span};
@@ -91,10 +85,11 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for (name, _) in &Scope::NAMES[1..] {
-            assert_eq!(name.parse::<Scope>().unwrap().to_string(), *name);
-        }
         let network = Network::new(Rate::gbps(100), Span::micros(10), 4096, false);
+        let nscc = SenderConfig::by_name("nscc", &network).unwrap();
+        for (name, _) in &Scope::NAMES[1..] {
+            assert_eq!(Scope::by_name(name, &nscc).unwrap().to_string(), *name);
+        }
         for (cc, text, scope) in [
             ("3cpo", "auto", Scope::PerHost),
             ("nscc:vai=1", "auto", Scope::PerFlow),
@@ -103,7 +98,7 @@ mod tests {
             let cc = SenderConfig::by_name(cc, &network).unwrap();
             assert_eq!(Scope::by_name(text, &cc), Ok(scope));
         }
-        let error = "rack".parse::<Scope>().unwrap_err().to_string();
+        let error = Scope::by_name("rack", &nscc).unwrap_err().to_string();
         let all = "auto, flow, service-level, pair, destination, destination-unsplit, host, group";
         assert!(error.contains(all), "{error}");
     }

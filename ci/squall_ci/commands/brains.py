@@ -113,7 +113,8 @@ def judge(output: str, checking: bool) -> str | None:
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
     """One combination: (problem, seconds, note, output)."""
     told = TOLD.get(cc.split(":")[0])
-    if told is None:
+    # What is refused sends nothing that a switch could write into.
+    if told is None or impossible(lb, loss):
         return over(mpi, cc, lb, loss, args, {})
     option, counter = told
     with contextlib.ExitStack() as stack:
