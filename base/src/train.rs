@@ -86,7 +86,7 @@ mod tests {
         let mut train = Train::spaced(b"aa..bb..c", 2, 4);
         assert_eq!((train.count(), train.peek()), (3, Some(&b"aa"[..])));
         assert_eq!(train.next(), Some(&b"aa"[..]));
-        assert_eq!((train.count(), train.clone().count()), (2, 2));
+        assert_eq!((train.count(), Iterator::count(train)), (2, 2));
         assert_eq!(train.collect::<Vec<_>>(), [&b"bb"[..], b"c"]);
         assert_eq!(Train::spaced(b"aa..bb", 2, 4).collect::<Vec<_>>(), [b"aa", b"bb"]);
         assert_eq!(Train::spaced(b"aa", 2, 4).collect::<Vec<_>>(), [b"aa"]);
