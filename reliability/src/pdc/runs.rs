@@ -52,9 +52,11 @@ fn take<D: Copy>(
     counters.rx_bytes += packets * u64::from(arrival.bytes);
     counters.rx_ce += if arrival.ce { packets } else { 0 };
     counters.rx_accepted += packets;
-    counters.rx_out_of_order += if pdc.rx.is_whole() { 0 } else { packets };
     for _ in 0..count {
         pdc.count_arrival(now, arrival, false, None, shared);
+    }
+    if !pdc.rx.is_whole() {
+        shared.counters.rx_out_of_order += packets;
     }
     let Arrival { bytes, ce, .. } = *arrival;
     let received = Received { psn, bytes, ce, retx: false, ask, prompt: false };
