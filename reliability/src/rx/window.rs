@@ -48,7 +48,7 @@ impl Holes {
 
 impl Ahead {
     /// `count` packets from `first` on arrived, none of them before; `ask` when the sender wants to know at once of the last.
-    #[inline]
+    #[inline(never)]
     fn extend(&mut self, first: Psn, count: u16, ask: bool) {
         let last = first.plus(u32::from(count) - 1);
         for n in 0..u32::from(count) {
