@@ -11,14 +11,12 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::deflection::{Deflection, DeflectionParameters};
-use super::lane;
 use super::lossless::Lossless;
 use super::port::PortConfig;
 use super::program::SwitchProgram;
 use super::rates::{RateParameters, Rates};
 use super::telemetry::Telemetry;
 use crate::base::{Rate, Span};
-use crate::cc::{LinkParameters, Speculation, WindowParameters};
 use crate::{Bytes, Picos};
 
 /// What a user may say of a network. What is left out has the default stated here.
@@ -222,7 +220,7 @@ impl fmt::Display for OptionError {
 
 impl core::error::Error for OptionError {}
 
-fn fault<T>(key: &'static str, what: impl fmt::Display) -> Result<T, OptionError> {
+pub(super) fn fault<T>(key: &'static str, what: impl fmt::Display) -> Result<T, OptionError> {
     Err(OptionError { key, what: what.to_string() })
 }
 
@@ -292,87 +290,11 @@ impl NetworkOptions {
             }
             (None, None) => {}
         }
-        for (key, given) in [("xoff", self.xoff), ("xon", self.xon), ("buffer", self.buffer)] {
-            if given.is_some() && !self.lossless {
-                return fault(key, "expected with `lossless` only");
-            }
-        }
-        if self.buffer.is_some() && (self.xoff.is_some() || self.xon.is_some()) {
-            return fault("buffer", "expected `buffer`, or `xoff` and `xon`, not both");
-        }
-        self.check_rates()?;
-        self.check_deflection()?;
+        Lossless::check(self)?;
+        RateParameters::check(self)?;
+        DeflectionParameters::check(self)?;
         if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
-        }
-        Ok(())
-    }
-
-    /// What goes with switches that compute rates.
-    fn check_rates(&self) -> Result<(), OptionError> {
-        if self.rates && self.telemetry {
-            return fault(
-                "rates",
-                "expected `rates` or `telemetry`, not both: a switch has one program",
-            );
-        }
-        if self.rates && self.adaptive {
-            return fault(
-                "rates",
-                "expected without `adaptive`: the rates of a flow hold for one path",
-            );
-        }
-        for (key, given) in
-            [("rates_forget_us", self.rates_forget_us), ("rates_capacity", self.rates_capacity)]
-        {
-            if !self.rates && given.is_some() {
-                return fault(key, "expected with `rates` only");
-            }
-        }
-        if let Some(us) = self.rates_forget_us.filter(|us| !(0.0..=1e9).contains(us)) {
-            return fault("rates_forget_us", format!("{us}, expected 0 to 1e9 microseconds"));
-        }
-        if let Some(share) = self.rates_capacity.filter(|share| !(0.01..=1.0).contains(share)) {
-            return fault("rates_capacity", format!("{share}, expected 0.01 to 1"));
-        }
-        Ok(())
-    }
-
-    /// Whether what is said of deflection is in range, and goes with the rest.
-    fn check_deflection(&self) -> Result<(), OptionError> {
-        if !self.deflection {
-            let given = [
-                ("deflection_threshold", self.deflection_threshold.is_some()),
-                ("deflection_tokens", self.deflection_tokens.is_some()),
-                ("deflection_entries", self.deflection_entries.is_some()),
-                ("deflection_short", self.deflection_short.is_some()),
-            ];
-            return match given.iter().find(|(_, given)| *given) {
-                Some((key, _)) => fault(key, "expected with `deflection` only"),
-                None => Ok(()),
-            };
-        }
-        if self.rates || self.telemetry {
-            let what = "expected without `rates` and `telemetry`: a switch has one program";
-            return fault("deflection", what);
-        }
-        if self.adaptive {
-            let what = "expected without `adaptive`: the packets of a message take one path";
-            return fault("deflection", what);
-        }
-        if !self.lossless {
-            let what = "expected with `lossless`: a message whose last packet is lost keeps its place in the switch";
-            return fault("deflection", what);
-        }
-        let most = lane::MOST - 1;
-        if let Some(tokens) = self.deflection_tokens.filter(|tokens| !(1..=most).contains(tokens)) {
-            return fault("deflection_tokens", format!("{tokens}, expected 1 to {most}"));
-        }
-        if let Some(entries) = self.deflection_entries.filter(|n| !(1..=1024).contains(n)) {
-            return fault("deflection_entries", format!("{entries}, expected 1 to 1024"));
-        }
-        if self.deflection_short == Some(Bytes(0)) {
-            return fault("deflection_short", "0, expected one byte at least");
         }
         Ok(())
     }
@@ -416,13 +338,14 @@ impl NetworkOptions {
             (share(low), share(high))
         });
         config.trim = self.trims().then_some(ground.trimmed);
-        config.lossless = self.pauses(config.queue, packet)?;
+        config.lossless =
+            self.lossless.then(|| Lossless::new(self, config.queue, packet)).transpose()?;
         config.nic = self.card(ground.line, ground.rates);
         let reroute = self.reroute_us.unwrap_or(ground.reroute_us) * ground.times;
         config.reroute = Picos((reroute * 1e6) as u64);
-        config.rates = self.rates.then(|| self.rate_parameters(ground));
+        config.rates = self.rates.then(|| RateParameters::new(self, ground));
         if self.deflection {
-            config.deflection = Some(self.deflects(config.ecn_min, ground)?);
+            config.deflection = Some(DeflectionParameters::new(self, config.ecn_min, ground)?);
         }
         config.options = Self {
             trimming: Some(self.trims()),
@@ -460,72 +383,6 @@ impl NetworkOptions {
             (Some(marks), _) => Ok(of(marks)),
             (None, None) => Ok(Some((0.2, 0.8))),
         }
-    }
-
-    /// What switches that compute rates are told.
-    fn rate_parameters(&self, ground: &Ground<'_>) -> RateParameters {
-        let default = ground.rtt * 64;
-        let forget = self.rates_forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
-        let mtu = ground.packet;
-        let card = self.card(ground.line, ground.rates).unwrap_or(ground.line);
-        let packets = card.bytes_in(ground.rtt).div_ceil(mtu.into());
-        // Numbers beyond are not told apart.
-        let most = packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
-        RateParameters {
-            capacity: self.rates_capacity.unwrap_or(RateParameters::CAPACITY),
-            link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
-            windows: WindowParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
-        }
-    }
-
-    /// What switches that deflect are told, where marks begin at `marks` bytes.
-    fn deflects(
-        &self,
-        marks: u64,
-        ground: &Ground<'_>,
-    ) -> Result<DeflectionParameters, OptionError> {
-        let given = self.deflection_threshold.map(|bytes| bytes.0);
-        let threshold = match given {
-            Some(bytes) if bytes >= marks => {
-                // Who deflects later than he marks has told the sender first.
-                let what = format!("{bytes}, expected less than where marks begin, {marks}");
-                return fault("deflection_threshold", what);
-            }
-            None if marks == u64::MAX => {
-                let what = "missing, and there are no marks that it could be a part of";
-                return fault("deflection_threshold", what);
-            }
-            given => given.unwrap_or(marks / 3 * 2),
-        };
-        Ok(DeflectionParameters {
-            threshold,
-            tokens: self.deflection_tokens.unwrap_or(4),
-            entries: self.deflection_entries.unwrap_or(8),
-            short: self.deflection_short.map_or(8 << 10, |bytes| bytes.0),
-            // Longer than a transport waits for a packet that pauses hold up.
-            forget: Picos::micros(1_000_000),
-            seed: ground.seed,
-        })
-    }
-
-    /// When a switch pauses an input.
-    fn pauses(&self, queue: u64, packet: u64) -> Result<Option<Lossless>, OptionError> {
-        if !self.lossless {
-            return Ok(None);
-        }
-        let xoff = self.xoff.map_or(queue.max(packet * 4) / 2, |bytes| bytes.0);
-        let xon = self.xon.map_or(xoff.saturating_sub(packet * 2), |bytes| bytes.0);
-        if xon >= xoff {
-            return fault("xon", format!("{xon}, expected less than xoff, {xoff}"));
-        }
-        let buffer = self.buffer.map(|bytes| bytes.0);
-        if let Some(bytes) = buffer.filter(|bytes| *bytes < 8 * packet) {
-            return fault(
-                "buffer",
-                format!("{bytes}, expected {} at least, eight packets", 8 * packet),
-            );
-        }
-        Ok(Some(Lossless { xoff, xon, buffer }))
     }
 }
 

@@ -19,12 +19,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::config::{Ground, NetworkOptions, OptionError, fault};
 use super::head::Class;
+use super::lane;
 use super::program::{Incoming, Note, Place, SwitchProgram, Verdict};
 use super::totals::Deflections;
-use crate::Picos;
 use crate::base::Rng;
 use crate::topology::Node;
+use crate::{Bytes, Picos};
 
 /// What a packet says of its message to switches that deflect, and what they write into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,6 +99,77 @@ pub struct DeflectionParameters {
 }
 
 impl DeflectionParameters {
+    /// What comes of the options, where marks begin at `marks` bytes.
+    pub(super) fn new(
+        options: &NetworkOptions,
+        marks: u64,
+        ground: &Ground<'_>,
+    ) -> Result<Self, OptionError> {
+        let given = options.deflection_threshold.map(|bytes| bytes.0);
+        let threshold = match given {
+            Some(bytes) if bytes >= marks => {
+                // Who deflects later than he marks has told the sender first.
+                let what = format!("{bytes}, expected less than where marks begin, {marks}");
+                return fault("deflection_threshold", what);
+            }
+            None if marks == u64::MAX => {
+                let what = "missing, and there are no marks that it could be a part of";
+                return fault("deflection_threshold", what);
+            }
+            given => given.unwrap_or(marks / 3 * 2),
+        };
+        Ok(Self {
+            threshold,
+            tokens: options.deflection_tokens.unwrap_or(4),
+            entries: options.deflection_entries.unwrap_or(8),
+            short: options.deflection_short.map_or(8 << 10, |bytes| bytes.0),
+            // Longer than a transport waits for a packet that pauses hold up.
+            forget: Picos::micros(1_000_000),
+            seed: ground.seed,
+        })
+    }
+
+    /// Whether what is said of deflection is in range, and goes with the rest.
+    pub(super) fn check(options: &NetworkOptions) -> Result<(), OptionError> {
+        if !options.deflection {
+            let given = [
+                ("deflection_threshold", options.deflection_threshold.is_some()),
+                ("deflection_tokens", options.deflection_tokens.is_some()),
+                ("deflection_entries", options.deflection_entries.is_some()),
+                ("deflection_short", options.deflection_short.is_some()),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                Some((key, _)) => fault(key, "expected with `deflection` only"),
+                None => Ok(()),
+            };
+        }
+        if options.rates || options.telemetry {
+            let what = "expected without `rates` and `telemetry`: a switch has one program";
+            return fault("deflection", what);
+        }
+        if options.adaptive {
+            let what = "expected without `adaptive`: the packets of a message take one path";
+            return fault("deflection", what);
+        }
+        if !options.lossless {
+            let what = "expected with `lossless`: a message whose last packet is lost keeps its place in the switch";
+            return fault("deflection", what);
+        }
+        let most = lane::MOST - 1;
+        if let Some(tokens) =
+            options.deflection_tokens.filter(|tokens| !(1..=most).contains(tokens))
+        {
+            return fault("deflection_tokens", format!("{tokens}, expected 1 to {most}"));
+        }
+        if let Some(entries) = options.deflection_entries.filter(|n| !(1..=1024).contains(n)) {
+            return fault("deflection_entries", format!("{entries}, expected 1 to 1024"));
+        }
+        if options.deflection_short == Some(Bytes(0)) {
+            return fault("deflection_short", "0, expected one byte at least");
+        }
+        Ok(())
+    }
+
     /// Tokens of the packets of a message of so many bytes.
     #[must_use]
     pub const fn tokens(&self, bytes: u64) -> u8 {

@@ -5,6 +5,7 @@
 //! threshold of Choudhury and Hahne (1998) with a factor of one, by which a single input may fill half of the buffer, and
 //! `n` of them each an (n + 1)th.
 
+use super::config::{NetworkOptions, OptionError, fault};
 use super::lane;
 use crate::topology::{Node, Topology};
 
@@ -17,6 +18,44 @@ pub struct Lossless {
     pub xon: u64,
     /// Bytes of the buffer that is shared, instead; an input goes on as far below the threshold as `xon` is below `xoff`.
     pub buffer: Option<u64>,
+}
+
+impl Lossless {
+    /// What comes of the options, where a data queue has `queue` bytes and a full packet `packet`.
+    pub(super) fn new(
+        options: &NetworkOptions,
+        queue: u64,
+        packet: u64,
+    ) -> Result<Self, OptionError> {
+        let xoff = options.xoff.map_or(queue.max(packet * 4) / 2, |bytes| bytes.0);
+        let xon = options.xon.map_or(xoff.saturating_sub(packet * 2), |bytes| bytes.0);
+        if xon >= xoff {
+            return fault("xon", format!("{xon}, expected less than xoff, {xoff}"));
+        }
+        let buffer = options.buffer.map(|bytes| bytes.0);
+        if let Some(bytes) = buffer.filter(|bytes| *bytes < 8 * packet) {
+            return fault(
+                "buffer",
+                format!("{bytes}, expected {} at least, eight packets", 8 * packet),
+            );
+        }
+        Ok(Self { xoff, xon, buffer })
+    }
+
+    /// Whether what is said of pauses goes together.
+    pub(super) fn check(options: &NetworkOptions) -> Result<(), OptionError> {
+        for (key, given) in
+            [("xoff", options.xoff), ("xon", options.xon), ("buffer", options.buffer)]
+        {
+            if given.is_some() && !options.lossless {
+                return fault(key, "expected with `lossless` only");
+            }
+        }
+        if options.buffer.is_some() && (options.xoff.is_some() || options.xon.is_some()) {
+            return fault("buffer", "expected `buffer`, or `xoff` and `xon`, not both");
+        }
+        Ok(())
+    }
 }
 
 /// What the inputs of all switches have in them. An input is a lane of a link, named by the port that sends to it: see

@@ -1,7 +1,9 @@
 //! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond them before they have one (1RC).
 
+use super::config::{Ground, NetworkOptions, OptionError, fault};
 use super::program::{Incoming, Note, Place, SwitchProgram, Verdict};
-use crate::cc::{Link, LinkParameters, RatePacket, WindowParameters, Windows};
+use crate::base::Span;
+use crate::cc::{Link, LinkParameters, RatePacket, Speculation, WindowParameters, Windows};
 use crate::topology::Node;
 
 /// What all switches of a network have in common.
@@ -18,6 +20,53 @@ pub struct RateParameters {
 impl RateParameters {
     /// What is usual of [`RateParameters::capacity`]: 2 % are for rate packets, 2 % for what was computed too late.
     pub const CAPACITY: f64 = 0.96;
+
+    /// What comes of the options.
+    pub(super) fn new(options: &NetworkOptions, ground: &Ground<'_>) -> Self {
+        let default = ground.rtt * 64;
+        let forget = options.rates_forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
+        let mtu = ground.packet;
+        let card = options.card(ground.line, ground.rates).unwrap_or(ground.line);
+        let packets = card.bytes_in(ground.rtt).div_ceil(mtu.into());
+        // Numbers beyond are not told apart.
+        let most = packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
+        Self {
+            capacity: options.rates_capacity.unwrap_or(Self::CAPACITY),
+            link: LinkParameters { round: ground.rtt * 2, forget: forget.unwrap_or(default) },
+            windows: WindowParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
+        }
+    }
+
+    /// Whether what is said of switches that compute rates is in range, and goes with the rest.
+    pub(super) fn check(options: &NetworkOptions) -> Result<(), OptionError> {
+        if options.rates && options.telemetry {
+            return fault(
+                "rates",
+                "expected `rates` or `telemetry`, not both: a switch has one program",
+            );
+        }
+        if options.rates && options.adaptive {
+            return fault(
+                "rates",
+                "expected without `adaptive`: the rates of a flow hold for one path",
+            );
+        }
+        for (key, given) in [
+            ("rates_forget_us", options.rates_forget_us),
+            ("rates_capacity", options.rates_capacity),
+        ] {
+            if !options.rates && given.is_some() {
+                return fault(key, "expected with `rates` only");
+            }
+        }
+        if let Some(us) = options.rates_forget_us.filter(|us| !(0.0..=1e9).contains(us)) {
+            return fault("rates_forget_us", format!("{us}, expected 0 to 1e9 microseconds"));
+        }
+        if let Some(share) = options.rates_capacity.filter(|share| !(0.01..=1.0).contains(share)) {
+            return fault("rates_capacity", format!("{share}, expected 0.01 to 1"));
+        }
+        Ok(())
+    }
 }
 
 /// A port's link.
