@@ -86,7 +86,7 @@ def keep(row: Row) -> None:
     SHOWN.write_text(render(rows.values()))
 
 
-def conditions(ranks: int) -> str:
+def conditions(ranks: int | str) -> str:
     """Under what a suite ran: how many processes, and what the caller's environment made of squall."""
     set_by_caller = {name: value for name, value in os.environ.items() if name.startswith("FI_SQUALL_")}
     words = [f"{ranks} processes"]

@@ -71,9 +71,23 @@ class Output(unittest.TestCase):
     def test_a_row_is_missing_or_has_a_defect(self) -> None:
         rows = [f" {size:8} 10 1.00 1.00 1.00 0.00" for size in sorted(imb.SIZES)]
         head = "#bytes #repetitions t_min t_max t_avg defects\n"
-        self.assertIsNone(imb.judge("Bcast", head + "\n".join(rows)))
-        self.assertEqual(imb.judge("Bcast", head + "\n".join(rows[:-1])), "no row for [4194304] bytes")
-        self.assertIn("defects", imb.judge("Bcast", head + "\n".join([*rows[:-1], rows[-1][:-4] + "1.00"])) or "")
+        self.assertIsNone(imb.judge("MPI1", "Bcast", head + "\n".join(rows)))
+        self.assertEqual(imb.judge("MPI1", "Bcast", head + "\n".join(rows[:-1])), "no row for [4194304] bytes")
+        self.assertIn("defects", imb.judge("MPI1", "Bcast", head + "\n".join([*rows[:-1], rows[-1][:-4] + "1.00"])) or "")
+
+    def test_every_table_of_an_output_is_judged(self) -> None:
+        head = "#----\n# Benchmarking Unidir_put\n       #bytes #repetitions t[usec] Mbytes/sec defects\n"
+        good = "".join(f" {size:8} 10 1.00 1.00 0.00\n" for size in sorted(imb.SIZES))
+        self.assertIsNone(imb.judge("RMA", "Unidir_put", f"{head}{good}\n{head}{good}\n"))
+        self.assertEqual(imb.judge("RMA", "Unidir_put", f"{head}{good}\n{head}\n"), "no result row")
+        bad = good[: -len("0.00\n")] + "2.00\n"
+        self.assertIn("defects", imb.judge("RMA", "Unidir_put", f"{head}{bad}\n{head}{good}\n") or "")
+        self.assertEqual(imb.judge("RMA", "Unidir_put", "#----\n"), "no table of results")
+
+    def test_threads_count_their_failures_apart(self) -> None:
+        table = "   #bytes #repetitions t_min\n" + "".join(f" {8 * count} 10 1.00\n" for count in imb.COUNTS)
+        self.assertIsNone(imb.judge("MT", "BcastMT", table))
+        self.assertIn("rank 1", imb.judge("MT", "BcastMT", table + "CHECK FAILURES: rank 1: 3\n") or "")
 
     def test_combinations_name_everything_once_and_none_is_impossible(self) -> None:
         ccs, lbs = ["a", "b", "c"], ["reps", "plb"]
