@@ -181,7 +181,7 @@ COMMANDS = (
     Command(
         "bench sim",
         "measure",
-        "2 min",
+        "4 min",
         "seconds, ns an event and memory of simulations; with `--reference DIR` beside htsim's",
     ),
     Command("sizes", "measure", "1 s", "the largest types, by methods and by fields, and a bound on methods"),

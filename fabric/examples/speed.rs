@@ -1,7 +1,7 @@
 //! What simulating costs: one run, one line of JSON (for `ci/run bench sim`, and for a profiler).
 //!
 //! ```text
-//! speed HOSTS                      a permutation of 2 MB on a full fat tree of 128, 1024 or 8192 hosts
+//! speed HOSTS [BYTES]              a permutation (2 MB) on a full fat tree of 128, 1024, 8192 or 65536 hosts
 //! speed TOPO CM [key=value ..]     htsim's files; keys: cc lb loss seed mtu trim=0 nic=GBPS
 //! ```
 #![allow(clippy::print_stdout)]
@@ -17,7 +17,7 @@ type Failure = Box<dyn core::error::Error>;
 /// A full fat tree of three tiers, 100 Gb/s and 1 us a link.
 fn tree(hosts: u32) -> Result<FatTree, Failure> {
     let half = (1..100).find(|half| half * half * half * 2 == hosts);
-    let half = half.ok_or("a full fat tree has 2 n^3 hosts: 128, 1024, 8192")?;
+    let half = half.ok_or("a full fat tree has 2 n^3 hosts: 128, 1024, 8192, 65536")?;
     let tier = |up| Tier {
         oversubscribed: 1,
         downlink: Rate::gbps(100),
@@ -40,17 +40,17 @@ fn read(topo: &str, cm: &str) -> Result<(FatTree, Workload), Failure> {
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (tree, workload, options) = match args.as_slice() {
-        [hosts] => {
+        [hosts, bytes @ ..] if bytes.len() < 2 && hosts.parse::<u32>().is_ok() => {
             let hosts = hosts.parse()?;
-            let spec =
-                Spec::new(Pattern::Permutation { bytes: 2_000_000, parallel: 1, larger: None });
+            let bytes = bytes.first().map_or(Ok(2_000_000), |bytes| bytes.parse())?;
+            let spec = Spec::new(Pattern::Permutation { bytes, parallel: 1, larger: None });
             (tree(hosts)?, spec.generate(&Layout::flat(hosts), 1)?, &[][..])
         }
         [topo, cm, options @ ..] => {
             let (tree, workload) = read(topo, cm)?;
             (tree, workload, options)
         }
-        [] => return Err("usage: speed HOSTS, or speed TOPO CM [key=value ..]".into()),
+        _ => return Err("usage: speed HOSTS [BYTES], or speed TOPO CM [key=value ..]".into()),
     };
     let mut config = SimConfig::new(tree.build()?);
     let mut squall = SquallConfig::default();
