@@ -109,6 +109,8 @@ THREADS = (
     "BarrierMT",
 )
 
+# Of two processes alone: of more the programs print nothing.
+TWO = {"Fetch_and_op", "Compare_and_swap"}
 # These move (next to) nothing.
 IDLE = {"Reduce_local", "Barrier", "Ibarrier", "BarrierMT", "Window", "Fetch_and_op", "Compare_and_swap"}
 # These have no column of defects.
@@ -224,6 +226,9 @@ def run_part(args: argparse.Namespace, name: str, tally: Tally) -> dict[str, lis
     excluded: dict[str, list[str]] = {}
     for ranks in map(int, args.ranks.split(",")):
         for benchmark in args.only or part.benchmarks:
+            if ranks > 2 and benchmark in TWO:
+                excluded.setdefault(f"IMB-{name} has it of two processes alone", []).append(benchmark)
+                continue
             command = [binary, *part.options(name, benchmark, ranks), benchmark]
             at_least = 0 if benchmark in IDLE else LARGEST
             result, problem, summary = run_job(MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, part.env)
