@@ -277,6 +277,28 @@ fn a_trim_at_the_end_of_the_period_adapts_at_once() {
     }
 }
 
+/// SMaRTT v1, Fig. 4: of the four packets that each of two senders begins with, two find room in the queue that they
+/// share and two are trimmed.
+#[test]
+fn an_incast_of_two_leaves_each_the_half_that_got_through() {
+    let (mtu, trtt) = (f32::from(4096u16), 18_000);
+    for qa_scaling in [1.0, 0.8] {
+        let mut bench = Bench::of(SmarttConfig { qa_scaling, ..reference() }, 4.0 * mtu);
+        let in_flight = |packets: u64| packets * u64::from(MTU);
+        // What was trimmed overtakes the queue, and asks for QuickAdapt; the window goes down by what it carried.
+        close(bench.at(12_000).trim(in_flight(3)), 3.0 * mtu);
+        close(bench.at(12_100).trim(in_flight(2)), 2.0 * mtu);
+        assert!(bench.smartt.trigger_qa);
+        // What came through counts, marked as it is, and changes the window by little.
+        bench.at(12_700).ack(true, 12_700);
+        let before = bench.at(13_400).ack(true, 13_400);
+        assert!((1.9 * mtu..2.0 * mtu).contains(&before), "{before}");
+        // After a target RTT the window is what was acknowledged in it: two packets. Here a retransmission is trimmed then.
+        close(bench.at(trtt).trim(in_flight(0)), 2.0 * mtu * qa_scaling);
+        assert!(!bench.smartt.trigger_qa);
+    }
+}
+
 #[test]
 fn quick_adapt_leaves_at_least_one_mtu() {
     // Nothing got through: max(0, 4096) * 0.8 = 3276.8, and line 36.

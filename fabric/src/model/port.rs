@@ -616,6 +616,37 @@ mod tests {
         }
     }
 
+    /// What a mark and a delay say of a queue that is draining (SMaRTT v2, Fig. 4): a mark tells what a packet leaves behind,
+    /// its delay what it found when it came.
+    #[test]
+    fn after_an_incast_marks_end_with_the_queue_and_delays_with_its_last_packet() {
+        let config = PortConfig {
+            queue: 5000,
+            ecn_min: 1000,
+            ecn_max: 2000,
+            ..PortConfig::of_host(Rate::gbps(100))
+        };
+        let (mut port, mut queues) = (Port::new(config), Queues::default());
+        let (mut now, mut came, mut left) = (Picos::ZERO, Vec::new(), Vec::new());
+        for step in 0..40 {
+            // Two senders, each as fast as the link; for a long time, and then no more.
+            for _ in 0..if step < 20 { 2 } else { 0 } {
+                let mut head = Head { bytes: 1000, ..Head::default() };
+                port.enqueue(&mut queues, now, came.len() as u32, &mut head, 0);
+                came.push(now);
+            }
+            if let Some(gone) = port.depart(&mut queues, now, &mut Rng::new(1)) {
+                left.push(((now - came[gone.item as usize]).0 / 80_000, gone.mark));
+            }
+            now = now + Picos::nanos(80);
+        }
+        let full = left[left.len() - 5].0;
+        assert!(full >= 3, "the queue was full: {left:?}");
+        let tail: Vec<_> = left[left.len() - 4..].to_vec();
+        assert_eq!(tail, [(full, true), (full, true), (full, false), (full, false)]);
+        assert!(left[10..].iter().all(|&(delay, _)| delay == full), "{left:?}");
+    }
+
     #[test]
     fn a_stopped_lane_lets_the_others_pass_in_order() {
         let config = PortConfig { lanes: 3, ..PortConfig::of_host(Rate::gbps(100)) };
