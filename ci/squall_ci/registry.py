@@ -106,6 +106,12 @@ COMMANDS = (
         "1 min",
         "two jobs on one emulated link: who gets how much by scope, and how soon two senders have half of it",
     ),
+    Command(
+        "testbed",
+        "long",
+        "10 min",
+        "a paper's testbed live: 16 ranks over an emulated leaf-spine, incast, permutation and all-to-all, beside the simulator",
+    ),
     Command("matrix", "long", "20 min", "every MPI and `imb`, on a clean network, with faults, with a dead path"),
     Command(
         "brains",
