@@ -220,22 +220,27 @@ def judge_shares(scope: str, shares: Shares) -> str | None:
     return "; ".join(wrong) or None
 
 
-def simulate(program: pathlib.Path, plan: str, columns: Sequence[str], metric: str) -> dict[tuple[str, ...], float]:
-    """A metric of every point of a plan, seed 1, by the values of these columns."""
+def simulated_rows(program: pathlib.Path, plan: str, seeds: int) -> list[dict[str, str]]:
+    """Every run of a plan over so many seeds: its point and its metrics."""
     with tempfile.TemporaryDirectory() as folder:
         result = run_command(
-            [program, "plan", "run", plan, "--seeds", "1", "--quiet", "--summary", "--out", folder], None, 300
+            [program, "plan", "run", plan, "--seeds", seeds, "--quiet", "--summary", "--out", folder], None, 900
         )
-        # Its own verdict, over one seed, does not matter here.
-        found = {}
+        # Its own verdict, over these seeds, does not matter here.
+        found = []
         for path in pathlib.Path(folder).glob(f"{plan}*/runs.csv"):
             # The first line says where the rows come from.
             lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-            for row in csv.DictReader(lines):
-                found[tuple(row[column] for column in columns)] = float(row[metric])
+            found += list(csv.DictReader(lines))
         if not found:
             print(result.output[-1500:])
     return found
+
+
+def simulate(program: pathlib.Path, plan: str, columns: Sequence[str], metric: str) -> dict[tuple[str, ...], float]:
+    """A metric of every point of a plan, seed 1, by the values of these columns."""
+    rows = simulated_rows(program, plan, 1)
+    return {tuple(row[column] for column in columns): float(row[metric]) for row in rows}
 
 
 @dataclass(frozen=True)
