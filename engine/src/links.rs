@@ -5,8 +5,8 @@
 //! - Each end counts the frames that it has *taken*, and shows the other that count. An operation's frame is
 //!   acknowledged when the count has passed it.
 //! - A frame to which there is more to say than that (no room, no such key) is answered by a frame. The count does not
-//!   pass it before that answer is on its way, and is looked at before the frames that came with it, so that who sees
-//!   the count has seen the answer.
+//!   pass it before that answer was taken, so that who sees the count has handled the answer, and need not look for frames
+//!   first: what a peer sends in answer to a message comes behind that message's end.
 //! - The payload of a long answer, or of a long write, stays where it is: the frame refers to it, and who takes the
 //!   frame fetches it, with one copy, straight into its place. It is lent for as long as any payload is; whoever gives the
 //!   memory back before that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot
@@ -174,6 +174,8 @@ pub(crate) struct Link {
     taken: u64,
     /// What there is to say to frames of the peer, by their numbers.
     answers: VecDeque<(u64, Response)>,
+    /// The frames of the peer whose answers it has not taken, each with the number of its answer.
+    answering: VecDeque<(u64, u64)>,
     pub(crate) farewell: Farewell,
     /// The peer has said it.
     pub(crate) parted: bool,
@@ -230,6 +232,9 @@ impl Link {
             return None;
         }
         self.told += 1;
+        while self.answering.front().is_some_and(|(_, answer)| *answer < self.told) {
+            self.answering.pop_front();
+        }
         self.in_flight.pop_front()
     }
 
@@ -259,14 +264,17 @@ impl Link {
 
     /// It was sent.
     pub(crate) fn answer_sent(&mut self, now: Time) {
-        self.answers.pop_front();
+        if let Some((number, _)) = self.answers.pop_front() {
+            self.answering.push_back((number, self.told + self.in_flight.len() as u64));
+        }
         self.sent(now, InFlight::Nobody);
     }
 
     /// Frames that the peer may know to be taken.
     #[inline]
     fn acknowledged(&self) -> u64 {
-        self.answers.front().map_or(self.taken, |(number, _)| *number)
+        let unsent = self.answers.front().map_or(self.taken, |(number, _)| *number);
+        self.answering.front().map_or(unsent, |(number, _)| *number)
     }
 
     /// Whether the peer is owed an answer, or a farewell, or has not taken a short message.
@@ -324,6 +332,7 @@ impl Links {
             told: 0,
             taken: 0,
             answers: VecDeque::new(),
+            answering: VecDeque::new(),
             farewell: Farewell::No,
             parted: false,
         });
@@ -536,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_not_counted_before_its_answer_is_sent() {
+    fn a_frame_is_not_counted_before_its_answer_was_taken() {
         let mut links = Links::default();
         let id = links.add(Time(1), PeerId(0));
         let answer = Response {
@@ -554,7 +563,10 @@ mod tests {
         }
         assert_eq!((links.acknowledged(id), links.owe()), (1, true));
         links.get_mut(id).expect("here").answer_sent(Time(1));
-        assert_eq!((links.acknowledged(id), links.owe()), (3, false));
+        assert_eq!((links.acknowledged(id), links.owe()), (1, false));
+        let link = links.get_mut(id).expect("here");
+        assert!(link.is_told(1) && matches!(link.next_acked(1), Some(InFlight::Nobody)));
+        assert_eq!(links.acknowledged(id), 3);
         assert!(links.remove(id).is_some() && links.remove(id).is_none());
         assert_eq!((links.next_ended(), links.get(id).is_none()), (Some(id), true));
         let next = links.add(Time(1), PeerId(1));

@@ -154,6 +154,42 @@ static void neighbours_find_each_other(void)
 	EQUAL(mappings(), 0);
 }
 
+/* The end of a message that was to be delivered is told before what the peer sent when it had it, also to who looks late:
+ * Intel MPI waits forever for a window's operations where it is not. */
+static void an_end_comes_before_what_answers_it(void)
+{
+	const size_t lens[] = {0, 8, 80, 4000, 30000};
+	struct fi_cq_tagged_entry e;
+	begin("10s");
+	open_here(&plain);
+	talk();
+	for (unsigned i = 0; i < 5; i++) {
+		struct iovec iov = {out, lens[i]};
+		struct fi_msg_tagged msg = {.msg_iov = &iov, .iov_count = 1, .addr = peer, .tag = 50, .context = out};
+		EQUAL(fi_trecv(a.ep, in, sizeof(in), NULL, peer, side ? 50 : 51, 0, in), 0);
+		if (side) {
+			say('r');
+			abi_expect(&a, NULL, &e);
+			CHECK(e.op_context == in && e.len == lens[i]);
+			RETRY(&a, fi_tinject(a.ep, out, 8, peer, 51));
+			for (unsigned n = 0; n < 100; n++)
+				EQUAL(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
+			say('d');
+			EQUAL(hear(), 'n');
+		} else {
+			EQUAL(hear(), 'r');
+			RETRY(&a, fi_tsendmsg(a.ep, &msg, FI_DELIVERY_COMPLETE | FI_COMPLETION));
+			EQUAL(hear(), 'd');
+			abi_expect(&a, NULL, &e);
+			CHECK(e.op_context == out);
+			abi_expect(&a, NULL, &e);
+			CHECK(e.op_context == in && e.len == 8);
+			say('n');
+		}
+	}
+	finish();
+}
+
 /* The same where a thread makes progress, and both sleep in between. */
 static void neighbours_that_sleep(void)
 {
@@ -488,6 +524,7 @@ static void who_damages_packets(void)
 
 static const struct test tests[] = {
 	TEST(neighbours_find_each_other, NULL, NULL, 0),
+	TEST(an_end_comes_before_what_answers_it, NULL, NULL, 0),
 	TEST(neighbours_that_sleep, NULL, NULL, 0),
 	TEST(a_child_of_fork_leaves_the_link_alone, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parent, NULL, NULL, 0),

@@ -115,8 +115,9 @@ pub enum Ending {
     Died,
 }
 
-/// Takes frames that arrived, each with the connection it came on and what is to be fetched of it, or for it.
-pub type FrameTaker<'a> = dyn FnMut(LinkNo, &[u8], Option<&Source<'_>>) -> Verdict + 'a;
+/// Takes frames that arrived, each with the connection it came on, how many of our frames the peer had said by then to have
+/// taken, and what is to be fetched of it, or for it.
+pub type FrameTaker<'a> = dyn FnMut((LinkNo, u64), &[u8], Option<&Source<'_>>) -> Verdict + 'a;
 
 /// Frames in and out, between processes of one user on one host. One thread at a time.
 pub trait MessagePort {
@@ -168,8 +169,8 @@ pub trait MessagePort {
     /// Tells the peer that we have taken `count` frames in all.
     fn show_taken(&mut self, link: LinkNo, count: u64);
 
-    /// How many of our frames the peer said to have taken before [`MessagePort::recv`] last found its end of the
-    /// connection empty. It is the peer who says so.
+    /// How many of our frames the peer had said to have taken when [`MessagePort::recv`] last looked: as many as before its
+    /// last frame, at least. It is the peer who says so.
     fn taken(&self, link: LinkNo) -> u64;
 
     /// The connections on which frames were sent or taken, or were said to be taken, since [`MessagePort::ring`].

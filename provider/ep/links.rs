@@ -203,9 +203,14 @@ impl Links {
 impl Open {
     fn receive(&mut self, now: Time, engine: &mut Engine, regions: &Gate<Regions>) -> bool {
         let Self { port, links, .. } = self;
-        let mut sink = |no: LinkNo, bytes: &[u8], source: Option<&Source<'_>>| {
+        let mut sink = |(no, taken): (LinkNo, u64), bytes: &[u8], source: Option<&Source<'_>>| {
             let mut memory = FrameMemory { user: UserMemory(regions), source };
             let Some(link) = linked(links, no) else { return Verdict::Broken };
+            // What the peer sent in answer comes behind the end of what it answers.
+            if taken != link.taken {
+                link.taken = taken;
+                engine.links().handle_taken(now, link.id, taken);
+            }
             match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
                 FrameTaken::Yes => Verdict::Taken,
                 FrameTaken::Later => Verdict::NotNow,

@@ -2,7 +2,7 @@
 //!
 //! When [`Linking::poll_acquaintance`] tells of a peer, two endpoints of one host may find each other; each checks the
 //! other's [`Linking::proof`], and both call [`Linking::link`]. From then on: [`Linking::handle_frame`] for each frame,
-//! in order; then [`Linking::handle_taken`] with the count that the peer showed before those frames were looked for, and
+//! in order, and before it, and where there is none, [`Linking::handle_taken`] with the count that the peer shows by then;
 //! [`Linking::handle_held_back`] when it showed that it has no room;
 //! [`Linking::transmit`] wherever [`Engine::poll_transmit`] is called, and after it the peer is shown
 //! [`Linking::taken`]. [`Linking::handle_end`] ends a link from outside, [`Linking::poll_end`] tells of one that ended
@@ -218,7 +218,7 @@ impl Linking<'_> {
         FrameTaken::Yes
     }
 
-    /// The peer has taken `count` of our frames in all, and whatever it had to say to them has been handled.
+    /// The peer has taken `count` of our frames in all, and we whatever it had to say to them: it does not show them before.
     #[inline]
     pub fn handle_taken(&mut self, now: Time, id: LinkId, count: u64) {
         let Some(link) = self.engine.links.get_mut(id) else { return };

@@ -310,7 +310,7 @@ impl World {
             }
             return false;
         }
-        // What the other direction's receiver has shown, before its frames are looked for.
+        // What the other direction's receiver has shown: it counts before its frames, or behind them.
         let (shown, back) = (lane.to, lane.from);
         let count = |lanes: &[Lane]| {
             lanes.iter().find(|lane| lane.from == shown && lane.to == back).map(|lane| lane.taken)
@@ -319,6 +319,10 @@ impl World {
         let lane = &mut self.links.lanes[at];
         let most = 1 + self.rng.below(8);
         let mut busy = false;
+        if let Some(told) = told.filter(|_| self.rng.chance(0.5)) {
+            host.engine.links().handle_taken(now, id, told);
+            busy |= told != core::mem::replace(&mut lane.told, told);
+        }
         for _ in 0..most {
             let Some(frame) = lane.frames.front_mut() else { break };
             MockLinks::spoil(&mut self.links.scribble, &mut frame.bytes);

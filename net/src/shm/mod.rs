@@ -76,7 +76,7 @@ struct Rings {
     lender: Lender,
     /// Wakes the peer.
     bell: Option<OwnedFd>,
-    /// What the peer said to have taken, when its ring was last seen empty.
+    /// What the peer said to have taken, when it was last asked.
     taken: u64,
     /// In the list of those that are.
     touched: bool,
@@ -478,26 +478,34 @@ impl MessagePort for ShmPort {
             if *stage != Stage::Open {
                 continue;
             }
-            // Before its frames are looked for. Where it has taken all there is nothing to look at.
+            // Where it has taken all there is nothing to look at.
             let all_taken = rings.taken == rings.writer.frames();
-            let taken = if all_taken { rings.taken } else { rings.writer.taken(&rings.segment) };
             let mut left = budget;
             let over = loop {
                 if left == 0 {
                     break None;
                 }
-                match rings.reader.peek(&rings.segment, &mut self.frame) {
+                let found = rings.reader.peek(&rings.segment, &mut self.frame);
+                // Behind the frame: what the peer had taken when it wrote that is among this.
+                let taken =
+                    if all_taken { rings.taken } else { rings.writer.taken(&rings.segment) };
+                if rings.taken != taken {
+                    rings.taken = taken;
+                    rings.touch(LinkNo(number), &mut self.touched);
+                }
+                match found {
                     Found::Frame(waiting) => {
                         let frame = &self.frame[..waiting.shown];
+                        let link = (LinkNo(number), taken);
                         let verdict = if waiting.refers {
-                            referring(process.as_ref(), rings, LinkNo(number), frame, sink)
+                            referring(process.as_ref(), rings, link, frame, sink)
                         } else if waiting.shown < waiting.len {
                             let (at, rest) =
                                 (rings.reader.rest(waiting), waiting.len - waiting.shown);
                             let source = Source::rest(&rings.segment, at, rest as u64);
-                            sink(LinkNo(number), frame, Some(&source))
+                            sink(link, frame, Some(&source))
                         } else {
-                            sink(LinkNo(number), frame, None)
+                            sink(link, frame, None)
                         };
                         match verdict {
                             Verdict::Taken => {
@@ -511,13 +519,7 @@ impl MessagePort for ShmPort {
                             Verdict::Broken => break Some(Ending::Closed),
                         }
                     }
-                    Found::Nothing => {
-                        if rings.taken != taken {
-                            rings.taken = taken;
-                            rings.touch(LinkNo(number), &mut self.touched);
-                        }
-                        break *hung_up;
-                    }
+                    Found::Nothing => break *hung_up,
                     Found::Nonsense => break Some(Ending::Closed),
                 }
             };
@@ -606,7 +608,7 @@ impl MessagePort for ShmPort {
 fn referring(
     process: Option<&Process>,
     rings: &Rings,
-    link: LinkNo,
+    link: (LinkNo, u64),
     frame: &[u8],
     sink: &mut FrameTaker<'_>,
 ) -> Verdict {
