@@ -638,7 +638,7 @@ mod tests {
             if let Some(gone) = port.depart(&mut queues, now, &mut Rng::new(1)) {
                 left.push(((now - came[gone.item as usize]).0 / 80_000, gone.mark));
             }
-            now = now + Picos::nanos(80);
+            now += Picos::nanos(80);
         }
         let full = left[left.len() - 5].0;
         assert!(full >= 3, "the queue was full: {left:?}");
