@@ -111,6 +111,9 @@ THREADS = (
 
 # Of two processes alone: of more the programs print nothing.
 TWO = {"Fetch_and_op", "Compare_and_swap"}
+# Its check complains of every rank but the first, on tcp and through Intel MPI's own shared memory as well, and counts no
+# defect; what it prints tears the table apart.
+MISJUDGED = {"Ireduce_scatter"}
 # These move (next to) nothing.
 IDLE = {"Reduce_local", "Barrier", "Ibarrier", "BarrierMT", "Window", "Fetch_and_op", "Compare_and_swap"}
 # These have no column of defects.
@@ -228,6 +231,9 @@ def run_part(args: argparse.Namespace, name: str, tally: Tally) -> dict[str, lis
         for benchmark in args.only or part.benchmarks:
             if ranks > 2 and benchmark in TWO:
                 excluded.setdefault(f"IMB-{name} has it of two processes alone", []).append(benchmark)
+                continue
+            if args.checking and benchmark in MISJUDGED:
+                excluded[f"IMB-{name} checks it wrongly, whatever the transport: run without --checking"] = [benchmark]
                 continue
             command = [binary, *part.options(name, benchmark, ranks), benchmark]
             at_least = 0 if benchmark in IDLE else LARGEST
