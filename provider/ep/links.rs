@@ -35,8 +35,8 @@ const ATTENTION: Span = Span::millis(200);
 /// What a proof is for.
 const HELLO: u64 = 1;
 const WELCOME: u64 = 2;
-/// Changes with what the greetings, and the memory, look like.
-const VERSION: u8 = 3;
+/// Changes with what the greetings, and the memory, look like, and what is said in it.
+const VERSION: u8 = 4;
 
 /// A link.
 struct Linked {

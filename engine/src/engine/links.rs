@@ -202,6 +202,10 @@ impl Linking<'_> {
             Taken::Yes(answer) => answer,
             Taken::Later(_) => {
                 self.engine.report.counters.rx_held_back += 1;
+                // An answer that the peer waits for us to take may be behind it, and it does not count what it answered.
+                if let Some(link) = self.engine.links.get_mut(id) {
+                    link.begin_wait(now);
+                }
                 return FrameTaken::Later;
             }
             Taken::No => {
