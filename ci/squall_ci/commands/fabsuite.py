@@ -6,13 +6,15 @@ BIN_DIR holds the programs of a fabtests built against the libfabric found by th
 libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
 asked for something the provider does not offer: it counts as not run, and is named. What must not be judged by stands in
 fabtests/fabtests/*.exclude with its reason, for runfabtests.sh (-f) as well. --ubertest runs fi_ubertest alone, with a
-configuration of fabtests/fabtests/ubertest (runfabtests.sh -u), and counts its combinations. Ends with `N passed, N failed`.
+configuration of fabtests/fabtests/ubertest (runfabtests.sh -u), a fresh pair of processes for each 400 of its combinations, and
+counts these. Ends with `N passed, N failed`.
 """
 
 import argparse
 import errno
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -20,6 +22,7 @@ from squall_ci import results
 from squall_ci.environment import provider_run
 from squall_ci.paths import FABTESTS, need, need_provider, TARGET
 from squall_ci.process import run as run_command
+from squall_ci.process import Word
 from squall_ci.tally import Tally
 
 # Needs no second side. ADDR is replaced by the address under test.
@@ -145,25 +148,46 @@ def several(program: pathlib.Path, words: list[str], env: dict[str, str], timeou
     return result.code, result.output
 
 
+# Combinations that one fi_ubertest runs: it keeps some 8 MB of each until its end, whatever the provider, and 3000 are more
+# than a machine may have.
+BATCH = 400
+
+
 def ubertest(program: pathlib.Path, config: str, env: dict[str, str], timeout: float) -> tuple[str | None, str, int]:
-    """(problem, output, combinations that passed) of fi_ubertest with a configuration, of which combinations may be refused."""
+    """(problem, output, combinations that passed) of fi_ubertest with a configuration, of which combinations may be refused.
+
+    A server and a client for each BATCH of combinations; `timeout` is for one of these."""
     text = (CONFIGURED / "ubertest" / f"{config}.test").read_text()
     file = TARGET / "ubertest.test"
     file.write_text(text.replace("prov_name: squall", f"prov_name: {env['FI_PROVIDER']}"))
     script = """
-        address=$1 config=$2 program=$3
+        address=$1 config=$2 program=$3 first=$4 last=$5
         "$program" -x & server=$!
         sleep 1
-        "$program" -u "$config" "$address"; client=$?
+        "$program" -u "$config" -y "$first" -z "$last" "$address"; client=$?
         if [ $client != 0 ]; then kill $server 2>/dev/null; fi
         wait $server
         exit $client
     """
-    result = run_command(["sh", "-c", script, "ubertest", ADDRESS, file, program], env, timeout)
-    counts = {name: int(n) for name, n in re.findall(r"^(Success|ENODATA|ENOSYS|EIO|ERROR) *: (\d+)$", result.output, re.M)}
-    wrong = {name: n for name, n in counts.items() if name in ("ENOSYS", "EIO", "ERROR") and n}
-    problem = result.why() if not result.ok else ", ".join(f"{n} {name}" for name, n in wrong.items()) or None
-    return problem or (None if counts.get("Success") else "nothing passed"), result.output, counts.get("Success", 0)
+    total: Counter[str] = Counter()
+    first, count = 1, 1
+    while first <= count:
+        last = first + BATCH - 1
+        words: list[Word] = ["sh", "-c", script, "ubertest", ADDRESS, file, program, first, last]
+        result = run_command(words, env, timeout)
+        total.update({name: int(n) for name, n in re.findall(r"^(\w+) *: (\d+)$", result.output, re.M)})
+        loaded = re.search(r"^Test configurations loaded: (\d+)$", result.output, re.M)
+        if not result.ok or not loaded:
+            why = "loads no configuration" if result.ok else result.why()
+            return f"combinations from {first} on: {why}", result.output, total["Success"]
+        first, count = last + 1, int(loaded[1])
+    wrong = {name: total[name] for name in ("ENOSYS", "EIO", "ERROR") if total[name]}
+    # Each is in one of the counts, or was never begun.
+    lost = count - sum(total[name] for name in ("Success", "Skipped", "ENODATA", *wrong))
+    if lost:
+        wrong["without a result"] = lost
+    problem = ", ".join(f"{n} {name}" for name, n in wrong.items()) or None
+    return problem or (None if total["Success"] else "nothing passed"), result.output, total["Success"]
 
 
 Start: TypeAlias = Callable[[pathlib.Path, list[str], dict[str, str], float], tuple[int | None, str]]
