@@ -163,6 +163,12 @@ COMMANDS = (
         "ping-pong and collectives under three MPIs, 2 and 4 ranks, beside tcp in the same rounds",
     ),
     Command(
+        "bench rma",
+        "measure",
+        "4 min",
+        "one-sided communication of Open MPI beside what it does over TCP, by a program of Intel's built elsewhere",
+    ),
+    Command(
         "bench packets",
         "measure",
         "2 min",
