@@ -47,19 +47,21 @@ BENCHMARKS = (
 LIMITS = ("-iter", "100,20", "-time", "0.3", "-msglog", "3:20")
 QUICK = ("-iter", "5", "-time", "0.1", "-msglog", "3:6")
 
-# Microseconds by benchmark, mode (IMB plays some in two) and size.
-Times = dict[tuple[str, int, int], float]
+# A benchmark, its mode (IMB plays most with a flush behind each operation, and with one behind all), and a size.
+Cell = tuple[str, str, int]
+# Microseconds.
+Times = dict[Cell, float]
 
 
 def parse(output: str) -> Times:
     """What IMB-RMA printed."""
     found: Times = {}
-    name, mode = "", 0
+    name = mode = ""
     for line in output.splitlines():
         if begin := re.match(r"# Benchmarking (\w+)", line):
-            name, mode = begin[1], 0
-        elif re.match(r"# +MODE", line):
-            mode += 1
+            name, mode = begin[1], ""
+        elif said := re.match(r"# +MODE: (\S+)", line):
+            mode = said[1]
         elif name and (row := re.match(r" +(\d+) +\d+ +([\d.]+)", line)) and int(row[1]) > 0:
             found[name, mode, int(row[1])] = float(row[2])
     return found
@@ -78,11 +80,11 @@ def play(side: str, program: pathlib.Path, quick: bool) -> Times:
     return times
 
 
-def compare(samples: dict[str, list[Times]], ours: str) -> dict[tuple[str, int, int], float]:
+def compare(samples: dict[str, list[Times]], ours: str) -> dict[Cell, float]:
     """How much faster one of ours is than the better of theirs, by cell."""
     cells = [cell for cell in samples[ours][0] if all(cell in times for some in samples.values() for times in some)]
 
-    def median(side: str, cell: tuple[str, int, int]) -> float:
+    def median(side: str, cell: Cell) -> float:
         return statistics.median(times[cell] for times in samples[side])
 
     return {cell: min(median(side, cell) for side in THEIRS) / median(ours, cell) for cell in cells}

@@ -221,7 +221,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--ubertest", choices=["quick", "verify", "all"], help="fi_ubertest alone, with this configuration")
     parser.add_argument(
-        "--timeout", type=float, default=90.0, help="seconds for each program; ten times that for fi_ubertest"
+        "--timeout",
+        type=float,
+        default=90.0,
+        help="seconds for each program; ten times that for 400 combinations of fi_ubertest",
     )
     parser.add_argument("--version", default="", help="of fabtests, for --record")
     results.add_option(parser)

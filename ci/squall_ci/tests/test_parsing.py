@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from squall_ci import callgrind, environment
-from squall_ci.commands import brains, imb, setup
+from squall_ci.commands import bench_rma, brains, imb, setup
 from squall_ci.commands.test import steps
 from squall_ci.mpis import MPIS
 from squall_ci.paths import ROOT
@@ -111,3 +111,25 @@ class Output(unittest.TestCase):
         said = argparse.Namespace(stdout="rustc 1.88.0-nightly (6b00bc388 2025-06-23)\n")
         with mock.patch.object(setup, "quiet", return_value=said), mock.patch("shutil.which", return_value="rustc"):
             self.assertEqual(setup.rust_version(), (1, 88))
+
+
+IMB_RMA = """
+# Benchmarking Unidir_put
+#    MODE: NON-AGGREGATE
+       #bytes #repetitions      t[usec]   Mbytes/sec
+            0          100         0.06         0.00
+            8          100         5.00         1.60
+# Benchmarking Unidir_put
+#    MODE: AGGREGATE
+            8          100         1.00         8.00
+# Benchmarking Accumulate
+            8          100         7.00         1.00
+"""
+
+
+class OneSided(unittest.TestCase):
+    def test_both_modes_of_a_benchmark_are_kept(self) -> None:
+        self.assertEqual(
+            bench_rma.parse(IMB_RMA),
+            {("Unidir_put", "NON-AGGREGATE", 8): 5.0, ("Unidir_put", "AGGREGATE", 8): 1.0, ("Accumulate", "", 8): 7.0},
+        )
