@@ -30,6 +30,7 @@ mod head;
 mod lane;
 mod lossless;
 mod network;
+mod partition;
 mod port;
 mod program;
 mod queue;
@@ -38,6 +39,7 @@ mod route;
 mod switches;
 mod telemetry;
 mod totals;
+mod turn;
 mod wheel;
 
 pub use config::{Ground, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError};
@@ -45,7 +47,8 @@ pub use deflection::{Deflection, DeflectionParameters, Journey, Message};
 pub use event::{Failure, FailureEvent, LinkId};
 pub use head::{Class, Head};
 pub use lossless::Lossless;
-pub use network::{Coming, Ends, Network, Step};
+pub use network::{Coming, Ends, Handed, Network, Step};
+pub use partition::Partition;
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
 pub use program::{Incoming, Note, Packet, Place, SwitchProgram, Verdict};
 pub use queue::Queues;
@@ -54,6 +57,7 @@ pub use route::Routes;
 pub use switches::{Arrival, Passed, Pause, Switches};
 pub use telemetry::Telemetry;
 pub use totals::{Deflections, Losses, Seen, Totals};
+pub use turn::Turn;
 
 #[cfg(test)]
 mod tests;

@@ -8,10 +8,16 @@ use super::port::{Departure, Drop};
 use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, Passed, Pause, Switches};
 use super::totals::Totals;
+use super::turn::Turn;
 use super::wheel::{BATCH, Wheel};
 use super::{Failure, NetworkConfig};
 use crate::Picos;
 use crate::topology::{Node, Topology};
+
+mod crossing;
+
+use crossing::Crossing;
+pub use crossing::Handed;
 
 /// What hangs on a network, as far as the network has to know.
 pub trait Ends {
@@ -143,6 +149,10 @@ pub struct Network {
     reroute_armed: bool,
     events: u64,
     totals: Totals,
+    /// For other parts, in the order in which it left.
+    handed: Vec<Handed>,
+    /// What happens in all parts alike is counted by another.
+    silent: bool,
 }
 
 /// Most ports that fit into an event.
@@ -179,6 +189,8 @@ impl Network {
             reroute_armed: false,
             events: 0,
             totals: Totals::default(),
+            handed: Vec::new(),
+            silent: false,
         };
         network.program(|switch| config.program(switch));
         Ok(network)
@@ -256,9 +268,9 @@ impl Network {
         self.host_ports[host as usize]
     }
 
-    /// Has [`Step::Called`] come at `at`, or now if that is over, with the low 63 bits of `what`.
-    pub fn call(&mut self, at: Picos, what: u64) {
-        self.push(at, Event::Call(what));
+    /// Has [`Step::Called`] come at `at`, or now if that is over, with the low 63 bits of `what`, when it is its turn.
+    pub fn call(&mut self, at: Picos, what: u64, turn: Turn) {
+        self.wheel.push(at.max(self.now), turn.0, Event::Call(what).pack());
     }
 
     /// A packet is handed to the network card of `host` at `at`, or now if that is over, and waits there while
@@ -266,7 +278,7 @@ impl Network {
     pub fn enter(&mut self, at: Picos, host: u32, head: Head, note: Option<&Note>) -> u32 {
         let port = self.host_ports[host as usize];
         let packet = self.make(host, port, head, note);
-        self.push(at, Event::Enter { port, packet });
+        self.push(at, Event::Enter { port, packet }, port);
         packet
     }
 
@@ -299,12 +311,14 @@ impl Network {
 
     /// Something fails, or works again, at `at`: now, or later than what happened last.
     pub fn fail(&mut self, at: Picos, failure: Failure) {
+        // The driver's event for it.
+        self.events -= u64::from(self.silent);
         self.switches.fail(at.max(self.now), failure);
         if let Some(at) = self.switches.poll_reroute()
             && !self.reroute_armed
         {
             self.reroute_armed = true;
-            self.push(at, Event::Reroute);
+            self.wheel.push(at, Turn::REROUTE.0, Event::Reroute.pack());
         }
     }
 
@@ -364,8 +378,17 @@ impl Network {
         }
     }
 
-    fn push(&mut self, at: Picos, what: Event) {
-        self.wheel.push(at.max(self.now), what.pack());
+    /// An event at a port.
+    #[inline]
+    fn push(&mut self, at: Picos, what: Event, port: u32) {
+        let at = at.max(self.now);
+        let kind = match what {
+            Event::Pause { .. } => 0,
+            Event::Free { .. } => 1,
+            Event::AtSwitch { .. } => 2,
+            _ => 3,
+        };
+        self.wheel.push(at, Turn::at_port(kind, port, at).0, what.pack());
     }
 
     /// Reads what the coming events will need, one level of pointers after the other, so that the
@@ -557,7 +580,8 @@ impl Network {
     fn wake(&mut self, switch: u32) {
         let now = self.now;
         if let Some(at) = self.programs.as_mut().and_then(|all| all.arm(now, switch)) {
-            self.push(at, Event::Timer { switch });
+            let turn = Turn::of(2, 0, u32::MAX - switch);
+            self.wheel.push(at, turn.0, Event::Timer { switch }.pack());
         }
     }
 
@@ -596,11 +620,20 @@ impl Network {
     }
 
     fn arrive(&mut self, port: u32, packet: u32, at: Picos) {
-        let what = match self.switches.behind(port) {
-            Node::Switch(switch) => Event::AtSwitch { switch, packet },
-            Node::Host(host) => Event::AtHost { host, packet },
-        };
-        self.wheel.push(at, what.pack());
+        match self.switches.behind(port) {
+            Node::Switch(_) if self.switches.leads_elsewhere(port) => {
+                self.handed.push(Handed { at, port, what: Crossing::Packet(packet) });
+            }
+            // The other direction of a link is the port beside it.
+            Node::Switch(switch) => self.push(at, Event::AtSwitch { switch, packet }, port ^ 1),
+            Node::Host(host) => {
+                self.wheel.push(
+                    at,
+                    Turn::at_host(0, host).0,
+                    Event::AtHost { host, packet }.pack(),
+                );
+            }
+        }
     }
 
     fn lose(&mut self, packet: u32, why: Drop) {
@@ -617,7 +650,13 @@ impl Network {
     fn pauses(&mut self) {
         while let Some(Pause { port, lane, stop, delay }) = self.switches.poll_pause() {
             self.totals.pauses += u64::from(stop);
-            self.push(self.now + delay, Event::Pause { port, lane, stop });
+            let at = self.now + delay;
+            // Its sender is what the other direction leads to.
+            if self.switches.leads_elsewhere(port ^ 1) {
+                self.handed.push(Handed { at, port, what: Crossing::Pause { lane, stop } });
+            } else {
+                self.push(at, Event::Pause { port, lane, stop }, port);
+            }
         }
     }
 
@@ -625,7 +664,7 @@ impl Network {
     #[inline]
     fn arm(&mut self, port: u32) {
         if let Some(at) = self.switches.arm(port) {
-            self.push(at, Event::Free { port });
+            self.push(at, Event::Free { port }, port);
         }
     }
 
@@ -642,12 +681,13 @@ impl Network {
     }
 
     fn reroute(&mut self) {
+        self.events -= u64::from(self.silent);
         self.reroute_armed = false;
         match self.switches.poll_reroute() {
             // Another change put it off.
             Some(at) if at > self.now => {
                 self.reroute_armed = true;
-                self.push(at, Event::Reroute);
+                self.wheel.push(at, Turn::REROUTE.0, Event::Reroute.pack());
             }
             Some(_) => {
                 self.switches.reroute();

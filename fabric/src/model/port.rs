@@ -137,6 +137,22 @@ pub struct PortCounters {
     pub pauses: u64,
 }
 
+impl PortCounters {
+    /// What two parts of a network counted of one port.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            marked: self.marked + other.marked,
+            trimmed: self.trimmed + other.trimmed,
+            dropped: self.dropped + other.dropped,
+            max_queue: self.max_queue.max(other.max_queue),
+            pauses: self.pauses + other.pauses,
+        }
+    }
+}
+
 /// An output port. What an idle port needs is in one cache line, what one needs at which packets wait in
 /// the next; the rest is behind a pointer, and the packets that wait are in [`Queues`].
 #[derive(Clone, Debug)]

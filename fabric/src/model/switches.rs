@@ -62,12 +62,19 @@ struct Wire {
 
 /// Switches are told from hosts by this bit.
 const SWITCH: u32 = 1 << 31;
+/// Those of another part from our own by this one.
+const ELSEWHERE: u32 = 1 << 30;
 
 const fn encode(node: Node) -> u32 {
     match node {
         Node::Host(host) => host,
         Node::Switch(switch) => switch | SWITCH,
     }
+}
+
+const fn decode(to: u32) -> Node {
+    let number = to & !(SWITCH | ELSEWHERE);
+    if to & SWITCH == 0 { Node::Host(number) } else { Node::Switch(number) }
 }
 
 /// The ports, wires and routes of a network that carries packets `T`. It keeps no time: a [`super::Network`]
@@ -87,10 +94,22 @@ pub struct Switches<T> {
     believed: Vec<bool>,
     reroute_at: Option<Picos>,
     salts: Vec<u64>,
-    rng: Rng,
+    chance: Chance,
     /// Lossless: what came in by each port.
     inputs: Option<Inputs>,
     pauses: Vec<Pause>,
+}
+
+/// Where random numbers come from: each follows from the seed and from what it is for, and not from how many were
+/// drawn before, so that it is the same however a network is taken apart.
+#[derive(Clone, Copy, Debug)]
+struct Chance(u64);
+
+impl Chance {
+    /// For what happens at `now` at a port or switch `place`.
+    const fn at(self, now: Picos, place: u64) -> Rng {
+        Rng::new(mix(self.0 ^ now.0).wrapping_add(place.wrapping_mul(0xd1b5_4a32_d192_ed03)))
+    }
 }
 
 /// Mixes 64 bits well (the finaliser of SplitMix64).
@@ -151,7 +170,7 @@ impl<T: Copy> Switches<T> {
             ports,
             queues: Queues::default(),
             salts,
-            rng,
+            chance: Chance(rng.next_u64()),
         }
     }
 
@@ -188,8 +207,21 @@ impl<T: Copy> Switches<T> {
     /// When there is no such port.
     #[must_use]
     pub fn behind(&self, port: u32) -> Node {
-        let to = self.ports[port as usize].to;
-        if to & SWITCH == 0 { Node::Host(to) } else { Node::Switch(to ^ SWITCH) }
+        decode(self.ports[port as usize].to)
+    }
+
+    /// Only what `is_ours` happens here; what comes to other switches is handed over.
+    pub(super) fn confine(&mut self, is_ours: impl Fn(Node) -> bool) {
+        for port in &mut self.ports {
+            if !is_ours(decode(port.to)) {
+                port.to |= ELSEWHERE;
+            }
+        }
+    }
+
+    /// Whether what is at the other end of `port` is of another part.
+    pub(super) fn leads_elsewhere(&self, port: u32) -> bool {
+        self.ports[port as usize].to & ELSEWHERE != 0
     }
 
     /// Number of ports: two a link.
@@ -278,7 +310,10 @@ impl<T: Copy> Switches<T> {
             [port] => Some(port),
             _ if self.config.options.adaptive => {
                 let count = ways.len() as u32;
-                let mut draw = || ways[self.rng.below(count) as usize];
+                // Several may come at one time.
+                let packet = u64::from(head.flow) << 32 | u64::from(head.entropy);
+                let mut rng = self.chance.at(now, mix(packet) ^ u64::from(at));
+                let mut draw = || ways[rng.below(count) as usize];
                 let (one, other) = (draw(), draw());
                 let queued = |port: u32| self.ports[port as usize].queued(now);
                 Some(if queued(other) < queued(one) { other } else { one })
@@ -399,7 +434,8 @@ impl<T: Copy> Switches<T> {
 
     /// The next packet of `port`, if its wire is free and something waits.
     pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
-        let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut self.rng)?;
+        let mut rng = self.chance.at(now, port.into());
+        let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut rng)?;
         let from = departure.ingress;
         if let Some(inputs) = &mut self.inputs
             && from != lane::HOST
@@ -422,14 +458,16 @@ impl<T: Copy> Switches<T> {
 
     /// A packet that left by `port` is at the other end, if nothing happened to it.
     pub fn land(&mut self, now: Picos, port: u32, head: &Head) -> Arrival {
-        let to = self.ports[port as usize].to;
         if self.faulty
             && let Some(lost) = self.lost(now, port, head)
         {
             self.ports[port as usize].count_drop();
             return Arrival::Lost(lost);
         }
-        if to & SWITCH == 0 { Arrival::Host(to) } else { Arrival::Switch(to ^ SWITCH) }
+        match self.behind(port) {
+            Node::Host(host) => Arrival::Host(host),
+            Node::Switch(switch) => Arrival::Switch(switch),
+        }
     }
 
     /// Whether routing believes that the link of a port works.
@@ -458,7 +496,9 @@ impl<T: Copy> Switches<T> {
             Some(Drop::BlackHole)
         } else if wire.right < 1.0 || wire.whole < 1.0 {
             let right = wire.whole * power(wire.right, head.bytes.saturating_mul(8));
-            (!self.rng.chance(right)).then_some(Drop::Corrupt)
+            // Of a port one packet is at the other end at a time; the other bit is for its queue.
+            let mut rng = self.chance.at(now, 1 << 32 | u64::from(port));
+            (!rng.chance(right)).then_some(Drop::Corrupt)
         } else {
             None
         }

@@ -239,7 +239,8 @@ fn adaptive_switches_avoid_the_longer_queue() {
     }
     let mut count = [0; 2];
     for item in 0..100 {
-        let (port, _) = network.forward(Picos::ZERO, 0, 0, item, &mut Head { dst: 7, ..data() });
+        let mut head = Head { dst: 7, entropy: item, ..data() };
+        let (port, _) = network.forward(Picos::ZERO, 0, 0, item, &mut head);
         count[usize::from(port == 18)] += 1;
     }
     assert!(count[1] >= 50, "{count:?}");

@@ -115,6 +115,16 @@ pub struct Seen {
 }
 
 impl Seen {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            records: self.records + other.records,
+            queued: self.queued + other.queued,
+            longest: self.longest.max(other.longest),
+            rated: self.rated + other.rated,
+        }
+    }
+
     pub(super) fn add(&mut self, note: &Note) {
         let hops = match note {
             Note::Telemetry(hops) => hops,
@@ -133,7 +143,35 @@ impl Seen {
     }
 }
 
+impl Deflections {
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            messages: self.messages + other.messages,
+            full: self.full + other.full,
+        }
+    }
+}
+
 impl Totals {
+    /// What two parts of a network counted.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            data: self.data.plus(other.data),
+            control: self.control.plus(other.control),
+            trimmed: self.trimmed + other.trimmed,
+            marked: self.marked + other.marked,
+            pauses: self.pauses + other.pauses,
+            last_loss: self.last_loss.max(other.last_loss),
+            consumed: self.consumed + other.consumed,
+            ignored: self.ignored + other.ignored,
+            copied: self.copied + other.copied,
+            seen: self.seen.plus(other.seen),
+            deflections: self.deflections.plus(other.deflections),
+        }
+    }
+
     /// All packets lost.
     #[must_use]
     pub const fn lost(&self) -> Losses {

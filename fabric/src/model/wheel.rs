@@ -1,6 +1,6 @@
 //! The event queue: a timing wheel of two levels, and a heap for what is far away. Events come out by
-//! time, and those of one time in the order in which they went in, so that a run is the same on every
-//! machine. Nothing is allocated once the pools have grown.
+//! time, those of one time by the rank that they were given, and those of one rank in the order in which they
+//! went in. Nothing is allocated once the pools have grown.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,10 +15,10 @@ const PAGE_BITS: u32 = PAGE.trailing_zeros();
 const FINE: usize = 2 * PAGE;
 /// Slots of the second level, each as long as a page.
 const COARSE: usize = 1 << 11;
-/// Bits of the order in which events of one slot went in; it wraps after 10^11 events.
-const ORDER_BITS: u32 = 37;
+/// Bits of the rank of an event among those of its time.
+pub(super) const RANK_BITS: u32 = 37;
 /// Bits of the time within a page.
-const TIME_BITS: u32 = u64::BITS - ORDER_BITS;
+const TIME_BITS: u32 = u64::BITS - RANK_BITS;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
@@ -40,28 +40,27 @@ const SPAN: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(16))]
 struct Event {
-    /// Time since the start of its slot, its page, or the slots that are being emptied; and order. No two
-    /// of one have the same.
+    /// Time since the start of its slot, its page, or the slots that are being emptied; and rank.
     key: u64,
     what: u64,
 }
 
 impl Event {
-    const fn new(within: u64, order: u64, what: u64) -> Self {
-        Self { key: within << ORDER_BITS | order, what }
+    const fn new(within: u64, rank: u64, what: u64) -> Self {
+        Self { key: within << RANK_BITS | rank, what }
     }
 
     const fn within(self) -> u64 {
-        self.key >> ORDER_BITS
+        self.key >> RANK_BITS
     }
 
     /// As seen from a start that is `since` earlier.
     const fn later(self, since: u64) -> Self {
-        Self { key: self.key + (since << ORDER_BITS), what: self.what }
+        Self { key: self.key + (since << RANK_BITS), what: self.what }
     }
 
-    const fn order(self) -> u64 {
-        self.key & ((1 << ORDER_BITS) - 1)
+    const fn rank(self) -> u64 {
+        self.key & ((1 << RANK_BITS) - 1)
     }
 }
 
@@ -139,12 +138,14 @@ pub(super) struct Wheel {
     ready: Vec<Event>,
     fine: Level,
     coarse: Level,
-    far: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Time, rank, and what keeps those of one rank in order.
+    far: BinaryHeap<Reverse<(u64, u64, u64, u64)>>,
     chunks: Vec<Chunk>,
     /// The chunk after each, in its slot's ring or the list of free ones.
     nexts: Vec<u32>,
     free: u32,
-    order: u64,
+    /// Events that were far away so far.
+    far_order: u64,
     len: usize,
 }
 
@@ -162,7 +163,7 @@ impl Wheel {
             chunks: Vec::new(),
             nexts: Vec::new(),
             free: NONE,
-            order: 0,
+            far_order: 0,
             len: 0,
         }
     }
@@ -172,18 +173,19 @@ impl Wheel {
         self.len
     }
 
-    /// An event at `time`; one in the past happens now.
-    pub(super) fn push(&mut self, time: Picos, what: u64) {
-        self.order = (self.order + 1) & ((1 << ORDER_BITS) - 1);
+    /// An event at `time`; one in the past happens now. Of those at one time, lower ranks come first; a rank has
+    /// [`RANK_BITS`].
+    pub(super) fn push(&mut self, time: Picos, rank: u64, what: u64) {
+        debug_assert!(rank >> RANK_BITS == 0);
         self.len += 1;
-        self.place(time.0, self.order, what);
+        self.place(time.0, rank, what);
     }
 
-    fn place(&mut self, time: u64, order: u64, what: u64) {
+    fn place(&mut self, time: u64, rank: u64, what: u64) {
         let slot = time >> self.shift;
         if slot <= self.slot {
             let within = time.saturating_sub(self.start);
-            let event = Event::new(within, order, what);
+            let event = Event::new(within, rank, what);
             let at = self.ready.partition_point(|other| other.key > event.key);
             self.ready.insert(at, event);
             return;
@@ -196,10 +198,11 @@ impl Wheel {
             let within = time & ((1 << (self.shift + PAGE_BITS)) - 1);
             (&mut self.coarse, page as usize % COARSE, within)
         } else {
-            self.far.push(Reverse((time, order, what)));
+            self.far_order += 1;
+            self.far.push(Reverse((time, rank, self.far_order, what)));
             return;
         };
-        let event = Event::new(within, order, what);
+        let event = Event::new(within, rank, what);
         let Slot { last, len } = &mut level.slots[index];
         if (*len as usize) < CHUNK {
             self.chunks[*last as usize].0[*len as usize] = event;
@@ -368,7 +371,7 @@ impl Wheel {
         // In a network at pace much happens at one time, and is in order.
         let events = &mut self.ready[before..];
         if !events.is_sorted_by_key(|event| event.key) {
-            events.sort_unstable_by_key(|event| event.key);
+            events.sort_by_key(|event| event.key);
         }
     }
 
@@ -383,6 +386,14 @@ impl Wheel {
     /// Spreads the events of `page` over the fine slots. Those of the slot that the wheel is
     /// at go to `ready` by themselves.
     fn open(&mut self, page: u64) {
+        // What was far away went in before what was near already.
+        while let Some(&Reverse((time, rank, _, what))) = self.far.peek() {
+            if time >> self.shift >> PAGE_BITS > page {
+                break;
+            }
+            self.far.pop();
+            self.place(time, rank, what);
+        }
         let Slot { last, len } = self.coarse.take(page as usize % COARSE);
         let start = page << PAGE_BITS << self.shift;
         let mut chunk = if last == NONE { NONE } else { self.nexts[last as usize] };
@@ -392,16 +403,9 @@ impl Wheel {
             self.free = chunk;
             let len = if chunk == last { len as usize } else { CHUNK };
             for event in &events[..len] {
-                self.place(start + event.within(), event.order(), event.what);
+                self.place(start + event.within(), event.rank(), event.what);
             }
             chunk = if chunk == last { NONE } else { next };
-        }
-        while let Some(&Reverse((time, order, what))) = self.far.peek() {
-            if time >> self.shift >> PAGE_BITS > page {
-                break;
-            }
-            self.far.pop();
-            self.place(time, order, what);
         }
     }
 }
@@ -421,7 +425,7 @@ mod tests {
     fn turns_no_further_than_told() {
         let mut rng = Rng::new(9);
         let mut wheel = Wheel::new(12);
-        let mut model: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+        let mut model: BinaryHeap<Reverse<(u64, u64, u64)>> = BinaryHeap::new();
         let mut now = 0;
         for number in 0..100_000u64 {
             let delay = match rng.below(8) {
@@ -429,15 +433,16 @@ mod tests {
                 5..=6 => u64::from(rng.below(u32::MAX)) * 20,
                 _ => u64::from(rng.below(1000)) * 1_000_000_000_000,
             };
-            wheel.push(Picos(now + delay), number);
-            model.push(Reverse((now + delay, number)));
+            let rank = u64::from(rng.below(2)) << (RANK_BITS - 1);
+            wheel.push(Picos(now + delay), rank, number);
+            model.push(Reverse((now + delay, rank, number)));
             if rng.below(3) == 0 {
-                let earliest = model.peek().map(|Reverse((time, _))| Picos(*time));
+                let earliest = model.peek().map(|Reverse((time, ..))| Picos(*time));
                 assert_eq!(wheel.next_time(), earliest);
                 now +=
                     u64::from(rng.below(400_000_000)) * if rng.below(500) == 0 { 5_000 } else { 1 };
-                while model.peek().is_some_and(|Reverse((time, _))| *time <= now) {
-                    let Reverse((time, what)) = model.pop().unwrap();
+                while model.peek().is_some_and(|Reverse((time, ..))| *time <= now) {
+                    let Reverse((time, _, what)) = model.pop().unwrap();
                     assert!(wheel.turn(Picos(now)));
                     assert_eq!(wheel.pop(Picos(now)), Some((Picos(time), what)));
                 }
@@ -451,7 +456,7 @@ mod tests {
         for shift in [4, 8, 11] {
             let mut rng = Rng::new(u64::from(shift));
             let mut wheel = Wheel::new(shift);
-            let mut model: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+            let mut model: BinaryHeap<Reverse<(u64, u64, u64)>> = BinaryHeap::new();
             let mut now = 0;
             for number in 0..200_000u64 {
                 let delay = match rng.below(10) {
@@ -460,15 +465,18 @@ mod tests {
                     6..=8 => u64::from(rng.below(u32::MAX)),
                     _ => u64::from(rng.below(1000)) * 10_000_000_000,
                 };
-                wheel.push(Picos(now + delay), number);
-                model.push(Reverse((now + delay, number)));
+                // Coarse times, so that many are at one, and of one rank.
+                let (at, rank) = ((now + delay) >> 4 << 4, u64::from(rng.below(3)));
+                let at = at.max(now);
+                wheel.push(Picos(at), rank, number);
+                model.push(Reverse((at, rank, number)));
                 if rng.below(3) > 0 {
-                    let Reverse((time, what)) = model.pop().unwrap();
+                    let Reverse((time, _, what)) = model.pop().unwrap();
                     assert_eq!(next(&mut wheel), Some((Picos(time), what)));
                     now = time;
                 }
             }
-            while let Some(Reverse((time, what))) = model.pop() {
+            while let Some(Reverse((time, _, what))) = model.pop() {
                 assert_eq!(next(&mut wheel), Some((Picos(time), what)));
             }
             assert_eq!((next(&mut wheel), wheel.len()), (None, 0));

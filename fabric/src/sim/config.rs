@@ -149,6 +149,8 @@ pub struct SimConfig {
     pub until: Picos,
     /// What to record.
     pub observe: Observe,
+    /// In how many parts it runs beside itself, at most; what it finds does not depend on that.
+    pub threads: usize,
 }
 
 impl SimConfig {
@@ -171,6 +173,7 @@ impl SimConfig {
             seed: 1,
             until: Picos::micros(1_000_000),
             observe: Observe::default(),
+            threads: 1,
         }
     }
 }

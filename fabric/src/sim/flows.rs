@@ -268,9 +268,11 @@ impl Flows {
         &self.contest.bytes
     }
 
-    /// What became of flow `index`; `reachable` if there is a way to its destination.
-    pub(super) fn result(&self, index: usize, reachable: bool) -> FlowResult {
-        let (flow, spec) = (&self.running[index], &self.spec[index]);
+    /// What became of flow `index`, of which `there` knows what its receiver does; `reachable` if there is a way to its
+    /// destination.
+    pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
+        let (flow, spec, received) =
+            (&self.running[index], &self.spec[index], &there.running[index]);
         let since = |time: Picos| (time != Picos::NEVER).then(|| time.since(flow.start));
         let unfinished = if flow.done != Picos::NEVER {
             None
@@ -291,12 +293,12 @@ impl Flows {
             job: spec.job,
             start: (flow.start != Picos::NEVER).then_some(flow.start),
             fct: since(flow.done),
-            received: since(flow.arrived),
+            received: since(received.arrived),
             packets: flow.packets,
             retransmitted: flow.retransmitted,
-            marked: flow.marked,
-            slowest: (flow.slowest > Picos::ZERO).then_some(flow.slowest),
-            journey: self.travels.get(index).map(|travel| travel.journey),
+            marked: received.marked,
+            slowest: (received.slowest > Picos::ZERO).then_some(received.slowest),
+            journey: there.travels.get(index).map(|travel| travel.journey),
             unfinished,
         }
     }

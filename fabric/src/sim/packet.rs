@@ -47,6 +47,14 @@ impl Body {
     }
 }
 
+/// All that a packet carries.
+#[derive(Debug)]
+pub(super) struct Whole {
+    body: Body,
+    echo: Option<Box<Hops>>,
+    sent: Option<Picos>,
+}
+
 /// What each packet on its way carries, by its number in the network.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
@@ -97,6 +105,24 @@ impl Bodies {
         }
         if let Some(at) = self.sent(from) {
             self.put_sent(to, at);
+        }
+    }
+
+    /// All that a packet carries.
+    pub(super) fn whole(&self, packet: u32) -> Whole {
+        let echo = self.echoes.get(packet as usize).map(|echo| Box::new(*echo));
+        Whole { body: *self.of(packet), echo, sent: self.sent(packet) }
+    }
+
+    /// A new packet carries all this.
+    pub(super) fn put_whole(&mut self, packet: u32, whole: Whole) {
+        let Whole { body, echo, sent } = whole;
+        self.put(packet, body);
+        if let Some(echo) = echo {
+            self.put_echo(packet, *echo);
+        }
+        if let Some(at) = sent {
+            self.put_sent(packet, at);
         }
     }
 

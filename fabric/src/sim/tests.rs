@@ -633,7 +633,8 @@ fn switches_compute_rates_and_flows_obey_them() {
     // The first asked before the others were counted: what they sent too much, some 160 KB, drains at 4 Gb/s.
     let longest = |bytes: &Vec<u64>| bytes[450..700].iter().copied().max();
     let longest = results.series.queues.iter().filter_map(|queue| longest(&queue.bytes)).max();
-    assert!(longest.expect("queues") <= 6 * 4096, "{longest:?}");
+    // One of each flow may come at a time, and behind a packet of the seventh flow one of host 4 comes late.
+    assert!(longest.expect("queues") <= 7 * 4096, "{longest:?}");
 }
 
 /// 1RC: of what a flow sends before it has a rate the switch lets a fair part through, in order; the flow knows which without a word,

@@ -23,11 +23,14 @@ mod allreduce;
 mod attacks;
 mod builder;
 pub mod goal;
+mod homes;
 mod mix;
 mod patterns;
 mod poisson;
 mod spec;
 pub mod trace;
+
+use core::ops::Range;
 
 pub use attacks::{Attack, Split};
 pub use mix::Mix;
@@ -245,6 +248,13 @@ impl Workload {
     pub fn begins(&self) -> impl Iterator<Item = u32> {
         let first = |&(_, trigger): &(u32, &Trigger)| trigger.kind == TriggerKind::Barrier(0);
         (0u32..).zip(&self.triggers).filter(first).map(|(index, _)| index)
+    }
+
+    /// Of each trigger, the hosts from the first to the last of those that pull it, that it makes send, or that something
+    /// at its hosts depends on without any time between; of one that concerns nobody, the first.
+    #[must_use]
+    pub fn homes(&self) -> Vec<Range<u32>> {
+        homes::of(self)
     }
 
     /// Runs the triggers as if every flow finished at once, and sees who was never started.
