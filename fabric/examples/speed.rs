@@ -1,7 +1,7 @@
 //! What simulating costs: one run, one line of JSON (for `ci/run bench sim`, and for a profiler).
 //!
 //! ```text
-//! speed HOSTS [BYTES]              a permutation (2 MB) on a full fat tree of 128, 1024, 8192 or 65536 hosts
+//! speed HOSTS [BYTES [THREADS]]    a permutation (2 MB) on a full fat tree of 128, 1024, 8192 or 65536 hosts
 //! speed TOPO CM [key=value ..]     htsim's files; keys: cc lb loss seed mtu trim=0 nic=GBPS
 //! ```
 #![allow(clippy::print_stdout)]
@@ -39,10 +39,12 @@ fn read(topo: &str, cm: &str) -> Result<(FatTree, Workload), Failure> {
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut threads = 1;
     let (tree, workload, options) = match args.as_slice() {
-        [hosts, bytes @ ..] if bytes.len() < 2 && hosts.parse::<u32>().is_ok() => {
+        [hosts, rest @ ..] if rest.len() < 3 && hosts.parse::<u32>().is_ok() => {
             let hosts = hosts.parse()?;
-            let bytes = bytes.first().map_or(Ok(2_000_000), |bytes| bytes.parse())?;
+            let bytes = rest.first().map_or(Ok(2_000_000), |bytes| bytes.parse())?;
+            threads = rest.get(1).map_or(Ok(1), |threads| threads.parse())?;
             let spec = Spec::new(Pattern::Permutation { bytes, parallel: 1, larger: None });
             (tree(hosts)?, spec.generate(&Layout::flat(hosts), 1)?, &[][..])
         }
@@ -50,9 +52,13 @@ fn main() -> Result<(), Failure> {
             let (tree, workload) = read(topo, cm)?;
             (tree, workload, options)
         }
-        _ => return Err("usage: speed HOSTS [BYTES], or speed TOPO CM [key=value ..]".into()),
+        _ => {
+            return Err(
+                "usage: speed HOSTS [BYTES [THREADS]], or speed TOPO CM [key=value ..]".into()
+            );
+        }
     };
-    let mut config = SimConfig::new(tree.build()?);
+    let mut config = SimConfig { threads, ..SimConfig::new(tree.build()?) };
     let mut squall = SquallConfig::default();
     for option in options {
         let (key, value) = option.split_once('=').ok_or("options are key=value")?;

@@ -3,7 +3,9 @@
     ci/run bench sim [--reference DIR [--htsim PROGRAM] [--rounds N]]
 
 A 2 MB permutation on full fat trees of 128, 1024 and 8192 hosts, and one of 128 KB on 65536: seconds, nanoseconds an event,
-memory. With --reference, the directory of htsim's table (htsim.csv, its topologies and matrices), also the 1024-host rows of
+memory. Those of 1024 and 8192 hosts on two threads, too, beside one, round by round: how many times as fast, that the
+result is the same, and how many times as much two processes of one thread each do in the time of one, which is the most
+that two threads could reach on this machine. With --reference, the directory of htsim's table (htsim.csv, its topologies and matrices), also the 1024-host rows of
 it, beside htsim's own seconds and memory. Every run is a process of its own, three times, and the fastest counts; nothing
 else should run meanwhile. With --htsim, htsim's UEC program, both run the permutations of that table one after the other,
 round by round, on one thread each: medians of processor time and memory, and of the ratios within a round. Exit status 1
@@ -30,6 +32,8 @@ REPEAT = 3
 FLAT, FASTER = 2.0, 1 / 5
 # Hosts, bytes a flow, and the memory allowed.
 TREES = ((128, 2_000_000, 8 << 30), (1024, 2_000_000, 8 << 30), (8192, 2_000_000, 8 << 30), (65536, 128_000, 12 << 30))
+# Seconds of one thread over those of two.
+THREADS, APART = 2, 1.6
 # Processor time of htsim over ours in the same run: 128 and 1024 hosts.
 BESIDE = (10.0, 15.0)
 
@@ -41,6 +45,45 @@ def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
         result = subprocess.run([program, *map(str, args)], check=True, stdout=subprocess.PIPE, text=True)
         runs.append(json.loads(result.stdout))
     return min(runs, key=lambda one: float(one["wall_s"]))
+
+
+def at_once(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, Any]]:
+    """What so many of it say that run at one time."""
+    command = [program, *map(str, args)]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    said = [child.communicate()[0] for child in children]
+    need(all(child.returncode == 0 for child in children), f"{program} failed")
+    return [json.loads(one) for one in said]
+
+
+def found(one: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on the machine."""
+    return {key: value for key, value in one.items() if key not in ("wall_s", "ns_per_event", "peak_bytes")}
+
+
+def apart(program: pathlib.Path, rounds: int) -> list[str]:
+    """Prints what two threads gain. What was missed."""
+    missed = []
+    print(f"\n{'hosts':>6} {'one s':>8} {'two s':>8} {'times':>6} {'limit':>6} {'MB':>7}")
+    for hosts, size, _ in TREES[1:3]:
+        alone, both, limits = [], [], []
+        for _ in range(rounds):
+            [one] = at_once(program, 1, hosts, size, 1)
+            [two] = at_once(program, 1, hosts, size, THREADS)
+            halves = at_once(program, THREADS, hosts, size, 1)
+            need(found(one) == found(two), f"{THREADS} threads find something else at {hosts} hosts: {one} and {two}")
+            alone.append(one["wall_s"])
+            both.append(two["wall_s"])
+            limits.append(THREADS * one["wall_s"] / max(half["wall_s"] for half in halves))
+        times = statistics.median(one / two for one, two in zip(alone, both, strict=True))
+        limit = statistics.median(limits)
+        print(
+            f"{hosts:6} {statistics.median(alone):8.2f} {statistics.median(both):8.2f} {times:6.2f} {limit:6.2f} "
+            f"{two['peak_bytes'] / 1e6:7.0f}"
+        )
+        if times < APART:
+            missed.append(f"{hosts} hosts on {THREADS} threads: {times:.2f} x one thread's speed, wanted {APART:g}")
+    return missed
 
 
 def cost(command: list[Word], where: pathlib.Path) -> tuple[float, int]:
@@ -145,6 +188,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"an event at 8192 hosts costs {ratio:.2f} of one at 128 (target: {FLAT:.0f})")
     if ratio > FLAT:
         missed.append(f"an event at 8192 hosts costs {ratio:.2f} of one at 128, more than {FLAT:.0f}")
+    missed += apart(program, args.rounds)
     if args.reference:
         print(f"\n{'1024 hosts':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
         for name, given, seconds, room in reference_rows(args.reference):

@@ -21,7 +21,7 @@ use crate::plan::{
 };
 use crate::replay::{self, Beside, Recording};
 use crate::report::from_runs;
-use crate::sim::{RoceConfig, SquallConfig, Transport};
+use crate::sim::{RoceConfig, SquallConfig, Transport, indivisible};
 use crate::workload::goal;
 
 /// Simulates flows over a topology and prints when each finished.
@@ -79,6 +79,10 @@ pub(super) struct SimArgs {
     /// Decides everything that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Runs on so many threads, each with a part of the network, where that is large enough; the result is the same
+    /// to the last digit.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -194,6 +198,7 @@ fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Fa
             Some(PATIENCE_US.saturating_add(lasted.saturating_mul(PATIENCE) / 1000));
     }
     let mut prepared = scene.prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
+    prepared.config.threads = args.threads.into();
     if let Some(file) = &args.timeline {
         let topology = &prepared.config.topology;
         let timeline = Timeline::read(file, topology).map_err(Failure::usage)?;
@@ -223,6 +228,11 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
             nic.0 as f64 / 1e9,
             link.0 as f64 / 1e9
         )?;
+    }
+    if args.threads > 1
+        && let Some(why) = indivisible(&prepared.config, &prepared.workload)
+    {
+        writeln!(io::stderr(), "squall: runs on one thread for --threads {}: {why}", args.threads)?;
     }
     if is_job(args) {
         return Ok(());

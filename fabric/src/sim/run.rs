@@ -46,9 +46,7 @@ impl Simulation {
     pub fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
         let setup = Setup::new(config, workload)?;
         let topology = &config.topology;
-        let ahead = Partition::ahead(topology);
-        let apart = ahead.is_some() && indivisible(config, workload).is_none();
-        let partition = if apart && config.threads > 1 {
+        let partition = if config.threads > 1 && indivisible(config, workload).is_none() {
             Partition::new(topology, config.threads, &workload.homes())
         } else {
             Partition::new(topology, 1, &[])
@@ -57,7 +55,7 @@ impl Simulation {
             .map(|part| Part::new(config, (&setup, workload), (&partition, part)));
         Ok(Self {
             told: Told::of(config, &setup),
-            rule: Rule::new(workload.flows.len(), config.until, ahead),
+            rule: Rule::new(workload.flows.len(), config.until, Partition::ahead(topology)),
             parts: parts.collect::<Result<_, _>>()?,
             partition,
             per_port: config.observe.ports,
@@ -214,14 +212,20 @@ impl Simulation {
     }
 }
 
-/// Why a simulation cannot be taken apart, whatever its network is; `None` if it can.
-fn indivisible(config: &SimConfig, workload: &Workload) -> Option<&'static str> {
-    let looks_ahead =
-        matches!(&config.host.transport, Transport::Squall(squall) if squall.look_ahead.is_some());
-    if config.observe.queues.is_some() || config.observe.windows.is_some() {
+/// Why a simulation runs on one thread, whatever [`SimConfig::threads`] says; `None` if nothing stands in its way but
+/// that hosts of one switch stay together, and those that make each other send without a packet between.
+#[must_use]
+pub fn indivisible(config: &SimConfig, workload: &Workload) -> Option<&'static str> {
+    let looks_ahead = match &config.host.transport {
+        Transport::Squall(squall) => squall.look_ahead.is_some(),
+        Transport::Roce(_) => false,
+    };
+    if Partition::ahead(&config.topology).is_none() {
+        Some("no switch is connected with another by a link that takes time")
+    } else if config.observe.queues.is_some() || config.observe.windows.is_some() {
         Some("samples are taken of the whole network at once")
     } else if workload.jobs() > 1 {
-        Some("what all jobs had got is looked at when the first of them is done")
+        Some("what all jobs have got is looked at when the first of them is done")
     } else if looks_ahead {
         Some("receivers read lists of senders that are not in packets here")
     } else {
