@@ -71,6 +71,29 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 #[test]
+fn threads_change_nothing_but_the_time() {
+    let folder = Folder::new("threads");
+    let words = "sim --topo t.topo --cm w.cm --quiet --format csv";
+    let flows = |threads: &str| {
+        let output = folder.squall(&format!("{words} {threads}"));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "");
+        // Behind what says where it comes from.
+        text(&output.stdout).split_once('\n').expect("a comment").1.to_owned()
+    };
+    let alone = flows("");
+    assert_eq!(alone.lines().count(), 4);
+    for threads in ["--threads 1", "--threads 2", "--threads 9"] {
+        assert_eq!(flows(threads), alone);
+    }
+    let sampled = folder.squall(&format!("{words} --threads 2 --sample 5"));
+    let said = text(&sampled.stderr);
+    assert!(said.contains("one thread for --threads 2: samples"), "{said}");
+    let refused = folder.squall(&format!("{words} --threads 0"));
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn a_word_is_a_topology_and_a_load() {
     let folder = Folder::new("words");
     let run = folder.squall("sim --quiet --topo star:9 --load incast:8x64KiB --format json");
