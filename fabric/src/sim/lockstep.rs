@@ -176,6 +176,8 @@ impl<'a> Lockstep<'a> {
         let _absence = Absence(self);
         let (mut at, mut parity, mut stop) = (None, 0, false);
         let mut handed = Picos::NEVER;
+        let mut out: Vec<Vec<Parcel>> = Vec::new();
+        out.resize_with(self.partition.parts() as usize, Vec::new);
         loop {
             let next = part.network.next_event().unwrap_or(Picos::NEVER).min(handed);
             let said = Said {
@@ -207,18 +209,17 @@ impl<'a> Lockstep<'a> {
             }
             part.step(until);
             parity ^= 1;
-            handed = self.hand_over(part, number, parity);
+            handed = Picos::NEVER;
+            part.hand_over(|to, parcel| {
+                handed = handed.min(parcel.what.at);
+                out[self.partition.of(to) as usize].push(parcel);
+            });
+            for (to, parcels) in (0..).zip(&mut out) {
+                // What was there is taken; its memory is used again.
+                let mut mail = lock(&self.mail[parity][self.place(number, to)]);
+                core::mem::swap(&mut *mail, parcels);
+            }
         }
-    }
-
-    /// Puts what goes to other parts where they find it; when the first of it is there.
-    fn hand_over(&self, part: &mut Part, from: u32, parity: usize) -> Picos {
-        let mut first = Picos::NEVER;
-        part.hand_over(|to, parcel| {
-            first = first.min(parcel.what.at);
-            lock(&self.mail[parity][self.place(from, self.partition.of(to))]).push(parcel);
-        });
-        first
     }
 
     fn place(&self, from: u32, to: u32) -> usize {

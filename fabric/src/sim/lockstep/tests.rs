@@ -216,3 +216,22 @@ fn parts_stop_when_the_whole_does() {
         || flow.unfinished == Some(Unfinished::Failed)));
     assert_eq!(found(&config, &load, 3).0, whole);
 }
+
+/// Nobody waits for a part that is no more.
+#[test]
+#[should_panic(expected = "seen enough")]
+fn a_panic_ends_all_parts() {
+    struct Panics;
+    impl crate::sim::Observer for Panics {
+        fn progress(&mut self, _: Picos, _: usize, _: u64) -> core::ops::ControlFlow<()> {
+            panic!("seen enough");
+        }
+    }
+    let config = SimConfig { threads: 3, ..network(Kind::Trimming, 100, 1) };
+    let load = Workload {
+        hosts: 20,
+        flows: (0..20).map(|host| flow(host + 1, (host, (host + 7) % 20), 9_000_000)).collect(),
+        ..Workload::default()
+    };
+    Simulation::new(&config, &load).expect("sound").run(&mut Panics);
+}
