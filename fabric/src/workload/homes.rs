@@ -43,8 +43,10 @@ impl Sets {
 pub(super) fn of(workload: &Workload) -> Vec<Range<u32>> {
     // There are fewer than 2^32.
     let count = workload.triggers.len() as u32;
+    // Widened by whoever is in it.
+    let nowhere = Range { start: u32::MAX, end: 0 };
     let mut sets =
-        Sets { above: (0..count).collect(), hosts: vec![u32::MAX..0; workload.triggers.len()] };
+        Sets { above: (0..count).collect(), hosts: vec![nowhere; workload.triggers.len()] };
     for flow in &workload.flows {
         let starts = match flow.start {
             Start::Trigger(trigger) => Some(trigger),
