@@ -8,8 +8,8 @@ use squall_net::fabric::frame::PacketFrame;
 use crate::Picos;
 use crate::cc::{self, Hops};
 use crate::model::{
-    Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Step,
-    SwitchProgram,
+    Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Share,
+    Step, SwitchProgram,
 };
 use crate::reliability::{emit_rates, rates_of, record_of, speculation_of};
 use crate::topology::Topology;
@@ -116,7 +116,7 @@ impl Emulation {
     /// # Errors
     /// The topology is too large.
     pub fn new(topology: Topology, config: NetworkConfig, overhead: u32) -> Result<Self, String> {
-        let network = Network::new(topology, config, TICK)?;
+        let network = Network::new(topology, config, TICK, Share::WHOLE)?;
         Ok(Self { network, overhead, carried: Loads::default() })
     }
 

@@ -4,6 +4,7 @@
 use super::flight::{Flights, NO_WAY};
 use super::head::Head;
 use super::lane;
+use super::partition::Share;
 use super::port::{Departure, Drop};
 use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, Passed, Pause, Switches};
@@ -17,7 +18,7 @@ use crate::topology::{Node, Topology};
 mod crossing;
 
 use crossing::Crossing;
-pub use crossing::Handed;
+pub use crossing::{Border, Handed};
 
 /// What hangs on a network, as far as the network has to know.
 pub trait Ends {
@@ -159,14 +160,19 @@ pub struct Network {
 const MOST_PORTS: u32 = 1 << 24;
 
 impl Network {
-    /// A network at rest, at time zero; `tick` is about how long it takes for a few things to happen. The
+    /// A network at rest, or a share of one, at time zero; `tick` is about how long it takes for a few things to happen. The
     /// topology must have passed [`Topology::check`].
     ///
     /// # Errors
     /// It has more hosts or links than are possible.
-    pub fn new(topology: Topology, config: NetworkConfig, tick: Picos) -> Result<Self, String> {
+    pub fn new(
+        topology: Topology,
+        config: NetworkConfig,
+        tick: Picos,
+        share: Share<'_>,
+    ) -> Result<Self, String> {
         let hosts = topology.hosts;
-        let switches = Switches::new(topology, config);
+        let switches = Switches::new(topology, config, share);
         if switches.len() >= MOST_PORTS || hosts >= MOST_PORTS {
             return Err("at most 2^24 hosts and 2^23 links are possible".to_owned());
         }
@@ -190,9 +196,10 @@ impl Network {
             events: 0,
             totals: Totals::default(),
             handed: Vec::new(),
-            silent: false,
+            silent: !share.counts(),
         };
-        network.program(|switch| config.program(switch));
+        let ours = |switch: &u32| share.has(Node::Switch(*switch));
+        network.program(|switch| Some(switch).filter(ours).and_then(|at| config.program(at)));
         Ok(network)
     }
 
@@ -621,7 +628,7 @@ impl Network {
 
     fn arrive(&mut self, port: u32, packet: u32, at: Picos) {
         match self.switches.behind(port) {
-            Node::Switch(_) if self.switches.leads_elsewhere(port) => {
+            Node::Switch(_) if self.switches.port(port).leads_elsewhere() => {
                 self.handed.push(Handed { at, port, what: Crossing::Packet(packet) });
             }
             // The other direction of a link is the port beside it.
@@ -652,7 +659,7 @@ impl Network {
             self.totals.pauses += u64::from(stop);
             let at = self.now + delay;
             // Its sender is what the other direction leads to.
-            if self.switches.leads_elsewhere(port ^ 1) {
+            if self.switches.port(port ^ 1).leads_elsewhere() {
                 self.handed.push(Handed { at, port, what: Crossing::Pause { lane, stop } });
             } else {
                 self.push(at, Event::Pause { port, lane, stop }, port);

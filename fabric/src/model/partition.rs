@@ -18,6 +18,33 @@ pub struct Partition {
     switches: Vec<u32>,
 }
 
+/// What of a network is stepped: all of it, or one part.
+#[derive(Clone, Copy, Debug)]
+pub struct Share<'a>(Option<(&'a Partition, u32)>);
+
+impl<'a> Share<'a> {
+    /// All of it.
+    pub const WHOLE: Self = Self(None);
+
+    /// A part of it.
+    #[must_use]
+    pub const fn of(partition: &'a Partition, part: u32) -> Self {
+        Self(Some((partition, part)))
+    }
+
+    /// Whether a host or a switch is in it.
+    #[must_use]
+    pub fn has(self, node: Node) -> bool {
+        self.0.is_none_or(|(partition, part)| partition.of(node) == part)
+    }
+
+    /// Whether what happens in all parts alike is counted in it: in one of them.
+    #[must_use]
+    pub const fn counts(self) -> bool {
+        matches!(self.0, None | Some((_, 0)))
+    }
+}
+
 /// A switch that nobody has yet.
 const NOBODY: u32 = u32::MAX;
 

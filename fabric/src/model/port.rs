@@ -153,6 +153,9 @@ impl PortCounters {
     }
 }
 
+/// Marks in [`Port::to`] what is of another part of the network.
+pub(super) const ELSEWHERE: u32 = 1 << 30;
+
 /// An output port. What an idle port needs is in one cache line, what one needs at which packets wait in
 /// the next; the rest is behind a pointer, and the packets that wait are in [`Queues`].
 #[derive(Clone, Debug)]
@@ -372,6 +375,11 @@ impl Port {
 
     pub(super) fn count_drop(&mut self) {
         self.rare.counters.dropped += 1;
+    }
+
+    /// Whether what is behind the link is of another part of the network.
+    pub(super) const fn leads_elsewhere(&self) -> bool {
+        self.to & ELSEWHERE != 0
     }
 
     /// How long `bytes` take.

@@ -365,7 +365,7 @@ mod tests {
 
     use super::*;
     use crate::cc::MOST_HOPS;
-    use crate::model::{Class, Network, NetworkConfig, Step, Totals};
+    use crate::model::{Class, Network, NetworkConfig, Share, Step, Totals};
     use crate::topology::Topology;
 
     /// Does what the packet's entropy says, and counts how often its timer came.
@@ -409,7 +409,8 @@ mod tests {
     fn sent(entropy: u32, trimming: bool) -> (Vec<(u32, u32)>, Totals, u32) {
         let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
         let config = NetworkConfig::new(100_000, trimming, 1);
-        let mut network = Network::new(topology, config, Picos(1 << 10)).expect("small");
+        let mut network =
+            Network::new(topology, config, Picos(1 << 10), Share::WHOLE).expect("small");
         let ticks = Arc::new(AtomicU32::new(0));
         network.program(|_| {
             Some(Box::new(Obedient { ticks: Arc::clone(&ticks), next: Picos::micros(10) }))

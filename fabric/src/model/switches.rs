@@ -5,7 +5,8 @@ use super::event::Failure;
 use super::head::Head;
 use super::lane;
 use super::lossless::Inputs;
-use super::port::{Departure, Drop, Enqueued, Port};
+use super::partition::Share;
+use super::port::{Departure, Drop, ELSEWHERE, Enqueued, Port};
 use super::queue::Queues;
 use super::route::Routes;
 use crate::Picos;
@@ -62,8 +63,6 @@ struct Wire {
 
 /// Switches are told from hosts by this bit.
 const SWITCH: u32 = 1 << 31;
-/// Those of another part from our own by this one.
-const ELSEWHERE: u32 = 1 << 30;
 
 const fn encode(node: Node) -> u32 {
     match node {
@@ -133,9 +132,9 @@ fn power(mut base: f64, mut n: u32) -> f64 {
 }
 
 impl<T: Copy> Switches<T> {
-    /// An empty network. The topology must have passed [`Topology::check`].
+    /// An empty network, or a share of one. The topology must have passed [`Topology::check`].
     #[must_use]
-    pub fn new(topology: Topology, config: NetworkConfig) -> Self {
+    pub fn new(topology: Topology, config: NetworkConfig, share: Share<'_>) -> Self {
         let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
         let count = topology.links.len() as u32 * 2;
         let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
@@ -153,7 +152,7 @@ impl<T: Copy> Switches<T> {
             };
             let mut built = Port::new(port_config);
             built.latency = topology.links[port as usize / 2].latency + behind;
-            built.to = encode(to);
+            built.to = encode(to) | if share.has(to) { 0 } else { ELSEWHERE };
             built
         });
         let ports: Vec<Port> = ports.collect();
@@ -208,20 +207,6 @@ impl<T: Copy> Switches<T> {
     #[must_use]
     pub fn behind(&self, port: u32) -> Node {
         decode(self.ports[port as usize].to)
-    }
-
-    /// Only what `is_ours` happens here; what comes to other switches is handed over.
-    pub(super) fn confine(&mut self, is_ours: impl Fn(Node) -> bool) {
-        for port in &mut self.ports {
-            if !is_ours(decode(port.to)) {
-                port.to |= ELSEWHERE;
-            }
-        }
-    }
-
-    /// Whether what is at the other end of `port` is of another part.
-    pub(super) fn leads_elsewhere(&self, port: u32) -> bool {
-        self.ports[port as usize].to & ELSEWHERE != 0
     }
 
     /// Number of ports: two a link.

@@ -23,7 +23,7 @@ impl SwitchProgram for Telemetry {
 mod tests {
     use crate::Picos;
     use crate::base::{Rate, Time};
-    use crate::model::{Class, Head, Network, NetworkConfig, Step};
+    use crate::model::{Class, Head, Network, NetworkConfig, Share, Step};
     use crate::topology::Topology;
 
     /// Three packets at once to one host: of those that meet at the first leaf, the second leaves one behind.
@@ -33,7 +33,8 @@ mod tests {
         let topology = Topology::leaf_spine(2, 1, 4, rate, rate, Picos::micros(1), Picos::ZERO);
         let mut config = NetworkConfig::new(100_000, true, 1);
         config.options.telemetry = true;
-        let mut network = Network::new(topology, config, Picos(1 << 10)).expect("small");
+        let mut network =
+            Network::new(topology, config, Picos(1 << 10), Share::WHOLE).expect("small");
         let head = Head { dst: 4, bytes: 4096, class: Class::Data, ..Head::default() };
         for host in 0..3 {
             network.enter(Picos::ZERO, host, head, None);

@@ -2,7 +2,7 @@
 
 use super::{
     Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, NetworkConfig, Passed,
-    Port, PortConfig, Queues, Switches,
+    Port, PortConfig, Queues, Share, Switches,
 };
 use crate::Picos;
 use crate::base::{Rate, Rng};
@@ -179,7 +179,7 @@ fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Switches<u32
         Topology::leaf_spine(4, spines, 2, rate, rate, Picos::micros(1), Picos::nanos(400));
     let mut config = NetworkConfig::new(100_000, true, 5);
     change(&mut config);
-    Switches::new(topology, config)
+    Switches::new(topology, config, Share::WHOLE)
 }
 
 #[test]

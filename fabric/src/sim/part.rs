@@ -13,7 +13,9 @@ use super::setup::Setup;
 use crate::Picos;
 use crate::base::Rng;
 use crate::cc::Hops;
-use crate::model::{Coming, Ends, FailureEvent, Handed, Network, Note, Partition, Step, Turn};
+use crate::model::{
+    Border, Coming, Ends, FailureEvent, Handed, Network, Note, Partition, Share, Step, Turn,
+};
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
 
@@ -210,8 +212,8 @@ impl Part {
             256..=2047 => 1 << 8,
             _ => 1 << 6,
         });
-        let network = (config.topology.clone(), setup.network.clone());
-        let network = Network::part(network.0, network.1, tick, (partition, part))
+        let (topology, options) = (config.topology.clone(), setup.network.clone());
+        let network = Network::new(topology, options, tick, Share::of(partition, part))
             .map_err(SimError::Parameter)?;
         let hosts = partition
             .hosts(part)
@@ -282,14 +284,19 @@ impl Part {
 
     /// Takes what goes to other parts out of this one, in the order in which it left, and says to which switch.
     pub(super) fn hand_over(&mut self, mut to: impl FnMut(Node, Parcel)) {
-        self.network.drain_handed(&mut self.handed);
+        let mut border = Border(&mut self.network);
+        border.drain(&mut self.handed);
         for what in self.handed.drain(..) {
             let packet = what.packet().map(|packet| {
-                let note = self.network.note(packet).map(|note| Box::new(*note));
-                let (head, source) = self.network.hand_over(packet);
-                Carried { head, source, note, rest: self.ends.bodies.whole(packet) }
+                let (head, source, note) = border.hand_over(packet);
+                Carried {
+                    head,
+                    source,
+                    note: note.map(Box::new),
+                    rest: self.ends.bodies.whole(packet),
+                }
             });
-            to(self.network.destination(&what), Parcel { what, packet });
+            to(border.destination(&what), Parcel { what, packet });
         }
     }
 
@@ -297,10 +304,10 @@ impl Part {
     pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
         match packet {
             Some(Carried { head, source, note, rest }) => {
-                let packet = self.network.come(&what, head, source, note.as_deref());
+                let packet = Border(&mut self.network).come(&what, head, source, note.as_deref());
                 self.ends.bodies.put_whole(packet, rest);
             }
-            None => self.network.obey(&what),
+            None => Border(&mut self.network).obey(&what),
         }
     }
 

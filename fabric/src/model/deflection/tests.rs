@@ -4,7 +4,7 @@ use super::*;
 use crate::base::Rate;
 use crate::model::head::Head;
 use crate::model::program::Packet;
-use crate::model::{Failure, Lossless, Network, NetworkConfig, Step, Switches};
+use crate::model::{Failure, Lossless, Network, NetworkConfig, Share, Step, Switches};
 use crate::topology::Topology;
 
 const PARAMETERS: DeflectionParameters = DeflectionParameters {
@@ -41,7 +41,12 @@ impl Bench {
         let config = NetworkConfig::new(10_000_000, false, 1);
         let count = Deflections::default();
         let program = Deflection::new(parameters, 0);
-        Self { switches: Switches::new(topology, config), program, now: Picos::ZERO, count }
+        Self {
+            switches: Switches::new(topology, config, Share::WHOLE),
+            program,
+            now: Picos::ZERO,
+            count,
+        }
     }
 
     /// So many packets of 1500 bytes wait at a port.
@@ -193,7 +198,7 @@ fn network(seed: u64) -> Network {
     let forget = Picos::micros(1_000_000);
     let parameters = DeflectionParameters { threshold: 4_000, forget, seed, ..PARAMETERS };
     config.deflection = Some(parameters);
-    Network::new(topology, config, Picos(1 << 12)).expect("small")
+    Network::new(topology, config, Picos(1 << 12), Share::WHOLE).expect("small")
 }
 
 /// However full the network is, each message arrives in order, by four deflections at most, and nothing is left waiting for

@@ -1,9 +1,9 @@
 //! What goes from one part of a network to another, where a network is taken apart.
 
-use super::{Event, Network, NetworkConfig, Wheel};
+use super::{Event, Network};
 use crate::Picos;
-use crate::model::{Head, Note, Partition};
-use crate::topology::{Node, Topology};
+use crate::model::{Head, Note};
+use crate::topology::Node;
 
 /// What goes from one part of a network to another: when it is there, and by which port.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,64 +36,45 @@ pub(super) enum Crossing {
     Pause { lane: u8, stop: bool },
 }
 
-impl Network {
-    /// The same, but only what is of one part of it happens here.
-    ///
-    /// # Errors
-    /// As [`Network::new`].
-    pub fn part(
-        topology: Topology,
-        config: NetworkConfig,
-        tick: Picos,
-        (partition, part): (&Partition, u32),
-    ) -> Result<Self, String> {
-        let mut network = Self::new(topology, config, tick)?;
-        if partition.parts() > 1 {
-            network.switches.confine(|node| partition.of(node) == part);
-            network.silent = part > 0;
-            // Timers of the programs were set.
-            network.wheel = Wheel::new(tick.0.max(1).ilog2());
-            let config = network.switches.config().clone();
-            network.program(|switch| {
-                let ours = partition.of(Node::Switch(switch)) == part;
-                ours.then(|| config.program(switch)).flatten()
-            });
-        }
-        Ok(network)
+/// Where a part of a network ends: what leaves it for others, and what comes from them.
+#[derive(Debug)]
+pub struct Border<'a>(pub &'a mut Network);
+
+impl Border<'_> {
+    /// What left for other parts since this was asked last; see [`Border::hand_over`].
+    pub fn drain(&mut self, handed: &mut Vec<Handed>) {
+        handed.append(&mut self.0.handed);
     }
 
-    /// What left for other parts since this was asked last; see [`Network::hand_over`].
-    pub fn drain_handed(&mut self, handed: &mut Vec<Handed>) {
-        handed.append(&mut self.handed);
-    }
-
-    /// A packet that is on its way to another part is there from now on: its head and the host that sent it. What
-    /// programs wrote stays readable until the next one is made.
-    pub fn hand_over(&mut self, packet: u32) -> (Head, u32) {
-        let (&head, source) = self.flights.take(packet);
-        (head, source)
+    /// A packet that left is no more here: its head, the host that sent it and what programs wrote into it.
+    pub fn hand_over(&mut self, packet: u32) -> (Head, u32, Option<Note>) {
+        let note = self.0.note(packet).copied();
+        let (&head, source) = self.0.flights.take(packet);
+        (head, source, note)
     }
 
     /// The switch to which something is handed over.
     #[must_use]
     pub fn destination(&self, what: &Handed) -> Node {
+        let topology = self.0.switches.topology();
         match what.what {
-            Crossing::Packet(_) => self.switches.topology().to(what.port),
-            Crossing::Pause { .. } => self.switches.topology().from(what.port),
+            Crossing::Packet(_) => topology.to(what.port),
+            Crossing::Pause { .. } => topology.from(what.port),
         }
     }
 
-    /// A packet comes from another part: its head, the host that sent it and what programs wrote into it. Its number here.
+    /// A packet comes from another part, as it was handed over there. Its number here.
     pub fn come(&mut self, what: &Handed, head: Head, source: u32, note: Option<&Note>) -> u32 {
-        let packet = self.make(source, what.port, head, note);
-        self.arrive(what.port, packet, what.at);
+        let packet = self.0.make(source, what.port, head, note);
+        self.0.arrive(what.port, packet, what.at);
         packet
     }
 
     /// A pause frame comes from another part; nothing happens if it is something else.
     pub fn obey(&mut self, what: &Handed) {
-        if let Crossing::Pause { lane, stop } = what.what {
-            self.push(what.at, Event::Pause { port: what.port, lane, stop }, what.port);
+        let Handed { at, port, what } = *what;
+        if let Crossing::Pause { lane, stop } = what {
+            self.0.push(at, Event::Pause { port, lane, stop }, port);
         }
     }
 }
