@@ -142,6 +142,19 @@ PAIRS_2 = [
     "fi_rma_pingpong -e rdm -o writedata -I 50",
     "fi_rma_pingpong -e rdm -o writedata -I 50 -U",
     "fi_rma_tx_completion -e rdm -o write -I 50",
+    # What efa's tests ask besides.
+    "fi_flood -e rdm -W 6400 -S 512 -T 5",
+    "fi_unexpected_msg -e rdm -M 1024 -I 5 -v",
+    "fi_rdm_tagged_bw -I 50 -v -W 128",
+    "fi_rdm_bw -K -I 50",
+    "fi_rdm_pingpong -I 50 -v -c yield",
+    "fi_rma_bw -e rdm -o write -I 50 -c sread",
+    "fi_rma_bw -e rdm -o read -I 50 -c fd",
+    "fi_rdm_pingpong -I 50 -v -M mr_local",
+    "fi_rma_pingpong -e rdm -o writedata -M mr_local -I 50",
+    "fi_rdm_pingpong -I 50 -v --max-msg-size 8192 -S 8192",
+    "fi_rdm_pingpong -I 50 -v --data-progress auto",
+    "fi_rdm_pingpong -I 50 -v --data-progress manual --control-progress unified",
 ]
 # Three processes.
 SEVERAL = ["fi_multinode_coll"]
