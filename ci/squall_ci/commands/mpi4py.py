@@ -42,7 +42,10 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
         "crashes on tcp: Open MPI 4.1.4 starts sends from a null pointer, which squall refuses, and waits for them": [
             "testAlltoallw"
         ],
-        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj"],
+        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj", "test_util_pkl5"],
+        "hangs now and then on every provider with Open MPI 4.1.4: a process that was spawned waits for ever in PMIx_Init, before"
+        " it has a transport": ["test_spawn", "test_util_pool"],
+        "fails on every provider with Open MPI 4.1.4, which makes no windows without its own transports": ["test_util_sync"],
         "hangs on every provider: Open MPI 4.1.4 looks for a name server": ["ConnectAccept", "AcceptConnect", "testJoin"],
         "fails on every provider with Open MPI 4.1.4": ["TestMessageRMA"],
     },
