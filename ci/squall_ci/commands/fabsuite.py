@@ -218,7 +218,8 @@ def address(words: list[str]) -> str:
 
 def alone(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
     """(exit status, output)"""
-    result = run_command([program, *words], env, timeout)
+    # What a shell runs in its background ignores SIGINT, and so would sighandler_test.
+    result = run_command(["env", "--default-signal=INT", program, *words], env, timeout)
     return result.code, result.output
 
 
