@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     # The library has the loader's libfabric, not that of the MPI whose launcher starts it; before 2.0 tcp needs a layer.
     extra = provider_environment(args.provider, "1")
     extra["SHMEM_OFI_PROVIDER"] = extra["FI_PROVIDER"]
+    # A library that Debian's libfabric 1.17 brings with it leaves a file wherever a program aborts, otherwise.
+    extra["IPATH_NO_BACKTRACE"] = "1"
     tally = Tally()
     unoffered: list[str] = []
     for suite in SUITES:
