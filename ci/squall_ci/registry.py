@@ -61,7 +61,7 @@ COMMANDS = (
         "imb", "suite", "3 min", "Intel's MPI benchmarks, 2 and 4 ranks, 0 to 4 MiB; with `--checking FILE`, results too"
     ),
     Command("fabtests", "suite", "20 s", "fi_info, fi_pingpong and lnx under each libfabric from 1.17 to 2.5"),
-    Command("fabsuite", "suite", "2 min", "libfabric's own test suite, built elsewhere"),
+    Command("fabsuite", "suite", "6 min", "libfabric's own test suite, built elsewhere"),
     Command("mpi4py", "suite", "5 min", "mpi4py's own test suite under one MPI, from a source tree of it"),
     Command("mpich", "suite", "20 min", "MPICH's own test suite, built elsewhere"),
     Command("nccl", "suite", "1 min", "a network plugin of NCCL, built elsewhere, through the interface that NCCL calls"),

@@ -89,7 +89,7 @@ def keep(row: Row) -> None:
 def conditions(ranks: int | str) -> str:
     """Under what a suite ran: how many processes, and what the caller's environment made of squall."""
     set_by_caller = {name: value for name, value in os.environ.items() if name.startswith("FI_SQUALL_")}
-    words = [f"{ranks} processes"]
+    words = ["1 process" if ranks == 1 else f"{ranks} processes"]
     words += [f"{name.removeprefix('FI_SQUALL_')}={value}" for name, value in sorted(set_by_caller.items())]
     return ", ".join(words)
 

@@ -23,7 +23,7 @@ _PROBES = (
     " asks shared memory first: a probe of any source may find the peer's message, and the receive after it takes the own one that"
     " came since. A network as slow as tcp hides that"
 )
-# What these files are about crosses the network under every MPI.
+# What these files are about crosses the network under every MPI, unless a rank is alone: what it sends itself need not.
 TALKS = ("p2p_buf", "p2p_obj", "cco_buf", "cco_obj", "cco_vec", "cco_nb_buf")
 # By MPI: reasons, and the tests they concern.
 EXCLUDED: dict[str, dict[str, list[str]]] = {
@@ -42,7 +42,10 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
         "crashes on tcp: Open MPI 4.1.4 starts sends from a null pointer, which squall refuses, and waits for them": [
             "testAlltoallw"
         ],
-        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj"],
+        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj", "test_util_pkl5"],
+        "hangs now and then on every provider with Open MPI 4.1.4: a process that was spawned waits for ever in PMIx_Init, before"
+        " it has a transport": ["test_spawn", "test_util_pool"],
+        "fails on every provider with Open MPI 4.1.4, which makes no windows without its own transports": ["test_util_sync"],
         "hangs on every provider: Open MPI 4.1.4 looks for a name server": ["ConnectAccept", "AcceptConnect", "testJoin"],
         "fails on every provider with Open MPI 4.1.4": ["TestMessageRMA"],
     },
@@ -88,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
         if any(word in path.stem for word in without) or not re.search(args.only, name):
             continue
         program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
-        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, 0 if name in TALKS else None)
+        least = 0 if name in TALKS and args.ranks > 1 else None
+        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least)
         ended, ran = judge(result.output, args.ranks)
         tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())

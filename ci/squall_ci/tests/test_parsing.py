@@ -1,11 +1,14 @@
 """What is read out of other programs' output, and what jobs are told."""
 
 import argparse
+import errno
+import pathlib
+import re
 import unittest
 from unittest import mock
 
 from squall_ci import callgrind, environment
-from squall_ci.commands import bench_rma, brains, imb, setup
+from squall_ci.commands import bench_rma, brains, fabsuite, imb, setup
 from squall_ci.commands.test import steps
 from squall_ci.mpis import MPIS
 from squall_ci.paths import ROOT
@@ -133,3 +136,28 @@ class OneSided(unittest.TestCase):
             bench_rma.parse(IMB_RMA),
             {("Unidir_put", "NON-AGGREGATE", 8): 5.0, ("Unidir_put", "AGGREGATE", 8): 1.0, ("Accumulate", "", 8): 7.0},
         )
+
+
+class Fabsuite(unittest.TestCase):
+    def test_every_test_is_run_once(self) -> None:
+        for release in (1, 2):
+            names = [test for standard in (False, True) for test, _ in fabsuite.tests(release, standard)]
+            self.assertEqual(len(names), len(set(names)), [name for name in names if names.count(name) > 1])
+
+    def test_a_host_that_there_is_not_must_be_refused(self) -> None:
+        for ended, code in ((errno.ENODATA, 0), (256 - errno.ENODATA, 0), (0, 1), (errno.EIO, errno.EIO), (None, None)):
+            with mock.patch.object(fabsuite, "alone", return_value=(ended, "")):
+                self.assertEqual(fabsuite.refused(pathlib.Path("fi_rdm"), [], {}, 1.0)[0], code)
+
+    def test_a_server_listens_where_its_format_of_addresses_is(self) -> None:
+        self.assertEqual(fabsuite.address(["-e", "rdm"]), "127.0.0.1")
+        for test in fabsuite.PAIRS_IN6:
+            self.assertEqual(fabsuite.address(test.split()), "::1")
+
+    def test_fabtests_2_is_asked_for_no_level_of_threads_that_it_cannot_name(self) -> None:
+        levels = {"SAFE", "DOMAIN", "COMPLETION"}
+        for release, named in ((1, levels | {"FID", "ENDPOINT"}), (2, levels)):
+            text = fabsuite.configuration("threading", "tcp;ofi_rxm", release)
+            self.assertEqual(set(re.findall(r"FI_THREAD_(\w+)", text)), named)
+            self.assertNotIn("squall", text)
+            self.assertNotRegex(text, r"\[,|, *,|, *\]")
