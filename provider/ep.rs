@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use squall_base::{RegionId, Time};
+use squall_base::{RegionId, Span, Time};
 
 use crate::attend;
 use crate::boundary::{self, Out};
@@ -46,6 +46,9 @@ use machine::Core;
 pub(crate) use receive::Receive;
 pub(crate) use transmit::Transmit;
 pub(crate) use work::Deferred;
+
+/// How soon an endpoint is asked again for its next timer when somebody was inside.
+const ASK_AGAIN: Span = Span::micros(50);
 
 /// What the application chose when it opened the endpoint.
 pub(crate) struct Settings {
@@ -350,10 +353,10 @@ impl Endpoint {
     /// When it needs a turn without anything arriving. Soon, while somebody is inside: what they set is not known, and
     /// they may have told the thread of it before it lay down.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        let Some(inner) = self.inner.try_enter() else {
-            return Some(Time(crate::clock::now().0.saturating_add(50_000)));
-        };
-        inner.core.as_ref()?.next_timeout()
+        match self.inner.try_enter() {
+            Some(inner) => inner.core.as_ref()?.next_timeout(),
+            None => Some(crate::clock::now() + ASK_AGAIN),
+        }
     }
 
     /// The sockets to watch.
