@@ -125,7 +125,7 @@ fn endpoints_become_hosts_and_packets_cross_the_network() {
     let addrs: Vec<SocketAddr> = ports.iter().map(Port::local_addr).collect();
     for n in 0..200u32 {
         let bytes: Vec<u8> = (0..n * 20).map(|i| (i * n) as u8).collect();
-        send(&mut ports[0], addrs[3], (n % 8) as u16, &bytes);
+        send(&mut ports[0], addrs[3], (n % 64) as u16, &bytes);
     }
     let mut seen = Vec::new();
     wait_until("200 packets", || {
@@ -135,7 +135,7 @@ fn endpoints_become_hosts_and_packets_cross_the_network() {
     for (meta, bytes) in &seen {
         let n = bytes.len() as u32 / 20;
         assert!(bytes.iter().zip(0u32..).all(|(b, i)| *b == (i * n) as u8), "packet {n}");
-        let port = ports[0].source_port((n % 8) as u16);
+        let port = ports[0].source_port((n % 64) as u16);
         assert_eq!(meta.src, SocketAddr::new(addrs[0].ip(), port));
         assert!(meta.ecn == 2 || meta.ecn == 3);
     }
@@ -146,7 +146,7 @@ fn endpoints_become_hosts_and_packets_cross_the_network() {
     let by_name = |name: &str| status.ports.iter().find(|p| p.name == name).unwrap();
     assert_eq!(by_name("h0->leaf0").packets, 200);
     let (one, other) = (by_name("leaf0->spine0").packets, by_name("leaf0->spine1").packets);
-    assert!(one > 0 && other > 0 && one + other == 200, "eight entropies use both spines");
+    assert!(one > 0 && other > 0 && one + other == 200, "64 entropies use both spines");
     assert_eq!(status.lag.packets, 200);
     assert!(status.lag.max_ns > 0);
     assert!(status.to_string().contains("leaf0->spine1"));

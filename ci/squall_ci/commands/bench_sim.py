@@ -49,7 +49,7 @@ def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
 
 def at_once(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, Any]]:
     """What so many of it say that run at one time."""
-    command = [program, *map(str, args)]
+    command = [str(program), *map(str, args)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     said = [child.communicate()[0] for child in children]
     need(all(child.returncode == 0 for child in children), f"{program} failed")
