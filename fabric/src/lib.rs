@@ -23,6 +23,7 @@ pub use {
     squall_base as base, squall_cc as cc, squall_reliability as reliability, squall_wire as wire,
 };
 
+mod chance;
 pub mod cli;
 mod doctor;
 #[cfg(test)]

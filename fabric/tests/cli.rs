@@ -89,6 +89,14 @@ fn threads_change_nothing_but_the_time() {
     let sampled = folder.squall(&format!("{words} --threads 2 --sample 5"));
     let said = text(&sampled.stderr);
     assert!(said.contains("one thread for --threads 2: samples"), "{said}");
+    // Each of two flows starts others at the other end of the network when it is done, as a barrier does.
+    let cm = "Nodes 16\nConnections 4\nTriggers 1\n0->5 id 1 start 0 size 9000 send_done_trigger 1\n\
+        15->4 id 2 start 0 size 9000 send_done_trigger 1\n0->6 id 3 trigger 1 size 9000\n\
+        15->9 id 4 trigger 1 size 9000\ntrigger id 1 barrier count 2\n";
+    folder.write("barrier.cm", cm);
+    let joined = folder.squall("sim --topo t.topo --cm barrier.cm --quiet --threads 2");
+    assert!(joined.status.success(), "{}", text(&joined.stderr));
+    assert!(text(&joined.stderr).contains("make each other send"), "{}", text(&joined.stderr));
     let refused = folder.squall(&format!("{words} --threads 0"));
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
 }

@@ -4,12 +4,12 @@
 
 A 2 MB permutation on full fat trees of 128, 1024 and 8192 hosts, and one of 128 KB on 65536: seconds, nanoseconds an event,
 memory. Those of 1024 and 8192 hosts on two threads, too, beside one, round by round: how many times as fast, that the
-result is the same, and how many times as much two processes of one thread each do in the time of one, which is the most
-that two threads could reach on this machine. With --reference, the directory of htsim's table (htsim.csv, its topologies and matrices), also the 1024-host rows of
-it, beside htsim's own seconds and memory. Every run is a process of its own, three times, and the fastest counts; nothing
-else should run meanwhile. With --htsim, htsim's UEC program, both run the permutations of that table one after the other,
-round by round, on one thread each: medians of processor time and memory, and of the ratios within a round. Exit status 1
-when a target is missed.
+result is the same, and how many times as much two processes of one thread each do in the time of one, which is what
+two processes gain that share nothing. With --reference, the directory of htsim's table (htsim.csv, its topologies and
+matrices), also the 1024-host rows of it, beside htsim's own seconds and memory. Every run is a process of its own, three
+times, and the fastest counts; nothing else should run meanwhile. With --htsim, htsim's UEC program, both run the
+permutations of that table one after the other, round by round, on one thread each: medians of processor time and memory,
+and of the ratios within a round. Exit status 1 when a target is missed.
 """
 
 import argparse
@@ -40,10 +40,7 @@ BESIDE = (10.0, 15.0)
 
 def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
     """The fastest of some runs."""
-    runs = []
-    for _ in range(REPEAT):
-        result = subprocess.run([program, *map(str, args)], check=True, stdout=subprocess.PIPE, text=True)
-        runs.append(json.loads(result.stdout))
+    runs = [at_once(program, 1, *args)[0] for _ in range(REPEAT)]
     return min(runs, key=lambda one: float(one["wall_s"]))
 
 

@@ -21,7 +21,7 @@ use crate::plan::{
 };
 use crate::replay::{self, Beside, Recording};
 use crate::report::from_runs;
-use crate::sim::{RoceConfig, SquallConfig, Transport, indivisible};
+use crate::sim::{RoceConfig, SquallConfig, Transport, divide};
 use crate::workload::goal;
 
 /// Simulates flows over a topology and prints when each finished.
@@ -229,9 +229,7 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
             link.0 as f64 / 1e9
         )?;
     }
-    if args.threads > 1
-        && let Some(why) = indivisible(&prepared.config, &prepared.workload)
-    {
+    if let Err(why) = divide(&prepared.config, &prepared.workload) {
         writeln!(io::stderr(), "squall: runs on one thread for --threads {}: {why}", args.threads)?;
     }
     if is_job(args) {

@@ -587,8 +587,7 @@ impl Network {
     fn wake(&mut self, switch: u32) {
         let now = self.now;
         if let Some(at) = self.programs.as_mut().and_then(|all| all.arm(now, switch)) {
-            let turn = Turn::of(2, 0, u32::MAX - switch);
-            self.wheel.push(at, turn.0, Event::Timer { switch }.pack());
+            self.wheel.push(at, Turn::timer(switch).0, Event::Timer { switch }.pack());
         }
     }
 

@@ -11,6 +11,7 @@ use super::queue::Queues;
 use super::route::Routes;
 use crate::Picos;
 use crate::base::{Rate, Rng};
+use crate::chance::{Chance, mix};
 use crate::topology::{Node, Topology};
 
 /// What became of a packet that a switch forwarded.
@@ -99,25 +100,6 @@ pub struct Switches<T> {
     pauses: Vec<Pause>,
 }
 
-/// Where random numbers come from: each follows from the seed and from what it is for, and not from how many were
-/// drawn before, so that it is the same however a network is taken apart.
-#[derive(Clone, Copy, Debug)]
-struct Chance(u64);
-
-impl Chance {
-    /// For what happens at `now` at a port or switch `place`.
-    const fn at(self, now: Picos, place: u64) -> Rng {
-        Rng::new(mix(self.0 ^ now.0).wrapping_add(place.wrapping_mul(0xd1b5_4a32_d192_ed03)))
-    }
-}
-
-/// Mixes 64 bits well (the finaliser of SplitMix64).
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// `base` to the power of `n` by multiplications only, the same on every machine.
 fn power(mut base: f64, mut n: u32) -> f64 {
     let mut product = 1.0;
@@ -169,7 +151,7 @@ impl<T: Copy> Switches<T> {
             ports,
             queues: Queues::default(),
             salts,
-            chance: Chance(rng.next_u64()),
+            chance: Chance::of(&mut rng),
         }
     }
 

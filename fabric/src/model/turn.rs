@@ -35,8 +35,13 @@ impl Turn {
         Self::of(3, kind, host)
     }
 
-    pub(super) const fn of(stage: u64, kind: u8, place: u32) -> Self {
+    const fn of(stage: u64, kind: u8, place: u32) -> Self {
         Self(stage << (32 + KIND_BITS) | (place as u64) << KIND_BITS | kind as u64 & 7)
+    }
+
+    /// Of a switch's own, somewhere among what happens at ports; no port has this kind.
+    pub(super) const fn timer(switch: u32) -> Self {
+        Self::of(2, 7, u32::MAX - switch)
     }
 
     /// At a port of a switch. Of two ports each comes first as often as the other, as with packets that come in

@@ -92,14 +92,14 @@ pub(super) struct Lockstep<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     /// Flows there are.
-    pub(super) flows: usize,
+    flows: usize,
     /// Stop here, done or not.
-    pub(super) until: Picos,
+    until: Picos,
     /// What one part does reaches another no sooner.
-    pub(super) ahead: Picos,
+    ahead: Picos,
     /// When all is done, it goes on to the end of such a span from the beginning, for parts cannot know of each other
     /// sooner that they are.
-    pub(super) span: Picos,
+    span: Picos,
 }
 
 impl Rule {

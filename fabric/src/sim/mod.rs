@@ -25,7 +25,7 @@ pub use results::{
     End, FlowResult, Observer, PortLoad, PortSeries, Results, Series, Totals, Unfinished,
     WindowSeries,
 };
-pub use run::{Simulation, indivisible};
+pub use run::{Simulation, divide};
 pub use told::Told;
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::setup::Setup;
 use crate::Picos;
 use crate::base::Rng;
 use crate::cc::Hops;
+use crate::chance::Chance;
 use crate::model::{
     Border, Coming, Ends, FailureEvent, Handed, Network, Note, Partition, Share, Step, Turn,
 };
@@ -161,7 +162,7 @@ pub(super) struct Part {
     delay: Picos,
     jitter: Picos,
     /// Of the jitter.
-    seed: u64,
+    chance: Chance,
     pub(super) recorder: Recorder,
     /// How long packets are on their way is asked for.
     timed: bool,
@@ -230,7 +231,7 @@ impl Part {
             failures: config.failures.clone(),
             delay: config.host.delay,
             jitter: config.host.jitter,
-            seed: config.seed ^ 0x686f_7374_7300,
+            chance: Chance::of(&mut Rng::new(config.seed ^ 0x686f_7374_7300)),
             recorder: Recorder::new(&config.observe, network.switches()),
             timed: config.observe.packets,
             per_pair: setup.per_pair,
@@ -353,18 +354,14 @@ impl Part {
         if self.delay == Picos::ZERO && self.jitter == Picos::ZERO {
             return self.seen(host, packet);
         }
-        let extra = if self.jitter == Picos::ZERO { 0 } else { self.drawn(host) % self.jitter.0 };
+        let now = self.network.now();
+        // One packet arrives at a host at a time.
+        let mut rng = self.chance.at(now, host.into());
+        let extra = if self.jitter == Picos::ZERO { 0 } else { rng.next_u64() % self.jitter.0 };
         let entry = &mut self.ends.hosts[host];
-        entry.seen_at = entry.seen_at.max(self.network.now() + self.delay + Picos(extra));
+        entry.seen_at = entry.seen_at.max(now + self.delay + Picos(extra));
         let at = entry.seen_at;
         self.call(at, Happening::Seen { host, packet });
-    }
-
-    /// Random bits for what happens now at `host`: one packet arrives at a time.
-    fn drawn(&self, host: u32) -> u64 {
-        let place = u64::from(host).wrapping_mul(0xd1b5_4a32_d192_ed03);
-        Rng::new(Rng::new(self.seed ^ self.network.now().0).next_u64().wrapping_add(place))
-            .next_u64()
     }
 
     /// A paused host may go on.

@@ -46,11 +46,8 @@ impl Simulation {
     pub fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
         let setup = Setup::new(config, workload)?;
         let topology = &config.topology;
-        let partition = if config.threads > 1 && indivisible(config, workload).is_none() {
-            Partition::new(topology, config.threads, &workload.homes())
-        } else {
-            Partition::new(topology, 1, &[])
-        };
+        let whole = |_| Partition::new(topology, 1, &[]);
+        let partition = divide(config, workload).unwrap_or_else(whole);
         let parts = (0..partition.parts())
             .map(|part| Part::new(config, (&setup, workload), (&partition, part)));
         Ok(Self {
@@ -212,23 +209,38 @@ impl Simulation {
     }
 }
 
-/// Why a simulation runs on one thread, whatever [`SimConfig::threads`] says; `None` if nothing stands in its way but
-/// that hosts of one switch stay together, and those that make each other send without a packet between.
-#[must_use]
-pub fn indivisible(config: &SimConfig, workload: &Workload) -> Option<&'static str> {
+/// Which part of a network each thread of a simulation has: [`SimConfig::threads`] parts, or fewer where hosts that hang on one
+/// switch, or make each other send without a packet between, are too many for that. What is simulated must have passed its
+/// checks.
+///
+/// # Errors
+/// Why all of it must be in one part, whatever number of threads was asked for.
+pub fn divide(config: &SimConfig, workload: &Workload) -> Result<Partition, &'static str> {
+    let topology = &config.topology;
+    if config.threads <= 1 {
+        return Ok(Partition::new(topology, 1, &[]));
+    }
     let looks_ahead = match &config.host.transport {
         Transport::Squall(squall) => squall.look_ahead.is_some(),
         Transport::Roce(_) => false,
     };
-    if Partition::ahead(&config.topology).is_none() {
-        Some("no switch is connected with another by a link that takes time")
-    } else if config.observe.queues.is_some() || config.observe.windows.is_some() {
-        Some("samples are taken of the whole network at once")
-    } else if workload.jobs() > 1 {
-        Some("what all jobs have got is looked at when the first of them is done")
-    } else if looks_ahead {
-        Some("receivers read lists of senders that are not in packets here")
-    } else {
-        None
+    if Partition::ahead(topology).is_none() {
+        return Err("no switch is connected with another by a link that takes time");
     }
+    if config.observe.queues.is_some() || config.observe.windows.is_some() {
+        return Err("samples are taken of the whole network at once");
+    }
+    if workload.jobs() > 1 {
+        return Err("what all jobs have got is looked at when the first of them is done");
+    }
+    if looks_ahead {
+        return Err("receivers read lists of senders that are not in packets here");
+    }
+    let partition = Partition::new(topology, config.threads, &workload.homes());
+    if partition.parts() == 1 {
+        return Err(
+            "all hosts hang on one switch, or make each other send without a packet between",
+        );
+    }
+    Ok(partition)
 }
