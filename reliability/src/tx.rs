@@ -256,7 +256,7 @@ impl<D: Copy> Tx<D> {
             Cause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
         };
         *counter += 1;
-        self.report_stuck(who, at, cause, shared);
+        self.report_stuck(now, who, at, cause, shared);
         self.loss_timer.on_resend();
         let path = self.choose_path(now, bytes, avoid, shared);
         self.ring.send_again(at, now, path);

@@ -379,8 +379,8 @@ pub enum Event<D> {
         /// For how long, not counting what was no fault of the peer ([`crate::Pdcs::absent`]).
         waited: Span,
     },
-    /// A packet does not arrive however often it is sent, and none of its length that was sent later does
-    /// either. Told each time that it leaves again.
+    /// A packet does not arrive however often it is sent, for a while already, and none of its length that was sent
+    /// later does either. Told each time that it leaves again.
     Stuck {
         /// On which context.
         id: PdcId,

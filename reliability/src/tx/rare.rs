@@ -7,6 +7,7 @@ use crate::deadlines::{Deadlines, Timer};
 use crate::tx::loss_timer::MAX_BACKOFF;
 use crate::tx::overtaken::PathOrder;
 use crate::tx::prober::SentProbe;
+use crate::tx::stuck::Suspicion;
 
 /// The parts of a sending half that most contexts never need.
 #[derive(Debug, Default)]
@@ -16,6 +17,7 @@ pub(crate) struct Rare {
     pub(super) clear: Clear,
     pub(crate) credit: Credit,
     pub(super) order: PathOrder,
+    pub(super) suspicion: Suspicion,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
     /// What switches wrote into the packet that arrived last, where the next ACK sends that back.

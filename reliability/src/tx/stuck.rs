@@ -3,12 +3,35 @@
 
 use super::Tx;
 use super::ring::{Cause, Ring, Slot};
-use crate::base::Time;
+use crate::base::{Psn, Span, Time};
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 
 /// Transmissions without a trace after which a packet is stuck: RFC 8899 section 5.1.2, MAX_PROBES.
 const MAX_MISSING: u8 = 3;
+
+/// For how long a packet must have been stuck before its length is blamed. What is lost in a burst, as by a receive
+/// buffer that overflows, is sent again within a round trip and lost again in the next burst: three times in
+/// less than a millisecond, where a third of all trains is lost. (RFC 8899 section 5.1.1 lets at least a second pass
+/// between probes, for the same reason, and has time: no message waits for them.)
+const LASTING: Span = Span::millis(50);
+
+/// A packet that was stuck, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion(Option<(Psn, Time)>);
+
+impl Suspicion {
+    /// The packet `psn` is stuck at `now`. Whether one has been for long: this one, or one before it that `remains`.
+    fn lasts(&mut self, now: Time, psn: Psn, remains: impl FnOnce(Psn) -> bool) -> bool {
+        match self.0 {
+            Some((first, since)) if remains(first) => now.since(since) >= LASTING,
+            _ => {
+                self.0 = Some((psn, now));
+                false
+            }
+        }
+    }
+}
 
 impl<D> Slot<D> {
     /// It is about to be sent again for this reason: times it was sent without a trace. What was refused or
@@ -25,6 +48,12 @@ impl<D: Copy> Ring<D> {
         self.oldest().is_some_and(|oldest| oldest.missing >= MAX_MISSING)
     }
 
+    /// Whether the packet `psn` was, and still lacks an answer.
+    fn remains_stuck(&self, psn: Psn) -> bool {
+        let slot = self.index(psn).map(|at| self.slot(at));
+        slot.is_some_and(|slot| !slot.is_acked() && slot.missing >= MAX_MISSING)
+    }
+
     /// The packet at `at`, which waits, is about to be sent again: how long it is, when it was sent last, and how often,
     /// if it is stuck. It is not while packets as long as it, and sent later, arrive: the network just loses a lot.
     fn find_stuck(&mut self, at: usize, cause: Cause) -> Option<(u32, Time, u8)> {
@@ -39,15 +68,19 @@ impl<D: Copy> Ring<D> {
 }
 
 impl<D: Copy> Tx<D> {
-    /// Reports the packet at `at`, which is about to be sent again, if it is stuck.
+    /// Reports the packet at `at`, which is about to be sent again, if it is stuck, and one has been for long.
     pub(crate) fn report_stuck(
         &mut self,
+        now: Time,
         (id, connected): (PdcId, bool),
         at: usize,
         cause: Cause,
         shared: &mut Shared<D>,
     ) {
-        if let Some((bytes, sent_at, times)) = self.ring.find_stuck(at, cause) {
+        let Some((bytes, sent_at, times)) = self.ring.find_stuck(at, cause) else { return };
+        let (psn, ring) = (self.ring.psn(at), &self.ring);
+        let suspicion = &mut self.rare.get_or_insert_default().suspicion;
+        if suspicion.lasts(now, psn, |first| ring.remains_stuck(first)) {
             shared.events.push_back(Event::Stuck { id, bytes, sent_at, times, connected });
         }
     }
