@@ -483,6 +483,12 @@ impl Flow {
         }
     }
 
+    /// Whether there is a penalty, or one to be made good: receivers go on saying that it is over.
+    #[inline(always)]
+    fn is_penalised(&self, feedback: &Feedback<'_>) -> bool {
+        feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd && self.saved_cwnd > 0.0
+    }
+
     /// The receiver's penalty (section 3.6.13.6). True while there is one.
     fn penalise(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) -> bool {
         let penalty = feedback.penalty.unwrap_or(0).min(127);
@@ -560,7 +566,7 @@ impl SenderCc for Nscc {
         let flow = &mut self.flow;
         // Not a smaller round-trip time than ever before, nor one of seconds.
         let delay = Span(rtt.0.wrapping_sub(flow.base_rtt.into()));
-        let penalty = feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd;
+        let penalty = flow.is_penalised(feedback);
         if delay.0 > u32::MAX.into() || flow.due > 0 || flow.to_ignore > 0 || penalty {
             return self.on_any(feedback);
         }

@@ -4,6 +4,7 @@
 
 mod credit;
 mod dart;
+mod host;
 mod notify;
 mod senders;
 
@@ -172,6 +173,15 @@ pub trait ReceiverCc {
         let (_, _, _) = (now, flow, target);
     }
 
+    /// Packets of `lost` bytes that had crossed the network found no room in this host's receive buffer, which holds
+    /// `buffer`.
+    fn on_overflow(&mut self, lost: u64, buffer: u64) {
+        let (_, _) = (lost, buffer);
+    }
+
+    /// All that waited in this host's receive buffer was taken in.
+    fn on_drained(&mut self) {}
+
     /// An ACK is about to leave on `flow`.
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals);
 
@@ -285,6 +295,14 @@ impl ReceiverCc for Receiver {
         each!(self, receiver => receiver.on_request(now, flow, target));
     }
 
+    fn on_overflow(&mut self, lost: u64, buffer: u64) {
+        each!(self, receiver => receiver.on_overflow(lost, buffer));
+    }
+
+    fn on_drained(&mut self) {
+        each!(self, receiver => receiver.on_drained());
+    }
+
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
         each!(self, receiver => receiver.fill_ack(now, flow, signals));
     }
@@ -303,24 +321,11 @@ impl ReceiverCc for Receiver {
 }
 
 /// The destination of NSCC (UE 1.0 section 3.6.13.6): it counts bytes and echoes what the packet
-/// delivery context knows. Its penalty (section 3.6.13.7's `rcv_cwnd_pend`) is a setting of the whole
-/// receiver, raised by the owner when the host, not the network, is the bottleneck.
+/// delivery context knows. Its penalty (section 3.6.13.7's `rcv_cwnd_pend`) is one of the whole
+/// receiver, raised when the host, not the network, is the bottleneck.
 #[derive(Clone, Debug, Default)]
 pub struct NsccReceiver {
-    penalty: u8,
-    restore: bool,
-}
-
-impl NsccReceiver {
-    /// Largest penalty.
-    pub const MAX_PENALTY: u8 = 127;
-
-    /// Ask all senders to shrink: `penalty` of 0 to 127 (more counts as 127). Going from some
-    /// penalty to none asks them to restore their windows.
-    pub fn set_penalty(&mut self, penalty: u8) {
-        self.restore = penalty == 0 && (self.penalty > 0 || self.restore);
-        self.penalty = penalty.min(Self::MAX_PENALTY);
-    }
+    host: host::SlowHost,
 }
 
 impl ReceiverCc for NsccReceiver {
@@ -331,10 +336,17 @@ impl ReceiverCc for NsccReceiver {
         }
     }
 
+    fn on_overflow(&mut self, lost: u64, buffer: u64) {
+        self.host.on_overflow(lost, buffer);
+    }
+
+    fn on_drained(&mut self) {
+        self.host.on_drained();
+    }
+
     fn fill_ack(&mut self, _now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
         signals.received = flow.received;
-        signals.penalty = self.penalty;
-        signals.restore_cwnd = self.restore;
+        (signals.penalty, signals.restore_cwnd) = self.host.told();
     }
 }
 
@@ -370,22 +382,5 @@ mod tests {
         assert_eq!(received_between(0xff_fffe, 1), 768);
         assert_eq!(received_between(1, 0xff_fffe), 0);
         assert_eq!(received_between(5, 5), 0);
-    }
-
-    #[test]
-    fn a_lifted_penalty_asks_for_the_old_window() {
-        let mut receiver = NsccReceiver::default();
-        let mut flow = RxFlow::default();
-        let mut said = |penalty| {
-            receiver.set_penalty(penalty);
-            let mut ack = AckSignals::default();
-            receiver.fill_ack(Time::ZERO, &mut flow, &mut ack);
-            (ack.penalty, ack.restore_cwnd)
-        };
-        assert_eq!(said(0), (0, false));
-        assert_eq!(said(200), (127, false));
-        assert_eq!(said(0), (0, true));
-        assert_eq!(said(0), (0, true));
-        assert_eq!(said(64), (64, false));
     }
 }

@@ -181,6 +181,16 @@ impl Engine {
         self.peers.note_trouble(now, trouble);
     }
 
+    /// Packets of `lost` bytes found no room in this host's receive buffer, which holds `buffer`.
+    pub fn handle_overflow(&mut self, lost: u64, buffer: u64) {
+        self.pdcs.handle_overflow(lost, buffer);
+    }
+
+    /// Nothing waits in this host's receive buffer any more, after it overflowed.
+    pub fn handle_drained(&mut self) {
+        self.pdcs.handle_drained();
+    }
+
     /// The next finished operation.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {

@@ -56,6 +56,7 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
+    receive_buffer: ReceiveBuffer,
     /// Deferred work that has begun.
     pub(super) begun: Begun,
     /// What another provider receives.
@@ -108,10 +109,33 @@ struct Received {
     looked: bool,
 }
 
+/// Where packets wait until the port is looked at.
+struct ReceiveBuffer {
+    bytes: u64,
+    /// Packets that found it full, as was last heard.
+    overflow: u32,
+    /// It was full, and has not been empty since.
+    full: bool,
+}
+
+impl ReceiveBuffer {
+    /// `overflow` packets found it full so far, the newest since the one before `train` came. About how many bytes they had: what
+    /// the kernel counts are messages, of which `train` is one.
+    #[cold]
+    fn overflowed(&mut self, overflow: u32, train: Train<'_>) -> u64 {
+        let lost = overflow.wrapping_sub(self.overflow);
+        (self.overflow, self.full) = (overflow, true);
+        let bytes: usize = train.map(<[u8]>::len).sum();
+        u64::from(lost).saturating_mul(bytes as u64)
+    }
+}
+
 /// What [`super::setup`] opens.
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) port: Box<dyn Port + Send>,
+    /// Bytes that wait at most until the port is looked at.
+    pub(super) receive_buffer: u64,
     pub(super) links: Links,
     pub(super) name: Name,
     pub(super) dscp_trimmed: Option<u8>,
@@ -141,6 +165,11 @@ impl Core {
             collectives: None,
             staging: devices.then(Box::default),
             port: opened.port,
+            receive_buffer: ReceiveBuffer {
+                bytes: opened.receive_buffer,
+                overflow: 0,
+                full: false,
+            },
             links: opened.links,
             packets_at: Time::ZERO,
             name: opened.name,
@@ -398,18 +427,28 @@ impl Core {
     /// Hands what arrived to the engine.
     fn receive(&mut self) -> Received {
         let now = clock::now();
-        let Self { engine, port, regions, dscp_trimmed, .. } = self;
+        let Self { engine, port, receive_buffer, regions, dscp_trimmed, .. } = self;
         let mut memory = UserMemory(regions);
         // Read when the first packet is here: the process may have slept since the turn began, and
         // round trips would seem shorter than they were.
         let mut arrived = None;
+        let before = receive_buffer.overflow;
         let mut sink = |meta: &RxMeta, train: Train<'_>| {
             let at = *arrived.get_or_insert_with(clock::now);
+            if meta.overflow != receive_buffer.overflow {
+                let lost = receive_buffer.overflowed(meta.overflow, train);
+                engine.handle_overflow(lost, receive_buffer.bytes);
+            }
             let trimmed = *dscp_trimmed == Some(meta.dscp);
             let marks = PacketMarks { ce: meta.ce(), trimmed };
             engine.handle_train(at, &mut memory, meta.src, marks, train);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
+        // What overflowed in this very look was told to nobody yet.
+        if receive_buffer.full && report.empty && receive_buffer.overflow == before {
+            receive_buffer.full = false;
+            engine.handle_drained();
+        }
         self.port.take_errors(&mut self.errors);
         if !self.errors.is_empty() {
             self.report_errors(now);

@@ -7,6 +7,7 @@ use squall_base::{Instance, Seed, Span};
 use squall_cc::Network;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
 use squall_monitor::Place;
+use squall_net::fabric::RECEIVE_BUFFER;
 use squall_net::fabric::frame::{Member, Welcome};
 use squall_net::{
     CRC_LEN, Crc, FabricPort, FabricSpec, Fault, FaultSpec, HostChoice, Pcap, PcapSpec, Port,
@@ -56,7 +57,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         source.set_ip(domain.ip());
     }
     let nic = domain.nic();
-    let Bound { port, local, config, fabric } = bind(params, scoped(source, nic))?;
+    let Bound { port, local, config, receive_buffer, fabric } = bind(params, scoped(source, nic))?;
     let params = &informed(params, fabric.as_ref());
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
@@ -91,7 +92,17 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == Company::Named;
     let links = if links { Links::open(params, name) } else { Links::none() };
-    Ok(Opened { engine, port, links, name, dscp_trimmed, number, trailer, named_only })
+    Ok(Opened {
+        engine,
+        port,
+        receive_buffer,
+        links,
+        name,
+        dscp_trimmed,
+        number,
+        trailer,
+        named_only,
+    })
 }
 
 /// A link-local IPv6 address needs its interface.
@@ -109,6 +120,7 @@ struct Bound {
     port: Box<dyn Port + Send>,
     local: SocketAddr,
     config: PortConfig,
+    receive_buffer: u64,
     /// What the fabric that it is attached to says, if it is.
     fabric: Option<Welcome>,
 }
@@ -148,9 +160,9 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     for port in &tries {
         config.bind.set_port(*port);
         match open_port(&config, fabric.as_ref()) {
-            Ok((port, fabric)) => {
+            Ok((port, receive_buffer, fabric)) => {
                 let local = port.local_addr();
-                return Ok(Bound { port, local, config, fabric });
+                return Ok(Bound { port, local, config, receive_buffer, fabric });
             }
             Err(error) => last = Some(error),
         }
@@ -168,11 +180,11 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     Err(error.into())
 }
 
-/// Opens a port on the kernel's network or on the fabric.
+/// Opens a port on the kernel's network or on the fabric. How many bytes its receive buffer holds, and what the fabric says.
 fn open_port(
     config: &PortConfig,
     fabric: Option<&FabricSpec>,
-) -> io::Result<(Box<dyn Port + Send>, Option<Welcome>)> {
+) -> io::Result<(Box<dyn Port + Send>, u64, Option<Welcome>)> {
     if let Some(spec) = fabric {
         let Place { rank, ranks, .. } = place();
         let port = FabricPort::attach(spec, Member { rank, ranks }, config)?;
@@ -184,14 +196,14 @@ fn open_port(
             );
         }
         log::info!("{} on fabric {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((Box::new(port), Some(welcome)));
+        return Ok((Box::new(port), RECEIVE_BUFFER as u64, Some(welcome)));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
     for warning in &report.warnings {
         log::warn!("{warning}");
     }
-    Ok((Box::new(port), None))
+    Ok((Box::new(port), report.rcvbuf as u64, None))
 }
 
 /// The parameters, with what the fabric knows of itself in the place of what the user left open.

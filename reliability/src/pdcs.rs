@@ -307,6 +307,18 @@ impl<D: Copy> Pdcs<D> {
         absent
     }
 
+    /// Packets of `lost` bytes found no room in this host's receive buffer, which holds `buffer`.
+    #[cold]
+    pub fn handle_overflow(&mut self, lost: u64, buffer: u64) {
+        self.shared.receiver.on_overflow(lost, buffer);
+    }
+
+    /// Nothing waits in this host's receive buffer any more, after it overflowed.
+    #[cold]
+    pub fn handle_drained(&mut self) {
+        self.shared.receiver.on_drained();
+    }
+
     /// Time passed.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.is_tardy(now)

@@ -34,7 +34,7 @@ impl Nscc {
         let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else { return None };
         let flow = &self.flow;
         let delay = Span(rtt.0.wrapping_sub(flow.base_rtt.into()));
-        let penalty = feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd;
+        let penalty = flow.is_penalised(feedback);
         if delay.0 > u32::MAX.into() || flow.due > 0 || flow.to_ignore > 0 || penalty {
             return None;
         }

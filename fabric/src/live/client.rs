@@ -4,12 +4,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
+use squall_net::fabric::RECEIVE_BUFFER;
 use squall_net::fabric::frame::{Frame, FrameError, Kind, MAX_FRAME, encode};
 
 /// Bytes read at a time.
 const READ: usize = 256 << 10;
-/// Bytes that may wait for an endpoint that does not read; a socket's buffer, in effect.
-const MOST_WAITING: usize = 8 << 20;
 
 /// Who it is.
 #[derive(Clone, Debug)]
@@ -97,7 +96,7 @@ impl Client {
 
     /// Whether there is room for a packet of `len` bytes, frame included.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        self.outbox.len() - self.sent + len <= MOST_WAITING
+        self.outbox.len() - self.sent + len <= RECEIVE_BUFFER
     }
 
     /// Bytes to go out.
@@ -133,7 +132,7 @@ impl Client {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     // Do not let the sent part grow without bound.
-                    if self.sent > MOST_WAITING / 2 {
+                    if self.sent > RECEIVE_BUFFER / 2 {
                         self.outbox.drain(..self.sent);
                         self.sent = 0;
                     }

@@ -57,6 +57,11 @@ impl Flights {
         self.free.push(packet);
     }
 
+    /// The head of a packet.
+    pub(super) fn head(&self, packet: u32) -> &Head {
+        &self.flying[packet as usize].head
+    }
+
     /// Head and source of a packet that is gone now; they stay readable until the next one is made.
     pub(super) fn take(&mut self, packet: u32) -> (&Head, u32) {
         self.free.push(packet);

@@ -310,6 +310,12 @@ impl Network {
         packet
     }
 
+    /// The head of a packet that arrived.
+    #[must_use]
+    pub fn head(&self, packet: u32) -> &Head {
+        self.flights.head(packet)
+    }
+
     /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to
     /// another from now on; head and what it carries stay as they are until then.
     pub fn take(&mut self, packet: u32) -> (&Head, u32) {

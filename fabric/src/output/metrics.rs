@@ -151,6 +151,9 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("dropped_dead", "", "data packets that a dead link took", |run| {
         Some(run.network.dropped_dead as f64)
     }),
+    ("dropped_host", "", "data packets that hosts had no room for", |run| {
+        Some(run.network.dropped_host as f64)
+    }),
     ("last_loss_rtts", "RTT", "when the last data packet was trimmed or dropped", |run| {
         per(run.network.last_loss_us, run.network.base_rtt_us)
     }),

@@ -167,6 +167,9 @@ pub struct NetworkFacts {
     /// Those of them that a link took which was down, or a black hole.
     #[serde(default)]
     pub dropped_dead: u64,
+    /// Those of them that the receive buffer of a slow host had no room for.
+    #[serde(default)]
+    pub dropped_host: u64,
     /// Data packets marked Congestion Experienced.
     #[serde(default)]
     pub marked: u64,

@@ -346,6 +346,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             ideal_us: facts.ideal.as_micros(),
             dropped: totals.dropped,
             dropped_dead: totals.dropped_dead,
+            dropped_host: totals.dropped_host,
             marked: totals.marked,
             last_loss_us: totals.last_loss.as_micros(),
             pauses: totals.pauses,

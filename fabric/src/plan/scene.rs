@@ -12,7 +12,9 @@ use crate::formats::{self, FormatError};
 use crate::model::{Failure, FailureEvent, OptionError};
 use crate::replay;
 use crate::settings::Settings;
-use crate::sim::{Contexts, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
+use crate::sim::{
+    Contexts, Intake, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
+};
 use crate::topology::{FatTree, Node, Tier, Topology};
 use crate::workload::{
     Algorithm, Apart, Attack, Distribution, Mix, Pattern, Spec, Split, Stagger, Workload, goal,
@@ -22,6 +24,8 @@ use crate::{Bytes, Picos};
 
 /// Longest packet there may be.
 const MOST_MTU: u32 = 65_000;
+/// What a slow host keeps at most, unless it is said.
+const RECEIVE_BUFFER: u64 = 4 << 20;
 /// Headers of a data packet, as htsim counts them.
 const HEADER: u32 = 64;
 
@@ -532,11 +536,28 @@ fn read_matrix(path: &Path, unit: StartUnit, hosts: u32) -> Result<Workload, Sce
 }
 
 impl TransportTable {
+    /// How fast hosts take in what arrives, if that is said.
+    fn intake(&self, mtu: u32) -> Result<Option<Intake>, SceneError> {
+        match (self.host_gbps, self.host_buffer) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => fault("transport.host_buffer", "only a host with host_gbps has one"),
+            (Some(0), _) => fault("transport.host_gbps", "at least 1 is expected"),
+            (Some(gbps), buffer) => {
+                let buffer = buffer.map_or(RECEIVE_BUFFER, |buffer| buffer.0);
+                if buffer < mtu.into() {
+                    return fault("transport.host_buffer", "at least a packet is expected");
+                }
+                Ok(Some(Intake { rate: Rate::gbps(gbps), buffer }))
+            }
+        }
+    }
+
     fn apply(&self, config: &mut SimConfig, mtu: u32) -> Result<(), SceneError> {
         let host = &mut config.host;
         (host.mtu, host.header) = (mtu, HEADER);
         host.delay = Picos::nanos(self.host_delay_ns);
         host.jitter = Picos::nanos(self.host_jitter_ns);
+        host.intake = self.intake(mtu)?;
         let text = |given: &Option<String>, default: &str| {
             given.clone().unwrap_or_else(|| default.to_owned())
         };

@@ -191,6 +191,10 @@ pub struct TransportTable {
     pub host_delay_ns: u64,
     /// Further delay of each packet, at random, up to this, ns.
     pub host_jitter_ns: u64,
+    /// Hosts take in no more than this, Gb/s (default: whatever arrives).
+    pub host_gbps: Option<u64>,
+    /// .. and keep so many bytes meanwhile, as a socket's receive buffer; what finds no room is lost (default 4 MiB).
+    pub host_buffer: Option<Bytes>,
 }
 
 /// `[[failure]]`

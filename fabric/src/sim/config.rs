@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::Picos;
+use crate::base::Rate;
 use crate::cc::{PathsConfig, Scope, SenderConfig};
 use crate::model::{FailureEvent, NetworkOptions, OptionError};
 use crate::topology::Topology;
@@ -117,6 +118,18 @@ pub struct HostConfig {
     pub delay: Picos,
     /// .. and a random time up to this much longer.
     pub jitter: Picos,
+    /// How fast they take in what arrives, if slower than any link.
+    pub intake: Option<Intake>,
+}
+
+/// A host that is slower than its link: packets wait in its receive buffer, one after the other, and those that find it full
+/// are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Intake {
+    /// How fast it takes packets in.
+    pub rate: Rate,
+    /// Bytes that wait meanwhile, at most.
+    pub buffer: u64,
 }
 
 /// What to record on the way.
@@ -167,6 +180,7 @@ impl SimConfig {
                 control: 64,
                 delay: Picos::ZERO,
                 jitter: Picos::ZERO,
+                intake: None,
             },
             network: NetworkOptions::default(),
             failures: Vec::new(),

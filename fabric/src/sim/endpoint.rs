@@ -141,6 +141,14 @@ impl Adapter for Endpoint {
         }
     }
 
+    fn handle_overflow(&mut self, lost: u64, buffer: u64) {
+        self.pdcs.handle_overflow(lost, buffer);
+    }
+
+    fn handle_drained(&mut self) {
+        self.pdcs.handle_drained();
+    }
+
     fn handle_timeout(&mut self, work: &mut Work<'_>) {
         self.pdcs.handle_timeout(work.now.time());
     }

@@ -101,6 +101,12 @@ pub(super) trait Adapter {
     /// A packet arrived from host `source`.
     fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>);
 
+    /// The receive buffer of this host, of `buffer` bytes, had no room for packets of `lost` bytes.
+    fn handle_overflow(&mut self, _lost: u64, _buffer: u64) {}
+
+    /// Nothing waits in it any more.
+    fn handle_drained(&mut self) {}
+
     /// Time passed.
     fn handle_timeout(&mut self, work: &mut Work<'_>);
 
@@ -170,6 +176,17 @@ pub(super) enum Stack {
     Roce(Roce),
 }
 
+/// What waits to be taken in by a host that is slower than its link.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// When it has taken in all that waits.
+    pub(super) taken_in_at: Picos,
+    /// Bytes that found no room, and the transport was not told of yet.
+    pub(super) lost: u64,
+    /// The buffer was full, and has not been empty since, as far as the transport knows.
+    full: bool,
+}
+
 /// A host.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -182,6 +199,7 @@ pub(super) struct Host {
     pub(super) wake_at: Picos,
     /// The host's own delay keeps order.
     pub(super) seen_at: Picos,
+    pub(super) intake: Waiting,
     outbox: Outbox,
     stack: Stack,
 }
@@ -205,6 +223,7 @@ impl Host {
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
             seen_at: Picos::ZERO,
+            intake: Waiting::default(),
             outbox: Outbox::new(number, extra),
             stack,
         }
@@ -252,6 +271,20 @@ impl Host {
     ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry };
         each!(&mut self.stack, stack => stack.receive(source, head, body, work));
+    }
+
+    /// With the packet that it sees next, the transport learns of those that its receive buffer, of so many bytes, had no
+    /// room for, as from a socket.
+    pub(super) fn tell_overflow(&mut self, now: Picos, buffer: u64) {
+        let lost = core::mem::take(&mut self.intake.lost);
+        if lost > 0 {
+            self.intake.full = true;
+            each!(&mut self.stack, stack => stack.handle_overflow(lost, buffer));
+        }
+        if self.intake.full && self.intake.taken_in_at <= now {
+            self.intake.full = false;
+            each!(&mut self.stack, stack => stack.handle_drained());
+        }
     }
 
     /// A rate packet arrived from host `source`.

@@ -19,7 +19,7 @@ mod setup;
 mod told;
 
 pub use config::{
-    Contexts, HostConfig, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
+    Contexts, HostConfig, Intake, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
 };
 pub use results::{
     End, FlowResult, Observer, PortLoad, PortSeries, Results, Series, Totals, Unfinished,

@@ -2,7 +2,7 @@
 
 use core::ops::{Index, IndexMut, Range};
 
-use super::config::{SimConfig, SimError};
+use super::config::{Intake, SimConfig, SimError};
 use super::flows::{Fired, Flows};
 use super::host::{Host, News, Sizes};
 use super::lockstep::{Carried, Parcel};
@@ -161,6 +161,7 @@ pub(super) struct Part {
     /// The hosts' own delay, and the jitter on top.
     delay: Picos,
     jitter: Picos,
+    intake: Option<Intake>,
     /// Of the jitter.
     chance: Chance,
     pub(super) recorder: Recorder,
@@ -171,6 +172,8 @@ pub(super) struct Part {
     pub(super) computed: Computed,
     /// Data packets that hosts received, not trimmed, duplicates included.
     pub(super) delivered: u64,
+    /// Data packets that hosts had no room for.
+    pub(super) dropped: u64,
     /// When a flow was last finished, or an operation done.
     pub(super) last: Picos,
     /// For other parts.
@@ -231,12 +234,14 @@ impl Part {
             failures: config.failures.clone(),
             delay: config.host.delay,
             jitter: config.host.jitter,
+            intake: config.host.intake,
             chance: Chance::of(&mut Rng::new(config.seed ^ 0x686f_7374_7300)),
             recorder: Recorder::new(&config.observe, network.switches()),
             timed: config.observe.packets,
             per_pair: setup.per_pair,
             computed: Computed { pending: 0, ended: Picos::ZERO },
             delivered: 0,
+            dropped: 0,
             last: Picos::ZERO,
             handed: Vec::new(),
             network,
@@ -351,17 +356,45 @@ impl Part {
     }
 
     fn arrived(&mut self, host: u32, packet: u32) {
-        if self.delay == Picos::ZERO && self.jitter == Picos::ZERO {
+        if self.delay == Picos::ZERO && self.jitter == Picos::ZERO && self.intake.is_none() {
             return self.seen(host, packet);
         }
+        let taken_in = match self.intake {
+            Some(intake) => match self.queue(host, packet, intake) {
+                Some(at) => at,
+                None => return self.overflow(host, packet),
+            },
+            None => self.network.now(),
+        };
         let now = self.network.now();
         // One packet arrives at a host at a time.
         let mut rng = self.chance.at(now, host.into());
         let extra = if self.jitter == Picos::ZERO { 0 } else { rng.next_u64() % self.jitter.0 };
         let entry = &mut self.ends.hosts[host];
-        entry.seen_at = entry.seen_at.max(now + self.delay + Picos(extra));
+        entry.seen_at = entry.seen_at.max(taken_in + self.delay + Picos(extra));
         let at = entry.seen_at;
         self.call(at, Happening::Seen { host, packet });
+    }
+
+    /// A packet joins those that wait for `host` to take them in: when it has been, or `None` if there is no room.
+    fn queue(&mut self, host: u32, packet: u32, Intake { rate, buffer }: Intake) -> Option<Picos> {
+        let now = self.network.now();
+        let bytes = self.network.head(packet).bytes.into();
+        let slow = &mut self.ends.hosts[host].intake;
+        let begin = slow.taken_in_at.max(now);
+        if rate.bytes_in(begin.since(now).span()) + bytes > buffer {
+            return None;
+        }
+        slow.taken_in_at = begin + Picos::transmit(rate, bytes);
+        Some(slow.taken_in_at)
+    }
+
+    /// `host` has no room for a packet.
+    #[cold]
+    fn overflow(&mut self, host: u32, packet: u32) {
+        let (&head, _) = self.network.take(packet);
+        self.dropped += u64::from(!head.trimmed && self.ends.bodies.of(packet).is_data());
+        self.ends.hosts[host].intake.lost += u64::from(head.bytes);
     }
 
     /// A paused host may go on.
@@ -398,6 +431,9 @@ impl Part {
             _ => bodies.echo(packet),
         };
         let entry = &mut hosts[host];
+        if let Some(intake) = self.intake {
+            entry.tell_overflow(now, intake.buffer);
+        }
         let (carried, running) = ((body, telemetry), &mut flows.running);
         entry.receive(now, source, &head, carried, running, &mut self.news);
         self.attend(host);

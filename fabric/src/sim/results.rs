@@ -102,8 +102,10 @@ pub struct Totals {
     pub trimmed: u64,
     /// Data packets marked Congestion Experienced; each port that marks counts.
     pub marked: u64,
-    /// Data packets dropped by full queues, or lost on links; trimmed ones too.
+    /// Data packets dropped by full queues and receive buffers, or lost on links; trimmed ones too.
     pub dropped: u64,
+    /// Those of them that the receive buffer of a slow host had no room for.
+    pub dropped_host: u64,
     /// Those of them that a link took which was down, or a black hole.
     pub dropped_dead: u64,
     /// When a data packet was last trimmed or dropped; zero if none was.

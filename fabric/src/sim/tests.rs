@@ -1,8 +1,8 @@
 //! Whole simulations.
 
 use super::{
-    Contexts, End, HostConfig, Observe, Results, RoceConfig, SimConfig, Simulation, SquallConfig,
-    Transport, Unfinished,
+    Contexts, End, HostConfig, Intake, Observe, Results, RoceConfig, SimConfig, Simulation,
+    SquallConfig, Transport, Unfinished,
 };
 use crate::base::Rate;
 use crate::model::{Failure, FailureEvent, Marks};
@@ -764,4 +764,41 @@ fn a_list_of_senders_shortens_the_queue_of_an_incast() {
     let error =
         Simulation::new(&config, &incast(3, 1000)).map(|_| ()).expect_err("nscc counts nobody");
     assert!(error.to_string().contains("expected dart"), "{error}");
+}
+
+#[test]
+fn a_host_that_is_slower_than_its_link_loses_little_and_is_never_idle() {
+    let mut config = star(33);
+    let intake = Intake { rate: Rate::gbps(50), buffer: 400 << 10 };
+    config.host.intake = Some(intake);
+    for senders in [1, 16, 32] {
+        let bytes = 4 << 20;
+        let flows = (1..=senders).map(|n| flow(n, n, 0, bytes)).collect();
+        let results = run(&config, &workload(33, flows));
+        assert_eq!(results.end, End::Done);
+        conserved(&results);
+        let totals = &results.totals;
+        assert!(totals.dropped == totals.dropped_host, "{totals:?}");
+        // A penalty is what does it: without, a tenth of what 16 send is lost, and a quarter of what 32 do.
+        assert!(totals.dropped_host * 200 <= totals.packets, "{senders}: {totals:?}");
+        let ideal = Picos::transmit(intake.rate, u64::from(senders) * bytes);
+        // Headers are 1.6 %, and the host takes in acknowledgements and probes, too.
+        assert!(totals.end.0 <= ideal.0 * 105 / 100, "{senders}: {ideal:?} {totals:?}");
+    }
+}
+
+#[test]
+fn what_finds_no_room_at_a_slow_host_is_lost() {
+    // 100 packets in 33 us, of which the host takes in four bytes.
+    let mut config = star(2);
+    config.host.intake = Some(Intake { rate: Rate(1_000_000), buffer: 20 * 4096 });
+    config.until = Picos::micros(100);
+    squall(&mut config).cc = "none".into();
+    squall(&mut config).loss = "rto".into();
+    squall(&mut config).rto_min = Some(Picos::micros(1_000));
+    let results = run(&config, &workload(2, vec![flow(1, 0, 1, 100 * 4032)]));
+    let totals = &results.totals;
+    assert_eq!((totals.packets, totals.retransmitted, totals.delivered), (100, 0, 0));
+    assert_eq!(totals.dropped_host, 80);
+    conserved(&results);
 }

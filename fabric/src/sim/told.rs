@@ -32,6 +32,10 @@ impl Told {
         set("mtu", host.mtu.to_string());
         set("host_delay_ns", host.delay.span().0.to_string());
         set("host_jitter_ns", host.jitter.span().0.to_string());
+        if let Some(intake) = host.intake {
+            set("host_gbps", (intake.rate.0 / 1_000_000_000).to_string());
+            set("host_buffer", intake.buffer.to_string());
+        }
         let contexts = match &host.transport {
             Transport::Squall(squall) => {
                 set("stack", "squall".to_owned());

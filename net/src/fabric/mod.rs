@@ -27,6 +27,9 @@ use crate::{
 use frame::{Frame, Hello, Kind, MAX_FRAME, Member, PACKET_HEAD, PacketFrame, Welcome};
 pub use spec::{FabricSpec, FabricSpecError, HostChoice, HostList, HostListError};
 
+/// Bytes that may wait for an endpoint that does not read; a socket's buffer, in effect.
+pub const RECEIVE_BUFFER: usize = 8 << 20;
+
 /// How long a fabric may take to answer a greeting.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the longest answer to a greeting.

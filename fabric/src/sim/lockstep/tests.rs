@@ -6,7 +6,7 @@ use crate::Picos;
 use crate::base::{Rate, Rng};
 use crate::model::{Failure, FailureEvent, Marks};
 use crate::sim::{
-    End, Results, RoceConfig, SimConfig, Simulation, SquallConfig, Transport, Unfinished,
+    End, Intake, Results, RoceConfig, SimConfig, Simulation, SquallConfig, Transport, Unfinished,
 };
 use crate::topology::Topology;
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
@@ -151,6 +151,7 @@ proptest! {
         let mut config = network(kind, uplink, seed);
         if jitter {
             (config.host.delay, config.host.jitter) = (Picos::nanos(500), US);
+            config.host.intake = Some(Intake { rate: Rate::gbps(60), buffer: 40_000 });
         }
         if fails {
             config.failures = failures(seed);
