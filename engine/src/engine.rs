@@ -6,6 +6,7 @@ mod ends;
 mod links;
 mod packets;
 mod rates;
+mod receive_buffer;
 mod sizes;
 mod trains;
 mod whole;
@@ -15,6 +16,7 @@ use core::net::SocketAddr;
 pub use closing::Closing;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
+pub use receive_buffer::ReceiveBuffer;
 
 use crate::api::{
     Completion, MatchSpace, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble,
@@ -179,16 +181,6 @@ impl Engine {
     /// patience with a peer that stays silent is short when its host says that nobody listens there.
     pub fn handle_trouble(&mut self, now: Time, trouble: Trouble) {
         self.peers.note_trouble(now, trouble);
-    }
-
-    /// Packets of `lost` bytes found no room in this host's receive buffer, which holds `buffer`.
-    pub fn handle_overflow(&mut self, lost: u64, buffer: u64) {
-        self.pdcs.handle_overflow(lost, buffer);
-    }
-
-    /// Nothing waits in this host's receive buffer any more, after it overflowed.
-    pub fn handle_drained(&mut self) {
-        self.pdcs.handle_drained();
     }
 
     /// The next finished operation.

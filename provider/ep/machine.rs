@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use squall_base::{RegionId, Span, Time, Train};
 use squall_engine::{
-    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, Trouble, Visibility,
+    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, ReceiveBuffer, Trouble,
+    Visibility,
 };
 use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
@@ -56,7 +57,7 @@ pub(super) struct Core {
     pub(super) peers: Peers,
     pub(super) regions: Arc<Gate<Regions>>,
     port: Box<dyn Port + Send>,
-    receive_buffer: ReceiveBuffer,
+    receive_buffer: SocketBuffer,
     /// Deferred work that has begun.
     pub(super) begun: Begun,
     /// What another provider receives.
@@ -110,7 +111,7 @@ struct Received {
 }
 
 /// Where packets wait until the port is looked at.
-struct ReceiveBuffer {
+struct SocketBuffer {
     bytes: u64,
     /// Packets that found it full, as was last heard.
     overflow: u32,
@@ -118,7 +119,7 @@ struct ReceiveBuffer {
     full: bool,
 }
 
-impl ReceiveBuffer {
+impl SocketBuffer {
     /// `overflow` packets found it full so far, the newest since the one before `train` came. About how many bytes they had: what
     /// the kernel counts are messages, of which `train` is one.
     #[cold]
@@ -165,11 +166,7 @@ impl Core {
             collectives: None,
             staging: devices.then(Box::default),
             port: opened.port,
-            receive_buffer: ReceiveBuffer {
-                bytes: opened.receive_buffer,
-                overflow: 0,
-                full: false,
-            },
+            receive_buffer: SocketBuffer { bytes: opened.receive_buffer, overflow: 0, full: false },
             links: opened.links,
             packets_at: Time::ZERO,
             name: opened.name,
@@ -437,7 +434,7 @@ impl Core {
             let at = *arrived.get_or_insert_with(clock::now);
             if meta.overflow != receive_buffer.overflow {
                 let lost = receive_buffer.overflowed(meta.overflow, train);
-                engine.handle_overflow(lost, receive_buffer.bytes);
+                ReceiveBuffer::of(engine).overflowed(lost, receive_buffer.bytes);
             }
             let trimmed = *dscp_trimmed == Some(meta.dscp);
             let marks = PacketMarks { ce: meta.ce(), trimmed };
@@ -447,7 +444,7 @@ impl Core {
         // What overflowed in this very look was told to nobody yet.
         if receive_buffer.full && report.empty && receive_buffer.overflow == before {
             receive_buffer.full = false;
-            engine.handle_drained();
+            ReceiveBuffer::of(engine).drained();
         }
         self.port.take_errors(&mut self.errors);
         if !self.errors.is_empty() {

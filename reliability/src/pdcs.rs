@@ -5,6 +5,7 @@ mod joint;
 mod numbering;
 mod rates;
 mod receive;
+mod receive_buffer;
 mod runs;
 mod table;
 mod told;
@@ -25,6 +26,7 @@ use crate::types::{
 pub use admission::Admissions;
 use numbering::Numbering;
 pub use rates::{RateOut, Rates};
+pub use receive_buffer::ReceiveBuffer;
 pub use runs::Runs;
 use table::Table;
 pub use told::Told;
@@ -305,18 +307,6 @@ impl<D: Copy> Pdcs<D> {
             }
         }
         absent
-    }
-
-    /// Packets of `lost` bytes found no room in this host's receive buffer, which holds `buffer`.
-    #[cold]
-    pub fn handle_overflow(&mut self, lost: u64, buffer: u64) {
-        self.shared.receiver.on_overflow(lost, buffer);
-    }
-
-    /// Nothing waits in this host's receive buffer any more, after it overflowed.
-    #[cold]
-    pub fn handle_drained(&mut self) {
-        self.shared.receiver.on_drained();
     }
 
     /// Time passed.

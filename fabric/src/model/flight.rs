@@ -28,7 +28,7 @@ impl InFlight {
 
 /// All packets on their way. Their memory is used again, the last first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flights {
+pub struct Flights {
     pub(super) flying: Vec<InFlight>,
     free: Vec<u32>,
 }
@@ -57,8 +57,9 @@ impl Flights {
         self.free.push(packet);
     }
 
-    /// The head of a packet.
-    pub(super) fn head(&self, packet: u32) -> &Head {
+    /// The head of a packet that is on its way, or arrived and was not taken.
+    #[must_use]
+    pub fn head(&self, packet: u32) -> &Head {
         &self.flying[packet as usize].head
     }
 
@@ -80,7 +81,8 @@ impl Flights {
     }
 
     /// Data packets on their way, trimmed ones too.
-    pub(super) fn data(&self) -> u64 {
+    #[must_use]
+    pub fn data(&self) -> u64 {
         let all = self.flying.iter().filter(|flying| flying.is_data()).count();
         let gone = |&&packet: &&u32| self.flying[packet as usize].is_data();
         (all - self.free.iter().filter(gone).count()) as u64

@@ -45,6 +45,7 @@ mod wheel;
 pub use config::{Ground, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError};
 pub use deflection::{Deflection, DeflectionParameters, Journey, Message};
 pub use event::{Failure, FailureEvent, LinkId};
+pub use flight::Flights;
 pub use head::{Class, Head};
 pub use lossless::Lossless;
 pub use network::{Border, Coming, Ends, Handed, Network, Step};

@@ -260,10 +260,10 @@ impl Network {
         self.flights.len()
     }
 
-    /// Those of them that were sent as data, trimmed ones too.
+    /// .. to look at.
     #[must_use]
-    pub fn data_in_flight(&self) -> u64 {
-        self.flights.data()
+    pub const fn flights(&self) -> &Flights {
+        &self.flights
     }
 
     /// The port by which `host` sends.
@@ -308,12 +308,6 @@ impl Network {
             }
         }
         packet
-    }
-
-    /// The head of a packet that arrived.
-    #[must_use]
-    pub fn head(&self, packet: u32) -> &Head {
-        self.flights.head(packet)
     }
 
     /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to

@@ -14,7 +14,7 @@ use crate::cc::RatePacket;
 use crate::model::Head;
 use crate::reliability::{
     Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
-    RateOut, Rates, RxVerdict, Told,
+    RateOut, Rates, ReceiveBuffer, RxVerdict, Told,
 };
 
 /// What comes back with a packet's fate.
@@ -142,11 +142,11 @@ impl Adapter for Endpoint {
     }
 
     fn handle_overflow(&mut self, lost: u64, buffer: u64) {
-        self.pdcs.handle_overflow(lost, buffer);
+        ReceiveBuffer::of(&mut self.pdcs).overflowed(lost, buffer);
     }
 
     fn handle_drained(&mut self) {
-        self.pdcs.handle_drained();
+        ReceiveBuffer::of(&mut self.pdcs).drained();
     }
 
     fn handle_timeout(&mut self, work: &mut Work<'_>) {

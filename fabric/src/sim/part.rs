@@ -379,7 +379,7 @@ impl Part {
     /// A packet joins those that wait for `host` to take them in: when it has been, or `None` if there is no room.
     fn queue(&mut self, host: u32, packet: u32, Intake { rate, buffer }: Intake) -> Option<Picos> {
         let now = self.network.now();
-        let bytes = self.network.head(packet).bytes.into();
+        let bytes = self.network.flights().head(packet).bytes.into();
         let slow = &mut self.ends.hosts[host].intake;
         let begin = slow.taken_in_at.max(now);
         if rate.bytes_in(begin.since(now).span()) + bytes > buffer {

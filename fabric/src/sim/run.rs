@@ -152,7 +152,7 @@ impl Simulation {
             totals.delivered += part.delivered;
             totals.dropped_host += part.dropped;
             totals.events += part.network.events();
-            totals.under_way += part.network.data_in_flight();
+            totals.under_way += part.network.flights().data();
             // What happened after the last flow was finished is no part of it.
             let at = if end == End::Done { part.last } else { part.network.now() };
             totals.end = totals.end.max(at);
