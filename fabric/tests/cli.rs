@@ -306,6 +306,9 @@ fn what_is_said_of_the_network_is_simulated() {
     assert_eq!(run("--no-ecn")["network"]["marked"], 0);
     assert!(run("--queue 8192")["totals"]["trimmed"].as_u64() > Some(0));
     assert!(run("--lossless --xoff 20KB --cc none")["network"]["pauses"].as_u64() > Some(0));
+    assert_eq!(plain["network"]["dropped_host"], 0);
+    let slow = run("--host-gbps 10 --host-buffer 20KiB --cc none");
+    assert!(slow["network"]["dropped_host"].as_u64() > Some(0));
     let hops = run("--telemetry")["network"]["hops"].as_f64().expect("telemetry");
     assert!((hops - 3.0).abs() < 1e-9, "leaf, spine, leaf: {hops}");
 }
@@ -336,6 +339,9 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --cm w.cm --lossless --trimming true", "not both"),
         ("sim --topo t.topo --cm w.cm --queue 100", "at least a packet"),
         ("sim --topo t.topo --cm w.cm --weights 0,1", "1 to 1000"),
+        ("sim --topo t.topo --cm w.cm --host-gbps 0", "1..18446744073709551615"),
+        ("sim --topo t.topo --cm w.cm --host-buffer 1MiB", "--host-gbps <GBPS>"),
+        ("sim --topo t.topo --cm w.cm --host-gbps 10 --host-buffer 100", "at least a packet"),
         ("sim --topo t.topo --cm w.cm --no-ecn --ecn 0.2,0.8", "cannot be used with"),
         ("sim --topo t.topo --cm w.cm --fail-links 17", "16 to choose from"),
         ("sim --topo bad.topo --cm w.cm", "bad.topo:7: "),

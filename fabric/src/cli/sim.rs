@@ -9,6 +9,7 @@ use clap::Args;
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, choices, interrupts};
+use crate::Bytes;
 use crate::cc::{PathsConfig, Scope};
 use crate::formats::{self, cm::StartUnit};
 use crate::live::Timeline;
@@ -89,6 +90,12 @@ pub(super) struct SimArgs {
     /// Entropies to spread packets over.
     #[arg(long, default_value_t = 64)]
     pub(super) paths: u16,
+    /// Hosts take in no more than so many Gb/s; what finds their receive buffer full is lost.
+    #[arg(long, value_name = "GBPS", value_parser = clap::value_parser!(u64).range(1..))]
+    host_gbps: Option<u64>,
+    /// Bytes of that buffer: `400KiB`. Default: 4 MiB.
+    #[arg(long, value_name = "BYTES", requires = "host_gbps")]
+    host_buffer: Option<Bytes>,
     /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless
     /// then.
     #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "scope", "paths"])]
@@ -368,6 +375,8 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             mtu: Some(args.mtu),
             // As an endpoint has it.
             per_pair: is_job(args),
+            host_gbps: args.host_gbps,
+            host_buffer: args.host_buffer,
             ..TransportTable::default()
         },
         Some(qps) => TransportTable {
@@ -375,6 +384,8 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             cc: args.cc.clone(),
             qps: Some(qps),
             mtu: Some(args.mtu),
+            host_gbps: args.host_gbps,
+            host_buffer: args.host_buffer,
             ..TransportTable::default()
         },
     };
