@@ -17,6 +17,7 @@ mod peers;
 mod receive;
 mod setup;
 pub(crate) mod shared;
+mod socket_buffer;
 mod staging;
 mod transmit;
 pub(crate) mod work;

@@ -19,6 +19,7 @@ use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use super::shared::Shared;
+use super::socket_buffer::SocketBuffer;
 use super::staging::Staging;
 use super::work::Begun;
 use crate::addr::Name;
@@ -110,27 +111,6 @@ struct Received {
     looked: bool,
 }
 
-/// Where packets wait until the port is looked at.
-struct SocketBuffer {
-    bytes: u64,
-    /// Packets that found it full, as was last heard.
-    overflow: u32,
-    /// It was full, and has not been empty since.
-    full: bool,
-}
-
-impl SocketBuffer {
-    /// `overflow` packets found it full so far, the newest since the one before `train` came. About how many bytes they had: what
-    /// the kernel counts are messages, of which `train` is one.
-    #[cold]
-    fn overflowed(&mut self, overflow: u32, train: Train<'_>) -> u64 {
-        let lost = overflow.wrapping_sub(self.overflow);
-        (self.overflow, self.full) = (overflow, true);
-        let bytes: usize = train.map(<[u8]>::len).sum();
-        u64::from(lost).saturating_mul(bytes as u64)
-    }
-}
-
 /// What [`super::setup`] opens.
 pub(super) struct Opened {
     pub(super) engine: Engine,
@@ -166,7 +146,7 @@ impl Core {
             collectives: None,
             staging: devices.then(Box::default),
             port: opened.port,
-            receive_buffer: SocketBuffer { bytes: opened.receive_buffer, overflow: 0, full: false },
+            receive_buffer: SocketBuffer::new(opened.receive_buffer),
             links: opened.links,
             packets_at: Time::ZERO,
             name: opened.name,
@@ -429,21 +409,17 @@ impl Core {
         // Read when the first packet is here: the process may have slept since the turn began, and
         // round trips would seem shorter than they were.
         let mut arrived = None;
-        let before = receive_buffer.overflow;
         let mut sink = |meta: &RxMeta, train: Train<'_>| {
             let at = *arrived.get_or_insert_with(clock::now);
-            if meta.overflow != receive_buffer.overflow {
-                let lost = receive_buffer.overflowed(meta.overflow, train);
-                ReceiveBuffer::of(engine).overflowed(lost, receive_buffer.bytes);
+            if let Some(lost) = receive_buffer.heard(meta.overflow, train) {
+                ReceiveBuffer::of(engine).overflowed(lost, receive_buffer.bytes());
             }
             let trimmed = *dscp_trimmed == Some(meta.dscp);
             let marks = PacketMarks { ce: meta.ce(), trimmed };
             engine.handle_train(at, &mut memory, meta.src, marks, train);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
-        // What overflowed in this very look was told to nobody yet.
-        if receive_buffer.full && report.empty && receive_buffer.overflow == before {
-            receive_buffer.full = false;
+        if receive_buffer.looked(report.empty) {
             ReceiveBuffer::of(engine).drained();
         }
         self.port.take_errors(&mut self.errors);

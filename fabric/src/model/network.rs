@@ -642,7 +642,8 @@ impl Network {
         }
     }
 
-    fn lose(&mut self, packet: u32, why: Drop) {
+    /// A packet is gone.
+    pub fn lose(&mut self, packet: u32, why: Drop) {
         let totals = &mut self.totals;
         if self.flights.flying[packet as usize].is_data() {
             totals.data.count(why);

@@ -85,6 +85,8 @@ pub enum Drop {
     Program,
     /// There is no way to the destination.
     NoRoute,
+    /// The host has no room for it.
+    HostFull,
 }
 
 /// What became of a packet that was offered to a port.

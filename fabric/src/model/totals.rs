@@ -21,6 +21,8 @@ pub struct Losses {
     pub no_route: u64,
     /// A switch's program wanted it so.
     pub program: u64,
+    /// Receive buffers of slow hosts were full.
+    pub host_full: u64,
 }
 
 impl Losses {
@@ -33,6 +35,7 @@ impl Losses {
             Drop::Corrupt => &mut self.corrupt,
             Drop::NoRoute => &mut self.no_route,
             Drop::Program => &mut self.program,
+            Drop::HostFull => &mut self.host_full,
         } += 1;
     }
 
@@ -45,6 +48,7 @@ impl Losses {
             corrupt: self.corrupt + other.corrupt,
             no_route: self.no_route + other.no_route,
             program: self.program + other.program,
+            host_full: self.host_full + other.host_full,
         }
     }
 
@@ -58,6 +62,7 @@ impl Losses {
             + self.corrupt
             + self.no_route
             + self.program
+            + self.host_full
     }
 }
 

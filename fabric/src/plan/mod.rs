@@ -49,6 +49,7 @@ mod runner;
 mod scene;
 mod shorthand;
 mod tables;
+mod transport;
 mod used;
 
 pub use expect::{Expectation, Verdict, judge};

@@ -15,7 +15,7 @@ use crate::base::Rng;
 use crate::cc::Hops;
 use crate::chance::Chance;
 use crate::model::{
-    Border, Coming, Ends, FailureEvent, Handed, Network, Note, Partition, Share, Step, Turn,
+    Border, Coming, Drop, Ends, FailureEvent, Handed, Network, Note, Partition, Share, Step, Turn,
 };
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
@@ -172,8 +172,6 @@ pub(super) struct Part {
     pub(super) computed: Computed,
     /// Data packets that hosts received, not trimmed, duplicates included.
     pub(super) delivered: u64,
-    /// Data packets that hosts had no room for.
-    pub(super) dropped: u64,
     /// When a flow was last finished, or an operation done.
     pub(super) last: Picos,
     /// For other parts.
@@ -241,7 +239,6 @@ impl Part {
             per_pair: setup.per_pair,
             computed: Computed { pending: 0, ended: Picos::ZERO },
             delivered: 0,
-            dropped: 0,
             last: Picos::ZERO,
             handed: Vec::new(),
             network,
@@ -392,9 +389,8 @@ impl Part {
     /// `host` has no room for a packet.
     #[cold]
     fn overflow(&mut self, host: u32, packet: u32) {
-        let (&head, _) = self.network.take(packet);
-        self.dropped += u64::from(!head.trimmed && self.ends.bodies.of(packet).is_data());
-        self.ends.hosts[host].intake.lost += u64::from(head.bytes);
+        self.ends.hosts[host].intake.lost += u64::from(self.network.flights().head(packet).bytes);
+        self.network.lose(packet, Drop::HostFull);
     }
 
     /// A paused host may go on.

@@ -150,7 +150,6 @@ impl Simulation {
         for part in &self.parts {
             network = network.plus(part.network.totals());
             totals.delivered += part.delivered;
-            totals.dropped_host += part.dropped;
             totals.events += part.network.events();
             totals.under_way += part.network.flights().data();
             // What happened after the last flow was finished is no part of it.
@@ -168,7 +167,8 @@ impl Simulation {
         }
         totals.trimmed = network.trimmed;
         totals.marked = network.marked;
-        totals.dropped = network.data.total() + totals.dropped_host;
+        totals.dropped = network.data.total();
+        totals.dropped_host = network.data.host_full;
         totals.dropped_dead = network.data.down + network.data.black_hole;
         totals.control_dropped = network.control.total();
         totals.last_loss = network.last_loss;
