@@ -21,7 +21,7 @@ use crate::host::host;
 use crate::logger::USER;
 use crate::provider;
 use kinds::Kind;
-pub(crate) use kinds::{Company, StatsFormat, StatsSpec};
+pub(crate) use kinds::{Company, PortKind, StatsFormat, StatsSpec};
 
 /// One row of the table.
 pub(crate) struct Spec {
@@ -171,6 +171,11 @@ params! {
     peers: kinds::Company = "PEERS", "any",
         "Who may talk to an endpoint: any, whoever proves its address; or av, only addresses in its address \
          vector.";
+    port_kind: kinds::PortKind = "PORT_KIND", "udp",
+        "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets over them, by which every packet has \
+         an entropy of its own. That takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, an Ethernet interface with an MTU \
+         up to 3826, and nobody else there who wants it: one endpoint a host and interface has it, others keep their \
+         sockets, which is said.";
     shm: kinds::Flag = "SHM", "yes",
         "Talk to endpoints of the same host and user through shared memory, as far as the system lets us. Off by itself with FI_SQUALL_FABRIC, \
          FI_SQUALL_FAULT and FI_SQUALL_PCAP, which are about packets.";

@@ -111,6 +111,24 @@ impl<'a> Burst<'a> {
         }
     }
 
+    /// Copies a whole datagram to the beginning of `out`.
+    ///
+    /// # Panics
+    /// When it is longer than `out`.
+    pub(crate) fn copy_into(&self, packet: &Datagram, out: &mut [u8]) {
+        let (header, mut rest) = out.split_at_mut(packet.header.len());
+        header.copy_from_slice(self.header(packet));
+        for piece in self.payload(packet) {
+            let (to, behind) = rest.split_at_mut(usize::try_from(piece.len).unwrap_or(usize::MAX));
+            // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and `of_copies`
+            // has none. `to` has as many, of memory that is borrowed mutably and so none of the piece's.
+            unsafe { ptr::copy_nonoverlapping(address(piece), to.as_mut_ptr(), to.len()) };
+            rest = behind;
+        }
+        let trailer = self.trailer(packet);
+        rest[..trailer.len()].copy_from_slice(trailer);
+    }
+
     /// Appends a copy of a whole datagram to `out`.
     pub fn copy(&self, packet: &Datagram, out: &mut Vec<u8>) {
         out.extend_from_slice(self.header(packet));

@@ -4,7 +4,7 @@
 //! them (ECN, DSCP, which path); it lies under packet delivery contexts. And a message port, [`MessagePort`]: frames in
 //! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
 //! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
+//! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
 //! [`Pcap`] are ports wrapped round a port. And a [`MappedFile`] is memory that others may read while it is written.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
@@ -29,6 +29,7 @@ pub mod pcap;
 mod port;
 pub mod shm;
 pub mod udp;
+pub mod xdp;
 
 pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
@@ -44,3 +45,4 @@ pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendRep
 pub use shm::{ShmConfig, ShmPort, Source};
 pub use squall_wire::base;
 pub use udp::UdpPort;
+pub use xdp::{XdpError, XdpPort, XdpReport};

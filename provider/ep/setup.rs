@@ -11,7 +11,7 @@ use squall_net::fabric::RECEIVE_BUFFER;
 use squall_net::fabric::frame::{Member, Welcome};
 use squall_net::{
     CRC_LEN, Crc, FabricPort, FabricSpec, Fault, FaultSpec, HostChoice, Pcap, PcapSpec, Port,
-    PortConfig, UdpPort,
+    PortConfig, UdpPort, XdpPort,
 };
 
 use super::Settings;
@@ -27,7 +27,7 @@ use crate::logger::USER;
 use crate::monitor::place;
 use crate::nic::Nic;
 use crate::order;
-use crate::param::{Company, Params, params};
+use crate::param::{Company, Params, PortKind, params};
 use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
@@ -159,7 +159,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     let mut last = None;
     for port in &tries {
         config.bind.set_port(*port);
-        match open_port(&config, fabric.as_ref()) {
+        match open_port(&config, fabric.as_ref(), params.port_kind) {
             Ok((port, receive_buffer, fabric)) => {
                 let local = port.local_addr();
                 return Ok(Bound { port, local, config, receive_buffer, fabric });
@@ -184,6 +184,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
 fn open_port(
     config: &PortConfig,
     fabric: Option<&FabricSpec>,
+    kind: PortKind,
 ) -> io::Result<(Box<dyn Port + Send>, u64, Option<Welcome>)> {
     if let Some(spec) = fabric {
         let Place { rank, ranks, .. } = place();
@@ -203,7 +204,22 @@ fn open_port(
     for warning in &report.warnings {
         log::warn!("{warning}");
     }
-    Ok((Box::new(port), report.rcvbuf as u64, None))
+    let held = report.rcvbuf as u64;
+    if kind == PortKind::Udp {
+        return Ok((Box::new(port), held, None));
+    }
+    Ok(match XdpPort::over(port, config) {
+        Ok((port, report)) => {
+            log::info!("{}: {report}", port.local_addr());
+            (Box::new(port), report.receive_buffer, None)
+        }
+        Err(refused) => {
+            let (port, why) = *refused;
+            let local = port.local_addr();
+            log::warn!(target: USER, "FI_SQUALL_PORT_KIND=xdp: {local} keeps its sockets: {why}");
+            (Box::new(port), held, None)
+        }
+    })
 }
 
 /// The parameters, with what the fabric knows of itself in the place of what the user left open.

@@ -283,6 +283,27 @@ impl Kind for Company {
     }
 }
 
+/// What carries an endpoint's packets on the kernel's network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PortKind {
+    /// UDP sockets.
+    Udp,
+    /// AF_XDP sockets over them.
+    Xdp,
+}
+
+impl Kind for PortKind {
+    type Value = Self;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "udp" => Ok(Self::Udp),
+            "xdp" => Ok(Self::Xdp),
+            _ => Err("udp or xdp".to_owned()),
+        }
+    }
+}
+
 /// How statistics are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StatsFormat {

@@ -28,7 +28,7 @@ mod tx;
 use errq::Errors;
 use path::PathSocket;
 use rx::Rx;
-pub(crate) use sock::{bound, plain, tos};
+pub(crate) use sock::{bound, plain, set, tos};
 use tx::{Outcome, Tx, TxLimits};
 
 /// How often, at most, the path sockets are asked for ICMP errors.
@@ -108,6 +108,19 @@ impl UdpPort {
     #[must_use]
     pub const fn gso_refused(&self) -> bool {
         self.tx.gso_refused()
+    }
+
+    /// The source port of a path, whose socket is opened if it was not: for one who sends from there by other means, and has
+    /// the errors that come back read here.
+    pub(crate) fn port_of(&mut self, path: u16) -> u16 {
+        let index = usize::from(path % self.config.paths);
+        if index > 0 {
+            if matches!(self.paths[index - 1], Path::Closed) {
+                self.open_path(index);
+            }
+            self.unchecked = true;
+        }
+        self.source_port(path)
     }
 
     /// Makes sure that path `index` (from 1 on) has a socket, or shares the endpoint's.

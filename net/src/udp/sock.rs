@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use crate::{Feature, OpenReport, PortConfig};
 
 /// Sets an integer option.
-pub(super) fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
+pub(crate) fn set(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: setsockopt(2) reads as many bytes as it is told of: those of `value`, an integer that
     // outlives the call.
     let rc = unsafe {

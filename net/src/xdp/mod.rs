@@ -1,0 +1,520 @@
+//! AF_XDP as a [`Port`]: packets that are written into frames which the card, or the kernel on the way to it, takes as they
+//! are, past the kernel's UDP and IP.
+//!
+//! It lies over a [`UdpPort`], which holds the endpoint's address, the source ports of the paths and their ICMP errors, and
+//! carries what is not this port's: packets to this host, by other interfaces, to be fragmented, to a neighbour whom
+//! the kernel has yet to find, and those that come by a queue without a socket. So whatever fails here, the sockets
+//! are there. Every packet has an entropy, DSCP and ECN of its own, where a train of the sockets' has one.
+//!
+//! The kernel answers ARP and neighbour discovery, and this port asks it for what it found (`neighbour`). A queue of an
+//! interface has room for one AF_XDP socket, and an interface for one program: the second endpoint of a host
+//! that asks for it is told so and has sockets.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+
+use ::xdp::Packet;
+use ::xdp::nic::NicIndex;
+
+use crate::base::{Datagram, Span, Time, TrafficClass, Train};
+use crate::udp::{UdpPort, tos};
+use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
+
+mod frame;
+mod neighbour;
+mod program;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use frame::{Contents, Ends, Mac};
+use neighbour::{Neighbours, Tables};
+use program::Program;
+use queue::{Queue, Sent};
+
+/// Most queues of an interface that get a socket; 6 MiB of memory are locked for each.
+const QUEUES: u32 = 16;
+/// While frames come, the sockets below are looked at this often.
+const LOOK_BELOW: Span = Span::micros(100);
+/// How often the kernel is asked what found no room.
+const COUNT_OVERFLOW: Span = Span::millis(1);
+/// When the interface took no frames, it is tried again after this time.
+const DOWN: Span = Span::secs(1);
+/// When the kernel had no room for frames, it is asked again after this time.
+const RETRY: Span = Span::micros(50);
+
+/// Why an interface gets no AF_XDP socket.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum XdpError {
+    /// The port is bound to every address, or to one that no frame leaves with.
+    NoInterface(IpAddr),
+    /// Packets of the interface's MTU do not fit a frame.
+    Mtu {
+        /// The interface's.
+        mtu: u32,
+        /// The longest that fits.
+        most: u32,
+    },
+    /// The system refused a step.
+    System {
+        /// Which one.
+        step: &'static str,
+        /// What may be done about it, where the error number tells.
+        hint: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for XdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoInterface(ip) => write!(f, "no Ethernet interface has address {ip}"),
+            Self::Mtu { mtu, most } => {
+                write!(f, "its MTU is {mtu}, and packets up to {most} bytes fit a frame")
+            }
+            Self::System { step, hint, error } => write!(f, "{step}: {error}{hint}"),
+        }
+    }
+}
+
+impl std::error::Error for XdpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl XdpError {
+    fn system(step: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| {
+            let hint = match error.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => {
+                    " (it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF)"
+                }
+                Some(libc::EBUSY) => " (another endpoint of this host, or another program, has it)",
+                Some(libc::ENOBUFS | libc::ENOMEM) => {
+                    " (ulimit -l allows too little locked memory)"
+                }
+                _ => "",
+            };
+            Self::System { step, hint, error }
+        }
+    }
+}
+
+/// What was found when the interface was opened; to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpReport {
+    /// Queues with a socket.
+    pub queues: u32,
+    /// The driver takes frames where they lie.
+    pub zero_copy: bool,
+    /// Bytes that wait at most until the port is looked at.
+    pub receive_buffer: u64,
+}
+
+impl fmt::Display for XdpReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copies = if self.zero_copy { "zero-copy" } else { "copied" };
+        write!(f, "xdp: {} queues, frames {copies}", self.queues)
+    }
+}
+
+/// AF_XDP sockets of one endpoint, over its UDP sockets.
+pub struct XdpPort {
+    // Detached before its sockets are closed.
+    _program: Program,
+    queues: Vec<Queue>,
+    udp: UdpPort,
+    neighbours: Neighbours,
+    local: SocketAddr,
+    mac: Mac,
+    mtu: usize,
+    index: u32,
+    virtual_cable: bool,
+    tos_data: u8,
+    tos_control: u8,
+    counters: Counters,
+    /// Until then everything takes the sockets' way, for the interface was down or gone.
+    down_until: Time,
+    /// Some queue has frames for which the kernel had no room: when to ask again.
+    retry_at: Option<Time>,
+    look_below: Time,
+    count_at: Time,
+    /// What found no room in the queues, and below.
+    overflow: u64,
+    overflow_below: u32,
+}
+
+impl XdpPort {
+    /// Opens AF_XDP sockets at the queues of the interface that has the port's address.
+    ///
+    /// # Errors
+    /// Why not, and the port as it was.
+    pub fn over(
+        udp: UdpPort,
+        config: &PortConfig,
+    ) -> Result<(Self, XdpReport), Box<(UdpPort, XdpError)>> {
+        match Opened::open(udp.local_addr(), config) {
+            Err(error) => Err(Box::new((udp, error))),
+            Ok(Opened { program, queues, tables, link, index }) => {
+                let local = udp.local_addr();
+                let buffer: usize =
+                    queues.iter().map(|q| q.frame() * queue::RX_FRAMES as usize).sum();
+                let report = XdpReport {
+                    queues: queues.len() as u32,
+                    zero_copy: queues.iter().all(Queue::is_zero_copy),
+                    receive_buffer: buffer as u64,
+                };
+                let port = Self {
+                    _program: program,
+                    queues,
+                    udp,
+                    neighbours: Neighbours::new(tables, index),
+                    local,
+                    mac: link.mac,
+                    mtu: link.mtu as usize,
+                    index,
+                    virtual_cable: link.virtual_cable,
+                    tos_data: tos(config.dscp_data, config.ecn) as u8,
+                    tos_control: tos(config.dscp_control, false) as u8,
+                    counters: Counters::default(),
+                    down_until: Time::ZERO,
+                    retry_at: None,
+                    look_below: Time::ZERO,
+                    count_at: Time::ZERO,
+                    overflow: 0,
+                    overflow_below: 0,
+                };
+                Ok((port, report))
+            }
+        }
+    }
+
+    /// The next hop's hardware address when the packet is for a frame.
+    #[inline]
+    fn way(&mut self, now: Time, packet: &Datagram) -> Option<Mac> {
+        let framed = now >= self.down_until && !packet.fragment && self.length(packet) <= self.mtu;
+        if framed { self.neighbours.of(now, packet.dst) } else { None }
+    }
+
+    /// Length of a packet with its IP header.
+    const fn length(&self, packet: &Datagram) -> usize {
+        packet.len as usize + frame::headers(self.local.is_ipv6()) - frame::ETHERNET
+    }
+
+    /// Writes packets to one destination into frames: how many, and whether there was room for all.
+    fn emit(&mut self, now: Time, burst: Burst<'_>, to: Mac, report: &mut SendReport) -> bool {
+        let headers = frame::headers(self.local.is_ipv6());
+        let (mut ports, mut all) = (None, true);
+        for packet in burst.packets() {
+            let port = match ports {
+                Some((path, port)) if path == packet.path => port,
+                _ => self.udp.port_of(packet.path),
+            };
+            ports = Some((packet.path, port));
+            let mut source = self.local;
+            source.set_port(port);
+            let ends = Ends { from: self.mac, to, source, destination: packet.dst };
+            let tos = match packet.class {
+                TrafficClass::Control => self.tos_control,
+                _ => self.tos_data,
+            };
+            let queue = &mut self.queues[0];
+            let written = queue.write(headers + packet.len as usize, |frame| {
+                burst.copy_into(packet, &mut frame[headers..]);
+                frame::seal(frame, &ends, tos);
+            });
+            if written.is_none() {
+                self.counters.tx_blocked += 1;
+                all = false;
+                break;
+            }
+            report.sent += 1;
+            report.trains += 1;
+            report.bytes += u64::from(packet.len);
+            self.counters.tx_packets += 1;
+            self.counters.tx_trains += 1;
+            self.counters.tx_bytes += u64::from(packet.len);
+            if queue.is_batch() {
+                self.flush(now);
+            }
+        }
+        self.flush(now);
+        all
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.counters.tx_calls += 1;
+        match self.queues[0].flush() {
+            Ok(Sent::All) => self.retry_at = None,
+            Ok(Sent::Full) => self.retry_at = Some(now + RETRY),
+            Err(error) => self.stand_by(now, &error),
+        }
+    }
+
+    /// The interface takes nothing; what was written is lost, or late, as on a wire.
+    #[cold]
+    fn stand_by(&mut self, now: Time, error: &io::Error) {
+        log::warn!("AF_XDP at {} takes no frames, sockets go on for {DOWN}: {error}", self.local);
+        (self.down_until, self.retry_at) = (now + DOWN, None);
+    }
+
+    /// What found no room is heard of with the packets that come.
+    #[cold]
+    fn count_overflow(&mut self, now: Time) {
+        self.count_at = now + COUNT_OVERFLOW;
+        self.overflow = self.queues.iter().map(Queue::overflow).sum();
+        self.counters.rx_overflow = self.overflow;
+    }
+}
+
+impl Port for XdpPort {
+    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
+        let mut report = SendReport::default();
+        let packets = burst.packets();
+        while let Some(first) = packets.get(report.sent) {
+            let begin = report.sent;
+            let same = |packet: &&Datagram| packet.dst == first.dst;
+            if let Some(mac) = self.way(now, first) {
+                let fits = |packet: &&Datagram| {
+                    same(packet) && !packet.fragment && self.length(packet) <= self.mtu
+                };
+                let run = packets[begin..].iter().take_while(fits).count();
+                if !self.emit(now, burst.part(begin..begin + run), mac, &mut report) {
+                    break;
+                }
+            } else {
+                let run = packets[begin..].iter().take_while(same).count();
+                let below = self.udp.send(now, burst.part(begin..begin + run));
+                report.sent += below.sent;
+                report.failed += below.failed;
+                report.trains += below.trains;
+                report.bytes += below.bytes;
+                if below.sent < run {
+                    break;
+                }
+            }
+        }
+        report
+    }
+
+    fn recv(
+        &mut self,
+        now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) -> RecvReport {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.flush(now);
+        }
+        let mut report = RecvReport::default();
+        let mut drained = true;
+        let reader = Reader {
+            scope: self.index,
+            virtual_cable: self.virtual_cable,
+            overflow: (self.overflow as u32).wrapping_add(self.overflow_below),
+        };
+        for queue in &mut self.queues {
+            if report.packets >= budget {
+                drained = false;
+                break;
+            }
+            let (frame, counters) = (queue.frame(), &mut self.counters);
+            let count = queue.receive(|frames| {
+                reader.hand(frames, frame, counters, &mut report, sink);
+            });
+            drained &= count == 0;
+            self.counters.rx_calls += u64::from(count > 0);
+        }
+        if report.packets > 0 && now >= self.count_at {
+            self.count_overflow(now);
+        }
+        if drained || now >= self.look_below {
+            self.look_below = now + LOOK_BELOW;
+            let (above, newest) = (self.overflow as u32, &mut self.overflow_below);
+            let below = self.udp.recv(now, budget, &mut |meta, train| {
+                *newest = meta.overflow;
+                sink(&RxMeta { overflow: meta.overflow.wrapping_add(above), ..*meta }, train);
+            });
+            report.packets += below.packets;
+            report.trains += below.trains;
+            report.bytes += below.bytes;
+            report.empty = below.empty && drained;
+        }
+        report
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn source_port(&self, path: u16) -> u16 {
+        self.udp.source_port(path)
+    }
+
+    fn fds(&self, into: &mut Vec<RawFd>) {
+        self.udp.fds(into);
+        into.extend(self.queues.iter().map(Queue::fd));
+    }
+
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        self.udp.take_errors(into);
+    }
+
+    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
+        self.udp.path_mtu(dst)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.retry_at
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = self.udp.counters();
+        counters.merge(&self.counters);
+        counters
+    }
+}
+
+/// Reads frames that came together.
+struct Reader {
+    scope: u32,
+    virtual_cable: bool,
+    overflow: u32,
+}
+
+impl Reader {
+    /// Hands what frames contain to the sink, those that lie behind each other and are alike as a train; `stride` is from
+    /// one frame to the next.
+    fn hand(
+        &self,
+        frames: &[Packet],
+        stride: usize,
+        counters: &mut Counters,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) {
+        let mut waiting: Option<Arrived<'_>> = None;
+        for frame in frames {
+            let bytes: &[u8] = frame;
+            let Some(contents) = frame::open(bytes, self.scope, self.virtual_cable) else {
+                counters.rx_truncated += 1;
+                continue;
+            };
+            let Contents { source, tos, payload } = contents;
+            let meta =
+                RxMeta { src: source, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
+            let next =
+                Arrived { meta, first: &bytes[payload.clone()], last: payload.len(), count: 1 };
+            waiting = Some(match waiting.take() {
+                Some(group) if group.goes_on_with(&next, stride) => {
+                    Arrived { count: group.count + 1, last: next.last, ..group }
+                }
+                Some(group) => {
+                    group.give(stride, counters, report, sink);
+                    next
+                }
+                None => next,
+            });
+        }
+        if let Some(group) = waiting {
+            group.give(stride, counters, report, sink);
+        }
+    }
+}
+
+/// Packets one behind the other.
+struct Arrived<'a> {
+    meta: RxMeta,
+    first: &'a [u8],
+    /// How many, and the length of the last.
+    count: usize,
+    last: usize,
+}
+
+impl<'a> Arrived<'a> {
+    /// The next is like the others, in the next frame, and none of them was shorter.
+    fn goes_on_with(&self, next: &Self, stride: usize) -> bool {
+        let behind = self.first.as_ptr().wrapping_add(self.count * stride);
+        self.last == self.first.len()
+            && (1..=self.last).contains(&next.last)
+            && next.first.as_ptr() == behind
+            && next.meta == self.meta
+    }
+
+    fn give(
+        self,
+        stride: usize,
+        counters: &mut Counters,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) {
+        let segment = self.first.len();
+        let train = if self.count == 1 {
+            Train::single(self.first)
+        } else {
+            let span = (self.count - 1) * stride + self.last;
+            // SAFETY: from the first packet on, `count` frames lie one behind the other in one mapping (`goes_on_with`), and
+            // all of them were received and not given back yet, so that nobody writes to them: the caller borrows them.
+            // Behind the last packet's end nothing is named.
+            let bytes: &'a [u8] = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), span) };
+            Train::spaced(bytes, segment, stride)
+        };
+        sink(&self.meta, train);
+        let bytes = ((self.count - 1) * segment + self.last) as u64;
+        counters.rx_packets += self.count as u64;
+        counters.rx_trains += 1;
+        counters.rx_bytes += bytes;
+        if self.meta.ce() {
+            counters.rx_ce += self.count as u64;
+        }
+        report.packets += self.count;
+        report.trains += 1;
+        report.bytes += bytes;
+    }
+}
+
+/// The interface, opened.
+struct Opened {
+    program: Program,
+    queues: Vec<Queue>,
+    tables: Tables,
+    link: neighbour::Link,
+    index: u32,
+}
+
+impl Opened {
+    fn open(local: SocketAddr, config: &PortConfig) -> Result<Self, XdpError> {
+        let interfaces = crate::iface::list().map_err(XdpError::system("interfaces"))?;
+        let interface = interfaces.iter().find(|i| i.addr == local.ip() && !i.loopback);
+        let index = interface.ok_or(XdpError::NoInterface(local.ip()))?.index;
+        let mut tables = Tables::open().map_err(XdpError::system("rtnetlink"))?;
+        let link = tables.link(index).map_err(XdpError::system("its properties"))?;
+        let most = 4096 - 256 - frame::ETHERNET as u32;
+        let Some(frame) = queue::frame_bytes(link.mtu) else {
+            return Err(XdpError::Mtu { mtu: link.mtu, most });
+        };
+        let count = NicIndex(index).queue_counts().map_or(1, |queues| queues.rx_count());
+        let count = count.clamp(1, QUEUES);
+        let mut queues = Vec::new();
+        for number in 0..count {
+            let queue = Queue::open(index, number, frame, config.sndbuf);
+            queues.push(queue.map_err(XdpError::system("a socket at its queue"))?);
+        }
+        let program = Program::attach(index, local, count)
+            .map_err(XdpError::system("a program for its packets"))?;
+        for (queue, number) in queues.iter().zip(0..) {
+            program
+                .serve(number, queue.fd())
+                .map_err(XdpError::system("the program's table of sockets"))?;
+        }
+        Ok(Self { program, queues, tables, link, index })
+    }
+}

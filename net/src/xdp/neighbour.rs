@@ -1,0 +1,217 @@
+//! What the kernel knows of interfaces, routes and neighbours: rtnetlink(7).
+//!
+//! The kernel resolves addresses, here nothing is asked of the network. A destination takes the sockets' way until the
+//! kernel knows the hardware address of its next hop, which their first packet sees to; and again once
+//! in a while, so that the kernel keeps finding out whether the neighbour is there.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, protocols};
+
+use super::frame::Mac;
+use crate::base::{Span, Time};
+
+/// How long an answer of the kernel's is believed. A path that moves to another router loses what is sent until then.
+const BELIEVED: Span = Span::secs(1);
+
+/// What XDP needs to know of an interface.
+pub(super) struct Link {
+    pub(super) mac: Mac,
+    pub(super) mtu: u32,
+    /// A cable to another network namespace of this host.
+    pub(super) virtual_cable: bool,
+}
+
+/// A connection to the kernel's tables.
+pub(super) struct Tables {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
+
+impl Tables {
+    pub(super) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
+    }
+
+    /// Asks for one thing; the kernel has answered when it has taken the question.
+    fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
+        message.finalize();
+        self.buffer.clear();
+        self.buffer.resize(message.buffer_len(), 0);
+        message.serialize(&mut self.buffer);
+        self.socket.send(&self.buffer, 0)?;
+        self.buffer.clear();
+        self.socket.recv(&mut self.buffer, libc::MSG_DONTWAIT)?;
+        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&self.buffer)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        match answer.payload {
+            NetlinkPayload::InnerMessage(answer) => Ok(answer),
+            NetlinkPayload::Error(error) => Err(error.to_io()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// An interface by its index.
+    ///
+    /// # Errors
+    /// It is gone, or has no hardware addresses of six bytes (`Unsupported`).
+    pub(super) fn link(&mut self, index: u32) -> io::Result<Link> {
+        let mut question = LinkMessage::default();
+        question.header.index = index;
+        let RouteNetlinkMessage::NewLink(link) =
+            self.ask(RouteNetlinkMessage::GetLink(question))?
+        else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let (mut mac, mut mtu, mut virtual_cable) = (None, 0, false);
+        for attribute in &link.attributes {
+            match attribute {
+                LinkAttribute::Address(address) => mac = Mac::try_from(&address[..]).ok(),
+                LinkAttribute::Mtu(n) => mtu = *n,
+                LinkAttribute::LinkInfo(infos) => {
+                    virtual_cable = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
+                }
+                _ => {}
+            }
+        }
+        match mac {
+            Some(mac) if link.header.link_layer_type == LinkLayerType::Ether => {
+                Ok(Link { mac, mtu, virtual_cable })
+            }
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet interface")),
+        }
+    }
+
+    /// The next hop on the way to `to` when that leaves by interface `index`; `None` when the way is another, leads to this
+    /// host, or branches: then it is the kernel that chooses.
+    fn next_hop(&mut self, index: u32, to: SocketAddr) -> io::Result<Option<IpAddr>> {
+        let mut question = RouteMessage::default();
+        let (family, bits) = family(to.ip());
+        question.header.address_family = family;
+        question.header.destination_prefix_length = bits;
+        question.header.flags = RouteFlags::FibMatch;
+        question.attributes.push(RouteAttribute::Destination(to.ip().into()));
+        if let SocketAddr::V6(to) = to
+            && to.scope_id() != 0
+        {
+            question.attributes.push(RouteAttribute::Oif(to.scope_id()));
+        }
+        let RouteNetlinkMessage::NewRoute(route) =
+            self.ask(RouteNetlinkMessage::GetRoute(question))?
+        else {
+            return Ok(None);
+        };
+        let (mut leaves, mut hop) = (false, Some(to.ip()));
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Oif(out) => leaves = *out == index,
+                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => hop = Some((*ip).into()),
+                RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => hop = Some((*ip).into()),
+                // Several, one of another family, or a tunnel.
+                RouteAttribute::MultiPath(_)
+                | RouteAttribute::Via(_)
+                | RouteAttribute::EncapType(_) => hop = None,
+                _ => {}
+            }
+        }
+        Ok(hop.filter(|_| leaves && route.header.kind == RouteType::Unicast))
+    }
+
+    /// The hardware address of a neighbour, if the kernel knows it.
+    fn neighbour(&mut self, index: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
+        let mut question = NeighbourMessage::default();
+        question.header.family = family(ip).0;
+        question.header.ifindex = index;
+        let ip = match ip {
+            IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+            IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+        };
+        question.attributes.push(NeighbourAttribute::Destination(ip));
+        let RouteNetlinkMessage::NewNeighbour(neighbour) =
+            self.ask(RouteNetlinkMessage::GetNeighbour(question))?
+        else {
+            return Ok(None);
+        };
+        let known = matches!(
+            neighbour.header.state,
+            NeighbourState::Reachable
+                | NeighbourState::Stale
+                | NeighbourState::Delay
+                | NeighbourState::Probe
+                | NeighbourState::Permanent
+        );
+        let mac = neighbour.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(mac) => Mac::try_from(&mac[..]).ok(),
+            _ => None,
+        });
+        Ok(mac.filter(|_| known))
+    }
+}
+
+fn family(ip: IpAddr) -> (AddressFamily, u8) {
+    match ip {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    }
+}
+
+/// What was found of a destination.
+struct Known {
+    /// Its next hop's hardware address; `None`: it is the sockets'.
+    mac: Option<Mac>,
+    until: Time,
+}
+
+/// The next hops of destinations, as far as they leave by one interface.
+pub(super) struct Neighbours {
+    tables: Tables,
+    index: u32,
+    known: HashMap<IpAddr, Known>,
+}
+
+impl Neighbours {
+    pub(super) fn new(tables: Tables, index: u32) -> Self {
+        Self { tables, index, known: HashMap::new() }
+    }
+
+    /// Where frames to `to` go; `None`: what is sent now is to take the sockets' way.
+    #[inline]
+    pub(super) fn of(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
+        match self.known.get(&to.ip()) {
+            Some(known) if now < known.until => known.mac,
+            _ => self.look_up(now, to),
+        }
+    }
+
+    /// What is sent now takes the sockets' way in any case, so that the kernel looks after the neighbour.
+    #[cold]
+    fn look_up(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
+        let hop = self.tables.next_hop(self.index, to);
+        let mac = match hop {
+            Ok(Some(hop)) => self.tables.neighbour(self.index, hop).ok().flatten(),
+            _ => None,
+        };
+        // Not known yet: the packet that makes the kernel ask is the one that leaves now.
+        let soon =
+            if mac.is_none() && matches!(hop, Ok(Some(_))) { Span::millis(1) } else { BELIEVED };
+        self.known.insert(to.ip(), Known { mac, until: now + soon });
+        None
+    }
+}

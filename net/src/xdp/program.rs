@@ -1,0 +1,260 @@
+//! What the kernel runs for every packet that comes in by the interface: what is for the endpoint goes to the AF_XDP socket of
+//! the queue that it came by, everything else, ARP and neighbour discovery among it, on its way through the kernel.
+//!
+//! It is some thirty instructions, so they are written down here; a loader of object files would bring a compiler for
+//! them along. The layouts are those of `linux/bpf.h`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::frame::{ETHERNET, IPV4, IPV6, TYPE_IPV4, TYPE_IPV6, UDP};
+
+const BPF_MAP_CREATE: libc::c_long = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+/// `attach_type` of a link.
+const BPF_XDP: u32 = 37;
+const XDP_PASS: i32 = 2;
+/// Number of the helper `bpf_redirect_map`.
+const REDIRECT_MAP: i32 = 51;
+/// `src_reg` of the load of a map's address.
+const PSEUDO_MAP_FD: u8 = 1;
+
+/// The program at its interface, until it is dropped or the process ends, however that ends.
+pub(super) struct Program {
+    map: OwnedFd,
+    /// Where it is attached; closed, it is not any more.
+    _link: OwnedFd,
+}
+
+impl Program {
+    /// Attaches to interface `index` what hands the UDP packets to `local` over, of the first `queues` queues.
+    ///
+    /// # Errors
+    /// The system's: no right to load programs (`PermissionDenied`), another program there (`ResourceBusy`), an interface
+    /// whose driver cannot.
+    pub(super) fn attach(index: u32, local: SocketAddr, queues: u32) -> io::Result<Self> {
+        let map = Attribute::new()
+            .u32(0, BPF_MAP_TYPE_XSKMAP)
+            .u32(4, size_of::<u32>() as u32)
+            .u32(8, size_of::<u32>() as u32)
+            .u32(12, queues)
+            .open(BPF_MAP_CREATE)?;
+        let code = code(local, map.as_raw_fd());
+        let license = c"Apache-2.0";
+        let program = Attribute::new()
+            .u32(0, BPF_PROG_TYPE_XDP)
+            .u32(4, code.len() as u32)
+            .pointer(8, code.as_ptr())
+            .pointer(16, license.as_ptr())
+            .bytes(48, b"squall")
+            .u32(68, BPF_XDP)
+            .open(BPF_PROG_LOAD)?;
+        let link = Attribute::new()
+            .u32(0, program.as_raw_fd() as u32)
+            .u32(4, index)
+            .u32(8, BPF_XDP)
+            .open(BPF_LINK_CREATE)?;
+        Ok(Self { map, _link: link })
+    }
+
+    /// Gives a queue's packets to a socket that is bound to it. Those of queues without one go through the kernel.
+    ///
+    /// # Errors
+    /// The system's, practically never.
+    pub(super) fn serve(&self, queue: u32, socket: RawFd) -> io::Result<()> {
+        let socket = socket as u32;
+        Attribute::new()
+            .u32(0, self.map.as_raw_fd() as u32)
+            .pointer(8, &raw const queue)
+            .pointer(16, &raw const socket)
+            .call(BPF_MAP_UPDATE_ELEM)
+            .map(|_| ())
+    }
+}
+
+/// Arguments of bpf(2).
+struct Attribute([u8; 128]);
+
+impl Attribute {
+    const fn new() -> Self {
+        Self([0; 128])
+    }
+
+    fn bytes(mut self, at: usize, bytes: &[u8]) -> Self {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
+    fn u32(self, at: usize, value: u32) -> Self {
+        self.bytes(at, &value.to_ne_bytes())
+    }
+
+    fn pointer<T>(self, at: usize, to: *const T) -> Self {
+        self.bytes(at, &(to.expose_provenance() as u64).to_ne_bytes())
+    }
+
+    fn call(&self, command: libc::c_long) -> io::Result<RawFd> {
+        // SAFETY: bpf(2) reads as many bytes of arguments as it is told of, all of ours. What pointers among them name,
+        // instructions with their number, a terminated string, or a key and a value of a map whose keys and values are
+        // four bytes, are variables of the callers, which outlive the call; the kernel only reads them.
+        let rc = unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_ptr(), self.0.len()) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as RawFd) }
+    }
+
+    fn open(&self, command: libc::c_long) -> io::Result<OwnedFd> {
+        let fd = self.call(command)?;
+        // SAFETY: the command, one that makes an object, succeeded, so this is a descriptor of its own that nobody else knows.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+/// Operation codes, of `linux/bpf.h` and `linux/bpf_common.h`.
+mod op {
+    /// 64-bit registers: move, add.
+    pub(super) const MOVE: u8 = 0xbf;
+    pub(super) const MOVE_NUMBER: u8 = 0xb7;
+    pub(super) const ADD_NUMBER: u8 = 0x07;
+    /// 32 bits of a register: and.
+    pub(super) const AND_NUMBER: u8 = 0x54;
+    pub(super) const LOAD_32: u8 = 0x61;
+    pub(super) const LOAD_16: u8 = 0x69;
+    pub(super) const LOAD_8: u8 = 0x71;
+    /// Two instructions long.
+    pub(super) const LOAD_ADDRESS: u8 = 0x18;
+    pub(super) const JUMP_GREATER: u8 = 0x2d;
+    /// By the lower 32 bits.
+    pub(super) const JUMP_UNLESS_NUMBER: u8 = 0x56;
+    pub(super) const CALL: u8 = 0x85;
+    pub(super) const EXIT: u8 = 0x95;
+}
+
+/// An instruction.
+const fn instruction(op: u8, (dst, src): (u8, u8), offset: i16, number: i32) -> [u8; 8] {
+    let (o, n) = (offset.to_le_bytes(), number.to_le_bytes());
+    [op, src << 4 | dst, o[0], o[1], n[0], n[1], n[2], n[3]]
+}
+
+/// The program, with the places that jump to its end where the packet is none of ours.
+struct Assembler {
+    code: Vec<[u8; 8]>,
+    exits: Vec<usize>,
+}
+
+/// The registers: the context, where the packet begins, where it ends, what was loaded.
+const CONTEXT: u8 = 6;
+const PACKET: u8 = 2;
+const END: u8 = 3;
+const LOADED: u8 = 5;
+
+impl Assembler {
+    fn push(&mut self, op: u8, registers: (u8, u8), offset: i16, number: i32) {
+        self.code.push(instruction(op, registers, offset, number));
+    }
+
+    /// Not ours unless what was loaded is `number`, as it lies in memory.
+    fn expect(&mut self, load: u8, at: usize, number: i32) {
+        self.push(load, (LOADED, PACKET), offset(at), 0);
+        self.unless(number);
+    }
+
+    fn unless(&mut self, number: i32) {
+        self.exits.push(self.code.len());
+        self.push(op::JUMP_UNLESS_NUMBER, (LOADED, 0), 0, number);
+    }
+
+    /// Packets have at least `bytes`: what the verifier wants to see before any of them is looked at.
+    fn at_least(&mut self, bytes: usize) {
+        self.push(op::MOVE, (LOADED, PACKET), 0, 0);
+        self.push(op::ADD_NUMBER, (LOADED, 0), 0, offset(bytes).into());
+        self.exits.push(self.code.len());
+        self.push(op::JUMP_GREATER, (LOADED, END), 0, 0);
+    }
+}
+
+/// A place in a packet or in the program, both of which are short.
+fn offset(at: usize) -> i16 {
+    i16::try_from(at).unwrap_or(i16::MAX)
+}
+
+/// A number of two bytes as a load finds it in a packet.
+const fn in_packet(number: u16) -> i32 {
+    number.to_be() as i32
+}
+
+/// The program for the endpoint at `local`.
+fn code(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
+    let mut a = Assembler { code: Vec::new(), exits: Vec::new() };
+    a.push(op::MOVE, (CONTEXT, 1), 0, 0);
+    // `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index.
+    a.push(op::LOAD_32, (PACKET, CONTEXT), 0, 0);
+    a.push(op::LOAD_32, (END, CONTEXT), 4, 0);
+    let port = match local.ip() {
+        IpAddr::V4(ip) => {
+            a.at_least(ETHERNET + IPV4 + UDP);
+            a.expect(op::LOAD_16, 12, in_packet(TYPE_IPV4));
+            // Options are for the kernel, and so are fragments: a flag that more come, or an offset.
+            a.expect(op::LOAD_8, ETHERNET, 0x45);
+            a.push(op::LOAD_16, (LOADED, PACKET), offset(ETHERNET + 6), 0);
+            a.push(op::AND_NUMBER, (LOADED, 0), 0, in_packet(0x3fff));
+            a.unless(0);
+            a.expect(op::LOAD_8, ETHERNET + 9, libc::IPPROTO_UDP);
+            a.expect(op::LOAD_32, ETHERNET + 16, i32::from_ne_bytes(ip.octets()));
+            ETHERNET + IPV4 + 2
+        }
+        IpAddr::V6(ip) => {
+            a.at_least(ETHERNET + IPV6 + UDP);
+            a.expect(op::LOAD_16, 12, in_packet(TYPE_IPV6));
+            a.expect(op::LOAD_8, ETHERNET + 6, libc::IPPROTO_UDP);
+            for (n, part) in ip.octets().chunks_exact(4).enumerate() {
+                let part = [part[0], part[1], part[2], part[3]];
+                a.expect(op::LOAD_32, ETHERNET + 24 + 4 * n, i32::from_ne_bytes(part));
+            }
+            ETHERNET + IPV6 + 2
+        }
+    };
+    a.expect(op::LOAD_16, port, in_packet(local.port()));
+    // Ours. What the queue has no socket for takes the kernel's way as well.
+    a.push(op::LOAD_32, (2, CONTEXT), 16, 0);
+    a.push(op::LOAD_ADDRESS, (1, PSEUDO_MAP_FD), 0, map);
+    a.push(0, (0, 0), 0, 0);
+    a.push(op::MOVE_NUMBER, (3, 0), 0, XDP_PASS);
+    a.push(op::CALL, (0, 0), 0, REDIRECT_MAP);
+    a.push(op::EXIT, (0, 0), 0, 0);
+    let end = a.code.len();
+    a.push(op::MOVE_NUMBER, (0, 0), 0, XDP_PASS);
+    a.push(op::EXIT, (0, 0), 0, 0);
+    for at in a.exits {
+        let offset = offset(end - at - 1).to_le_bytes();
+        a.code[at][2..4].copy_from_slice(&offset);
+    }
+    a.code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_out_leads_to_the_kernel() {
+        for local in ["192.0.2.1:4793", "[2001:db8::1]:4793"] {
+            let code = code(local.parse().unwrap(), 7);
+            let pass = code.len() - 2;
+            assert_eq!(code[pass], instruction(op::MOVE_NUMBER, (0, 0), 0, XDP_PASS));
+            let jumps = code.iter().enumerate().filter(|(_, code)| {
+                code[0] == op::JUMP_UNLESS_NUMBER || code[0] == op::JUMP_GREATER
+            });
+            let mut count = 0;
+            for (at, code) in jumps {
+                let offset = i16::from_le_bytes([code[2], code[3]]);
+                assert_eq!(at + 1 + offset as usize, pass, "{local}: instruction {at}");
+                count += 1;
+            }
+            assert_eq!(count, if local.starts_with('[') { 8 } else { 7 }, "{local}");
+        }
+    }
+}

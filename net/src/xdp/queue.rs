@@ -1,0 +1,266 @@
+//! A queue of the interface: an AF_XDP socket with its frames and rings.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::thread;
+use std::time::Duration;
+
+use xdp::nic::NicIndex;
+use xdp::slab::{HeapSlab, Slab as _};
+use xdp::socket::{XdpSocket, XdpSocketBuilder};
+use xdp::umem::{FrameSize, UmemCfgBuilder};
+use xdp::{CompletionRing, FillRing, Packet, RingConfigBuilder, RxRing, TxRing, Umem};
+
+/// Frames that wait to be filled or to be looked at, and frames on their way out.
+pub(super) const RX_FRAMES: u32 = 2048;
+const TX_FRAMES: u32 = 1024;
+/// Frames handed to the kernel with one look at the ring.
+const BATCH: usize = 64;
+/// What the kernel sends of a copying socket's ring by a system call (`TX_BATCH_SIZE`).
+const KERNEL_BATCH: usize = 32;
+/// Room before a frame that is the kernel's.
+const HEADROOM: u32 = 256;
+/// How often, and how long apart, a queue is tried whose socket was perhaps just closed: the kernel lets go of it from a work
+/// queue, behind a grace period.
+const LET_GO: (u32, Duration) = (20, Duration::from_millis(5));
+/// Option of the level SOL_XDP, and its answer that frames are not copied.
+const XDP_OPTIONS: libc::c_int = 8;
+const XDP_OPTIONS_ZEROCOPY: u32 = 1;
+
+/// Bytes of a frame for packets of `mtu`, the IP header included; `None` when no frame is long enough.
+pub(super) fn frame_bytes(mtu: u32) -> Option<u32> {
+    let needed = mtu.checked_add(super::frame::ETHERNET as u32)?;
+    [2048, 4096].into_iter().find(|bytes| needed <= bytes - HEADROOM)
+}
+
+/// See the module's documentation.
+pub(super) struct Queue {
+    // The kernel lets go of the frames when the socket is closed, so this comes before them.
+    socket: XdpSocket,
+    fill: FillRing,
+    rx: RxRing,
+    completion: CompletionRing,
+    tx: TxRing,
+    umem: Umem,
+    frame: usize,
+    /// Received frames that found no place in the ring yet to be filled again.
+    owed: usize,
+    arriving: HeapSlab,
+    arrived: Vec<Packet>,
+    leaving: HeapSlab,
+}
+
+// SAFETY: what is not Send by itself are the frames' raw pointers in `umem`, `arriving`, `arrived` and `leaving`, and the rings'
+// references to memory that they map. All of it belongs to this value, which moves as a whole; nothing of it is bound to a
+// thread, and one thread at a time has `&mut self`.
+unsafe impl Send for Queue {}
+
+/// How a look at the ring went.
+pub(super) enum Sent {
+    /// Everything was taken.
+    All,
+    /// The kernel has no room; it has to be asked again.
+    Full,
+}
+
+impl Queue {
+    /// Opens a socket of queue `number` of interface `index`.
+    ///
+    /// # Errors
+    /// The system's: no right (`PermissionDenied`), the queue is another socket's (`ResourceBusy`), too little memory may
+    /// be locked.
+    pub(super) fn open(index: u32, number: u32, frame: u32, sndbuf: usize) -> io::Result<Self> {
+        let mut attempts = 0;
+        loop {
+            match Self::try_open(index, number, frame, sndbuf) {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempts < LET_GO.0 => {
+                    attempts += 1;
+                    thread::sleep(LET_GO.1);
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn try_open(index: u32, number: u32, frame: u32, sndbuf: usize) -> io::Result<Self> {
+        let frame_size = if frame == 2048 { FrameSize::TwoK } else { FrameSize::FourK };
+        let frames = UmemCfgBuilder {
+            frame_size,
+            frame_count: RX_FRAMES + TX_FRAMES,
+            ..UmemCfgBuilder::default()
+        };
+        let mut umem = Umem::map(frames.build().map_err(io::Error::other)?)?;
+        let rings = RingConfigBuilder {
+            rx_count: RX_FRAMES,
+            fill_count: RX_FRAMES,
+            tx_count: TX_FRAMES,
+            completion_count: TX_FRAMES,
+        };
+        let mut builder = XdpSocketBuilder::new().map_err(system)?;
+        let rings = rings.build().map_err(io::Error::other)?;
+        let (rings, flags) = builder.build_rings(&umem, rings).map_err(system)?;
+        let mut fill = rings.fill_ring;
+        // SAFETY: the socket is to be closed before `umem` is unmapped: here it is made later, and so dropped earlier, and
+        // as a field it stands before.
+        let filled = unsafe { fill.enqueue(&mut umem, RX_FRAMES as usize) };
+        debug_assert_eq!(filled, RX_FRAMES as usize);
+        let socket = builder.bind(NicIndex(index), number, flags).map_err(system)?;
+        let (Some(rx), Some(tx)) = (rings.rx_ring, rings.tx_ring) else {
+            return Err(io::Error::other("no rings although they were asked for"));
+        };
+        // Best effort: with the default, a good hundred frames may be under way.
+        let _ = crate::udp::set(
+            &socket,
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUFFORCE,
+            i32::try_from(sndbuf).unwrap_or(i32::MAX),
+        );
+        Ok(Self {
+            socket,
+            fill,
+            rx,
+            completion: rings.completion_ring,
+            tx,
+            umem,
+            frame: frame as usize,
+            owed: 0,
+            arriving: HeapSlab::with_capacity(BATCH),
+            arrived: Vec::with_capacity(BATCH),
+            leaving: HeapSlab::with_capacity(BATCH),
+        })
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Bytes from one frame to the next.
+    pub(super) const fn frame(&self) -> usize {
+        self.frame
+    }
+
+    /// Whether the driver takes frames as they lie, or the kernel copies them.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        let mut flags = 0_u32;
+        let mut len = size_of::<u32>() as libc::socklen_t;
+        // SAFETY: getsockopt(2) writes at most `len` bytes, the size of `flags`, and then how many into `len`; both are
+        // local variables.
+        let rc = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_XDP,
+                XDP_OPTIONS,
+                (&raw mut flags).cast(),
+                &raw mut len,
+            )
+        };
+        rc == 0 && flags & XDP_OPTIONS_ZEROCOPY != 0
+    }
+
+    /// Frames that found no room since the socket was opened.
+    pub(super) fn overflow(&self) -> u64 {
+        // The ring of frames to be filled being empty is the cause of `rx_dropped`, and counted twice.
+        self.socket.statistics().map_or(0, |s| s.rx_dropped.saturating_add(s.rx_ring_full))
+    }
+
+    /// Hands a batch of the frames that came to `sink`, which may look at all of them while it runs; how many.
+    pub(super) fn receive(&mut self, sink: impl FnOnce(&[Packet])) -> usize {
+        // SAFETY: the packets go to `arrived`, which this call empties before it returns.
+        let count = unsafe { self.rx.recv(&self.umem, &mut self.arriving) };
+        if count == 0 {
+            return 0;
+        }
+        while let Some(packet) = self.arriving.pop_back() {
+            self.arrived.push(packet);
+        }
+        sink(&self.arrived);
+        // Back to the ring in the order in which they came, so that what comes together lies together; the allocator
+        // gives out last what it was given first.
+        for packet in self.arrived.drain(..).rev() {
+            self.umem.free_packet(packet);
+        }
+        // The kernel shows what it received before it frees the places in the ring.
+        self.owed += count;
+        // SAFETY: the socket is closed before `umem` is unmapped, for the fields are dropped in their order.
+        self.owed -= unsafe { self.fill.enqueue(&mut self.umem, self.owed) };
+        count
+    }
+
+    /// Has a frame of `len` bytes written, to leave with the next [`Queue::flush`]; `None` when all are under way.
+    #[inline]
+    pub(super) fn write(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<()> {
+        if self.umem.allocatable() <= self.owed {
+            self.completion.dequeue(&mut self.umem, TX_FRAMES as usize);
+            if self.umem.allocatable() <= self.owed {
+                return None;
+            }
+        }
+        // SAFETY: the packet goes into `leaving` and from there into the ring; neither outlives `umem`.
+        let mut packet = unsafe { self.umem.alloc() }?;
+        if packet.adjust_tail(i32::try_from(len).ok()?).is_err() {
+            self.umem.free_packet(packet);
+            return None;
+        }
+        write(&mut packet);
+        self.leaving.push_front(packet);
+        Some(())
+    }
+
+    /// There is room for no more frames before [`Queue::flush`].
+    pub(super) fn is_batch(&self) -> bool {
+        self.leaving.available() == 0
+    }
+
+    /// Hands over what was written, and what the kernel had no room for.
+    ///
+    /// # Errors
+    /// The interface is gone, or down.
+    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+        let count = self.leaving.len();
+        if count > 0 {
+            // SAFETY: the frames are of `umem`, which outlives the socket.
+            let queued = unsafe { self.tx.send(&mut self.leaving) };
+            // There are as many places as frames to be sent.
+            debug_assert_eq!(queued, count);
+        }
+        self.kick(count.div_ceil(KERNEL_BATCH) + 1)
+    }
+
+    /// Has the kernel look at the ring, `most` times if it does not get to its end.
+    fn kick(&self, most: usize) -> io::Result<Sent> {
+        for _ in 0..most {
+            // SAFETY: sendto(2) is given no bytes and no name: it makes the kernel look at the ring.
+            let rc = unsafe {
+                libc::sendto(
+                    self.fd(),
+                    std::ptr::null(),
+                    0,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null(),
+                    0,
+                )
+            };
+            if rc >= 0 {
+                return Ok(Sent::All);
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                // More than it takes at a time, or no room.
+                Some(libc::EAGAIN) => {}
+                Some(libc::EINTR) => {}
+                Some(libc::EBUSY | libc::ENOBUFS | libc::ENOMEM) => break,
+                _ => return Err(error),
+            }
+        }
+        Ok(Sent::Full)
+    }
+}
+
+/// What the system said.
+fn system(error: xdp::error::SocketError) -> io::Error {
+    use xdp::error::SocketError::{Bind, GetSockOpt, RingMap, SetSockOpt, SocketCreation};
+    match error {
+        SocketCreation(error) | Bind(error) => error,
+        SetSockOpt { inner, .. } | GetSockOpt { inner, .. } | RingMap { inner, .. } => inner,
+    }
+}
