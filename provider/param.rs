@@ -142,8 +142,9 @@ params! {
         "Send trains of packets in one system call (UDP_SEGMENT) where the kernel can.";
     gro: kinds::Flag = "GRO", "yes",
         "Receive trains of packets in one system call (UDP_GRO) where the kernel can.";
-    train: kinds::Count<1, 64> = "TRAIN", "64",
-        "Packets in a row that share one path; longer trains cost less, shorter ones spread better.";
+    train: kinds::AutoCount<1, 64> = "TRAIN", "auto",
+        "Packets in a row that share one path; longer trains cost less, shorter ones spread better. auto: 64 by sockets, to \
+         which a train is one call; 4 as frames, of which each is one; 1 on a network made of software.";
     ecn: kinds::Flag = "ECN", "yes",
         "Mark data packets ECN-capable.";
     dscp_data: kinds::Count<0, 63> = "DSCP_DATA", "0",

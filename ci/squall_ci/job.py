@@ -69,7 +69,9 @@ class Statistics:
         total = self.total()
         words = [f"{len(self.endpoints())} endpoints"]
         for field in sorted(total):
-            interesting = field.startswith(("tx_packets", "tx_frames", "tx_bytes", "retrans", "fault_", "timeout"))
+            interesting = field.startswith(
+                ("tx_packets", "tx_frames", "tx_xdp_packets", "tx_bytes", "retrans", "fault_", "timeout")
+            )
             if interesting and total[field]:
                 words.append(f"{field} {total[field]:.0f}")
         return ", ".join(words)

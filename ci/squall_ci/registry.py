@@ -99,6 +99,9 @@ COMMANDS = (
     ),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
+    Command(
+        "xdp", "suite", "1 min", "MPI between namespaces by frames through AF_XDP, and where there can be none; needs root"
+    ),
     Command("hostile", "suite", "4 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),
     Command(
         "tenants",

@@ -168,8 +168,14 @@ crate::base::counters! {
         tx_blocked: sum "times",
         /// Packets the kernel refused for good.
         tx_failed: sum "packets",
+        /// Packets of those that left as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp), past the sockets.
+        tx_xdp_packets: sum "packets",
         /// Packets received.
         rx_packets: sum "packets",
+        /// Packets of those that came as frames through AF_XDP.
+        rx_xdp_packets: sum "packets",
+        /// Frames through AF_XDP that were thrown away because their lengths or checksums were wrong.
+        rx_xdp_damaged: sum "packets",
         /// UDP payload bytes of those.
         rx_bytes: sum "bytes",
         /// Messages they came in (a GRO train is one).

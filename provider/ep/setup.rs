@@ -39,6 +39,9 @@ const SMALLEST: usize = 576;
 
 /// From this size on, fewer packets than two would be acknowledged at a time by default.
 const BIG_PACKET: u32 = 8 << 10;
+/// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to save what
+/// it does once a train.
+const FRAMED_TRAIN: u32 = 4;
 /// Packets that a congestion window may always have on a fabric.
 const FABRIC_PACKETS: u64 = 8;
 /// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
@@ -57,8 +60,8 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         source.set_ip(domain.ip());
     }
     let nic = domain.nic();
-    let Bound { port, local, config, receive_buffer, fabric } = bind(params, scoped(source, nic))?;
-    let params = &informed(params, fabric.as_ref());
+    let Bound { port, local, config, held, network } = bind(params, scoped(source, nic))?;
+    let params = &informed(params, &network);
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let trailer = if params.crc { CRC_LEN } else { 0 };
@@ -95,7 +98,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     Ok(Opened {
         engine,
         port,
-        receive_buffer,
+        receive_buffer: held,
         links,
         name,
         dscp_trimmed,
@@ -120,9 +123,19 @@ struct Bound {
     port: Box<dyn Port + Send>,
     local: SocketAddr,
     config: PortConfig,
-    receive_buffer: u64,
-    /// What the fabric that it is attached to says, if it is.
-    fabric: Option<Welcome>,
+    /// Bytes that its receive buffer holds.
+    held: u64,
+    network: Carrier,
+}
+
+/// What carries a port's packets.
+enum Carrier {
+    /// The kernel's sockets.
+    Sockets,
+    /// AF_XDP sockets over them.
+    Frames,
+    /// A fabric, which says this of itself.
+    Fabric(Welcome),
 }
 
 /// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
@@ -141,7 +154,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         dscp_control: byte(params.dscp_control),
         dscp_trimmed: byte(params.dscp_trimmed),
         ecn: params.ecn,
-        train: params.train as usize,
+        train: params.train.map_or(64, |n| n as usize),
         ..PortConfig::default()
     };
     let tries: Vec<u16> = match (source.port(), &params.port) {
@@ -160,9 +173,9 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     for port in &tries {
         config.bind.set_port(*port);
         match open_port(&config, fabric.as_ref(), params.port_kind) {
-            Ok((port, receive_buffer, fabric)) => {
+            Ok((port, held, network)) => {
                 let local = port.local_addr();
-                return Ok(Bound { port, local, config, receive_buffer, fabric });
+                return Ok(Bound { port, local, config, held, network });
             }
             Err(error) => last = Some(error),
         }
@@ -180,12 +193,12 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     Err(error.into())
 }
 
-/// Opens a port on the kernel's network or on the fabric. How many bytes its receive buffer holds, and what the fabric says.
+/// Opens a port on the kernel's network or on the fabric. How many bytes its receive buffer holds, and what carries its packets.
 fn open_port(
     config: &PortConfig,
     fabric: Option<&FabricSpec>,
     kind: PortKind,
-) -> io::Result<(Box<dyn Port + Send>, u64, Option<Welcome>)> {
+) -> io::Result<(Box<dyn Port + Send>, u64, Carrier)> {
     if let Some(spec) = fabric {
         let Place { rank, ranks, .. } = place();
         let port = FabricPort::attach(spec, Member { rank, ranks }, config)?;
@@ -197,7 +210,7 @@ fn open_port(
             );
         }
         log::info!("{} on fabric {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((Box::new(port), RECEIVE_BUFFER as u64, Some(welcome)));
+        return Ok((Box::new(port), RECEIVE_BUFFER as u64, Carrier::Fabric(welcome)));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
@@ -206,35 +219,39 @@ fn open_port(
     }
     let held = report.rcvbuf as u64;
     if kind == PortKind::Udp {
-        return Ok((Box::new(port), held, None));
+        return Ok((Box::new(port), held, Carrier::Sockets));
     }
     Ok(match XdpPort::over(port, config) {
         Ok((port, report)) => {
             log::info!("{}: {report}", port.local_addr());
-            (Box::new(port), report.receive_buffer, None)
+            (Box::new(port), report.receive_buffer, Carrier::Frames)
         }
         Err(refused) => {
             let (port, why) = *refused;
             let local = port.local_addr();
             log::warn!(target: USER, "FI_SQUALL_PORT_KIND=xdp: {local} keeps its sockets: {why}");
-            (Box::new(port), held, None)
+            (Box::new(port), held, Carrier::Sockets)
         }
     })
 }
 
-/// The parameters, with what the fabric knows of itself in the place of what the user left open.
-fn informed(params: &Params, fabric: Option<&Welcome>) -> Params {
+/// The parameters, with what is known of the network in the place of what the user left open.
+fn informed(params: &Params, network: &Carrier) -> Params {
     let mut params = params.clone();
-    if let Some(network) = fabric {
-        let mtu = u64::from(network.mtu);
-        params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
-        params.link_rate = params.link_rate.or(Some(network.rate));
-        params.min_rtt = params.min_rtt.or(Some(network.base_rtt));
-        // Its round-trip time counts the host's delays already.
-        params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
-        params.trimming |= network.trimming;
-        // There is no segmentation offload to gain anything from, and a switch feels every burst.
-        params.train = 1;
+    match network {
+        Carrier::Sockets => {}
+        Carrier::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
+        Carrier::Fabric(network) => {
+            let mtu = u64::from(network.mtu);
+            params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
+            params.link_rate = params.link_rate.or(Some(network.rate));
+            params.min_rtt = params.min_rtt.or(Some(network.base_rtt));
+            // Its round-trip time counts the host's delays already.
+            params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
+            params.trimming |= network.trimming;
+            // There is no segmentation offload to gain anything from, and a switch feels every burst.
+            params.train = Some(1);
+        }
     }
     params
 }
@@ -321,7 +338,9 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
         scope,
         ack_trigger: if max_packet >= BIG_PACKET { MAX_ACK_TRIGGER } else { defaults.ack_trigger },
         trim_enabled: params.trimming,
-        train_packets: u16::try_from(params.train).unwrap_or(defaults.train_packets),
+        train_packets: params
+            .train
+            .map_or(defaults.train_packets, |n| u16::try_from(n).unwrap_or(1)),
         ..defaults
     }
     .reciprocal(&network);

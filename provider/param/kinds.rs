@@ -64,6 +64,20 @@ impl<const MIN: u32, const MAX: u32> Kind for Count<MIN, MAX> {
     }
 }
 
+/// The same, or "auto".
+pub(crate) struct AutoCount<const MIN: u32, const MAX: u32>;
+
+impl<const MIN: u32, const MAX: u32> Kind for AutoCount<MIN, MAX> {
+    type Value = Option<u32>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Option<u32>, String> {
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        Count::<MIN, MAX>::parse(text).map(Some).map_err(|wanted| format!("{wanted}, or auto"))
+    }
+}
+
 /// Splits "16K" into 16 and "K".
 fn split(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,13 +1,14 @@
 """Squall beside tcp, and beside the sockets alone, where users are: three networks, every size from nothing to 4 MiB.
 
-    ci/run bench networks [--rounds N] [--quick] [--json FILE] [--network NAME]..
+    ci/run bench networks [--rounds N] [--quick] [--json FILE] [--network NAME].. [--frames]
 
 Networks: `lo`, the loopback interface; `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU (needs root).
 For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages; for those up to 1 MiB also half
 of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs): what the
 sockets need. In every round they run one right after the other, another provider first each time; every figure is the median
 of the rounds, a ratio the median of the ratios within the rounds, above 1 where squall is faster. A size is within reach
-when it takes at most 1.05 x tcp's time, or 1.15 x what the sockets alone need. Both are loaded by the same libfabric, that of the
+when it takes at most 1.05 x tcp's time, or 1.15 x what the sockets alone need. With `--frames` squall's packets are also sent as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp) over the cable
+of MTU 1500, in the same rounds, with a table of its own. Both are loaded by the same libfabric, that of the
 MPICH wheel when ci/run setup has brought it, else the system's. `--quick` is to see that it works.
 """
 
@@ -39,6 +40,7 @@ MOST_ALONE = 1 << 20
 # Half a round trip that is within reach: times tcp's, or times that of the sockets alone.
 WITHIN_TCP, WITHIN_PORT = 1.05, 1.15
 PORT = "port"
+FRAMES = "frames"
 # Bytes that a measure of one size moves at most, in one direction.
 MOVED = 48 << 20
 
@@ -77,12 +79,14 @@ def words(sizes: Sequence[int], quick: bool) -> list[str]:
     return found
 
 
-def measure(where: Network, provider: str, plan: list[str]) -> dict[str, float]:
+def measure(where: Network, who: str, plan: list[str]) -> dict[str, float]:
     """The value of each measure."""
-    env = environment(provider) | where.env
+    provider = "squall" if who == FRAMES else who
+    env = environment(provider) | where.env | ({"FI_SQUALL_PORT_KIND": "xdp"} if who == FRAMES else {})
     result = run_command([fi_perf(), "-p", provider, *where.options, *plan], env, timeout=300)
     lines = [line.split() for line in result.output.splitlines()]
     found = {line[0]: float(line[1]) for line in lines if line and line[0] in plan}
+    need("keeps its sockets" not in result.output, f"no frames: {result.output.strip()[-600:]}")
     if not result.ok or len(found) < len(plan):
         die(f"{provider}: {result.why()}: {result.output.strip()[-600:]}", 1)
     return found
@@ -141,10 +145,36 @@ def report(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]
     return ratios
 
 
+def report_frames(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> None:
+    """Prints what frames take, beside sockets and tcp."""
+    rows = []
+    ratios: dict[str, list[float]] = {"lat": [], "bw": []}
+    for size in SIZES:
+        row = [f"{size}"]
+        for kind in ("lat", "bw"):
+            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
+            if word is None:
+                row += [""] * 5
+                continue
+            frames, sockets, tcp = ([sample[word] for sample in samples[who]] for who in (FRAMES, *PROVIDERS))
+            ratios[kind].append(faster(word, frames, tcp))
+            row += [f"{statistics.median(value):.3g}" for value in (frames, sockets, tcp)]
+            row += [f"{faster(word, frames, sockets):.2f}", f"{ratios[kind][-1]:.2f}"]
+        rows.append(row)
+    head = [f"{who} {unit}" for unit in ("us", "GB/s") for who in ("frames", "sockets", "tcp", "x sockets,", "x tcp,")]
+    print(table(["bytes", *(title.replace(", us", "").replace(", GB/s", "") for title in head)], rows))
+    for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
+        print(
+            f"{name}, frames: {what}: {geometric_mean(ratios[kind]):.2f} x tcp's speed in geometric mean, {min(ratios[kind]):.2f} at worst"
+        )
+    print(flush=True)
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--network", action="append", choices=NETWORKS, help="default: all of them")
+    parser.add_argument("--frames", action="store_true", help="squall through AF_XDP as well, where it can be")
     parser.add_argument("--json", help="also write all samples to this file")
 
 
@@ -153,14 +183,19 @@ def run(args: argparse.Namespace) -> int:
     plan = words(SIZES, args.quick)
     everything = {}
     for name in args.network or NETWORKS:
-        samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*PROVIDERS, PORT)}
+        # A frame has a page's room.
+        frames = args.frames and NETWORKS[name] == 1500
+        those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
+        samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*those, PORT)}
         with network(name) as where:
             for turn in range(1 if args.quick else args.rounds):
-                for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
+                for provider in those if turn % 2 == 0 else those[::-1]:
                     samples[provider].append(measure(where, provider, plan))
                 samples[PORT].append(measure_port(where, SEGMENTS[name], plan))
         print(f"## {name}\n")
         report(name, plan, samples)
+        if frames:
+            report_frames(name, plan, samples)
         everything[name] = samples
     print(f"medians of {args.rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
     if args.json:

@@ -1,6 +1,6 @@
 """MPI between network namespaces behind kernel routers: the true socket path, and a spine that goes down in mid-job.
 
-    ci/run netns [--providers squall,tcp] [--rate 1gbit] [--seconds 9] [--rounds 1] [--keep]
+    ci/run netns [--providers squall,tcp] [--rate 1gbit] [--seconds 9] [--rounds 1] [--mtu 9000] [--keep]
 
 Four hosts, two leaves and two spines, each a network namespace, joined by veth pairs; the leaves balance by the hash of
 addresses and ports (fib_multipath_hash_policy=1), so that the entropy in squall's UDP source port chooses the spine. Links
@@ -11,6 +11,7 @@ The job has to end well with every byte right on squall, over both spines before
 Printed are the longest time that a rank waited for a window of messages (4 MiB, some 70 ms where nothing fails), the longest
 for which none of the window's messages of 64 KiB came in, and that less the time in which the rank was ready to run and did
 not, by the kernel's account: six processes and as many routers share this host's cores. Of several rounds: median and worst.
+FI_SQUALL_* of the caller reach squall's ranks: with FI_SQUALL_PORT_KIND=xdp and --mtu 1500 its packets are frames through AF_XDP.
 Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN); everything it makes is gone when it ends. `N passed, N failed` comes last.
 """
 
@@ -37,10 +38,11 @@ HOSTS, LEAVES, SPINES = 4, 2, 2
 class Network(Namespaces):
     """Hosts, leaves and spines."""
 
-    def __init__(self, rate: str, keep: bool) -> None:
+    def __init__(self, rate: str, mtu: int, keep: bool) -> None:
         groups = (("h", HOSTS), ("leaf", LEAVES), ("spine", SPINES))
         super().__init__([f"{group}{i}" for group, count in groups for i in range(count)], keep)
         self.rate = rate
+        self.mtu = mtu
 
     @staticmethod
     def address_of(host: int) -> str:
@@ -63,13 +65,13 @@ class Network(Namespaces):
             )
         for host in range(HOSTS):
             leaf = f"leaf{self.leaf_of(host)}"
-            self.join(f"h{host}", "eth0", f"{self.address_of(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24")
+            self.join(f"h{host}", "eth0", f"{self.address_of(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24", self.mtu)
             self.ip(f"h{host}", "route", "add", "default", "via", f"10.77.{host}.1")
         for number in range(LEAVES):
             for spine in range(SPINES):
                 leaf = f"leaf{number}"
                 subnet = f"10.77.{100 + number * SPINES + spine}"
-                self.join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30")
+                self.join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30", self.mtu)
                 for node, device in ((leaf, f"spine{spine}"), (f"spine{spine}", leaf)):
                     self.inside(
                         node,
@@ -180,6 +182,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", default="1gbit", help="of each link between a leaf and a spine, as tc writes it")
     parser.add_argument("--seconds", type=float, default=9)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--mtu", type=int, default=9000, help="of every link")
     parser.add_argument("--keep", action="store_true", help="leave the namespaces, to look around")
 
 
@@ -190,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
     tally = Tally()
     samples: dict[str, list[dict[str, float]]] = {}
     loads: dict[str, str] = {}
-    with Network(args.rate, args.keep) as network:
+    with Network(args.rate, args.mtu, args.keep) as network:
         for provider in args.providers.split(",") * args.rounds:
             need_provider(provider)
             begin = time.monotonic()

@@ -70,6 +70,7 @@ def steps(fast: bool) -> list[Step]:
         Step("report", [[RUN, "report"]]),
         Step("top", [[RUN, "top"]]),
         Step("fabric", [[RUN, "fabric"]]),
+        Step("xdp", [[RUN, "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),
         Step("commands", [[RUN, "commands"]]),
         # The dissector lives outside of the repository; without one there is nothing to ask.
         Step(

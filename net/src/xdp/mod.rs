@@ -36,8 +36,12 @@ use queue::{Queue, Sent};
 
 /// Most queues of an interface that get a socket; 6 MiB of memory are locked for each.
 const QUEUES: u32 = 16;
-/// While frames come, the sockets below are looked at this often.
-const LOOK_BELOW: Span = Span::micros(100);
+/// The sockets below, each look at which is a system call, are looked at this often, ...
+const LOOK_BELOW: Span = Span::micros(5);
+/// ... while frames come this often, ...
+const BESIDE_FRAMES: Span = Span::micros(100);
+/// ... and always if something came by them within this time.
+const BELOW_LATELY: Span = Span::micros(200);
 /// How often the kernel is asked what found no room.
 const COUNT_OVERFLOW: Span = Span::millis(1);
 /// When the interface took no frames, it is tried again after this time.
@@ -145,7 +149,8 @@ pub struct XdpPort {
     down_until: Time,
     /// Some queue has frames for which the kernel had no room: when to ask again.
     retry_at: Option<Time>,
-    look_below: Time,
+    looked_below: Time,
+    came_below: Time,
     count_at: Time,
     /// What found no room in the queues, and below.
     overflow: u64,
@@ -187,7 +192,8 @@ impl XdpPort {
                     counters: Counters::default(),
                     down_until: Time::ZERO,
                     retry_at: None,
-                    look_below: Time::ZERO,
+                    looked_below: Time::ZERO,
+                    came_below: Time::ZERO,
                     count_at: Time::ZERO,
                     overflow: 0,
                     overflow_below: 0,
@@ -240,6 +246,7 @@ impl XdpPort {
             report.trains += 1;
             report.bytes += u64::from(packet.len);
             self.counters.tx_packets += 1;
+            self.counters.tx_xdp_packets += 1;
             self.counters.tx_trains += 1;
             self.counters.tx_bytes += u64::from(packet.len);
             if queue.is_batch() {
@@ -336,13 +343,21 @@ impl Port for XdpPort {
         if report.packets > 0 && now >= self.count_at {
             self.count_overflow(now);
         }
-        if drained || now >= self.look_below {
-            self.look_below = now + LOOK_BELOW;
+        let every = match drained {
+            false => BESIDE_FRAMES,
+            true if now.since(self.came_below) < BELOW_LATELY => Span::ZERO,
+            true => LOOK_BELOW,
+        };
+        if now.since(self.looked_below) >= every {
+            self.looked_below = now;
             let (above, newest) = (self.overflow as u32, &mut self.overflow_below);
             let below = self.udp.recv(now, budget, &mut |meta, train| {
                 *newest = meta.overflow;
                 sink(&RxMeta { overflow: meta.overflow.wrapping_add(above), ..*meta }, train);
             });
+            if below.packets > 0 {
+                self.came_below = now;
+            }
             report.packets += below.packets;
             report.trains += below.trains;
             report.bytes += below.bytes;
@@ -405,7 +420,7 @@ impl Reader {
         for frame in frames {
             let bytes: &[u8] = frame;
             let Some(contents) = frame::open(bytes, self.scope, self.virtual_cable) else {
-                counters.rx_truncated += 1;
+                counters.rx_xdp_damaged += 1;
                 continue;
             };
             let Contents { source, tos, payload } = contents;
@@ -470,6 +485,7 @@ impl<'a> Arrived<'a> {
         sink(&self.meta, train);
         let bytes = ((self.count - 1) * segment + self.last) as u64;
         counters.rx_packets += self.count as u64;
+        counters.rx_xdp_packets += self.count as u64;
         counters.rx_trains += 1;
         counters.rx_bytes += bytes;
         if self.meta.ce() {
