@@ -113,7 +113,7 @@ fn take(port: &mut impl Port, wanted: usize) -> Vec<(RxMeta, Vec<u8>)> {
     let mut got = Vec::new();
     for turn in 1..20_000 {
         port.recv_each(Time(turn * 100_000), 64, &mut |meta, bytes| {
-            got.push((*meta, bytes.to_vec()))
+            got.push((*meta, bytes.to_vec()));
         });
         if got.len() >= wanted {
             break;
