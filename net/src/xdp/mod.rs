@@ -135,6 +135,8 @@ pub struct XdpPort {
     // Detached before its sockets are closed.
     _program: Program,
     queues: Vec<Queue>,
+    /// The queue that is looked at first.
+    turn: usize,
     udp: UdpPort,
     neighbours: Neighbours,
     local: SocketAddr,
@@ -180,6 +182,7 @@ impl XdpPort {
                 let port = Self {
                     _program: program,
                     queues,
+                    turn: 0,
                     udp,
                     neighbours: Neighbours::new(tables, index),
                     local,
@@ -232,6 +235,7 @@ impl XdpPort {
                 TrafficClass::Control => self.tos_control,
                 _ => self.tos_data,
             };
+            // One sender needs one queue: what spreads over processors is what comes in.
             let queue = &mut self.queues[0];
             let written = queue.write(headers + packet.len as usize, |frame| {
                 burst.copy_into(packet, &mut frame[headers..]);
@@ -258,6 +262,9 @@ impl XdpPort {
     }
 
     fn flush(&mut self, now: Time) {
+        if self.retry_at.is_none() && !self.queues[0].has_written() {
+            return;
+        }
         self.counters.tx_calls += 1;
         match self.queues[0].flush() {
             Ok(Sent::All) => self.retry_at = None,
@@ -271,6 +278,58 @@ impl XdpPort {
     fn stand_by(&mut self, now: Time, error: &io::Error) {
         log::warn!("AF_XDP at {} takes no frames, sockets go on for {DOWN}: {error}", self.local);
         (self.down_until, self.retry_at) = (now + DOWN, None);
+    }
+
+    /// Hands over what the queues have; true when they had nothing.
+    fn receive_frames(
+        &mut self,
+        budget: usize,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) -> bool {
+        let reader = Reader {
+            scope: self.index,
+            virtual_cable: self.virtual_cable,
+            overflow: (self.overflow as u32).wrapping_add(self.overflow_below),
+        };
+        // In turn, for a queue may have a batch at every look.
+        let queues = self.queues.len();
+        self.turn = (self.turn + 1) % queues;
+        let mut drained = true;
+        for n in 0..queues {
+            if report.packets >= budget {
+                return false;
+            }
+            let queue = &mut self.queues[(self.turn + n) % queues];
+            let (frame, counters) = (queue.frame(), &mut self.counters);
+            let count = queue.receive(|frames| reader.hand(frames, frame, counters, report, sink));
+            drained &= count == 0;
+            self.counters.rx_calls += u64::from(count > 0);
+        }
+        drained
+    }
+
+    /// Hands over what the sockets have; true when they have no more.
+    fn receive_below(
+        &mut self,
+        now: Time,
+        budget: usize,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) -> bool {
+        self.looked_below = now;
+        let (above, newest) = (self.overflow as u32, &mut self.overflow_below);
+        let below = self.udp.recv(now, budget, &mut |meta, train| {
+            *newest = meta.overflow;
+            sink(&RxMeta { overflow: meta.overflow.wrapping_add(above), ..*meta }, train);
+        });
+        if below.packets > 0 {
+            self.came_below = now;
+        }
+        report.packets += below.packets;
+        report.trains += below.trains;
+        report.bytes += below.bytes;
+        below.empty
     }
 
     /// What found no room is heard of with the packets that come.
@@ -322,24 +381,7 @@ impl Port for XdpPort {
             self.flush(now);
         }
         let mut report = RecvReport::default();
-        let mut drained = true;
-        let reader = Reader {
-            scope: self.index,
-            virtual_cable: self.virtual_cable,
-            overflow: (self.overflow as u32).wrapping_add(self.overflow_below),
-        };
-        for queue in &mut self.queues {
-            if report.packets >= budget {
-                drained = false;
-                break;
-            }
-            let (frame, counters) = (queue.frame(), &mut self.counters);
-            let count = queue.receive(|frames| {
-                reader.hand(frames, frame, counters, &mut report, sink);
-            });
-            drained &= count == 0;
-            self.counters.rx_calls += u64::from(count > 0);
-        }
+        let drained = self.receive_frames(budget, &mut report, sink);
         if report.packets > 0 && now >= self.count_at {
             self.count_overflow(now);
         }
@@ -349,19 +391,7 @@ impl Port for XdpPort {
             true => LOOK_BELOW,
         };
         if now.since(self.looked_below) >= every {
-            self.looked_below = now;
-            let (above, newest) = (self.overflow as u32, &mut self.overflow_below);
-            let below = self.udp.recv(now, budget, &mut |meta, train| {
-                *newest = meta.overflow;
-                sink(&RxMeta { overflow: meta.overflow.wrapping_add(above), ..*meta }, train);
-            });
-            if below.packets > 0 {
-                self.came_below = now;
-            }
-            report.packets += below.packets;
-            report.trains += below.trains;
-            report.bytes += below.bytes;
-            report.empty = below.empty && drained;
+            report.empty = self.receive_below(now, budget, &mut report, sink) && drained;
         }
         report
     }

@@ -206,6 +206,11 @@ impl Queue {
         Some(())
     }
 
+    /// There are frames to hand over.
+    pub(super) fn has_written(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// There is room for no more frames before [`Queue::flush`].
     pub(super) fn is_batch(&self) -> bool {
         self.leaving.available() == 0
