@@ -88,6 +88,8 @@ crate::base::counters! {
         rx_ce: sum "packets",
         /// ACKs that echoed Congestion Experienced.
         rx_ce_echoes: sum "packets",
+        /// ACKs that asked for less: the host of the peer is slower than what comes to it.
+        rx_penalties: sum "packets",
         /// Trimmed data packets that arrived.
         rx_trimmed: sum "packets",
         /// Data packets outside the receive window, dropped or refused.

@@ -26,7 +26,7 @@ use super::text::{page, scaled};
 use super::why::why;
 
 const SECOND: u64 = 1_000_000_000;
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "tx_payload_bytes",
     "data_packets",
     "retransmissions",
@@ -35,6 +35,7 @@ const NAMES: [&str; 8] = [
     "rx_ce_echoes",
     "rx_overflow",
     "timeouts",
+    "rx_penalties",
 ];
 
 /// An endpoint of this process that writes boards in files, without a mapping.
@@ -91,7 +92,7 @@ impl Endpoint {
         Self::new(directory, rank, std::process::id(), start_ticks(&stat).expect("a start"))
     }
 
-    fn write(&self, at: u64, counters: [u64; 9], flow_bytes: u64) {
+    fn write(&self, at: u64, counters: [u64; 10], flow_bytes: u64) {
         let peer = address_words("10.0.0.9:4793".parse().expect("literal"));
         let flow = [3, 1, flow_bytes, 100, 1, 65536, 2, 1, 1, 75, 9, 0, 25, 0, 1];
         let flow = flow.into_iter().chain(peer);
@@ -123,12 +124,12 @@ fn what_happened_between_two_looks_is_shown() {
     let directory = directory("rates");
     let (one, two) = (Endpoint::own(&directory, 0), Endpoint::own(&directory, 1));
     let (boards, mut history) = (boards(&directory), History::default());
-    one.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 70], 1000);
-    two.write(2 * SECOND, [0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
+    one.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 0, 70], 1000);
+    two.write(2 * SECOND, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
     let rows = look(&boards, &mut history, 2 * SECOND);
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0].lately.of("tx_payload_bytes"), 1000, "since it was enabled");
-    one.write(4 * SECOND, [5000, 1100, 20, 20, 150, 0, 0, 0, 60], 7000);
+    one.write(4 * SECOND, [5000, 1100, 20, 20, 150, 0, 0, 0, 0, 60], 7000);
     let rows = look(&boards, &mut history, 4 * SECOND);
     let lately = &rows[0].lately;
     assert_eq!((lately.span.0, lately.of("tx_payload_bytes")), (2 * SECOND, 4000));
@@ -155,14 +156,20 @@ fn what_happened_between_two_looks_is_shown() {
 fn each_cause_has_its_sentence() {
     let directory = directory("why");
     let endpoint = Endpoint::own(&directory, 0);
-    let said = |counters: [u64; 9]| {
+    let said = |counters: [u64; 10]| {
         endpoint.write(3 * SECOND, counters, 0);
         why(&look(&boards(&directory), &mut History::default(), 3 * SECOND)[0])
     };
-    assert_eq!(said([1000, 100, 0, 0, 50, 0, 0, 0, 0]), "nothing stands in its way");
-    assert!(said([0, 100, 0, 0, 50, 0, 3, 0, 0]).contains("net.core.rmem_max"));
-    assert!(said([0, 100, 10, 0, 0, 0, 0, 4, 0]).starts_with("peers do not answer: 4 time-outs"));
-    assert!(said([0, 1000, 0, 0, 100, 30, 0, 0, 0]).contains("30.0 % of the acknowledgements"));
+    assert_eq!(said([1000, 100, 0, 0, 50, 0, 0, 0, 0, 0]), "nothing stands in its way");
+    assert!(said([0, 100, 0, 0, 50, 0, 3, 0, 0, 0]).contains("net.core.rmem_max"));
+    assert!(
+        said([0, 100, 10, 0, 0, 0, 0, 4, 0, 0]).starts_with("peers do not answer: 4 time-outs")
+    );
+    assert!(
+        said([0, 1000, 0, 0, 100, 0, 0, 0, 20, 0])
+            .contains("20.0 % of the acknowledgements ask for less")
+    );
+    assert!(said([0, 1000, 0, 0, 100, 30, 0, 0, 0, 0]).contains("30.0 % of the acknowledgements"));
     fs::remove_dir_all(&directory).expect("ours");
 }
 
@@ -171,12 +178,12 @@ fn the_dead_are_shown_and_strangers_are_not() {
     let directory = directory("trust");
     // Nobody's number: the largest that a process can have is 2^22.
     let dead = Endpoint::new(&directory, 7, 1 << 30, 1);
-    dead.write(2 * SECOND, [9, 0, 0, 0, 0, 0, 0, 0, 0], 0);
+    dead.write(2 * SECOND, [9, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
     fs::write(directory.join("1-2-3"), b"not a board").expect("room");
     fs::set_permissions(directory.join("1-2-3"), fs::Permissions::from_mode(0o600)).expect("ours");
     fs::write(directory.join("notes"), b"ignored").expect("room");
     let open = Endpoint::new(&directory, 8, (1 << 30) + 1, 1);
-    open.write(2 * SECOND, [0; 9], 0);
+    open.write(2 * SECOND, [0; 10], 0);
     fs::set_permissions(&open.path, fs::Permissions::from_mode(0o666)).expect("ours");
     std::os::unix::fs::symlink(&dead.path, directory.join("4-5-6")).expect("room");
     let look = boards(&directory).look(3 * SECOND).expect("readable");
@@ -200,7 +207,7 @@ fn the_dead_are_shown_and_strangers_are_not() {
 fn scripts_get_one_document() {
     let directory = directory("json");
     let endpoint = Endpoint::own(&directory, 1);
-    endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 70], 1000);
+    endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 0, 70], 1000);
     let rows = look(&boards(&directory), &mut History::default(), 2 * SECOND);
     let shown = document(&rows, &jobs(&rows));
     let first = &shown["endpoints"][0];
@@ -226,7 +233,7 @@ fn scripts_get_one_document() {
 fn the_screen_has_jobs_endpoints_reasons_and_flows() {
     let directory = directory("screen");
     let endpoint = Endpoint::own(&directory, 1);
-    endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 70], 1000);
+    endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 0, 70], 1000);
     let mut view = View::default();
     let mut terminal = Terminal::new(TestBackend::new(140, 24)).expect("a terminal");
     for (rows, expected) in [
@@ -258,7 +265,7 @@ fn ask(address: &str, accept: &str) -> String {
 fn collectors_get_either_format() {
     let directory = directory("metrics");
     let endpoint = Endpoint::own(&directory, 1);
-    endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 70], 1000);
+    endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 0, 70], 1000);
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("bound").to_string();
     drop(free);

@@ -30,8 +30,8 @@ pub(super) fn why(row: &Row) -> String {
         );
     }
     let lately = &row.lately;
-    let rules: [fn(&Counts) -> Option<String>; 8] =
-        [overflow, lost, held_back, resent, marked, blocked, failed, idle];
+    let rules: [fn(&Counts) -> Option<String>; 9] =
+        [overflow, lost, held_back, slow_peer, resent, marked, blocked, failed, idle];
     let first = rules.iter().find_map(|rule| rule(lately));
     first.unwrap_or_else(|| "nothing stands in its way".to_owned())
 }
@@ -62,6 +62,17 @@ fn held_back(lately: &Counts) -> Option<String> {
         format!(
             "messages come before their receives ({deferred} left at their senders, {held} packets refused): \
              post receives earlier, or raise FI_SQUALL_UNEXPECTED_BYTES"
+        )
+    })
+}
+
+fn slow_peer(lately: &Counts) -> Option<String> {
+    let share = lately.share(lately.of("rx_penalties"), lately.of("rx_acks"));
+    (share >= MANY_MARKED).then(|| {
+        format!(
+            "a peer's host does not keep up with what comes to it: {} of the acknowledgements ask for less; raise \
+             net.core.rmem_max there, or leave it more processor time",
+            percent(share)
         )
     })
 }

@@ -182,6 +182,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let (now, ack) = (self.now, self.ack);
         self.shared.counters.rx_acks += 1;
         self.shared.counters.rx_ce_echoes += u64::from(ack.ce);
+        let penalty = ack.state.is_some_and(|state| state.rcv_cwnd_pend > 0);
+        self.shared.counters.rx_penalties += u64::from(penalty);
         let newest = self.tx.rare.as_ref().map(|rare| rare.probe);
         let open_path = newest.and_then(|probe| probe.answered(ack.probe));
         let sent_probe = newest.filter(|_| open_path.is_some());
