@@ -1,4 +1,4 @@
-//! Rate packets (s-PERC) between endpoints, and what somebody on the path could do with them.
+//! Rate packets (s-PERC) between endpoints, what somebody on the path could do with them, and what a slow host asks for.
 
 mod world;
 
@@ -189,4 +189,20 @@ fn lost_rate_packets_are_repeated_for_a_while() {
     // Nine before anything is sent, and nine while data is acknowledged.
     assert_eq!((sent(&w, 0).len(), sent(&w, 1).len()), (18, 0));
     assert!(w.hosts[0].engine.contexts().any(|context| context.other_mode));
+}
+
+/// What is between a full receive buffer and a smaller window, by packets.
+#[test]
+fn a_host_that_is_behind_asks_its_senders_for_less_until_it_is_not() {
+    let mut w = world("nscc");
+    let penalties = |w: &World| w.hosts[0].engine.counters().1.rx_penalties;
+    exchange(&mut w, 1);
+    assert_eq!(penalties(&w), 0);
+    ReceiveBuffer::of(&mut w.hosts[1].engine).overflowed(100_000, 100_000);
+    exchange(&mut w, 2);
+    let asked = penalties(&w);
+    assert!(asked > 0);
+    ReceiveBuffer::of(&mut w.hosts[1].engine).drained();
+    exchange(&mut w, 3);
+    assert_eq!(penalties(&w), asked, "it keeps up");
 }

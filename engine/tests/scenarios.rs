@@ -584,24 +584,3 @@ fn what_somebody_waits_for_asks_for_its_acknowledgement() {
         assert!(!asks_for_acknowledgement(false, len, options), "{len} {options:?}");
     }
 }
-
-#[test]
-fn a_host_that_is_behind_asks_its_senders_for_less_until_it_is_not() {
-    let mut w = World::new(2, 7, Faults::default());
-    let penalties = |w: &World| w.hosts[0].engine.counters().1.rx_penalties;
-    let message = |w: &mut World, tag| {
-        let base = recv(w, 1, tag, 200_000, tag);
-        send(w, 0, 1, tag, &bytes(200_000));
-        settle(w);
-        assert!(w.hosts[1].memory.get(base, 200_000) == bytes(200_000));
-    };
-    message(&mut w, 1);
-    assert_eq!(penalties(&w), 0);
-    ReceiveBuffer::of(&mut w.hosts[1].engine).overflowed(100_000, 100_000);
-    message(&mut w, 2);
-    let asked = penalties(&w);
-    assert!(asked > 0);
-    ReceiveBuffer::of(&mut w.hosts[1].engine).drained();
-    message(&mut w, 3);
-    assert_eq!(penalties(&w), asked, "it keeps up");
-}

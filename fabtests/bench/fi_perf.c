@@ -1,6 +1,6 @@
 /*
- * Latency, bandwidth and rate of tagged messages, and of atomics, on one libfabric provider, between two processes of this
- * host.
+ * Latency, bandwidth and rate of tagged messages, of atomics, and of reads and writes, on one libfabric provider, between two
+ * processes of this host.
  *
  *   fi_perf [-p PROVIDER] [-a ADDRESS[,ADDRESS]] [-n NETNS,NETNS] [-u] MEASURE..
  *
@@ -12,6 +12,8 @@
  *            fadd:8:ROUNDS      round trip in microseconds of a fetch_add of 64 bits, one at a time
  *            faddrate:8:ROUNDS  million of them a second, windows of 256
  *            addrate:8:ROUNDS   million additions a second that bring nothing back, windows of 256
+ *            get:SIZE:ROUNDS    microseconds of a read of the other side's memory, one at a time
+ *            put:SIZE:ROUNDS    the same of a write that completes when it is delivered
  *            verify:SIZE:ROUNDS messages whose contents are compared, both directions; prints the number of bytes
  * PROVIDER   a name as in FI_PROVIDER, `udp;ofi_rxd` for a layered one (default: the first that fits)
  * ADDRESS    the local address to use (default 127.0.0.1), or one for each side
@@ -62,11 +64,14 @@ static void *desc;
 static fi_addr_t peer;
 static char *tx_buffer, *rx_buffer;
 
-/* The counter of side 1, where side 0 adds: its place, its key, and what has been added. Only with atomics. */
+/*
+ * The counter of side 1, where side 0 adds, at the beginning of what side 0 reads and writes: its place, its key, and what
+ * has been added. Only with atomics, reads or writes.
+ */
 struct place {
 	uint64_t addr, key;
 };
-static int atomics;
+static int atomics, rma;
 static uint64_t *counter;
 static struct place place;
 static uint64_t added;
@@ -209,10 +214,10 @@ static void open_counter(void)
 	struct fid_mr *region;
 	struct place mine;
 
-	if (posix_memalign((void **)&counter, 4096, 4096))
+	if (posix_memalign((void **)&counter, 4096, MOST))
 		fail("posix_memalign", -FI_ENOMEM);
-	memset(counter, 0, 4096);
-	check("fi_mr_reg", fi_mr_reg(domain, counter, 4096, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &region, NULL));
+	memset(counter, 0, MOST);
+	check("fi_mr_reg", fi_mr_reg(domain, counter, MOST, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &region, NULL));
 	mine.addr = info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)counter : 0;
 	mine.key = fi_mr_key(region);
 	exchange(&mine, &place, sizeof mine);
@@ -229,7 +234,7 @@ static void open_endpoint(void)
 	char mine[1024] = "", theirs[1024];
 	size_t length = sizeof mine;
 
-	hints->caps = atomics ? FI_TAGGED | FI_ATOMIC : FI_TAGGED;
+	hints->caps = FI_TAGGED | (atomics ? FI_ATOMIC : 0) | (rma ? FI_RMA : 0);
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
@@ -262,10 +267,10 @@ static void open_endpoint(void)
 	rx_buffer = tx_buffer + MOST;
 	memset(tx_buffer, 0, 2 * (size_t)MOST);
 	if (info->domain_attr->mr_mode & FI_MR_LOCAL) {
-		check("fi_mr_reg", fi_mr_reg(domain, tx_buffer, 2 * (size_t)MOST, FI_SEND | FI_RECV, 0, 1, 0, &mr, NULL));
+		check("fi_mr_reg", fi_mr_reg(domain, tx_buffer, 2 * (size_t)MOST, FI_SEND | FI_RECV | FI_READ | FI_WRITE, 0, 1, 0, &mr, NULL));
 		desc = fi_mr_desc(mr);
 	}
-	if (atomics)
+	if (atomics || rma)
 		open_counter();
 	tx_contexts = calloc(4 * RATE_WINDOW, sizeof *tx_contexts);
 	rx_contexts = calloc(4 * RATE_WINDOW, sizeof *rx_contexts);
@@ -406,6 +411,51 @@ static double additions(int rounds, int window, int fetches)
 	return took;
 }
 
+/* A read of the other side's memory. */
+static void post_get(size_t size)
+{
+	void *context = &tx_contexts[tx_next++ % (4 * RATE_WINDOW)];
+
+	RETRY("fi_read", fi_read(ep, rx_buffer, size, desc, peer, place.addr, place.key, context));
+}
+
+/* A write to it that completes when it is there. */
+static void post_put(size_t size)
+{
+	struct iovec from = {tx_buffer, size};
+	struct fi_rma_iov to = {place.addr, size, place.key};
+	struct fi_msg_rma message = {.msg_iov = &from, .desc = &desc, .iov_count = 1, .addr = peer,
+				     .rma_iov = &to, .rma_iov_count = 1};
+
+	message.context = &tx_contexts[tx_next++ % (4 * RATE_WINDOW)];
+	RETRY("fi_writemsg", fi_writemsg(ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION));
+}
+
+/* Side 0 reads or writes, side 1 makes progress until it is told that it is over: the seconds of one. */
+static double accesses(size_t size, int rounds, void (*post)(size_t))
+{
+	int warm_up = rounds / 10 + 10;
+	double begin = 0;
+
+	if (side == 1)
+		post_receive(0, TAG_ANSWER);
+	meet();
+	if (side == 1) {
+		wait_for(&received, rx_next);
+		return 0;
+	}
+	for (int turn = -warm_up; turn < rounds; turn++) {
+		if (turn == 0)
+			begin = now();
+		post(size);
+		wait_for(&sent, tx_next);
+	}
+	double took = (now() - begin) / rounds;
+	post_send(0, TAG_ANSWER);
+	wait_for(&sent, tx_next);
+	return took;
+}
+
 /* A byte that depends on its offset and on the message. */
 static unsigned char byte_at(size_t offset, unsigned message)
 {
@@ -468,6 +518,10 @@ static void measure(const char *what)
 		value = RATE_WINDOW / additions(rounds, RATE_WINDOW, 1) * 1e-6;
 	else if (!strcmp(name, "addrate") && size == sizeof *counter)
 		value = RATE_WINDOW / additions(rounds, RATE_WINDOW, 0) * 1e-6;
+	else if (!strcmp(name, "get"))
+		value = accesses(size, rounds, post_get) * 1e6;
+	else if (!strcmp(name, "put"))
+		value = accesses(size, rounds, post_put) * 1e6;
 	else if (!strcmp(name, "verify"))
 		value = verify(size, rounds);
 	else {
@@ -551,8 +605,10 @@ int main(int argc, char **argv)
 			sched_setaffinity(0, sizeof one, &one);
 		}
 	}
-	for (int i = optind; i < argc; i++)
+	for (int i = optind; i < argc; i++) {
 		atomics |= strstr(argv[i], "add") != NULL;
+		rma |= strstr(argv[i], "get") == argv[i] || strstr(argv[i], "put") == argv[i];
+	}
 	open_endpoint();
 	for (int i = optind; i < argc; i++)
 		measure(argv[i]);
