@@ -5,7 +5,9 @@ mod world;
 use squall_base::{Rate, Span};
 use squall_engine::*;
 use squall_reliability::cc::{Network, SenderConfig};
-use squall_wire::{LinkRate, Packet, RateEntry, RateHead, RatePacket, RateStage, RateState, parse};
+use squall_wire::{
+    LinkRate, Packet, RateEntry, RateHead, RatePacket, RateStage, RateState, Ses, parse,
+};
 use world::*;
 
 const LEN: u64 = 2_000_000;
@@ -205,4 +207,35 @@ fn a_host_that_is_behind_asks_its_senders_for_less_until_it_is_not() {
     ReceiveBuffer::of(&mut w.hosts[1].engine).drained();
     exchange(&mut w, 3);
     assert_eq!(penalties(&w), asked, "it keeps up");
+}
+
+/// The packets of a host's answers to reads, and which of them ask for an acknowledgement.
+fn answers(w: &World, host: usize) -> Vec<bool> {
+    let src = w.hosts[host].addr.ip();
+    let own = w.tap.as_ref().unwrap().iter().filter(|seen| seen.src.ip() == src);
+    own.filter_map(|seen| match parse(&seen.bytes) {
+        Ok(Packet::Request { pds, ses: Ses::ResponseData(_), .. }) => Some(pds.ack_request),
+        _ => None,
+    })
+    .collect()
+}
+
+/// A system call stands between a reader and its application where an acknowledgement is asked for.
+#[test]
+fn a_short_answer_to_a_read_asks_for_no_acknowledgement_and_a_long_one_does() {
+    for (len, asks) in [(8, false), (16 << 10, false), ((16 << 10) + 1, true)] {
+        let mut w = world("nscc");
+        let from = w.hosts[1].memory.put(&vec![9; len]);
+        w.hosts[1].memory.register(5, from, len as u64, true, false);
+        let to = w.hosts[0].memory.alloc(len);
+        let seg = RemoteSeg { address: 0, len: len as u64, key: 5 };
+        let peer = w.peer(0, 1);
+        let buf = Buf::new(to, len as u64);
+        let read = RmaOp { peer, buf, remote: RemoteIov::One(seg), data: None, context: 3 }.read();
+        w.submit(0, read).unwrap();
+        assert!(w.run(Span::secs(1), |w| w.hosts[0].done.iter().any(|done| done.context == 3)));
+        assert!(w.hosts[0].memory.get(to, len as u64).iter().all(|byte| *byte == 9));
+        let asked = answers(&w, 1);
+        assert_eq!(asked.last(), Some(&asks), "{len} bytes: {asked:?}");
+    }
 }
