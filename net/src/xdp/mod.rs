@@ -102,6 +102,7 @@ impl XdpError {
                     " (it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF)"
                 }
                 Some(libc::EBUSY) => " (another endpoint of this host, or another program, has it)",
+                Some(libc::ERANGE) => " (its driver takes programs at a smaller MTU)",
                 Some(libc::ENOBUFS | libc::ENOMEM) => {
                     " (ulimit -l allows too little locked memory)"
                 }
