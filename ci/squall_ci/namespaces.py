@@ -91,9 +91,9 @@ class Namespaces:
         self.ip(node, "link", "set", device, "up")
 
     @contextlib.contextmanager
-    def mpich(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """What turns the launch of an MPICH job into one with a rank on each host: nodes by the addresses by which
-        the launcher's own connections reach them. It starts on the first."""
+    def hydra(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
+        """What turns the launch of a job by hydra (MPICH's, Intel MPI's) into one with a rank on each host: nodes by the
+        addresses by which the launcher's own connections reach them. It starts on the first."""
         with tempfile.TemporaryDirectory() as directory:
             # What mpiexec takes for ssh.
             remote = pathlib.Path(directory) / "enter"
@@ -105,7 +105,7 @@ class Namespaces:
             )
             remote.chmod(0o755)
             first, node = next(iter(hosts.items()))
-            options = f"-launcher ssh -launcher-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
+            options = f"-bootstrap ssh -bootstrap-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
             yield lambda command: [str(word) for word in self.command(node, command[0], *options, *command[1:])]
 
 
@@ -139,5 +139,5 @@ class Bridge(Namespaces):
             self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
 
     def launch(self, hosts: Sequence[int]) -> contextlib.AbstractContextManager[Callable[[list[str]], list[str]]]:
-        """What launches an MPICH job on these hosts."""
-        return self.mpich({self.address_of(host): f"h{host}" for host in hosts})
+        """What launches a job on these hosts."""
+        return self.hydra({self.address_of(host): f"h{host}" for host in hosts})

@@ -3,22 +3,19 @@
     ci/run mpi4py [--ranks N] [--only REGEX] [--timeout S] [--hosts] [--record] TREE MPI [PROVIDER=squall]
 
 TREE is a source tree of mpi4py of the installed version; of it the tests alone are used. MPI is one of impi, mpich, ompi4, openmpi
-(ci/run setup mpi). With --hosts, which is for MPICH and needs root, every rank is a host of its own: a network namespace on a bridge of
-MTU 1500; FI_SQUALL_PORT_KIND=xdp then makes frames of its packets. Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
+(ci/run setup mpi). With --hosts, for mpich and impi, every rank has a host of its own: a network namespace on a bridge of MTU 1500;
+FI_SQUALL_PORT_KIND=xdp then makes frames of its packets. Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
 EXCLUDED with its reason. Ends with `N passed, N failed`.
 """
 
 import argparse
-import contextlib
-import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
-from squall_ci import results
+from squall_ci import hosts, results
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
-from squall_ci.namespaces import Bridge
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import Tally
 
@@ -82,7 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="")
-    parser.add_argument("--hosts", action="store_true", help="a host for every rank (MPICH, root)")
+    hosts.add_option(parser)
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each file")
     results.add_option(parser)
 
@@ -95,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     directory = args.tree.absolute() / "test"
     need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
     excluded = EXCLUDED.get(args.mpi, {}) | (APART if args.hosts else {})
-    with hosts(args) as (launch, env):
+    with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
         tally = files(args, excluded, launch, env)
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
     return results.finish(
@@ -105,27 +102,14 @@ def run(args: argparse.Namespace) -> int:
         version="",
         suite=f"mpi4py {version.group(1) if version else ''}".strip(),
         provider=args.provider,
-        conditions=results.conditions(args.ranks) + (", a host each" if args.hosts else ""),
+        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
         excluded=excluded,
     )
 
 
-Launch = Callable[[list[str]], list[str]]
-
-
-@contextlib.contextmanager
-def hosts(args: argparse.Namespace) -> Iterator[tuple[Launch, dict[str, str]]]:
-    """What launches the jobs where they are to run, and what they have to know."""
-    if not args.hosts:
-        yield list, {}
-        return
-    need(args.mpi == "mpich", "--hosts is for MPICH")
-    need(os.geteuid() == 0, "namespaces need root")
-    with Bridge(args.ranks) as bridge, bridge.launch(range(args.ranks)) as launch:
-        yield launch, dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
-
-
-def files(args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: Launch, env: Mapping[str, str]) -> Tally:
+def files(
+    args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: hosts.Launch, env: Mapping[str, str]
+) -> Tally:
     """Every file of the suite, a job each."""
     mpi, directory = MPIS[args.mpi], args.tree.absolute() / "test"
     without = [word for tests in excluded.values() for test in tests for word in ("-x", test)]
