@@ -119,8 +119,13 @@ class Bridge(Namespaces):
 
     @staticmethod
     def address_of(host: int) -> str:
-        """A host's of IPv4; IPv6 counts alike."""
+        """A host's of IPv4."""
         return f"10.79.0.{host + 1}"
+
+    @staticmethod
+    def address_6_of(host: int) -> str:
+        """A host's of IPv6."""
+        return f"fd79::{host + 1}"
 
     def build(self) -> None:
         self.ip("switch", "link", "add", "bridge", "type", "bridge")
@@ -129,7 +134,7 @@ class Bridge(Namespaces):
             node, port = f"h{host}", f"h{host}"
             address = f"{self.address_of(host)}/24"
             self.join(node, "eth0", address, "switch", port, f"169.254.0.{host + 1}/32", self._mtu)
-            self.ip(node, "addr", "add", f"fd79::{host + 1}/64", "dev", "eth0", "nodad")
+            self.ip(node, "addr", "add", f"{self.address_6_of(host)}/64", "dev", "eth0", "nodad")
             self.ip("switch", "link", "set", port, "master", "bridge")
 
     def mtu(self, mtu: int) -> None:
