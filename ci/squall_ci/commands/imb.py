@@ -140,8 +140,8 @@ COUNTS = [4**power for power in range(11)]
 
 
 def usual(part: str, name: str, ranks: int) -> list[Word]:
-    """10 repetitions, fewer above 20 MB in all, at most 2 s a size; memory for 4 MiB times 4 ranks."""
-    words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "2", "-msglog", "0:22", "-mem", "2"]
+    """10 repetitions, fewer above 20 MB in all, at most 5 s a size; memory for 4 MiB times 4 ranks."""
+    words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "5", "-msglog", "0:22", "-mem", "2"]
     return [*words, "-multi", "0"] if part == "MPI1" and name in POINT_TO_POINT and ranks > 2 else words
 
 
@@ -210,7 +210,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--only", action="append", help="one benchmark (may be repeated)")
     parser.add_argument("--checking", type=pathlib.Path, help="programs built with result checking: their directory, or one")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each benchmark")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each benchmark")
     hosts.add_option(parser)
     results.add_option(parser)
 
