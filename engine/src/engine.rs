@@ -240,11 +240,10 @@ impl Engine {
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
         self.report.counters.tx_introductions_dropped += self.introductions.take_dropped();
-        while let Some((dst, intro, random)) = self.introductions.next() {
+        let paths = self.pdcs.config().paths.paths();
+        while let Some((dst, intro, path)) = self.introductions.next(paths) {
             self.report.counters.tx_introductions += 1;
-            let paths = u32::from(self.pdcs.config().paths.paths().max(1));
-            // Fewer than 65536 paths.
-            push_control(batch, dst, (random % paths) as u16, |out| intro.emit(out));
+            push_control(batch, dst, path, |out| intro.emit(out));
         }
         while let Some((dst, nack)) = self.strays.next() {
             push_control(batch, dst, 0, |out| nack.emit(out));

@@ -7,6 +7,7 @@
 
 mod hear;
 mod proofs;
+mod repeats;
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -15,16 +16,19 @@ use std::collections::{BTreeMap, VecDeque};
 use siphasher::sip::SipHasher24;
 
 use crate::api::{OpError, PeerId};
-use crate::base::{Instance, Purpose, SecretRng, Span, Time};
+use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropies};
 use crate::config::Config;
 use crate::peers::{PeerState, Peers};
 use crate::wire::{Introduction, Reason, Stage, WIRE_VERSION};
 use proofs::Exchange;
+use repeats::Repeats;
 
 pub(crate) use hear::{Around, Heard};
 
 /// First wait for an answer; it doubles with each question.
 const FIRST_WAIT: Span = Span::millis(5);
+/// Who waits so long for its answer has asked on three paths, and may be on the wrong ones.
+const LONG_WAIT: Span = Span::millis(40);
 /// Longest wait between two questions.
 const LONGEST_WAIT: Span = Span::secs(1);
 /// Answers to strangers in a row, and a second. Each costs as much as a small packet, and is not larger than
@@ -117,6 +121,15 @@ pub(crate) enum Silent {
     ForGood(PeerId, OpError),
 }
 
+/// On which paths an introduction goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reach {
+    /// One of those that serve as a rule.
+    Near,
+    /// One of any set: those may be dead, however many there are ([`entropies`]).
+    Wide,
+}
+
 /// An introduction that we asked for.
 #[derive(Debug)]
 struct Asking {
@@ -126,6 +139,8 @@ struct Asking {
     since: Time,
     next: Time,
     wait: Span,
+    /// Which paths it is asked on.
+    reach: Reach,
     /// That it takes long was told.
     told: bool,
     /// It answers that its user has not named us.
@@ -141,7 +156,8 @@ pub(crate) struct Introductions {
     asking: BTreeMap<PeerId, Asking>,
     /// Not later than the next question.
     due: Option<Time>,
-    out: VecDeque<(SocketAddr, Introduction)>,
+    out: VecDeque<(SocketAddr, Introduction, Reach)>,
+    repeats: Repeats,
     /// Those for which there was no room, not yet counted.
     dropped: u64,
 }
@@ -156,6 +172,7 @@ impl Introductions {
             asking: BTreeMap::new(),
             due: None,
             out: VecDeque::new(),
+            repeats: Repeats::new(),
             dropped: 0,
         }
     }
@@ -177,9 +194,9 @@ impl Introductions {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, intro: Introduction) {
+    fn send(&mut self, to: SocketAddr, intro: Introduction, reach: Reach) {
         if self.out.len() < MAX_OUT {
-            self.out.push_back((to, intro));
+            self.out.push_back((to, intro, reach));
         } else {
             self.dropped += 1;
         }
@@ -191,12 +208,23 @@ impl Introductions {
         core::mem::replace(&mut self.dropped, 0)
     }
 
-    /// The next packet to send, to whom, and a random number to choose its path by: one that does not
-    /// arrive is repeated on another.
+    /// The next packet to send, to whom, and on which of `paths` or of their further sets: one that does not arrive is
+    /// repeated on another.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(SocketAddr, Introduction, u32)> {
-        let (to, intro) = self.out.pop_front()?;
-        Some((to, intro, self.random.next_u32()))
+    pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Introduction, u16)> {
+        let (to, intro, reach) = self.out.pop_front()?;
+        let all = match reach {
+            Reach::Wide => entropies(paths),
+            Reach::Near => paths.max(1),
+        };
+        // Fewer than 65536.
+        Some((to, intro, (self.random.next_u32() % u32::from(all)) as u16))
+    }
+
+    /// Answers a stranger, at the address from which it asked.
+    fn answer(&mut self, to: SocketAddr, intro: Introduction) {
+        let reach = if self.repeats.is_frequent(intro.nonce) { Reach::Wide } else { Reach::Near };
+        self.send(to, intro, reach);
     }
 
     // Asking.
@@ -213,6 +241,7 @@ impl Introductions {
             since: now,
             next: now + wait,
             wait,
+            reach: Reach::Near,
             told: false,
             unlisted: false,
         };
@@ -232,7 +261,7 @@ impl Introductions {
             let exchange = Exchange::new(config.instance, answerer, &intro);
             intro.proof = exchange.prove(key, Purpose::Confirm);
         }
-        self.send(state.addr(), intro);
+        self.send(state.addr(), intro, asking.reach);
     }
 
     /// The peer that answers a question of ours, if it is its nonce.
@@ -350,6 +379,9 @@ impl Introductions {
             }
             asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
             asking.next = now + asking.wait;
+            if asking.wait >= LONG_WAIT {
+                asking.reach = Reach::Wide;
+            }
             self.question(config, &asking, state);
             let silent = now.since(asking.since);
             let tell = silent >= LONG_SILENCE && asking.cookie.is_none() && !asking.told;
@@ -391,7 +423,7 @@ impl Introductions {
     /// Tells an endpoint why it is not introduced.
     fn refuse(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction, reason: Reason) {
         let us = Self::about_us(config, Stage::Refuse);
-        self.send(asker, Introduction { reason, nonce: intro.nonce, ..us });
+        self.answer(asker, Introduction { reason, nonce: intro.nonce, ..us });
     }
 
     /// Tells a stranger a cookie.
@@ -404,7 +436,7 @@ impl Introductions {
             let exchange = Exchange::new(instance, config.instance, &answer);
             answer.proof = exchange.prove(key, Purpose::Answer);
         }
-        self.send(asker, answer);
+        self.answer(asker, answer);
     }
 
     /// Whether somebody who confirms has received our challenge at the address it gives.
@@ -416,7 +448,7 @@ impl Introductions {
     fn welcome(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction) {
         let us = Self::about_us(config, Stage::Welcome);
         let (nonce, expected) = (intro.nonce, intro.instance);
-        self.send(asker, Introduction { nonce, expected, ..us });
+        self.answer(asker, Introduction { nonce, expected, ..us });
     }
 }
 
@@ -469,7 +501,7 @@ mod tests {
         part.ask(now, &config, peer, peers.get(peer));
         let (mut questions, mut told) = (0, Vec::new());
         let lost = loop {
-            while let Some((to, intro, _)) = part.next() {
+            while let Some((to, intro, _)) = part.next(8) {
                 assert_eq!((to, intro.stage), (ASKER, Stage::Hello));
                 questions += 1;
             }

@@ -8,8 +8,15 @@ use world::*;
 
 const KEY: u64 = 7;
 /// A network that loses, repeats and reorders.
-const BAD: Faults =
-    Faults { drop: 0.1, duplicate: 0.2, reorder: 0.5, trim: 0.05, ce: 0.0, black_hole: None };
+const BAD: Faults = Faults {
+    drop: 0.1,
+    duplicate: 0.2,
+    reorder: 0.5,
+    trim: 0.05,
+    ce: 0.0,
+    black_hole: None,
+    first_set: false,
+};
 
 /// An atomic as tests write it down.
 struct Asked<'a> {

@@ -9,8 +9,15 @@ use world::*;
 const KEY: u64 = 7;
 
 /// A network that loses, repeats and reorders.
-const BAD: Faults =
-    Faults { drop: 0.05, duplicate: 0.1, reorder: 0.3, trim: 0.0, ce: 0.0, black_hole: None };
+const BAD: Faults = Faults {
+    drop: 0.05,
+    duplicate: 0.1,
+    reorder: 0.3,
+    trim: 0.0,
+    ce: 0.0,
+    black_hole: None,
+    first_set: false,
+};
 
 struct Access {
     len: u64,

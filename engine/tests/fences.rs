@@ -12,8 +12,15 @@ const DELIVERED: Options =
     Options { inject: false, level: Level::Delivery, visibility: Visibility::Entry, fence: false };
 
 /// A network that loses and reorders.
-const BAD: Faults =
-    Faults { drop: 0.05, duplicate: 0.05, reorder: 0.5, trim: 0.0, ce: 0.0, black_hole: None };
+const BAD: Faults = Faults {
+    drop: 0.05,
+    duplicate: 0.05,
+    reorder: 0.5,
+    trim: 0.0,
+    ce: 0.0,
+    black_hole: None,
+    first_set: false,
+};
 
 /// Host 1 registers `len` bytes, zeroed; where.
 fn region(w: &mut World, len: usize) -> u64 {

@@ -400,3 +400,17 @@ fn nobody_there_is_an_error_soon_when_the_host_says_so() {
         assert!(w.now.since(begin) < longest, "{:?}", w.now.since(begin));
     }
 }
+
+/// As where a switch died before a job began, which all source ports of two hosts hash to: what one says to the other is
+/// heard all the same, by other ports, before it is given up.
+#[test]
+fn a_peer_is_met_that_no_path_of_the_first_set_leads_to() {
+    for seed in 0..16 {
+        let mut w = World::new(2, seed, Faults { first_set: true, ..Faults::default() });
+        recv(&mut w, 1, 1, 100);
+        send(&mut w, 0, 1, 1, 100);
+        let ended = w.run(DEADLINE, |w| end(w, 0, 1).is_some() && end(w, 1, 1001).is_some());
+        assert!(ended, "seed {seed}: nothing came through");
+        assert_eq!((end(&w, 0, 1), end(&w, 1, 1001)), (Some(Ok(())), Some(Ok(()))), "seed {seed}");
+    }
+}

@@ -75,6 +75,7 @@ fn history(seed: u64) {
         trim: some(0.05),
         ce: some(0.2),
         black_hole: None,
+        first_set: false,
     };
     if rng.chance(0.1) {
         faults.black_hole = Some(rng.below(16) as u16);

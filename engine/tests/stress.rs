@@ -6,8 +6,15 @@ use squall_base::{Rng, Span, UserSlice};
 use squall_engine::*;
 use world::*;
 
-const ROUGH: Faults =
-    Faults { drop: 0.015, duplicate: 0.005, reorder: 0.02, trim: 0.0, ce: 0.0, black_hole: None };
+const ROUGH: Faults = Faults {
+    drop: 0.015,
+    duplicate: 0.005,
+    reorder: 0.02,
+    trim: 0.0,
+    ce: 0.0,
+    black_hole: None,
+    first_set: false,
+};
 
 /// What MPI's active messages and one-sided operations look like: small and middling untagged sends
 /// into multi-receive buffers, reads in both directions.

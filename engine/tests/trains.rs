@@ -210,6 +210,7 @@ fn short_messages_stay_whole_and_in_order_whatever_befalls_them() {
             trim: 0.02,
             ce: 0.02,
             black_hole: None,
+            first_set: false,
         };
         let mut w = world(seed, rough, |_| {});
         let lengths: Vec<u64> = (0..24).map(|n| 100 + (n * 977 + seed * 131) % 6000).collect();
@@ -243,6 +244,7 @@ fn holes_copies_and_marks_change_nothing() {
             trim: 0.01,
             ce: 0.02,
             black_hole: None,
+            first_set: false,
         };
         let mut w = world(seed, rough, |_| {});
         let bases: Vec<u64> = (0..4).map(|_| w.hosts[1].memory.alloc(LEN as usize)).collect();

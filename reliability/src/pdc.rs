@@ -265,9 +265,9 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// Control packets seem to get lost: they take another path.
-    fn turn(&mut self, shared: &mut Shared<D>) {
-        self.control_path.turn(self.rx.window().base(), || shared.any_path());
+    /// Control packets seem to get lost: they take another path. As [`ControlPath::turn`].
+    fn turn(&mut self, shared: &mut Shared<D>) -> bool {
+        self.control_path.turn(self.rx.window().base(), || shared.any_path())
     }
 
     // Timers.

@@ -154,6 +154,7 @@ fn faults(rng: &mut Rng) -> Faults {
         trim: some(0.05),
         ce: some(0.2),
         black_hole: None,
+        first_set: false,
     }
 }
 

@@ -31,6 +31,7 @@ const fn in_program(path: &str, name: &str) -> bool {
 }
 
 /// When tests' endpoints give up.
+pub const PATHS: u16 = 16;
 pub const DEADLINE: Span = Span::secs(10);
 
 /// ECONNREFUSED.
@@ -175,6 +176,8 @@ pub struct Faults {
     pub ce: f64,
     /// Packets on this path disappear.
     pub black_hole: Option<u16>,
+    /// So do those on every path of the first set.
+    pub first_set: bool,
 }
 
 struct Flying {
@@ -363,7 +366,7 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
 pub fn pdc_config(seed: u64) -> TransportConfig {
     let cc = SenderConfig::fixed(256 * 1024);
     let config =
-        TransportConfig::new(1400, cc, PathsConfig::reps(16).expect("16 is a power of two"), seed);
+        TransportConfig::new(1400, cc, PathsConfig::reps(PATHS).expect("a power of two"), seed);
     // Earlier than by default, so that tests are short.
     let (contact_deadline, progress_deadline) = (DEADLINE, DEADLINE);
     TransportConfig { contact_deadline, progress_deadline, ..config }
@@ -499,6 +502,9 @@ impl World {
         let f = self.faults;
         let muted = !introduces(bytes) && self.mute.is_some_and(|mute| mute(src, bytes));
         if self.rng.chance(f.drop) || f.black_hole == Some(path) || muted {
+            return;
+        }
+        if f.first_set && path < PATHS {
             return;
         }
         let copies = if self.rng.chance(f.duplicate) { 2 } else { 1 };

@@ -76,18 +76,19 @@ impl ControlPath {
 
     /// Control packets seem to get lost: send them another way. Every other time that is the path on
     /// which they came through last, for the sign may have been a false one, or another loss's; else what
-    /// `any` draws. `received` is the oldest packet not received.
-    pub(super) fn turn(&mut self, received: Psn, any: impl FnOnce() -> u16) {
+    /// `any` draws. `received` is the oldest packet not received. Whether none
+    /// was between this sign and the one before.
+    pub(super) fn turn(&mut self, received: Psn, any: impl FnOnce() -> u16) -> bool {
         self.path = match self.proven {
             NO_PATH => any(),
             path if path == self.path => any(),
             path => path,
         };
-        self.since = received;
+        core::mem::replace(&mut self.since, received) == received
     }
 
     /// The peer asks what became of its packets from `asked` on. If it was told of that one, the path loses what is sent on
-    /// it. Whether nothing was received between this and the sign before.
+    /// it. As [`Self::turn`].
     pub(super) fn turn_away(
         &mut self,
         asked: Psn,
@@ -100,9 +101,7 @@ impl ControlPath {
                 self.proven = NO_PATH;
             }
         }
-        let again = received == self.since;
-        self.turn(received, any);
-        again
+        self.turn(received, any)
     }
 
     /// On how many further paths an answer to a question should go: paths may have died in both directions, and to

@@ -6,7 +6,7 @@
 //! them goes over to the next of [`PATH_SETS`](crate::base::PATH_SETS) sets of as many; the selector, and whatever else counts paths, does not notice.
 
 use super::Pdc;
-use crate::base::entropies;
+use crate::base::{Time, entropies};
 use crate::shared::Shared;
 use crate::tx::forget_route;
 
@@ -38,6 +38,15 @@ pub(super) fn turn_off<D: Copy>(pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
     shared.counters.detours += 1;
     pdc.control_path.turn_off(shared.paths);
     forget_route(&mut pdc.tx);
+}
+
+/// The peer asks, or sends, what it did before, and nothing came from it between: if that goes on, it hears no answer.
+#[cold]
+pub(super) fn asked_again<D: Copy>(pdc: &mut Pdc<D>, now: Time, shared: &mut Shared<D>) {
+    let received = pdc.rx.window().base();
+    if pdc.tx.rare_mut().asked.again(now, received) {
+        turn_off(pdc, shared);
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a context makes of packets that arrive.
 
-use super::detour::turn_off;
+use super::detour::asked_again;
 use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
@@ -78,7 +78,10 @@ impl<D: Copy> Pdc<D> {
             if duplicate {
                 self.rx.on_duplicate(now, pds.psn, pds.retx);
                 // Our acknowledgement may have got lost.
-                self.turn(shared);
+                let again = self.turn(shared);
+                if again && pds.retx {
+                    asked_again(self, now, shared);
+                }
             } else {
                 let trimmed =
                     if arrival.last_hop { NackCode::TrimmedLastHop } else { NackCode::Trimmed };
@@ -321,8 +324,8 @@ impl<D: Copy> Pdc<D> {
                     let received = self.rx.window().base();
                     let any = || shared.any_path();
                     let again = self.control_path.turn_away(payload, received, any);
-                    if again && self.tx.rare_mut().asked.again(now, received) {
-                        turn_off(self, shared);
+                    if again {
+                        asked_again(self, now, shared);
                     }
                 }
                 near

@@ -10,6 +10,10 @@ const DEAF: u8 = 8;
 /// How long that must have lasted: to a process that was away, all questions of that time come at once.
 const ASKING: Span = Span::millis(4);
 
+/// The same for one that was never answered, and so asks ever more seldom.
+const DEAF_LONG: u8 = 3;
+const ASKING_LONG: Span = Span::millis(100);
+
 /// Questions in a row.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -32,7 +36,9 @@ impl Asked {
             *self = Self { received, times: 0, since: Tick::at(now) };
         }
         self.times = self.times.saturating_add(1);
-        let deaf = self.times >= DEAF && self.since.until(now) >= ASKING;
+        let lasted = self.since.until(now);
+        let deaf = self.times >= DEAF && lasted >= ASKING
+            || self.times >= DEAF_LONG && lasted >= ASKING_LONG;
         if deaf {
             // Other paths are to have as many chances.
             self.times = 0;
@@ -56,6 +62,9 @@ mod tests {
         assert_eq!(deaf(&mut Asked::default(), 20, Span::millis(2), |_| 7), [7, 15]);
         // It gets something through.
         assert!(deaf(&mut Asked::default(), 40, Span::millis(2), |n| (n / 6) as u32).is_empty());
+        // It asks seldom.
+        let seldom = deaf(&mut Asked::default(), 7, Span::millis(200), |_| 7);
+        assert_eq!(seldom, [2, 5]);
         // All came at once, to one who was away; then one more.
         let mut asked = Asked::default();
         assert!(deaf(&mut asked, 23, Span::ZERO, |_| 7).is_empty());

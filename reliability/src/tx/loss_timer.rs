@@ -26,7 +26,7 @@ const SILENT: Span = Span::millis(10);
 
 /// Timeouts in a row after which a peer that cannot be asked is tried on other paths. A peer that is about to start is
 /// silent as well, and no worse off for it.
-const IN_VAIN: u8 = 5;
+const IN_VAIN: u8 = 3;
 
 /// How much longer than the timer the last resort waits.
 const LAST_RESORT: u64 = 10;
