@@ -91,7 +91,8 @@ params! {
     source_ports: kinds::Ports = "SOURCE_PORTS", "",
         "Range of UDP source ports that carry the entropy, first-last, for firewalls. Default: any.";
     paths: kinds::Count<1, 256> = "PATHS", "8",
-        "Entropy values, hence UDP source ports and network paths, that an endpoint spreads over.";
+        "Entropy values, hence UDP source ports and network paths, that an endpoint spreads over; a peer that answers on none \
+         of them is tried on further sets of as many.";
     lb: kinds::Choice<kinds::Selectors> = "LB", PathsConfig::DEFAULT,
         "Path selection: NAME or NAME:key=value,key=value; help lists names and keys.";
     cc: kinds::Choice<kinds::Controls> = "CC", SenderConfig::DEFAULT,

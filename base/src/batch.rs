@@ -16,12 +16,24 @@ pub enum TrafficClass {
     Control,
 }
 
+/// Sets of paths that a port keeps entropies for. A transport uses the first, paths `0..n`, and another one, `n..2n` and so
+/// on, for a peer that answers on no path of it.
+pub const PATH_SETS: u16 = 4;
+
+/// How many entropies a port of so many paths keeps: as many sets as fit into 16 bits.
+#[must_use]
+pub const fn entropies(paths: u16) -> u16 {
+    let paths = if paths == 0 { 1 } else { paths };
+    let most = u16::MAX / paths;
+    paths * if most < PATH_SETS { most } else { PATH_SETS }
+}
+
 /// One datagram of a [`Batch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Where to: the peer's endpoint address.
     pub dst: SocketAddr,
-    /// The entropy: which source port it leaves from, taken modulo their number.
+    /// The entropy: which source port it leaves from, taken modulo their number, [`entropies`].
     pub path: u16,
     /// Which DSCP.
     pub class: TrafficClass,

@@ -22,7 +22,7 @@ mod secret;
 mod time;
 mod train;
 
-pub use batch::{Batch, Datagram, TrafficClass};
+pub use batch::{Batch, Datagram, PATH_SETS, TrafficClass, entropies};
 pub use counters::{CounterRow, Merge};
 pub use instance::Instance;
 pub use job_key::{JobKey, Proof, Purpose};

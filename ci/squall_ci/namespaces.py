@@ -106,17 +106,17 @@ class Namespaces:
             yield remote
 
     @contextlib.contextmanager
-    def mpich(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """What turns the launch of an MPICH job into one with a rank on each host: nodes by the addresses by which
-        the launcher's own connections reach them. It starts on the first."""
+    def hydra(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
+        """What turns the launch of a job by hydra (MPICH's, Intel MPI's) into one with a rank on each host: nodes by the
+        addresses by which the launcher's own connections reach them. It starts on the first."""
         with self._remote(hosts, 'sh -c "$*"') as remote:
             first, node = next(iter(hosts.items()))
-            options = f"-launcher ssh -launcher-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
+            options = f"-bootstrap ssh -bootstrap-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
             yield lambda command: [str(word) for word in self.command(node, command[0], *options, *command[1:])]
 
     @contextlib.contextmanager
-    def openmpi(self, nodes: Sequence[str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """The same for Open MPI 5. Each node is a host of its own name, because hosts of one name are one host to Open MPI,
+    def prrte(self, nodes: Sequence[str]) -> Iterator[Callable[[list[str]], list[str]]]:
+        """The same for PRRTE (Open MPI 5). Each node is a host of its own name, because hosts of one name are one host to Open MPI,
         whose memory the ranks share. Daemons find the launcher by the addresses of its interfaces, loopback not among them."""
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
         with self._remote({node: node for node in nodes}, f'{shlex.join(named)} "$host" sh -c "$*"') as remote:
@@ -136,8 +136,13 @@ class Bridge(Namespaces):
 
     @staticmethod
     def address_of(host: int) -> str:
-        """A host's of IPv4; IPv6 counts alike."""
+        """A host's of IPv4."""
         return f"10.79.0.{host + 1}"
+
+    @staticmethod
+    def address_6_of(host: int) -> str:
+        """A host's of IPv6."""
+        return f"fd79::{host + 1}"
 
     def build(self) -> None:
         self.ip("switch", "link", "add", "bridge", "type", "bridge")
@@ -146,7 +151,7 @@ class Bridge(Namespaces):
             node, port = f"h{host}", f"h{host}"
             address = f"{self.address_of(host)}/24"
             self.join(node, "eth0", address, "switch", port, f"169.254.0.{host + 1}/32", self._mtu)
-            self.ip(node, "addr", "add", f"fd79::{host + 1}/64", "dev", "eth0", "nodad")
+            self.ip(node, "addr", "add", f"{self.address_6_of(host)}/64", "dev", "eth0", "nodad")
             self.ip("switch", "link", "set", port, "master", "bridge")
 
     def mtu(self, mtu: int) -> None:
@@ -156,9 +161,9 @@ class Bridge(Namespaces):
             self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
 
     def launch(
-        self, hosts: Sequence[int], mpi: str = "mpich"
+        self, hosts: Sequence[int], launcher: str = "hydra"
     ) -> contextlib.AbstractContextManager[Callable[[list[str]], list[str]]]:
-        """What launches a job of MPICH or Open MPI 5 on these hosts."""
-        if mpi == "openmpi":
-            return self.openmpi([f"h{host}" for host in hosts])
-        return self.mpich({self.address_of(host): f"h{host}" for host in hosts})
+        """What launches a job on these hosts: by hydra, or by PRRTE."""
+        if launcher == "prrte":
+            return self.prrte([f"h{host}" for host in hosts])
+        return self.hydra({self.address_of(host): f"h{host}" for host in hosts})

@@ -10,11 +10,11 @@ pub struct PortConfig {
     /// The endpoint's address; port 0 lets the kernel choose. Which port to try first is the
     /// caller's business.
     pub bind: SocketAddr,
-    /// Number of paths = source ports = entropies, at least 1. Sockets beyond the first are opened
-    /// when first used.
+    /// Number of paths of a set = source ports = entropies, at least 1; there are
+    /// [further sets](crate::base::PATH_SETS). Sockets beyond the first are opened when first used.
     pub paths: u16,
     /// Source ports the paths beyond the first may use; `None`: the kernel's ephemeral range. A
-    /// range with fewer ports than `paths - 1` is refused.
+    /// range with fewer ports than `paths - 1` is refused; the further sets have what it has besides.
     pub source_ports: Option<RangeInclusive<u16>>,
     /// Receive buffer of the endpoint socket, bytes of packet memory as `SO_RCVBUF` counts before
     /// the kernel doubles it; 0 leaves the system's default.

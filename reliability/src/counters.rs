@@ -74,6 +74,8 @@ crate::base::counters! {
         retx_speculative: sum "packets",
         /// Retransmission timer expiries, each of which may cover many packets.
         timeouts: sum "expiries",
+        /// Times a context went over to other source ports, because its peer answered on none of those it had.
+        detours: sum "times",
         /// Probes sent.
         tx_probes: sum "packets",
         /// Probes received.

@@ -83,6 +83,7 @@ mod rx;
 mod schedule;
 mod shared;
 mod telemetry;
+mod tick;
 mod tx;
 mod types;
 mod wait;

@@ -2,6 +2,7 @@
 //! control packets.
 
 mod control_path;
+mod detour;
 mod lifecycle;
 mod numbers;
 mod packets;
@@ -16,12 +17,13 @@ use crate::deadlines::{Deadlines, Timer, each_timer};
 use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::{LossEvent, Tx, TxControl, path_metrics};
+use crate::tx::{Expiry, LossEvent, Tx, TxControl, path_metrics};
 use crate::types::{
     ControlOut, ControlPacket, Event, Label, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
 };
 use crate::wire::{Control, ControlKind};
 use control_path::ControlPath;
+use detour::turn_off;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
@@ -145,7 +147,7 @@ impl<D: Copy> Pdc<D> {
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
         shared.flows.at(self.record).on_sent(packet.bytes, departure.path);
-        Ok(self.numbers.grant(&departure))
+        Ok(self.numbers.grant(&departure, self.control_path.detour()))
     }
 
     /// Sends a packet again, if one waits and may go now.
@@ -156,7 +158,7 @@ impl<D: Copy> Pdc<D> {
         let record = shared.flows.at(self.record);
         record.on_sent(departure.bytes, departure.path);
         record.on_sent_again(before);
-        Some((self.numbers.grant(&departure), desc))
+        Some((self.numbers.grant(&departure, self.control_path.detour()), desc))
     }
 
     /// The engine may not send again what waits: where credit is missing, the congestion control learns it.
@@ -360,14 +362,20 @@ impl<D: Copy> Pdc<D> {
             Timer::Progress if connected => return Outcome::Failed(PdcFailure::Silent),
             Timer::Progress => return Outcome::Failed(PdcFailure::Unreachable),
             Timer::Retransmit => {
-                let timeout =
-                    LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
+                let expiry = LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
                 let waited = tx.waited(now);
-                if timeout && waited >= WORRY {
+                if expiry == Expiry::InVain {
+                    turn_off(self, shared);
+                }
+                if expiry != Expiry::None && waited >= WORRY {
                     shared.events.push_back(Event::Waits { id: self.numbers.id, waited });
                 }
             }
-            Timer::Probe => LossEvent::new(tx, now, timers, shared).on_probe_timer(connected),
+            Timer::Probe => {
+                if LossEvent::new(tx, now, timers, shared).on_probe_timer(connected) {
+                    turn_off(self, shared);
+                }
+            }
             Timer::Close if self.life.gives_up(now, self.rx.has_received(), &shared.config) => {
                 return Outcome::Closed;
             }

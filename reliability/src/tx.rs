@@ -3,6 +3,7 @@
 //! refusals and the timers of the other files.
 
 mod ack;
+mod asked;
 mod control;
 mod flow;
 mod loss;
@@ -29,15 +30,15 @@ use crate::types::{Event, NewPacket, PdcId};
 pub(crate) use ack::{AckFacts, Verdict, on_ack};
 pub(crate) use control::TxControl;
 pub(crate) use flow::Flow;
-pub(crate) use loss::{LossEvent, NackFlags};
+pub(crate) use loss::{Expiry, LossEvent, NackFlags};
 use loss_timer::LossTimer;
 use prober::Prober;
 pub(crate) use rare::Rare;
 pub(crate) use readiness::Readiness;
 use recovery::Recovery;
 pub(crate) use ring::{Cause, Ring, Slot};
-pub(crate) use route::path_metrics;
 use route::{Route, insisted};
+pub(crate) use route::{forget_route, path_metrics};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{Following, send_end, send_run};
 

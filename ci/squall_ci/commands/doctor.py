@@ -112,7 +112,7 @@ def run_a_job(hosts: Hosts, tally: Tally) -> None:
     """With the cures set, between the hosts; top looks at it."""
     mpi = MPIS["mpich"]
     env = mpi.env("squall") | {"FI_SQUALL_IFACE": "eth0", "FI_SQUALL_PORT": PORTS}
-    with hosts.mpich({HERE: "a", THERE: "b"}) as launch:
+    with hosts.hydra({HERE: "a", THERE: "b"}) as launch:
         command = launch(mpi.command(RANKS, [mpi.python, MPI_TESTS / "steady.py", 6]))
         ended = []
         job = threading.Thread(target=lambda: ended.append(run_command(command, env, 60)))

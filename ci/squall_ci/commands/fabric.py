@@ -296,7 +296,7 @@ def tunnelled(fabric: Fabric, tally: Tally) -> None:
                 asked = run_command([fabric.program, "fabric", "--socket", there, "status"], timeout=20)
             expect(tally, "a fabric by a tunnel", asked, 0, "up ")
             env = mpi.env("squall") | {"FI_SQUALL_IFACE": "eth0"}
-            with machines.mpich(MACHINES) as launch:
+            with machines.hydra(MACHINES) as launch:
                 program: list[Word] = ["sh", "-c", ATTACH, up.socket, there, *stream(mpi, 1.0)]
                 result = run_command(launch([str(word) for word in mpi.command(2, program)]), env, 60)
             ports = {port["name"]: port["bytes"] for port in up.status()["ports"] if port["name"].startswith("h")}

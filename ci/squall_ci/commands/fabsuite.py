@@ -1,7 +1,7 @@
 """Run libfabric's own test suite, fabtests, on a provider: those of its programs that concern reliable datagrams.
 
     ci/run fabsuite [--only REGEX] [--standard | --ubertest quick|verify|all|threading]
-                    [--timeout S] [--record --version V] BIN_DIR [PROVIDER=squall]
+                    [--timeout S] [--hosts] [--record --version V] BIN_DIR [PROVIDER=squall]
 
 BIN_DIR holds the programs of a fabtests built against the libfabric found by the loader (1.17 here; its sources come with
 libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
@@ -9,19 +9,23 @@ asked for something the provider does not offer: it counts as not run, and is na
 fabtests/fabtests/*.exclude with its reason, for runfabtests.sh (-f) as well. --standard runs the measuring programs alone, with as
 many iterations as they like and with data of every size. --ubertest runs fi_ubertest alone, with a configuration of
 fabtests/fabtests/ubertest (runfabtests.sh -u), a fresh pair of processes for each 400 of its combinations, and counts these.
+With --hosts every process has a host of its own: a network namespace on a bridge of MTU 1500.
 Ends with `N passed, N failed`.
 """
 
 import argparse
+import contextlib
+import dataclasses
 import errno
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from squall_ci import results
+from squall_ci import hosts, results
 from squall_ci.environment import provider_run
+from squall_ci.namespaces import Bridge
 from squall_ci.paths import FABTESTS, need, need_provider, TARGET
 from squall_ci.process import run as run_command
 from squall_ci.process import Word
@@ -205,39 +209,65 @@ STANDARD_2 = ["fi_rdm_atomic -o all -I 1000 -v", "fi_rdm_atomic -o all -I 1000 -
 
 # Some programs end with the number, others with its negative, of which the system keeps eight bits.
 NOT_OFFERED = {code % 256 for number in (errno.ENODATA, errno.ENOSYS) for code in (number, -number)}
-ADDRESS, ADDRESS_6 = "127.0.0.1", "::1"
 # What is left out, and configurations.
 CONFIGURED = FABTESTS / "fabtests"
 CONFIGURATIONS = sorted(path.stem for path in (CONFIGURED / "ubertest").glob("*.test"))
 
 
-def address(words: list[str]) -> str:
-    """Where a server listens that is called so."""
-    return ADDRESS_6 if IN6.split()[1] in words else ADDRESS
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """Where a process runs."""
+
+    address: str = "127.0.0.1"
+    address_6: str = "::1"
+    # What goes before its command, as a shell takes it apart.
+    enter: str = ""
+
+    def own(self, words: Sequence[str]) -> str:
+        """The address of a process that is called so."""
+        return self.address_6 if IN6.split()[1] in words else self.address
 
 
-def alone(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
+# Of the processes of a test; the first is the one whose address the others ask for.
+Hosts: TypeAlias = Sequence[Host]
+LOOPBACK: Hosts = (Host(),) * 3
+
+
+def on_bridge(bridge: Bridge) -> Hosts:
+    """A host for every process."""
+    return [
+        Host(bridge.address_of(host), bridge.address_6_of(host), " ".join(map(str, bridge.command(f"h{host}"))))
+        for host in range(bridge.hosts)
+    ]
+
+
+# A program, its words, its environment and its seconds.
+Test: TypeAlias = tuple[pathlib.Path, list[str], dict[str, str], float]
+
+
+def alone(where: Hosts, test: Test) -> tuple[int | None, str]:
     """(exit status, output)"""
+    program, words, env, timeout = test
     # What a shell runs in its background ignores SIGINT, and so would sighandler_test.
-    result = run_command(["env", "--default-signal=INT", program, *words], env, timeout)
+    result = run_command([*where[0].enter.split(), "env", "--default-signal=INT", program, *words], env, timeout)
     return result.code, result.output
 
 
-def refused(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
+def refused(where: Hosts, test: Test) -> tuple[int | None, str]:
     """(0 if the program says that it found nothing, output)"""
-    code, output = alone(program, words, env, timeout)
+    code, output = alone(where, test)
     if code in (errno.ENODATA, 256 - errno.ENODATA):
         return 0, output
     return 1 if code == 0 else code, output
 
 
-def pair(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
+def pair(where: Hosts, test: Test) -> tuple[int | None, str]:
     """(worse exit status of server and client, output)"""
     script = """
-        address=$1; shift
-        "$@" -s "$address" & server=$!
+        address=$1 own=$2 here=$3 there=$4; shift 4
+        $here "$@" -s "$address" & server=$!
         sleep 0.5
-        "$@" -s "$address" "$address"; client=$?
+        $there "$@" -s "$own" "$address"; client=$?
         # A server whose client has failed may wait for ever.
         if [ $client != 0 ]; then sleep 0.5; kill $server 2>/dev/null; fi
         wait $server; server=$?
@@ -245,23 +275,28 @@ def pair(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: 
         [ $client != 0 ] && exit $client
         exit $server
     """
-    result = run_command(["sh", "-c", script, "pair", address(words), program, *words], env, timeout)
+    program, words, env, timeout = test
+    here, there = where[:2]
+    command: list[Word] = ["sh", "-c", script, "pair", here.own(words), there.own(words), here.enter, there.enter]
+    result = run_command([*command, program, *words], env, timeout)
     return result.code, result.output
 
 
-def several(program: pathlib.Path, words: list[str], env: dict[str, str], timeout: float) -> tuple[int | None, str]:
+def several(where: Hosts, test: Test) -> tuple[int | None, str]:
     """(worst exit status of three processes that find each other by the first, output)"""
     script = """
-        address=$1; shift
-        "$@" -n 3 -s "$address" & first=$!
+        address=$1 one=$2 two=$3 three=$4; shift 4
+        $one "$@" -n 3 -s "$address" & first=$!
         sleep 0.5
-        "$@" -n 3 -s "$address" & second=$!
-        "$@" -n 3 -s "$address"; worst=$?
+        $two "$@" -n 3 -s "$address" & second=$!
+        $three "$@" -n 3 -s "$address"; worst=$?
         wait $first || worst=$?
         wait $second || worst=$?
         exit $worst
     """
-    result = run_command(["sh", "-c", script, "several", ADDRESS, program, *words], env, timeout)
+    program, words, env, timeout = test
+    command: list[Word] = ["sh", "-c", script, "several", where[0].address, *(host.enter for host in where)]
+    result = run_command([*command, program, *words], env, timeout)
     return result.code, result.output
 
 
@@ -282,17 +317,19 @@ def configuration(config: str, provider: str, release: int) -> str:
     return text.replace("prov_name: squall", f"prov_name: {provider}")
 
 
-def ubertest(program: pathlib.Path, config: str, env: dict[str, str], timeout: float) -> tuple[str | None, str, int]:
+def ubertest(
+    where: Hosts, program: pathlib.Path, config: str, env: dict[str, str], timeout: float
+) -> tuple[str | None, str, int]:
     """(problem, output, combinations that passed) of fi_ubertest with a configuration, of which combinations may be refused.
 
     A server and a client for each BATCH of combinations; `timeout` is for one of these."""
     file = TARGET / "ubertest.test"
     file.write_text(config)
     script = """
-        address=$1 config=$2 program=$3 first=$4 last=$5
-        "$program" -x & server=$!
+        address=$1 here=$2 there=$3 config=$4 program=$5 first=$6 last=$7
+        $here "$program" -x & server=$!
         sleep 1
-        "$program" -u "$config" -y "$first" -z "$last" "$address"; client=$?
+        $there "$program" -u "$config" -y "$first" -z "$last" "$address"; client=$?
         if [ $client != 0 ]; then kill $server 2>/dev/null; fi
         wait $server
         exit $client
@@ -301,7 +338,8 @@ def ubertest(program: pathlib.Path, config: str, env: dict[str, str], timeout: f
     first, count = 1, 1
     while first <= count:
         last = first + BATCH - 1
-        words: list[Word] = ["sh", "-c", script, "ubertest", ADDRESS, file, program, first, last]
+        words: list[Word] = ["sh", "-c", script, "ubertest", where[0].address, where[0].enter, where[1].enter]
+        words += [file, program, first, last]
         result = run_command(words, env, timeout)
         total.update({name: int(n) for name, n in re.findall(r"^(\w+) *: (\d+)$", result.output, re.M)})
         loaded = re.search(r"^Test configurations loaded: (\d+)$", result.output, re.M)
@@ -318,7 +356,7 @@ def ubertest(program: pathlib.Path, config: str, env: dict[str, str], timeout: f
     return problem or (None if total["Success"] else "nothing passed"), result.output, total["Success"]
 
 
-Start: TypeAlias = Callable[[pathlib.Path, list[str], dict[str, str], float], tuple[int | None, str]]
+Start: TypeAlias = Callable[[Hosts, Test], tuple[int | None, str]]
 
 
 def tests(release: int, standard: bool = False) -> list[tuple[str, Start]]:
@@ -359,7 +397,58 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds for each program; ten times that for 400 combinations of fi_ubertest",
     )
     parser.add_argument("--version", default="", help="of fabtests, for --record")
+    hosts.add_option(parser)
     results.add_option(parser)
+
+
+@contextlib.contextmanager
+def placed(apart: bool) -> Iterator[tuple[Hosts, dict[str, str]]]:
+    """Where the processes are to run, and what they have to know."""
+    if not apart:
+        yield LOOPBACK, {}
+        return
+    with hosts.bridge(len(LOOPBACK)) as bridge:
+        yield on_bridge(bridge), hosts.ENVIRONMENT
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the tests."""
+
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    excluded: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def leave_out(self, why: str, test: str) -> None:
+        self.excluded.setdefault(why, []).append(test)
+
+
+def combinations(args: argparse.Namespace, where: Hosts, release: int, env: dict[str, str], outcome: Outcome) -> None:
+    """fi_ubertest with a configuration."""
+    config = configuration(args.ubertest, env["FI_PROVIDER"], release)
+    program = args.binaries.absolute() / "fi_ubertest"
+    problem, output, passed = ubertest(where, program, config, env, 10 * args.timeout)
+    outcome.tally.add(f"fi_ubertest, {args.ubertest}", problem, note=f"{passed} combinations", output=output)
+    outcome.tally.passed = passed
+
+
+def programs(args: argparse.Namespace, where: Hosts, release: int, env: dict[str, str], outcome: Outcome) -> None:
+    """The tests that are programs of their own."""
+    patterns = reasons(release)
+    for test, start in tests(release, args.standard):
+        if not re.search(args.only, test):
+            continue
+        why = next((why for pattern, why in patterns.items() if re.search(pattern, test)), None)
+        if why:
+            outcome.leave_out(why, test)
+            continue
+        program, *words = test.replace("ADDR6", where[0].address_6).replace("ADDR", where[0].address).split()
+        words += ["-p", env["FI_PROVIDER"]]
+        code, output = start(where, (args.binaries.absolute() / program, words, env, args.timeout))
+        if code in NOT_OFFERED:
+            outcome.leave_out("not offered: the test asks for something and is told so", test)
+        else:
+            problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
+            outcome.tally.add(test, problem, output=output)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -370,40 +459,19 @@ def run(args: argparse.Namespace) -> int:
     env = provider_run(args.provider, str(release))
     # A library that Debian's libfabric 1.17 brings with it takes the signals that sighandler_test sends, otherwise.
     env["IPATH_NO_BACKTRACE"] = "1"
-    tally = Tally()
-    unoffered: list[str] = []
-    excluded: dict[str, list[str]] = {}
-    binaries = args.binaries.absolute()
     suite = "reliable datagrams, standard" if args.standard else "reliable datagrams"
     if args.ubertest:
         suite = f"fi_ubertest, {args.ubertest}"
-        config = configuration(args.ubertest, env["FI_PROVIDER"], release)
-        problem, output, passed = ubertest(binaries / "fi_ubertest", config, env, 10 * args.timeout)
-        tally.add(suite, problem, note=f"{passed} combinations", output=output)
-        tally.passed = passed
-    patterns = reasons(release)
-    for test, start in () if args.ubertest else tests(release, args.standard):
-        if not re.search(args.only, test):
-            continue
-        why = next((why for pattern, why in patterns.items() if re.search(pattern, test)), None)
-        if why:
-            excluded.setdefault(why, []).append(test)
-            continue
-        program, *words = test.replace("ADDR6", ADDRESS_6).replace("ADDR", ADDRESS).split()
-        words += ["-p", env["FI_PROVIDER"]]
-        code, output = start(binaries / program, words, env, args.timeout)
-        if code in NOT_OFFERED:
-            unoffered.append(test)
-        else:
-            problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
-            tally.add(test, problem, output=output)
+    outcome = Outcome()
+    with placed(args.hosts) as (where, known):
+        (combinations if args.ubertest else programs)(args, where, release, env | known, outcome)
     return results.finish(
-        tally,
+        outcome.tally,
         args.record,
         consumer="fabtests",
         version=args.version,
         suite=suite,
         provider=env["FI_PROVIDER"],
-        conditions=results.conditions(2),
-        excluded=excluded | ({"not offered: the test asks for something and is told so": unoffered} if unoffered else {}),
+        conditions=results.conditions(2) + hosts.conditions(args.hosts),
+        excluded=outcome.excluded,
     )

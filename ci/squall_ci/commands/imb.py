@@ -1,13 +1,14 @@
 """Intel's MPI benchmarks under Intel MPI: every benchmark of a part, 0 to 4 MiB, on one libfabric provider.
 
-    ci/run imb [--part MPI1|NBC|RMA|EXT|P2P|MT|all] [--ranks 2,4] [--only NAME] [--checking PATH] [--timeout S] [--record]
-               [PROVIDER=squall]
+    ci/run imb [--part MPI1|NBC|RMA|EXT|P2P|MT|all] [--ranks 2,4] [--only NAME] [--checking PATH] [--timeout S] [--hosts]
+               [--record] [PROVIDER=squall]
 
 Those of Intel's wheel were built without result checking, so here a benchmark passes when it ends well with a
 row for every size and, on squall, when the statistics show its bytes; contents are what ci/run mpi verifies. Whoever has
 programs that check results (built from the sources with CPPFLAGS=-DCHECK: a column of defects) names their directory, or the one
 program, with --checking: a single defect fails its benchmark. The wheel has no IMB-EXT, and its IMB-MT wants Intel's OpenMP: these
-two need --checking. IMB-P2P has no checks. Ends with `N passed, N failed`.
+two need --checking. IMB-P2P has no checks. With --hosts every rank has a host of its own: a network namespace on a bridge of MTU
+1500. Ends with `N passed, N failed`.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from squall_ci import results
+from squall_ci import hosts, results
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
@@ -139,8 +140,8 @@ COUNTS = [4**power for power in range(11)]
 
 
 def usual(part: str, name: str, ranks: int) -> list[Word]:
-    """10 repetitions, fewer above 20 MB in all, at most 2 s a size; memory for 4 MiB times 4 ranks."""
-    words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "2", "-msglog", "0:22", "-mem", "2"]
+    """10 repetitions, fewer above 20 MB in all, at most 5 s a size; memory for 4 MiB times 4 ranks."""
+    words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "5", "-msglog", "0:22", "-mem", "2"]
     return [*words, "-multi", "0"] if part == "MPI1" and name in POINT_TO_POINT and ranks > 2 else words
 
 
@@ -209,7 +210,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--only", action="append", help="one benchmark (may be repeated)")
     parser.add_argument("--checking", type=pathlib.Path, help="programs built with result checking: their directory, or one")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each benchmark")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each benchmark")
+    hosts.add_option(parser)
     results.add_option(parser)
 
 
@@ -225,30 +227,42 @@ def program(args: argparse.Namespace, part: str) -> pathlib.Path:
 
 def run_part(args: argparse.Namespace, name: str, tally: Tally) -> dict[str, list[str]]:
     """Runs a part, and says what of it cannot run on so few ranks."""
-    part, binary = PARTS[name], program(args, name)
     excluded: dict[str, list[str]] = {}
     for ranks in map(int, args.ranks.split(",")):
-        for benchmark in args.only or part.benchmarks:
-            if ranks > 2 and benchmark in TWO:
-                excluded.setdefault(f"IMB-{name} has it of two processes alone", []).append(benchmark)
-                continue
-            if args.checking and benchmark in MISJUDGED:
-                excluded[f"IMB-{name} checks it wrongly, whatever the transport: run without --checking"] = [benchmark]
-                continue
-            command = [binary, *part.options(name, benchmark, ranks), benchmark]
-            at_least = 0 if benchmark in IDLE else LARGEST
-            result, problem, summary = run_job(MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, part.env)
-            if result.ok and f"is invalid for {ranks} processes" in result.output:
-                excluded.setdefault(f"IMB-{name} has no such pattern of {ranks} processes", []).append(benchmark)
-                continue
-            problem = problem or judge(name, benchmark, result.output)
-            if args.checking and benchmark not in UNCHECKED and "defects" not in result.output and name != "MT":
-                problem = problem or "no column of defects"
-            title = "IMB" if name == "MPI1" else f"IMB-{name}"
-            tally.add(
-                f"{title} {benchmark}: {args.provider}, {ranks} ranks", problem, result.seconds, summary, result.output
-            )
+        with hosts.launched(args.hosts, ranks, MPIS["impi"]) as where:
+            for benchmark in args.only or PARTS[name].benchmarks:
+                why = run_benchmark(args, name, benchmark, ranks, where, tally)
+                if why and benchmark not in excluded.setdefault(why, []):
+                    excluded[why].append(benchmark)
     return excluded
+
+
+def run_benchmark(
+    args: argparse.Namespace,
+    name: str,
+    benchmark: str,
+    ranks: int,
+    where: tuple[hosts.Launch, Mapping[str, str]],
+    tally: Tally,
+) -> str | None:
+    """Runs and judges one benchmark of a part, or says why it is left out."""
+    if ranks > 2 and benchmark in TWO:
+        return f"IMB-{name} has it of two processes alone"
+    if args.checking and benchmark in MISJUDGED:
+        return f"IMB-{name} checks it wrongly, whatever the transport: run without --checking"
+    part, (launch, env) = PARTS[name], where
+    command = [program(args, name), *part.options(name, benchmark, ranks), benchmark]
+    at_least = 0 if benchmark in IDLE else LARGEST
+    env = {**part.env, **env}
+    result, problem, summary = run_job(MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, env, launch)
+    if result.ok and f"is invalid for {ranks} processes" in result.output:
+        return f"IMB-{name} has no such pattern of {ranks} processes"
+    problem = problem or judge(name, benchmark, result.output)
+    if args.checking and benchmark not in UNCHECKED and "defects" not in result.output and name != "MT":
+        problem = problem or "no column of defects"
+    title = "IMB" if name == "MPI1" else f"IMB-{name}"
+    tally.add(f"{title} {benchmark}: {args.provider}, {ranks} ranks", problem, result.seconds, summary, result.output)
+    return None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -268,6 +282,6 @@ def run(args: argparse.Namespace) -> int:
         version="",
         suite=f"IMB {', '.join(parts)}, {checked}",
         provider=args.provider,
-        conditions=results.conditions(args.ranks.replace(",", " and ")),
+        conditions=results.conditions(args.ranks.replace(",", " and ")) + hosts.conditions(args.hosts),
         excluded=excluded,
     )

@@ -3,8 +3,8 @@
     ci/run mpi4py [--ranks N] [--only REGEX] [--timeout S] [--hosts] [--osc rdma] [--record] TREE MPI [PROVIDER=squall]
 
 TREE is a source tree of mpi4py of the installed version; of it the tests alone are used. MPI is one of impi, mpich, ompi4, openmpi
-(ci/run setup mpi). With --hosts, which is for MPICH and Open MPI 5 and needs root, every rank is a host of its own: a network namespace
-on a bridge of MTU 1500; FI_SQUALL_PORT_KIND=xdp then makes frames of its packets.
+(ci/run setup mpi). With --hosts, for all but ompi4, every rank has a host of its own: a network namespace on a bridge of MTU 1500;
+FI_SQUALL_PORT_KIND=xdp then makes frames of its packets.
 
 With --osc rdma, which is for Open MPI 5 on squall, one-sided communication is osc/rdma's over btl/ofi, and no other way is left to it; by
 default what a window's ranks can share goes through shared memory (osc/sm). The endpoints' statistics must then show writes, reads and
@@ -16,16 +16,13 @@ EXCLUDED with its reason. Ends with `N passed, N failed`.
 """
 
 import argparse
-import contextlib
-import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from squall_ci import results
+from squall_ci import hosts, results
 from squall_ci.job import ONE_SIDED, run_job
 from squall_ci.mpis import MPIS
-from squall_ci.namespaces import Bridge
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import Tally
 
@@ -72,6 +69,7 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
 _JOIN = "the two processes connect a socket by the name of their host, by which these hosts do not find each other"
 # The same where every rank is a host of its own.
 APART: dict[str, dict[str, list[str]]] = {
+    "impi": {_JOIN: ["testJoin"]},
     "mpich": {_JOIN: ["testJoin"]},
     "openmpi": {
         _JOIN: ["testJoin"],
@@ -100,7 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="")
-    parser.add_argument("--hosts", action="store_true", help="a host for every rank (MPICH and Open MPI 5, root)")
+    hosts.add_option(parser)
     parser.add_argument("--osc", choices=sorted(OSC), help="Open MPI 5's component of one-sided communication, over btl/ofi")
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each file")
     results.add_option(parser)
@@ -117,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     directory = args.tree.absolute() / "test"
     need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
     excluded = EXCLUDED.get(args.mpi, {}) | (APART.get(args.mpi, {}) if args.hosts else {})
-    with hosts(args) as (launch, env):
+    with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
         tally = files(args, excluded, launch, env | OSC.get(args.osc, {}))
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
     return results.finish(
@@ -134,10 +132,8 @@ def run(args: argparse.Namespace) -> int:
 
 def conditions(args: argparse.Namespace) -> str:
     """Those of the row."""
-    words = [results.conditions(args.ranks)]
-    words += ["a host each"] if args.hosts else []
-    words += [f"osc/{args.osc} over btl/ofi"] if args.osc else []
-    return ", ".join(words)
+    way = f", osc/{args.osc} over btl/ofi" if args.osc else ""
+    return results.conditions(args.ranks) + hosts.conditions(args.hosts) + way
 
 
 def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str]]:
@@ -147,22 +143,9 @@ def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str
     return (0 if args.ranks > 1 and name in TALKS else None), ()
 
 
-Launch = Callable[[list[str]], list[str]]
-
-
-@contextlib.contextmanager
-def hosts(args: argparse.Namespace) -> Iterator[tuple[Launch, dict[str, str]]]:
-    """What launches the jobs where they are to run, and what they have to know."""
-    if not args.hosts:
-        yield list, {}
-        return
-    need(args.mpi in ("mpich", "openmpi"), "--hosts is for MPICH and Open MPI 5")
-    need(os.geteuid() == 0, "namespaces need root")
-    with Bridge(args.ranks) as bridge, bridge.launch(range(args.ranks), args.mpi) as launch:
-        yield launch, dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
-
-
-def files(args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: Launch, env: Mapping[str, str]) -> Tally:
+def files(
+    args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: hosts.Launch, env: Mapping[str, str]
+) -> Tally:
     """Every file of the suite, a job each."""
     mpi, directory = MPIS[args.mpi], args.tree.absolute() / "test"
     without = [word for tests in excluded.values() for test in tests for word in ("-x", test)]

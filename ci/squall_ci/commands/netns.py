@@ -138,7 +138,7 @@ def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str 
             return
         network.route([0])
 
-    with network.mpich({network.address_of(host): f"h{host}" for host in range(HOSTS)}) as launch:
+    with network.hydra({network.address_of(host): f"h{host}" for host in range(HOSTS)}) as launch:
         program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, 64 << 10, 64]
         # The ranks need a moment to start.
         thread = threading.Thread(target=fate, args=(time.monotonic() + 2,))

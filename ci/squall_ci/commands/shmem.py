@@ -1,17 +1,18 @@
 """Sandia OpenSHMEM's own tests on a provider: one-sided, atomics, signals, collectives, locks, threads.
 
-    ci/run shmem [--ranks N] [--only REGEX] [--timeout S] [--record] BUILD_DIR [PROVIDER=squall]
+    ci/run shmem [--ranks N] [--only REGEX] [--timeout S] [--hosts] [--record] BUILD_DIR [PROVIDER=squall]
 
 BUILD_DIR is a built tree of Sandia OpenSHMEM with its tests (modules/tests-sos), configured `--enable-pmi-simple` and with a
 libfabric that the loader finds. The jobs are launched by MPICH's hydra (ci/run setup mpi). On squall the endpoints' statistics
-must show that the bytes went through it. Ends with `N passed, N failed`.
+must show that the bytes went through it. With --hosts every rank has a host of its own: a network namespace on a bridge of MTU
+1500. Ends with `N passed, N failed`.
 """
 
 import argparse
 import pathlib
 import re
 
-from squall_ci import results
+from squall_ci import hosts, results
 from squall_ci.environment import provider_environment
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
@@ -47,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each program")
+    hosts.add_option(parser)
     results.add_option(parser)
 
 
@@ -67,17 +69,16 @@ def run(args: argparse.Namespace) -> int:
     extra["IPATH_NO_BACKTRACE"] = "1"
     tally = Tally()
     unoffered: list[str] = []
-    for suite in SUITES:
-        directory = build / TESTS / suite
-        for name in programs(directory):
-            if re.search(args.only, name):
-                least = None if name in LEAVES else 0
-                program = [directory / name]
-                result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, extra)
-                if problem and args.provider != "squall" and NOT_OFFERED in result.output:
-                    unoffered.append(f"{suite}/{name}")
-                    continue
-                tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
+    wanted = [(suite, name) for suite in SUITES for name in programs(build / TESTS / suite) if re.search(args.only, name)]
+    with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
+        for suite, name in wanted:
+            least = None if name in LEAVES else 0
+            job = [build / TESTS / suite / name]
+            result, problem, note = run_job(mpi, args.provider, args.ranks, job, args.timeout, least, extra | env, launch)
+            if problem and args.provider != "squall" and NOT_OFFERED in result.output:
+                unoffered.append(f"{suite}/{name}")
+                continue
+            tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
     return results.finish(
         tally,
         args.record,
@@ -85,6 +86,6 @@ def run(args: argparse.Namespace) -> int:
         version=version,
         suite="make check, hard polling, basic regions" if basic else "make check",
         provider=extra["FI_PROVIDER"],
-        conditions=results.conditions(args.ranks),
+        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
         excluded={"not offered: the library finds no provider that has what it asks for": unoffered} if unoffered else {},
     )

@@ -34,7 +34,7 @@ def strangers() -> Verdict:
             for node in addresses.values()
         ]
         try:
-            with net.mpich(addresses) as launch:
+            with net.hydra(addresses) as launch:
                 for name in PROGRAMS:
                     program = [mpi.python, MPI_TESTS / name]
                     result, problem, _ = run_job(

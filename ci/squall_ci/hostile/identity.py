@@ -22,7 +22,7 @@ def only_a_cable() -> Verdict:
     mpi = MPIS["mpich"]
     with Namespaces(["a", "b"]) as net:
         net.join("a", "veth0", "10.78.0.1/24", "b", "veth0", "10.78.0.2/24")
-        with net.mpich({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+        with net.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
             # Squall finds the interface by itself.
             env = {"FI_SQUALL_IFACE": ""}
             program = [mpi.python, MPI_TESTS / "sums.py"]
@@ -42,7 +42,7 @@ def one_address_for_both() -> Verdict:
             net.ip(node, "link", "add", "eth0", "type", "veth", "peer", "name", "nowhere")
             net.ip(node, "link", "set", "nowhere", "up")
             net.address(node, "eth0", "172.17.0.2/16")
-        with net.mpich({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+        with net.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
             env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
             program = [mpi.python, MPI_TESTS / "sums.py"]
             result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env, launch)

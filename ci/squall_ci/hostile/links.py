@@ -86,7 +86,7 @@ def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[
     if not back:
         env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
     program: list[Word] = [mpi.python, MPI_TESTS / "steady.py", SECONDS if back else PATIENCE]
-    with Pair() as pair, pair.mpich({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+    with Pair() as pair, pair.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
         outage = _Outage(pair, change(pair), back)
         outage.start()
         try:

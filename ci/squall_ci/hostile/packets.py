@@ -96,7 +96,7 @@ def _meanwhile(chain: Chain, change: Callable[[], None]) -> Iterator[threading.E
 def _stream(chain: Chain, provider: str = "squall") -> tuple[str | None, str, str]:
     """A stream between the hosts: the problem, what to say about it, the output."""
     mpi = MPIS["mpich"]
-    with chain.mpich({HOST_A: "a", HOST_B: "b"}) as launch:
+    with chain.hydra({HOST_A: "a", HOST_B: "b"}) as launch:
         env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall"}
         program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", SECONDS, LENGTH]
         result, problem, _ = run_job(mpi, provider, 2, program, PATIENCE, 16 << 20, env, launch)

@@ -57,7 +57,7 @@ class OneSided(unittest.TestCase):
 class Hosts(unittest.TestCase):
     def test_every_host_of_open_mpi_has_a_name_of_its_own(self) -> None:
         network = Namespaces(["h0", "h1"])
-        with network.openmpi(["h0", "h1"]) as launch:
+        with network.prrte(["h0", "h1"]) as launch:
             words = launch(["mpiexec", "-n", "2", "program"])
             self.assertEqual(words[:4], ["ip", "netns", "exec", network.name("h0")])
             self.assertIn("--uts", words)

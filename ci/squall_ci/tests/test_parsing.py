@@ -147,12 +147,12 @@ class Fabsuite(unittest.TestCase):
     def test_a_host_that_there_is_not_must_be_refused(self) -> None:
         for ended, code in ((errno.ENODATA, 0), (256 - errno.ENODATA, 0), (0, 1), (errno.EIO, errno.EIO), (None, None)):
             with mock.patch.object(fabsuite, "alone", return_value=(ended, "")):
-                self.assertEqual(fabsuite.refused(pathlib.Path("fi_rdm"), [], {}, 1.0)[0], code)
+                self.assertEqual(fabsuite.refused(fabsuite.LOOPBACK, (pathlib.Path("fi_rdm"), [], {}, 1.0))[0], code)
 
     def test_a_server_listens_where_its_format_of_addresses_is(self) -> None:
-        self.assertEqual(fabsuite.address(["-e", "rdm"]), "127.0.0.1")
+        self.assertEqual(fabsuite.LOOPBACK[0].own(["-e", "rdm"]), "127.0.0.1")
         for test in fabsuite.PAIRS_IN6:
-            self.assertEqual(fabsuite.address(test.split()), "::1")
+            self.assertEqual(fabsuite.LOOPBACK[0].own(test.split()), "::1")
 
     def test_fabtests_2_is_asked_for_no_level_of_threads_that_it_cannot_name(self) -> None:
         levels = {"SAFE", "DOMAIN", "COMPLETION"}

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
-use crate::base::{Time, TrafficClass, Train};
+use crate::base::{Time, TrafficClass, Train, entropies};
 use crate::udp::{bound, plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
@@ -435,7 +435,7 @@ impl Port for FabricPort {
 
     /// No two paths below 16384 share one: they are consecutive odd strides of the dynamic range.
     fn source_port(&self, path: u16) -> u16 {
-        let path = path % self.config.paths.max(1);
+        let path = path % entropies(self.config.paths);
         if path == 0 {
             return self.local.port();
         }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use crate::base::{Datagram, Span, Time, Train};
+use crate::base::{Datagram, Span, Time, Train, entropies};
 use crate::{
     Burst, Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport,
 };
@@ -39,7 +39,7 @@ pub struct UdpPort {
     config: PortConfig,
     local: SocketAddr,
     endpoint: Socket,
-    /// Paths from 1 on.
+    /// Paths from 1 on, of all sets.
     paths: Vec<Path>,
     tx: Tx,
     rx: Rx,
@@ -58,7 +58,8 @@ enum Path {
     Closed,
     /// A socket of its own.
     Open(PathSocket),
-    /// Could not be opened (the reason was logged): the path leaves from the endpoint's port.
+    /// Could not be opened (the reason was logged): the path leaves from the endpoint's port, or, of a further set, from
+    /// that of its like in the first.
     Shared,
 }
 
@@ -84,7 +85,7 @@ impl UdpPort {
             config: config.clone(),
             local: report.local,
             endpoint,
-            paths: (1..config.paths).map(|_| Path::Closed).collect(),
+            paths: (1..entropies(config.paths)).map(|_| Path::Closed).collect(),
             tx: Tx::new(limits),
             rx: Rx::new(config.batch),
             counters: Counters::default(),
@@ -113,14 +114,30 @@ impl UdpPort {
     /// The source port of a path, whose socket is opened if it was not: for one who sends from there by other means, and has
     /// the errors that come back read here.
     pub(crate) fn port_of(&mut self, path: u16) -> u16 {
-        let index = usize::from(path % self.config.paths);
-        if index > 0 {
-            if matches!(self.paths[index - 1], Path::Closed) {
-                self.open_path(index);
-            }
-            self.unchecked = true;
-        }
+        self.unchecked |= self.ready(path) > 0;
         self.source_port(path)
+    }
+
+    /// The index of what a path sends from, which is open: 0 for the endpoint's socket.
+    #[inline]
+    fn ready(&mut self, path: u16) -> usize {
+        let index = usize::from(path) % (self.paths.len() + 1);
+        if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
+            self.open_path(index);
+        }
+        let index = self.place(path);
+        if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
+            self.open_path(index);
+        }
+        index
+    }
+
+    /// The index of what a path sends from, 0 for the endpoint's socket.
+    #[inline]
+    fn place(&self, path: u16) -> usize {
+        let index = usize::from(path) % (self.paths.len() + 1);
+        let shared = index > 0 && matches!(self.paths[index - 1], Path::Shared);
+        if shared { index % usize::from(self.config.paths) } else { index }
     }
 
     /// Makes sure that path `index` (from 1 on) has a socket, or shares the endpoint's.
@@ -154,7 +171,14 @@ impl UdpPort {
         self.paths[index - 1] = match opened {
             Ok(socket) => Path::Open(socket),
             Err(e) => {
-                log::warn!("path {index} of {} gets no source port of its own: {e}", self.local);
+                let further = index >= usize::from(self.config.paths);
+                // The first set can do without the others, and usually does.
+                let level = if further { log::Level::Debug } else { log::Level::Warn };
+                log::log!(
+                    level,
+                    "path {index} of {} gets no source port of its own: {e}",
+                    self.local
+                );
                 Path::Shared
             }
         };
@@ -183,12 +207,10 @@ impl Port for UdpPort {
     fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
         let Counters { tx_failed, tx_trains, tx_bytes, .. } = self.counters;
         let mut report = SendReport::default();
-        let paths = usize::from(self.config.paths);
         let packets = burst.packets();
         while report.sent < packets.len() {
             let rest = burst.part(report.sent..packets.len());
             let &Datagram { path, fragment, dst, .. } = &packets[report.sent];
-            let index = usize::from(path) % paths;
             let (mut run, mut alone) = (0, true);
             for (packet, count) in rest.groups() {
                 if packet.path != path || packet.fragment != fragment {
@@ -197,17 +219,15 @@ impl Port for UdpPort {
                 alone &= packet.dst == dst;
                 run += count;
             }
-            if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
-                self.open_path(index);
-            }
-            let (socket, connected) = match index.checked_sub(1).map(|i| &mut self.paths[i]) {
-                Some(Path::Open(path)) => {
-                    self.unchecked = true;
-                    let connected = path.aim(alone.then_some(dst));
-                    (path.socket(), connected)
-                }
-                _ => (&self.endpoint, false),
-            };
+            let (socket, connected) =
+                match self.ready(path).checked_sub(1).map(|i| &mut self.paths[i]) {
+                    Some(Path::Open(path)) => {
+                        self.unchecked = true;
+                        let connected = path.aim(alone.then_some(dst));
+                        (path.socket(), connected)
+                    }
+                    _ => (&self.endpoint, false),
+                };
             if fragment {
                 self.tx.let_fragment(socket, true);
             }
@@ -251,8 +271,7 @@ impl Port for UdpPort {
     }
 
     fn source_port(&self, path: u16) -> u16 {
-        let index = usize::from(path) % usize::from(self.config.paths);
-        match index.checked_sub(1).map(|i| &self.paths[i]) {
+        match self.place(path).checked_sub(1).map(|i| &self.paths[i]) {
             Some(Path::Open(path)) => path.port(),
             _ => self.local.port(),
         }

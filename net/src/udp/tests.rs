@@ -170,15 +170,16 @@ fn a_path_is_a_source_port() {
         let mut tx = open(&PortConfig { paths: 4, ..config(ip) });
         let mut rx = open(&config(ip));
         let to = rx.local_addr();
-        let packets: Vec<_> = [0, 1, 2, 3, 4, 1].map(|p| packet(to, p, b"x", &[], &[])).into();
-        assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 6);
-        let ports: Vec<_> = receive(&mut rx, 6).iter().map(|(m, _)| m.src.port()).collect();
-        let own: Vec<_> = (0..4).map(|p| tx.source_port(p)).collect();
-        assert_eq!(ports, [own[0], own[1], own[2], own[3], own[0], own[1]]);
+        let packets: Vec<_> = [0, 1, 2, 3, 4, 16, 17].map(|p| packet(to, p, b"x", &[], &[])).into();
+        assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 7);
+        let ports: Vec<_> = receive(&mut rx, 7).iter().map(|(m, _)| m.src.port()).collect();
+        // The fifth is the first of the second of four sets.
+        let own: Vec<_> = (0..5).map(|p| tx.source_port(p)).collect();
+        assert_eq!(ports, [own[0], own[1], own[2], own[3], own[4], own[0], own[1]]);
         let mut unique = own.clone();
         unique.sort_unstable();
         unique.dedup();
-        assert_eq!(unique.len(), 4);
+        assert_eq!(unique.len(), 5);
     }
 }
 
@@ -195,6 +196,20 @@ fn source_ports_come_from_the_range() {
     let packets: Vec<_> = (1..8).map(|p| packet(rx.local_addr(), p, b"x", &[], &[])).collect();
     assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 7);
     assert!((1..8).all(|p| range.contains(&tx.source_port(p))));
+}
+
+#[test]
+fn further_sets_of_paths_share_the_ports_of_the_first_where_there_are_no_others() {
+    let taken = open(&config(V4)).local_addr().port().clamp(1024, 65_000);
+    let range = taken..=taken + 2;
+    let mut tx = open(&PortConfig { paths: 4, source_ports: Some(range), ..config(V4) });
+    let rx = open(&config(V4));
+    // The first set has the range, before the second asks and where it does not.
+    for paths in [[1, 2, 3], [5, 6, 7]] {
+        let packets = paths.map(|p| packet(rx.local_addr(), p, b"x", &[], &[]));
+        assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 3);
+    }
+    assert!((1..4).all(|p| tx.source_port(p) == tx.source_port(p + 4)));
 }
 
 #[test]

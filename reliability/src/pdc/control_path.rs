@@ -1,18 +1,25 @@
-//! The path of packets without data: another one once there is a sign that it loses them.
+//! The path of packets without data: another one once there is a sign that it loses them; and which entropies all packets
+//! carry.
 
+use super::detour::Detour;
 use crate::base::Psn;
 use crate::types::{ControlOut, ControlPacket, PeerKey};
 
 /// Copies of an acknowledgement, besides itself, that the peer seems not to have heard.
 const COPIES: u8 = 2;
 
+/// Not a path: there are at most so many.
+const NO_PATH: u16 = u16::MAX;
+
 /// Where a context's control packets go, and whether some wait.
 #[derive(Debug)]
 pub(crate) struct ControlPath {
     path: u16,
     /// The path on which an acknowledgement last came through for certain, if it was not left since for
-    /// losing one.
-    proven: Option<u16>,
+    /// losing one; else [`NO_PATH`].
+    proven: u16,
+    /// What all its packets do.
+    detour: Detour,
     /// The first packet that can only have been acknowledged on `path`.
     since: Psn,
     /// How often in a row the peer asked for what it could know.
@@ -23,14 +30,27 @@ pub(crate) struct ControlPath {
 
 impl ControlPath {
     /// `path`, with packets received from `start` on.
-    pub(super) const fn new(path: u16, start: Psn) -> Self {
-        Self { path, proven: None, since: start, unheard: 0, listed: false }
+    pub(super) fn new(path: u16, start: Psn) -> Self {
+        let detour = Detour::default();
+        Self { path, proven: NO_PATH, detour, since: start, unheard: 0, listed: false }
     }
 
     /// A packet without data, on its way to `peer`.
     #[inline]
     pub(super) const fn out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
-        ControlOut { peer, path: self.path, packet }
+        ControlOut { peer, path: self.detour.entropy(self.path), packet }
+    }
+
+    /// Which entropies packets carry.
+    #[inline]
+    pub(super) const fn detour(&self) -> Detour {
+        self.detour
+    }
+
+    /// The peer answers on no path: all are others from here on.
+    pub(super) fn turn_off(&mut self, paths: u16) {
+        self.detour.turn(paths);
+        self.proven = NO_PATH;
     }
 
     /// Where they go.
@@ -59,22 +79,30 @@ impl ControlPath {
     /// `any` draws. `received` is the oldest packet not received.
     pub(super) fn turn(&mut self, received: Psn, any: impl FnOnce() -> u16) {
         self.path = match self.proven {
-            Some(path) if path != self.path => path,
-            _ => any(),
+            NO_PATH => any(),
+            path if path == self.path => any(),
+            path => path,
         };
         self.since = received;
     }
 
     /// The peer asks what became of its packets from `asked` on. If it was told of that one, the path loses what is sent on
-    /// it.
-    pub(super) fn turn_away(&mut self, asked: Psn, received: Psn, any: impl FnOnce() -> u16) {
+    /// it. Whether nothing was received between this and the sign before.
+    pub(super) fn turn_away(
+        &mut self,
+        asked: Psn,
+        received: Psn,
+        any: impl FnOnce() -> u16,
+    ) -> bool {
         if asked.is_before(received) {
             self.unheard = self.unheard.saturating_add(1);
-            if self.proven == Some(self.path) {
-                self.proven = None;
+            if self.proven == self.path {
+                self.proven = NO_PATH;
             }
         }
+        let again = received == self.since;
         self.turn(received, any);
+        again
     }
 
     /// On how many further paths an answer to a question should go: paths may have died in both directions, and to
@@ -87,7 +115,7 @@ impl ControlPath {
     #[inline]
     pub(super) fn confirm(&mut self, psn: Psn) {
         if !psn.is_before(self.since) {
-            self.proven = Some(self.path);
+            self.proven = self.path;
             self.unheard = 0;
         }
     }

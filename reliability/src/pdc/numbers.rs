@@ -1,5 +1,6 @@
 //! Who a context is, and the headers that say so.
 
+use super::detour::Detour;
 use crate::base::Psn;
 use crate::cc;
 use crate::tx::Departure;
@@ -52,7 +53,7 @@ impl Numbers {
 
     /// The header of a departing packet.
     #[inline]
-    pub(super) fn grant(&self, departure: &Departure) -> TxGrant {
+    pub(super) fn grant(&self, departure: &Departure, detour: Detour) -> TxGrant {
         let psn = departure.psn;
         let dest = if self.is_connected() {
             Dest::Pdc(self.remote)
@@ -63,7 +64,7 @@ impl Numbers {
         };
         TxGrant {
             psn,
-            path: departure.path,
+            path: detour.entropy(departure.path),
             pds: Request {
                 mode: Mode::Rud,
                 next: NextHeader::None,

@@ -1,5 +1,6 @@
 //! What a context makes of packets that arrive.
 
+use super::detour::turn_off;
 use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
@@ -318,7 +319,11 @@ impl<D: Copy> Pdc<D> {
                     self.rx.on_probe(now, control.probe_opaque, payload);
                     // It would not ask if it had our acknowledgements.
                     let received = self.rx.window().base();
-                    self.control_path.turn_away(payload, received, || shared.any_path());
+                    let any = || shared.any_path();
+                    let again = self.control_path.turn_away(payload, received, any);
+                    if again && self.tx.rare_mut().asked.again(now, received) {
+                        turn_off(self, shared);
+                    }
                 }
                 near
             }

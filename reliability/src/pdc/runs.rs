@@ -74,7 +74,7 @@ pub(crate) fn send_end<D: Copy>(
     let departure = tx::send_end(&mut pdc.tx, now, packet, &mut pdc.timers, shared)?;
     pdc.life.on_use(now);
     shared.flows.at(pdc.record).on_sent(departure.bytes, departure.path);
-    Some(pdc.numbers.grant(&departure))
+    Some(pdc.numbers.grant(&departure, pdc.control_path.detour()))
 }
 
 /// As [`Pdc::send`] for the packets that follow the one sent last, as far as they may go now.
@@ -93,5 +93,7 @@ pub(crate) fn send_run<D: Copy>(
         record.on_sent(following.bytes, last.along);
     }
     record.on_sent(following.bytes, last.departure.path);
-    Some(RunGrant { count, path: last.along, last: pdc.numbers.grant(&last.departure) })
+    let detour = pdc.control_path.detour();
+    let end = pdc.numbers.grant(&last.departure, detour);
+    Some(RunGrant { count, path: detour.entropy(last.along), last: end })
 }

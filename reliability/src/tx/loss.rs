@@ -188,11 +188,12 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     ///
     /// Where probes are answered, a timeout means that the peer is silent, not that all is lost: only
     /// the oldest packet is sent again, and the answer tells about the others. A peer that was never
-    /// heard of, or is never probed, has lost everything that is late. Whether there was a timeout.
-    pub(crate) fn on_retransmit_timer(&mut self, connected: bool) -> bool {
+    /// heard of, or is never probed, has lost everything that is late.
+    pub(crate) fn on_retransmit_timer(&mut self, connected: bool) -> Expiry {
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         let in_flight = self.tx.ring.iter().filter(|slot| slot.is_in_flight());
         let config = &self.shared.config;
+        let asks = connected && config.loss.probe;
         let due = |slot: &Slot<D>| (slot.sent_at + timeout).max(slot.rests_until(config));
         let Some(due) = in_flight.map(due).min() else {
             self.timers.stop(Timer::Retransmit);
@@ -201,19 +202,19 @@ impl<'a, D: Copy> LossEvent<'a, D> {
                 self.tx.loss_timer.allow_resend();
                 self.timers.set(Timer::Retransmit, self.now + timeout);
             }
-            return false;
+            return Expiry::None;
         };
         if due > self.now {
             self.timers.set(Timer::Retransmit, due);
-            return false;
+            return Expiry::None;
         }
-        if connected && self.shared.config.loss.probe && self.tx.loss_timer.only_asks(self.now) {
+        if asks && self.tx.loss_timer.only_asks(self.now) {
             self.ask_again();
-            return false;
+            return Expiry::None;
         }
         self.shared.counters.timeouts += 1;
         let late = self.now - timeout;
-        let range = if connected && self.shared.config.loss.probe {
+        let range = if asks {
             let (now, config) = (self.now, &self.shared.config);
             let tired = |slot: &Slot<D>| slot.rests_until(config) > now;
             let first = self.tx.ring.iter().position(|slot| slot.is_in_flight() && !tired(slot));
@@ -236,7 +237,9 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.tx.recovery.stop();
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         self.timers.set(Timer::Retransmit, self.now + timeout);
-        true
+        // Who may be asked is asked on all paths before.
+        let in_vain = !asks && self.tx.loss_timer.is_in_vain();
+        if in_vain { Expiry::InVain } else { Expiry::Timeout }
     }
 
     /// The peer has been silent for as long as the timer says, but not longer than one whose process waits for a
@@ -251,23 +254,26 @@ impl<'a, D: Copy> LossEvent<'a, D> {
 
     /// The peer is silent. One that was never heard of cannot be asked, for only data introduces a sender:
     /// the oldest packet goes again in the place of a probe (compare RFC 8985 section 7). That is no
-    /// sign of loss yet, so nobody is told of one.
-    pub(crate) fn on_probe_timer(&mut self, connected: bool) {
+    /// sign of loss yet, so nobody is told of one. Whether all paths were tried in vain.
+    pub(crate) fn on_probe_timer(&mut self, connected: bool) -> bool {
         let loss = self.shared.config.loss;
         self.timers.stop(Timer::Probe);
         // Where the timer is no detector, probes must not give up before the context does.
         let given_up = loss.rto && self.tx.prober.unanswered() >= self.shared.config.probe_max;
         if !loss.probe || self.tx.flow.in_flight() == 0 || given_up {
-            return;
+            return false;
         }
         self.tx.prober.on_silence();
+        let mut in_vain = false;
         if connected {
             self.tx.prober.request();
-            self.tx.rare_mut().probe.insist(self.shared.paths);
+            let long = self.tx.loss_timer.is_silent(self.now);
+            in_vain = self.tx.rare_mut().probe.insist(self.shared.paths, long);
         } else if self.tx.ring.oldest().is_some_and(Slot::is_in_flight) {
             self.tx.enqueue(0, Cause::Probe, self.shared);
         }
         self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
+        in_vain
     }
 
     /// Asks what became of the other packets, unless a question is on its way.
@@ -287,6 +293,17 @@ const fn cause_of(code: NackCode) -> Cause {
         NackCode::Trimmed | NackCode::TrimmedLastHop => Cause::Trimmed,
         _ => Cause::Nacked,
     }
+}
+
+/// What came of the retransmission timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expiry {
+    /// Nothing was late.
+    None,
+    /// Something was.
+    Timeout,
+    /// Something was, as often before, and the peer cannot be asked: it should be tried on other paths.
+    InVain,
 }
 
 /// NACKs that mean "later": the target lacks something that comes back.

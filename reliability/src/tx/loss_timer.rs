@@ -4,6 +4,7 @@ use super::RttEstimator;
 use crate::base::{Span, Time};
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
+use crate::tick::Tick;
 use crate::wait::Wait;
 
 /// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
@@ -19,6 +20,14 @@ const LATELY: Span = Span::millis(500);
 /// For how long a silent peer is only asked: a process that waits for a processor is back within this time.
 const ASKED: Span = Span::millis(100);
 
+/// How long a peer must have taken nothing before it is tried on other paths: a process that shares its processor is often
+/// back within this time.
+const SILENT: Span = Span::millis(10);
+
+/// Timeouts in a row after which a peer that cannot be asked is tried on other paths. A peer that is about to start is
+/// silent as well, and no worse off for it.
+const IN_VAIN: u8 = 5;
+
 /// How much longer than the timer the last resort waits.
 const LAST_RESORT: u64 = 10;
 
@@ -32,23 +41,6 @@ pub(super) struct LossTimer {
     stalled_since: Tick,
     /// For how long the oldest outstanding packet has been that.
     waiting: Wait,
-}
-
-/// A time in some milliseconds, which wraps in weeks: for what is looked at within a second.
-#[derive(Clone, Copy, Debug)]
-struct Tick(u32);
-
-impl Tick {
-    const BITS: u32 = 20;
-
-    #[inline]
-    const fn at(now: Time) -> Self {
-        Self((now.0 >> Self::BITS) as u32) // wraps
-    }
-
-    const fn until(self, now: Time) -> Span {
-        Span((Self::at(now).0.wrapping_sub(self.0) as u64) << Self::BITS)
-    }
 }
 
 impl LossTimer {
@@ -86,6 +78,16 @@ impl LossTimer {
     #[inline]
     pub(super) const fn is_backing_off(&self) -> bool {
         self.backoff > 0
+    }
+
+    /// Whether the peer took nothing for so long that its paths may be why.
+    pub(super) fn is_silent(&self, now: Time) -> bool {
+        self.stalled_since.until(now) >= SILENT
+    }
+
+    /// So many timeouts in a row that other paths should be tried, where nobody can be asked.
+    pub(super) const fn is_in_vain(&self) -> bool {
+        self.backoff >= IN_VAIN
     }
 
     /// After a timeout, whether the one packet that may be sent was not yet.

@@ -1,7 +1,7 @@
 //! Probes: asking what became of the packets when the peer is silent for a while.
 
 use super::loss_timer::MAX_BACKOFF;
-use crate::base::{Span, Time};
+use crate::base::{PATH_SETS, Span, Time};
 use crate::deadlines::{Deadlines, Timer};
 
 /// Most copies of a probe.
@@ -11,6 +11,9 @@ const MOST_COPIES: u8 = 8;
 /// direction, one silence in a thousand outlasts the first five: then it is the peer that is not there, and more of them
 /// would only keep it busy when it is back.
 const COPIES: [u8; 6] = [1, 2, 4, MOST_COPIES, MOST_COPIES, 2];
+
+/// Where in [`COPIES`] a context begins that was just given other paths: with as many as it takes to try them all.
+const AFRESH: u8 = 3;
 
 /// When a sending half probes. When the next probe is due is [`crate::deadlines::Timer::Probe`].
 #[derive(Debug, Default)]
@@ -119,28 +122,48 @@ pub(super) struct SentProbe {
     next: u8,
     /// Which of [`COPIES`] is next.
     urgency: u8,
+    /// How often paths were given up since the peer was heard.
+    detours: u8,
 }
 
 impl Default for SentProbe {
     fn default() -> Self {
         let paths = [0; MOST_COPIES as usize];
-        Self { sent_at: Time::NEVER, opaque: 0, paths, copies: 1, left: 0, next: 0, urgency: 0 }
+        Self {
+            sent_at: Time::NEVER,
+            opaque: 0,
+            paths,
+            copies: 1,
+            left: 0,
+            next: 0,
+            urgency: 0,
+            detours: 0,
+        }
     }
 }
 
 impl SentProbe {
-    /// The peer has been silent for another while: the next one leaves in more copies, on as many of `paths` paths.
-    pub(super) fn insist(&mut self, paths: u16) {
+    /// The peer has been silent for another while: the next one leaves in more copies, on as many of `paths` paths. Whether
+    /// that should be others, because these were tried in vain, if that can be after so long a silence.
+    pub(super) fn insist(&mut self, paths: u16, long: bool) -> bool {
+        let last = COPIES.len() as u8 - 1;
+        let detour = long && self.urgency == last;
+        if detour && self.detours + 1 < PATH_SETS as u8 {
+            // Once each: after that it is the peer that is not there.
+            self.detours += 1;
+            self.urgency = AFRESH;
+        }
         let most = u8::try_from(paths).unwrap_or(u8::MAX);
         let copies = COPIES[usize::from(self.urgency)].min(most);
         self.next = copies.saturating_sub(1);
-        self.urgency = (self.urgency + 1).min(COPIES.len() as u8 - 1);
+        self.urgency = (self.urgency + 1).min(last);
+        detour
     }
 
     /// The peer was heard.
     #[inline]
     pub(super) fn calm(&mut self) {
-        (self.urgency, self.next, self.left) = (0, 0, 0);
+        (self.urgency, self.detours, self.next, self.left) = (0, 0, 0, 0);
     }
 
     /// Another one leaves; the opaque number of its first copy.
@@ -209,8 +232,8 @@ mod tests {
         assert!(sent.is_out(Time(6), Span(2)) && !sent.is_out(Time(7), Span(2)));
         // Every copy has a number.
         assert_eq!((sent.left(), sent.next_copy()), (0, None));
-        sent.insist(16);
-        sent.insist(16);
+        sent.insist(16, true);
+        sent.insist(16, true);
         let opaque = sent.send(Time(5));
         sent.went_by(3);
         let copy = sent.next_copy().expect("two are sent");
@@ -261,11 +284,12 @@ mod tests {
     fn the_longer_the_silence_the_more_copies() {
         let mut probe = SentProbe::default();
         let copies = |probe: &mut SentProbe, paths| {
-            probe.insist(paths);
+            probe.insist(paths, true);
             probe.send(Time(1));
             1 + core::iter::from_fn(|| probe.next_copy()).count()
         };
-        for expected in [1, 2, 4, 8, 8, 2, 2] {
+        // Each further set of paths is tried as much as the first was at the end.
+        for expected in [1, 2, 4, 8, 8, 8, 8, 8, 8, 8, 8, 2, 2] {
             assert_eq!(copies(&mut probe, 16), expected);
         }
         probe.calm();

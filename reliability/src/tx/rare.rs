@@ -4,6 +4,7 @@ use crate::base::{Psn, Rng, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
+use crate::tx::asked::Asked;
 use crate::tx::loss_timer::MAX_BACKOFF;
 use crate::tx::overtaken::PathOrder;
 use crate::tx::prober::SentProbe;
@@ -18,6 +19,7 @@ pub(crate) struct Rare {
     pub(crate) credit: Credit,
     pub(super) order: PathOrder,
     pub(super) suspicion: Suspicion,
+    pub(crate) asked: Asked,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
     /// What switches wrote into the packet that arrived last, where the next ACK sends that back.

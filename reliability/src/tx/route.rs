@@ -32,6 +32,11 @@ pub(crate) fn path_metrics<D: Copy>(tx: &Tx<D>) -> cc::PathMetrics {
     tx.route.selector.metrics()
 }
 
+/// Packets carry other entropies from here on: nothing is proven any more.
+pub(crate) fn forget_route<D: Copy>(tx: &mut Tx<D>) {
+    (tx.route.proven, tx.route.packets) = (NO_PATH, 0);
+}
+
 impl Route {
     /// No train yet.
     pub(super) fn new(config: &cc::PathsConfig, rng: Rng) -> Self {

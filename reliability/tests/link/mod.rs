@@ -64,6 +64,8 @@ pub(crate) struct Faults {
     pub(crate) control_black_hole: Option<u16>,
     /// For each end, the paths on which what it sends vanishes, a bit each.
     pub(crate) dead: [u16; 2],
+    /// Of the further sets not the same paths are dead, but every other one.
+    pub(crate) detours: bool,
     /// Probability that the engine refuses a packet it could take.
     pub(crate) refuse: f64,
     /// Everything vanishes.
@@ -84,6 +86,7 @@ impl Default for Faults {
             black_hole: None,
             control_black_hole: None,
             dead: [0; 2],
+            detours: false,
             refuse: 0.0,
             cut: false,
             drop: None,
@@ -455,7 +458,12 @@ impl World {
                 return;
             }
         }
-        if self.faults.dead[from] & (1 << path) != 0 {
+        let dead = if path < PATHS || !self.faults.detours {
+            self.faults.dead[from] & (1 << (path % PATHS)) != 0
+        } else {
+            path % 2 == 1
+        };
+        if dead {
             return;
         }
         if self.faults.cut || self.faults.drop.is_some_and(|drop| drop(&packet)) {
