@@ -12,6 +12,9 @@ const MOST_COPIES: u8 = 8;
 /// would only keep it busy when it is back.
 const COPIES: [u8; 6] = [1, 2, 4, MOST_COPIES, MOST_COPIES, 2];
 
+/// Silences from one set of paths to the next once all were tried: it is the peer that is not there, most likely.
+const SELDOM: u8 = 16;
+
 /// Where in [`COPIES`] a context begins that was just given other paths: with as many as it takes to try them all.
 const AFRESH: u8 = 3;
 
@@ -122,7 +125,7 @@ pub(super) struct SentProbe {
     next: u8,
     /// Which of [`COPIES`] is next.
     urgency: u8,
-    /// How often paths were given up since the peer was heard.
+    /// How often paths were given up since the peer was heard; once all were, how many more silences there were.
     detours: u8,
 }
 
@@ -147,12 +150,17 @@ impl SentProbe {
     /// that should be others, because these were tried in vain, if that can be after so long a silence.
     pub(super) fn insist(&mut self, paths: u16, long: bool) -> bool {
         let last = COPIES.len() as u8 - 1;
-        let detour = long && self.urgency == last;
-        if detour && self.detours + 1 < PATH_SETS as u8 {
-            // Once each: after that it is the peer that is not there.
+        let in_vain = long && self.urgency == last;
+        let again = self.detours >= PATH_SETS as u8;
+        if in_vain {
             self.detours += 1;
-            self.urgency = AFRESH;
+            if !again {
+                self.urgency = AFRESH;
+            } else if self.detours == PATH_SETS as u8 + SELDOM {
+                self.detours = PATH_SETS as u8;
+            }
         }
+        let detour = in_vain && self.detours <= PATH_SETS as u8;
         let most = u8::try_from(paths).unwrap_or(u8::MAX);
         let copies = COPIES[usize::from(self.urgency)].min(most);
         self.next = copies.saturating_sub(1);
@@ -288,10 +296,13 @@ mod tests {
             probe.send(Time(1));
             1 + core::iter::from_fn(|| probe.next_copy()).count()
         };
-        // Each further set of paths is tried as much as the first was at the end.
-        for expected in [1, 2, 4, 8, 8, 8, 8, 8, 8, 8, 8, 2, 2] {
+        // Each further set of paths, and at last the first again, is tried as much as the first was at the end.
+        for expected in [1, 2, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 2, 2] {
             assert_eq!(copies(&mut probe, 16), expected);
         }
+        // From there on it is but another set now and then.
+        let detours: Vec<usize> = (1..40).filter(|_| probe.insist(16, true)).collect();
+        assert_eq!(detours, [14, 30]);
         probe.calm();
         // Not more than there are paths.
         for (paths, expected) in [(16, 1), (1, 1), (3, 3), (u16::MAX, 8)] {
