@@ -42,6 +42,6 @@ def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[s
     if not apart:
         yield list, {}
         return
-    need(mpi.hydra, f"--hosts is for MPIs that hydra launches, which {mpi.title} is not")
-    with bridge(ranks) as hosts, hosts.launch(range(ranks)) as launch:
+    need(mpi.remote, f"--hosts is for MPIs that hydra or PRRTE launches, which {mpi.title} is not")
+    with bridge(ranks) as hosts, hosts.launch(range(ranks), mpi.remote) as launch:
         yield launch, ENVIRONMENT

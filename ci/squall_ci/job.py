@@ -10,6 +10,9 @@ from squall_ci.mpis import Mpi
 from squall_ci.paths import TARGET
 from squall_ci.process import Result, run, Word
 
+# Counters of one-sided operations that an endpoint started for its user.
+ONE_SIDED = ("tx_writes", "tx_reads", "tx_atomics")
+
 
 class Statistics:
     """Collects what squall's endpoints report at close: one JSON object each, in files of a private directory."""
@@ -39,10 +42,10 @@ class Statistics:
                     sums[field] = sums.get(field, 0) + value
         return sums
 
-    def verdict(self, ranks: int, at_least: int, faulty: bool = False) -> str | None:
+    def verdict(self, ranks: int, at_least: int, faulty: bool = False, shows: Sequence[str] = ()) -> str | None:
         """None if `ranks` processes sent and received `at_least` bytes together, otherwise what is missing.
 
-        With `faulty`, packets must have been damaged on purpose, too.
+        With `faulty`, packets must have been damaged on purpose, too; and each counter of `shows` must have moved.
         """
         try:
             endpoints = self.endpoints()
@@ -54,6 +57,9 @@ class Statistics:
         for field in ("tx_packets", "rx_packets"):  # of the introduction at least
             if not total.get(field):
                 return f"{field} is {total.get(field)} over {len(endpoints)} endpoints"
+        for field in shows:
+            if not total.get(field):
+                return f"{field} is {total.get(field)} over {len(endpoints)} endpoints: that went another way"
         # As packets, or as frames through shared memory.
         field = "rx_bytes" if not total.get("links") else "rx_payload_bytes"
         if total.get(field, 0) < at_least:
@@ -70,7 +76,7 @@ class Statistics:
         words = [f"{len(self.endpoints())} endpoints"]
         for field in sorted(total):
             interesting = field.startswith(
-                ("tx_packets", "tx_frames", "tx_xdp_packets", "tx_bytes", "retrans", "fault_", "timeout")
+                ("tx_packets", "tx_frames", "tx_xdp_packets", "tx_bytes", "retrans", "fault_", "timeout", *ONE_SIDED)
             )
             if interesting and total[field]:
                 words.append(f"{field} {total[field]:.0f}")
@@ -86,11 +92,13 @@ def run_job(
     at_least: int | None = 0,
     extra_env: Mapping[str, str] | None = None,
     launch: Callable[[list[str]], list[str]] = list,
+    shows: Sequence[str] = (),
 ) -> tuple[Result, str | None, str]:
     """Run an MPI job on `provider`; `launch` may change the command that the MPI is launched by.
 
     Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
     prove `at_least` bytes in each direction; None for a program whose ranks may have nothing to say to each other.
+    With that the counters of `shows` must have moved, too.
     """
     env = mpi.env(provider)
     env.update(extra_env or {})
@@ -103,6 +111,6 @@ def run_job(
         return result, result.why(), ""
     if statistics:
         faulty = bool(env.get("FI_SQUALL_FAULT"))
-        problem = None if at_least is None else statistics.verdict(ranks, at_least, faulty)
+        problem = None if at_least is None else statistics.verdict(ranks, at_least, faulty, shows)
         return result, problem, statistics.summary()
     return result, None, ""

@@ -36,7 +36,7 @@ class Mpi:
         launcher: str = "mpiexec",
         tests: Sequence[str] = ("pt2pt", "coll", "comms", "rma"),
         endpoints: int = 1,
-        hydra: bool = False,
+        remote: str = "",
     ) -> None:
         self.name = name
         self.title = title
@@ -50,8 +50,8 @@ class Mpi:
         self.tests = tests
         # How many a process opens.
         self.endpoints = endpoints
-        # Whether its launcher is hydra, and takes its options.
-        self.hydra = hydra
+        # Whose launcher it has, if `Namespaces` knows how to start jobs of that on several hosts: hydra, prrte.
+        self.remote = remote
 
     def need(self) -> None:
         """Leave with advice when it is not installed."""
@@ -137,11 +137,11 @@ def _impi(provider: str) -> Steering:
 MPIS = {
     mpi.name: mpi
     for mpi in (
-        Mpi("mpich", "MPICH 5.0", "2.5", _mpich, hydra=True),
+        Mpi("mpich", "MPICH 5.0", "2.5", _mpich, remote="hydra"),
         # Besides the endpoint of its messages (mtl/ofi) it opens one for one-sided operations (osc/rdma over btl/ofi). On
         # one host those cross it alone whose windows its ranks do not share anyway.
-        Mpi("openmpi", "Open MPI 5.0", "2.5", _openmpi, endpoints=2),
+        Mpi("openmpi", "Open MPI 5.0", "2.5", _openmpi, endpoints=2, remote="prrte"),
         Mpi("ompi4", "Open MPI 4.1", "1.17", _ompi4, ["--oversubscribe"], launcher="/usr/bin/mpiexec.openmpi"),
-        Mpi("impi", "Intel MPI", "2.4", _impi, hydra=True),
+        Mpi("impi", "Intel MPI", "2.4", _impi, remote="hydra"),
     )
 }

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,22 +92,38 @@ class Namespaces:
         self.ip(node, "link", "set", device, "up")
 
     @contextlib.contextmanager
-    def hydra(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """What turns the launch of a job by hydra (MPICH's, Intel MPI's) into one with a rank on each host: nodes by the
-        addresses by which the launcher's own connections reach them. It starts on the first."""
+    def _remote(self, hosts: Mapping[str, str], inside: str) -> Iterator[pathlib.Path]:
+        """What an MPI's launcher takes for ssh: a program that runs `inside` in the node of a host ($host), with a command ($*)."""
         with tempfile.TemporaryDirectory() as directory:
-            # What mpiexec takes for ssh.
             remote = pathlib.Path(directory) / "enter"
-            cases = "\n".join(f"{address}) node={self.name(node)} ;;" for address, node in hosts.items())
+            cases = "\n".join(f"{host}) node={self.name(node)} ;;" for host, node in hosts.items())
             remote.write_text(
                 '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
                 f'case $host in\n{cases}\n*) echo "no host $host" >&2; exit 1 ;;\nesac\n'
-                'exec ip netns exec "$node" sh -c "$*"\n'
+                f'exec ip netns exec "$node" {inside}\n'
             )
             remote.chmod(0o755)
+            yield remote
+
+    @contextlib.contextmanager
+    def hydra(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
+        """What turns the launch of a job by hydra (MPICH's, Intel MPI's) into one with a rank on each host: nodes by the
+        addresses by which the launcher's own connections reach them. It starts on the first."""
+        with self._remote(hosts, 'sh -c "$*"') as remote:
             first, node = next(iter(hosts.items()))
             options = f"-bootstrap ssh -bootstrap-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
             yield lambda command: [str(word) for word in self.command(node, command[0], *options, *command[1:])]
+
+    @contextlib.contextmanager
+    def prrte(self, nodes: Sequence[str]) -> Iterator[Callable[[list[str]], list[str]]]:
+        """The same for PRRTE (Open MPI 5). Each node is a host of its own name, because hosts of one name are one host to Open MPI,
+        whose memory the ranks share. Daemons find the launcher by the addresses of its interfaces, loopback not among them."""
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
+        with self._remote({node: node for node in nodes}, f'{shlex.join(named)} "$host" sh -c "$*"') as remote:
+            hosts = ",".join(f"{node}:1" for node in nodes)
+            options = ["--prtemca", "plm_ssh_agent", str(remote), "--host", hosts, "--map-by", "node"]
+            first: list[Word] = [*named, nodes[0]]
+            yield lambda command: [str(word) for word in self.command(nodes[0], *first, command[0], *options, *command[1:])]
 
 
 class Bridge(Namespaces):
@@ -143,6 +160,10 @@ class Bridge(Namespaces):
             self.ip("switch", "link", "set", f"h{host}", "mtu", mtu)
             self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
 
-    def launch(self, hosts: Sequence[int]) -> contextlib.AbstractContextManager[Callable[[list[str]], list[str]]]:
-        """What launches a job on these hosts."""
+    def launch(
+        self, hosts: Sequence[int], launcher: str = "hydra"
+    ) -> contextlib.AbstractContextManager[Callable[[list[str]], list[str]]]:
+        """What launches a job on these hosts: by hydra, or by PRRTE."""
+        if launcher == "prrte":
+            return self.prrte([f"h{host}" for host in hosts])
         return self.hydra({self.address_of(host): f"h{host}" for host in hosts})
