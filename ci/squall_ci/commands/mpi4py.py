@@ -69,7 +69,11 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
 _JOIN = "the two processes connect a socket by the name of their host, which these hosts share"
 # The same where every rank is a host of its own.
 APART: dict[str, dict[str, list[str]]] = {
-    "impi": {_JOIN: ["testJoin"]},
+    "impi": {
+        _JOIN: ["testJoin"],
+        "fails on every provider, on tcp as well: between two hosts of a process each Intel MPI's MPI_Reduce_scatter in place is"
+        " wrong": ["*TestCCOBufInplace*.testReduceScatter"],
+    },
     "mpich": {_JOIN: ["testJoin"]},
     "openmpi": {
         "the two processes connect a socket by the name of their host, which the other host does not know": ["testJoin"],
