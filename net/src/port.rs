@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::os::fd::RawFd;
 
 use crate::Burst;
@@ -45,6 +46,16 @@ pub struct SendReport {
     pub trains: usize,
     /// UDP payload bytes handed over.
     pub bytes: u64,
+}
+
+impl AddAssign for SendReport {
+    /// What a further part of the same burst came to.
+    fn add_assign(&mut self, part: Self) {
+        self.sent += part.sent;
+        self.failed += part.failed;
+        self.trains += part.trains;
+        self.bytes += part.bytes;
+    }
 }
 
 /// What [`Port::recv`] did.

@@ -2,7 +2,7 @@
 
 mod link;
 
-use link::{Fate, Faults, PATHS, Wire, World, fixed, named};
+use link::{Fate, Faults, Wire, World, fixed, half, named};
 use squall_reliability::base::{Rng, Span};
 use squall_reliability::{Config, ControlPacket};
 
@@ -13,17 +13,6 @@ struct Passage {
     stall: Span,
     /// Packets that ended while the hole was there.
     ended: usize,
-}
-
-/// Half of the paths, for each end other ones.
-fn half(rng: &mut Rng) -> [u16; 2] {
-    [(); 2].map(|()| {
-        let mut dead = 0u16;
-        while dead.count_ones() < u32::from(PATHS) / 2 {
-            dead |= 1 << rng.below(u32::from(PATHS));
-        }
-        dead
-    })
 }
 
 /// Sends without a break, keeping `window` packets outstanding, while half of the paths are dead for

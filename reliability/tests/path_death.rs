@@ -2,7 +2,7 @@
 
 mod link;
 
-use link::{Faults, PATHS, World, named};
+use link::{Faults, World, half, named};
 use squall_reliability::Config;
 use squall_reliability::base::{Rng, Span, Time};
 
@@ -29,17 +29,6 @@ fn stream(world: &mut World, sent: &mut [u32; 2], window: u32, span: Span) -> Sp
         }
     }
     longest
-}
-
-/// Half of the paths, for each end other ones.
-fn half(rng: &mut Rng) -> [u16; 2] {
-    [(); 2].map(|()| {
-        let mut dead = 0u16;
-        while dead.count_ones() < u32::from(PATHS) / 2 {
-            dead |= 1 << rng.below(u32::from(PATHS));
-        }
-        dead
-    })
 }
 
 /// The longest standstill before and after the paths died that `dead` draws for either end.

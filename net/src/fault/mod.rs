@@ -249,10 +249,7 @@ impl<P: Port> Port for Fault<P> {
             let run = rest.iter().position(swallowed).unwrap_or(rest.len());
             if run > 0 {
                 let report = self.inner.send(now, burst.part(total.sent..total.sent + run));
-                total.sent += report.sent;
-                total.failed += report.failed;
-                total.trains += report.trains;
-                total.bytes += report.bytes;
+                total += report;
                 if report.sent < run {
                     break;
                 }

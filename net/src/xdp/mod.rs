@@ -360,10 +360,7 @@ impl Port for XdpPort {
             } else {
                 let run = packets[begin..].iter().take_while(same).count();
                 let below = self.udp.send(now, burst.part(begin..begin + run));
-                report.sent += below.sent;
-                report.failed += below.failed;
-                report.trains += below.trains;
-                report.bytes += below.bytes;
+                report += below;
                 if below.sent < run {
                     break;
                 }

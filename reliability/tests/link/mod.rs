@@ -14,6 +14,17 @@ use squall_reliability::{
 /// Paths of the test endpoints.
 pub(crate) const PATHS: u16 = 16;
 
+/// Half of the paths, for each end other ones.
+pub(crate) fn half(rng: &mut Rng) -> [u16; 2] {
+    [(); 2].map(|()| {
+        let mut dead = 0u16;
+        while dead.count_ones() < u32::from(PATHS) / 2 {
+            dead |= 1 << rng.below(u32::from(PATHS));
+        }
+        dead
+    })
+}
+
 /// The deadlines that tests assume.
 pub(crate) const DEADLINE: Span = Span::secs(10);
 
