@@ -161,8 +161,10 @@ def report_frames(name: str, plan: list[str], samples: dict[str, list[dict[str, 
             row += [f"{statistics.median(value):.3g}" for value in (frames, sockets, tcp)]
             row += [f"{faster(word, frames, sockets):.2f}", f"{ratios[kind][-1]:.2f}"]
         rows.append(row)
-    head = [f"{who} {unit}" for unit in ("us", "GB/s") for who in ("frames", "sockets", "tcp", "x sockets,", "x tcp,")]
-    print(table(["bytes", *(title.replace(", us", "").replace(", GB/s", "") for title in head)], rows))
+    head = ["bytes"]
+    for unit in ("us", "GB/s"):
+        head += [f"frames {unit}", f"sockets {unit}", f"tcp {unit}", "x sockets", "x tcp"]
+    print(table(head, rows))
     for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
         print(
             f"{name}, frames: {what}: {geometric_mean(ratios[kind]):.2f} x tcp's speed in geometric mean, {min(ratios[kind]):.2f} at worst"

@@ -273,6 +273,9 @@ def run(args: argparse.Namespace) -> int:
     parts = list(PARTS) if "all" in (args.part or ()) else args.part or ["MPI1"]
     excluded: dict[str, list[str]] = {}
     for part in parts:
+        # Said before anything runs.
+        program(args, part)
+    for part in parts:
         excluded |= run_part(args, part, tally)
     checked = "results checked" if args.checking else "results not checked"
     return results.finish(
