@@ -7,6 +7,9 @@ FI_SQUALL_PORT_KIND=xdp has an interface for each process.
 import argparse
 import contextlib
 import os
+import pathlib
+import shlex
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -17,8 +20,23 @@ from squall_ci.paths import need
 # Makes of the launch of a job the one that is to run.
 Launch: TypeAlias = Callable[[list[str]], list[str]]
 
-# Every provider's interface there.
-ENVIRONMENT = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE", "FI_UDP_IFACE"), "eth0")
+# What squall says of frames where a host has a process already, as when ranks are more than hosts: suites that judge by what a job
+# says must not see it.
+SAID = "squall: FI_SQUALL_PORT_KIND=xdp: .* keeps its sockets: .*another endpoint of this host"
+# Chooses by the number of ranks between `mpiexec-1` and its like.
+MPIEXEC = """
+count={most} before=
+for word; do
+    [ "$before" = -n ] && count=$word
+    before=$word
+done
+[ "$count" -gt {most} ] && count={most}
+exec "$0-$count" "$@" 2> >(grep --line-buffered -v "{said}" >&2)
+"""
+
+# Every provider's interface there, named `eth0` in each.
+INTERFACE = "eth0"
+ENVIRONMENT = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE", "FI_UDP_IFACE"), INTERFACE)
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +54,22 @@ def bridge(count: int) -> Bridge:
     return Bridge(count)
 
 
+def shows() -> tuple[str, ...]:
+    """Which counters a job's statistics have to show besides, by what the caller's environment asks: frames have to be some."""
+    return ("tx_xdp_packets",) if os.environ.get("FI_SQUALL_PORT_KIND") == "xdp" else ()
+
+
+@contextlib.contextmanager
+def forked(apart: bool, ranks: int) -> Iterator[dict[str, str]]:
+    """What programs have to know that fork their own processes and put them where they are to run (fabtests/hosts.h)."""
+    if not apart:
+        yield {}
+        return
+    with bridge(ranks) as hosts:
+        paths = (f"/run/netns/{hosts.name(f'h{host}')}" for host in range(ranks))
+        yield {"SQUALL_TEST_HOSTS": ",".join(paths), **ENVIRONMENT}
+
+
 @contextlib.contextmanager
 def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[str, str]]]:
     """What launches jobs of an MPI where they are to run, and what they have to know."""
@@ -45,3 +79,26 @@ def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[s
     need(mpi.remote, f"--hosts is for MPIs that hydra or PRRTE launches, which {mpi.title} is not")
     with bridge(ranks) as hosts, hosts.launch(range(ranks), mpi.remote) as launch:
         yield launch, ENVIRONMENT
+
+
+@contextlib.contextmanager
+def launcher(apart: bool, most: int, mpi: Mpi) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
+    """The same for suites that launch their jobs themselves: what is their mpiexec, for `-n` of any number."""
+    mpiexec = mpi.venv / "bin" / "mpiexec"
+    if not apart:
+        yield mpiexec, {}
+        return
+    with tempfile.TemporaryDirectory() as directory, bridge(most) as hosts, contextlib.ExitStack() as launches:
+        chosen = pathlib.Path(directory) / "mpiexec"
+        # As many hosts as ranks: MPICH 5.0.2's launcher writes beside its memory when spawned processes come to a host that had none.
+        for count in range(1, most + 1):
+            launch = launches.enter_context(hosts.launch(range(count), mpi.remote))
+            script(pathlib.Path(f"{chosen}-{count}"), f'exec {shlex.join(launch([str(mpiexec)]))} "$@"')
+        script(chosen, MPIEXEC.format(most=most, said=SAID))
+        yield chosen, ENVIRONMENT
+
+
+def script(path: pathlib.Path, text: str) -> None:
+    """Writes one."""
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../hosts.h"
 #include "net.h"
 
 #define NO_NETWORK 77
@@ -638,8 +639,10 @@ int main(int argc, char **argv)
 	for (rank = 0; rank < ranks; rank++) {
 		members[rank] = fork();
 		CHECK(members[rank] >= 0);
-		if (!members[rank])
+		if (!members[rank]) {
+			enter_host(rank);
 			member(argv[1], number, !strcmp(argv[4], "device"));
+		}
 	}
 	for (int ended = 0; ended < ranks; ended++) {
 		int status;

@@ -22,6 +22,8 @@
 
 #include <oneapi/ccl.hpp>
 
+#include "../hosts.h"
+
 namespace {
 
 constexpr int MOST_RANKS = 16;
@@ -384,6 +386,7 @@ int main(int argc, char **argv)
 			return 1;
 	for (rank = 0; rank < ranks; rank++)
 		if ((members[rank] = fork()) == 0) {
+			enter_host(rank);
 			int code = guarded(*test, pipes);
 			fflush(stdout);
 			exit(code);

@@ -1,20 +1,23 @@
 """oneCCL's collectives, every one with every type and reduction, over its OFI transport on one provider.
 
-    ci/run oneccl [--ranks N] [--only REGEX] [--timeout S] [--record] PREFIX [PROVIDER=squall]
+    ci/run oneccl [--ranks N] [--only REGEX] [--timeout S] [--hosts] [--record] PREFIX [PROVIDER=squall]
 
 PREFIX is where oneCCL and its headers are installed, such as a virtual environment after `pip install oneccl oneccl-devel` (2 GB). It
 loads the libfabric of the MPICH wheel (ci/run setup mpi), or the one that CCL_OFI_LIBRARY_PATH names. The driver is
 fabtests/oneccl/collectives.cpp: processes of one host, with oneCCL's shared memory turned off, reduce, gather, exchange and
 broadcast 1 to 30 000 elements of twelve types and 16 MiB of one, and compare all of what they get. A type that oneCCL has no
-instructions for on this processor is named. Ends with `N passed, N failed`.
+instructions for on this processor is named. With --hosts every process has a host of its own: a network namespace on a bridge of MTU
+1500. Ends with `N passed, N failed`.
 """
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import re
+from collections.abc import Mapping
 
-from squall_ci import results
+from squall_ci import hosts, results
 from squall_ci.environment import provider_run
 from squall_ci.job import Statistics
 from squall_ci.mpis import MPIS
@@ -23,7 +26,7 @@ from squall_ci.process import run as run_command
 from squall_ci.programs import compile_c
 from squall_ci.tally import Tally
 
-SOURCE = FABTESTS / "oneccl" / "collectives.cpp"
+SOURCES = [FABTESTS / "oneccl" / "collectives.cpp", FABTESTS / "hosts.h"]
 # The test that moves least does more in each direction.
 LEAST = 1 << 20
 
@@ -57,7 +60,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each test")
+    hosts.add_option(parser)
     results.add_option(parser)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the tests."""
+
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    # Of oneCCL.
+    version: str = ""
+    # A test and a type.
+    refused: set[str] = dataclasses.field(default_factory=set)
+
+
+def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Mapping[str, str], outcome: Outcome) -> None:
+    """Runs and judges one of the driver's tests."""
+    statistics = Statistics()
+    result = run_command([driver, args.ranks, test], {**env, **statistics.env()}, args.timeout)
+    if said := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
+        outcome.version = said.group(1)
+    counted = re.search(r"^(\d+) collectives$", result.output, re.M)
+    problem = None if result.ok else result.why()
+    note = f"{counted.group(1)} collectives" if counted else ""
+    if not problem and not (counted and int(counted.group(1))):
+        problem = "no collective was checked"
+    if args.provider == "squall" and not problem:
+        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows())
+        note = f"{note}; {statistics.summary()}"
+    outcome.refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
+    outcome.tally.add(test, problem, result.seconds, note, result.output)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,35 +104,21 @@ def run(args: argparse.Namespace) -> int:
     need(pathlib.Path(library).is_file(), f"SKIPPED: there is no {library}: run ci/run setup mpi first")
     options = ("-std=c++17", "-O2", "-isystem", str(prefix / "include"))
     libraries = (f"-L{prefix}/lib", f"-Wl,-rpath-link,{prefix}/lib", "-lccl")
-    driver = compile_c([SOURCE], TARGET / "oneccl" / "collectives", options, "c++", libraries)
-    tally = Tally()
-    refused: set[str] = set()
-    version = ""
-    for test in run_command([driver, "list"], env, timeout=30).output.split():
-        if not re.search(args.only, test) or any(test in tests for tests in EXCLUDED.values()):
-            continue
-        statistics = Statistics()
-        result = run_command([driver, args.ranks, test], env | statistics.env(), args.timeout)
-        said = re.search(r"^oneCCL ([\d.]+)$", result.output, re.M)
-        version = said.group(1) if said else version
-        counted = re.search(r"^(\d+) collectives$", result.output, re.M)
-        problem = None if result.ok else result.why()
-        note = f"{counted.group(1)} collectives" if counted else ""
-        if not problem and not (counted and int(counted.group(1))):
-            problem = "no collective was checked"
-        if args.provider == "squall" and not problem:
-            problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")))
-            note = f"{note}; {statistics.summary()}"
-        refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
-        tally.add(test, problem, result.seconds, note, result.output)
-    excluded = EXCLUDED | ({"oneCCL has no instructions for it on this processor": sorted(refused)} if refused else {})
+    driver = compile_c(SOURCES, TARGET / "oneccl" / "collectives", options, "c++", libraries)
+    outcome = Outcome()
+    with hosts.forked(args.hosts, args.ranks) as where:
+        env |= where | ({"CCL_KVS_IFACE": hosts.INTERFACE} if args.hosts else {})
+        for test in run_command([driver, "list"], env, timeout=30).output.split():
+            if re.search(args.only, test) and not any(test in tests for tests in EXCLUDED.values()):
+                run_test(args, driver, test, env, outcome)
+    refused = sorted(outcome.refused)
     return results.finish(
-        tally,
+        outcome.tally,
         args.record,
         consumer="oneCCL",
-        version=version,
+        version=outcome.version,
         suite="collectives, OFI transport",
         provider=args.provider,
-        conditions=results.conditions(args.ranks),
-        excluded=excluded,
+        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
+        excluded=EXCLUDED | ({"oneCCL has no instructions for it on this processor": refused} if refused else {}),
     )
