@@ -18,8 +18,8 @@ SHOWN = FABTESTS / "RESULTS.md"
 HEAD = """# Other people's suites on squall
 
 What programs that know nothing of squall say of it, and of libfabric's tcp beside it, where it was run. This page is written by the
-suites themselves, when they are given `--record`; `README.md` beside it says how each is run. *Excluded* are tests that were not
-run, with the reason below the table. A failure is named in the table.
+suites themselves, when they are given `--record`; `README.md` beside it says how each is run. What failed is named below the table,
+and so is, with the reason, what was *excluded*, that is, not run.
 
 """
 
@@ -61,16 +61,20 @@ def render(rows: Iterable[Row]) -> str:
     """The page."""
     rows = sorted(rows, key=Row.key)
     head = ["consumer", "version", "suite", "conditions", "provider", "passed", "failed", "excluded", "date", "commit"]
-    lines = []
+    lines, failures = [], ""
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        failed = f"{len(row.failed)}: {', '.join(row.failed)}" if row.failed else "0"
+        name = ", ".join(filter(None, [f"{row.consumer} {row.version}".strip(), row.suite, row.conditions, row.provider]))
+        if row.failed:
+            failures += f"- {name}: {', '.join(row.failed)}\n"
         excluded = sum(len(tests) for tests in row.excluded.values())
         for reason, tests in row.excluded.items():
             reasons[f"{row.consumer}, {row.suite}, {row.provider}: {reason}"] = tests
-        cells = [row.consumer, row.version, row.suite, row.conditions, row.provider, str(row.passed), failed]
-        lines.append([*cells, str(excluded), row.date, row.commit])
+        cells = [row.consumer, row.version, row.suite, row.conditions, row.provider, str(row.passed)]
+        lines.append([*cells, str(len(row.failed)), str(excluded), row.date, row.commit])
     text = HEAD + table(head, lines, left=range(5)) + "\n"
+    if failures:
+        text += f"\n## Failed\n\n{failures}"
     if reasons:
         text += "\n## Excluded\n\n"
         text += "".join(f"- {reason} ({', '.join(tests)})\n" for reason, tests in sorted(reasons.items()))

@@ -53,6 +53,7 @@ impl Endpoint {
         let mut counters: Vec<Counter> =
             NAMES.iter().map(|name| counter(name, Merge::Sum)).collect();
         counters.push(counter("cwnd_min", Merge::Min));
+        counters.push(counter("detours", Merge::Sum));
         let flow = [
             "peer",
             "initiator",
@@ -92,7 +93,10 @@ impl Endpoint {
         Self::new(directory, rank, std::process::id(), start_ticks(&stat).expect("a start"))
     }
 
-    fn write(&self, at: u64, counters: [u64; 10], flow_bytes: u64) {
+    /// Counters in the order of their names; those behind the last given are zero.
+    fn write<const N: usize>(&self, at: u64, given: [u64; N], flow_bytes: u64) {
+        let mut counters = [0; NAMES.len() + 2];
+        counters[..N].copy_from_slice(&given);
         let peer = address_words("10.0.0.9:4793".parse().expect("literal"));
         let flow = [3, 1, flow_bytes, 100, 1, 65536, 2, 1, 1, 75, 9, 0, 25, 0, 1];
         let flow = flow.into_iter().chain(peer);
@@ -170,6 +174,10 @@ fn each_cause_has_its_sentence() {
             .contains("20.0 % of the acknowledgements ask for less")
     );
     assert!(said([0, 1000, 0, 0, 100, 30, 0, 0, 0, 0]).contains("30.0 % of the acknowledgements"));
+    let detoured = [1000, 100, 5, 0, 50, 0, 0, 5, 0, 0, 2];
+    endpoint.write(3 * SECOND, detoured, 0);
+    let row = &look(&boards(&directory), &mut History::default(), 3 * SECOND)[0];
+    assert!(why(row).contains("2 contexts left them for other source ports"), "{}", why(row));
     fs::remove_dir_all(&directory).expect("ours");
 }
 

@@ -30,8 +30,8 @@ pub(super) fn why(row: &Row) -> String {
         );
     }
     let lately = &row.lately;
-    let rules: [fn(&Counts) -> Option<String>; 9] =
-        [overflow, lost, held_back, slow_peer, resent, marked, blocked, failed, idle];
+    let rules: [fn(&Counts) -> Option<String>; 10] =
+        [overflow, lost, detoured, held_back, slow_peer, resent, marked, blocked, failed, idle];
     let first = rules.iter().find_map(|rule| rule(lately));
     first.unwrap_or_else(|| "nothing stands in its way".to_owned())
 }
@@ -54,6 +54,16 @@ fn lost(lately: &Counts) -> Option<String> {
     let timeouts = lately.of("timeouts");
     (timeouts > 0 && lately.of("rx_acks") == 0)
         .then(|| format!("peers do not answer: {timeouts} time-outs, and not one acknowledgement"))
+}
+
+fn detoured(lately: &Counts) -> Option<String> {
+    let detours = lately.of("detours");
+    (detours > 0).then(|| {
+        format!(
+            "a peer answered on none of the paths to it, so {detours} contexts left them for other source ports: a link or \
+             switch is dead and routing sends packets there still, or the peer had no processor"
+        )
+    })
 }
 
 fn held_back(lately: &Counts) -> Option<String> {
