@@ -16,6 +16,7 @@ EXCLUDED with its reason. Ends with `N passed, N failed`.
 """
 
 import argparse
+import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -83,6 +84,12 @@ APART: dict[str, dict[str, list[str]]] = {
     },
 }
 
+# The same where packets are lost, under every MPI whose messages to itself cross the network.
+LOSSY = {
+    "fails on tcp as well where 2 % of the packets are lost: a synchronous send that was received has to be complete after ten looks"
+    " at it": ["testManyISSendAndRecv"]
+}
+
 
 def judge(output: str, ranks: int) -> tuple[str | None, str]:
     """(None when every rank ran its tests to the end, otherwise what is wrong, how many ran)"""
@@ -119,6 +126,8 @@ def run(args: argparse.Namespace) -> int:
     directory = args.tree.absolute() / "test"
     need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
     excluded = EXCLUDED.get(args.mpi, {}) | (APART.get(args.mpi, {}) if args.hosts else {})
+    if "loss" in os.environ.get("FI_SQUALL_FAULT", "") and args.mpi != "mpich":
+        excluded |= LOSSY
     with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
         tally = files(args, excluded, launch, env | OSC.get(args.osc, {}))
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
