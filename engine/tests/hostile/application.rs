@@ -8,6 +8,9 @@ use crate::world::{Lent, World};
 
 /// Sizes that matter: short, one packet, several packets, rendezvous.
 const SIZES: [u32; 6] = [1, 40, 300, 3_000, 16_000, 60_000];
+/// Where messages come: an attacker may have sent one on to any.
+const ALL_SPACES: [MatchSpace; 3] =
+    [MatchSpace::Untagged, MatchSpace::Tagged, MatchSpace::Collective];
 /// Bytes of a region. Peers read the one and write the other.
 const REGION: u64 = 20_000;
 /// Keys of the first regions; those that replace them count on from here. Written ones are odd.
@@ -81,7 +84,7 @@ pub(super) struct Application {
     /// Completions that were looked at.
     seen: usize,
     /// Receives for whatever comes in peace.
-    standing: [Option<usize>; 2],
+    standing: [Option<usize>; ALL_SPACES.len()],
     /// Atomics, in histories that have some.
     pub(super) counting: Option<Counting>,
 }
@@ -112,7 +115,7 @@ impl Application {
             sent: Vec::new(),
             regions: Vec::new(),
             seen: 0,
-            standing: [None; 2],
+            standing: [None; ALL_SPACES.len()],
             counting: None,
         };
         new.open_region(world, new.first + FIRST_KEY);
@@ -184,7 +187,7 @@ impl Application {
 
     /// In peace: keeps a receive for whatever comes.
     pub(super) fn welcome(&mut self, world: &mut World) {
-        for (n, space) in [MatchSpace::Untagged, MatchSpace::Tagged].into_iter().enumerate() {
+        for (n, space) in ALL_SPACES.into_iter().enumerate() {
             if self.standing[n].is_none_or(|op| self.ops[op].ended > 0) {
                 self.standing[n] = Some(self.ops.len());
                 let wanted = (space, 0, u64::MAX, None);
