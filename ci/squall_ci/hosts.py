@@ -54,9 +54,9 @@ def bridge(count: int) -> Bridge:
     return Bridge(count)
 
 
-def shows() -> tuple[str, ...]:
-    """Which counters a job's statistics have to show besides, by what the caller's environment asks: frames have to be some."""
-    return ("tx_xdp_packets",) if os.environ.get("FI_SQUALL_PORT_KIND") == "xdp" else ()
+def shows(apart: bool) -> tuple[str, ...]:
+    """Which counters a job's statistics have to show besides: where the caller's environment asks for frames, some packets were."""
+    return ("tx_xdp_packets",) if apart and os.environ.get("FI_SQUALL_PORT_KIND") == "xdp" else ()
 
 
 @contextlib.contextmanager

@@ -253,8 +253,10 @@ def run_benchmark(
     part, (launch, env) = PARTS[name], where
     command = [program(args, name), *part.options(name, benchmark, ranks), benchmark]
     at_least = 0 if benchmark in IDLE else LARGEST
-    env = {**part.env, **env}
-    result, problem, summary = run_job(MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, env, launch)
+    env, shows = {**part.env, **env}, hosts.shows(args.hosts)
+    result, problem, summary = run_job(
+        MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, env, launch, shows
+    )
     if result.ok and f"is invalid for {ranks} processes" in result.output:
         return f"IMB-{name} has no such pattern of {ranks} processes"
     problem = problem or judge(name, benchmark, result.output)

@@ -153,7 +153,7 @@ def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str
     """What a file's endpoints have to show: bytes, and counters that moved; no bytes where ranks may have nothing to say."""
     if args.ranks > 1 and args.osc and name in WINDOWS:
         return 0, ONE_SIDED
-    return (0 if args.ranks > 1 and name in TALKS else None), ()
+    return (0 if args.ranks > 1 and name in TALKS else None), hosts.shows(args.hosts)
 
 
 def files(

@@ -117,7 +117,7 @@ def run_directory(
     for test in tests:
         outcome.add(test)
     if args.provider == "squall" and directory in TALKS:
-        verdict = stats.verdict(2, 1 << 20, shows=hosts.shows())
+        verdict = stats.verdict(2, 1 << 20, shows=hosts.shows(args.hosts))
         outcome.tally.add(f"{directory}: through squall", verdict, 0.0, stats.summary())
 
 

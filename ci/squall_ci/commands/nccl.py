@@ -89,7 +89,7 @@ def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Map
         return
     problem, note = None if result.ok else result.why(), ""
     if args.provider == "squall" and not problem:
-        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows())
+        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows(args.hosts))
         note = statistics.summary()
     outcome.tally.add(test, problem, result.seconds, note, result.output)
 

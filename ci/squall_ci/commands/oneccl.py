@@ -87,7 +87,7 @@ def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Map
     if not problem and not (counted and int(counted.group(1))):
         problem = "no collective was checked"
     if args.provider == "squall" and not problem:
-        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows())
+        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows(args.hosts))
         note = f"{note}; {statistics.summary()}"
     outcome.refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
     outcome.tally.add(test, problem, result.seconds, note, result.output)

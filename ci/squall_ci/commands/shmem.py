@@ -70,11 +70,14 @@ def run(args: argparse.Namespace) -> int:
     tally = Tally()
     unoffered: list[str] = []
     wanted = [(suite, name) for suite in SUITES for name in programs(build / TESTS / suite) if re.search(args.only, name)]
+    shows = hosts.shows(args.hosts)
     with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
         for suite, name in wanted:
             least = None if name in LEAVES else 0
             job = [build / TESTS / suite / name]
-            result, problem, note = run_job(mpi, args.provider, args.ranks, job, args.timeout, least, extra | env, launch)
+            result, problem, note = run_job(
+                mpi, args.provider, args.ranks, job, args.timeout, least, extra | env, launch, shows
+            )
             if problem and args.provider != "squall" and NOT_OFFERED in result.output:
                 unoffered.append(f"{suite}/{name}")
                 continue

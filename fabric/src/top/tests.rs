@@ -177,7 +177,7 @@ fn each_cause_has_its_sentence() {
     let detoured = [1000, 100, 5, 0, 50, 0, 0, 5, 0, 0, 2];
     endpoint.write(3 * SECOND, detoured, 0);
     let row = &look(&boards(&directory), &mut History::default(), 3 * SECOND)[0];
-    assert!(why(row).contains("2 contexts left them for other source ports"), "{}", why(row));
+    assert!(why(row).contains("left them for other source ports, 2 in all"), "{}", why(row));
     fs::remove_dir_all(&directory).expect("ours");
 }
 

@@ -60,8 +60,9 @@ fn detoured(lately: &Counts) -> Option<String> {
     let detours = lately.of("detours");
     (detours > 0).then(|| {
         format!(
-            "a peer answered on none of the paths to it, so {detours} contexts left them for other source ports: a link or \
-             switch is dead and routing sends packets there still, or the peer had no processor"
+            "a peer answered on none of the paths to it, so contexts left them for other source ports, \
+             {detours} in all: a link or switch is dead and routing sends packets there still, or the peer had no \
+             processor"
         )
     })
 }
