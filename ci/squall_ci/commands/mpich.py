@@ -64,9 +64,10 @@ def parse(tap: str, directory: str) -> list[tuple[str, bool, str, float, str]]:
 
 
 def known(version: str, apart: bool) -> set[str]:
-    """What failed on tcp when it was recorded last, on one host or on a host each: what squall was told is nothing to tcp."""
+    """What failed on tcp when it was recorded last: on one host, and, if `apart`, on a host each besides. What squall was told is
+    nothing to tcp."""
     rows = [row for row in results.load() if (row.suite, row.provider, row.version) == (SUITE, "tcp", version)]
-    return {test for row in rows if row.conditions.endswith(hosts.conditions(True)) == apart for test in row.failed}
+    return {test for row in rows if apart or not row.conditions.endswith(hosts.conditions(True)) for test in row.failed}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
