@@ -84,10 +84,19 @@ APART: dict[str, dict[str, list[str]]] = {
     },
 }
 
-# The same where packets are lost, under every MPI whose messages to itself cross the network.
-LOSSY = {
+_TEN_LOOKS = (
     "fails on tcp as well where 2 % of the packets are lost: a synchronous send that was received has to be complete after ten looks"
-    " at it": ["testManyISSendAndRecv"]
+    " at it"
+)
+# The same where packets are lost.
+LOSSY: dict[str, dict[str, list[str]]] = {
+    "impi": {
+        _TEN_LOOKS: ["testManyISSendAndRecv"],
+        "hangs now and then: mpi4py's mutex does not flush the mark that it puts into its own memory before others see it in the queue,"
+        " and a mark that is lost and sent again wipes out the name of who waits. With that flush none of 46 runs hung, without it"
+        " four of nine": ["test_util_sync"],
+    },
+    "openmpi": {_TEN_LOOKS: ["testManyISSendAndRecv"]},
 }
 
 
@@ -126,8 +135,8 @@ def run(args: argparse.Namespace) -> int:
     directory = args.tree.absolute() / "test"
     need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
     excluded = EXCLUDED.get(args.mpi, {}) | (APART.get(args.mpi, {}) if args.hosts else {})
-    if "loss" in os.environ.get("FI_SQUALL_FAULT", "") and args.mpi != "mpich":
-        excluded |= LOSSY
+    if "loss" in os.environ.get("FI_SQUALL_FAULT", ""):
+        excluded |= LOSSY.get(args.mpi, {})
     with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
         tally = files(args, excluded, launch, env | OSC.get(args.osc, {}))
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
