@@ -83,6 +83,33 @@ class Statistics:
         return ", ".join(words)
 
 
+def run_ranks(
+    provider: str,
+    ranks: int,
+    command: Sequence[Word],
+    env: Mapping[str, str],
+    timeout: float,
+    at_least: int | None = 0,
+    shows: Sequence[str] = (),
+) -> tuple[Result, str | None, str]:
+    """Run a command that starts the ranks of a job on `provider` in this environment.
+
+    Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
+    prove `at_least` bytes in each direction; None for a program whose ranks may have nothing to say to each other.
+    With that the counters of `shows` must have moved, too.
+    """
+    if provider != "squall":
+        result = run(command, env, timeout)
+        return result, None if result.ok else result.why(), ""
+    statistics = Statistics()
+    result = run(command, {**env, **statistics.env()}, timeout)
+    if not result.ok:
+        return result, result.why(), ""
+    faulty = bool(env.get("FI_SQUALL_FAULT"))
+    problem = None if at_least is None else statistics.verdict(ranks, at_least, faulty, shows)
+    return result, problem, statistics.summary()
+
+
 def run_job(
     mpi: Mpi,
     provider: str,
@@ -94,23 +121,8 @@ def run_job(
     launch: Callable[[list[str]], list[str]] = list,
     shows: Sequence[str] = (),
 ) -> tuple[Result, str | None, str]:
-    """Run an MPI job on `provider`; `launch` may change the command that the MPI is launched by.
-
-    Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
-    prove `at_least` bytes in each direction; None for a program whose ranks may have nothing to say to each other.
-    With that the counters of `shows` must have moved, too.
-    """
+    """The same of an MPI's job; `launch` may change the command that the MPI is launched by."""
     env = mpi.env(provider)
     env.update(extra_env or {})
     env["SQUALL_TEST_DEADLINE"] = str(max(5, int(timeout) - 5))
-    statistics = Statistics() if provider == "squall" else None
-    if statistics:
-        env.update(statistics.env())
-    result = run(launch(mpi.command(ranks, program)), env, timeout)
-    if not result.ok:
-        return result, result.why(), ""
-    if statistics:
-        faulty = bool(env.get("FI_SQUALL_FAULT"))
-        problem = None if at_least is None else statistics.verdict(ranks, at_least, faulty, shows)
-        return result, problem, statistics.summary()
-    return result, None, ""
+    return run_ranks(provider, ranks, launch(mpi.command(ranks, program)), env, timeout, at_least, shows)

@@ -25,6 +25,7 @@ from typing import TypeAlias
 
 from squall_ci import hosts, results
 from squall_ci.environment import provider_run
+from squall_ci.job import Statistics
 from squall_ci.namespaces import Bridge
 from squall_ci.paths import FABTESTS, need, need_provider, TARGET
 from squall_ci.process import run as run_command
@@ -462,9 +463,12 @@ def run(args: argparse.Namespace) -> int:
     suite = "reliable datagrams, standard" if args.standard else "reliable datagrams"
     if args.ubertest:
         suite = f"fi_ubertest, {args.ubertest}"
-    outcome = Outcome()
+    outcome, statistics = Outcome(), Statistics()
     with placed(args.hosts) as (where, known):
-        (combinations if args.ubertest else programs)(args, where, release, env | known, outcome)
+        (combinations if args.ubertest else programs)(args, where, release, env | known | statistics.env(), outcome)
+    if args.provider == "squall" and (shows := hosts.shows(args.hosts)):
+        # Of all programs together: some send nothing.
+        outcome.tally.add("by frames", statistics.verdict(2, 0, shows=shows), 0.0, statistics.summary())
     return results.finish(
         outcome.tally,
         args.record,

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from squall_ci import hosts, results
 from squall_ci.devices import with_devices
 from squall_ci.environment import provider_run
-from squall_ci.job import Statistics
+from squall_ci.job import run_ranks
 from squall_ci.paths import FABTESTS, need, need_provider, TARGET
 from squall_ci.process import run as run_command
 from squall_ci.process import Word
@@ -79,18 +79,14 @@ class Outcome:
 
 def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Mapping[str, str], outcome: Outcome) -> None:
     """Runs and judges one of the driver's tests."""
-    statistics = Statistics()
     command: list[Word] = [driver, args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
-    result = run_command(command, {**env, **statistics.env()}, args.timeout)
+    shows = hosts.shows(args.hosts)
+    result, problem, note = run_ranks(args.provider, args.ranks, command, env, args.timeout, LEAST, shows)
     if said := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
         outcome.version = said.group(1)
     if result.code == NO_NETWORK and args.provider != "squall":
         outcome.unoffered.append(test)
         return
-    problem, note = None if result.ok else result.why(), ""
-    if args.provider == "squall" and not problem:
-        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows(args.hosts))
-        note = statistics.summary()
     outcome.tally.add(test, problem, result.seconds, note, result.output)
 
 

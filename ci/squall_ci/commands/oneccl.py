@@ -19,10 +19,11 @@ from collections.abc import Mapping
 
 from squall_ci import hosts, results
 from squall_ci.environment import provider_run
-from squall_ci.job import Statistics
+from squall_ci.job import run_ranks
 from squall_ci.mpis import MPIS
 from squall_ci.paths import FABTESTS, need, need_provider, TARGET
 from squall_ci.process import run as run_command
+from squall_ci.process import Word
 from squall_ci.programs import compile_c
 from squall_ci.tally import Tally
 
@@ -77,18 +78,15 @@ class Outcome:
 
 def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Mapping[str, str], outcome: Outcome) -> None:
     """Runs and judges one of the driver's tests."""
-    statistics = Statistics()
-    result = run_command([driver, args.ranks, test], {**env, **statistics.env()}, args.timeout)
+    command: list[Word] = [driver, args.ranks, test]
+    shows = hosts.shows(args.hosts)
+    result, problem, summary = run_ranks(args.provider, args.ranks, command, env, args.timeout, LEAST, shows)
     if said := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
         outcome.version = said.group(1)
     counted = re.search(r"^(\d+) collectives$", result.output, re.M)
-    problem = None if result.ok else result.why()
-    note = f"{counted.group(1)} collectives" if counted else ""
     if not problem and not (counted and int(counted.group(1))):
         problem = "no collective was checked"
-    if args.provider == "squall" and not problem:
-        problem = statistics.verdict(args.ranks, LEAST, bool(env.get("FI_SQUALL_FAULT")), hosts.shows(args.hosts))
-        note = f"{note}; {statistics.summary()}"
+    note = "; ".join(filter(None, [counted.group() if counted else "", summary]))
     outcome.refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
     outcome.tally.add(test, problem, result.seconds, note, result.output)
 

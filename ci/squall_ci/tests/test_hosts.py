@@ -1,0 +1,63 @@
+"""Tests of where suites put their processes, and of the page of results."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+from unittest import mock
+
+from squall_ci import hosts, results
+from squall_ci.commands import mpich
+
+
+def row(conditions: str, provider: str = "tcp", failed: tuple[str, ...] = ()) -> results.Row:
+    """Of MPICH's suite."""
+    return results.Row("MPICH", "5", mpich.SUITE, provider, conditions, 1, list(failed), {}, "2026-01-01", "abc")
+
+
+class Hosts(unittest.TestCase):
+    def test_a_job_gets_as_many_hosts_as_it_has_ranks(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            chosen = pathlib.Path(directory) / "mpiexec"
+            hosts.script(chosen, hosts.MPIEXEC.format(most=3, said=hosts.SAID))
+            for count in range(1, 4):
+                hosts.script(pathlib.Path(f"{chosen}-{count}"), f'echo {count}: "$@"')
+            for words, on in (["-n", "2", "./a", "x y"], 2), (["-n", "1", "./a"], 1), (["-n", "9", "./a"], 3), (["./a"], 3):
+                said = subprocess.run([chosen, *words], capture_output=True, text=True, check=True, timeout=10).stdout
+                self.assertEqual(said, f"{on}: {' '.join(words)}\n")
+
+    def test_what_squall_says_of_a_shared_host_is_not_the_jobs(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            chosen = pathlib.Path(directory) / "mpiexec"
+            hosts.script(chosen, hosts.MPIEXEC.format(most=1, said=hosts.SAID))
+            known = "squall: FI_SQUALL_PORT_KIND=xdp: 10.0.0.1:1 keeps its sockets: busy (another endpoint of this host, or"
+            other = "squall: FI_SQUALL_PORT_KIND=xdp: 10.0.0.1:1 keeps its sockets: no CAP_NET_RAW"
+            hosts.script(pathlib.Path(f"{chosen}-1"), f"echo '{known}' >&2; echo '{other}' >&2; exit 3")
+            ran = subprocess.run([chosen, "-n", "1"], capture_output=True, text=True, timeout=10)
+            self.assertEqual((ran.returncode, ran.stderr), (3, f"{other}\n"))
+
+    def test_frames_have_to_show_where_they_are_asked_for(self) -> None:
+        with mock.patch.dict(os.environ, {"FI_SQUALL_PORT_KIND": "xdp"}):
+            self.assertEqual((hosts.shows(True), hosts.shows(False)), (("tx_xdp_packets",), ()))
+        with mock.patch.dict(os.environ, {"FI_SQUALL_PORT_KIND": "udp"}):
+            self.assertEqual(hosts.shows(True), ())
+
+
+class Results(unittest.TestCase):
+    def test_what_fails_on_tcp_is_looked_up_by_where_processes_were(self) -> None:
+        rows = [
+            row("SHM=no", failed=("one",)),
+            row("all" + hosts.conditions(True), failed=("two",)),
+            row("x", "squall", ("me",)),
+        ]
+        with mock.patch.object(results, "load", lambda: rows):
+            self.assertEqual(mpich.known("5", False), {"one"})
+            self.assertEqual(mpich.known("5", True), {"one", "two"})
+            self.assertEqual(mpich.known("4", True), set())
+
+    def test_failures_are_named_below_the_table(self) -> None:
+        page = results.render([row("SHM=no", failed=("one", "two"))])
+        self.assertIn("## Failed\n\n- MPICH 5, test/mpi, SHM=no, tcp: one, two\n", page)
+        self.assertNotIn("one", page.partition("## Failed")[0])
+        self.assertNotIn("## Failed", results.render([row("SHM=no")]))
