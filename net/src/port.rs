@@ -177,6 +177,8 @@ crate::base::counters! {
         tx_calls: sum "calls",
         /// Times the socket was full.
         tx_blocked: sum "times",
+        /// Packets that the kernel dropped before they left: a full queue, a policy, a device whose link takes less.
+        tx_dropped: sum "packets",
         /// Packets the kernel refused for good.
         tx_failed: sum "packets",
         /// Packets of those that left as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp), past the sockets.

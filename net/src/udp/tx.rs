@@ -57,6 +57,16 @@ impl TxLimits {
     }
 }
 
+/// Returns whether the kernel dropped what it was given. A socket with `IP_RECVERR` gets `ENOBUFS` for a packet that a
+/// queue discipline, an egress policy or the device has dropped (`net_xmit_errno` in the kernel; other sockets are told
+/// of success), not for a full socket, which is `EAGAIN`. Such a packet is as lost as in any switch. To try it again
+/// here would hold up all other peers, and never end where the device drops every packet of this length, as a veth
+/// does whose peer has a smaller MTU. Memory that is short is treated alike, because the transport sends again with a
+/// backoff.
+const fn is_dropped(errno: i32) -> bool {
+    matches!(errno, libc::ENOBUFS | libc::ENOMEM)
+}
+
 /// The socket that sends, and whether it is connected to the one peer of all packets, so that they need no name.
 type To<'a> = (BorrowedFd<'a>, bool);
 
@@ -174,7 +184,7 @@ impl Tx {
 
     /// Sends a packet that has no company and few pieces, which is what somebody waits for, by a message of its own
     /// rather than the arrays. False when it has many, or the kernel refused it: then nothing was sent, and another
-    /// attempt finds out why.
+    /// attempt finds out why. A packet that the kernel dropped counts as sent: it is lost.
     #[inline]
     fn alone(
         &mut self,
@@ -228,7 +238,9 @@ impl Tx {
                 errors.drain(socket);
             }
             counters.tx_calls += 1;
-            return false;
+            let dropped = errno.is_some_and(is_dropped);
+            counters.tx_dropped += u64::from(dropped);
+            return dropped;
         }
         counters.tx_calls += 1;
         counters.tx_packets += 1;
@@ -330,8 +342,12 @@ impl Tx {
                 }
                 Err(errno) => match errno {
                     libc::EINTR => {}
-                    // ENOBUFS: the queue below the socket is full. Not an error either.
-                    libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => return (done, Call::Full),
+                    libc::EAGAIN => return (done, Call::Full),
+                    errno if is_dropped(errno) => {
+                        counters.tx_dropped += self.packets[at] as u64;
+                        done += self.packets[at];
+                        at += 1;
+                    }
                     _ if errq::may_be_stale(errno) && stale < 3 => {
                         errors.drain(socket);
                         stale += 1;

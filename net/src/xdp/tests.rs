@@ -103,6 +103,45 @@ impl Cable {
     }
 }
 
+/// The device drops every packet that its other end does not take, and the kernel says so with `ENOBUFS`. Such packets
+/// are lost: packets to others behind them leave.
+#[test]
+fn packets_that_the_device_drops_hold_up_nobody() {
+    let Some(cable) = Cable::new(9000) else { return };
+    cable.hosts[1].ip("link set e0 mtu 1500");
+    for v6 in [false, true] {
+        let (mut a, mut b) = (cable.udp(0, v6, 0), cable.udp(1, v6, 0));
+        let (long, short) = ([7; 8000], [8; 1000]);
+        let to = b.local_addr();
+        let mut receive = |count: usize| {
+            let mut lengths = vec![];
+            cable.hosts[1].within(|| {
+                for _ in 0..1_000_000 {
+                    b.recv_each(Time::ZERO, 64, &mut |_, bytes| lengths.push(bytes.len()));
+                    if lengths.len() >= count {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            lengths
+        };
+        // The kernel drops what waits for the neighbour's address without a word, so that comes first.
+        cable.send(0, Time::ZERO, &mut a, &[sample(to, 0, &short)]);
+        assert_eq!(receive(1), [1000]);
+        // One alone, then some in a batch, the last of which is long.
+        for lengths in [&[true][..], &[true, false, true, false, true]] {
+            let payload = |long_one: bool| if long_one { &long[..] } else { &short[..] };
+            let samples: Vec<_> =
+                (0..).zip(lengths).map(|(n, long)| sample(to, n % 4, payload(*long))).collect();
+            cable.send(0, Time::ZERO, &mut a, &samples);
+        }
+        let counters = a.counters();
+        assert_eq!((counters.tx_dropped, counters.tx_blocked, counters.tx_failed), (4, 0, 0));
+        assert_eq!(receive(2), [1000; 2], "v6: {v6}");
+    }
+}
+
 fn sample(dst: SocketAddr, path: u16, payload: &[u8]) -> Sample<'_> {
     let class = TrafficClass::Data;
     Sample { dst, path, class, header: payload, payload: &[], trailer: &[] }
