@@ -89,6 +89,8 @@ pub(crate) struct Context {
 struct Hold {
     /// The operation at the head of the queue has sent some of its packets: it cannot move.
     half_way: bool,
+    /// Fragments of packets that were too long have no PSN yet.
+    fragments_wait: bool,
     /// What the transport was told.
     held: bool,
 }
@@ -124,12 +126,18 @@ impl Context {
         self.hold.half_way = half_way;
     }
 
+    /// Notes whether fragments wait for PSNs.
+    pub(crate) const fn set_fragments_wait(&mut self, wait: bool) {
+        self.hold.fragments_wait = wait;
+    }
+
     /// Keeps the transport from closing the context while the peer still owes something on it (data of a
     /// read, a confirmation, the reads of a rendezvous: if it closed meanwhile, a restart of the peer would
-    /// go unnoticed) or an operation is half-way; lets it otherwise.
+    /// go unnoticed), an operation is half-way or fragments wait; lets it otherwise.
     #[inline]
     pub(crate) fn update_hold(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
-        let hold = self.hold.half_way || self.offers > 0 || !self.slots.is_empty();
+        let begun = self.hold.half_way || self.hold.fragments_wait;
+        let hold = begun || self.offers > 0 || !self.slots.is_empty();
         if hold != self.hold.held
             && let ChannelId::Context(id) = self.id
         {
@@ -365,8 +373,7 @@ impl Contexts {
         }
     }
 
-    /// Packets to a host may have `max_packet` bytes from now on. Packets that have a number keep their content, and
-    /// so their length.
+    /// Packets to a host may have `max_packet` bytes from now on. Longer ones that must be sent again are cut then.
     pub(crate) fn resize(&mut self, to: IpAddr, max_packet: u32) {
         let contexts = self.table.iter_mut().flatten().filter(|c| c.id.context().is_some());
         for context in contexts.filter(|c| c.dst.ip() == to) {

@@ -92,7 +92,11 @@ crate::base::counters! {
         rx_frames: sum "frames",
         /// Links to endpoints of this host that were made.
         links: sum "links",
-        /// Packets sent again that routers may fragment, because they are longer than the path carries by now.
+        /// Atomics that routers may fragment, because they are longer than the path carries by now.
         tx_fragmentable: sum "packets",
+        /// Fragments of packets that were sent before and were longer than the path carries by now.
+        tx_fragments: sum "packets",
+        /// Fragments whose bytes had arrived before, in the packet that they replace.
+        rx_fragments_repeated: sum "packets",
     }
 }

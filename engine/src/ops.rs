@@ -7,6 +7,7 @@ use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::fences::Classes;
 use crate::memory::{Buf, Memory};
+use crate::outbound::Fragments;
 use crate::slab::{Key, Slab};
 use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, ReturnCode};
@@ -339,6 +340,7 @@ pub(crate) struct Ops {
     spare: Vec<Vec<u8>>,
     /// Bytes of payloads that are copied.
     copied: u64,
+    pub(crate) fragments: Fragments,
 }
 
 /// Copies whose memory is kept for others.
@@ -401,6 +403,9 @@ impl Ops {
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) {
         let Some(op) = self.slab.remove(key) else { return };
+        if !self.fragments.is_empty() {
+            self.fragments.forget(key);
+        }
         self.copied = self.copied.saturating_sub(op.bytes.copied_len());
         if let Some(copied) = op.bytes.copied
             && self.spare.len() < SPARE

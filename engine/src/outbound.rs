@@ -4,6 +4,7 @@
 mod acks;
 mod atomic;
 mod ends;
+mod fragments;
 mod frames;
 mod packet;
 mod questions;
@@ -31,6 +32,7 @@ use questions::Questions;
 
 pub(crate) use atomic::check as check_atomic;
 pub(crate) use ends::drop_untaken;
+pub(crate) use fragments::Fragments;
 pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::Asks;

@@ -28,7 +28,7 @@ fn room(to: IpAddr, bytes: u32) -> u32 {
 }
 
 /// The smallest size that is believed of the path to a host.
-fn smallest(to: IpAddr) -> u32 {
+pub(crate) fn smallest(to: IpAddr) -> u32 {
     room(to, if to.is_ipv6() { SMALLEST_V6 } else { STEPS[3] })
 }
 

@@ -94,7 +94,9 @@ pub use config::{
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::{FlowRecord, PathRecord};
-pub use pdcs::{Admissions, Pdcs, RateOut, Rates, ReceiveBuffer, Runs, TARDY, Told};
+pub use pdcs::{
+    Admissions, Fragments, Pdcs, QueuedPacket, RateOut, Rates, ReceiveBuffer, Runs, TARDY, Told,
+};
 pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{

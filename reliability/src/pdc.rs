@@ -150,6 +150,11 @@ impl<D: Copy> Pdc<D> {
         Ok(self.numbers.grant(&departure, self.control_path.detour()))
     }
 
+    /// The receiving half.
+    pub(crate) const fn rx(&self) -> &Rx {
+        &self.rx
+    }
+
     /// Sends a packet again, if one waits and may go now.
     #[inline]
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {

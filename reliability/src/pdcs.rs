@@ -1,6 +1,7 @@
 //! All contexts of one endpoint: the calls that name a context, and what to do next.
 
 mod admission;
+mod fragments;
 mod joint;
 mod numbering;
 mod rates;
@@ -24,6 +25,8 @@ use crate::types::{
     Target, TxGrant,
 };
 pub use admission::Admissions;
+pub(crate) use fragments::Originals;
+pub use fragments::{Fragments, QueuedPacket};
 use numbering::Numbering;
 pub use rates::{RateOut, Rates};
 pub use receive_buffer::ReceiveBuffer;

@@ -142,6 +142,11 @@ impl Rx {
         if self.window.has(psn) { Place::Duplicate } else { Place::New }
     }
 
+    /// Returns whether `psn` was received, on a context on which no PSN is used twice.
+    pub(crate) fn has(&self, psn: Psn) -> bool {
+        psn.is_before(self.window.base()) || self.window.has(psn)
+    }
+
     /// Nothing was ever received.
     pub(crate) fn is_untouched(&self) -> bool {
         self.window.base() == self.next_ack.newest()

@@ -43,6 +43,8 @@ pub(crate) struct Shared<D> {
     pub(crate) rng: Rng,
     /// Number of paths.
     pub(crate) paths: u16,
+    /// A fragment was taken, on some context.
+    pub(crate) fragmented: bool,
 }
 
 /// Memory that contexts borrow while they are active, so that an idle one is small and an active one
@@ -113,6 +115,7 @@ impl<D> Shared<D> {
             schedule: Schedule::default(),
             rng: Rng::new(seed),
             paths: paths.max(1),
+            fragmented: false,
             config,
         }
     }

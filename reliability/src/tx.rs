@@ -24,6 +24,7 @@ use crate::cc;
 use crate::config::{Config, NOMINAL_OVERHEAD};
 use crate::context::Context;
 use crate::deadlines::{Deadlines, Timer};
+use crate::pdcs::QueuedPacket;
 use crate::shared::Shared;
 use crate::types::{Event, NewPacket, PdcId};
 
@@ -227,6 +228,20 @@ impl<D: Copy> Tx<D> {
         departure.ask = packet.last && packet.prompt || full;
         debug_assert_eq!(psn, departure.psn);
         departure
+    }
+
+    /// Returns the packet that [`Tx::resend`] would send next, if it may.
+    pub(crate) fn next_queued(&mut self) -> Option<QueuedPacket<D>> {
+        let (at, _) = self.ring.next_queued()?;
+        let Slot { bytes, desc, .. } = *self.ring.slot(at);
+        Some(QueuedPacket { psn: self.ring.psn(at), bytes, desc })
+    }
+
+    /// Makes a packet that waits to be sent again shorter. Its bytes are not in flight, so nothing else counts them.
+    pub(crate) fn shorten(&mut self, psn: Psn, desc: D, bytes: u32) {
+        if let Some(at) = self.ring.index(psn) {
+            self.ring.shorten(at, desc, bytes);
+        }
     }
 
     /// The next packet to send again, if it may go, of the context `who` and whether that is connected; also the path that

@@ -57,7 +57,7 @@
 //! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
 //! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
 //! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is known |
-//! | A packet that is sent again where the path carries less than when it was new | silent: a PSN keeps its content, and so its length; DF is not tabulated | it leaves with DF clear, and IP fragments it (IPv6: the sending host does, as far as it knows the path); packets that fit leave with DF set |
+//! | A packet that is sent again where the path carries less than when it was new | silent: a PSN keeps its content, and so its length; DF is not tabulated | its payload is cut again: the first part keeps the PSN, the others get new PSNs, and each has a header that names the original, with a private PDS type, 29 ([`Fragment`]). The receiver takes an original or its fragments, never both, because the original may have arrived and only its acknowledgement been lost. Parts are as short as the shortest path demands (544 or 1228 bytes), so none is cut twice. Atomics are one packet: they leave with DF clear, and IP fragments them (IPv6: the sending host does, as far as it knows the path); all other packets leave with DF set |
 //! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
 //! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
 //! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |
@@ -127,6 +127,7 @@ pub use squall_base as base;
 pub mod codes;
 pub mod crc;
 mod error;
+mod fragment;
 mod introduction;
 mod packet;
 mod pds;
@@ -142,6 +143,7 @@ pub use codes::{
 };
 pub use crc::{CRC_LEN, check_and_strip_crc};
 pub use error::ParseError;
+pub use fragment::Fragment;
 pub use introduction::{Introduction, Reason, Stage, WIRE_VERSION};
 pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_semantic, parse_trimmed};
 pub use pds::{

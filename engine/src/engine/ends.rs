@@ -29,6 +29,9 @@ impl Ending<'_> {
         {
             lose_short(&mut step!(self.engine, self.now), link.peer, link.lost(), error);
         }
+        if let ChannelId::Context(id) = id {
+            self.engine.outbound.forget_fragments(id);
+        }
         self.engine.target.close(id);
         self.engine.inbox.close(&mut step!(self.engine, self.now), id, error);
         Some(context)

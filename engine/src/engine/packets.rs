@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
-use crate::base::{Time, Train};
+use crate::base::{Psn, Time, Train};
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::introductions::{Around, Heard};
@@ -36,6 +36,8 @@ pub(super) struct Arriving<'a, M> {
     pub(super) src: SocketAddr,
     /// What switches wrote into it, or into the packet that it acknowledges.
     pub(super) telemetry: &'a cc::Hops,
+    /// The PSN of the packet of which it is a fragment, and into how many that was cut.
+    pub(super) fragment: Option<(Psn, u8)>,
 }
 
 impl<'a, M: Memory> Arriving<'a, M> {
@@ -47,7 +49,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         now: Time,
         src: SocketAddr,
     ) -> Self {
-        Self { engine, mem, now, src, telemetry: cc::Hops::NONE }
+        Self { engine, mem, now, src, telemetry: cc::Hops::NONE, fragment: None }
     }
 
     /// A packet as it was sent, and those of the train behind it that make a run with it.
@@ -212,6 +214,12 @@ impl<'a, M: Memory> Arriving<'a, M> {
         if self.engine.contexts.get(channel).is_none() {
             self.meet_context(id, peer);
         }
+        let delivery = if self.fragment.is_some() || self.engine.pdcs.has_fragments() {
+            let Some(delivery) = self.wanted(delivery) else { return };
+            delivery
+        } else {
+            delivery
+        };
         let tail = match ses {
             Ses::Std(request) if forward && train.peek().is_some() => {
                 self.take_whole((id, peer), (pds, request), (headers, payload), train)
@@ -230,12 +238,42 @@ impl<'a, M: Memory> Arriving<'a, M> {
             ),
             _ => Taken::No,
         };
+        let taken = if self.fragment.is_some() { self.take_fragment(id, taken) } else { taken };
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
         if let Some(tail) = tail {
             return self.accept_tail(id, &tail, arrival, train);
         }
         if matches!(taken, Taken::Yes(None)) && train.peek().is_some() {
             self.follow(id, (pds, ses), (headers, payload.len()), arrival, train);
+        }
+    }
+
+    /// Returns a packet that the transport delivered if its bytes are wanted. A fragment of a packet that was taken as a
+    /// whole is acknowledged; a late copy of a packet whose fragments were taken is dropped.
+    #[cold]
+    fn wanted(&mut self, delivery: Delivery) -> Option<Delivery> {
+        let (id, pdcs) = (delivery.id(), &mut self.engine.pdcs);
+        let Some((original, _)) = self.fragment else {
+            return pdcs.fragments(id).discard_original(delivery);
+        };
+        if !pdcs.fragments(id).is_repeated(original) {
+            return Some(delivery);
+        }
+        self.engine.report.counters.rx_fragments_repeated += 1;
+        acknowledge(&mut step!(self.engine, self.now), delivery, Taken::Yes(None));
+        None
+    }
+
+    /// A fragment was `taken`: its original is not wanted any more.
+    #[cold]
+    fn take_fragment(&mut self, id: PdcId, taken: Taken) -> Taken {
+        match (self.fragment, taken) {
+            (Some((original, count)), Taken::Yes(_))
+                if !self.engine.pdcs.fragments(id).take(original, count) =>
+            {
+                Taken::No
+            }
+            _ => taken,
         }
     }
 

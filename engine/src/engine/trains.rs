@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::outbound::Reading;
 use crate::reliability::cc::Hops;
 use crate::reliability::{Arrival, EndArrival, PdcId, RunArrival, hop_of};
-use crate::wire::{Opcode, PdsType, Request, Run, Ses, Telemetry, TelemetryKind};
+use crate::wire::{Fragment, Opcode, PdsType, Request, Run, Ses, Telemetry, TelemetryKind};
 
 impl Engine {
     /// Packets arrived together, in this order. They are UDP payloads without CRC trailer.
@@ -41,8 +41,8 @@ impl Engine {
                 ..Arrival::default()
             };
             let arriving = Arriving::new(self, mem, now, src);
-            if Telemetry::is_before(packet) {
-                arriving.told(&arrival, packet, &mut train);
+            if packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE) {
+                arriving.prefixed(&arrival, packet, &mut train);
             } else {
                 arriving.one(&arrival, packet, &mut train);
             }
@@ -73,8 +73,24 @@ impl<M: Memory> Arriving<'_, M> {
         }
     }
 
-    /// A packet with telemetry before it.
+    /// A packet of a private type, or with a header of one before it.
     #[cold]
+    fn prefixed(mut self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
+        if Telemetry::is_before(bytes) {
+            self.told(arrival, bytes, train);
+        } else if Fragment::is_before(bytes) {
+            let Ok(fragment) = Fragment::read(bytes) else {
+                self.engine.report.counters.rx_malformed += 1;
+                return;
+            };
+            self.fragment = Some((fragment.original, fragment.count));
+            self.one(arrival, fragment.packet, train);
+        } else {
+            self.one(arrival, bytes, train);
+        }
+    }
+
+    /// A packet with telemetry before it.
     fn told(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         let read = Telemetry::read(bytes).ok().filter(|read| {
             // Before an acknowledgement it is about another packet, before others about this one.
@@ -91,8 +107,12 @@ impl<M: Memory> Arriving<'_, M> {
         let len = read.packet.len() + Telemetry::LEN;
         let arrival = Arrival { bytes: u32::try_from(len).unwrap_or(u32::MAX), ..*arrival };
         let Self { engine, mem, now, src, .. } = self;
-        let arriving = Arriving { engine, mem, now, src, telemetry: &hops };
-        arriving.one(&arrival, read.packet, train);
+        let arriving = Arriving { engine, mem, now, src, telemetry: &hops, fragment: None };
+        if Fragment::is_before(read.packet) {
+            arriving.prefixed(&arrival, read.packet, train);
+        } else {
+            arriving.one(&arrival, read.packet, train);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn push_echo(batch: &mut Batch, hops: &Hops) -> Option<usize> {
     Some(start)
 }
 
-/// Adds empty telemetry to the bytes of a batch, before a data packet whose `wanted` it is; where that begins.
+/// Adds empty telemetry to the bytes of a batch before a data packet, if that is `wanted`. Returns where it begins.
 #[inline]
 pub(super) fn push_empty(batch: &mut Batch, wanted: bool) -> Option<usize> {
     wanted.then(|| {

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use super::fragments::extra_bytes;
 use super::telemetry::{include, push_empty};
 use super::train::{self, Rest};
 use super::{Outbound, packet};
@@ -9,10 +10,10 @@ use crate::base::{Batch, Datagram, TrafficClass};
 use crate::config::Config;
 use crate::contexts::{Context, Contexts, IdSpace};
 use crate::ops::{Ops, Part, TxOp, Work};
-use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, TxGrant};
+use crate::reliability::{Blocked, NewPacket, PdcId, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
-use crate::wire::{MAX_HEADER, Telemetry};
+use crate::wire::{Fragment, MAX_HEADER};
 
 /// Packets, or runs of them, that a context may send before the next one gets its turn.
 const QUANTUM: usize = 16;
@@ -54,9 +55,21 @@ impl Outbound {
             if batch.packets.len() >= limit {
                 return Turn::More;
             }
+            if step.is_narrow(id) {
+                self.ops.cut_queued(step, id);
+            }
             if let Some((grant, part)) = step.pdcs.poll_retransmit(step.now, id) {
                 self.ops.emit_again(step, batch, id, &grant, part);
                 continue;
+            }
+            if !self.ops.fragments.is_empty()
+                && let Some(sent) = self.send_fragment(step, id, batch)
+            {
+                match sent {
+                    Ok(()) => continue,
+                    // What is to be sent again is reported anew.
+                    Err(_) => return Turn::Done,
+                }
             }
             match self.ops.next_new(step, id, batch, limit) {
                 // What is to be sent again is reported anew.
@@ -88,6 +101,7 @@ impl Ops {
     ) -> Result<Turn, Blocked> {
         let tells = step.pdcs.config().tells_backlog();
         let backlog = if tells { self.backlog(step.contexts, id) } else { 0 };
+        let extra = extra_bytes(step);
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
         let Some(&key) = context.queue.front() else { return Ok(Turn::Done) };
         let Some(op) = self.get_mut(key) else {
@@ -101,8 +115,6 @@ impl Ops {
             return Ok(Turn::Done);
         }
         let told = step.pdcs.config().acks.telemetry;
-        let before = if told { Telemetry::LEN as u32 } else { 0 };
-        let extra = if tells { CREDIT_HEADER } else { 0 } + before;
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
@@ -150,14 +162,13 @@ impl Ops {
     }
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
-    fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
+    pub(super) fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
         let queue = contexts.get(id.into()).into_iter().flat_map(|context| &context.queue);
         let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.get(key));
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
 
-    /// Builds a packet that is sent again: one that the path carried in one piece when it was new may leave in
-    /// several.
+    /// Builds a packet that is sent again.
     fn emit_again(
         &self,
         step: &mut Step<'_>,
@@ -166,16 +177,37 @@ impl Ops {
         grant: &TxGrant,
         part: Part,
     ) {
-        if let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id.into())) {
-            let start = push_empty(batch, step.pdcs.config().acks.telemetry);
-            emit(step.config, batch, context.dst, op, grant, part);
-            include(batch, start);
-            if let Some(packet) = batch.packets.last_mut().filter(|p| p.len > context.max_packet) {
-                packet.fragment = true;
-                step.report.counters.tx_fragmentable += 1;
-            }
+        let header =
+            if self.fragments.is_empty() { None } else { self.fragment_header(step, id, part) };
+        let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id.into())) else {
+            return;
+        };
+        let (dst, most) = (context.dst, context.max_packet);
+        emit_prefixed(step, batch, dst, op, (grant, part), header);
+        // An atomic; everything else was cut.
+        if let Some(packet) = batch.packets.last_mut().filter(|packet| packet.len > most) {
+            packet.fragment = true;
+            step.report.counters.tx_fragmentable += 1;
         }
     }
+}
+
+/// Builds a packet with what stands before it: telemetry, where congestion control lives on it, and the header of a
+/// fragment.
+#[inline]
+pub(super) fn emit_prefixed(
+    step: &Step<'_>,
+    batch: &mut Batch,
+    dst: SocketAddr,
+    op: &TxOp,
+    (grant, part): (&TxGrant, Part),
+    fragment: Option<[u8; Fragment::LEN]>,
+) {
+    let telemetry = push_empty(batch, step.pdcs.config().acks.telemetry);
+    let start = telemetry.or_else(|| fragment.map(|_| batch.bytes.len()));
+    batch.bytes.extend(fragment.into_iter().flatten());
+    emit(step.config, batch, dst, op, grant, part);
+    include(batch, start);
 }
 
 /// Accounts for a packet of the operation at the head of a context's queue that is about to be built.

@@ -206,29 +206,27 @@ impl Ord for Flying {
     }
 }
 
-/// A path on which long packets vanish, but for those that may be fragmented.
+/// A path on which long packets vanish, even those that routers may fragment: no router there does.
 #[derive(Clone, Copy, Debug)]
 pub struct Narrow {
     /// Longest UDP payload that passes, bytes.
     pub bytes: usize,
     /// Whether the sender is told of each packet that vanished.
     pub tells: bool,
-    /// Packets that vanished, and that were fragmented.
+    /// Packets that vanished.
     pub vanished: u64,
-    pub fragmented: u64,
 }
 
 impl Narrow {
     pub fn new(bytes: usize, tells: bool) -> Self {
-        Self { bytes, tells, vanished: 0, fragmented: 0 }
+        Self { bytes, tells, vanished: 0 }
     }
 
     /// Whether a packet of `len` bytes passes.
-    fn takes(&mut self, len: usize, fragment: bool) -> bool {
+    const fn takes(&mut self, len: usize) -> bool {
         let fits = len <= self.bytes;
-        self.fragmented += u64::from(!fits && fragment);
-        self.vanished += u64::from(!fits && !fragment);
-        fits || fragment
+        self.vanished += !fits as u64;
+        fits
     }
 }
 
@@ -471,7 +469,7 @@ impl World {
                     tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
                 }
                 if let Some(narrow) = &mut self.narrow
-                    && !narrow.takes(bytes.len(), packet.fragment)
+                    && !narrow.takes(bytes.len())
                 {
                     if narrow.tells {
                         let size = narrow.bytes as u32;

@@ -4,6 +4,7 @@ use crate::base::{Psn, Rng, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
+use crate::pdcs::Originals;
 use crate::tx::asked::Asked;
 use crate::tx::loss_timer::MAX_BACKOFF;
 use crate::tx::overtaken::PathOrder;
@@ -20,6 +21,8 @@ pub(crate) struct Rare {
     pub(super) order: PathOrder,
     pub(super) suspicion: Suspicion,
     pub(crate) asked: Asked,
+    /// Packets of the peer that it replaced by fragments. Kept here because the sending half has a place for what is rare.
+    pub(crate) originals: Originals,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
     /// What switches wrote into the packet that arrived last, where the next ACK sends that back.

@@ -359,6 +359,13 @@ impl<D: Copy> Ring<D> {
         Some(found)
     }
 
+    /// The packet at `at`, which waits, becomes shorter. How often it was missed when it was longer says nothing of it.
+    pub(super) fn shorten(&mut self, at: usize, desc: D, bytes: u32) {
+        let slot = &mut self.slots[at];
+        debug_assert!(matches!(slot.fate, Fate::Queued(_)));
+        (slot.desc, slot.bytes, slot.missing) = (desc, bytes, 0);
+    }
+
     /// Nominal bytes of a packet at or before the one that waits longest to be sent again.
     #[inline]
     pub(super) fn queued_nominal(&self) -> u32 {

@@ -1,0 +1,203 @@
+//! Packets that were sent and turn out to be too long for their path: their payload is cut again, into fragments.
+//!
+//! A UDP socket without privileges cannot make IP fragment what fits the route's MTU, and a router that silently
+//! drops long packets does not fragment either. So the first fragment takes the place of the packet, the others
+//! wait here until they may leave under PSNs of their own, before any new packet of their context. What the receiver
+//! makes of them is in `reliability::Fragments`.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::{Outbound, packet, transmit};
+use crate::base::Batch;
+use crate::contexts::Context;
+use crate::ops::{Ops, Part, TxOp, Work};
+use crate::path_sizes;
+use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, QueuedPacket};
+use crate::slab::Key;
+use crate::step::Step;
+use crate::wire::{Fragment, Telemetry};
+
+/// A packet whose payload was cut again.
+#[derive(Clone, Copy, Debug)]
+struct Original {
+    /// Payload bytes.
+    len: u32,
+    /// Its PSN, counted from the first PSN of its context: that changes when the peer makes the context start again.
+    index: u32,
+    /// Into how many fragments it was cut.
+    count: u8,
+}
+
+/// What is known of packets that were cut, and the fragments that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Fragments {
+    /// By operation and payload offset; kept until the operation has ended, for fragments may have to be sent again.
+    originals: HashMap<Key, BTreeMap<u32, Original>>,
+    /// Fragments that have no PSN yet.
+    waiting: HashMap<PdcId, VecDeque<Part>>,
+}
+
+impl Fragments {
+    /// Returns whether nothing is known or waits, as where all paths are wide.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.originals.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Forgets the packets of an operation, which has ended.
+    #[cold]
+    pub(crate) fn forget(&mut self, op: Key) {
+        self.originals.remove(&op);
+    }
+
+    /// Returns the packet of which `part` is a fragment, if it is one.
+    fn original(&self, part: Part) -> Option<Original> {
+        let (&offset, original) =
+            self.originals.get(&part.op)?.range(..=part.offset).next_back()?;
+        (part.offset - offset < original.len).then_some(*original)
+    }
+}
+
+/// Bytes before the headers of every packet of an endpoint, for its congestion control: of telemetry and of credit.
+#[inline]
+pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
+    let config = step.pdcs.config();
+    let telemetry = if config.acks.telemetry { Telemetry::LEN as u32 } else { 0 };
+    telemetry + if config.tells_backlog() { CREDIT_HEADER } else { 0 }
+}
+
+impl Ops {
+    /// Returns the header that stands before a packet with this `part`, if that is a fragment.
+    #[cold]
+    pub(super) fn fragment_header(
+        &self,
+        step: &mut Step<'_>,
+        id: PdcId,
+        part: Part,
+    ) -> Option<[u8; Fragment::LEN]> {
+        let Original { index, count, .. } = self.fragments.original(part)?;
+        let start = step.pdcs.fragments(id).start();
+        Some(Fragment::head(start.plus(index), count))
+    }
+
+    /// Cuts the packet that is to be sent again next, if it is longer than its path carries by now. An atomic is not
+    /// cut, nor is a packet whose bytes may not be read any more, which carries none.
+    #[cold]
+    pub(super) fn cut_queued(&mut self, step: &mut Step<'_>, id: PdcId) {
+        let Some(context) = step.contexts.get(id.into()) else { return };
+        let (most, host) = (context.max_packet, context.dst.ip());
+        let Some(packet) = step.pdcs.fragments(id).next_queued() else { return };
+        let part = packet.desc;
+        let Some(op) = self.get_mut(part.op).filter(|op| packet.bytes > most && is_divisible(op))
+        else {
+            return;
+        };
+        let before = extra_bytes(step) + Fragment::LEN as u32;
+        let size = path_sizes::smallest(host).saturating_sub(before);
+        // A payload has 14 bits.
+        let room = packet::max_payload(size, packet::headers_len(&op.work)) as u32;
+        let Ok(count) = u8::try_from(part.len.div_ceil(room)) else { return };
+        if count < 2 {
+            return;
+        }
+        op.progress.in_flight += u32::from(count) - 1;
+        step.report.counters.tx_fragments += u64::from(count);
+        let start = step.pdcs.fragments(id).start();
+        // Not negative: it is one of the context's packets.
+        let index = packet.psn.distance(start).cast_unsigned();
+        step.pdcs.fragments(id).shorten(QueuedPacket {
+            bytes: packet.bytes - (part.len - room) + Fragment::LEN as u32,
+            desc: Part { len: room, ..part },
+            ..packet
+        });
+        let fragments = &mut self.fragments;
+        let original = Original { len: part.len, index, count };
+        fragments.originals.entry(part.op).or_default().insert(part.offset, original);
+        let waiting = fragments.waiting.entry(id).or_default();
+        waiting.extend((1..u32::from(count)).map(|n| {
+            let at = n * room;
+            Part { offset: part.offset + at, len: room.min(part.len - at), ..part }
+        }));
+        self.hold_for_fragments(step, id, true);
+    }
+
+    /// Keeps a context open while fragments wait, or no longer.
+    fn hold_for_fragments(&self, step: &mut Step<'_>, id: PdcId, waits: bool) {
+        if let Some(context) = step.contexts.get_mut(id.into()) {
+            context.set_fragments_wait(waits);
+            context.update_hold(step.now, step.pdcs);
+        }
+    }
+}
+
+/// Returns whether a packet of an operation may carry a part of what it carried.
+const fn is_divisible(op: &TxOp) -> bool {
+    let cut_off = matches!(op.work, Work::Response { cut: Some(_), .. });
+    op.work.amo().is_none() && !op.over && !cut_off
+}
+
+impl Outbound {
+    /// Sends the next fragment that waits on a context. `None` when none does.
+    #[cold]
+    pub(super) fn send_fragment(
+        &mut self,
+        step: &mut Step<'_>,
+        id: PdcId,
+        batch: &mut Batch,
+    ) -> Option<Result<(), Blocked>> {
+        let waiting = self.ops.fragments.waiting.get(&id)?;
+        let &part = waiting.front()?;
+        let alone = waiting.len() == 1;
+        let wanted = self.ops.get(part.op).is_some_and(|op| !op.over && op.error.is_none());
+        if wanted && let Err(blocked) = self.send_part(step, id, part, alone, batch) {
+            return Some(Err(blocked));
+        }
+        if let Some(waiting) = self.ops.fragments.waiting.get_mut(&id) {
+            waiting.pop_front();
+        }
+        if alone {
+            self.ops.fragments.waiting.remove(&id);
+            self.ops.hold_for_fragments(step, id, false);
+        }
+        if !wanted {
+            // Its operation has ended, or is refused: as if the peer had it.
+            self.acked(step, part, 1);
+        }
+        Some(Ok(()))
+    }
+
+    /// Sends a fragment under a PSN of its own; `alone` when no other waits.
+    fn send_part(
+        &mut self,
+        step: &mut Step<'_>,
+        id: PdcId,
+        part: Part,
+        alone: bool,
+        batch: &mut Batch,
+    ) -> Result<(), Blocked> {
+        let before = extra_bytes(step) + Fragment::LEN as u32;
+        let tells = step.pdcs.config().tells_backlog();
+        let backlog = if tells { self.ops.backlog(step.contexts, id) } else { 0 };
+        let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id.into()))
+        else {
+            return Err(Blocked::Gone);
+        };
+        let Context { dst, prompt, ref queue, .. } = *context;
+        let wanted = NewPacket {
+            desc: part,
+            bytes: packet::headers_len(&op.work) as u32 + part.len + before,
+            last: alone && queue.is_empty(),
+            prompt: prompt || op.wants_prompt_ack(),
+            backlog,
+        };
+        let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
+        let header = self.ops.fragment_header(step, id, part);
+        transmit::emit_prefixed(step, batch, dst, op, (&grant, part), header);
+        Ok(())
+    }
+
+    /// A context is gone: fragments that wait on it are sent no more.
+    pub(crate) fn forget_fragments(&mut self, id: PdcId) {
+        self.ops.fragments.waiting.remove(&id);
+    }
+}

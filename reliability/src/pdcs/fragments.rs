@@ -1,0 +1,158 @@
+//! Fragments: parts of a packet that was sent before and is too long for its path.
+//!
+//! The sender cuts the payload of such a packet, the *original*, again. The first fragment keeps the original's PSN,
+//! the others get PSNs of their own, and each names the original. The receiver takes an original or its fragments,
+//! never both: when the original arrived and only its acknowledgement was lost, the bytes are there already, and the
+//! application may have used their place again.
+
+use std::collections::BTreeMap;
+
+use super::Pdcs;
+use crate::base::Psn;
+use crate::config::MAX_WINDOW;
+use crate::types::{Delivery, PdcId};
+
+/// Originals of one context whose fragments may be missing at the receiver, at most. A sender has at most one window
+/// of packets outstanding when it cuts them, and sends all their fragments before any new packet.
+const MAX_ORIGINALS: usize = 2 * MAX_WINDOW as usize;
+
+/// What a receiver remembers of originals that are replaced by fragments.
+#[derive(Debug, Default)]
+pub(crate) struct Originals {
+    /// Fragments that are still to come, by the PSN of the original.
+    missing: BTreeMap<u32, u8>,
+}
+
+impl Originals {
+    /// Notes that one of the `count` fragments of `original` was taken. Returns whether that makes sense.
+    fn take(&mut self, original: Psn, count: u8) -> bool {
+        let full = self.missing.len() >= MAX_ORIGINALS;
+        let Some(left) = count.checked_sub(1) else { return false };
+        match self.missing.get_mut(&original.0) {
+            Some(1) => {
+                self.missing.remove(&original.0);
+            }
+            Some(missing) => *missing -= 1,
+            None if full || left == 0 => return false,
+            None => {
+                self.missing.insert(original.0, left);
+            }
+        }
+        true
+    }
+
+    /// Returns whether fragments of `original` were taken, and others are still to come.
+    fn contains(&self, original: Psn) -> bool {
+        self.missing.contains_key(&original.0)
+    }
+}
+
+/// A packet that waits to be sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueuedPacket<D> {
+    /// Its PSN.
+    pub psn: Psn,
+    /// UDP payload length.
+    pub bytes: u32,
+    /// What the engine gave with it.
+    pub desc: D,
+}
+
+/// The fragments of one context, at either end.
+#[derive(Debug)]
+pub struct Fragments<'a, D> {
+    pdcs: &'a mut Pdcs<D>,
+    id: PdcId,
+}
+
+impl<D: Copy> Pdcs<D> {
+    /// Returns the fragments of context `id`.
+    pub const fn fragments(&mut self, id: PdcId) -> Fragments<'_, D> {
+        Fragments { pdcs: self, id }
+    }
+
+    /// Returns whether a fragment was ever taken, on any context.
+    #[must_use]
+    #[inline]
+    pub const fn has_fragments(&self) -> bool {
+        self.shared.fragmented
+    }
+}
+
+impl<D: Copy> Fragments<'_, D> {
+    /// Returns whether the bytes of a fragment are here already, because its original was taken as a whole.
+    #[must_use]
+    pub fn is_repeated(self, original: Psn) -> bool {
+        self.pdcs.table.get_mut(self.id).is_some_and(|pdc| {
+            pdc.rx().has(original) && !pdc.tx_mut().rare_mut().originals.contains(original)
+        })
+    }
+
+    /// The engine takes one of the `count` fragments of `original`. Returns false when that cannot be: an honest sender
+    /// cuts a packet into two parts at least, and never has so many cut packets outstanding.
+    pub fn take(self, original: Psn, count: u8) -> bool {
+        self.pdcs.shared.fragmented = true;
+        let pdc = self.pdcs.table.get_mut(self.id);
+        pdc.is_some_and(|pdc| pdc.tx_mut().rare_mut().originals.take(original, count))
+    }
+
+    /// Discards a packet that was delivered if fragments of it were taken already: a late copy of an original. Its
+    /// sender repeats the first fragment, which has the same PSN. Returns the packet otherwise.
+    pub fn discard_original(self, delivery: Delivery) -> Option<Delivery> {
+        let pdc = self.pdcs.table.get_mut(self.id)?;
+        if !pdc.tx_mut().rare_mut().originals.contains(delivery.psn()) {
+            return Some(delivery);
+        }
+        let (id, psn) = delivery.spend();
+        self.pdcs.pending.take_if(|pending| pending.is(id, psn));
+        None
+    }
+
+    /// Returns the packet that [`Pdcs::poll_retransmit`] would send again next, if it may.
+    #[must_use]
+    pub fn next_queued(self) -> Option<QueuedPacket<D>> {
+        self.pdcs.table.get_mut(self.id)?.tx_mut().next_queued()
+    }
+
+    /// Makes a packet that waits to be sent again shorter: from now on it is the first fragment of what it was.
+    pub fn shorten(self, packet: QueuedPacket<D>) {
+        if let Some(pdc) = self.pdcs.table.get_mut(self.id) {
+            pdc.tx_mut().shorten(packet.psn, packet.desc, packet.bytes);
+        }
+    }
+
+    /// Returns the first PSN of the context, in either direction. It changes when the peer makes the context start
+    /// again, together with the PSNs of all packets.
+    #[must_use]
+    pub fn start(self) -> Psn {
+        self.pdcs.table.get(self.id).map_or(Psn(0), |pdc| pdc.numbers().start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_original_is_forgotten_with_its_last_fragment() {
+        let mut originals = Originals::default();
+        assert!(originals.take(Psn(5), 3) && originals.contains(Psn(5)));
+        assert!(originals.take(Psn(6), 2) && originals.take(Psn(5), 3));
+        assert!(originals.contains(Psn(5)) && originals.contains(Psn(6)));
+        assert!(originals.take(Psn(5), 3) && !originals.contains(Psn(5)));
+        assert!(originals.take(Psn(6), 2) && !originals.contains(Psn(6)));
+        assert_eq!(originals.missing.len(), 0);
+    }
+
+    #[test]
+    fn impossible_fragments_are_refused_and_memory_is_bounded() {
+        let mut originals = Originals::default();
+        assert!(!originals.take(Psn(1), 0) && !originals.take(Psn(1), 1));
+        for n in 0..MAX_ORIGINALS as u32 {
+            assert!(originals.take(Psn(n), 2));
+        }
+        assert!(!originals.take(Psn(u32::MAX), 2), "too many at once");
+        assert!(originals.take(Psn(0), 2), "what is known may go on");
+        assert!(originals.take(Psn(u32::MAX), 2));
+    }
+}
