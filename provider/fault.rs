@@ -50,8 +50,9 @@ faults! {
         "no message that matches has arrived yet";
     Unreachable = 4, HOSTUNREACH,
         "the peer never answered. Is the process there still running, is its UDP port open in every \
-         firewall, does a route lead there? FI_SQUALL_IFACE selects another interface, \
-         FI_SQUALL_DEADLINE a longer wait";
+         firewall, does a route lead from this interface to the peer's address? If not, set \
+         FI_SQUALL_IFACE to the network that all hosts of the job share, such as 10.1.0.0/16. \
+         FI_SQUALL_DEADLINE sets how long to wait";
     TimedOut = 5, TIMEDOUT,
         "the peer answered before, then fell silent: its process or host died or was stopped, or the \
          network in between is cut. FI_SQUALL_DEADLINE sets how long to wait";
@@ -174,11 +175,11 @@ impl Fault {
     }
 }
 
-/// The sentence a user reads: row, peer, own address, and what ICMP last said.
+/// The sentence a user reads: row, the peer's address, the own address and interface, and what ICMP last said.
 pub(crate) fn describe(
     error: OpError,
     peer: Option<SocketAddr>,
-    local: SocketAddr,
+    (local, interface): (SocketAddr, &str),
     trouble: Option<Trouble>,
 ) -> String {
     let row = Fault::of(error).row();
@@ -194,7 +195,7 @@ pub(crate) fn describe(
         _ => {}
     }
     if let Some(peer) = peer {
-        text.push_str(&format!(" [peer {peer}, local {local}"));
+        text.push_str(&format!(" [peer {peer}, local {local} on {interface}"));
         if let Some(trouble) = trouble {
             text.push_str(&match trouble.errno {
                 // Only a port on a software network says so.
@@ -233,12 +234,14 @@ mod tests {
         let peer: SocketAddr = "10.0.0.2:4793".parse().expect("literal");
         let local: SocketAddr = "10.0.0.1:4793".parse().expect("literal");
         let trouble = Trouble { errno: libc::ECONNREFUSED, peer };
-        let text = describe(OpError::Unreachable, Some(peer), local, Some(trouble));
-        for part in ["10.0.0.2:4793", "local 10.0.0.1:4793", "refused", "FI_SQUALL_DEADLINE"] {
+        let own = (local, "eth0");
+        let text = describe(OpError::Unreachable, Some(peer), own, Some(trouble));
+        let ends = "[peer 10.0.0.2:4793, local 10.0.0.1:4793 on eth0";
+        for part in [ends, "refused", "FI_SQUALL_IFACE", "FI_SQUALL_DEADLINE"] {
             assert!(text.contains(part), "{text}");
             // Of a software network whose relay died, the peer is not accused.
             let gone = Trouble { errno: libc::ENOTCONN, peer };
-            let text = describe(OpError::TimedOut, Some(peer), local, Some(gone));
+            let text = describe(OpError::TimedOut, Some(peer), own, Some(gone));
             assert!(text.contains("FI_SQUALL_FABRIC") && text.contains("not at fault"), "{text}");
         }
     }

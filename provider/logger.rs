@@ -104,25 +104,47 @@ impl Log for ToHost {
     fn flush(&self) {}
 }
 
-/// Whether the user has chosen squall: by FI_PROVIDER, or by one of its own variables.
+/// Prints, once in a process, that squall carries its messages although no variable names squall: libfabric then offers it
+/// to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and print nothing.
+pub(crate) fn report_unnamed() {
+    if is_unnamed(variables()) {
+        say("messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
+             set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before");
+    }
+}
+
+/// Whether FI_PROVIDER_PATH alone brought squall into this process.
+fn is_unnamed(variables: impl Iterator<Item = (String, String)> + Clone) -> bool {
+    let mut paths = variables.clone().filter(|(name, _)| name == "FI_PROVIDER_PATH");
+    paths.any(|(_, path)| !path.is_empty()) && !chooses(variables)
+}
+
+/// Whether the user has chosen squall: by a variable that names providers, or by one of its own variables.
 fn is_chosen() -> bool {
     static CHOSEN: OnceLock<bool> = OnceLock::new();
-    let variables = || {
-        std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-        })
-    };
     *CHOSEN.get_or_init(|| chooses(variables()))
 }
 
-/// Whether these variables and their values are of somebody who wants squall.
+/// The environment.
+fn variables() -> impl Iterator<Item = (String, String)> + Clone {
+    let all: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        })
+        .collect();
+    all.into_iter()
+}
+
+/// Whether these variables and their values are of somebody who wants squall. MPIs have variables of their own that name
+/// providers: `OMPI_MCA_mtl_ofi_provider_include`, `I_MPI_OFI_PROVIDER`, `MPIR_CVAR_OFI_USE_PROVIDER`.
 fn chooses(mut variables: impl Iterator<Item = (String, String)>) -> bool {
-    variables.any(|(name, value)| match name.as_str() {
+    variables.any(|(name, value)| {
+        let lower = name.to_ascii_lowercase();
+        let names_providers =
+            lower.contains("provider") && lower != "fi_provider_path" && !lower.contains("exclude");
         // Names, or after ^ those that are not wanted; a layered one has its core behind a semicolon.
-        "FI_PROVIDER" => {
-            !value.starts_with('^') && value.split([',', ';']).any(|name| name.trim() == "squall")
-        }
-        name => name.starts_with("FI_SQUALL_"),
+        let named = || value.split([',', ';']).any(|name| name.trim() == "squall");
+        name.starts_with("FI_SQUALL_") || names_providers && !value.starts_with('^') && named()
     })
 }
 
@@ -159,5 +181,22 @@ mod tests {
             assert!(!chosen("FI_PROVIDER", value), "{value}");
         }
         assert!(chosen("FI_SQUALL_IFAC", "eth0") && !chosen("FI_TCP_IFACE", "eth0"));
+        assert!(chosen("OMPI_MCA_mtl_ofi_provider_include", "squall"));
+        assert!(chosen("I_MPI_OFI_PROVIDER", "squall"));
+        assert!(!chosen("OMPI_MCA_mtl_ofi_provider_exclude", "shm,squall"));
+        assert!(!chosen("FI_PROVIDER_PATH", "squall"), "a directory of that name");
+    }
+
+    #[test]
+    fn a_path_alone_has_not_named_squall() {
+        let unnamed = |all: &[(&str, &str)]| {
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            is_unnamed(all.iter().map(own))
+        };
+        let path = ("FI_PROVIDER_PATH", "/opt/squall");
+        assert!(unnamed(&[("HOME", "/root"), path]) && unnamed(&[path, ("FI_PROVIDER", "^tcp")]));
+        assert!(!unnamed(&[path, ("FI_PROVIDER", "squall")]));
+        assert!(!unnamed(&[path, ("FI_SQUALL_IFACE", "eth0")]));
+        assert!(!unnamed(&[("FI_PROVIDER_PATH", "")]) && !unnamed(&[("HOME", "/root")]));
     }
 }

@@ -33,7 +33,7 @@ fn errors() -> String {
     let mut text = String::from(
         "# Errors\n\n\
          What `fi_cq_readerr` reports: `err`, and `prov_errno` with the text of `fi_cq_strerror`, which \
-         also names the peer, the local address and the last network error. Made from \
+         also names the peer's address, the local address and interface, and the last network error. Made from \
          `provider/fault.rs`.\n\n\
          | prov_errno | name | err | meaning and cure |\n|---|---|---|---|\n",
     );

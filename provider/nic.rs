@@ -50,8 +50,8 @@ fn all() -> Result<Vec<Iface>> {
     })
 }
 
-/// The interfaces to offer, best first, IPv4 before IPv6. With `everything` also those that the
-/// defaults leave out, loopback among them (somebody named an address), unless FI_SQUALL_IFACE says
+/// The interfaces to offer, best first ([`iface::select`] ranks them). With `everything` also those that
+/// the defaults leave out, loopback among them (somebody named an address), unless FI_SQUALL_IFACE says
 /// which to use.
 pub(crate) fn list(everything: bool) -> Vec<Nic> {
     let expression = params().iface.as_str();
@@ -80,15 +80,17 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
             known.join(", ")
         );
     }
-    nics.sort_by_key(|nic| nic.ip.is_ipv6());
     nics
 }
 
-/// The interface of a domain: by name, and by address when it has several.
+/// The interface of a domain: by name, and by address when it has several. Without either it is the best one.
 ///
 /// # Errors
 /// `FI_ENODATA` when there is none, the system's when it does not say.
 pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
+    if name.is_none() && ip.is_none() {
+        return list(false).into_iter().next().ok_or(Errno::NODATA);
+    }
     let nics: Vec<Nic> = all()?.into_iter().filter(|i| i.up).map(Nic::from).collect();
     let named = |nic: &&Nic| name.is_none_or(|name| nic.name == name);
     let found = nics

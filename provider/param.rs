@@ -79,8 +79,10 @@ macro_rules! params {
 params! {
     iface: kinds::Text = "IFACE", "",
         "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. \
-         Default: every interface that is up except docker*, virbr* and link-local ones, veth* last; \
-         loopback only when nothing else is there, or when named.";
+         Default: the interfaces that are up and have a device behind them (a card, or a bond, team, VLAN or bridge over \
+         one). Only where there is none: cables to other network namespaces, as in containers; then tunnels, VPNs \
+         and bridges; then loopback. Among these: IPv4 first, the interface of the default route first, then the \
+         fastest, then the kernel's order. Link-local addresses must be named.";
     pci: kinds::Flag = "PCI", "no",
         "Tell where on the PCI bus an interface's device is (fi_nic(3)), for libraries that choose interfaces by their \
          distance, as aws-ofi-nccl does, whose rdma protocol does not begin without it. Not told by default: an MPICH \

@@ -27,6 +27,7 @@ mod message;
 mod mock;
 pub mod pcap;
 mod port;
+mod rtnetlink;
 pub mod shm;
 pub mod udp;
 pub mod xdp;

@@ -72,6 +72,8 @@ pub(super) struct Core {
     /// When the sockets were last looked at.
     packets_at: Time,
     name: Name,
+    /// Name of the interface that the address belongs to.
+    interface: Box<str>,
     dscp_trimmed: Option<u8>,
     /// Bytes that the port adds behind each packet.
     trailer: u32,
@@ -150,6 +152,7 @@ impl Core {
             links: opened.links,
             packets_at: Time::ZERO,
             name: opened.name,
+            interface: interface.into(),
             dscp_trimmed: opened.dscp_trimmed,
             trailer: opened.trailer,
             outbox: Outbox::default(),
@@ -262,10 +265,12 @@ impl Core {
                     )
                 });
                 log::warn!(
-                    "peer {} has not answered for {since}{}; it is waited for until FI_SQUALL_DEADLINE [local {}]",
+                    "peer {} has not answered for {since}{}; it is waited for until FI_SQUALL_DEADLINE [local {} on {}; \
+                     FI_SQUALL_IFACE chooses the interface]",
                     state.addr(),
                     cause.unwrap_or_default(),
-                    self.name.addr
+                    self.name.addr,
+                    self.interface
                 );
             }
             Notice::NotListed { peer, since } => log::warn!(
@@ -301,8 +306,8 @@ impl Core {
         let state = peer.map(|peer| self.engine.peers().get(peer));
         let trouble = state.and_then(|state| state.trouble());
         let meant = state.and_then(|state| state.instance());
-        let mut text =
-            fault::describe(error, state.map(|state| state.addr()), self.name.addr, trouble);
+        let own = (self.name.addr, &*self.interface);
+        let mut text = fault::describe(error, state.map(|state| state.addr()), own, trouble);
         if let (OpError::OtherInstance { .. }, Some(meant)) = (error, meant) {
             text.push_str(&format!(" meant was instance {meant}"));
         }

@@ -23,7 +23,7 @@ use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
-use crate::logger::USER;
+use crate::logger::{self, USER};
 use crate::monitor::place;
 use crate::nic::Nic;
 use crate::order;
@@ -95,6 +95,10 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == Company::Named;
     let links = if links { Links::open(params, name) } else { Links::none() };
+    // One rank speaks for the job, and processes without a rank each for themselves.
+    if place().rank.is_none_or(|rank| rank == 0) {
+        logger::report_unnamed();
+    }
     Ok(Opened {
         engine,
         port,

@@ -2,9 +2,9 @@
 
     ci/run doctor
 
-Two namespaces are hosts with two interfaces each: `eth0` leads to the other one, `wrong0` to nobody. Doctor is asked from one
-about the other with the wrong interface chosen, with the right one, with a narrow way, with a firewall, and with nobody
-answering; each time it has to name the fault and its cure. With its cures a job runs between the hosts on the ports that it
+Two namespaces are hosts with three interfaces each: `eth0` leads to the other one, `wrong0` and the bridge `br-1f` to nobody. Doctor
+is asked from one about the other with the wrong interface chosen, with the right one, with none, with a bridge chosen here and there, with
+a narrow way, with a firewall, and with nobody answering; each time it has to name the fault and its cure. With its cures a job runs between the hosts on the ports that it
 proposed, and top shows both ranks. Needs root and MPICH (ci/run setup mpi), for the firewall nft (ci/run setup network).
 `N passed, N failed` comes last.
 """
@@ -30,6 +30,8 @@ from squall_ci.tally import Tally
 
 HERE, THERE = "10.77.0.1", "10.77.0.2"
 PORTS = "47930-47931"
+# Has the same address on both hosts, as container engines give it.
+BRIDGE = "br-1f"
 
 
 class Hosts(Namespaces):
@@ -44,6 +46,8 @@ class Hosts(Namespaces):
             self.ip(node, "link", "add", "wrong0", "type", "veth", "peer", "name", "wrong1")
             self.ip(node, "link", "set", "wrong1", "up")
             self.address(node, "wrong0", address)
+            self.ip(node, "link", "add", BRIDGE, "type", "bridge")
+            self.address(node, BRIDGE, "172.18.0.1/16")
 
 
 class Doctor:
@@ -61,10 +65,10 @@ class Doctor:
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
     @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
-        """While the second answers."""
+    def answering(self, interface: str = "eth0") -> Iterator[None]:
+        """While the second answers, whose endpoints would be on this interface."""
         command = [str(word) for word in self.hosts.command("b", self.program, "doctor", "--answer")]
-        env = self.env | {"FI_SQUALL_IFACE": "eth0"}
+        env = self.env | {"FI_SQUALL_IFACE": interface}
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert process.stdout
@@ -89,8 +93,12 @@ def ask_about_the_other_host(doctor: Doctor, tally: Tally) -> None:
     with doctor.answering():
         cure = "export FI_SQUALL_IFACE=eth0"
         check(tally, "wrong interface", doctor.ask("wrong0"), 1, f"to {THERE}:4793 leaves by eth0", cure)
-        good = (f"{THERE}:4793 answers after", "ECN survives", "MTU, 1500, reach", "offers squall")
+        agreed = "endpoints of both hosts will be on 10.77.0.0/24"
+        good = (f"{THERE}:4793 answers after", "ECN survives", "MTU, 1500, reach", "offers squall", agreed)
         check(tally, "right interface", doctor.ask("eth0"), 0, *good)
+        check(tally, "no interface named", doctor.ask(""), 0, "endpoints will be on eth0", agreed)
+        doubtful = (f"endpoints will be on {BRIDGE}", "a bridge or virtual interface without a device", cure)
+        check(tally, "a bridge here", doctor.ask(BRIDGE), 1, *doubtful)
         hosts.ip("b", "link", "set", "eth0", "mtu", 1400)
         check(tally, "narrow way", doctor.ask("eth0"), 0, f"packets of MTU 1400 reach {THERE}", "FI_SQUALL_MTU=1372")
         hosts.ip("b", "link", "set", "eth0", "mtu", 1500)
@@ -104,6 +112,9 @@ def ask_about_the_other_host(doctor: Doctor, tally: Tally) -> None:
             hosts.inside("b", "nft", "flush", "ruleset")
         else:
             print("SKIPPED firewall: no nft here, ci/run setup network installs it")
+    with doctor.answering(BRIDGE):
+        same = f"endpoints of {THERE}:4793 will be on {BRIDGE} 172.18.0.1/16, which is an address of this host as well"
+        check(tally, "a bridge there", doctor.ask("eth0"), 1, same, "set FI_SQUALL_IFACE")
     check(tally, "nobody answers", doctor.ask("eth0"), 0, "nobody listens there", "squall doctor --answer")
     check(tally, "no such interface", doctor.ask("eth7"), 1, "FI_SQUALL_IFACE=eth7", "matches nothing usable", "eth0 ")
 

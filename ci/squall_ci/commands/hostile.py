@@ -11,13 +11,16 @@ import argparse
 import os
 import time
 
-from squall_ci.hostile import attacks, Case, children, clocks, ends, identity, links, packets, relay, resources
+from squall_ci.hostile import attacks, Case, children, clocks, ends, identity, interfaces, links, packets, relay, resources
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 from squall_ci.tally import table, Tally
 
 CASES = (
     Case("veth", "two hosts whose one interface is called veth0", identity.only_a_cable),
+    Case("bridge", "two hosts whose first interface is a bridge to their containers", interfaces.bridge_first),
+    Case("vpn", "two hosts, the first interface of one of which is a VPN's", interfaces.vpn_first),
+    Case("path-alone", "FI_PROVIDER_PATH without FI_PROVIDER: the move to squall is reported once", identity.path_alone),
     Case("same-address", "two hosts whose interfaces have the same address", identity.one_address_for_both),
     Case("keys", "a job with a key runs, one with two keys is told so", identity.keys),
     Case("strangers", "unprivileged processes forge packets to both ranks of a job while it runs", attacks.strangers),

@@ -1,7 +1,8 @@
-"""Who is who: hosts whose interfaces have names or addresses that say little."""
+"""Who is who: hosts whose interfaces have names or addresses that say little, and a provider that nobody named."""
 
 import pathlib
 import re
+import shutil
 import tempfile
 
 from squall_ci.hostile import Verdict
@@ -13,6 +14,8 @@ from squall_ci.process import run, Word
 
 # Seconds: the job takes two.
 PATIENCE = 60.0
+# What a process reports that uses squall although no variable names it.
+MOVED = "squall: messages go through squall, which libfabric found in FI_PROVIDER_PATH"
 # A warning that names who is here and who was asked for.
 BOTH = re.compile(r"(\S+:\d+) on (\S+) is this endpoint's own address.*instance ([0-9a-f]{8})\).*instance ([0-9a-f]{8})\)")
 
@@ -47,6 +50,28 @@ def one_address_for_both() -> Verdict:
             program = [mpi.python, MPI_TESTS / "sums.py"]
             result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env, launch)
     return Verdict(_both_named(result.code, result.output), f"ended after {result.seconds:.1f} s", result.output)
+
+
+def path_alone() -> Verdict:
+    """A job with FI_PROVIDER_PATH alone moves to squall, and one rank reports it; programs that list providers stay quiet."""
+    mpi = MPIS["mpich"]
+    named = {name: value for name, value in mpi.env("squall").items() if not name.startswith("FI_SQUALL_")}
+    alone = {name: value for name, value in named.items() if name != "FI_PROVIDER"}
+    program: list[Word] = [mpi.python, MPI_TESTS / "sums.py"]
+    result = run(mpi.command(2, program), alone, PATIENCE)
+    reports = result.output.count(MOVED)
+    if not result.ok:
+        return Verdict(f"with the path alone: {result.why()}", "", result.output)
+    if reports != 1:
+        return Verdict(f"with the path alone {reports} lines report the move", "", result.output)
+    result = run(mpi.command(2, program), named, PATIENCE)
+    if not result.ok or MOVED in result.output:
+        return Verdict("with FI_PROVIDER=squall it fails, or reports a move", "", result.output)
+    if shutil.which("fi_info"):
+        result = run(["fi_info", "-l"], alone, PATIENCE)
+        if not result.ok or MOVED in result.output:
+            return Verdict("a list of providers fails, or reports a move", "", result.output)
+    return Verdict(None)
 
 
 def _both_named(code: int | None, output: str) -> str | None:

@@ -1,7 +1,7 @@
 //! The command line of `squall doctor`.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +10,7 @@ use squall_net::iface::{self, Iface};
 
 use super::environment::variable;
 use super::finding::{Finding, Level};
+use super::probe::Choice;
 use super::{firewall, host, interface, launchers, library, peers, probe};
 
 /// Say why jobs do not start, do not reach each other, or will be slow.
@@ -95,7 +96,7 @@ fn look_around(
             Err(finding) => vec![finding],
             Ok(peer) => {
                 let mut findings = vec![peers::route(peer, chosen, &all)];
-                findings.extend(peers::reach(&mut port, peer, chosen));
+                findings.extend(peers::reach(&mut port, peer, chosen, &all));
                 findings
             }
         };
@@ -104,12 +105,18 @@ fn look_around(
     Ok(())
 }
 
-/// Answers until interrupted.
+/// Answers until interrupted, at every address of this host: who asks learns which of them endpoints will have.
 fn answer(chosen: Option<Iface>, port: u16, stop: &AtomicBool) -> io::Result<bool> {
     let chosen = chosen.ok_or_else(|| io::Error::other("there is no interface to answer on"))?;
-    let (mut opened, report) = host::open(SocketAddr::new(chosen.addr, port), chosen.index)?;
-    writeln!(io::stdout(), "answering at {}, interface {}", report.local, chosen.name)?;
-    let answered = probe::answer(&mut opened, || stop.load(Ordering::Relaxed));
+    let every = match chosen.addr {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let (mut opened, report) = host::open(SocketAddr::new(every, port), chosen.index)?;
+    let port = report.local.port();
+    writeln!(io::stdout(), "answering at UDP port {port}; endpoints will be on {chosen}")?;
+    let choice = Choice::of(&chosen);
+    let answered = probe::answer(&mut opened, &choice, || stop.load(Ordering::Relaxed));
     writeln!(io::stdout(), "{answered} answered")?;
     Ok(true)
 }

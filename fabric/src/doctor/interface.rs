@@ -15,7 +15,7 @@ pub(super) fn choose(expression: &str) -> (Option<Iface>, Vec<Finding>) {
     }
 }
 
-fn judge(
+pub(super) fn judge(
     selected: Result<Vec<Candidate>, SelectError>,
     expression: &str,
 ) -> (Option<Iface>, Vec<Finding>) {
@@ -37,6 +37,13 @@ fn judge(
         Some(Candidate { iface, reason, .. }) if iface.loopback => Finding::note(
             format!("endpoints will be on {iface} ({reason}): this host alone can reach them"),
             "set FI_SQUALL_IFACE to the interface that leads to the other hosts, when it is up",
+        ),
+        Some(Candidate { iface, reason, .. }) if iface.class().is_doubtful() => Finding::note(
+            format!(
+                "endpoints will be on {iface} ({reason}), which is {}: other hosts may not reach them there",
+                iface.class().words()
+            ),
+            "set FI_SQUALL_IFACE to the network that all hosts of the job share, such as 10.1.0.0/16",
         ),
         Some(Candidate { iface, reason, .. }) => Finding::well(format!(
             "endpoints will be on {iface} ({reason}); MTU {}, {}",

@@ -13,6 +13,10 @@ const OBJECT: &str = "libsquall-fi.so";
 pub(super) fn check() -> Vec<Finding> {
     let mut findings = vec![load_path(variable("FI_PROVIDER_PATH").as_deref())];
     findings.extend(chosen(variable("FI_PROVIDER").as_deref()));
+    findings.extend(unnamed(
+        variable("FI_PROVIDER_PATH").as_deref(),
+        variable("FI_PROVIDER").as_deref(),
+    ));
     findings.push(match fi_info(&["-p", "squall"]) {
         Some(output) => asked(&output),
         None => Finding::note(
@@ -48,6 +52,17 @@ fn chosen(provider: Option<&str>) -> Option<Finding> {
         Finding::fault(
             format!("FI_PROVIDER={provider} leaves squall out"),
             "export FI_PROVIDER=squall",
+        )
+    })
+}
+
+/// Without FI_PROVIDER libfabric offers what it found in FI_PROVIDER_PATH to every program.
+fn unnamed(path: Option<&str>, provider: Option<&str>) -> Option<Finding> {
+    (path.is_some() && provider.is_none()).then(|| {
+        Finding::note(
+            "FI_PROVIDER_PATH is set and FI_PROVIDER is not: jobs of MPICH (ch4:ofi) and Open MPI 5 move to squall \
+             although nothing names it",
+            "export FI_PROVIDER=squall, or unset FI_PROVIDER_PATH",
         )
     })
 }
@@ -94,6 +109,14 @@ mod tests {
         for bad in ["tcp", "^squall", "efa;ofi_rxd"] {
             assert_eq!(chosen(Some(bad)).map(|finding| finding.level), Some(Level::Fault), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_path_alone_is_noted() {
+        let level = |path, provider| unnamed(path, provider).map(|finding| finding.level);
+        assert_eq!(level(Some("/opt/squall"), None), Some(Level::Note));
+        assert_eq!(level(Some("/opt/squall"), Some("squall")), None);
+        assert_eq!(level(None, None), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use squall_net::iface::Iface;
 use squall_net::{NetError, UdpPort, Unreachable};
 
 use super::finding::Finding;
-use super::probe::{self, Answer, SHORTEST};
+use super::probe::{self, Choice, SHORTEST};
 
 /// Where `squall doctor --answer` listens unless told otherwise: Ultra Ethernet's port.
 pub(super) const PORT: u16 = 4793;
@@ -76,16 +76,72 @@ pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding 
     )
 }
 
-/// Asks a peer with packets of several lengths. `open` is a port at the address that endpoints will have.
-pub(super) fn reach(port: &mut UdpPort, peer: SocketAddr, chosen: &Iface) -> Vec<Finding> {
+/// Asks a peer with packets of several lengths. `port` is one at the address that endpoints will have, which is that of
+/// `chosen`; `all` are the interfaces of this host.
+pub(super) fn reach(
+    port: &mut UdpPort,
+    peer: SocketAddr,
+    chosen: &Iface,
+    all: &[Iface],
+) -> Vec<Finding> {
     let answer = match probe::ask(port, peer, SHORTEST) {
         Ok(answer) => answer,
         Err(errors) => return vec![unreached(peer, &errors)],
     };
     let mut findings =
         vec![Finding::well(format!("{peer} answers after {:.1?}", answer.round_trip))];
-    findings.push(marks(peer, answer));
+    if let Some(theirs) = &answer.choice {
+        findings.extend(agreement(peer, theirs, chosen, all));
+    }
+    findings.push(marks(peer, answer.ecn));
     findings.push(widest(port, peer, chosen.mtu));
+    findings
+}
+
+/// Whether endpoints of both hosts will be on interfaces that reach each other.
+pub(super) fn agreement(
+    peer: SocketAddr,
+    theirs: &Choice,
+    chosen: &Iface,
+    all: &[Iface],
+) -> Vec<Finding> {
+    let here = |ip: IpAddr| all.iter().any(|iface| iface.addr == ip);
+    // This host itself.
+    if here(peer.ip()) {
+        return Vec::new();
+    }
+    let there = format!("{} {}/{}", theirs.name, theirs.addr, theirs.prefix);
+    let cure = "set FI_SQUALL_IFACE to the network that all hosts of the job share, at every rank, such as 10.1.0.0/16";
+    if here(theirs.addr) {
+        let what = format!(
+            "endpoints of {peer} will be on {there}, which is an address of this host as well: ranks would take each \
+             other for themselves"
+        );
+        return vec![Finding::fault(what, cure)];
+    }
+    if theirs.addr.is_ipv4() != chosen.addr.is_ipv4() {
+        let what = format!("endpoints will be on {chosen} here and on {there} at {peer}");
+        return vec![Finding::fault(what, cure)];
+    }
+    let mut findings = Vec::new();
+    if theirs.doubtful {
+        let what = format!(
+            "endpoints of {peer} will be on {there}, a tunnel or a bridge without a device: other hosts may not reach \
+             them there"
+        );
+        findings.push(Finding::note(what, cure));
+    }
+    let network = Iface { addr: theirs.addr, ..chosen.clone() }.network();
+    if theirs.prefix == chosen.prefix && network == chosen.network() {
+        let network = format!("{network}/{}", chosen.prefix);
+        findings.push(Finding::well(format!("endpoints of both hosts will be on {network}")));
+        return findings;
+    }
+    let what = format!("the hosts choose different networks: {chosen} here, {there} at {peer}");
+    findings.push(Finding::note(what, format!("if no router joins them, {cure}")));
+    if theirs.addr != peer.ip() {
+        findings.push(route(SocketAddr::new(theirs.addr, peer.port()), chosen, all));
+    }
     findings
 }
 
@@ -113,8 +169,8 @@ fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
 }
 
 /// What became of the mark-me bits of the IP header on the way there.
-fn marks(peer: SocketAddr, answer: Answer) -> Finding {
-    match answer.ecn {
+fn marks(peer: SocketAddr, ecn: u8) -> Finding {
+    match ecn {
         0 => Finding::note(
             format!("the way to {peer} wipes out ECN"),
             "congestion is learnt of by delay and loss alone; tell the network to leave the ECN field as it is",

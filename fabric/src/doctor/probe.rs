@@ -1,33 +1,98 @@
 //! Packets to and from another `squall doctor`.
 //!
 //! A question is [`ASK`], a number, and zeros up to its length. The answer is [`ANSWER`], the same number, how long the
-//! question was when it arrived and its ECN field. It is no longer than the shortest question, so that nobody is
-//! answered with more than he sent.
+//! question was when it arrived, its ECN field, and the interface that endpoints of the answering host will be on. It is
+//! no longer than the shortest question, so that nobody is answered with more than he sent.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use squall_base::{Batch, Time, TrafficClass};
+use squall_net::iface::Iface;
 use squall_net::{Burst, NetError, Port as _, UdpPort};
 
 const ASK: &[u8; 8] = b"sqldoc?\0";
 const ANSWER: &[u8; 8] = b"sqldoc!\0";
 /// Shortest question: what an answer is long.
-pub(super) const SHORTEST: usize = 32;
+pub(super) const SHORTEST: usize = 64;
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long one looks without a pause, and the pause after that.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(500);
 
+/// The interface that endpoints of a host will be on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Choice {
+    pub(super) name: String,
+    pub(super) addr: IpAddr,
+    /// Bits of its network prefix.
+    pub(super) prefix: u8,
+    /// It is a tunnel, or a bridge without a device.
+    pub(super) doubtful: bool,
+}
+
+/// Bytes of an answer that hold a choice: IP version (0 for no choice), prefix, doubtful, address, name.
+const CHOICE: std::ops::Range<usize> = 17..SHORTEST;
+/// Where address and name begin in these bytes; the longest name of an interface has 15 bytes.
+const CHOICE_ADDRESS: usize = 3;
+const CHOICE_NAME: usize = 19;
+const LONGEST_NAME: usize = 15;
+
+impl Choice {
+    /// The choice of a host whose endpoints will be on `iface`.
+    pub(super) fn of(iface: &Iface) -> Self {
+        let doubtful = iface.class().is_doubtful();
+        Self { name: iface.name.clone(), addr: iface.addr, prefix: iface.prefix, doubtful }
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        bytes[1] = self.prefix;
+        bytes[2] = u8::from(self.doubtful);
+        match self.addr {
+            IpAddr::V4(ip) => {
+                bytes[0] = 4;
+                bytes[CHOICE_ADDRESS..][..4].copy_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                bytes[0] = 6;
+                bytes[CHOICE_ADDRESS..][..16].copy_from_slice(&ip.octets());
+            }
+        }
+        let name = self.name.as_bytes();
+        let name = &name[..name.len().min(LONGEST_NAME)];
+        bytes[CHOICE_NAME..][..name.len()].copy_from_slice(name);
+    }
+
+    /// `None` if the host has no choice, or the bytes are not one.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let address = bytes.get(CHOICE_ADDRESS..)?;
+        let addr = match bytes.first()? {
+            4 => IpAddr::from(*address.first_chunk::<4>()?),
+            6 => IpAddr::from(*address.first_chunk::<16>()?),
+            _ => return None,
+        };
+        let name = bytes.get(CHOICE_NAME..)?.get(..LONGEST_NAME)?;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        // A terminal shows it: what is no name of an interface here is not printed.
+        let name = std::str::from_utf8(&name[..end]).ok()?;
+        if name.chars().any(char::is_control) {
+            return None;
+        }
+        Some(Self { name: name.to_owned(), addr, prefix: bytes[1], doubtful: bytes[2] != 0 })
+    }
+}
+
 /// What came back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Answer {
     /// Bytes that arrived there.
     pub(super) arrived: u32,
     /// The ECN field they had there.
     pub(super) ecn: u8,
     pub(super) round_trip: Duration,
+    /// Where endpoints of that host will be.
+    pub(super) choice: Option<Choice>,
 }
 
 #[allow(clippy::disallowed_methods)] // round trips of probes, outside of any transport
@@ -70,11 +135,12 @@ pub(super) fn ask(
             let mut answer = None;
             port.recv_each(Time::ZERO, 16, &mut |_, bytes| {
                 if bytes.starts_with(ANSWER) && number(bytes, 8) == Some(id) {
-                    answer = number(bytes, 12).zip(bytes.get(16).copied());
+                    let choice = bytes.get(CHOICE).and_then(Choice::read);
+                    answer = number(bytes, 12).zip(bytes.get(16).copied()).zip(Some(choice));
                 }
             });
-            if let Some((arrived, ecn)) = answer {
-                return Ok(Answer { arrived, ecn, round_trip: asked.elapsed() });
+            if let Some(((arrived, ecn), choice)) = answer {
+                return Ok(Answer { arrived, ecn, round_trip: asked.elapsed(), choice });
             }
             let before = errors.len();
             port.take_errors(&mut errors);
@@ -86,8 +152,12 @@ pub(super) fn ask(
     Err(errors)
 }
 
-/// Answers whoever asks, until `stop` says so. How many were answered.
-pub(super) fn answer(port: &mut UdpPort, mut stop: impl FnMut() -> bool) -> u64 {
+/// Answers whoever asks, until `stop` says so. How many were answered. `choice` is where endpoints of this host will be.
+pub(super) fn answer(
+    port: &mut UdpPort,
+    choice: &Choice,
+    mut stop: impl FnMut() -> bool,
+) -> u64 {
     let (mut answered, mut last) = (0, now());
     while !stop() {
         pause(last);
@@ -103,6 +173,7 @@ pub(super) fn answer(port: &mut UdpPort, mut stop: impl FnMut() -> bool) -> u64 
                 // No datagram is longer than 64 KiB.
                 answer[12..16].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
                 answer[16] = meta.ecn;
+                choice.write(&mut answer[CHOICE]);
                 answers.push((meta.src, answer));
             }
         });
@@ -113,4 +184,32 @@ pub(super) fn answer(port: &mut UdpPort, mut stop: impl FnMut() -> bool) -> u64 
         }
     }
     answered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_survives_the_wire() {
+        for (addr, prefix) in [("10.1.2.3", 31), ("2001:db8::5", 64)] {
+            let choice = Choice {
+                name: "enp28s0f1np1.100".to_owned(),
+                addr: addr.parse().expect("literal"),
+                prefix,
+                doubtful: prefix == 64,
+            };
+            let mut answer = [0_u8; SHORTEST];
+            choice.write(&mut answer[CHOICE]);
+            // The kernel has no longer names than 15 bytes.
+            let read = Choice { name: "enp28s0f1np1.10".to_owned(), ..choice };
+            assert_eq!(Choice::read(&answer[CHOICE]), Some(read));
+        }
+        assert_eq!(Choice::read(&[0_u8; SHORTEST]), None, "no choice");
+        for len in 0..CHOICE_NAME + LONGEST_NAME {
+            assert_eq!(Choice::read(&[4_u8; SHORTEST][..len]), None, "{len} bytes");
+        }
+        // A name with a control character would be printed on a terminal.
+        assert_eq!(Choice::read(&[4_u8; SHORTEST]), None);
+    }
 }

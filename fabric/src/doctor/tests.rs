@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use squall_net::Port as _;
-use squall_net::iface::Iface;
+use squall_net::iface::{Candidate, Facts, Iface};
 
 use super::finding::Level;
+use super::probe::Choice;
 use super::{firewall, host, interface, peers, probe};
 
 fn loopback() -> Iface {
@@ -21,6 +22,8 @@ fn loopback() -> Iface {
         loopback: true,
         mtu: 65_536,
         speed_mbps: None,
+        default_route: None,
+        facts: Facts::default(),
     }
 }
 
@@ -31,10 +34,11 @@ fn who_answers_is_reached_with_whole_packets_and_their_ecn() {
     let stop = Arc::new(AtomicBool::new(false));
     let other = std::thread::spawn({
         let stop = Arc::clone(&stop);
-        move || probe::answer(&mut there, || stop.load(Ordering::Relaxed))
+        let choice = Choice::of(&loopback());
+        move || probe::answer(&mut there, &choice, || stop.load(Ordering::Relaxed))
     });
     let (mut port, report) = host::port(&loopback()).expect("a port");
-    let found = peers::reach(&mut port, address, &loopback());
+    let found = peers::reach(&mut port, address, &loopback(), &[loopback()]);
     stop.store(true, Ordering::Relaxed);
     let answered = other.join().expect("no panic");
     assert!(found.iter().all(|finding| finding.level == Level::Well), "{found:?}");
@@ -46,7 +50,7 @@ fn who_answers_is_reached_with_whole_packets_and_their_ecn() {
 fn where_nobody_listens_somebody_has_to() {
     let gone = host::port(&loopback()).expect("a port").0.local_addr();
     let (mut port, _) = host::port(&loopback()).expect("a port");
-    let found = peers::reach(&mut port, gone, &loopback());
+    let found = peers::reach(&mut port, gone, &loopback(), &[loopback()]);
     let [finding] = &found[..] else { panic!("{found:?}") };
     assert_eq!(finding.level, Level::Note, "{finding}");
     assert!(finding.cure.as_deref().is_some_and(|cure| cure.contains("--answer")), "{finding}");
@@ -74,6 +78,47 @@ fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
     let (chosen, findings) = interface::choose("lo");
     assert_eq!(chosen.map(|iface| iface.name), Some("lo".to_owned()));
     assert_eq!(findings[0].level, Level::Note, "others cannot reach it: {}", findings[0]);
+}
+
+/// A host whose first interface is a bridge with the address that it has on every host, and whose second is a card.
+#[test]
+fn a_bridge_that_was_chosen_is_noted_here_and_there() {
+    let kind = |kind: &str| Facts { kind: Some(kind.to_owned()), ..Facts::default() };
+    let of = |name: &str, addr: [u8; 4], prefix, facts| Iface {
+        name: name.to_owned(),
+        addr: addr.into(),
+        prefix,
+        loopback: false,
+        facts,
+        ..loopback()
+    };
+    let bridge = of("br-3b50", [172, 18, 0, 1], 16, kind("bridge"));
+    let tunnel = of("tun0", [10, 8, 0, 2], 32, kind("tun"));
+    for doubtful in [&bridge, &tunnel] {
+        let reason = "matches it".to_owned();
+        let candidate = Candidate { iface: doubtful.clone(), kept: true, reason };
+        let (chosen, found) = interface::judge(Ok(vec![candidate]), &doubtful.name);
+        assert_eq!(chosen.as_ref(), Some(doubtful));
+        assert_eq!(found[0].level, Level::Note, "{}", found[0]);
+        let cure = found[0].cure.as_deref();
+        assert!(cure.is_some_and(|cure| cure.contains("FI_SQUALL_IFACE")), "{}", found[0]);
+    }
+    let card = of("enp28s0", [192, 0, 2, 1], 24, Facts { device: true, ..Facts::default() });
+    let all = [loopback(), bridge.clone(), card.clone()];
+    let peer = SocketAddr::from(([192, 0, 2, 2], 4793));
+    let levels = |theirs: &Iface, peer| -> Vec<Level> {
+        let found = peers::agreement(peer, &Choice::of(theirs), &card, &all);
+        found.iter().map(|finding| finding.level).collect()
+    };
+    let their_card = Iface { addr: [192, 0, 2, 2].into(), ..card.clone() };
+    assert_eq!(levels(&their_card, peer), [Level::Well], "both choose one network");
+    assert_eq!(levels(&bridge, peer), [Level::Fault], "an address of this host");
+    let v6 = Iface { addr: std::net::Ipv6Addr::LOCALHOST.into(), ..card.clone() };
+    assert_eq!(levels(&v6, peer), [Level::Fault], "another address family");
+    // A tunnel there: noted as a tunnel, and as another network; whether a route leads there depends on this machine.
+    assert_eq!(levels(&tunnel, peer)[..2], [Level::Note, Level::Note]);
+    let local = SocketAddr::from(([192, 0, 2, 1], 4793));
+    assert!(levels(&bridge, local).is_empty(), "this host itself");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The device behind an interface, as sysfs shows it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where a device is on the PCI bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +43,7 @@ impl Device {
 
     /// The same with the directory of the interfaces.
     pub(super) fn at(root: &Path, name: &str, index: u32) -> Self {
-        let Some(name) = name.split(':').next() else { return Self::default() };
-        let interface = root.join(name);
-        if text(&interface.join("ifindex")).and_then(|n| n.parse().ok()) != Some(index) {
-            return Self::default();
-        }
+        let Some(interface) = directory(root, name, index) else { return Self::default() };
         let device = interface.join("device");
         let driver = fs::read_link(device.join("driver")).ok();
         let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
@@ -61,6 +57,19 @@ impl Device {
             pci: place.as_deref().and_then(pci),
         }
     }
+}
+
+/// Whether a device is behind an interface. False where sysfs is that of another network namespace.
+pub(super) fn is_behind(name: &str, index: u32) -> bool {
+    let interface = directory(Path::new("/sys/class/net"), name, index);
+    interface.is_some_and(|interface| interface.join("device").exists())
+}
+
+/// The directory of an interface, if it is the one with this index in the kernel's numbering.
+fn directory(root: &Path, name: &str, index: u32) -> Option<PathBuf> {
+    let interface = root.join(name.split(':').next()?);
+    let found: u32 = text(&interface.join("ifindex"))?.parse().ok()?;
+    (found == index).then_some(interface)
 }
 
 /// A line of sysfs; `None` where there is none, or an empty one.

@@ -1,4 +1,4 @@
-//! The kernel's interface list, getifaddrs(3).
+//! The kernel's interface list: getifaddrs(3), with the facts by which interfaces are ranked.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,12 +8,33 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use super::Iface;
+use super::facts::{DefaultRoutes, Links};
+use super::rank::Facts;
 
 /// Every IPv4 and IPv6 address of every interface of this network namespace, in the kernel's order.
 ///
 /// # Errors
 /// What the system says, practically never.
 pub fn list() -> io::Result<Vec<Iface>> {
+    let mut found = addresses()?;
+    let routes = DefaultRoutes::read();
+    let links = Links::read()
+        .inspect_err(|error| log::info!("interfaces are ranked by their names alone: {error}"));
+    for iface in &mut found {
+        let device = iface.name.split(':').next().unwrap_or_default();
+        iface.default_route = routes.metric(device, iface.addr.is_ipv6());
+        if let Ok(links) = &links
+            && let Some(facts) = links.facts(iface.index)
+        {
+            let point_to_point = iface.facts.point_to_point || facts.point_to_point;
+            iface.facts = Facts { point_to_point, ..facts };
+        }
+    }
+    Ok(found)
+}
+
+/// The addresses, with what getifaddrs(3) reports of their interfaces.
+fn addresses() -> io::Result<Vec<Iface>> {
     let mut head: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: getifaddrs(3) writes one pointer, into a local variable; the list is freed below.
     if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
@@ -66,6 +87,8 @@ unsafe fn read(entry: &libc::ifaddrs) -> Option<Iface> {
         up: has(libc::IFF_UP),
         running: has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
+        default_route: None,
+        facts: Facts { point_to_point: has(libc::IFF_POINTOPOINT), ..Facts::default() },
         name,
     })
 }

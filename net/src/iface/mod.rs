@@ -4,12 +4,16 @@ use std::fmt;
 use std::net::IpAddr;
 
 mod device;
+mod facts;
 mod list;
+mod rank;
 #[cfg(test)]
 mod tests;
 
 pub use device::{Device, PciAddress};
 pub use list::list;
+pub use rank::{Class, Facts};
+use rank::{Rank, classify, rank};
 
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,10 @@ pub struct Iface {
     pub mtu: u32,
     /// Link speed, megabits a second, when the driver says.
     pub speed_mbps: Option<u32>,
+    /// Metric of the best default route by this interface, if there is one.
+    pub default_route: Option<u32>,
+    /// What the kernel reports about the interface.
+    pub facts: Facts,
 }
 
 impl Iface {
@@ -39,6 +47,12 @@ impl Iface {
     #[must_use]
     pub fn network(&self) -> IpAddr {
         masked(self.addr, self.prefix)
+    }
+
+    /// What the interface leads to.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        if self.loopback { Class::Loopback } else { classify(&self.name, &self.facts) }
     }
 }
 
@@ -107,55 +121,38 @@ impl fmt::Display for SelectError {
 
 impl std::error::Error for SelectError {}
 
-/// Names dropped unless the expression asks for them: bridges to containers and virtual machines of this host
-/// alone, which have the same address on every host.
-const VIRTUAL: [&str; 2] = ["docker*", "virbr*"];
-
-/// Ends of cables between network namespaces: on a host they lead to its own containers, so others come first;
-/// inside of a container they are the way out.
-const CABLE: &str = "veth*";
-
 /// Chooses among the host's addresses; returns every one with a verdict, the kept ones first and in
 /// order of preference.
 ///
 /// `expression` is a comma-separated list of names (a final `*` matches any rest), addresses and
 /// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
-/// `^docker0,eth1`. Without a term that includes, everything is a candidate except container bridges
-/// and link-local addresses, `veth*` last, and loopback is kept only when nothing else is. An interface
-/// that is down is never kept, one without carrier when no other is. Link-local addresses (which need a
-/// scope) must be asked for by address or network, not by the interface's name. Preference: order of the
-/// including terms, loopback last.
+/// `^docker0,eth1`. An interface that is down is never kept, one without carrier when no other is. Link-local
+/// addresses (which need a scope) must be asked for by address or network, not by the interface's name.
+///
+/// With a term that includes, whatever matches is kept. Without one the best group of interfaces that is up is kept
+/// ([`Class::group`]): devices; else cables to other network namespaces; else tunnels and bridges; else loopback.
+///
+/// Preference: order of the including terms, then the group, IPv4 before IPv6, the metric of the default route, tunnels
+/// before bridges, the speed, and the kernel's number of the interface; loopback last. It does not depend on the order of
+/// `ifaces`, but for addresses of one interface.
 ///
 /// # Errors
 /// A malformed term, or an including list of which nothing is usable.
 pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, SelectError> {
     let terms = parse(expression)?;
     let including = terms.iter().any(|t| !t.exclude);
-    let mut ranked: Vec<(usize, Candidate)> = ifaces
+    let mut ranked: Vec<(Rank, Candidate)> = ifaces
         .into_iter()
         .map(|iface| {
-            let (rank, reason) = judge(&iface, &terms, including);
-            (rank.unwrap_or(usize::MAX), Candidate { iface, kept: rank.is_some(), reason })
+            let (term, reason) = judge(&iface, &terms, including);
+            let kept = term.is_some();
+            (rank(&iface, term.unwrap_or(usize::MAX)), Candidate { iface, kept, reason })
         })
         .collect();
-    let others = |ranked: &[(usize, Candidate)], running: bool| {
-        let other = |i: &Iface| !i.loopback && (i.running || !running);
-        ranked.iter().any(|(_, c)| c.kept && other(&c.iface))
-    };
-    let runs = others(&ranked, true);
-    for (rank, candidate) in &mut ranked {
-        let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
-        if quiet && runs {
-            drop_for(rank, candidate, "no carrier, and there are others");
-        } else if quiet {
-            candidate.reason.push_str("; no carrier, and there is no other");
-        }
+    if !including {
+        keep_best_group(&mut ranked);
     }
-    if !including && others(&ranked, false) {
-        for (rank, candidate) in ranked.iter_mut().filter(|(_, c)| c.kept && c.iface.loopback) {
-            drop_for(rank, candidate, "loopback, and there are others");
-        }
-    }
+    drop_quiet(&mut ranked);
     ranked.sort_by_key(|(rank, c)| (!c.kept, c.iface.loopback, *rank));
     let candidates: Vec<_> = ranked.into_iter().map(|(_, c)| c).collect();
     for term in terms.iter().filter(|t| !t.exclude) {
@@ -169,14 +166,41 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
     Ok(candidates)
 }
 
-/// Takes back that a candidate is kept.
-fn drop_for(rank: &mut usize, candidate: &mut Candidate, reason: &str) {
-    *rank = usize::MAX;
-    candidate.kept = false;
-    candidate.reason = reason.into();
+/// Drops interfaces of worse groups than the best one that is up.
+fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
+    let kept = ranked.iter().filter(|(_, c)| c.kept);
+    let Some(best) = kept.map(|(_, c)| c.iface.class().group()).min() else { return };
+    for (_, candidate) in ranked.iter_mut().filter(|(_, c)| c.kept) {
+        let class = candidate.iface.class();
+        if class.group() > best {
+            drop_for(candidate, format!("{}, and there are others", class.words()));
+        } else if class != Class::Device {
+            candidate.reason = format!("{}, and there is no other", class.words());
+        }
+    }
 }
 
-/// (Rank if kept, reason).
+/// Drops interfaces without carrier if others have one.
+fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
+    let works = |c: &Candidate| c.kept && !c.iface.loopback && c.iface.running;
+    let others = ranked.iter().any(|(_, c)| works(c));
+    for (_, candidate) in ranked.iter_mut() {
+        let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
+        if quiet && others {
+            drop_for(candidate, "no carrier, and there are others".into());
+        } else if quiet {
+            candidate.reason.push_str("; no carrier, and there is no other");
+        }
+    }
+}
+
+/// Takes back that a candidate is kept.
+fn drop_for(candidate: &mut Candidate, reason: String) {
+    candidate.kept = false;
+    candidate.reason = reason;
+}
+
+/// Number of the including term that selects an address (0 without such terms), if it may be kept, and why (not).
 fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
     if !iface.up {
         return (None, "down".into());
@@ -201,16 +225,8 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
     if link_local {
         return (None, "link-local".into());
     }
-    if let Some(pattern) = VIRTUAL.iter().find(|p| name_matches(&iface.name, p)) {
-        return (None, format!("{pattern}: virtual, leads to no peer"));
-    }
-    if iface.loopback {
-        return (Some(0), "loopback, and there is no other".into());
-    }
-    if name_matches(&iface.name, CABLE) {
-        return (Some(1), format!("{CABLE}: after all others"));
-    }
-    (Some(0), "up".into())
+    let reason = if iface.default_route.is_some() { "up, with a default route" } else { "up" };
+    (Some(0), reason.into())
 }
 
 struct Term {

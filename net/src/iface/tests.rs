@@ -12,6 +12,8 @@ fn iface(name: &str, addr: &str) -> Iface {
         loopback: name == "lo",
         mtu: 1500,
         speed_mbps: None,
+        default_route: None,
+        facts: Facts::default(),
     }
 }
 
@@ -48,7 +50,7 @@ fn the_default_leaves_out_what_leads_nowhere() {
     assert_eq!(kept(""), ["10.0.0.5", "10.1.0.5", "192.168.7.1", "2001:db8::5"]);
     assert_eq!(
         reason("", "172.17.0.1"),
-        "docker0 172.17.0.1/16: dropped (docker*: virtual, leads to no peer)"
+        "docker0 172.17.0.1/16: dropped (a bridge or virtual interface without a device, and there are others)"
     );
     assert_eq!(reason("", "fe80::1"), "eth0 fe80::1/64: dropped (link-local)");
     assert_eq!(reason("", "10.9.0.1"), "eth9 10.9.0.1/16: dropped (down)");
@@ -57,17 +59,20 @@ fn the_default_leaves_out_what_leads_nowhere() {
 
 #[test]
 fn loopback_serves_when_it_is_alone_or_asked_for() {
-    let alone = vec![iface("lo", "127.0.0.1/8"), iface("docker0", "172.17.0.1/16")];
-    let all = select(alone, "").unwrap();
-    assert!(all[0].kept && all[0].iface.loopback && !all[1].kept);
+    let all = select(vec![iface("lo", "127.0.0.1/8")], "").unwrap();
+    assert!(all[0].kept && all[0].iface.loopback);
+    assert_eq!(all[0].reason, "loopback, and there is no other");
+    let bridge = vec![iface("lo", "127.0.0.1/8"), iface("docker0", "172.17.0.1/16")];
+    let all = select(bridge, "").unwrap();
+    assert!(all[0].kept && all[0].iface.name == "docker0" && !all[1].kept);
     assert_eq!(kept("lo"), ["127.0.0.1", "::1"]);
     assert_eq!(kept("127.0.0.0/8"), ["127.0.0.1"]);
     assert_eq!(kept("lo,eth0"), ["10.0.0.5", "127.0.0.1", "::1"]);
 }
 
-/// In a container or a network namespace the end of a veth pair is the way out, by whatever name.
+/// In a container or a network namespace the end of a veth pair is the way out. On a host it leads to its own containers.
 #[test]
-fn a_cable_comes_last_but_before_loopback() {
+fn a_cable_serves_where_there_is_no_device() {
     let kept = |all: &[Iface]| -> Vec<String> {
         let all = select(all.to_vec(), "").unwrap();
         all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
@@ -75,7 +80,8 @@ fn a_cable_comes_last_but_before_loopback() {
     let (lo, veth) = (iface("lo", "127.0.0.1/8"), iface("veth0", "10.0.0.1/24"));
     let (eth, docker) = (iface("eth0", "10.1.0.1/24"), iface("docker0", "172.17.0.1/16"));
     assert_eq!(kept(&[lo.clone(), veth.clone()]), ["10.0.0.1"]);
-    assert_eq!(kept(&[lo.clone(), veth.clone(), docker, eth.clone()]), ["10.1.0.1", "10.0.0.1"]);
+    assert_eq!(kept(&[lo.clone(), docker.clone(), veth.clone()]), ["10.0.0.1"]);
+    assert_eq!(kept(&[lo.clone(), veth.clone(), docker, eth.clone()]), ["10.1.0.1"]);
     // Asked for, it has the place that was asked for.
     let all = select(vec![lo, eth, veth], "veth*,eth0").unwrap();
     assert_eq!(all[0].iface.name, "veth0");
@@ -128,7 +134,8 @@ fn a_caret_excludes() {
     assert_eq!(kept("^eth1"), ["10.0.0.5", "2001:db8::5"]);
     assert_eq!(kept("^eth1,ib0"), ["10.0.0.5"]);
     assert_eq!(kept("eth*,^10.0.0.0/16"), ["10.1.0.5", "192.168.7.1"]);
-    assert_eq!(kept("^eth*,ib*"), ["127.0.0.1", "::1"]);
+    assert_eq!(kept("^eth*,ib*"), ["172.17.0.1"]);
+    assert_eq!(kept("^eth*,ib*,docker*"), ["127.0.0.1", "::1"]);
     assert_eq!(reason("^eth1", "10.1.0.5"), "eth1 10.1.0.5/24: dropped (excluded by ^eth1)");
 }
 
@@ -165,4 +172,207 @@ fn this_host_has_a_loopback() {
     assert!(lo.loopback && lo.up && lo.index > 0, "{lo:?}");
     assert_eq!(lo.prefix, 8);
     assert!(lo.mtu >= 1500);
+    // ARPHRD_LOOPBACK, of which rtnetlink tells.
+    assert_eq!((lo.facts.hardware, lo.class()), (772, Class::Loopback));
+}
+
+/// An interface of a kind, as the kernel describes software.
+fn made(name: &str, addr: &str, kind: &str) -> Iface {
+    let facts = Facts { kind: Some(kind.into()), hardware: 1, ..Facts::default() };
+    Iface { facts, ..iface(name, addr) }
+}
+
+/// A card.
+fn card(name: &str, addr: &str) -> Iface {
+    let facts = Facts { device: true, hardware: 1, ..Facts::default() };
+    Iface { facts, ..iface(name, addr) }
+}
+
+/// Twenty interfaces, numbered as they are listed; names say nothing, and two of them mislead.
+fn twenty() -> Vec<Iface> {
+    let over = |lower: &Iface, upper: Iface| {
+        let lower = vec![(lower.name.clone(), lower.facts.clone())];
+        Iface { facts: Facts { lower, ..upper.facts.clone() }, ..upper }
+    };
+    let hardware = |hardware: u16, iface: Iface| Iface {
+        facts: Facts { hardware, ..iface.facts.clone() },
+        ..iface
+    };
+    let one_peer = |iface: Iface| Iface {
+        facts: Facts { point_to_point: true, ..iface.facts.clone() },
+        ..iface
+    };
+    let (port, cable) = (card("p0", "10.9.9.1/24"), made("v0", "10.9.9.2/24", "veth"));
+    let mut all = vec![
+        iface("lo", "127.0.0.1/8"),
+        made("a1", "172.17.0.1/16", "bridge"),
+        over(&cable, made("enp28s0", "172.18.0.1/16", "bridge")),
+        one_peer(made("a3", "10.8.0.2/32", "tun")),
+        hardware(65_534, made("a4", "100.64.0.5/32", "tun")),
+        made("a5", "10.6.0.2/24", "wireguard"),
+        hardware(512, iface("a6", "10.5.0.2/32")),
+        over(&port, made("a7", "10.244.0.0/32", "vxlan")),
+        made("a8", "10.255.0.1/32", "dummy"),
+        made("a9", "10.30.0.1/24", "openvswitch"),
+        made("b0", "10.31.0.1/24", "veth"),
+        over(&cable, made("b1", "10.32.0.1/24", "vlan")),
+        hardware(768, iface("b2", "10.33.0.1/24")),
+        made("b3", "10.34.0.1/24", "team"),
+        card("docker9", "10.20.0.1/24"),
+        over(&port, made("b5", "10.21.0.1/24", "bond")),
+        over(&port, made("b6", "10.22.0.1/24", "vlan")),
+        over(&port, made("b7", "10.23.0.1/24", "bridge")),
+        card("b8", "10.24.0.1/24"),
+        made("b9", "10.35.0.1/24", "gretap"),
+    ];
+    for (iface, index) in all.iter_mut().zip(1..) {
+        iface.index = index;
+    }
+    all
+}
+
+/// The kept addresses, which must be the same in every order of the list: all rotations, and shuffles of them.
+fn kept_in_every_order(all: &[Iface]) -> Vec<String> {
+    let kept = |all: Vec<Iface>| -> Vec<String> {
+        let all = select(all, "").unwrap();
+        all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
+    };
+    let (expected, mut random) = (kept(all.to_vec()), 1_u64);
+    for by in 0..all.len() {
+        let mut order = all.to_vec();
+        order.rotate_left(by);
+        assert_eq!(kept(order.clone()), expected, "rotated by {by}");
+        for _ in 0..20 {
+            for end in (1..order.len()).rev() {
+                // Knuth's generator: which orders these are does not matter, but they are the same in each run.
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                order.swap(end, (random >> 33) as usize % (end + 1));
+            }
+            assert_eq!(kept(order.clone()), expected, "{order:?}");
+        }
+    }
+    expected
+}
+
+#[test]
+fn twenty_interfaces_give_one_choice_in_every_order() {
+    let mut all = twenty();
+    let devices = ["10.20.0.1", "10.21.0.1", "10.22.0.1", "10.23.0.1", "10.24.0.1"];
+    let at = |all: &[Iface], addr: &str| {
+        all.iter().position(|i| i.addr.to_string() == addr).unwrap()
+    };
+    assert_eq!(kept_in_every_order(&all), devices, "by the kernel's number");
+    let (bridge, vlan, last) =
+        (at(&all, "10.23.0.1"), at(&all, "10.22.0.1"), at(&all, "10.24.0.1"));
+    all[bridge].speed_mbps = Some(10_000);
+    all[last].speed_mbps = Some(100_000);
+    let fastest = ["10.24.0.1", "10.23.0.1", "10.20.0.1", "10.21.0.1", "10.22.0.1"];
+    assert_eq!(kept_in_every_order(&all), fastest);
+    // A default route comes before speed; one through a VPN makes no device of it.
+    let tunnel = at(&all, "10.8.0.2");
+    (all[tunnel].default_route, all[tunnel].speed_mbps) = (Some(0), Some(400_000));
+    (all[vlan].default_route, all[bridge].default_route) = (Some(100), Some(600));
+    let routed = ["10.22.0.1", "10.23.0.1", "10.24.0.1", "10.20.0.1", "10.21.0.1"];
+    assert_eq!(kept_in_every_order(&all), routed);
+    // Without devices the ends of cables are the way out, as in a container.
+    all.retain(|i| i.class() != Class::Device);
+    assert_eq!(kept_in_every_order(&all), ["10.31.0.1", "10.32.0.1"]);
+    all.retain(|i| i.class() != Class::Cable);
+    let rest = kept_in_every_order(&all);
+    let tunnels = ["10.8.0.2", "100.64.0.5", "10.6.0.2", "10.5.0.2", "10.244.0.0"];
+    let more = ["10.33.0.1", "10.35.0.1", "172.17.0.1", "172.18.0.1", "10.255.0.1"];
+    assert_eq!(rest[..5], tunnels);
+    assert_eq!(rest[5..10], more);
+    assert_eq!(rest[10..], ["10.30.0.1", "10.34.0.1"]);
+    all.retain(|i| i.loopback);
+    assert_eq!(kept_in_every_order(&all), ["127.0.0.1"]);
+}
+
+#[test]
+fn what_is_asked_for_is_kept_whatever_it_is() {
+    let kept = |expression: &str| -> Vec<String> {
+        let all = select(twenty(), expression).unwrap();
+        all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
+    };
+    assert_eq!(kept("a3"), ["10.8.0.2"]);
+    assert_eq!(kept("172.18.0.0/16,docker9"), ["172.18.0.1", "10.20.0.1"]);
+    // Within one term the rank decides.
+    assert_eq!(kept("a3,10.8.0.0/13"), ["10.8.0.2"]);
+    assert_eq!(kept("10.16.0.0/12")[..2], ["10.20.0.1", "10.21.0.1"]);
+    assert_eq!(kept("10.0.0.0/8")[0], "10.20.0.1");
+}
+
+#[test]
+fn names_classify_what_the_kernel_says_nothing_about() {
+    let class = |name: &str| iface(name, "10.0.0.1/24").class();
+    for name in ["eth0", "enp3s0f1np1", "ib0", "hsn0", "bond0", "br0", "team0", "ens5.100"] {
+        assert_eq!(class(name), Class::Device, "{name}");
+    }
+    for name in ["docker0", "br-3b50", "virbr0", "cni0", "podman1", "dummy0"] {
+        assert_eq!(class(name), Class::Isolated, "{name}");
+    }
+    for name in ["tailscale0", "wg0", "tun3", "tap0", "ppp0", "vxlan.calico", "flannel.1"] {
+        assert_eq!(class(name), Class::Tunnel, "{name}");
+    }
+    assert_eq!((class("veth1a2b"), class("cali12")), (Class::Cable, Class::Cable));
+    assert_eq!(iface("lo", "127.0.0.1/8").class(), Class::Loopback);
+}
+
+/// An interface in a container whose lower one is outside.
+#[test]
+fn what_lies_outside_of_a_container_makes_a_cable() {
+    for kind in ["macvlan", "ipvlan", "vlan", "macsec"] {
+        assert_eq!(made("eth0", "10.0.0.2/24", kind).class(), Class::Cable, "{kind}");
+    }
+    // A bond without ports leads nowhere.
+    assert_eq!(made("bond0", "10.0.0.2/24", "bond").class(), Class::Isolated);
+}
+
+#[test]
+fn a_host_with_ipv6_alone_uses_its_device() {
+    let mut all = vec![
+        iface("lo", "::1/128"),
+        made("br-1", "fd17::1/64", "bridge"),
+        made("wg0", "fd99::2/64", "wireguard"),
+        card("eth0", "2001:db8::5/64"),
+        card("eth0", "fe80::1/64"),
+        card("eth1", "2001:db8:1::5/64"),
+    ];
+    for (iface, index) in all.iter_mut().zip([1, 2, 3, 4, 4, 5]) {
+        iface.index = index;
+    }
+    assert_eq!(kept_in_every_order(&all), ["2001:db8::5", "2001:db8:1::5"]);
+    all[5].default_route = Some(1024);
+    assert_eq!(kept_in_every_order(&all), ["2001:db8:1::5", "2001:db8::5"]);
+    // IPv4 comes first where there is some.
+    all.push(Iface { index: 6, ..card("eth2", "10.0.0.1/24") });
+    assert_eq!(kept_in_every_order(&all), ["10.0.0.1", "2001:db8:1::5", "2001:db8::5"]);
+}
+
+/// A cable of two addresses is not point-to-point: its interface is Ethernet as any other.
+#[test]
+fn a_network_of_two_addresses_is_a_device_still() {
+    let mut all = vec![
+        made("docker0", "172.17.0.1/16", "bridge"),
+        card("eth0", "10.1.1.0/31"),
+        card("eth1", "10.1.2.1/32"),
+    ];
+    for (iface, index) in all.iter_mut().zip(1..) {
+        iface.index = index;
+    }
+    assert_eq!(kept_in_every_order(&all), ["10.1.1.0", "10.1.2.1"]);
+}
+
+#[test]
+fn of_two_cards_in_one_network_all_hosts_choose_alike() {
+    let mut all = vec![card("eth0", "10.0.0.1/24"), card("eth1", "10.0.0.2/24")];
+    (all[0].index, all[1].index) = (2, 3);
+    assert_eq!(kept_in_every_order(&all), ["10.0.0.1", "10.0.0.2"]);
+    all[1].speed_mbps = Some(25_000);
+    assert_eq!(kept_in_every_order(&all), ["10.0.0.2", "10.0.0.1"]);
+    all[0].default_route = Some(0);
+    assert_eq!(kept_in_every_order(&all), ["10.0.0.1", "10.0.0.2"]);
+    // The one with the default route has no carrier.
+    all[0].running = false;
+    assert_eq!(kept_in_every_order(&all), ["10.0.0.2"]);
 }

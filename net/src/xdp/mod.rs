@@ -19,6 +19,7 @@ use ::xdp::Packet;
 use ::xdp::nic::NicIndex;
 
 use crate::base::{Datagram, Span, Time, TrafficClass, Train};
+use crate::rtnetlink::Tables;
 use crate::udp::{UdpPort, tos};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
@@ -30,7 +31,7 @@ mod queue;
 mod tests;
 
 use frame::{Contents, Ends, Mac};
-use neighbour::{Neighbours, Tables};
+use neighbour::Neighbours;
 use program::Program;
 use queue::{Queue, Sent};
 

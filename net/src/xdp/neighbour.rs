@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -17,10 +16,10 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::{Socket, protocols};
 
 use super::frame::Mac;
 use crate::base::{Span, Time};
+use crate::rtnetlink::Tables;
 
 /// How long an answer of the kernel's is believed. A path that moves to another router loses what is sent until then.
 const BELIEVED: Span = Span::secs(1);
@@ -33,41 +32,7 @@ pub(super) struct Link {
     pub(super) virtual_cable: bool,
 }
 
-/// A connection to the kernel's tables.
-pub(super) struct Tables {
-    socket: Socket,
-    buffer: Vec<u8>,
-}
-
 impl Tables {
-    pub(super) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
-        Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
-    }
-
-    /// Asks for one thing; the kernel has answered when it has taken the question.
-    fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
-        message.finalize();
-        self.buffer.clear();
-        self.buffer.resize(message.buffer_len(), 0);
-        message.serialize(&mut self.buffer);
-        self.socket.send(&self.buffer, 0)?;
-        self.buffer.clear();
-        self.socket.recv(&mut self.buffer, libc::MSG_DONTWAIT)?;
-        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&self.buffer)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        match answer.payload {
-            NetlinkPayload::InnerMessage(answer) => Ok(answer),
-            NetlinkPayload::Error(error) => Err(error.to_io()),
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-
     /// An interface by its index.
     ///
     /// # Errors

@@ -1,0 +1,85 @@
+"""Hosts whose first interface is not the cable between them: a bridge to their containers, or a VPN."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
+
+# Seconds: the job takes two, and gives up on peers that it cannot reach after DEADLINE.
+PATIENCE = 60.0
+DEADLINE = 15
+HOST_A, HOST_B = "192.168.0.1", "192.168.0.2"
+# The cable's interface, which every host has after the others.
+CABLE = "enp28s0"
+BRIDGE = "br-3b50"
+TUNNEL = "tun0"
+# Opens the tunnel as a VPN's program does, says so, and keeps it until its standard input ends.
+VPN = f"""
+import fcntl, struct, sys
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+tun = open("/dev/net/tun", "r+b", buffering=0)
+fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH14x", b"{TUNNEL}", IFF_TUN | IFF_NO_PI))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def bridge_first() -> Verdict:
+    """The first interface of both hosts is a bridge to their containers, which has the same address on both."""
+    with Namespaces(["a", "b"]) as net:
+        for node in net.nodes:
+            net.ip(node, "link", "add", BRIDGE, "type", "bridge")
+            # A container's cable, so that the bridge has a carrier.
+            net.ip(node, "link", "add", "vethc1", "type", "veth", "peer", "name", "vethc2")
+            net.ip(node, "link", "set", "vethc1", "master", BRIDGE)
+            for end in ("vethc1", "vethc2"):
+                net.ip(node, "link", "set", end, "up")
+            net.address(node, BRIDGE, "172.18.0.1/16")
+        return _job(net)
+
+
+def vpn_first() -> Verdict:
+    """The first interface of one host is a VPN's, which the other host does not have."""
+    if not os.path.exists("/dev/net/tun"):
+        return Verdict("there is no /dev/net/tun: modprobe tun")
+    with Namespaces(["a", "b"]) as net:
+        net.inside("a", "ip", "tuntap", "add", TUNNEL, "mode", "tun")
+        net.ip("a", "addr", "add", "10.8.0.2", "peer", "10.8.0.1", "dev", TUNNEL)
+        net.ip("a", "link", "set", TUNNEL, "up")
+        with _vpn(net):
+            return _job(net)
+
+
+@contextlib.contextmanager
+def _vpn(net: Namespaces) -> Iterator[None]:
+    """While the VPN's program runs on the first host."""
+    command = [str(word) for word in net.command("a", sys.executable, "-c", VPN)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        try:
+            assert process.stdout.readline() == "open\n", "the tunnel cannot be opened"
+            yield
+        finally:
+            process.stdin.close()
+
+
+def _job(net: Namespaces) -> Verdict:
+    """Joins the hosts by a cable, and runs a job between them that finds it by itself."""
+    net.join("a", CABLE, f"{HOST_A}/24", "b", CABLE, f"{HOST_B}/24")
+    mpi = MPIS["mpich"]
+    with net.hydra({HOST_A: "a", HOST_B: "b"}) as launch:
+        env = {"FI_SQUALL_IFACE": "", "FI_SQUALL_DEADLINE": f"{DEADLINE}s"}
+        program: list[Word] = [mpi.python, MPI_TESTS / "sums.py"]
+        result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
+    if not problem and not re.search(r"^sums: \d+ passed, 0 failed$", result.output, re.M):
+        problem = "the ranks did not say that their sums are right"
+    return Verdict(problem, summary, result.output)

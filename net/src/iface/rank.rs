@@ -1,0 +1,180 @@
+//! The rank of an interface: a pure function of what the kernel reports about it.
+
+use std::cmp::Reverse;
+
+use super::{Iface, name_matches};
+
+/// What the kernel reports about an interface, apart from its addresses. The default value means that nothing is known,
+/// and the interface is then classified by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Kind of a software interface (`IFLA_INFO_KIND`), such as `bridge` or `veth`; hardware has none.
+    pub kind: Option<String>,
+    /// Hardware type (`ARPHRD_*`, linux/if_arp.h); 0 if it is not known.
+    pub hardware: u16,
+    /// The interface belongs to a device on a bus: a card, or the paravirtual card of a virtual machine.
+    pub device: bool,
+    /// The interface has one peer by definition (`IFF_POINTOPOINT`). The length of a prefix, such as a /31, does not
+    /// make it one.
+    pub point_to_point: bool,
+    /// The interfaces that this one is made of, by name: the ports of a bond, team or bridge, the interface below a VLAN.
+    pub lower: Vec<(String, Facts)>,
+}
+
+/// What an interface leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A device: a card, or a bond, team, VLAN or bridge over one.
+    Device,
+    /// The end of a cable to another network namespace: inside a container it is the way out.
+    Cable,
+    /// A tunnel, a VPN or another link with one peer.
+    Tunnel,
+    /// A bridge to the containers or virtual machines of this host, or another interface that leads to no cable.
+    Isolated,
+    /// The loopback interface.
+    Loopback,
+}
+
+impl Class {
+    /// Interfaces of a higher group are used only if none of a lower group is up, or if the user asks for them.
+    #[must_use]
+    pub const fn group(self) -> u8 {
+        match self {
+            Self::Device => 0,
+            Self::Cable => 1,
+            Self::Tunnel | Self::Isolated => 2,
+            Self::Loopback => 3,
+        }
+    }
+
+    /// Whether the interface probably leads to none of the other hosts of a job, or on a detour.
+    #[must_use]
+    pub const fn is_doubtful(self) -> bool {
+        matches!(self, Self::Tunnel | Self::Isolated)
+    }
+
+    /// The class in words, to be followed by a reason.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Device => "a device",
+            Self::Cable => "a cable to another network namespace",
+            Self::Tunnel => "a tunnel or point-to-point link",
+            Self::Isolated => "a bridge or virtual interface without a device",
+            Self::Loopback => "loopback",
+        }
+    }
+}
+
+/// Interfaces compare by this key, best first: the position of the user's term, the group, IPv4 before IPv6 (MPIs expect
+/// names of one length), the metric of the default route, the class, the speed, the kernel's number.
+pub(super) type Rank = (usize, u8, bool, u32, Class, Reverse<u32>, u32);
+
+/// The rank of an address of an interface that the user's term number `term` selects (0 without terms).
+pub(super) fn rank(iface: &Iface, term: usize) -> Rank {
+    let class = iface.class();
+    (
+        term,
+        class.group(),
+        iface.addr.is_ipv6(),
+        iface.default_route.unwrap_or(u32::MAX),
+        class,
+        Reverse(iface.speed_mbps.unwrap_or(0)),
+        iface.index,
+    )
+}
+
+/// Classifies an interface that is not loopback.
+pub(super) fn classify(name: &str, facts: &Facts) -> Class {
+    if facts.point_to_point {
+        return Class::Tunnel;
+    }
+    match facts.kind.as_deref() {
+        Some("veth" | "netkit") => Class::Cable,
+        // Ports that are cables lead to containers of this host.
+        Some("bridge") if below(facts) == Some(Class::Device) => Class::Device,
+        Some("bridge") => Class::Isolated,
+        Some("bond" | "team") => below(facts).unwrap_or(Class::Isolated),
+        // What lies below is in another namespace if it is not seen: so it is in containers.
+        Some(
+            "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" | "hsr" | "dsa"
+            | "virt_wifi",
+        ) => below(facts).unwrap_or(Class::Cable),
+        Some(kind) if TUNNELS.contains(&kind) => Class::Tunnel,
+        _ if facts.device => Class::Device,
+        Some(_) => Class::Isolated,
+        None if TUNNEL_HARDWARE.contains(&facts.hardware) => Class::Tunnel,
+        None => by_name(name),
+    }
+}
+
+/// The best class of what an interface is made of.
+fn below(facts: &Facts) -> Option<Class> {
+    facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
+}
+
+/// Kinds of interfaces whose packets travel inside other packets, or through a program.
+const TUNNELS: &[&str] = &[
+    "amt",
+    "bareudp",
+    "batadv",
+    "erspan",
+    "geneve",
+    "gre",
+    "gretap",
+    "gtp",
+    "ip6erspan",
+    "ip6gre",
+    "ip6gretap",
+    "ip6tnl",
+    "ipip",
+    "ovpn",
+    "pfcp",
+    "ppp",
+    "sit",
+    "tun",
+    "vti",
+    "vti6",
+    "vxlan",
+    "wireguard",
+    "wwan",
+    "xfrm",
+];
+
+/// Hardware types of tunnels: PPP, IPIP, IPv6 in IPv6, SIT, GRE, GRE over IPv6, and none at all.
+const TUNNEL_HARDWARE: &[u16] = &[512, 768, 769, 776, 778, 823, 65_534];
+
+/// Names by which an interface is classified if the kernel reports neither a kind nor a device.
+const NAMES: &[(&str, Class)] = &[
+    ("veth*", Class::Cable),
+    ("cali*", Class::Cable),
+    ("br-*", Class::Isolated),
+    ("cbr*", Class::Isolated),
+    ("cni*", Class::Isolated),
+    ("docker*", Class::Isolated),
+    ("dummy*", Class::Isolated),
+    ("ifb*", Class::Isolated),
+    ("lxcbr*", Class::Isolated),
+    ("lxdbr*", Class::Isolated),
+    ("ovs-*", Class::Isolated),
+    ("podman*", Class::Isolated),
+    ("virbr*", Class::Isolated),
+    ("flannel*", Class::Tunnel),
+    ("gre*", Class::Tunnel),
+    ("ppp*", Class::Tunnel),
+    ("sit*", Class::Tunnel),
+    ("tailscale*", Class::Tunnel),
+    ("tap*", Class::Tunnel),
+    ("tun*", Class::Tunnel),
+    ("vxlan*", Class::Tunnel),
+    ("weave*", Class::Tunnel),
+    ("wg*", Class::Tunnel),
+    ("zt*", Class::Tunnel),
+];
+
+/// The class that a name suggests.
+fn by_name(name: &str) -> Class {
+    let known = NAMES.iter().find(|(pattern, _)| name_matches(name, pattern));
+    known.map_or(Class::Device, |(_, class)| *class)
+}

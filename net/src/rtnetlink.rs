@@ -1,0 +1,101 @@
+//! Questions to the kernel about interfaces, routes and neighbours: rtnetlink(7).
+
+use std::io;
+
+use netlink_packet_core::{
+    DecodeError, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, protocols};
+
+/// Longest datagram of the kernel's that is read: it makes none of more than 32 KiB.
+const DATAGRAM: usize = 64 << 10;
+
+/// A connection to the kernel's tables.
+pub(crate) struct Tables {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
+
+impl Tables {
+    /// Opens the connection.
+    ///
+    /// # Errors
+    /// The system's, when descriptors are short or the process may not use netlink.
+    pub(crate) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
+    }
+
+    /// Asks for one thing; the kernel has answered when it has taken the question.
+    ///
+    /// # Errors
+    /// The kernel's refusal, or `InvalidData` for an answer that cannot be read.
+    pub(crate) fn ask(
+        &mut self,
+        question: RouteNetlinkMessage,
+    ) -> io::Result<RouteNetlinkMessage> {
+        self.send(question, NLM_F_REQUEST)?;
+        self.buffer.clear();
+        self.socket.recv(&mut self.buffer, libc::MSG_DONTWAIT)?;
+        let answer =
+            NetlinkMessage::<RouteNetlinkMessage>::deserialize(&self.buffer).map_err(invalid)?;
+        match answer.payload {
+            NetlinkPayload::InnerMessage(answer) => Ok(answer),
+            NetlinkPayload::Error(error) => Err(error.to_io()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Asks for a whole table. `take` is called for each of its messages, with the type of the message and its bytes
+    /// behind the netlink header.
+    ///
+    /// # Errors
+    /// The kernel's refusal, or `InvalidData` for a datagram that is no list of messages.
+    pub(crate) fn dump(
+        &mut self,
+        question: RouteNetlinkMessage,
+        take: &mut dyn FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        self.send(question, NLM_F_REQUEST | NLM_F_DUMP)?;
+        let mut answer: Vec<u8> = Vec::with_capacity(DATAGRAM);
+        loop {
+            answer.clear();
+            // The kernel makes the next datagram of a table while it hands out the one before: there is nothing to wait
+            // for, and a table that does not end is an error.
+            self.socket.recv(&mut answer, libc::MSG_DONTWAIT)?;
+            let mut rest: &[u8] = &answer;
+            while !rest.is_empty() {
+                let message = NetlinkBuffer::new_checked(rest).map_err(invalid)?;
+                match message.message_type() {
+                    NLMSG_DONE => return Ok(()),
+                    NLMSG_ERROR => return Err(io::Error::other("the kernel lists no such table")),
+                    kind => take(kind, message.payload()),
+                }
+                // Messages begin at multiples of four bytes, and none is shorter than its header.
+                let length = (message.length() as usize).next_multiple_of(4);
+                rest = rest.get(length..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn send(&mut self, question: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
+        message.finalize();
+        self.buffer.clear();
+        self.buffer.resize(message.buffer_len(), 0);
+        message.serialize(&mut self.buffer);
+        self.socket.send(&self.buffer, 0)?;
+        Ok(())
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // for `map_err`
+fn invalid(error: DecodeError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
