@@ -63,9 +63,10 @@ fn answers(
     }
     let endpoints = endpoints(node, service, flags, hints)?;
     let mut list: *mut ffi::fi_info = core::ptr::null_mut();
-    for endpoint in endpoints.iter().rev() {
-        let Some(answer) = hints.answer(endpoint) else { continue };
-        match build::info(&answer, list) {
+    let answers = endpoints.iter().flat_map(|endpoint| hints.answers(endpoint));
+    // The list is built from its end.
+    for answer in answers.collect::<Vec<_>>().iter().rev() {
+        match build::info(answer, list) {
             Some(next) => list = next,
             None => {
                 build::free_list(list);

@@ -319,12 +319,148 @@ static void granted(void)
 		CHECK(info->tx_attr->iov_limit >= 3 && info->ep_attr->mem_tag_format >> 63);
 		fi_freeinfo(info);
 	}
-	/* The modes of API versions before 1.5. */
-	hints->domain_attr->mr_mode = FI_MR_BASIC;
-	struct fi_info *info = NULL;
-	EQUAL(fi_getinfo(FI_VERSION(1, 4), NULL, NULL, 0, hints, &info), 0);
-	EQUAL(info->domain_attr->mr_mode, FI_MR_BASIC);
+	fi_freeinfo(hints);
+}
+
+/* API versions before 1.5 knew FI_MR_BASIC and FI_MR_SCALABLE; whoever left the choice to libfabric's providers got basic. */
+static void old_registration(void)
+{
+	const uint32_t old[] = {FI_VERSION(1, 0), FI_VERSION(1, 4)};
+	const int modes[] = {FI_MR_BASIC, FI_MR_SCALABLE};
+	struct fi_info *hints = hints_for_squall(), *info = NULL;
+	/* As Charm++ asks. */
+	hints->mode = FI_CONTEXT;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	hints->caps = FI_TAGGED | FI_RMA | FI_REMOTE_READ;
+	for (int i = 0; i < 2; i++) {
+		int found = 0;
+		hints->domain_attr->mr_mode = FI_MR_UNSPEC;
+		EQUAL(fi_getinfo(old[i], NULL, NULL, 0, hints, &info), 0);
+		/* Both of every interface, basic first. */
+		for (struct fi_info *p = info; p; p = p->next, found++) {
+			EQUAL(p->domain_attr->mr_mode, modes[found % 2]);
+			CHECK(p->mode == 0 && p->domain_attr->mode == 0);
+			if (found % 2 == 0)
+				CHECK(p->next && same(p->domain_attr->name, p->next->domain_attr->name));
+		}
+		fi_freeinfo(info);
+		/* No attribute at all. */
+		EQUAL(fi_getinfo(old[i], NULL, NULL, 0, NULL, &info), 0);
+		for (struct fi_info *p = info; p; p = p->next)
+			if (ours(p)) {
+				EQUAL(p->domain_attr->mr_mode, FI_MR_BASIC);
+				break;
+			}
+		fi_freeinfo(info);
+		/* Either one where it is asked for. */
+		for (int mode = 0; mode < 2; mode++) {
+			hints->domain_attr->mr_mode = modes[mode];
+			EQUAL(fi_getinfo(old[i], NULL, NULL, 0, hints, &info), 0);
+			for (struct fi_info *p = info; p; p = p->next)
+				EQUAL(p->domain_attr->mr_mode, modes[mode]);
+			fi_freeinfo(info);
+		}
+		/* There were no bits. */
+		hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+		EQUAL(fi_getinfo(old[i], NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	}
+	/* fi_mr(3): FI_MR_BASIC stands alone. */
+	hints->domain_attr->mr_mode = FI_MR_BASIC | FI_MR_PROV_KEY;
+	ask(NULL, NULL, 0, hints, -FI_ENODATA);
+	hints->domain_attr->mr_mode = FI_MR_UNSPEC;
+	info = ask(NULL, NULL, 0, hints, 0);
+	EQUAL(info->domain_attr->mr_mode, 0);
 	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+/* What FI_MR_BASIC means: keys are the provider's, whatever is asked for, and remote addresses are virtual. */
+static void basic_registration(void)
+{
+	static unsigned char there[2][4096], here[4096];
+	struct want want = {.caps = FI_MSG | FI_RMA, .version = FI_VERSION(1, 0)};
+	struct node one, two;
+	struct fid_mr *mr[2];
+	struct fi_cq_tagged_entry e;
+	int context;
+	abi_open(&one, &want);
+	abi_open(&two, &want);
+	EQUAL(one.info->domain_attr->mr_mode, FI_MR_BASIC);
+	fi_addr_t to = abi_insert(&one, &two.name);
+	for (int i = 0; i < 2; i++) {
+		abi_fill(there[i], sizeof(there[i]), (unsigned)i);
+		EQUAL(fi_mr_reg(two.domain, there[i], sizeof(there[i]), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 7, 0, &mr[i], NULL), 0);
+	}
+	CHECK(fi_mr_key(mr[0]) != fi_mr_key(mr[1]));
+	for (int i = 0; i < 2; i++) {
+		RETRY(&one, fi_read(one.ep, here, sizeof(here) - 100, NULL, to, (uintptr_t)&there[i][100], fi_mr_key(mr[i]), &context));
+		abi_expect(&one, &two, &e);
+		CHECK(memcmp(here, &there[i][100], sizeof(here) - 100) == 0);
+	}
+	/* Offsets are no addresses there. */
+	struct fi_cq_err_entry err;
+	RETRY(&one, fi_read(one.ep, here, 8, NULL, to, 0, fi_mr_key(mr[0]), &context));
+	abi_expect_error(&one, &two, &err);
+	/* The domain has its mode, for applications of any version. */
+	struct fi_info *hints = hints_for_squall(), *info = NULL;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->domain = two.domain;
+	EQUAL(fi_getinfo(FI_VERSION(1, 0), "127.0.0.1", NULL, FI_SOURCE, hints, &info), 0);
+	CHECK(info->domain_attr->mr_mode == FI_MR_BASIC && !info->next);
+	fi_freeinfo(info);
+	hints->domain_attr->mr_mode = FI_MR_SCALABLE;
+	EQUAL(fi_getinfo(FI_VERSION(1, 0), "127.0.0.1", NULL, FI_SOURCE, hints, &info), -FI_ENODATA);
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	info = ask("127.0.0.1", NULL, FI_SOURCE, hints, 0);
+	EQUAL(info->domain_attr->mr_mode, FI_MR_VIRT_ADDR | FI_MR_PROV_KEY);
+	fi_freeinfo(info);
+	hints->domain_attr->domain = NULL;
+	fi_freeinfo(hints);
+	for (int i = 0; i < 2; i++)
+		EQUAL(fi_close(&mr[i]->fid), 0);
+	abi_close(&one);
+	abi_close(&two);
+}
+
+/* What the manual leaves to providers is as libfabric's own do it, for programs were tested with those. */
+static void as_libfabrics_own(void)
+{
+	struct fi_info *hints = hints_for_squall();
+	hints->ep_attr->type = FI_EP_RDM;
+	/* Secondary capabilities that cost nothing come unasked. */
+	hints->caps = FI_MSG | FI_RMA;
+	struct fi_info *info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(info->caps & FI_MULTI_RECV && info->caps & FI_RMA_EVENT);
+	CHECK(info->rx_attr->caps & FI_MULTI_RECV && !(info->tx_attr->caps & FI_MULTI_RECV));
+	CHECK(info->ep_attr->mem_tag_format == 0xAAAAAAAAAAAAAAAAULL);
+	fi_freeinfo(info);
+	hints->caps = FI_MSG | FI_SEND;
+	info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(!(info->caps & (FI_MULTI_RECV | FI_SOURCE | FI_RMA_EVENT)));
+	fi_freeinfo(info);
+	/* Capabilities of the other side are ignored where an older application names them. */
+	hints->caps = FI_MSG;
+	hints->tx_attr->caps = hints->rx_attr->caps = FI_MSG | FI_SEND | FI_RECV;
+	info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(info->tx_attr->caps & FI_SEND && !(info->tx_attr->caps & FI_RECV));
+	CHECK(info->rx_attr->caps & FI_RECV && !(info->rx_attr->caps & FI_SEND));
+	fi_freeinfo(info);
+	/* A size that is asked for is the one that is answered. */
+	hints->tx_attr->caps = hints->rx_attr->caps = 0;
+	hints->tx_attr->size = 17;
+	hints->rx_attr->size = 18;
+	hints->tx_attr->inject_size = 65;
+	hints->tx_attr->iov_limit = 2;
+	hints->tx_attr->rma_iov_limit = 3;
+	hints->rx_attr->iov_limit = 1;
+	info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(info->tx_attr->size == 17 && info->rx_attr->size == 18 && info->tx_attr->inject_size == 65);
+	CHECK(info->tx_attr->iov_limit == 2 && info->tx_attr->rma_iov_limit == 3 && info->rx_attr->iov_limit == 1);
+	fi_freeinfo(info);
+	/* A protocol of which there is no such version yet. */
+	hints->ep_attr->protocol_version = 2;
+	ask(NULL, NULL, 0, hints, -FI_ENODATA);
 	fi_freeinfo(hints);
 }
 
@@ -418,6 +554,9 @@ int main(void)
 	RUN(capabilities);
 	RUN(rejected);
 	RUN(granted);
+	RUN(old_registration);
+	RUN(basic_registration);
+	RUN(as_libfabrics_own);
 	RUN(ordered);
 	RUN(addresses);
 	RUN(open_objects);

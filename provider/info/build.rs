@@ -7,7 +7,7 @@ use std::ffi::CString;
 
 use super::Endpoint;
 use super::device;
-use super::hints::{buffered, inject_size, limits, queue_size, receives};
+use super::hints::{buffered, limits};
 use crate::VERSION;
 use crate::addr::{self, Name, Raw};
 use crate::compat::DomainAttr;
@@ -29,6 +29,12 @@ pub(crate) struct Answer<'a> {
     pub(super) tx_op_flags: u64,
     pub(super) rx_op_flags: u64,
     pub(super) msg_order: u64,
+    pub(super) inject_size: usize,
+    pub(super) tx_size: usize,
+    pub(super) rx_size: usize,
+    pub(super) tx_iov_limit: usize,
+    pub(super) rx_iov_limit: usize,
+    pub(super) rma_iov_limit: usize,
     pub(super) tclass: u32,
     pub(super) threading: u32,
     pub(super) control_progress: u32,
@@ -142,27 +148,26 @@ fn fill_endpoint(
     tx.caps = answer.tx_caps;
     tx.op_flags = answer.tx_op_flags;
     tx.msg_order = answer.msg_order;
-    tx.inject_size = usize::try_from(inject_size()).unwrap_or(0);
-    tx.size = queue_size();
-    tx.iov_limit = limits::IOV_LIMIT;
-    tx.rma_iov_limit = limits::RMA_IOV_LIMIT;
+    tx.inject_size = answer.inject_size;
+    tx.size = answer.tx_size;
+    tx.iov_limit = answer.tx_iov_limit;
+    tx.rma_iov_limit = answer.rma_iov_limit;
     tx.tclass = answer.tclass;
     rx.caps = answer.rx_caps;
     rx.op_flags = answer.rx_op_flags;
     rx.msg_order = answer.msg_order;
     // Of a peer's messages the owner is told at once, and promises nothing (lnx refuses a provider that does).
     rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { buffered() } else { 0 };
-    rx.size = receives(answer.caps);
-    rx.iov_limit = limits::IOV_LIMIT;
+    rx.size = answer.rx_size;
+    rx.iov_limit = answer.rx_iov_limit;
     ep.type_ = flags::EP_RDM;
     ep.protocol = limits::PROTOCOL;
-    ep.protocol_version = 1;
+    ep.protocol_version = limits::PROTOCOL_VERSION;
     ep.max_msg_size = limits::MAX_MSG_SIZE;
     // Order holds whatever the size.
     let kept = |bits| if answer.msg_order & bits == 0 { 0 } else { limits::MAX_MSG_SIZE };
     [ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size] = order::SIZED.map(kept);
-    // The top bit set means that all 64 bits match as one field.
-    ep.mem_tag_format = u64::MAX;
+    ep.mem_tag_format = limits::TAG_FORMAT;
     ep.tx_ctx_cnt = 1;
     ep.rx_ctx_cnt = 1;
     let Some(key) = auth_key(answer.endpoint_key) else { return false };

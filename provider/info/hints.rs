@@ -59,6 +59,16 @@ pub(crate) mod limits {
         | flags::TRIGGER
         | flags::COLLECTIVE
         | flags::RMA_EVENT;
+    /// Secondary capabilities of the receiving side that cost nothing: they are granted to everybody whose endpoint can
+    /// use them, as libfabric's own providers do.
+    pub(crate) const UNASKED_RECV: u64 = flags::SOURCE | flags::MULTI_RECV;
+    /// The same for the target of one-sided operations.
+    pub(crate) const UNASKED_TARGET: u64 = flags::RMA_EVENT;
+    /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is what
+    /// libfabric's own providers answer (their `FI_TAG_GENERIC`).
+    pub(crate) const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
+    /// `ep_attr->protocol_version`.
+    pub(crate) const PROTOCOL_VERSION: u32 = 1;
     /// What concerns the transmitting side.
     pub(crate) const TX_CAPS: u64 = PRIMARY
         | flags::SEND
@@ -120,6 +130,7 @@ pub(crate) struct Rx {
 pub(crate) struct Ep {
     kind: u32,
     protocol: u32,
+    protocol_version: u32,
     max_msg_size: usize,
     max_order: [usize; 3],
     tx_ctx_cnt: usize,
@@ -252,6 +263,7 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints>
         let ep = info.ep_attr.as_ref().map_or_else(Ep::default, |e| Ep {
             kind: e.type_,
             protocol: e.protocol,
+            protocol_version: e.protocol_version,
             max_msg_size: e.max_msg_size,
             max_order: [e.max_order_raw_size, e.max_order_war_size, e.max_order_waw_size],
             tx_ctx_cnt: e.tx_ctx_cnt,
@@ -380,27 +392,37 @@ impl Hints {
         self.caps & flags::SHARED_AV != 0
     }
 
-    /// What `endpoint` answers, if it can.
-    pub(super) fn answer<'a>(&'a self, endpoint: &'a Endpoint) -> Option<Answer<'a>> {
+    /// The answers that `endpoint` gives, best first; none if it does not fit. An application that leaves the
+    /// registration mode open before API 1.5 gets one answer for each of the two modes of that time.
+    pub(super) fn answers<'a>(&'a self, endpoint: &'a Endpoint) -> Vec<Answer<'a>> {
         if !self.place(endpoint) {
-            return None;
+            return Vec::new();
         }
         let caps = self.granted();
-        let d = &self.domain;
+        let (d, t, r) = (&self.domain, &self.tx, &self.rx);
         // SAFETY: the address is 0 or that of a domain that the hints name, which is open until fi_getinfo(3) returns;
         // `read` exposed it, during this very call.
         let opened = unsafe { crate::object::modes_of(d.object) };
-        let mr_mode = self.registration(opened)?;
         let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
-        Some(Answer {
+        // A size that was asked for is answered as it is, for that is what libfabric's own providers do: an
+        // application may have sized its tables by the hint.
+        let size = |asked: usize, most: usize| if asked == 0 { most } else { asked };
+        let inject = usize::try_from(inject_size()).unwrap_or(0);
+        let answer = |mr_mode| Answer {
             endpoint,
             caps,
-            tx_caps: self.side(self.tx.caps, caps, limits::TX_CAPS),
-            rx_caps: self.side(self.rx.caps, caps, limits::RX_CAPS),
-            tx_op_flags: self.tx.op_flags,
-            rx_op_flags: self.rx.op_flags,
+            tx_caps: self.side(t.caps, caps, limits::TX_CAPS),
+            rx_caps: self.side(r.caps, caps, limits::RX_CAPS),
+            tx_op_flags: t.op_flags,
+            rx_op_flags: r.op_flags,
             msg_order: self.order(),
-            tclass: if self.tx.tclass == 0 { d.tclass } else { self.tx.tclass },
+            inject_size: size(t.inject_size, inject),
+            tx_size: size(t.size, queue_size()),
+            rx_size: size(r.size, receives(caps)),
+            tx_iov_limit: size(t.iov_limit, limits::IOV_LIMIT),
+            rx_iov_limit: size(r.iov_limit, limits::IOV_LIMIT),
+            rma_iov_limit: size(t.rma_iov_limit, limits::RMA_IOV_LIMIT),
+            tclass: if t.tclass == 0 { d.tclass } else { t.tclass },
             threading: or(d.threading, threading::SAFE),
             control_progress: or(d.control_progress, progress::MANUAL),
             data_progress: or(d.data_progress, progress::MANUAL),
@@ -410,7 +432,8 @@ impl Hints {
             domain_key: &self.domain.auth_key,
             endpoint_key: &self.ep.auth_key,
             fabric_object: self.fabric_object,
-        })
+        };
+        self.registrations(opened).into_iter().map(answer).collect()
     }
 
     /// Capabilities: all when nothing is asked; else what is asked, plus what costs nothing.
@@ -421,11 +444,16 @@ impl Hints {
                 caps |= limits::TWO_SIDED;
             }
             if caps & flags::RECV != 0 {
-                caps |= flags::SOURCE;
+                caps |= limits::UNASKED_RECV;
             }
         }
-        if caps & (flags::RMA | flags::ATOMIC) != 0 && caps & limits::ONE_SIDED == 0 {
-            caps |= limits::ONE_SIDED;
+        if caps & (flags::RMA | flags::ATOMIC) != 0 {
+            if caps & limits::ONE_SIDED == 0 {
+                caps |= limits::ONE_SIDED;
+            }
+            if caps & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0 {
+                caps |= limits::UNASKED_TARGET;
+            }
         }
         caps | limits::REACH
     }
@@ -443,9 +471,14 @@ impl Hints {
         })
     }
 
-    /// The part of `caps` that belongs to one side, or what was asked of that side.
+    /// The part of `caps` that belongs to one side, or what was asked of that side. Older applications name capabilities
+    /// of the other side, too; those are ignored, as libfabric's own providers do.
     fn side(&self, asked: u64, caps: u64, side: u64) -> u64 {
-        if asked == 0 { caps & (side | flags::HMEM) } else { asked & caps }
+        if asked == 0 {
+            caps & (side | flags::HMEM)
+        } else {
+            asked & caps & (side | limits::REACH | flags::HMEM)
+        }
     }
 
     fn general(&self) -> bool {
@@ -468,8 +501,7 @@ impl Hints {
     /// Whether memory of devices, if it is asked for, will come with descriptors that say so: nothing is looked up for
     /// each call. Another provider's entries (FI_PEER) are not followed to theirs.
     fn names_devices(&self) -> bool {
-        let old = self.api != 0 && self.api < version(1, 5);
-        let named = !old && self.domain.mr_mode & mr_mode::HMEM != 0;
+        let named = !self.is_old() && self.domain.mr_mode & mr_mode::HMEM != 0;
         if self.caps & flags::HMEM != 0 && self.caps & flags::PEER != 0 {
             log::info!(
                 "hint rejected: caps: asked FI_HMEM and FI_PEER: what another provider receives is memory of the host here"
@@ -489,7 +521,7 @@ impl Hints {
     fn transmit(&self) -> bool {
         let t = &self.tx;
         let inject = usize::try_from(inject_size()).unwrap_or(usize::MAX);
-        bits("tx_attr->caps", t.caps, limits::TX_CAPS | limits::REACH | self.caps & flags::HMEM)
+        bits("tx_attr->caps", t.caps, limits::CAPS | self.caps & flags::HMEM)
             & bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
             & bits("tx_attr->msg_order", t.msg_order, order::ALL)
             & bits("tx_attr->comp_order", t.comp_order, 0)
@@ -501,7 +533,7 @@ impl Hints {
 
     fn receive(&self) -> bool {
         let r = &self.rx;
-        bits("rx_attr->caps", r.caps, limits::RX_CAPS | limits::REACH | self.caps & flags::HMEM)
+        bits("rx_attr->caps", r.caps, limits::CAPS | self.caps & flags::HMEM)
             & bits("rx_attr->op_flags", r.op_flags, limits::RX_OP_FLAGS)
             & bits("rx_attr->msg_order", r.msg_order, order::ALL)
             & bits("rx_attr->comp_order", r.comp_order, 0)
@@ -514,6 +546,11 @@ impl Hints {
         let e = &self.ep;
         one_of("ep_attr->type", e.kind, &[0, flags::EP_RDM])
             && one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC, limits::PROTOCOL])
+                & most(
+                    "ep_attr->protocol_version",
+                    e.protocol_version as usize,
+                    limits::PROTOCOL_VERSION as usize,
+                )
                 & most("ep_attr->max_msg_size", e.max_msg_size, limits::MAX_MSG_SIZE)
                 & most("ep_attr->max_order_raw_size", e.max_order[0], limits::MAX_MSG_SIZE)
                 & most("ep_attr->max_order_war_size", e.max_order[1], limits::MAX_MSG_SIZE)
@@ -592,33 +629,64 @@ impl Hints {
             & named("fabric_attr->fabric", fabric.as_deref(), &nic.network)
     }
 
-    /// Registration modes: none is required. But who can live with keys that are ours gets them, for nobody
-    /// guesses those (MPIs count theirs up from 0), and who asks for the old basic mode, in which addresses
-    /// are virtual besides, gets that. Who could live with virtual addresses besides gets those with the keys: Intel MPI
-    /// looks for peers' keys where it keeps them only with peers' addresses. A domain that is open already has its
-    /// modes (Open MPI's two components share one); `None` when those are not among the ones asked for.
-    fn registration(&self, opened: Option<i32>) -> Option<i32> {
+    /// Whether the application was written before API 1.5, which knew two registration modes and no bits of them.
+    /// Version 0.0 is not that old: Intel MPI passes it, with hints of today.
+    fn is_old(&self) -> bool {
+        self.api != 0 && self.api < version(1, 5)
+    }
+
+    /// Returns the registration modes to answer with, best first; none when a domain that is open already has other ones
+    /// (Open MPI's two components share one).
+    ///
+    /// No mode is required of an application. But one that can live with keys of the provider's gets them, for nobody guesses
+    /// those (MPIs count theirs up from 0), and virtual addresses with them if it can live with these as well: Intel MPI
+    /// looks for peers' keys where it keeps them only with peers' addresses.
+    ///
+    /// Before API 1.5 the modes were FI_MR_BASIC and FI_MR_SCALABLE. An application that leaves the choice open gets both
+    /// answers, basic first: libfabric's own providers answer it with basic alone, so no other was ever tested (Charm++).
+    fn registrations(&self, opened: Option<i32>) -> Vec<i32> {
         let asked = self.domain.mr_mode;
-        if self.api != 0 && self.api < version(1, 5) {
-            return Some(if asked == mr_mode::BASIC { mr_mode::BASIC } else { mr_mode::SCALABLE });
-        }
-        if asked == mr_mode::BASIC || asked == mr_mode::SCALABLE {
-            return Some(asked);
-        }
         let devices = if self.caps & flags::HMEM != 0 { mr_mode::HMEM } else { 0 };
-        if let Some(modes) = opened {
-            // Whoever does without memory of devices need not know that others do not.
-            let modes = modes & !(mr_mode::HMEM & !devices);
-            let fits = modes & !asked == 0 && devices & !modes == 0;
-            if !fits {
-                log::info!(
-                    "hint rejected: mr_mode: asked {asked:#x}, the opened domain has {modes:#x}"
-                );
-            }
-            return fits.then_some(modes);
+        // Applications that do without memory of devices need not know that others do not.
+        let opened = opened.map(|modes| modes & !(mr_mode::HMEM & !devices));
+        let whole = asked == mr_mode::BASIC || asked == mr_mode::SCALABLE;
+        let modes = if whole {
+            vec![asked]
+        } else if self.is_old() && asked == 0 {
+            vec![mr_mode::BASIC, mr_mode::SCALABLE]
+        } else if self.is_old() || asked & (mr_mode::BASIC | mr_mode::SCALABLE) != 0 {
+            log::info!(
+                "hint rejected: mr_mode: asked {asked:#x}: FI_MR_BASIC and FI_MR_SCALABLE stand alone, and API versions \
+                 before 1.5 have no other; leave them out, or ask for API 1.5 or later"
+            );
+            return Vec::new();
+        } else if let Some(modes) = opened {
+            // FI_HMEM needs the mode of a domain that serves it.
+            if modes & !asked == 0 && devices & !modes == 0 { vec![modes] } else { Vec::new() }
+        } else {
+            let keys = asked & mr_mode::PROV_KEY;
+            vec![devices | if keys == 0 { 0 } else { keys | asked & mr_mode::VIRT_ADDR }]
+        };
+        let fits: Vec<i32> = modes
+            .into_iter()
+            .filter(|mode| opened.is_none_or(|opened| in_bits(*mode) == opened))
+            .collect();
+        if let (true, Some(opened)) = (fits.is_empty(), opened) {
+            log::info!(
+                "hint rejected: mr_mode: asked {asked:#x}, the opened domain has {opened:#x}"
+            );
         }
-        let keys = asked & mr_mode::PROV_KEY;
-        Some(devices | if keys == 0 { 0 } else { keys | asked & mr_mode::VIRT_ADDR })
+        fits
+    }
+}
+
+/// What a registration mode is in bits: fi_mr(3) says which ones FI_MR_BASIC stands for, of which squall needs no
+/// FI_MR_ALLOCATED; FI_MR_SCALABLE stands for none.
+const fn in_bits(mode: i32) -> i32 {
+    match mode {
+        mr_mode::BASIC => mr_mode::VIRT_ADDR | mr_mode::PROV_KEY,
+        mr_mode::SCALABLE => 0,
+        bits => bits,
     }
 }
 
@@ -659,10 +727,14 @@ mod tests {
         assert_eq!(tagged & limits::TWO_SIDED, limits::TWO_SIDED);
         assert_eq!(tagged & limits::REACH, limits::REACH);
         assert_eq!(tagged & flags::DIRECTED_RECV, 0);
+        assert_eq!(tagged & limits::UNASKED_RECV, limits::UNASKED_RECV);
+        assert_eq!(tagged & flags::RMA_EVENT, 0);
         let send_only = asking(flags::MSG | flags::SEND).granted();
-        assert_eq!(send_only & (flags::RECV | flags::SOURCE), 0);
+        assert_eq!(send_only & (flags::RECV | flags::SOURCE | flags::MULTI_RECV), 0);
         let rma = asking(flags::RMA | flags::WRITE).granted();
         assert_eq!(rma & limits::ONE_SIDED, flags::WRITE);
+        assert_eq!(rma & flags::RMA_EVENT, 0, "no target");
+        assert_eq!(asking(flags::RMA).granted() & flags::RMA_EVENT, flags::RMA_EVENT);
     }
 
     #[test]
@@ -672,43 +744,60 @@ mod tests {
         assert_eq!(hints.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
         assert_eq!(hints.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
         assert_eq!(hints.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
+        // What belongs to the other side is ignored.
+        let both = flags::SEND | flags::RECV;
+        assert_eq!(hints.side(both, caps, limits::TX_CAPS), flags::SEND);
+        assert_eq!(hints.side(both, caps, limits::RX_CAPS), flags::RECV);
+    }
+
+    /// Hints of an application of this API version that asks for these registration modes.
+    fn registering(api: u32, mr_mode: i32) -> Hints {
+        Hints { api, domain: Domain { mr_mode, ..Domain::default() }, ..Hints::default() }
     }
 
     #[test]
     fn old_applications_get_the_modes_they_know() {
-        let mode = |api, asked| {
-            let domain = Domain { mr_mode: asked, ..Domain::default() };
-            Hints { api, domain, ..Hints::default() }.registration(None).expect("one")
-        };
-        assert_eq!(mode(version(1, 4), mr_mode::BASIC), mr_mode::BASIC);
-        assert_eq!(mode(version(1, 4), 0), mr_mode::SCALABLE);
-        let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
-        assert_eq!(mode(version(1, 17), modern), modern);
-        assert_eq!(mode(version(1, 17), mr_mode::PROV_KEY), mr_mode::PROV_KEY);
-        assert_eq!(mode(version(1, 17), mr_mode::VIRT_ADDR), 0);
-        assert_eq!(mode(version(2, 5), mr_mode::BASIC), mr_mode::BASIC);
-        assert_eq!(mode(0, 0), 0);
+        let modes = |api, asked| registering(api, asked).registrations(None);
+        assert_eq!(modes(version(1, 4), mr_mode::BASIC), [mr_mode::BASIC]);
+        assert_eq!(modes(version(1, 4), mr_mode::SCALABLE), [mr_mode::SCALABLE]);
+        for open in [version(1, 0), version(1, 4)] {
+            assert_eq!(modes(open, 0), [mr_mode::BASIC, mr_mode::SCALABLE]);
+        }
+        assert!(modes(version(1, 4), mr_mode::PROV_KEY).is_empty(), "there were no bits");
+        assert_eq!(modes(version(2, 5), mr_mode::BASIC), [mr_mode::BASIC]);
+        assert!(modes(version(2, 5), mr_mode::BASIC | mr_mode::PROV_KEY).is_empty());
+        assert_eq!(modes(0, 0), [0]);
         // A domain that is open has its modes.
-        let domain = Domain { mr_mode: modern, ..Domain::default() };
-        let hints = Hints { api: version(1, 18), domain, ..Hints::default() };
-        assert_eq!(hints.registration(Some(0)), Some(0));
-        assert_eq!(hints.registration(Some(modern)), Some(modern));
+        let basic = in_bits(mr_mode::BASIC);
+        let old = registering(version(1, 0), 0);
+        assert_eq!(old.registrations(Some(basic)), [mr_mode::BASIC]);
+        assert_eq!(old.registrations(Some(0)), [mr_mode::SCALABLE]);
+        assert!(old.registrations(Some(mr_mode::PROV_KEY)).is_empty());
+        let scalable = registering(version(1, 18), mr_mode::SCALABLE);
+        assert!(scalable.registrations(Some(basic)).is_empty());
+    }
+
+    #[test]
+    fn registration_modes_are_those_that_an_application_can_live_with() {
+        let modes = |api, asked| registering(api, asked).registrations(None);
+        let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
+        assert_eq!(modes(version(1, 17), modern), [modern]);
+        assert_eq!(modes(version(1, 17), mr_mode::PROV_KEY), [mr_mode::PROV_KEY]);
+        assert_eq!(modes(version(1, 17), mr_mode::VIRT_ADDR), [0]);
+        // A domain that is open has its modes.
+        let hints = registering(version(1, 18), modern);
+        assert_eq!(hints.registrations(Some(0)), [0]);
+        assert_eq!(hints.registrations(Some(modern)), [modern]);
         // Memory of devices concerns those who ask for it.
-        let with = |mode| Domain { mr_mode: mode | mr_mode::HMEM, ..Domain::default() };
-        let hmem = |caps, mode| Hints {
-            api: version(1, 18),
-            caps,
-            domain: with(mode),
-            ..Hints::default()
-        };
-        assert_eq!(hmem(flags::HMEM, 0).registration(None), Some(mr_mode::HMEM));
-        assert_eq!(hmem(0, 0).registration(None), Some(0));
-        assert_eq!(hmem(flags::HMEM, 0).registration(Some(0)), None);
-        assert_eq!(hmem(flags::HMEM, 0).registration(Some(mr_mode::HMEM)), Some(mr_mode::HMEM));
-        assert_eq!(hmem(0, 0).registration(Some(mr_mode::HMEM)), Some(0));
+        let hmem = |caps, mode| Hints { caps, ..registering(version(1, 18), mode | mr_mode::HMEM) };
+        assert_eq!(hmem(flags::HMEM, 0).registrations(None), [mr_mode::HMEM]);
+        assert_eq!(hmem(0, 0).registrations(None), [0]);
+        assert!(hmem(flags::HMEM, 0).registrations(Some(0)).is_empty());
+        assert_eq!(hmem(flags::HMEM, 0).registrations(Some(mr_mode::HMEM)), [mr_mode::HMEM]);
+        assert_eq!(hmem(0, 0).registrations(Some(mr_mode::HMEM)), [0]);
         assert!(hmem(flags::HMEM, 0).names_devices());
         assert!(!asking(flags::HMEM).names_devices());
-        assert_eq!(Hints::default().registration(Some(mr_mode::PROV_KEY)), None);
+        assert!(Hints::default().registrations(Some(mr_mode::PROV_KEY)).is_empty());
     }
 
     #[test]
