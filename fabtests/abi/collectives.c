@@ -504,6 +504,212 @@ static void while_others_compute(void)
 	group_end();
 }
 
+/* fi_collective(3) leaves it open, and libfabric's own provider of collectives always writes an entry: so applications wait
+ * for one without asking (ROFI calls fi_allgather with flags 0 on a queue with FI_SELECTIVE_COMPLETION). */
+static void selective_completion(void)
+{
+	static uint64_t from[2][8], to[2][8];
+	const uint64_t asked[2] = {0, FI_COMPLETION};
+	struct want want = collective;
+	want.selective = FI_SELECTIVE_COMPLETION;
+	for (int n = 1; n <= 2; n++) {
+		group_begin(n, &want);
+		for (int way = 0; way < 2; way++) {
+			uint64_t flags = asked[way];
+			void *cx = &contexts[way];
+#define EVERY_MEMBER(call)                                                        \
+	do {                                                                      \
+		for (int i = 0; i < n; i++) {                                     \
+			struct fid_ep *ep = members[i].n.ep;                      \
+			fi_addr_t group = members[i].group;                       \
+			EQUAL(call, 0);                                           \
+		}                                                                 \
+		group_done(cx);                                                   \
+	} while (0)
+			if (!flags)
+				EVERY_MEMBER(fi_barrier(ep, group, cx));
+			EVERY_MEMBER(fi_barrier2(ep, group, flags, cx));
+			EVERY_MEMBER(fi_broadcast(ep, to[i], 4, NULL, group, 0, FI_UINT64, flags, cx));
+			EVERY_MEMBER(fi_alltoall(ep, from[i], 4, NULL, to[i], NULL, group, FI_UINT64, flags, cx));
+			EVERY_MEMBER(fi_allreduce(ep, from[i], 4, NULL, to[i], NULL, group, FI_UINT64, FI_SUM, flags, cx));
+			EVERY_MEMBER(fi_allgather(ep, from[i], 4, NULL, to[i], NULL, group, FI_UINT64, flags, cx));
+			EVERY_MEMBER(fi_reduce_scatter(ep, from[i], 4, NULL, to[i], NULL, group, FI_UINT64, FI_SUM, flags, cx));
+			EVERY_MEMBER(fi_reduce(ep, from[i], 4, NULL, to[i], NULL, group, 0, FI_UINT64, FI_SUM, flags, cx));
+			EVERY_MEMBER(fi_scatter(ep, from[i], 4, NULL, to[i], NULL, group, 0, FI_UINT64, flags, cx));
+			EVERY_MEMBER(fi_gather(ep, from[i], 4, NULL, to[i], NULL, group, 0, FI_UINT64, flags, cx));
+#undef EVERY_MEMBER
+		}
+		/* One entry each, and none of the joins'. */
+		for (int i = 0; i < n; i++)
+			for (int turn = 0; turn < 50; turn++)
+				EQUAL(fi_cq_read(members[i].n.cq, to, 1), -FI_EAGAIN);
+		group_leave();
+		group_end();
+	}
+}
+
+/* An endpoint without a queue or counter for what it sends: that nobody can see the end is reported, once. */
+static void unseen_completions(void)
+{
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_UNSPEC};
+	struct fi_av_set_attr set_attr = {.start_addr = 0, .end_addr = 0, .stride = 1};
+	struct member *m = &members[0];
+	struct node *n = &m->n;
+	size_t len = sizeof(n->name);
+	char text[8192] = "";
+	const char *words[] = {"the end of collective operations is shown nowhere", "FI_TRANSMIT"};
+	many = 1;
+	n->info = abi_info(&collective);
+	EQUAL(fi_fabric(n->info->fabric_attr, &n->fabric, NULL), 0);
+	EQUAL(fi_domain(n->fabric, n->info, &n->domain, NULL), 0);
+	EQUAL(fi_eq_open(n->fabric, &eq_attr, &m->eq, NULL), 0);
+	EQUAL(fi_av_open(n->domain, &av_attr, &n->av, NULL), 0);
+	EQUAL(fi_cq_open(n->domain, &cq_attr, &n->cq, NULL), 0);
+	EQUAL(fi_endpoint(n->domain, n->info, &n->ep, NULL), 0);
+	EQUAL(fi_ep_bind(n->ep, &m->eq->fid, 0), 0);
+	EQUAL(fi_ep_bind(n->ep, &n->av->fid, 0), 0);
+	EQUAL(fi_ep_bind(n->ep, &n->cq->fid, FI_RECV), 0);
+	EQUAL(fi_enable(n->ep), 0);
+	EQUAL(fi_getname(&n->ep->fid, &n->name, &len), 0);
+	EQUAL(abi_insert(n, &n->name), 0);
+	EQUAL(fi_av_set(n->av, &set_attr, &m->set, NULL), 0);
+	EQUAL(fi_join_collective(n->ep, FI_ADDR_NOTAVAIL, m->set, 0, &m->mc, NULL), 0);
+	group_joined(m, NULL);
+	log_begin();
+	for (int turn = 0; turn < 3; turn++) {
+		EQUAL(fi_barrier(n->ep, m->group, NULL), 0);
+		group_progress();
+	}
+	CHECK(pread(log_fd, text, sizeof(text) - 1, 0) >= 0);
+	log_says(words, 2);
+	const char *first = strstr(text, words[0]);
+	CHECK(first && !strstr(first + 1, words[0]));
+	group_leave();
+	group_end();
+}
+
+/* Joins of the same members that are under way at once, and one that is left before its end. */
+static void joins_at_once(void)
+{
+	struct member first[MOST];
+	for (int n = 2; n <= MOST; n++) {
+		group_meet(n, &collective);
+		/* Left at once: the next one does not meet its messages. */
+		group_ask();
+		group_leave();
+		group_ask();
+		memcpy(first, members, sizeof(first));
+		group_ask();
+		for (int i = 0; i < n; i++)
+			group_joined(&first[i], &contexts[i]);
+		for (int i = 0; i < n; i++) {
+			group_joined(&members[i], &contexts[i]);
+			CHECK(first[i].group != members[i].group);
+		}
+		for (int round = 0; round < 2; round++)
+			for (int i = 0; i < n; i++) {
+				EQUAL(fi_barrier(members[i].n.ep, first[i].group, &contexts[3]), 0);
+				EQUAL(fi_barrier(members[i].n.ep, members[i].group, &contexts[3]), 0);
+			}
+		for (int turn = 0; turn < 4; turn++)
+			group_done(&contexts[3]);
+		group_leave();
+		memcpy(members, first, sizeof(first));
+		group_leave();
+		group_end();
+	}
+}
+
+/* A UDP port that nobody uses now. */
+static int free_port(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&at, len) == 0);
+	CHECK(getsockname(fd, (struct sockaddr *)&at, &len) == 0);
+	close(fd);
+	return ntohs(at.sin_port);
+}
+
+/* Members of a group of which one restarts, and how often all of them join. */
+enum { TRIO = 3, JOINS = 3 };
+
+/* A process of the group: it gives its name out. Then, `times` times, it joins the members whose names it gets, gathers, and
+ * leaves. */
+static void member_process(int rank, int life, int times, int up, int down)
+{
+	struct member *m = &members[0];
+	many = 1;
+	group_open(m, &collective);
+	CHECK(write(up, &m->n.name, sizeof(m->n.name)) == sizeof(m->n.name));
+	for (; times > 0; times--, life++) {
+		struct fi_av_set_attr none = {.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL};
+		struct sockaddr_in names[TRIO];
+		struct pollfd next = {.fd = down, .events = POLLIN};
+		struct fi_cq_tagged_entry e;
+		uint64_t mine = value(rank, (size_t)life), all_of[TRIO];
+		double limit = abi_now() + PATIENCE;
+		/* What it sent last may have to be sent again. */
+		while (poll(&next, 1, 1) == 0) {
+			group_progress();
+			CHECK(abi_now() < limit);
+		}
+		CHECK(read(down, names, sizeof(names)) == sizeof(names));
+		EQUAL(fi_av_set(m->n.av, &none, &m->set, NULL), 0);
+		for (int j = 0; j < TRIO; j++)
+			EQUAL(fi_av_set_insert(m->set, abi_insert(&m->n, &names[j])), 0);
+		EQUAL(fi_join_collective(m->n.ep, FI_ADDR_NOTAVAIL, m->set, 0, &m->mc, NULL), 0);
+		group_joined(m, NULL);
+		EQUAL(fi_allgather(m->n.ep, &mine, 1, NULL, all_of, NULL, m->group, FI_UINT64, 0, NULL), 0);
+		EQUAL(group_next(m, &e), 1);
+		for (int j = 0; j < TRIO; j++)
+			CHECK(all_of[j] == value(j, (size_t)life));
+		EQUAL(fi_close(&m->mc->fid), 0);
+		EQUAL(fi_close(&m->set->fid), 0);
+	}
+	group_end();
+	_exit(0);
+}
+
+/* Two members stay, the third one is a new process at the old address each time: it remembers none of the joins before. */
+static void a_member_restarts(void)
+{
+	int to_parent[TRIO][2], from_parent[TRIO][2], status;
+	struct sockaddr_in names[TRIO];
+	pid_t children[TRIO];
+	char port[16];
+	snprintf(port, sizeof(port), "%d", free_port());
+	for (int i = 0; i < TRIO; i++)
+		CHECK(pipe(to_parent[i]) == 0 && pipe(from_parent[i]) == 0);
+	for (int i = 0; i < TRIO - 1; i++) {
+		children[i] = fork();
+		if (children[i] == 0)
+			member_process(i, 0, JOINS, to_parent[i][1], from_parent[i][0]);
+		CHECK(read(to_parent[i][0], &names[i], sizeof(names[i])) == sizeof(names[i]));
+	}
+	for (int life = 0; life < JOINS; life++) {
+		int last = TRIO - 1;
+		children[last] = fork();
+		if (children[last] == 0) {
+			setenv("FI_SQUALL_PORT", port, 1);
+			member_process(last, life, 1, to_parent[last][1], from_parent[last][0]);
+		}
+		CHECK(read(to_parent[last][0], &names[last], sizeof(names[last])) == sizeof(names[last]));
+		EQUAL(ntohs(names[last].sin_port), atoi(port));
+		for (int i = 0; i < TRIO; i++)
+			CHECK(write(from_parent[i][1], names, sizeof(names)) == sizeof(names));
+		EQUAL(waitpid(children[last], &status, 0), children[last]);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	for (int i = 0; i < TRIO - 1; i++) {
+		EQUAL(waitpid(children[i], &status, 0), children[i]);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+}
+
 static const struct test tests[] = {
 	TEST(every_operation, NULL, NULL, 0, {NULL}),
 	TEST(every_type, NULL, NULL, 0, {NULL}),
@@ -514,6 +720,10 @@ static const struct test tests[] = {
 	TEST(joined_by_reading_events, NULL, NULL, 0, {NULL}),
 	TEST(by_itself, NULL, NULL, 0, {NULL}),
 	TEST(while_others_compute, NULL, NULL, 0, {"FI_SQUALL_ATTEND=5ms"}),
+	TEST(selective_completion, NULL, NULL, 0, {NULL}),
+	TEST(unseen_completions, NULL, NULL, 1, {NULL}),
+	TEST(joins_at_once, NULL, NULL, 0, {NULL}),
+	TEST(a_member_restarts, NULL, NULL, 0, {NULL}),
 };
 
 int main(int argc, char **argv)

@@ -37,7 +37,7 @@ static inline void group_open(struct member *m, const struct want *want)
 	EQUAL(fi_endpoint(n->domain, n->info, &n->ep, NULL), 0);
 	EQUAL(fi_ep_bind(n->ep, &m->eq->fid, 0), 0);
 	EQUAL(fi_ep_bind(n->ep, &n->av->fid, 0), 0);
-	EQUAL(fi_ep_bind(n->ep, &n->cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	EQUAL(fi_ep_bind(n->ep, &n->cq->fid, FI_TRANSMIT | FI_RECV | want->selective), 0);
 	EQUAL(fi_enable(n->ep), 0);
 	size_t len = sizeof(n->name);
 	EQUAL(fi_getname(&n->ep->fid, &n->name, &len), 0);

@@ -5,9 +5,18 @@
 //!
 //! An operation has memory of its own, into which the values are copied when it is called, and out of which the result is
 //! copied at its end, both from and to memory of any kind; what happens between says its [`Schedule`]. Every message of it
-//! has the same tag, which follows from who the members are, how often they joined, and how many operations there were: so
-//! the members need to agree on nothing, and operations of one or several groups may be under way at once. A join is a
-//! barrier under number 0.
+//! has the same tag, which follows from the key of the group and the number of operations that there were: so operations of
+//! one or several groups may be under way at once.
+//!
+//! A join makes the key, by an all-reduce of 64-bit numbers (exclusive or), one from each member: its instance and how many
+//! joins it has called, mixed. So the key is new with every join, and all members have it, whatever each of them remembers of
+//! earlier joins: a member that was restarted at its address remembers none. The tag of a join follows from the addresses
+//! of the members alone, so joins of the same members follow one another at every endpoint. A join that the application
+//! leaves before its end goes on without it: otherwise the next one would meet messages of this one.
+//!
+//! The end of every operation is shown in the completion queue for transmissions, also where that shows selected ones only
+//! (FI_SELECTIVE_COMPLETION) and the call did not ask: libfabric's own collective provider does so, and applications wait
+//! for the entry (ROFI).
 //!
 //! A round needs nothing of the application: whoever makes the endpoint move, the attendant as well (`attend.rs`), begins
 //! the next one when everything of the last has ended. What the application sees of the end, its buffer and its queue, it
@@ -21,6 +30,7 @@ mod schedule;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use squall_base::Instance;
 use squall_engine::{
     Action, AmoOp, AmoType, Buf, Completion, MatchSpace, OpError, OpKind, Operation, Options,
     RecvMode, RecvOp, Refused, Visibility, atomic_combine,
@@ -45,6 +55,10 @@ use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
 const OURS: u64 = 1 << 61;
 /// What a marked message carries as remote CQ data.
 const MARK: u64 = 1;
+/// Bytes of a group's key.
+const KEY_SIZE: usize = size_of::<u64>();
+/// How the members' parts of a key become one: the order in which they are combined must not matter.
+const KEY_FROM_PARTS: (AmoOp, AmoType) = (AmoOp::Bxor, AmoType::Uint64);
 
 /// Spreads the bits of a number (the finaliser of splitmix64; Steele, Lea and Flood, OOPSLA 2014).
 const fn mix(n: u64) -> u64 {
@@ -53,13 +67,18 @@ const fn mix(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
+/// A member's part of a group's key: another one for every member, every join, and every endpoint at an address.
+fn key_part(instance: u32, joins: u32, rank: usize) -> u64 {
+    mix(mix(u64::from(instance) << 32 | u64::from(joins)) ^ rank as u64)
+}
+
 /// Who belongs together.
 #[derive(Clone)]
 pub(super) struct Group {
     /// By rank.
     members: Arc<[u64]>,
     rank: usize,
-    /// The same number at all members, and at no others.
+    /// The same number at all members, and at no others. Until they have joined it follows from their addresses alone.
     key: u64,
     /// Operations that were called.
     calls: u64,
@@ -126,14 +145,13 @@ pub(super) struct Call {
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) spaces: [squall_base::Space; 2],
-    pub(super) flags: u64,
     pub(super) context: u64,
 }
 
 /// Who learns of the end.
 pub(super) enum End {
     /// A completion queue.
-    Call { context: u64, visibility: Visibility, result: Option<squall_base::UserSlice> },
+    Call { context: u64, result: Option<squall_base::UserSlice> },
     /// The event queue.
     Join { fid: usize, context: usize },
     /// Nobody any more.
@@ -158,14 +176,16 @@ struct Running {
     pending: u32,
     failed: Option<OpError>,
     end: End,
+    /// The group that this operation joins, if it is a join.
+    joins: Option<Group>,
 }
 
 /// The groups of an endpoint, and their operations.
 #[derive(Default)]
 pub(super) struct Collectives {
     groups: HashMap<u64, Group>,
-    /// How often members were joined, by their number.
-    joins: HashMap<u64, u64>,
+    /// How many joins were called.
+    joins: u32,
     running: HashMap<u64, Running>,
     /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since would
     /// wait for ever.
@@ -177,6 +197,8 @@ pub(super) struct Collectives {
     /// That are over, which the application has not been told.
     over: Vec<Running>,
     next: u64,
+    /// The application was warned that it cannot see the end of its operations.
+    warned: bool,
 }
 
 impl Collectives {
@@ -239,8 +261,43 @@ impl Collectives {
 
     fn start(&mut self, running: Running) {
         self.next += 1;
+        let waits = running.joins.is_some() && self.next_join(running.tag).is_some();
         self.running.insert(self.next, running);
-        self.ready.push(self.next);
+        if !waits {
+            self.ready.push(self.next);
+        }
+    }
+
+    /// The first join with this tag that is not over: they follow one another, for their messages have the same tag.
+    fn next_join(&self, tag: u64) -> Option<u64> {
+        let all = self.running.iter();
+        let same = all.filter(|(_, running)| running.joins.is_some() && running.tag == tag);
+        same.map(|(id, _)| *id).min()
+    }
+
+    /// Ends an operation that is no longer among those under way, if it was a join: its group is there from now on, unless
+    /// the join failed or the application has left it, and the next join of the same members begins.
+    fn end_join(&mut self, running: &mut Running) {
+        let Some(mut group) = running.joins.take() else { return };
+        if running.failed.is_none() && matches!(running.end, End::Join { .. }) {
+            group.key = mix(group.key ^ running.key());
+            self.groups.insert(running.group, group);
+        } else {
+            self.gone.retain(|(group, _)| *group != running.group);
+        }
+        let next = self.next_join(running.tag);
+        self.ready.extend(next);
+    }
+
+    /// Warns, once, where nothing shows the application that its operations have ended.
+    fn warn_if_unseen(&mut self, bindings: &Bindings) {
+        let seen = bindings.queue(OpKind::Update).is_some() || bindings.counts(OpKind::Update);
+        if !seen && !core::mem::replace(&mut self.warned, true) {
+            log::warn!(
+                "the end of collective operations is shown nowhere: the endpoint has neither a completion queue for \
+                 FI_TRANSMIT nor a counter for FI_WRITE; bind one before calling them"
+            );
+        }
     }
 }
 
@@ -259,7 +316,28 @@ impl Running {
             pending: 0,
             failed: None,
             end,
+            joins: None,
         })
+    }
+
+    /// Begins to join `group`, of whose key `part` is this member's.
+    fn joining(address: u64, group: Group, part: u64, end: End) -> Result<Self> {
+        let agreement = schedule(Kind::AllReduce, group.rank, group.members.len(), KEY_SIZE);
+        let mut running = Self::new(address, &group, agreement.ok_or(Errno::NOMEM)?, end)?;
+        running.combine = Some(KEY_FROM_PARTS);
+        // SAFETY: the memory of an all-reduce begins with the member's own values, KEY_SIZE bytes here, and is new: nothing
+        // else names it. An array of bytes has no alignment.
+        unsafe { running.memory.at(0).cast::<[u8; KEY_SIZE]>().write(part.to_ne_bytes()) };
+        running.joins = Some(group);
+        Ok(running)
+    }
+
+    /// What all members have agreed on, when a join is over.
+    fn key(&self) -> u64 {
+        debug_assert!(self.schedule.size >= KEY_SIZE && self.pending == 0);
+        // SAFETY: the memory of an all-reduce begins with the result, KEY_SIZE bytes for a join, all initialised; no operation
+        // of the engine names it, for `pending` is 0. An array of bytes has no alignment.
+        u64::from_ne_bytes(unsafe { self.memory.at(0).cast::<[u8; KEY_SIZE]>().read() })
     }
 
     /// What is to be done here after a round.
@@ -295,33 +373,33 @@ impl Core {
         ep: &Endpoint,
         bindings: &Bindings,
         address: u64,
-        mut group: Group,
+        group: Group,
         end: End,
     ) -> Result<()> {
+        let instance = self.name().instance.map_or(0, Instance::get);
         let all = self.collectives.get_or_insert_default();
-        let nth = all.joins.entry(group.key).or_default();
-        *nth += 1;
-        group.key = mix(group.key ^ *nth);
-        let barrier = schedule(Kind::Barrier, group.rank, group.members.len(), 0);
-        let barrier = barrier.ok_or(Errno::NOMEM)?;
-        all.start(Running::new(address, &group, barrier, end)?);
-        all.groups.insert(address, group);
+        all.joins = all.joins.wrapping_add(1);
+        let part = key_part(instance, all.joins, group.rank);
+        all.start(Running::joining(address, group, part, end)?);
         self.collect(ep, bindings);
         Ok(())
     }
 
-    /// Leaves a group: what is under way of it ends without a word, after what it has lent is back.
+    /// Leaves a group: operations of it that are under way end unseen, after what they have lent is back. A join goes on to
+    /// its end, unseen.
     pub(super) fn leave(&mut self, ep: &Endpoint, bindings: &Bindings, address: u64) {
         let Some(all) = &mut self.collectives else { return };
         all.groups.remove(&address);
         all.gone.retain(|(group, _)| *group != address);
-        let of_it = all.running.iter_mut().filter(|(_, running)| running.group == address);
-        let ids: Vec<u64> = of_it
-            .map(|(id, running)| {
+        let mut ids = Vec::new();
+        for (id, running) in &mut all.running {
+            if running.group == address {
                 running.end = End::Nobody;
-                *id
-            })
-            .collect();
+                if running.joins.is_none() {
+                    ids.push(*id);
+                }
+            }
+        }
         let now = clock::now();
         for id in ids {
             self.engine.cancel(now, OURS | id << 1 | 1);
@@ -375,8 +453,7 @@ impl Core {
         let input = plan.input.map(|piece| slice(call.input, call.spaces[0], piece)).transpose()?;
         let result =
             plan.output.map(|piece| slice(call.output, call.spaces[1], piece)).transpose()?;
-        let visibility = bindings.tx.visibility(call.flags);
-        let end = End::Call { context: call.context, visibility, result };
+        let end = End::Call { context: call.context, result };
         let numbered = Group { calls: group.calls + 1, ..group.clone() };
         let mut running = Running::new(call.group, &numbered, plan, end)?;
         running.combine = call.combine;
@@ -391,6 +468,7 @@ impl Core {
         }
         group.calls += 1;
         all.start(running);
+        all.warn_if_unseen(bindings);
         self.collect(ep, bindings);
         Ok(())
     }
@@ -424,6 +502,9 @@ impl Core {
             let Some(mut running) = all.running.remove(&id) else { continue };
             let over = go_on(self, bindings, id, &mut running);
             let Some(all) = &mut self.collectives else { return };
+            if over {
+                all.end_join(&mut running);
+            }
             match running.end {
                 End::Join { fid, context } if over => {
                     let error = running.failed.map(|error| Fault::of(error).row().errno);
@@ -458,7 +539,7 @@ fn go_on(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) -
             running.at += 1;
             running.begun = false;
         }
-        let left = matches!(running.end, End::Nobody);
+        let left = matches!(running.end, End::Nobody) && running.joins.is_none();
         let Some(round) = running.schedule.rounds.get(running.at).filter(|_| !left) else {
             return true;
         };
@@ -561,7 +642,7 @@ fn conclude(bindings: &Bindings, mut running: Running) {
     match running.end {
         // The one is told when the last round is over, the other has left.
         End::Join { .. } | End::Nobody => {}
-        End::Call { context, visibility, result } => {
+        End::Call { context, result } => {
             if let (None, Some(to), Some(piece)) = (running.failed, result, running.schedule.output)
             {
                 debug_assert!(piece.at + piece.len <= all);
@@ -586,8 +667,7 @@ fn conclude(bindings: &Bindings, mut running: Running) {
             bindings.count(OpKind::Update, running.failed.is_none());
             let Some(cq) = bindings.queue(OpKind::Update) else { return };
             match running.failed {
-                None if visibility == Visibility::Entry => cq.push(entry),
-                None => {}
+                None => cq.push(entry),
                 Some(error) => {
                     let row = Fault::of(error).row();
                     let why = match error {
@@ -608,5 +688,61 @@ fn conclude(bindings: &Bindings, mut running: Running) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A join, by rank 0, of two members whose addresses have this key.
+    fn join(address: u64, key: u64) -> Running {
+        let group = Group { members: (0..2).collect(), rank: 0, key, calls: 0 };
+        let end = End::Join { fid: 0, context: 0 };
+        Running::joining(address, group, address, end).expect("little memory")
+    }
+
+    #[test]
+    fn a_part_of_a_key_tells_instances_joins_and_ranks_apart() {
+        let mut parts = HashSet::new();
+        for instance in 1..=4 {
+            for joins in 1..=4 {
+                parts.extend((0..4).map(|rank| key_part(instance, joins, rank)));
+            }
+        }
+        assert_eq!(parts.len(), 64);
+    }
+
+    #[test]
+    fn joins_of_the_same_members_follow_one_another() {
+        let mut all = Collectives::default();
+        for (address, key) in [(1, 7), (2, 7), (3, 8), (4, 7)] {
+            all.start(join(address, key));
+        }
+        assert_eq!(all.ready, [1, 3], "others wait for the first of their members");
+        let mut end = |id: u64, failed: Option<OpError>| {
+            all.ready.clear();
+            let mut running = all.running.remove(&id).expect("it is under way");
+            running.failed = failed;
+            all.end_join(&mut running);
+            (all.ready.clone(), all.groups.contains_key(&id))
+        };
+        assert_eq!(end(1, None), (vec![2], true));
+        assert_eq!(end(2, Some(OpError::Closed)), (vec![4], false), "no group without a key");
+        assert_eq!(end(4, None), (vec![], true));
+        assert_eq!(end(3, None), (vec![], true));
+    }
+
+    #[test]
+    fn a_group_has_another_key_after_every_join() {
+        let mut all = Collectives::default();
+        let mut keys = HashSet::new();
+        for part in 1..=3 {
+            all.start(join(part, 7));
+            let mut running = all.running.remove(&part).expect("it is under way");
+            all.end_join(&mut running);
+            keys.insert(all.groups[&part].key);
+        }
+        assert_eq!(keys.len(), 3);
     }
 }

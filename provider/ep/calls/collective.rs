@@ -62,7 +62,6 @@ unsafe fn begin(
         input: values.input.0.expose_provenance() as u64,
         output: values.output.0.expose_provenance() as u64,
         spaces,
-        flags: if flags == 0 { ep.tx_flags() } else { flags },
         context: context.expose_provenance() as u64,
     };
     // SAFETY: the values and results are where `call` says, for as long as this function's contract says.
