@@ -41,6 +41,8 @@ pub(crate) struct Av {
     revision: AtomicU64,
     /// Insertions are reported on an event queue (FI_EVENT).
     events: bool,
+    /// The application gives every address an id of its own with fi_av_set_user_id (FI_AV_USER_ID at fi_av_open).
+    needs_ids: bool,
     eq: RwLock<Option<Hold<Eq>>>,
 }
 
@@ -171,6 +173,19 @@ boundary::exports! {
         let found = object::get::<Av, _>(av)?.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
         give(&found, addr, addrlen).map(drop)
     };
+
+    /// `fi_av_set_user_id` (libfabric 1.20).
+    status set_user_id(
+        av: *mut ffi::fid_av,
+        fi_addr: u64,
+        user_id: u64,
+        flags: u64,
+    ) -> c_int => {
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        object::get::<Av, _>(av)?.identify(fi_addr, user_id)
+    };
 }
 
 impl Av {
@@ -181,13 +196,13 @@ impl Av {
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_av> {
         let mut count = 64;
-        let mut events = false;
+        let (mut events, mut needs_ids) = (false, false);
         if let Some(attr) = attr {
             if !attr.name.is_null() {
                 log::warn!("fi_av_attr.name, a shared address vector, is refused: {NOT_SHARED}");
                 return Err(Errno::NOSYS);
             }
-            if attr.flags & !(flags::EVENT | flags::SYMMETRIC) != 0 {
+            if attr.flags & !(flags::EVENT | flags::SYMMETRIC | flags::AV_USER_ID) != 0 {
                 log::info!("address vector flags {:#x} are not known", attr.flags);
                 return Err(Errno::BADFLAGS);
             }
@@ -205,6 +220,7 @@ impl Av {
             }
             count = attr.count.clamp(count, 1 << 20);
             events = attr.flags & flags::EVENT != 0;
+            needs_ids = attr.flags & flags::AV_USER_ID != 0;
         }
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_av {
@@ -217,6 +233,7 @@ impl Av {
             generation: AtomicU64::new(0),
             revision: AtomicU64::new(0),
             events,
+            needs_ids,
             eq: RwLock::new(None),
         });
         Ok(object::publish(opened))
@@ -255,6 +272,24 @@ impl Av {
         self.domain.reachable(name)
     }
 
+    /// Completions name the peer behind an address by a number of the application's from now on.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when the vector was opened without FI_AV_USER_ID, or nothing was inserted there.
+    fn identify(&self, fi_addr: u64, user_id: u64) -> Result<()> {
+        if !self.needs_ids {
+            log::info!("fi_av_set_user_id: the vector was opened without FI_AV_USER_ID");
+            return Err(Errno::INVAL);
+        }
+        let mut addresses = self.addresses.write();
+        addresses.get(fi_addr).ok_or(Errno::INVAL)?;
+        addresses.identify(fi_addr, user_id);
+        drop(addresses);
+        // Endpoints have cached what the peer was called before.
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// Inserts a sequence of addresses the way every insertion call reports them.
     ///
     /// # Safety
@@ -278,6 +313,12 @@ impl Av {
             log::info!("FI_AV_USER_ID: the ids are where the addresses go, and are given at once");
             return Err(Errno::INVAL);
         }
+        if identified && self.needs_ids {
+            log::info!(
+                "FI_AV_USER_ID at an insertion: the vector was opened with it; call fi_av_set_user_id"
+            );
+            return Err(Errno::INVAL);
+        }
         let fid: *mut ffi::fid = self.fid.get().cast();
         let mut done = 0;
         let mut addresses = self.addresses.write();
@@ -297,6 +338,8 @@ impl Av {
                         // SAFETY: not NULL, so by this function's contract there is an `i`-th place, in which the
                         // application has put a number (fi_av(3), FI_AV_USER_ID).
                         addresses.identify(inserted.index, unsafe { *call.fi_addr.add(i) });
+                    } else if self.needs_ids {
+                        addresses.expect_id(inserted.index);
                     }
                     if inserted.ambiguous || identified {
                         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -442,10 +485,6 @@ unsafe extern "C" fn lookup_auth_key(
     _: *mut c_void,
     _: *mut usize,
 ) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn set_user_id(_: *mut ffi::fid_av, _: u64, _: u64, _: u64) -> c_int {
     Errno::NOSYS.code()
 }
 

@@ -218,8 +218,14 @@ static void capabilities(void)
 	CHECK(info->caps & FI_TAGGED && info->caps & FI_SEND && info->caps & FI_RECV);
 	CHECK(info->caps & FI_DIRECTED_RECV && !(info->caps & (FI_MSG | FI_RMA)));
 	fi_freeinfo(info);
+	/* As libfabric 2.6's lnx asks. */
+	hints->caps = FI_MSG | FI_AV_USER_ID;
+	info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(info->caps & FI_AV_USER_ID && info->domain_attr->caps & FI_AV_USER_ID);
+	fi_freeinfo(info);
 	hints->caps = FI_MSG | FI_RMA;
 	info = ask(NULL, NULL, 0, hints, 0);
+	CHECK(!(info->caps & FI_AV_USER_ID) && !(info->domain_attr->caps & FI_AV_USER_ID));
 	CHECK(info->caps & FI_REMOTE_WRITE && !(info->caps & FI_TAGGED) && !(info->caps & FI_DIRECTED_RECV));
 	fi_freeinfo(info);
 	uint64_t missing[] = {FI_MULTICAST, FI_HMEM, FI_NAMED_RX_CTX};

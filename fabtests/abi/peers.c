@@ -655,12 +655,70 @@ static void peers_are_called_as_was_said(void)
 	abi_close(&n);
 }
 
+/* fi_av_set_user_id, which the oldest headers do not have yet: the last of the calls that libfabric 1.20 knows. */
+static int set_user_id(struct fid_av *av, fi_addr_t addr, fi_addr_t id, uint64_t flags)
+{
+	typedef int (*call)(struct fid_av *, fi_addr_t, fi_addr_t, uint64_t);
+	CHECK(av->ops->size >= 80 + sizeof(call));
+	return (*(call *)((char *)av->ops + 80))(av, addr, id, flags);
+}
+
+/* A vector that was opened with FI_AV_USER_ID: completions name nobody before the application has said how. */
+static void ids_are_set_later(void)
+{
+	struct want want = {.caps = FI_MSG | FI_SOURCE | FI_AV_USER_ID};
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .flags = FI_AV_USER_ID};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	const fi_addr_t ids[] = {FI_ADDR_NOTAVAIL, B_ID, B_ID + 1};
+	struct fi_cq_tagged_entry entry;
+	struct node m, n;
+	char in[8], out[8] = "called";
+	fi_addr_t same = B_ID;
+	abi_open(&m, &want);
+	memset(&n, 0, sizeof(n));
+	n.info = abi_info(&want);
+	EQUAL(fi_fabric(n.info->fabric_attr, &n.fabric, NULL), 0);
+	EQUAL(fi_domain(n.fabric, n.info, &n.domain, NULL), 0);
+	EQUAL(fi_av_open(n.domain, &av_attr, &n.av, NULL), 0);
+	EQUAL(fi_cq_open(n.domain, &cq_attr, &n.cq, NULL), 0);
+	EQUAL(fi_endpoint(n.domain, n.info, &n.ep, NULL), 0);
+	EQUAL(fi_ep_bind(n.ep, &n.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(n.ep, &n.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	EQUAL(fi_enable(n.ep), 0);
+	size_t len = sizeof(n.name);
+	EQUAL(fi_getname(&n.ep->fid, &n.name, &len), 0);
+	fi_addr_t to_n = abi_insert(&m, &n.name), to_m = abi_insert(&n, &m.name);
+	/* Not with an insertion there, not elsewhere, and not for nobody. */
+	EQUAL(fi_av_insert(n.av, &m.name, 1, &same, FI_AV_USER_ID, NULL), -FI_EINVAL);
+	EQUAL(set_user_id(m.av, to_n, B_ID, 0), -FI_EINVAL);
+	EQUAL(set_user_id(n.av, to_m + 1, B_ID, 0), -FI_EINVAL);
+	EQUAL(set_user_id(n.av, to_m, B_ID, 1), -FI_EBADFLAGS);
+	for (int round = 0; round < 3; round++) {
+		fi_addr_t source = 0;
+		double end = abi_now() + PATIENCE;
+		if (round)
+			EQUAL(set_user_id(n.av, to_m, ids[round], 0), 0);
+		EQUAL(fi_recv(n.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL), 0);
+		RETRY(&m, fi_send(m.ep, out, sizeof(out), NULL, to_n, NULL));
+		while (fi_cq_readfrom(n.cq, &entry, 1, &source) != 1) {
+			(void)fi_cq_read(m.cq, &entry, 1);
+			CHECK(abi_now() < end);
+		}
+		EQUAL(source, ids[round]);
+		/* Inserted again it keeps its id. */
+		EQUAL(abi_insert(&n, &m.name), to_m);
+	}
+	abi_close(&m);
+	abi_close(&n);
+}
+
 int main(void)
 {
 	/* So that the longest message is a rendezvous. */
 	setenv("FI_SQUALL_EAGER_SIZE", "16384", 1);
 	RUN(what_is_refused);
 	RUN(peers_are_called_as_was_said);
+	RUN(ids_are_set_later);
 	if (known()) {
 		RUN(completions_are_the_owners);
 		RUN(receives_are_the_owners);

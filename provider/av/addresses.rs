@@ -133,6 +133,14 @@ impl Addresses {
         }
     }
 
+    /// Completions name nobody (`FI_ADDR_NOTAVAIL`) for an index until [`Self::identify`] says how it is called.
+    pub(super) fn expect_id(&mut self, index: u64) {
+        let at = usize::try_from(index).ok();
+        if let Some(Some(slot)) = at.and_then(|at| self.slots.get_mut(at)) {
+            slot.id.get_or_insert(ADDR_UNSPEC);
+        }
+    }
+
     /// What completions call a name: its index, or what the application said; `FI_ADDR_NOTAVAIL` when it was not
     /// inserted.
     pub(crate) fn called(&self, name: &Name) -> u64 {
@@ -201,6 +209,12 @@ mod tests {
         // Whoever comes after it at its index is called by that.
         assert_eq!(a.remove(1), Ok(()));
         assert_eq!((index(&mut a, 3), a.called(&addr(3).into())), (1, 1));
+        // One that waits for its id is nobody so far, and keeps the id that it gets.
+        a.expect_id(1);
+        assert_eq!(a.called(&addr(3).into()), ADDR_UNSPEC);
+        a.identify(1, 12);
+        a.expect_id(1);
+        assert_eq!(a.called(&addr(3).into()), 12);
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     d.max_ep_rx_ctx = 1;
     d.cntr_cnt = limits::OBJECTS;
     d.mr_iov_limit = limits::MR_IOV_LIMIT;
-    d.caps = limits::REACH;
+    d.caps = limits::REACH | answer.caps & flags::AV_USER_ID;
     d.max_err_data = limits::MAX_ERR_DATA;
     d.mr_cnt = limits::OBJECTS;
     d.tclass = answer.tclass;

@@ -455,7 +455,7 @@ impl Hints {
                 caps |= limits::UNASKED_TARGET;
             }
         }
-        caps | limits::REACH
+        caps | limits::REACH | self.domain.caps & flags::AV_USER_ID
     }
 
     /// The order to keep: what is asked for, be it by a size, for order costs round trips; who asks nothing at all
@@ -493,7 +493,8 @@ impl Hints {
         // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
         let _ = self.mode;
         let peer = if peer::is_known() { flags::PEER } else { 0 };
-        bits("caps", self.caps, limits::CAPS | peer | devices(self.caps))
+        // Only those who ask get FI_AV_USER_ID: it is about address vectors (lnx asks for it with FI_PEER).
+        bits("caps", self.caps, limits::CAPS | flags::AV_USER_ID | peer | devices(self.caps))
             & self.names_devices()
             & one_of("addr_format", self.addr_format, &formats)
     }
@@ -581,7 +582,7 @@ impl Hints {
             & most("domain_attr->mr_key_size", d.mr_key_size, limits::MR_KEY_SIZE)
             & most("domain_attr->cq_data_size", d.cq_data_size, limits::CQ_DATA_SIZE)
             & most("domain_attr->mr_iov_limit", d.mr_iov_limit, limits::MR_IOV_LIMIT)
-            & bits("domain_attr->caps", d.caps, limits::REACH)
+            & bits("domain_attr->caps", d.caps, limits::REACH | flags::AV_USER_ID)
             & key("domain_attr->auth_key_size", &d.auth_key);
         for (count, what) in d.counts.iter().zip(["cq", "ep", "tx_ctx", "rx_ctx", "cntr"]) {
             fits &= most(&format!("domain_attr->{what}_cnt"), *count, limits::OBJECTS);
