@@ -108,8 +108,10 @@ impl Log for ToHost {
 /// to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and print nothing.
 pub(crate) fn report_unnamed() {
     if is_unnamed(variables()) {
-        say("messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
-             set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before");
+        say(
+            "messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
+             set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before",
+        );
     }
 }
 

@@ -34,10 +34,7 @@ impl Tables {
     ///
     /// # Errors
     /// The kernel's refusal, or `InvalidData` for an answer that cannot be read.
-    pub(crate) fn ask(
-        &mut self,
-        question: RouteNetlinkMessage,
-    ) -> io::Result<RouteNetlinkMessage> {
+    pub(crate) fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         self.send(question, NLM_F_REQUEST)?;
         self.buffer.clear();
         self.socket.recv(&mut self.buffer, libc::MSG_DONTWAIT)?;

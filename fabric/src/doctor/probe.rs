@@ -153,11 +153,7 @@ pub(super) fn ask(
 }
 
 /// Answers whoever asks, until `stop` says so. How many were answered. `choice` is where endpoints of this host will be.
-pub(super) fn answer(
-    port: &mut UdpPort,
-    choice: &Choice,
-    mut stop: impl FnMut() -> bool,
-) -> u64 {
+pub(super) fn answer(port: &mut UdpPort, choice: &Choice, mut stop: impl FnMut() -> bool) -> u64 {
     let (mut answered, mut last) = (0, now());
     while !stop() {
         pause(last);

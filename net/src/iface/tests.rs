@@ -258,9 +258,8 @@ fn kept_in_every_order(all: &[Iface]) -> Vec<String> {
 fn twenty_interfaces_give_one_choice_in_every_order() {
     let mut all = twenty();
     let devices = ["10.20.0.1", "10.21.0.1", "10.22.0.1", "10.23.0.1", "10.24.0.1"];
-    let at = |all: &[Iface], addr: &str| {
-        all.iter().position(|i| i.addr.to_string() == addr).unwrap()
-    };
+    let at =
+        |all: &[Iface], addr: &str| all.iter().position(|i| i.addr.to_string() == addr).unwrap();
     assert_eq!(kept_in_every_order(&all), devices, "by the kernel's number");
     let (bridge, vlan, last) =
         (at(&all, "10.23.0.1"), at(&all, "10.22.0.1"), at(&all, "10.24.0.1"));
