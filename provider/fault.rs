@@ -63,10 +63,10 @@ faults! {
          had let nothing through for FI_SQUALL_DEADLINE; if it lives, it may be talked to again";
     BadKey = 8, KEYREJECTED,
         "the target has no memory region with this key that the range is inside of and that was registered \
-         for this access (FI_REMOTE_READ or FI_REMOTE_WRITE); which of these it is, the target does not tell \
-         and counts (rx_key_unknown, rx_out_of_range, rx_not_permitted in its FI_SQUALL_STATS). Is the region \
-         closed already, or another domain's? Without FI_MR_VIRT_ADDR remote addresses are offsets from the \
-         region's start";
+         for this access (FI_REMOTE_READ, FI_REMOTE_WRITE, or both for an atomic that fetches or \
+         compares); which of these it is, the target does not tell and counts (rx_key_unknown, \
+         rx_out_of_range, rx_not_permitted in its FI_SQUALL_STATS). Is the region closed already, or another \
+         domain's? Without FI_MR_VIRT_ADDR remote addresses are offsets from the region's start";
     OutOfRange = 9, ACCES,
         "the range is not inside the target's memory region. Without FI_MR_VIRT_ADDR remote addresses \
          are offsets from the region's start. (Said by other implementations; squall's says BadKey)";

@@ -43,8 +43,9 @@ impl Region {
         let needed = match access {
             Access::RemoteRead => flags::REMOTE_READ,
             Access::RemoteWrite => flags::REMOTE_WRITE,
+            Access::RemoteReadWrite => flags::REMOTE_READ | flags::REMOTE_WRITE,
         };
-        if self.access & needed == 0 {
+        if self.access & needed != needed {
             return Err(KeyError::Permission);
         }
         let mut offset = if self.virtual_address {
@@ -585,7 +586,9 @@ mod tests {
         assert_eq!(r.find(10, 20, write), Ok(UserSlice::lent(5000, 20)));
         assert_eq!(r.find(4, 27, write), Err(KeyError::OutOfRange));
         assert_eq!(r.find(u64::MAX, 2, write), Err(KeyError::OutOfRange));
-        assert_eq!(r.find(0, 1, Access::RemoteRead), Err(KeyError::Permission));
+        for access in [Access::RemoteRead, Access::RemoteReadWrite] {
+            assert_eq!(r.find(0, 1, access), Err(KeyError::Permission));
+        }
         let v = region(true);
         assert_eq!(v.find(5003, 2, write), Ok(UserSlice::lent(5003, 2)));
         assert_eq!(v.find(999, 1, write), Err(KeyError::OutOfRange));

@@ -165,6 +165,8 @@ pub enum Access {
     RemoteRead,
     /// FI_REMOTE_WRITE.
     RemoteWrite,
+    /// Both FI_REMOTE_READ and FI_REMOTE_WRITE: an atomic that changes values and shows, or compares, what they were.
+    RemoteReadWrite,
 }
 
 /// Why a key was refused.

@@ -241,7 +241,9 @@ fn what_may_not_be_is_refused_and_changes_nothing() {
             }
             let asked = Asked { op: *op, segs, operand, fetch, ..Asked::default() };
             asked.ask(&mut w, 0, 1, context).unwrap();
-            expected.push((context, *end));
+            // One that fetches reads what may only be written.
+            let shows = fetch && segs[0].2 == 9;
+            expected.push((context, if shows { bad_key } else { *end }));
             context += 1;
         }
     }
@@ -250,7 +252,7 @@ fn what_may_not_be_is_refused_and_changes_nothing() {
     assert_eq!(w.hosts[1].memory.get(base, 64), [0; 64]);
     assert_eq!(w.hosts[1].memory.get(readable, 64), [0; 64]);
     let counters = *w.hosts[1].engine.counters().0;
-    assert_eq!((counters.rx_atomics, counters.rx_atomics_refused), (3, 4));
+    assert_eq!((counters.rx_atomics, counters.rx_atomics_refused), (2, 4));
     Asked::default().ask(&mut w, 0, 1, context).unwrap();
     assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() as u64 == context + 1));
     assert_eq!(word(&w, 1, base), 1);
@@ -381,5 +383,43 @@ fn one_that_fetches_is_a_packet_there_and_a_packet_back() {
     if !LINKED {
         assert_eq!(data, 2 * COUNT);
         assert!(others <= 2 * COUNT, "{others} other packets");
+    }
+}
+
+/// A fetching or comparing atomic shows what was there, so a region that peers may only write refuses it; one that
+/// changes values needs leave to write besides (fi_mr(3)).
+#[test]
+fn what_shows_values_needs_leave_to_read_and_what_changes_them_leave_to_write() {
+    let secret = [0x11; 8];
+    for linked in [false, true] {
+        let mut w = World::with(2, 9, Faults::default(), |config, _| config.links = linked);
+        let mut context = 0;
+        for (readable, writable) in [(true, true), (false, true), (true, false), (false, false)] {
+            let base = w.hosts[1].memory.put(&secret);
+            w.hosts[1].memory.register(KEY, base, 8, readable, writable);
+            for (op, operand, fetch) in [
+                (AmoOp::Read, &[][..], true),
+                (AmoOp::Bor, &[0; 8], true),
+                (AmoOp::Bor, &[0; 8], false),
+                (AmoOp::Cswap, &secret, true),
+                (AmoOp::Mswap, &[0; 8], true),
+                (AmoOp::Write, &secret, false),
+            ] {
+                let compare = atomic_compares(op).then_some(&[0x22; 8][..]);
+                let asked = Asked { op, operand, compare, fetch, ..Asked::default() };
+                let result = asked.ask(&mut w, 0, 1, context).unwrap();
+                let ended =
+                    |w: &World| w.hosts[0].done.last().is_some_and(|c| c.context == context);
+                assert!(w.run(Span::secs(5), ended));
+                let allowed = (readable || !fetch) && (writable || op == AmoOp::Read);
+                let name = format!("{op} fetch {fetch} of readable {readable} writable {writable}");
+                assert_eq!(w.hosts[0].done.last().unwrap().status.is_ok(), allowed, "{name}");
+                let shown = if allowed && fetch { secret } else { [0; 8] };
+                assert_eq!(w.hosts[0].memory.get(result, 8), shown, "{name}");
+                assert_eq!(w.hosts[1].memory.get(base, 8), secret, "{name}");
+                context += 1;
+            }
+            w.unregister(1, KEY);
+        }
     }
 }

@@ -87,6 +87,18 @@ impl<'a> Asked<'a> {
         Ok(Self { calculation, data_type, len, operands, compares })
     }
 
+    /// What the region must allow. An atomic that returns values, or compares them with the initiator's, reads the region
+    /// as well as it writes it: with leave to write alone, a bitwise OR with zero would read all of it.
+    const fn access(&self, fetches: bool) -> Access {
+        if self.calculation.only_reads() {
+            Access::RemoteRead
+        } else if fetches || !self.compares.is_empty() {
+            Access::RemoteReadWrite
+        } else {
+            Access::RemoteWrite
+        }
+    }
+
     /// The value at `at` of the operands, and of what is compared; nothing where there are none.
     fn value(&self, at: usize, size: usize) -> (&'a [u8], &'a [u8]) {
         let of = |all: &'a [u8]| all.get(at..at + size).unwrap_or_default();
@@ -119,8 +131,7 @@ impl Target {
         let mut header = Operands::default();
         let asked = Asked::read(request, payload, &mut header)?;
         let fetches = request.opcode == Opcode::FetchingAtomic;
-        let access =
-            if asked.calculation.only_reads() { Access::RemoteRead } else { Access::RemoteWrite };
+        let access = asked.access(fetches);
         let (key, address) = (request.match_bits, request.buffer_offset);
         let (size, len) = (atomic_size(asked.data_type), asked.len as u64);
         // All of it may be accessed, or none; and each value lies in one piece, as C would put it.

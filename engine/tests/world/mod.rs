@@ -155,6 +155,7 @@ impl Memory for VecMemory {
         let allowed = match access {
             Access::RemoteRead => *readable,
             Access::RemoteWrite => *writable,
+            Access::RemoteReadWrite => *readable && *writable,
         };
         if !allowed {
             return Err(KeyError::Permission);

@@ -82,7 +82,12 @@ impl Memory for Bytes {
         access: Access,
     ) -> Result<UserSlice, KeyError> {
         let (region, writable) = self.regions.get(&key).ok_or(KeyError::BadKey)?;
-        if *writable != (access == Access::RemoteWrite) {
+        let allowed = match access {
+            Access::RemoteRead => !*writable,
+            Access::RemoteWrite => *writable,
+            Access::RemoteReadWrite => false,
+        };
+        if !allowed {
             return Err(KeyError::Permission);
         }
         if address.checked_add(len).is_none_or(|end| end > region.len) {
