@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::api::{PeerId, Trouble};
 use crate::base::{Instance, Span, Time};
+use crate::config::Config;
 use crate::path_sizes::PathSizes;
 
 /// What is known of a peer.
@@ -325,6 +326,13 @@ impl Peers {
     #[inline]
     pub(crate) fn get_mut(&mut self, peer: PeerId) -> &mut PeerState {
         &mut self.states[peer.0 as usize]
+    }
+
+    /// Whether a peer is outside the job: the user does not name it, and the job has no key that it would have proved to
+    /// know when it was introduced.
+    #[inline]
+    pub(crate) fn is_outside(&self, config: &Config, peer: PeerId) -> bool {
+        config.key.is_none() && !self.get(peer).is_named()
     }
 
     /// All peers with this address, the newest first.

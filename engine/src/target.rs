@@ -1,8 +1,7 @@
 //! One-sided operations of peers on registered memory.
 
 mod atomic;
-
-use std::collections::HashMap;
+mod partial;
 
 use crate::api::{Completion, MatchSpace, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, UserSlice};
@@ -13,14 +12,9 @@ use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{ReturnCode, StdBody, StdRequest};
 
-pub(crate) use atomic::Unmet;
+use partial::{PartialWrites, Piece};
 
-/// A multi-packet write whose end is reported.
-#[derive(Clone, Copy, Debug, Default)]
-struct PartialWrite {
-    received: u64,
-    data: Option<u64>,
-}
+pub(crate) use atomic::Unmet;
 
 /// Why the bytes of a write are not in place.
 pub(crate) enum Unwritten {
@@ -31,6 +25,8 @@ pub(crate) enum Unwritten {
     Gone,
     /// It contradicts itself.
     Inconsistent,
+    /// There is no room to note how much of it has arrived: it is refused for now.
+    NoRoom,
 }
 
 impl From<KeyError> for Unwritten {
@@ -44,8 +40,7 @@ impl From<KeyError> for Unwritten {
 pub(crate) struct Target {
     /// The user wants to know of every access (FI_RMA_EVENT), not only of those with remote CQ data.
     pub(crate) reports: bool,
-    /// By context and message id.
-    writes: HashMap<(ChannelId, u16), PartialWrite>,
+    partial: PartialWrites,
 }
 
 impl Target {
@@ -70,15 +65,35 @@ impl Target {
         if offset + len > total {
             return Err(Unwritten::Inconsistent);
         }
-        let region = place(mem, request, total, offset, payload)?;
+        let first = data.is_some();
+        let reported = self.reports || request.header_data_present;
+        let partial = reported && len != total;
+        if partial && !self.partial.has_room(context, step.is_outside(peer)) {
+            return Err(Unwritten::NoRoom);
+        }
+        let placed = place(mem, request, total, offset, payload);
+        if !partial || placed.is_err() {
+            self.partial.advance(context, request.message_id, first);
+        }
+        let region = placed?;
         step.report.counters.rx_payload_bytes += len;
         let data = data.filter(|_| request.header_data_present);
-        if (self.reports || request.header_data_present)
-            && let Some(data) = self.note(context, request, len, data)
-        {
+        let whole = if partial {
+            let piece = Piece { id: request.message_id, first, len, total, data };
+            self.partial.note(context, step.is_outside(peer), piece)
+        } else {
+            reported.then_some(data)
+        };
+        if let Some(data) = whole {
             step.report.complete(accessed(OpKind::RemoteWrite, peer, region, total, data));
         }
         Ok(())
+    }
+
+    /// The initiator of a context has begun an operation with this id, other than a write. See [`PartialWrites`].
+    #[inline]
+    pub(crate) fn note_operation(&mut self, context: ChannelId, id: u16) {
+        self.partial.advance(context, id, true);
     }
 
     /// Where `len` bytes from `offset` of a WRITE go, a packet of which was taken, if they can simply be put there:
@@ -100,28 +115,6 @@ impl Target {
         simple.then(|| whole.part(offset, len))
     }
 
-    /// Counts the bytes of a write. Its remote CQ data, if it has some, once all are here.
-    fn note(
-        &mut self,
-        context: ChannelId,
-        request: &StdRequest,
-        len: u64,
-        data: Option<u64>,
-    ) -> Option<Option<u64>> {
-        let total = u64::from(request.request_length);
-        if len == total {
-            return Some(data);
-        }
-        let message = (context, request.message_id);
-        let write = self.writes.entry(message).or_default();
-        write.received += len;
-        write.data = write.data.or(data);
-        if write.received < total {
-            return None;
-        }
-        self.writes.remove(&message).map(|write| write.data)
-    }
-
     /// What answers a READ of registered memory.
     ///
     /// # Errors
@@ -140,7 +133,7 @@ impl Target {
 
     /// A context is gone: its writes will not be whole.
     pub(crate) fn close(&mut self, context: ChannelId) {
-        self.writes.retain(|(of, _), _| *of != context);
+        self.partial.close(context);
     }
 }
 

@@ -19,7 +19,9 @@ impl PdcId {
         self.0
     }
 
-    pub(crate) const fn from_u32(raw: u32) -> Self {
+    /// The context with this name as one number: for tests of tables on the side.
+    #[must_use]
+    pub const fn from_u32(raw: u32) -> Self {
         Self(raw)
     }
 

@@ -17,7 +17,9 @@ use crate::step::Step;
 use crate::strays::Strays;
 use crate::taken::Taken;
 use crate::target::{self, Unmet, Unwritten};
-use crate::wire::{self, Dest, Introduction, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest};
+use crate::wire::{
+    self, Dest, Introduction, NackCode, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest,
+};
 
 /// What the network said about a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -351,6 +353,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 Taken::refused(self.engine.config.job_id, code, request)
             }
             Err(Unwritten::Inconsistent) => Taken::No,
+            Err(Unwritten::NoRoom) => Taken::Later(NackCode::NoSesMsgAvail),
         }
     }
 
@@ -362,7 +365,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         payload: &[u8],
     ) -> Taken {
         let mut step = step!(self.engine, self.now);
-        match self.engine.target.atomic(&mut step, self.mem, peer, request, payload) {
+        match self.engine.target.atomic(&mut step, self.mem, (id, peer), request, payload) {
             Ok(answer) => {
                 if let Some(answer) = answer {
                     self.engine.outbound.answer(&mut step, id, peer, answer);
@@ -380,7 +383,8 @@ impl<'a, M: Memory> Arriving<'a, M> {
     }
 
     /// Says whether we know of what a peer asks about: see `outbound::questions`.
-    fn answer_question(&self, (id, peer): (ChannelId, PeerId), request: &StdRequest) -> Taken {
+    fn answer_question(&mut self, (id, peer): (ChannelId, PeerId), request: &StdRequest) -> Taken {
+        self.engine.target.note_operation(id, request.message_id);
         let known = match Asks::read(request) {
             Asks::Nothing => true,
             Asks::Read(read) => self.engine.outbound.answers(id, read),

@@ -4,6 +4,7 @@ use super::{Target, accessed};
 use crate::api::{OpKind, PeerId};
 use crate::atomics::{Calculation, LONGEST, alignment, atomic_compares, atomic_most, atomic_size};
 use crate::base::RegionId;
+use crate::channel::ChannelId;
 use crate::memory::{Access, Buf, KeyError, Memory};
 use crate::outbound::Answer;
 use crate::step::Step;
@@ -121,16 +122,20 @@ impl Target {
     /// # Errors
     /// [`Unmet`]: nothing was changed.
     pub(crate) fn atomic<M: Memory>(
-        &self,
+        &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        peer: PeerId,
+        (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: &[u8],
     ) -> Result<Option<Answer>, Unmet> {
         let mut header = Operands::default();
         let asked = Asked::read(request, payload, &mut header)?;
         let fetches = request.opcode == Opcode::FetchingAtomic;
+        if !fetches {
+            // The id of one that fetches is that of a slot.
+            self.note_operation(context, request.message_id);
+        }
         let access = asked.access(fetches);
         let (key, address) = (request.match_bits, request.buffer_offset);
         let (size, len) = (atomic_size(asked.data_type), asked.len as u64);

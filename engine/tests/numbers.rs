@@ -1,0 +1,67 @@
+//! Tables whose entries are named by numbers that wrap: an entry is gone before its number comes again.
+
+mod world;
+
+use squall_base::Span;
+use squall_engine::*;
+use world::*;
+
+fn write(w: &mut World, key: u64, bytes: &[u8], data: Option<u64>, context: u64) {
+    let peer = w.peer(0, 1);
+    let base = w.hosts[0].memory.put(bytes);
+    let len = bytes.len() as u64;
+    let remote = RemoteIov::One(RemoteSeg { address: 0, len, key });
+    let buf = Buf::new(base, len);
+    w.submit(0, RmaOp { peer, buf, remote, data, context }.write()).expect("there is room");
+}
+
+/// How many of host 1's bytes from `base` on are `value`.
+fn count(w: &World, base: u64, len: usize, value: u8) -> usize {
+    w.hosts[1].memory.get(base, len as u64).iter().filter(|byte| **byte == value).count()
+}
+
+/// A region is closed in the middle of a write with remote CQ data. As many operations later as there are ids, another
+/// write has the same id: its data are reported when all its bytes are in place, and they are its own.
+fn an_id_comes_again(linked: bool) {
+    const LEN: usize = 600_000;
+    let mut w = World::with(2, 5, Faults::default(), |config, _| config.links = linked);
+    w.links.unfetchable = true;
+    let base = w.hosts[1].memory.alloc(LEN);
+    w.hosts[1].memory.register(7, base, LEN as u64, true, true);
+    write(&mut w, 7, &[1], None, 1);
+    assert!(w.run(Span::secs(1), |w| !w.hosts[0].done.is_empty()));
+    w.run(Span::millis(10), |_| false);
+    write(&mut w, 7, &[2; LEN], Some(2), 2);
+    assert!(w.run(Span::secs(1), |w| count(w, base, LEN, 2) >= LEN / 2));
+    assert!(count(&w, base, LEN, 2) < LEN, "it is closed in the middle");
+    w.unregister(1, 7);
+    let ended = |context| move |w: &World| w.hosts[0].done.iter().any(|c| c.context == context);
+    assert!(w.run(Span::secs(20), ended(2)));
+    let base = w.hosts[1].memory.alloc(LEN);
+    w.hosts[1].memory.register(9, base, LEN as u64, true, true);
+    for n in 0..u64::from(u16::MAX) {
+        write(&mut w, 9, &[0], None, 10 + n);
+        if n % 500 == 0 {
+            assert!(w.run(Span::secs(1), ended(10 + n)));
+            w.hosts[0].done.clear();
+        }
+    }
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()));
+    w.hosts.iter_mut().for_each(|host| host.done.clear());
+    write(&mut w, 9, &[3; LEN], Some(3), 3);
+    let reported = |w: &World| w.hosts[1].done.iter().any(|c| c.kind == OpKind::RemoteWrite);
+    assert!(w.run(Span::secs(5), reported));
+    assert_eq!(count(&w, base, LEN, 3), LEN, "remote CQ data come behind the bytes");
+    let landed = &w.hosts[1].done[0];
+    assert_eq!((landed.data, landed.len), (Some(3), LEN as u64));
+}
+
+#[test]
+fn an_id_of_a_write_on_a_context_comes_again() {
+    an_id_comes_again(false);
+}
+
+#[test]
+fn an_id_of_a_write_on_a_channel_comes_again() {
+    an_id_comes_again(true);
+}
