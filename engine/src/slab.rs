@@ -8,6 +8,10 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// The first and the last of all in their order.
+    pub(crate) const FIRST: Self = Self { index: 0, generation: 0 };
+    pub(crate) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
+
     /// As one number.
     pub(crate) const fn to_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64

@@ -65,3 +65,56 @@ fn an_id_of_a_write_on_a_context_comes_again() {
 fn an_id_of_a_write_on_a_channel_comes_again() {
     an_id_comes_again(true);
 }
+
+/// A rendezvous message that no receive has taken yet, and another one with the same id, as many messages later as there
+/// are ids: that the later one has ended does not make the receiver forget the older one, about which its sender asks.
+#[test]
+fn an_id_of_a_message_that_waits_comes_again() {
+    const LONG: usize = 20_000;
+    let mut w = World::new(2, 6, Faults::default());
+    let peer = w.peer(0, 1);
+    let send = |w: &mut World, tag: u64, len: usize| {
+        let base = w.hosts[0].memory.put(&vec![tag as u8; len]);
+        let action = Action::Message { space: MatchSpace::Tagged, tag };
+        let (buf, options) = (Buf::new(base, len as u64), Options::default());
+        let op = Operation { peer, action, buf, data: None, context: tag, options };
+        w.submit(0, op).expect("there is room");
+    };
+    let receive = |w: &mut World, tag: u64, len: usize| {
+        let base = w.hosts[1].memory.alloc(len);
+        let op = RecvOp {
+            source: None,
+            space: MatchSpace::Tagged,
+            tag,
+            ignore: 0,
+            buf: Buf::new(base, len as u64),
+            context: tag,
+            visibility: Visibility::Entry,
+            mode: RecvMode::Post,
+        };
+        let host = &mut w.hosts[1];
+        host.engine.receive(w.now, &mut host.memory, op).expect("it may be posted");
+        base
+    };
+    let got = |w: &World, tag| w.hosts[1].done.iter().any(|c| c.context == tag);
+    send(&mut w, 1, LONG);
+    for n in 0..u64::from(u16::MAX) {
+        receive(&mut w, 2, 0);
+        send(&mut w, 2, 0);
+        if n % 500 == 0 {
+            let here = |w: &World| w.hosts[1].engine.counters().0.rx_expected > n;
+            assert!(w.run(Span::secs(1), here));
+            w.hosts.iter_mut().for_each(|host| host.done.clear());
+        }
+    }
+    receive(&mut w, 3, LONG);
+    send(&mut w, 3, LONG);
+    assert!(w.run(Span::secs(5), |w| got(w, 3)));
+    w.run(Span::secs(10), |_| false);
+    let failed = |w: &World| w.hosts[0].done.iter().any(|c| c.status.is_err());
+    assert!(!failed(&w), "the message still waits for its receive");
+    let base = receive(&mut w, 1, LONG);
+    assert!(w.run(Span::secs(5), |w| got(w, 1)));
+    assert_eq!(w.hosts[1].memory.get(base, LONG as u64), [1; LONG]);
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()) && !failed(&w));
+}

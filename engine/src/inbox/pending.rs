@@ -1,6 +1,6 @@
 //! The messages that are not finished, and which of them their senders wait for.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::api::{PeerId, Refused};
 use crate::base::Time;
@@ -12,8 +12,9 @@ use crate::slab::{Key, Slab};
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     messages: Slab<Message>,
-    /// Messages whose senders wait for more than acknowledgements: by [`ChannelId::index`], and the number there.
-    awaited: BTreeMap<(usize, u16), Key>,
+    /// Messages whose senders wait for more than acknowledgements: by [`ChannelId::index`], the number there, and the
+    /// message. A message may wait for its receive for longer than it takes until another one has its number.
+    awaited: BTreeSet<(usize, u16, Key)>,
 }
 
 impl Pending {
@@ -29,15 +30,14 @@ impl Pending {
 
     /// The sender of a message waits for more than acknowledgements from now on.
     pub(super) fn expect(&mut self, context: ChannelId, id: u16, key: Key) {
-        self.awaited.insert((context.index(), id), key);
+        self.awaited.insert((context.index(), id, key));
     }
 
     /// A message is finished, or nobody will ever see it.
     pub(super) fn remove(&mut self, key: Key) -> Option<Message> {
         let message = self.messages.remove(key)?;
-        let name = (message.head.context.index(), message.head.id);
-        if !self.awaited.is_empty() && self.awaited.get(&name) == Some(&key) {
-            self.awaited.remove(&name);
+        if !self.awaited.is_empty() {
+            self.awaited.remove(&(message.head.context.index(), message.head.id, key));
         }
         Some(message)
     }
@@ -63,9 +63,10 @@ impl Pending {
 
     /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
     pub(crate) fn awaits(&self, context: ChannelId, id: u16) -> bool {
-        let key = self.awaited.get(&(context.index(), id));
-        let message = key.and_then(|key| self.messages.get(*key));
-        message.is_some_and(|m| m.head.context == context && m.broken.is_none())
+        let named = (context.index(), id, Key::FIRST)..=(context.index(), id, Key::LAST);
+        let mut messages =
+            self.awaited.range(named).filter_map(|(.., key)| self.messages.get(*key));
+        messages.any(|m| m.head.context == context && m.broken.is_none())
     }
 
     /// Peers of which packets of a message are missing.
