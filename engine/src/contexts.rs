@@ -73,6 +73,11 @@ pub(crate) struct Context {
     pub(crate) initiator: bool,
     /// Operations with packets still to build, in order.
     pub(crate) queue: VecDeque<Key>,
+    /// Operations that may not begin yet, and that others in the queue may overtake: older than those in the queue, but
+    /// for one that is half-way. Only channels have any.
+    set_aside: VecDeque<Key>,
+    /// One of them waits for a slot alone.
+    starved: bool,
     /// Something sent since the queue was last empty waits for its acknowledgement.
     pub(crate) prompt: bool,
     /// In the list of contexts that may have something to send.
@@ -129,6 +134,44 @@ impl Context {
     /// Notes whether fragments wait for PSNs.
     pub(crate) const fn set_fragments_wait(&mut self, wait: bool) {
         self.hold.fragments_wait = wait;
+    }
+
+    /// Whether no operation waits to begin.
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        self.queue.is_empty() && self.set_aside.is_empty()
+    }
+
+    /// Lets those behind the first operation of the queue overtake it, which waits for a slot or for something else.
+    pub(crate) fn set_first_aside(&mut self, for_slot: bool) {
+        self.starved |= for_slot;
+        self.set_aside.extend(self.queue.pop_front());
+    }
+
+    /// Whether an operation was set aside that waits for a slot.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved && !self.slots.has_room()
+    }
+
+    /// Whether an operation was set aside that waited for a slot, and there is one now.
+    pub(crate) fn is_fed(&self) -> bool {
+        self.starved && self.slots.has_room()
+    }
+
+    /// Whether operations were set aside.
+    #[inline]
+    pub(crate) fn has_set_aside(&self) -> bool {
+        !self.set_aside.is_empty()
+    }
+
+    /// Puts the operations that were set aside back before those that were to overtake them.
+    #[cold]
+    pub(crate) fn restore(&mut self) {
+        let at = usize::from(self.hold.half_way).min(self.queue.len());
+        self.starved = false;
+        let mut behind = self.queue.split_off(at);
+        self.queue.append(&mut self.set_aside);
+        self.queue.append(&mut behind);
     }
 
     /// Keeps the transport from closing the context while the peer still owes something on it (data of a
@@ -238,6 +281,8 @@ impl Contexts {
             max_packet,
             initiator,
             queue: VecDeque::new(),
+            set_aside: VecDeque::new(),
+            starved: false,
             prompt: false,
             active: false,
             next_ids: [0; 2],
@@ -262,7 +307,8 @@ impl Contexts {
     /// Takes a context out.
     pub(crate) fn remove(&mut self, id: ChannelId) -> Option<Box<Context>> {
         self.get(id)?;
-        let context = self.table[id.index()].take()?;
+        let mut context = self.table[id.index()].take()?;
+        context.restore();
         let route = self.route(context.peer);
         match id {
             ChannelId::Link(id) => {
@@ -302,6 +348,7 @@ impl Contexts {
     pub(crate) fn enqueue_all(&mut self, id: ChannelId, mut ops: VecDeque<Key>) {
         let Some(context) = self.get_mut(id) else { return };
         if id.context().is_none() {
+            context.restore();
             core::mem::swap(&mut context.queue, &mut ops);
         }
         context.queue.append(&mut ops);

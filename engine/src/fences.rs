@@ -83,6 +83,12 @@ impl Order {
         self
     }
 
+    /// Whether an operation may not overtake messages.
+    #[inline]
+    pub(crate) fn follows_sends(&self, classes: Classes) -> bool {
+        !self.before(classes).and(Classes::SEND).is_none()
+    }
+
     /// What an operation waits for.
     #[inline]
     fn before(&self, classes: Classes) -> Classes {

@@ -17,6 +17,7 @@ use crate::api::PeerId;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
 use crate::config::Config;
+use crate::links::Room;
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, Place, Pull};
 use crate::peers::Peers;
@@ -67,10 +68,10 @@ impl Inbox {
         &mut self.asks
     }
 
-    /// Whether half of the memory for messages that wait is taken, `held` bytes, or of a peer's part of it.
+    /// What room there is for messages that a peer sends by a shared-memory channel.
     #[inline]
-    pub(crate) fn is_lean(&self, peer: PeerId, config: &Config, peers: &Peers, held: u64) -> bool {
-        self.budget.is_half_spent(peer, budget::shares(config, peers), held)
+    pub(crate) fn room(&self, peer: PeerId, config: &Config, peers: &Peers) -> Room {
+        self.budget.room((config, peers), peer)
     }
 
     /// Messages that wait for a receive.

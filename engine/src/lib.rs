@@ -62,7 +62,7 @@ pub use config::Config;
 pub use counters::Counters;
 pub use engine::{Acquaintance, Closing, Engine, LinkEnd, Linking, PacketMarks, ReceiveBuffer};
 pub use fences::{Classes, Order};
-pub use links::{FramePayload, FrameSink, FrameTaken, Referred};
+pub use links::{FramePayload, FrameSink, FrameTaken, Referred, Room};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{

@@ -70,9 +70,22 @@ pub trait FrameSink {
     /// happened then.
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
 
+    /// Whether the peer has room for another message: it showed something else than [`Room::None`] when that was looked at
+    /// last. It is looked at anew where it was that, and before more frames leave than the link holds.
+    fn takes_messages(&mut self, link: LinkId) -> bool {
+        let _ = link;
+        true
+    }
+
+    /// The same as [`FrameSink::send`], for a message. False, and nothing has happened, when there is no room now, or the
+    /// peer takes no messages.
+    fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        self.takes_messages(link) && self.send(link, head, payload)
+    }
+
     /// Puts a frame at the end of a link of which the peer is handed the head alone; it fetches the payload
     /// ([`crate::Memory::fetch`]) while it handles the frame. False, and nothing has happened, when there is no room now, or
-    /// the peer has little memory left ([`crate::Linking::is_lean`]).
+    /// the peer has shown less than [`Room::Ample`].
     fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         let _ = (link, head, payload);
         false
@@ -101,6 +114,22 @@ pub enum Referred {
     Full,
     /// The peer cannot fetch: the payload has to be in frames.
     Never,
+}
+
+/// Bytes of the longest ring that may carry frames. After an end has shown that it has no room for messages, the other one
+/// sends no more of them than a ring holds.
+pub(crate) const MAX_RING: u64 = 16 << 20;
+
+/// What room an end has for messages of its peer that no receive waits for. It shows that to the peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Room {
+    /// For every message of one frame.
+    #[default]
+    Ample,
+    /// For very short messages, and for headers: the peer sends none by [`FrameSink::send_parted`].
+    Little,
+    /// For none: the peer begins no message ([`FrameSink::takes_messages`]).
+    None,
 }
 
 /// What became of a frame.

@@ -159,7 +159,14 @@ impl Head {
 
     /// A message that is not finished.
     pub(crate) const fn message(self, now: Time, place: Place) -> Message {
-        Message { head: self, place, touched: now, charged: 0, claimed: None, broken: None }
+        Message {
+            head: self,
+            place,
+            touched: now,
+            charge: Charge::NONE,
+            claimed: None,
+            broken: None,
+        }
     }
 }
 
@@ -176,6 +183,46 @@ impl Message {
     }
 }
 
+/// As what the header of a message is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum HeaderKind {
+    /// Not at all: a receive has taken the message.
+    #[default]
+    None,
+    /// As that of a message whose turn has not come.
+    Early,
+    /// As that of a message that waits for a receive.
+    Waiting,
+}
+
+/// What a message takes of the room for messages that no receive has taken (`inbox/budget.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Charge {
+    pub(crate) bytes: u64,
+    pub(crate) header: HeaderKind,
+    /// What its record took of the ring that it came by, if there was no room for its header, or for its bytes.
+    pub(crate) beyond_headers: u64,
+    pub(crate) beyond_bytes: u64,
+    /// Its peer was outside the job when it arrived.
+    pub(crate) outside: bool,
+}
+
+impl Charge {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self {
+        bytes: 0,
+        header: HeaderKind::None,
+        beyond_headers: 0,
+        beyond_bytes: 0,
+        outside: false,
+    };
+
+    /// Whether it is nothing.
+    pub(crate) const fn is_none(&self) -> bool {
+        matches!(self.header, HeaderKind::None) && self.bytes == 0
+    }
+}
+
 /// An inbound message.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -183,8 +230,8 @@ pub(crate) struct Message {
     pub(crate) place: Place,
     /// When a packet of it came last.
     pub(crate) touched: Time,
-    /// Bytes charged against the unexpected budget.
-    pub(crate) charged: u64,
+    /// What it takes of the room for messages that no receive has taken.
+    pub(crate) charge: Charge,
     /// The user's context that claimed it.
     pub(crate) claimed: Option<u64>,
     /// Its sender is gone; whoever matches it gets this error.

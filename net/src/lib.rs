@@ -39,7 +39,8 @@ pub use fabric::{FabricPort, FabricSpec, FabricSpecError, HostChoice, HostList, 
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use mapped::MappedFile;
 pub use message::{
-    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,
+    Reference, Verdict,
 };
 pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};

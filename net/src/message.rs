@@ -83,6 +83,18 @@ pub enum Verdict {
     Broken,
 }
 
+/// What room an end has for messages that nobody receives yet. Frames of other kinds need none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MessageRoom {
+    /// For messages of any length.
+    #[default]
+    Ample,
+    /// For very short ones.
+    Little,
+    /// For none.
+    None,
+}
+
 /// What came of an attempt to refer to user memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reference {
@@ -149,11 +161,19 @@ pub trait MessagePort {
     /// The same for a frame of which the peer is handed the head alone, of 1 to 255 bytes; it fetches the rest from where it is.
     fn send_parted(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
 
-    /// Whether the peer has said that it has little memory left.
-    fn is_lean(&self, link: LinkNo) -> bool;
+    /// What room for messages the peer says to have now.
+    fn room(&self, link: LinkNo) -> MessageRoom;
 
-    /// Tells the peer whether we have little memory left.
-    fn show_lean(&mut self, link: LinkNo, lean: bool);
+    /// Whether the peer had room for messages when that was looked at last: at most as many frames ago as the connection
+    /// holds, and now, if it had none.
+    fn takes_messages(&mut self, link: LinkNo) -> bool;
+
+    /// The same as [`MessagePort::send`], for a message: false as well where the peer takes none.
+    fn send_message(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
+
+    /// Tells the peer what room we have for messages. The connection is touched if the peer, which may sleep, is to send
+    /// messages again.
+    fn show_room(&mut self, link: LinkNo, room: MessageRoom);
 
     /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
     /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked.

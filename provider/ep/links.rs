@@ -11,11 +11,11 @@ use std::os::fd::RawFd;
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
     Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
-    LinkId, Memory, Operation, PeerId, Referred, WIRE_VERSION,
+    LinkId, Memory, Operation, PeerId, Referred, Room, WIRE_VERSION,
 };
 use squall_net::{
-    Ending, LinkEvent, LinkNo, MessagePort, Outgoing, Reference, ShmConfig, ShmPort, Source,
-    Verdict,
+    Ending, LinkEvent, LinkNo, MessagePort, MessageRoom, Outgoing, Reference, ShmConfig, ShmPort,
+    Source, Verdict,
 };
 
 use crate::addr::Name;
@@ -36,7 +36,7 @@ const ATTENTION: Span = Span::millis(200);
 const HELLO: u64 = 1;
 const WELCOME: u64 = 2;
 /// Changes with what the greetings, and the memory, look like, and what is said in it.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// A link.
 struct Linked {
@@ -66,6 +66,8 @@ struct Open {
     asked: Vec<Asked>,
     next_look: Time,
     attentive_until: Time,
+    /// Connections whose peers were told that there is no room for their messages.
+    full: Vec<LinkNo>,
     /// How many sleep, or are about to, until something comes.
     sleepers: u32,
     /// That something stands in the way of links was said.
@@ -119,6 +121,7 @@ impl Links {
                 asked: Vec::new(),
                 next_look: Time::ZERO,
                 attentive_until: Time::ZERO,
+                full: Vec::new(),
                 sleepers: 0,
                 told: false,
             }))),
@@ -260,11 +263,32 @@ impl Open {
         for at in 0..self.port.touched().len() {
             let Some(&no) = self.port.touched().get(at) else { break };
             if let Some(link) = linked(&mut self.links, no) {
-                self.port.show_lean(no, engine.links().is_lean(link.id));
+                let room = engine.links().room(link.id);
+                self.port.show_room(no, message_room(room));
+                if room == Room::None && !self.full.contains(&no) {
+                    self.full.push(no);
+                }
                 self.port.show_taken(no, engine.links().taken(link.id));
             }
         }
+        if !self.full.is_empty() {
+            self.resume_peers(engine);
+        }
         self.port.ring();
+    }
+
+    /// Tells peers for whose messages there was no room, and now is.
+    #[cold]
+    fn resume_peers(&mut self, engine: &mut Engine) {
+        let Self { port, links, full, .. } = self;
+        full.retain(|&no| {
+            let Some(link) = linked(links, no) else { return false };
+            let room = engine.links().room(link.id);
+            if room != Room::None {
+                port.show_room(no, message_room(room));
+            }
+            room == Room::None
+        });
     }
 
     /// Looks after connections.
@@ -310,6 +334,7 @@ impl Open {
             if self.links.get_mut(no.0 as usize).and_then(Option::take).is_some() {
                 self.count -= 1;
             }
+            self.full.retain(|full| *full != no);
             self.port.close(no);
         }
         busy
@@ -430,6 +455,16 @@ fn linked(links: &mut [Option<Linked>], no: LinkNo) -> Option<&mut Linked> {
     links.get_mut(no.0 as usize)?.as_mut()
 }
 
+/// What a port says of the room that the engine has.
+#[inline]
+const fn message_room(room: Room) -> MessageRoom {
+    match room {
+        Room::Ample => MessageRoom::Ample,
+        Room::Little => MessageRoom::Little,
+        Room::None => MessageRoom::None,
+    }
+}
+
 /// Where the engine's frames go.
 struct Sink<'a> {
     port: &'a mut ShmPort,
@@ -474,9 +509,20 @@ impl FrameSink for Sink<'_> {
     }
 
     #[inline]
+    fn takes_messages(&mut self, link: LinkId) -> bool {
+        let no = self.numbers.get(link.index()).copied().flatten();
+        no.is_none_or(|no| self.port.takes_messages(no))
+    }
+
+    #[inline]
+    fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        self.put(link, head, payload, ShmPort::send_message)
+    }
+
+    #[inline]
     fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         let no = self.numbers.get(link.index()).copied().flatten();
-        if no.is_some_and(|no| self.port.is_lean(no)) {
+        if no.is_some_and(|no| self.port.room(no) != MessageRoom::Ample) {
             return false;
         }
         self.put(link, head, payload, ShmPort::send_parted)

@@ -16,7 +16,7 @@ use crate::api::{OpError, Operation, PeerId};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::links::frame::{Frame, MAX_PAYLOAD};
-use crate::links::{Farewell, FrameSink, FrameTaken, InFlight};
+use crate::links::{Farewell, FrameSink, FrameTaken, InFlight, Room};
 use crate::memory::{Memory, Payload};
 use crate::outbound::{has_arrived, transmit_frames};
 use crate::reliability::PeerKey;
@@ -271,14 +271,13 @@ impl Linking<'_> {
         self.engine.links.acknowledged(id)
     }
 
-    /// Whether there is little memory left for messages of the peer that no receive waits for: it is to be shown so, and
-    /// [`FrameSink::send_parted`] to say no there.
+    /// What room there is for messages of the peer that no receive waits for. It is to be shown to the peer after every call
+    /// that may change it, which the peer's own frames and calls of the user do.
     #[must_use]
     #[inline]
-    pub fn is_lean(&self, id: LinkId) -> bool {
-        let Engine { links, inbox, config, peers, report, .. } = &*self.engine;
-        let held = report.counters.unexpected_bytes;
-        links.get(id).is_some_and(|link| inbox.is_lean(link.peer, config, peers, held))
+    pub fn room(&self, id: LinkId) -> Room {
+        let Engine { links, inbox, config, peers, .. } = &*self.engine;
+        links.get(id).map_or(Room::Ample, |link| inbox.room(link.peer, config, peers))
     }
 
     /// Whether [`Linking::transmit`] may have something to do.

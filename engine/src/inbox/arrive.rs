@@ -6,7 +6,7 @@ use crate::api::{MatchSpace, PeerId};
 use crate::channel::ChannelId;
 use crate::matching::{Envelope, Waiting};
 use crate::memory::{Memory, Payload};
-use crate::messages::{Extent, Head, Message, Offer, Place, Pull, Target};
+use crate::messages::{Extent, Head, HeaderKind, Message, Offer, Place, Pull, Target};
 use crate::order::Seen;
 use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::slab::Key;
@@ -145,9 +145,8 @@ impl Inbox {
             self.finish_if_complete(step, key);
             key
         } else {
-            let most = step.config.max_unexpected;
-            let room = self.unexpected.len() < most;
-            let Some(message) = self.keep(step, room, head, piece) else {
+            let room = self.has_room(step, head.peer(), HeaderKind::Waiting);
+            let Some(message) = self.keep(step, (HeaderKind::Waiting, room), head, piece) else {
                 return self.streams.hold_back(step, &head);
             };
             step.report.counters.rx_unexpected += 1;
@@ -177,9 +176,9 @@ impl Inbox {
         step.watch();
         // Those whose turn it is have room besides, whichever packet of them comes first: these may be all there
         // are, and wait for them.
-        let most = step.config.max_unexpected;
-        let room = self.messages.len() < most || in_turn && self.unexpected.len() < most;
-        let Some(message) = self.keep(step, room, head, piece) else {
+        let room = self.has_room(step, head.peer(), HeaderKind::Early)
+            || in_turn && self.has_room(step, head.peer(), HeaderKind::Waiting);
+        let Some(message) = self.keep(step, (HeaderKind::Early, room), head, piece) else {
             return self.streams.hold_back(step, &head);
         };
         let deferred = message.head.extent.deferred;
@@ -191,21 +190,36 @@ impl Inbox {
         if deferred { Taken::deferred(step.config.job_id, head.id) } else { Taken::Yes(None) }
     }
 
-    /// Keeps what a packet brings of a message without a receive, if there is `room` for its header.
+    fn has_room(&self, step: &Step<'_>, peer: PeerId, kind: HeaderKind) -> bool {
+        self.budget.has_room((step.config, step.peers), peer, kind)
+    }
+
+    /// Keeps what a packet brings of a message without a receive, if there is `room` for its header, or it came by a
+    /// channel.
     fn keep(
         &mut self,
         step: &mut Step<'_>,
-        room: bool,
+        (kind, room): (HeaderKind, bool),
         head: Head,
         piece: Piece<'_>,
     ) -> Option<Message> {
-        if !room {
+        let linked = head.context.context().is_none();
+        if !room && !linked {
             return None;
         }
         if self.messages.len() == 0 {
             self.streams.note_room();
         }
-        self.budget.keep(step, head, piece)
+        let mut message = self.budget.keep(step, kind, head, piece)?;
+        if !room {
+            self.streams.tell_overflow(step, &head);
+            let len = piece.bytes.len() as u64;
+            if !self.budget.exceed_headers(head.peer(), &mut message.charge, len) {
+                self.budget.release(step, &mut message);
+                return None;
+            }
+        }
+        Some(message)
     }
 
     /// The sender of a deferred message offers it.
@@ -342,6 +356,9 @@ impl Inbox {
                 self.meet(step, mem, key, Place::User(target));
             } else {
                 step.report.counters.rx_unexpected += 1;
+                if let Some(message) = self.messages.get_mut(key) {
+                    self.budget.begin_waiting(message);
+                }
                 self.unexpected.push(Waiting { envelope, message: key });
             }
         }

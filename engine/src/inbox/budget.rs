@@ -15,9 +15,28 @@
 //!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
 //!    is here, whichever comes first.
 //!
-//! A message of one frame that came by a link is kept in any case, for nobody could offer it later. A very short one takes
-//! as much as a header; the sender of others is told when half of what its messages may take is taken, and sends no more of
-//! them then, so that what comes beyond that is bounded by what a link holds.
+//! # Whose it is
+//!
+//! Headers and bytes are charged to the peer whose message it is, empty messages included:
+//!
+//! | | headers | bytes |
+//! |---|---|---|
+//! | all peers | `max_unexpected` | `unexpected_bytes` |
+//! | one peer of the job | all of that | a quarter of that, where there are several peers |
+//! | reserved for each peer of the job | 1/1024 of all, 1 to 64, beyond all | none: a header is enough |
+//! | all peers outside the job | a quarter of all | a quarter of all |
+//! | one peer outside the job | a sixteenth of all | a sixteenth of all |
+//!
+//! A peer is *outside the job* if the user has not named it and there is no job key that it knows: whoever receives at an
+//! address may be one. A message is charged by what its peer is when it arrives.
+//!
+//! # Shared-memory channels
+//!
+//! A record that waits in a ring would hold up all behind it, answers that the peer owes us among them, so there is always
+//! room for a message that comes by a channel. Its sender is shown what room there is ([`Room`]): with little it sends no
+//! more messages but very short ones, which take about as much as a header, and with none no message at all, until there
+//! is some. It looks at that once in a ring's length, so an honest sender exceeds the limits by what the ring holds; one
+//! that exceeds them by more than any ring holds is not honest, and its channel ends.
 //!
 //! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
 //! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
@@ -26,7 +45,9 @@
 use super::arrive::Piece;
 use crate::api::PeerId;
 use crate::config::Config;
-use crate::messages::{Head, Message, Place, Pull};
+use crate::links::frame::MAX_SHORT;
+use crate::links::{MAX_RING, Room};
+use crate::messages::{Charge, Head, HeaderKind, Message, Place, Pull};
 use crate::peers::Peers;
 use crate::step::Step;
 
@@ -35,74 +56,185 @@ const HEADER_COST: u64 = 256;
 
 /// Peers that may have all of an endpoint's memory; of more, each has a share.
 const ALONE: usize = 1;
-/// Shares of an endpoint's memory.
+/// Shares of an endpoint's memory, one for each peer of the job where there are several.
 const SHARES: u64 = 4;
+/// The part of all that peers outside the job have together, and the part that one of them has.
+const OUTSIDE: u64 = 4;
+const ONE_OUTSIDE: u64 = 16;
+/// The part of all headers that is reserved for each peer of the job, and the most that it is.
+const RESERVE: u64 = 1024;
+const MAX_RESERVE: u64 = 64;
 
-/// What each peer's messages take.
+/// What may be kept of a channel's messages beyond all limits. An honest sender puts no more into the ring than it holds
+/// after it was shown that there is no room; and the receiver shows that only after a few more records.
+const MAX_BEYOND: u64 = 2 * MAX_RING;
+
+/// What messages take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    bytes: u64,
+    /// Headers of messages that wait for a receive.
+    waiting: u64,
+    /// Headers of messages that wait for their turn.
+    early: u64,
+    /// Messages that were kept although there was no room for their headers, or for their bytes: how much they took of the
+    /// ring.
+    beyond_headers: u64,
+    beyond_bytes: u64,
+}
+
+impl Account {
+    /// Headers that compete with another of this kind. Those that wait for their turn leave room for the one whose turn
+    /// it is, or all would wait for ever.
+    const fn headers(&self, kind: HeaderKind) -> u64 {
+        match kind {
+            HeaderKind::Waiting => self.waiting,
+            HeaderKind::Early | HeaderKind::None => self.waiting + self.early,
+        }
+    }
+
+    const fn header(&mut self, kind: HeaderKind) -> Option<&mut u64> {
+        match kind {
+            HeaderKind::None => None,
+            HeaderKind::Early => Some(&mut self.early),
+            HeaderKind::Waiting => Some(&mut self.waiting),
+        }
+    }
+}
+
+/// What each peer's messages take, those of all peers, and those of peers outside the job.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// By peer, bytes.
-    charged: Vec<u64>,
+    peers: Vec<Account>,
+    all: Account,
+    outside: Account,
 }
 
 impl Budget {
-    /// Keeps a packet's bytes for a message without a receive, or, when the budget is spent, its header.
-    /// `None` when it cannot be deferred.
+    /// Whether there is room for the header of another message of a peer.
+    pub(super) fn has_room(
+        &self,
+        (config, peers): (&Config, &Peers),
+        peer: PeerId,
+        kind: HeaderKind,
+    ) -> bool {
+        let most = config.max_unexpected as u64;
+        let (own, all) = (self.of(peer).headers(kind), self.all.headers(kind));
+        if peers.is_outside(config, peer) {
+            all < most
+                && own < most.div_ceil(ONE_OUTSIDE)
+                && self.outside.headers(kind) < most.div_ceil(OUTSIDE)
+        } else {
+            all < most || own < most.div_ceil(RESERVE).min(MAX_RESERVE)
+        }
+    }
+
+    /// What room there is for messages that a peer sends by a channel.
+    #[inline]
+    pub(super) fn room(&self, (config, peers): (&Config, &Peers), peer: PeerId) -> Room {
+        // As nearly always.
+        if self.all.waiting == 0 && self.all.bytes == 0 && config.unexpected_bytes > 0 {
+            return Room::Ample;
+        }
+        self.room_left((config, peers), peer)
+    }
+
+    fn room_left(&self, (config, peers): (&Config, &Peers), peer: PeerId) -> Room {
+        let own = self.of(peer);
+        // As long as something is kept that there was no room for, nothing of its kind may follow it.
+        if own.beyond_headers > 0 || !self.has_room((config, peers), peer, HeaderKind::Waiting) {
+            return Room::None;
+        }
+        let outside = peers.is_outside(config, peer);
+        let (own_most, all_most) = (share(config, peers, outside), config.unexpected_bytes);
+        let lean = own.beyond_bytes > 0
+            || own.bytes >= own_most.div_ceil(2)
+            || self.all.bytes >= all_most.div_ceil(2)
+            || outside && self.outside.bytes >= (all_most / OUTSIDE).div_ceil(2);
+        if lean { Room::Little } else { Room::Ample }
+    }
+
+    /// Keeps a packet's bytes for a message without a receive, or, when the budget is spent, its header, for which there is
+    /// room. `None` when it cannot be deferred.
     pub(super) fn keep(
         &mut self,
         step: &mut Step<'_>,
+        kind: HeaderKind,
         mut head: Head,
         piece: Piece<'_>,
     ) -> Option<Message> {
-        let extent = &mut head.extent;
-        if extent.eager == 0 {
-            return Some(head.message(step.now, Place::None));
+        let mut charge = Charge { outside: step.is_outside(head.peer()), ..Charge::default() };
+        if head.extent.eager > 0 {
+            // What comes is no more than the whole message, as was checked.
+            let end = piece.offset + piece.bytes.len() as u64;
+            if self.charge(step, head.peer(), &mut charge, Self::cost(end)) {
+                head.extent.received = piece.bytes.len() as u64;
+                step.report.counters.rx_payload_bytes += head.extent.received;
+                let mut bytes = Vec::with_capacity(end as usize);
+                bytes.resize(piece.offset as usize, 0);
+                bytes.extend_from_slice(piece.bytes);
+                self.charge_header(head.peer(), &mut charge, kind);
+                let message = head.message(step.now, Place::Stash(bytes));
+                return Some(Message { charge, ..message });
+            }
+            if head.pull != Pull::No {
+                // It is a rendezvous already, and its eager part has nowhere to go.
+                return None;
+            }
+            Self::defer(step, &mut head);
         }
-        // What comes is no more than the whole message, as was checked.
-        let end = piece.offset + piece.bytes.len() as u64;
-        let cost = Self::cost(end);
-        if self.charge(step, head.envelope.source, cost) {
-            extent.received = piece.bytes.len() as u64;
-            step.report.counters.rx_payload_bytes += extent.received;
-            let mut bytes = Vec::with_capacity(end as usize);
-            bytes.resize(piece.offset as usize, 0);
-            bytes.extend_from_slice(piece.bytes);
-            let message = head.message(step.now, Place::Stash(bytes));
-            return Some(Message { charged: cost, ..message });
-        }
-        if head.pull != Pull::No {
-            // It is a rendezvous already, and its eager part has nowhere to go.
-            return None;
-        }
-        Self::defer(step, &mut head);
-        Some(head.message(step.now, Place::None))
+        self.charge_header(head.peer(), &mut charge, kind);
+        Some(Message { charge, ..head.message(step.now, Place::None) })
     }
 
-    /// Keeps a message of one frame that came by a link.
+    /// Keeps a message of one frame that came by a link. `None` when that is more than an honest peer sends.
     pub(super) fn keep_short(
         &mut self,
         step: &mut Step<'_>,
         head: Head,
         bytes: Vec<u8>,
-    ) -> Message {
-        let len = bytes.len() as u64;
-        let cost = Self::cost(len);
-        let charged = if self.charge(step, head.envelope.source, cost) { cost } else { 0 };
+    ) -> Option<Message> {
+        let (peer, len) = (head.peer(), bytes.len() as u64);
+        let mut charge = Charge { outside: step.is_outside(peer), ..Charge::default() };
+        let charged = self.charge(step, peer, &mut charge, Self::cost(len));
+        let room = self.has_room((step.config, step.peers), peer, HeaderKind::Waiting);
+        // Of very short ones there are no more than headers.
+        let fits = charged || bytes.len() <= MAX_SHORT;
+        let kept = if room {
+            fits || self.exceed_bytes(peer, &mut charge, len)
+        } else {
+            self.exceed_headers(peer, &mut charge, len)
+        };
+        if !kept {
+            self.release_bytes(step, peer, &mut charge);
+            return None;
+        }
+        self.charge_header(peer, &mut charge, HeaderKind::Waiting);
         step.report.counters.rx_payload_bytes += len;
-        Message { charged, ..head.message(step.now, Place::Stash(bytes)) }
+        Some(Message { charge, ..head.message(step.now, Place::Stash(bytes)) })
     }
 
-    /// Whether half of the memory is taken that a peer's messages may have, or all peers', of whose messages `held` bytes
-    /// wait.
-    #[inline]
-    pub(super) fn is_half_spent(
-        &self,
-        peer: PeerId,
-        (whole, share): (u64, u64),
-        held: u64,
-    ) -> bool {
-        let of_peer = self.charged.get(peer.0 as usize).copied().unwrap_or(0);
-        of_peer >= share.div_ceil(2) || held >= whole.div_ceil(2)
+    /// Takes note that a message of a channel is kept although there is no room for its header. Whether an honest peer may
+    /// have sent it.
+    pub(super) fn exceed_headers(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
+        let (record, account) = (record(len), self.of_mut(peer));
+        let fits = account.beyond_headers + record <= MAX_BEYOND;
+        if fits {
+            account.beyond_headers += record;
+            charge.beyond_headers += record;
+        }
+        fits
+    }
+
+    /// The same for its bytes.
+    fn exceed_bytes(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
+        let (record, account) = (record(len), self.of_mut(peer));
+        let fits = account.beyond_bytes + record <= MAX_BEYOND;
+        if fits {
+            account.beyond_bytes += record;
+            charge.beyond_bytes += record;
+        }
+        fits
     }
 
     /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
@@ -116,7 +248,7 @@ impl Budget {
         }
         message.place = Place::None;
         Self::defer(step, &mut message.head);
-        self.release(step, message);
+        self.release_bytes(step, message.head.peer(), &mut message.charge);
         false
     }
 
@@ -130,8 +262,7 @@ impl Budget {
         }
         // Twice as much each time, so that each byte is moved a few times at most.
         let size = extent.eager.min(held * 2).max(end);
-        if self.charge(step, message.head.envelope.source, size - held) {
-            message.charged += size - held;
+        if self.charge(step, message.head.envelope.source, &mut message.charge, size - held) {
             bytes.resize(size as usize, 0);
             return true;
         }
@@ -146,43 +277,118 @@ impl Budget {
         head.confirm = None;
     }
 
-    /// What a new message with `bytes` costs.
+    /// What the bytes of a new message cost.
     const fn cost(bytes: u64) -> u64 {
         bytes.saturating_add(HEADER_COST)
     }
 
-    /// Charges `bytes` more to a peer's messages. Whether there was room.
-    fn charge(&mut self, step: &mut Step<'_>, peer: PeerId, bytes: u64) -> bool {
-        let (whole, share) = shares(step.config, step.peers);
+    fn of(&self, peer: PeerId) -> Account {
+        self.peers.get(peer.0 as usize).copied().unwrap_or_default()
+    }
+
+    fn of_mut(&mut self, peer: PeerId) -> &mut Account {
         let at = peer.0 as usize;
-        if self.charged.len() <= at {
-            self.charged.resize(at + 1, 0);
+        if self.peers.len() <= at {
+            self.peers.resize(at + 1, Account::default());
         }
-        let counters = &mut step.report.counters;
+        &mut self.peers[at]
+    }
+
+    /// Charges `bytes` more to a message of a peer. Whether there was room.
+    fn charge(
+        &mut self,
+        step: &mut Step<'_>,
+        peer: PeerId,
+        charge: &mut Charge,
+        bytes: u64,
+    ) -> bool {
+        let whole = step.config.unexpected_bytes;
+        let most = share(step.config, step.peers, charge.outside);
         let fits = |held: u64, most: u64| held.checked_add(bytes).is_some_and(|sum| sum <= most);
-        if !fits(self.charged[at], share) || !fits(counters.unexpected_bytes, whole) {
+        let room = fits(self.of(peer).bytes, most)
+            && fits(self.all.bytes, whole)
+            && (!charge.outside || fits(self.outside.bytes, whole / OUTSIDE));
+        if !room {
             return false;
         }
-        self.charged[at] += bytes;
-        counters.unexpected_bytes += bytes;
-        counters.unexpected_bytes_peak =
-            counters.unexpected_bytes_peak.max(counters.unexpected_bytes);
+        self.of_mut(peer).bytes += bytes;
+        self.all.bytes += bytes;
+        if charge.outside {
+            self.outside.bytes += bytes;
+        }
+        charge.bytes += bytes;
+        let counters = &mut step.report.counters;
+        counters.unexpected_bytes = self.all.bytes;
+        counters.unexpected_bytes_peak = counters.unexpected_bytes_peak.max(self.all.bytes);
         true
+    }
+
+    /// Charges the header of a message.
+    fn charge_header(&mut self, peer: PeerId, charge: &mut Charge, kind: HeaderKind) {
+        charge.header = kind;
+        self.each(peer, charge.outside, |account| {
+            account.header(kind).into_iter().for_each(|count| *count += 1);
+        });
+    }
+
+    /// A message whose turn has come waits for a receive.
+    pub(super) fn begin_waiting(&mut self, message: &mut Message) {
+        let (peer, mut charge) = (message.head.peer(), message.charge);
+        self.release_header(peer, &mut charge);
+        self.charge_header(peer, &mut charge, HeaderKind::Waiting);
+        message.charge = charge;
+    }
+
+    fn release_header(&mut self, peer: PeerId, charge: &mut Charge) {
+        let kind = core::mem::take(&mut charge.header);
+        self.each(peer, charge.outside, |account| {
+            account.header(kind).into_iter().for_each(|count| *count -= 1);
+        });
+    }
+
+    fn release_bytes(&mut self, step: &mut Step<'_>, peer: PeerId, charge: &mut Charge) {
+        let bytes = core::mem::take(&mut charge.bytes);
+        self.each(peer, charge.outside, |account| account.bytes -= bytes);
+        step.report.counters.unexpected_bytes = self.all.bytes;
     }
 
     /// Gives back what was charged for a message.
     pub(super) fn release(&mut self, step: &mut Step<'_>, message: &mut Message) {
-        let bytes = core::mem::take(&mut message.charged);
-        if let Some(charged) = self.charged.get_mut(message.head.peer().0 as usize) {
-            *charged -= bytes;
-            step.report.counters.unexpected_bytes -= bytes;
+        let (peer, charge) = (message.head.peer(), &mut message.charge);
+        if charge.is_none() {
+            return;
+        }
+        self.release_header(peer, charge);
+        self.release_bytes(step, peer, charge);
+        let account = self.of_mut(peer);
+        account.beyond_headers -= core::mem::take(&mut charge.beyond_headers);
+        account.beyond_bytes -= core::mem::take(&mut charge.beyond_bytes);
+    }
+
+    /// Changes the accounts that a message of a peer counts in.
+    fn each(&mut self, peer: PeerId, outside: bool, change: impl Fn(&mut Account)) {
+        change(self.of_mut(peer));
+        change(&mut self.all);
+        if outside {
+            change(&mut self.outside);
         }
     }
 }
 
-/// What all messages of an endpoint may take, and those of one peer.
+/// The least that the record of a message with `len` bytes takes of a ring: its word and the shortest head, in whole lines.
+const fn record(len: u64) -> u64 {
+    (24 + len).next_multiple_of(64)
+}
+
+/// What the bytes of one peer's messages may take.
 #[inline]
-pub(super) const fn shares(config: &Config, peers: &Peers) -> (u64, u64) {
+const fn share(config: &Config, peers: &Peers, outside: bool) -> u64 {
     let whole = config.unexpected_bytes;
-    (whole, if peers.count() > ALONE { whole / SHARES } else { whole })
+    if outside {
+        whole / ONE_OUTSIDE
+    } else if peers.count() > ALONE {
+        whole / SHARES
+    } else {
+        whole
+    }
 }

@@ -52,15 +52,18 @@ impl Inbox {
             step.report.counters.rx_payload_bytes += total;
             self.deliver(step, &head, &target);
         } else {
-            if self.unexpected.len() >= step.config.max_unexpected {
-                return self.streams.hold_back(step, &head);
-            }
             let Some(bytes) = payload.copy(mem) else { return Taken::No };
             if self.messages.len() == 0 {
                 self.streams.note_room();
             }
+            let Some(message) = self.budget.keep_short(step, head, bytes) else {
+                return Taken::No;
+            };
+            if message.charge.beyond_headers > 0 {
+                self.streams.tell_overflow(step, &head);
+            }
             step.report.counters.rx_unexpected += 1;
-            let message = self.messages.add(self.budget.keep_short(step, head, bytes));
+            let message = self.messages.add(message);
             self.unexpected.push(Waiting { envelope, message });
         }
         self.pass(step, mem, link, short.id, Seen::Done);

@@ -91,17 +91,27 @@ impl Streams {
         }
     }
 
-    /// There is no room for a packet of a message now: it is refused, which is said once.
+    /// There is no room for a packet of a message now: it is refused, which is said once. On a channel, where there is always
+    /// room for what an honest peer sends, it is not taken at all.
     #[cold]
     pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
+        if head.context.context().is_none() {
+            return Taken::No;
+        }
         if let Some(stream) = self.get(head.context) {
             stream.held_back.refuse(step.now, head.id, &stream.order);
         }
+        self.tell_overflow(step, head);
+        Taken::Later(NackCode::NoSesMsgAvail)
+    }
+
+    /// There is no room for a message: says so once.
+    #[cold]
+    pub(super) fn tell_overflow(&mut self, step: &mut Step<'_>, head: &Head) {
         if !core::mem::replace(&mut self.overflow_told, true) {
             let (peer, tag) = (head.peer(), head.envelope.tag);
             step.report.notice(Notice::TooManyUnexpected { peer, tag });
         }
-        Taken::Later(NackCode::NoSesMsgAvail)
     }
 
     /// There is room, and no message waits: should there be none later, that is news.

@@ -6,10 +6,11 @@ use super::transmit::name;
 use crate::api::PeerId;
 use crate::channel::{ChannelId, LinkId};
 use crate::config::Config;
+use crate::contexts::Context;
 use crate::introductions::LONG_SILENCE;
 use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
 use crate::links::{Farewell, FramePayload, FrameSink, InFlight, Referred};
-use crate::ops::{Ops, Part, TxOp, Work};
+use crate::ops::{Ops, Part, ReadOwner, TxOp, Work};
 use crate::step::Step;
 
 /// Frames a link may send before the next one gets its turn.
@@ -88,12 +89,24 @@ impl Ops {
         }
         let channel = ChannelId::Link(id);
         let Some(context) = step.contexts.get_mut(channel) else { return Sent::Nothing };
-        let held = link.held;
-        // What the peer asked for is not held: it was not begun before.
-        let is_held = |op: Option<&TxOp>| {
-            held && op.is_some_and(|op| !matches!(op.work, Work::Response { .. }))
-        };
+        if context.has_set_aside() && !link.held && (context.is_fed() || sink.takes_messages(id)) {
+            context.restore();
+        }
+        while let Some(&first) = context.queue.front() {
+            let Some(op) = self.get(first) else { break };
+            if !must_wait(step.config, op, (link.held, context), || sink.takes_messages(id)) {
+                break;
+            }
+            let for_slot = op.work.slot().is_some() && !context.slots.has_room();
+            context.set_first_aside(for_slot);
+        }
         let Some(&key) = context.queue.front() else {
+            if context.has_set_aside() {
+                // Somebody activates the link when one of its peer's answers, or what was begun before, has come. Whether
+                // the peer takes messages it shows in its own time, as it shows whether there is room in the ring.
+                let woken = link.held || context.is_starved();
+                return if woken { Sent::Nothing } else { Sent::Full };
+            }
             if link.farewell != Farewell::Due {
                 return Sent::Nothing;
             }
@@ -104,19 +117,12 @@ impl Ops {
             link.farewell = Farewell::Said;
             return Sent::Nothing;
         };
-        if is_held(self.get(key)) {
-            return Sent::Nothing;
-        }
         let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
             context.queue.pop_front();
             return Sent::Yes;
         };
         if op.progress.message_id.is_none() {
-            if op.work.slot().is_some() && !context.slots.has_room() {
-                // It goes on when one of the others is answered.
-                return Sent::Nothing;
-            }
             op.progress.message_id = Some(name(context, &mut op.work, key));
         }
         let left = op.payload_len() - op.progress.packed;
@@ -167,6 +173,40 @@ impl Ops {
         }
         Sent::Yes
     }
+}
+
+/// Whether an operation that a link is to carry may not begin now, although others behind it may: or an answer that the
+/// peer waits for would wait for a request that the peer does not take before it has the answer.
+#[inline]
+fn must_wait(
+    config: &Config,
+    op: &TxOp,
+    (held, context): (bool, &Context),
+    takes_messages: impl FnOnce() -> bool,
+) -> bool {
+    match op.work {
+        Work::Response { .. } => return false,
+        _ if op.progress.message_id.is_some() => return false,
+        _ => {}
+    }
+    let starved = !context.slots.has_room();
+    // What the engine itself asks of the peer, as the bytes that it offered, was not begun before, nor is it ordered.
+    let of_engine = matches!(op.work, Work::Question { .. })
+        || matches!(
+            op.work,
+            Work::Read { owner: ReadOwner::Message(_) | ReadOwner::End { .. }, .. }
+        );
+    if of_engine {
+        return op.work.slot().is_some() && starved;
+    }
+    let follows = || context.has_set_aside() && (starved || config.order.follows_sends(op.classes));
+    held || starved && op.work.slot().is_some()
+        || match op.work {
+            Work::Eager | Work::Confirmed { .. } | Work::Rendezvous { .. } => {
+                context.has_set_aside() || !takes_messages()
+            }
+            _ => follows(),
+        }
 }
 
 /// How long a message is that is to be offered, if its offer can refer to it.

@@ -51,7 +51,7 @@ impl Outbound {
         else {
             return false;
         };
-        if !link.is_clear() || !context.queue.is_empty() {
+        if !link.is_clear() || !context.is_clear() {
             return false;
         }
         let mut head = [0; MAX_HEAD];
@@ -61,7 +61,7 @@ impl Outbound {
         let payload = FramePayload::Lent { buf: &op.buf, offset: 0, len };
         let sent = if len <= MAX_SHORT as u64 {
             let head_len = short.write(&mut head);
-            sink.send(id, &head[..head_len], payload)
+            sink.send_message(id, &head[..head_len], payload)
         } else {
             // At most `MAX_WHOLE`.
             let head_len = short.write_parted(len as u32, &mut head);

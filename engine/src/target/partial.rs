@@ -103,8 +103,11 @@ impl PartialWrites {
     /// Whether there is room for another partial write of a peer, which is `outside` the job or not.
     #[inline]
     pub(super) fn has_room(&self, channel: ChannelId, outside: bool) -> bool {
-        // One that is here goes on.
-        !outside || self.outside < MOST_OUTSIDE || self.channels.contains_key(&channel)
+        // One that is here goes on, and a shared-memory channel has one at a time.
+        !outside
+            || channel.context().is_none()
+            || self.outside < MOST_OUTSIDE
+            || self.channels.contains_key(&channel)
     }
 
     /// Counts the bytes of a packet. Once all of the write are here, its remote CQ data, if it has some.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use squall_base::Rng;
 use squall_engine::{
     Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Operation, Referred,
+    Room,
 };
 
 use super::{VecMemory, World};
@@ -37,8 +38,8 @@ struct Lane {
     told: u64,
     /// The receiver has no room for the first frame.
     held: bool,
-    /// It has shown that its memory is short.
-    lean: bool,
+    /// What room for messages it has shown.
+    shown: Room,
     /// The sender's end is gone.
     over: Option<LinkEnd>,
 }
@@ -58,6 +59,8 @@ pub struct MockLinks {
     pub scribble: Option<u64>,
     /// Frames that were carried.
     pub carried: u64,
+    /// A receiver has shown that it has room again.
+    woken: bool,
 }
 
 impl Default for MockLinks {
@@ -70,6 +73,7 @@ impl Default for MockLinks {
             refused: false,
             scribble: None,
             carried: 0,
+            woken: false,
         }
     }
 }
@@ -112,11 +116,15 @@ impl FrameSink for Sink<'_> {
         true
     }
 
+    fn takes_messages(&mut self, link: LinkId) -> bool {
+        self.lane(link).is_none_or(|lane| lane.shown < Room::None)
+    }
+
     fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         let (room, memory) = (self.room, self.memory);
         let Some(lane) = self.lane(link) else { return true };
         let FramePayload::Lent { buf, offset, len } = payload else { panic!("it is copied") };
-        if lane.lean || lane.bytes >= room {
+        if lane.shown > Room::Ample || lane.bytes >= room {
             return false;
         }
         let mut rest = vec![0; len as usize];
@@ -225,7 +233,10 @@ impl World {
         for lane in &mut self.links.lanes {
             if lane.to.0 == n {
                 lane.taken = self.hosts[n].engine.links().taken(lane.to.1);
-                lane.lean = self.hosts[n].engine.links().is_lean(lane.to.1);
+                let room = self.hosts[n].engine.links().room(lane.to.1);
+                // A sender that sleeps is woken when there is room again.
+                let before = std::mem::replace(&mut lane.shown, room);
+                self.links.woken |= before == Room::None && room < before;
             }
         }
     }
@@ -267,7 +278,7 @@ impl World {
                     taken: 0,
                     told: 0,
                     held: false,
-                    lean: false,
+                    shown: Room::Ample,
                     over: None,
                 });
             }
@@ -276,7 +287,7 @@ impl World {
 
     /// Carries a few frames of every link. Whether there was anything to carry.
     pub(super) fn carry_frames(&mut self) -> bool {
-        let mut busy = false;
+        let mut busy = std::mem::take(&mut self.links.woken);
         let mut at = 0;
         while at < self.links.lanes.len() {
             busy |= self.carry_lane(at);

@@ -25,7 +25,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::base::UserSlice;
 use crate::message::{
-    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, Outgoing, Reference, Verdict,
+    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,
+    Reference, Verdict,
 };
 use fetch::{Lender, Lent, MOST_BYTES, MOST_PIECES, Process};
 use ring::{CONTROL, Found, LEAST, MOST, Place, Reader, Writer};
@@ -426,19 +427,38 @@ impl MessagePort for ShmPort {
     }
 
     #[inline]
-    fn is_lean(&self, link: LinkNo) -> bool {
+    fn room(&self, link: LinkNo) -> MessageRoom {
         match self.connections.get(link.0 as usize) {
-            Some(Some(Connection { rings: Some(rings), .. })) => {
-                rings.writer.is_lean(&rings.segment)
-            }
-            _ => false,
+            Some(Some(Connection { rings: Some(rings), .. })) => rings.writer.room(&rings.segment),
+            _ => MessageRoom::Ample,
         }
     }
 
     #[inline]
-    fn show_lean(&mut self, link: LinkNo, lean: bool) {
-        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
-            rings.reader.show_lean(&rings.segment, lean);
+    fn takes_messages(&mut self, link: LinkNo) -> bool {
+        match self.get_mut(link) {
+            Some(Connection { rings: Some(rings), .. }) => {
+                rings.writer.takes_messages(&rings.segment)
+            }
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn send_message(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
+        self.rings(link).is_none_or(|rings| {
+            rings.writer.takes_messages(&rings.segment) && rings.writer.send(&rings.segment, frame)
+        })
+    }
+
+    #[inline]
+    fn show_room(&mut self, link: LinkNo, room: MessageRoom) {
+        let Self { connections, touched, .. } = self;
+        if let Some(Some(Connection { rings: Some(rings), .. })) =
+            connections.get_mut(link.0 as usize)
+        {
+            rings.reader.show_room(&rings.segment, room);
+            rings.touch(link, touched);
         }
     }
 
@@ -588,6 +608,7 @@ impl MessagePort for ShmPort {
             && self.connections.iter().flatten().all(|connection| match connection {
                 Connection { stage: Stage::Open, rings: Some(rings), .. } => {
                     rings.reader.is_empty(&rings.segment)
+                        && !rings.writer.may_resume(&rings.segment)
                         && rings.writer.taken(&rings.segment) == rings.taken
                 }
                 _ => true,

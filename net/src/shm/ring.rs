@@ -6,7 +6,7 @@
 //! the front.
 //!
 //! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), how often it
-//! had no room for the next one and whether its memory is short, and whether the *writer* of this ring sleeps.
+//! had no room for the next one and what room it has for messages, and whether the *writer* of this ring sleeps.
 //!
 //! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
 //! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that
@@ -15,7 +15,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::segment::Segment;
-use crate::message::{MAX_FRAME, Outgoing};
+use crate::message::{MAX_FRAME, MessageRoom, Outgoing};
 
 /// Records begin at multiples of this.
 const LINE: usize = 64;
@@ -38,7 +38,7 @@ pub(super) const MOST: usize = 16 << 20;
 const CONSUMED: usize = 0;
 const TAKEN: usize = 8;
 const HELD_BACK: usize = 24;
-const LEAN: usize = 32;
+const ROOM: usize = 32;
 const ASLEEP: usize = 128;
 
 /// Where in a segment a ring is.
@@ -83,13 +83,16 @@ pub(super) struct Writer {
     consumed: u64,
     /// Frames written.
     frames: u64,
+    /// The reader had no room for messages when that was looked at last: with `consumed`, so no more messages than a ring holds
+    /// are written after the reader has said so.
+    refuses_messages: bool,
     /// Something was written since the reader was last rung for.
     rung: bool,
 }
 
 impl Writer {
     pub(super) const fn new(place: Place) -> Self {
-        Self { place, written: 0, consumed: 0, frames: 0, rung: true }
+        Self { place, written: 0, consumed: 0, frames: 0, refuses_messages: false, rung: true }
     }
 
     /// Puts a frame into the ring. False when there is no room.
@@ -110,10 +113,29 @@ impl Writer {
         self.put(segment, frame, PARTED | u64::from(head) << HEAD)
     }
 
-    /// Whether the reader says that its memory is short.
+    /// What room the reader says to have for messages.
     #[inline]
-    pub(super) fn is_lean(&self, segment: &Segment) -> bool {
-        segment.word(self.place.control + LEAN).load(Ordering::Relaxed) != 0
+    pub(super) fn room(&self, segment: &Segment) -> MessageRoom {
+        match segment.word(self.place.control + ROOM).load(Ordering::Relaxed) {
+            0 => MessageRoom::Ample,
+            1 => MessageRoom::Little,
+            // A peer may say anything.
+            _ => MessageRoom::None,
+        }
+    }
+
+    /// Whether messages may be written. Where they might not, the reader's word is read anew.
+    #[inline]
+    pub(super) fn takes_messages(&mut self, segment: &Segment) -> bool {
+        if self.refuses_messages {
+            self.refuses_messages = self.room(segment) == MessageRoom::None;
+        }
+        !self.refuses_messages
+    }
+
+    /// Whether the reader, which had no room for messages, has some now.
+    pub(super) fn may_resume(&self, segment: &Segment) -> bool {
+        self.refuses_messages && self.room(segment) != MessageRoom::None
     }
 
     /// Frames written.
@@ -160,6 +182,7 @@ impl Writer {
         let consumed = segment.word(self.place.control + CONSUMED).load(Ordering::Acquire);
         // Not less than before, nor more than was written: a peer may say anything.
         self.consumed = consumed.clamp(self.consumed, self.written);
+        self.refuses_messages = self.room(segment) == MessageRoom::None;
         fits(self.written - self.consumed)
     }
 
@@ -220,14 +243,22 @@ pub(super) struct Reader {
     taken: u64,
     /// How often there was no room for a frame.
     held_back: u64,
-    /// The writer was told that memory is short.
-    lean: bool,
+    /// What room for messages the writer was told of.
+    room: MessageRoom,
     rung: bool,
 }
 
 impl Reader {
     pub(super) const fn new(place: Place) -> Self {
-        Self { place, consumed: 0, told: 0, taken: 0, held_back: 0, lean: false, rung: true }
+        Self {
+            place,
+            consumed: 0,
+            told: 0,
+            taken: 0,
+            held_back: 0,
+            room: MessageRoom::Ample,
+            rung: true,
+        }
     }
 
     /// Where the ring is.
@@ -272,11 +303,17 @@ impl Reader {
         self.place.at(self.consumed) + WORD + frame.shown
     }
 
-    /// Tells the writer whether memory is short.
+    /// Tells the writer what room there is for messages.
     #[inline]
-    pub(super) fn show_lean(&mut self, segment: &Segment, lean: bool) {
-        if core::mem::replace(&mut self.lean, lean) != lean {
-            segment.word(self.place.control + LEAN).store(lean.into(), Ordering::Relaxed);
+    pub(super) fn show_room(&mut self, segment: &Segment, room: MessageRoom) {
+        let before = core::mem::replace(&mut self.room, room);
+        if before != room {
+            // The order of the variants.
+            segment.word(self.place.control + ROOM).store(room as u64, Ordering::Relaxed);
+            if before == MessageRoom::None {
+                // The writer may sleep until there is some.
+                self.rung = false;
+            }
         }
     }
 

@@ -78,6 +78,40 @@ fn a_frame_that_is_not_taken_now_comes_again_before_others() {
     assert_eq!(seen, [0, 0, 0, 1, 2]);
 }
 
+/// A sender learns within a ring's length that its peer has no room for messages, sends other frames nevertheless, and is
+/// woken when there is room again.
+#[test]
+fn messages_stop_within_a_ring_where_there_is_no_room_for_them() {
+    let [(mut a, to_b), (mut b, to_a)] = pair("room");
+    let frame = Outgoing::of_copies(&[1; 100], &[]);
+    assert!(a.send_message(to_b, frame) && a.takes_messages(to_b));
+    b.show_room(to_a, MessageRoom::Little);
+    assert_eq!((a.room(to_b), a.takes_messages(to_b)), (MessageRoom::Little, true));
+    b.show_room(to_a, MessageRoom::None);
+    b.ring();
+    let mut sent = 0;
+    while a.send_message(to_b, frame) {
+        sent += 1;
+        collect(&mut b);
+        b.show_taken(to_a, sent);
+        assert!(sent < 10_000);
+    }
+    assert!(sent as usize <= LEAST / 128, "{sent} messages of 128 bytes");
+    assert!(!a.takes_messages(to_b) && a.send(to_b, frame));
+    collect(&mut b);
+    b.show_taken(to_a, sent + 1);
+    b.ring();
+    collect(&mut a);
+    assert!(a.doze(), "nothing has come");
+    b.show_room(to_a, MessageRoom::Ample);
+    assert!(b.touched().contains(&to_a));
+    b.ring();
+    let mut poll = libc::pollfd { fd: a.fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: poll(2) writes the results of one `pollfd`, a local variable.
+    assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 0) }, 1, "it is woken");
+    assert!(!a.doze() && a.send_message(to_b, frame));
+}
+
 #[test]
 fn whoever_is_not_there_is_not_connected_to() {
     let mut a = port("alone");
