@@ -48,33 +48,51 @@ impl Region {
         if self.access & needed != needed {
             return Err(KeyError::Permission);
         }
-        let mut offset = if self.virtual_address {
-            self.offset_of(address).ok_or(KeyError::OutOfRange)?
+        let found = if self.virtual_address {
+            self.at_address(address, len)
         } else {
-            address
+            self.at_offset(address, len)
         };
+        found.ok_or(KeyError::OutOfRange)
+    }
+
+    /// Finds a range by its virtual address. The range is memory as the application sees it: it goes on where its first
+    /// piece ends only in another piece that begins or continues there, whatever the order of registration.
+    fn at_address(&self, address: u64, len: u64) -> Option<UserSlice> {
+        let end = address.checked_add(len)?;
+        let first = self.piece_at(address, len)?;
+        let mut covered = address + first.len;
+        while covered < end {
+            covered += self.piece_at(covered, end - covered)?.len;
+        }
+        Some(first)
+    }
+
+    /// Returns the longest part, of at most `len` bytes, that one piece has at a virtual address. The address one past a
+    /// piece is in that piece for an access of no bytes alone.
+    fn piece_at(&self, address: u64, len: u64) -> Option<UserSlice> {
+        let part = |piece: &UserSlice| {
+            let before = address.checked_sub(piece.base)?;
+            let room = piece.len.checked_sub(before)?;
+            (room > 0 || len == 0).then(|| piece.part(before, room.min(len)))
+        };
+        self.pieces.iter().filter_map(part).max_by_key(|part| part.len)
+    }
+
+    /// Finds a range by its offset from the region's beginning, counted over its pieces in order.
+    fn at_offset(&self, mut offset: u64, len: u64) -> Option<UserSlice> {
         let total = self.pieces.iter().fold(0u64, |sum, p| sum.saturating_add(p.len));
         if offset.checked_add(len).is_none_or(|end| end > total) {
-            return Err(KeyError::OutOfRange);
+            return None;
         }
         for piece in &self.pieces {
             if offset < piece.len || (offset == piece.len && len == 0) {
-                piece.base.checked_add(offset).ok_or(KeyError::OutOfRange)?;
-                return Ok(piece.part(offset, len.min(piece.len - offset)));
+                let here = len.min(piece.len - offset);
+                // A piece may claim more memory than there is behind its first byte.
+                piece.base.checked_add(offset + here)?;
+                return Some(piece.part(offset, here));
             }
             offset -= piece.len;
-        }
-        Err(KeyError::OutOfRange)
-    }
-
-    /// Where a virtual address lies in the region, counted over its pieces.
-    fn offset_of(&self, address: u64) -> Option<u64> {
-        let mut before = 0u64;
-        for piece in &self.pieces {
-            match address.checked_sub(piece.base) {
-                Some(inside) if inside <= piece.len => return before.checked_add(inside),
-                _ => before = before.checked_add(piece.len)?,
-            }
         }
         None
     }
@@ -593,6 +611,54 @@ mod tests {
         assert_eq!(v.find(5003, 2, write), Ok(UserSlice::lent(5003, 2)));
         assert_eq!(v.find(999, 1, write), Err(KeyError::OutOfRange));
         assert_eq!(v.find(5003, 18, write), Err(KeyError::OutOfRange));
+    }
+
+    #[test]
+    fn virtual_addresses_are_found_where_they_are() {
+        let write = Access::RemoteWrite;
+        let v = region(true);
+        // One past the first piece, which is in none.
+        assert_eq!(v.find(1010, 1, write), Err(KeyError::OutOfRange));
+        assert_eq!(v.find(1009, 1, write), Ok(UserSlice::lent(1009, 1)));
+        // What leaves its piece is elsewhere than in the next one of the list.
+        assert_eq!(v.find(1005, 6, write), Err(KeyError::OutOfRange));
+        assert_eq!(v.find(u64::MAX, 2, write), Err(KeyError::OutOfRange));
+        assert_eq!(v.find(u64::MAX, 0, write), Err(KeyError::OutOfRange));
+        for at in [1000, 1010, 5000, 5020] {
+            assert_eq!(v.find(at, 0, write), Ok(UserSlice::lent(at, 0)));
+        }
+        for at in [999, 1011, 4999, 5021] {
+            assert_eq!(v.find(at, 0, write), Err(KeyError::OutOfRange));
+        }
+        // Pieces in another order than in memory: the third begins where the first ends, and the fourth overlaps it.
+        let pieces = [(1000, 10), (2000, 10), (1010, 10), (1015, 10), (1500, 0)];
+        let pieces = pieces.map(|(base, len)| UserSlice::lent(base, len));
+        let scattered = Region { pieces: Box::new(pieces), ..region(true) };
+        assert_eq!(scattered.find(1010, 10, write), Ok(UserSlice::lent(1010, 10)));
+        assert_eq!(scattered.find(1005, 20, write), Ok(UserSlice::lent(1005, 5)));
+        assert_eq!(scattered.find(1012, 13, write), Ok(UserSlice::lent(1012, 8)));
+        assert_eq!(scattered.find(1016, 9, write), Ok(UserSlice::lent(1016, 9)));
+        assert_eq!(scattered.find(1005, 21, write), Err(KeyError::OutOfRange));
+        assert_eq!(scattered.find(1500, 0, write), Ok(UserSlice::lent(1500, 0)));
+        assert_eq!(scattered.find(1500, 1, write), Err(KeyError::OutOfRange));
+        let none = Region { pieces: Box::new([]), ..region(true) };
+        assert_eq!(none.find(0, 0, write), Err(KeyError::OutOfRange));
+    }
+
+    #[test]
+    fn a_piece_that_claims_more_than_there_is_ends_with_memory() {
+        let write = Access::RemoteWrite;
+        for virtual_address in [false, true] {
+            let pieces = Box::new([UserSlice::lent(4096, u64::MAX)]);
+            let r = Region { pieces, ..region(virtual_address) };
+            let at = if virtual_address { 0 } else { 4096 };
+            assert_eq!(r.find(u64::MAX - at - 7, 7, write), Ok(UserSlice::lent(u64::MAX - 7, 7)));
+            assert_eq!(r.find(u64::MAX - at - 7, 9, write), Err(KeyError::OutOfRange));
+            assert_eq!(
+                r.find(u64::MAX - at + u64::from(at > 0), 1, write),
+                Err(KeyError::OutOfRange)
+            );
+        }
     }
 
     #[test]

@@ -467,6 +467,61 @@ static void shared_vectors_are_refused_with_the_reason(void)
 	abi_close(&a);
 }
 
+/* With FI_MR_VIRT_ADDR the address one past a piece of a region was taken for the first byte of the piece that follows in
+ * the list, wherever in memory that is, and a range that left its piece went on there. */
+static void pieces_by_virtual_address(void)
+{
+	enum { PAGE = 4096 };
+	static unsigned char mem[5][PAGE] __attribute__((aligned(PAGE)));
+	struct want want = plain;
+	want.mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+	open_pair(&want);
+	meet();
+	/* In the list the piece that begins where the first ends comes last; the pages 3 and 4 are in none. */
+	struct iovec iov[3] = {{mem[0], PAGE}, {mem[2], PAGE}, {mem[1], PAGE}};
+	/* Page, offset and length of an access, and whether it is inside. */
+	const struct {
+		int page, at, len, inside;
+	} tries[] = {{1, 0, 16, 1},     {0, PAGE - 8, 16, 1},  {0, 0, 3 * PAGE, 1},     {2, 0, PAGE, 1}, {1, PAGE - 1, 1, 1},
+		     {3, 0, 1, 0},      {2, PAGE - 8, 16, 0},  {0, 0, 3 * PAGE + 1, 0}, {4, 0, 8, 0},    {2, PAGE - 1, 2, 0}};
+	struct fid_mr *mr;
+	EQUAL(fi_mr_regv(b.domain, iov, 3, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 0, 0, &mr, NULL), 0);
+	uint64_t key = fi_mr_key(mr);
+	static unsigned char out[4 * PAGE], in[4 * PAGE];
+	for (size_t i = 0; i < sizeof(tries) / sizeof(*tries); i++)
+		for (int is_read = 0; is_read < 2; is_read++) {
+			unsigned char *all = mem[0], *at = mem[tries[i].page] + tries[i].at;
+			size_t len = (size_t)tries[i].len, before = (size_t)(at - all);
+			struct fi_cq_tagged_entry e;
+			abi_fill(all, sizeof(mem), 7);
+			abi_fill(out, len, (unsigned)i);
+			memset(in, 0, sizeof(in));
+			if (is_read)
+				RETRY(&a, fi_read(a.ep, in, len, NULL, to_b, (uint64_t)(uintptr_t)at, key, NULL));
+			else
+				RETRY(&a, fi_write(a.ep, out, len, NULL, to_b, (uint64_t)(uintptr_t)at, key, NULL));
+			ssize_t rc = abi_next(&a, &b, &e);
+			if (rc == -FI_EAVAIL) {
+				struct fi_cq_err_entry err = {0};
+				EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+			}
+			if (rc != (tries[i].inside ? 1 : -FI_EAVAIL))
+				FAIL("%s %zu: %zd", is_read ? "read" : "write", i, rc);
+			/* All other bytes are as they were. */
+			if (!is_read && tries[i].inside) {
+				abi_verify(at, len, (unsigned)i);
+				for (size_t k = 0; k < len; k++)
+					at[k] = (unsigned char)((before + k) * 31 + ((before + k) >> 8) * 7 + 7 * 131);
+			} else if (is_read && tries[i].inside) {
+				CHECK(memcmp(in, at, len) == 0);
+			}
+			abi_verify(all, sizeof(mem), 7);
+		}
+	EQUAL(fi_close(&mr->fid), 0);
+	abi_close(&a);
+	abi_close(&b);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -482,6 +537,7 @@ static const struct test tests[] = {
 	TEST(empty_peeks_are_no_errors, NULL, NULL, 0),
 	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(shared_vectors_are_refused_with_the_reason, NULL, NULL, 1),
+	TEST(pieces_by_virtual_address, NULL, NULL, 0),
 };
 
 int main(int argc, char **argv)
