@@ -394,11 +394,17 @@ impl Endpoint {
             return;
         }
         let mut inner = self.inner.enter();
-        if let Some(core) = &mut inner.core {
+        let Inner { bindings, core } = &mut *inner;
+        if let Some(core) = core {
             let now = crate::clock::now();
             core.engine.release_region(now, region);
+            // Accesses that wait to be counted name the region by its number, which the next region will have.
+            core.complete(self, bindings);
             core.flush(now);
         }
+        drop(inner);
+        // A counter may have reached the number that work waits for.
+        self.begin_work();
     }
 
     /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.

@@ -522,6 +522,69 @@ static void pieces_by_virtual_address(void)
 	abi_close(&b);
 }
 
+/* The number of a closed region was given to the next one while an access to the closed one waited to be counted: the new
+ * region's counter counted it, the closed one's did not. The target computes while background progress answers. */
+static void accesses_are_counted_for_their_region(void)
+{
+	struct want want = plain;
+	want.caps |= FI_RMA_EVENT;
+	want.mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+	want.threading = FI_THREAD_SAFE;
+	struct target {
+		struct sockaddr_in name;
+		uint64_t at, key;
+	} target;
+	int fd[2];
+	EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		char go;
+		struct fi_cq_tagged_entry e;
+		close(fd[0]);
+		abi_open(&a, &want);
+		EQUAL(read(fd[1], &target, sizeof(target)), sizeof(target));
+		to_b = abi_insert(&a, &target.name);
+		RETRY(&a, fi_write(a.ep, buf, 64, NULL, to_b, target.at, target.key, NULL));
+		abi_expect(&a, NULL, &e);
+		EQUAL(write(fd[1], "x", 1), 1);
+		while (recv(fd[1], &go, 1, MSG_DONTWAIT) < 0)
+			(void)fi_cq_read(a.cq, NULL, 0);
+		_exit(0);
+	}
+	static unsigned char one[64], two[64];
+	struct fid_cntr *first, *second;
+	struct fid_mr *mr, *next;
+	struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP};
+	char done;
+	close(fd[1]);
+	abi_open(&b, &want);
+	EQUAL(fi_cntr_open(b.domain, &attr, &first, NULL), 0);
+	EQUAL(fi_cntr_open(b.domain, &attr, &second, NULL), 0);
+	memset(one, 1, sizeof(one));
+	EQUAL(fi_mr_reg(b.domain, one, sizeof(one), FI_REMOTE_WRITE, 0, 0, FI_RMA_EVENT, &mr, NULL), 0);
+	EQUAL(fi_mr_bind(mr, &first->fid, FI_REMOTE_WRITE), 0);
+	EQUAL(fi_mr_enable(mr), 0);
+	target = (struct target){b.name, (uint64_t)(uintptr_t)one, fi_mr_key(mr)};
+	EQUAL(write(fd[0], &target, sizeof(target)), sizeof(target));
+	/* No call of libfabric until the write is complete. */
+	EQUAL(read(fd[0], &done, 1), 1);
+	EQUAL(one[0], 0);
+	EQUAL(fi_close(&mr->fid), 0);
+	EQUAL(fi_mr_reg(b.domain, two, sizeof(two), FI_REMOTE_WRITE, 0, 0, FI_RMA_EVENT, &next, NULL), 0);
+	EQUAL(fi_mr_bind(next, &second->fid, FI_REMOTE_WRITE), 0);
+	EQUAL(fi_mr_enable(next), 0);
+	for (int i = 0; i < 100; i++)
+		(void)fi_cq_read(b.cq, NULL, 0);
+	EQUAL(fi_cntr_read(second), 0);
+	EQUAL(fi_cntr_read(first), 1);
+	close(fd[0]);
+	EQUAL(waitpid(child, NULL, 0), child);
+	EQUAL(fi_close(&next->fid), 0);
+	EQUAL(fi_close(&b.ep->fid), 0);
+	EQUAL(fi_close(&first->fid), 0);
+	EQUAL(fi_close(&second->fid), 0);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -538,6 +601,7 @@ static const struct test tests[] = {
 	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(shared_vectors_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(pieces_by_virtual_address, NULL, NULL, 0),
+	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
 };
 
 int main(int argc, char **argv)
