@@ -28,6 +28,7 @@ use crate::peer::OwnersQueue;
 use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
+use entry::ErrorLayout;
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
 /// What changes.
@@ -45,10 +46,13 @@ struct State {
     /// How often fi_cq_signal was called, and how often it had been when somebody woke up for it last.
     signals: u64,
     answered: u64,
-    /// The text of the failure read last: `err_data` points to it until the next one is read.
-    text: CString,
+    /// The text of the failure read last. `err_data` points to it until the next one is read, where the application
+    /// brought no buffer.
+    read_text: CString,
     /// `prov_errno` of that failure.
-    text_code: c_int,
+    read_code: c_int,
+    /// The text that fi_cq_strerror returned last without a buffer. Apart from the other, which only reading replaces.
+    shown_text: CString,
 }
 
 /// `struct fid_cq` and what is behind it.
@@ -59,8 +63,8 @@ pub(crate) struct Cq {
     domain: Hold<Domain>,
     format: Format,
     waits: Waits,
-    /// Applications of 1.20 and later have room for `fi_cq_err_entry::src_addr`.
-    names_source: bool,
+    /// What the application's `fi_cq_err_entry` is.
+    error_layout: ErrorLayout,
     rest: Rest,
     state: Gate<State>,
     /// Completions are another provider's to keep (FI_PEER).
@@ -156,7 +160,7 @@ impl Cq {
             owner,
             format: Format::from_attr(attr.format)?,
             waits: Waits::open(attr.wait_obj, set)?,
-            names_source: domain.api_version() >= crate::compat::version(1, 20),
+            error_layout: ErrorLayout::of(domain.api_version()),
             rest: Rest::default(),
             state: Gate::new(
                 domain.locks(),
@@ -169,8 +173,9 @@ impl Cq {
                     armed: false,
                     signals: 0,
                     answered: 0,
-                    text: CString::default(),
-                    text_code: 0,
+                    read_text: CString::default(),
+                    read_code: 0,
+                    shown_text: CString::default(),
                 },
             ),
             domain: Hold::new(domain),
@@ -387,19 +392,20 @@ impl Cq {
     /// `buf` is NULL or has room for `len` bytes.
     unsafe fn strerror(&self, prov_errno: c_int, buf: *mut c_char, len: usize) -> *const c_char {
         let mut state = self.state.enter();
-        if state.text_code != prov_errno || state.text.is_empty() {
-            let text = fault::row(prov_errno).map_or_else(
+        let text = if state.read_code != prov_errno || state.read_text.is_empty() {
+            fault::row(prov_errno).map_or_else(
                 || std::io::Error::from_raw_os_error(prov_errno).to_string(),
                 |row| format!("{}: {}", row.name, row.text),
-            );
-            state.text = CString::new(text).unwrap_or_default();
-            state.text_code = prov_errno;
-        }
+            )
+        } else {
+            state.read_text.to_string_lossy().into_owned()
+        };
         if buf.is_null() || len == 0 {
-            return state.text.as_ptr();
+            state.shown_text = CString::new(text).unwrap_or_default();
+            return state.shown_text.as_ptr();
         }
         // SAFETY: `buf` is not NULL, so it has room for `len` bytes by this function's contract.
-        unsafe { boundary::copy_text(&state.text.to_string_lossy(), buf, len) };
+        unsafe { boundary::copy_text(&text, buf, len) };
         buf.cast_const()
     }
 }

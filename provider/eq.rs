@@ -14,6 +14,7 @@ use squall_base::Span;
 
 use crate::boundary::{self, Out};
 use crate::clock;
+use crate::compat::version;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
@@ -62,7 +63,7 @@ struct State {
 pub(crate) struct Eq {
     fid: Cell<ffi::fid_eq>,
     users: Users,
-    _fabric: Hold<Fabric>,
+    fabric: Hold<Fabric>,
     waits: Waits,
     writable: bool,
     state: Mutex<State>,
@@ -126,7 +127,7 @@ boundary::exports! {
     ) -> isize => object::get::<Eq, _>(eq)?.read(event, buf, len, flags & flags::PEEK != 0);
 
     sized readerr(eq: *mut ffi::fid_eq, buf: *mut ffi::fi_eq_err_entry, flags: u64) -> isize =>
-        object::get::<Eq, _>(eq)?.read_error(Out::new(buf)?, flags);
+        object::get::<Eq, _>(eq)?.read_error(buf, flags);
 
     sized write(
         eq: *mut ffi::fid_eq,
@@ -192,7 +193,7 @@ impl Eq {
                 ops: object::table(&OPS),
             }),
             users: Users::default(),
-            _fabric: Hold::new(fabric),
+            fabric: Hold::new(fabric),
             waits: Waits::open(wait_obj, set)?,
             writable: flags & flags::WRITE != 0,
             state: Mutex::default(),
@@ -303,18 +304,32 @@ impl Eq {
     }
 
     /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.
-    fn read_error(&self, out: Out<ffi::fi_eq_err_entry>, flags: u64) -> Result<usize> {
+    ///
+    /// # Safety
+    /// `out` is NULL or points to an entry, aligned and open to writing, whose `err_data` and `err_data_size` are a buffer
+    /// of the application's where its API version says so.
+    unsafe fn read_error(&self, out: *mut ffi::fi_eq_err_entry, flags: u64) -> Result<usize> {
+        if out.is_null() {
+            return Err(Errno::INVAL);
+        }
         let mut state = self.state.lock();
         let failure = state.failures.front().ok_or(Errno::AGAIN)?;
-        out.put(ffi::fi_eq_err_entry {
-            fid: failure.fid,
-            context: failure.context,
-            data: failure.data,
-            err: failure.errno.0,
-            prov_errno: failure.errno.0,
-            err_data: core::ptr::null_mut(),
-            err_data_size: 0,
-        })?;
+        // There is nothing to tell beside the numbers. A buffer of the application's stays its own (fi_eq(3)); without one
+        // `err_data` is the provider's to set.
+        let buffers = self.fabric.api_version() >= version(1, 5);
+        // SAFETY: not NULL, so by this function's contract all fields may be written to; those that are read are plain
+        // numbers, whatever they hold.
+        unsafe {
+            (*out).fid = failure.fid;
+            (*out).context = failure.context;
+            (*out).data = failure.data;
+            (*out).err = failure.errno.0;
+            (*out).prov_errno = failure.errno.0;
+            if !buffers || (*out).err_data_size == 0 {
+                (*out).err_data = core::ptr::null_mut();
+            }
+            (*out).err_data_size = 0;
+        }
         if flags & flags::PEEK == 0 {
             state.failures.pop_front();
         }

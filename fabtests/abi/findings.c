@@ -585,6 +585,72 @@ static void accesses_are_counted_for_their_region(void)
 	EQUAL(fi_close(&second->fid), 0);
 }
 
+/* fi_cq_readerr and fi_eq_readerr ignored the application's buffer for err_data, which from API 1.5 on is where the text
+ * belongs: they handed out memory that another thread's call frees, or none. */
+static void error_data_goes_into_the_buffer_given(void)
+{
+	const uint32_t versions[] = {FI_VERSION(1, 4), FI_VERSION(1, 17)};
+	for (int late = 0; late < 2; late++) {
+		struct want want = plain;
+		want.version = versions[late];
+		/* What an application of 1.4 is given unless it says more: scalable registration has no bits. */
+		open_pair(&want);
+		abi_close(&b);
+		for (size_t i = 0; i < 4; i++)
+			RETRY(&a, fi_send(a.ep, buf, sizeof(buf), NULL, to_b, &contexts[i]));
+		char mine[1024], text[1024];
+		struct fi_cq_tagged_entry e;
+		/* A buffer that is long enough, one that is too short, and none. */
+		const size_t sizes[] = {sizeof(mine), 10, 0};
+		for (int i = 0; i < 3; i++) {
+			memset(mine, '#', sizeof(mine));
+			EQUAL(abi_next(&a, NULL, &e), -FI_EAVAIL);
+			struct fi_cq_err_entry err = {.err_data = mine, .err_data_size = sizes[i]};
+			EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+			const char *said = fi_cq_strerror(a.cq, err.prov_errno, err.err_data, text, sizeof(text));
+			CHECK(said == text && strlen(text) > 20);
+			size_t all = strlen(text) + 1;
+			if (late && sizes[i]) {
+				size_t kept = all < sizes[i] ? all : sizes[i];
+				CHECK(err.err_data == mine);
+				EQUAL(err.err_data_size, kept);
+				EQUAL(strlen(mine), kept - 1);
+				CHECK(memcmp(mine, text, kept - 1) == 0);
+				for (size_t k = kept; k < sizeof(mine); k++)
+					CHECK(mine[k] == '#');
+			} else {
+				CHECK(err.err_data != mine && mine[0] == '#');
+				EQUAL(err.err_data_size, all);
+				CHECK(strcmp(err.err_data, text) == 0);
+				/* Until the next read: asking for another text does not touch it. */
+				CHECK(strcmp(fi_cq_strerror(a.cq, ENOENT, NULL, NULL, 0), text) != 0);
+				CHECK(strcmp(err.err_data, text) == 0);
+			}
+		}
+		struct fi_eq_attr attr = {.wait_obj = FI_WAIT_NONE};
+		struct fi_av_attr events = {.type = FI_AV_TABLE, .flags = FI_EVENT};
+		struct sockaddr_in nobody = {.sin_family = AF_INET};
+		struct fid_eq *eq;
+		struct fid_av *av;
+		fi_addr_t addr;
+		EQUAL(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+		EQUAL(fi_av_open(a.domain, &events, &av, NULL), 0);
+		EQUAL(fi_av_bind(av, &eq->fid, 0), 0);
+		for (int with = 0; with < 2; with++) {
+			EQUAL(fi_av_insert(av, &nobody, 1, &addr, 0, NULL), 0);
+			struct fi_eq_err_entry err = {.err_data = mine, .err_data_size = with ? sizeof(mine) : 0};
+			memset(mine, '#', sizeof(mine));
+			EQUAL(fi_eq_readerr(eq, &err, 0), sizeof(err));
+			EQUAL(err.err, FI_EINVAL);
+			CHECK(err.err_data == (late && with ? mine : NULL) && mine[0] == '#');
+			EQUAL(err.err_data_size, 0);
+		}
+		EQUAL(fi_close(&av->fid), 0);
+		EQUAL(fi_close(&eq->fid), 0);
+		abi_close(&a);
+	}
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -601,6 +667,7 @@ static const struct test tests[] = {
 	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(shared_vectors_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(pieces_by_virtual_address, NULL, NULL, 0),
+	TEST(error_data_goes_into_the_buffer_given, NULL, NULL, 0),
 	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
 };
 

@@ -1,7 +1,8 @@
 //! What a completion queue holds, and the four layouts in which it is read.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 
+use crate::compat::{CqErrEntry, version};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 
@@ -120,21 +121,69 @@ impl Format {
     }
 }
 
+/// Longest buffer for `err_data` that is believed. Some applications (oneCCL, older MPICH) pass an entry that nobody
+/// initialised: what happens to be in its size field is rarely 0 and often an address.
+const LONGEST_BUFFER: usize = 1 << 24;
+
+/// What `fi_cq_err_entry` means in the API version that the application opened the fabric with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ErrorLayout {
+    /// The entry has room for `src_addr` (1.20).
+    source: bool,
+    /// `err_data` and `err_data_size` are a buffer of the application's on input (1.5).
+    buffer: bool,
+}
+
+impl ErrorLayout {
+    /// Returns the layout of an API version.
+    pub(super) const fn of(api: u32) -> Self {
+        Self { source: api >= version(1, 20), buffer: api >= version(1, 5) }
+    }
+}
+
+/// Puts a text where fi_cq(3) says: into the application's buffer, cut to its size and terminated, or, where it brought
+/// none, into `err_data` itself, as memory of the queue's.
+///
+/// # Safety
+/// `out` is as for [`ErrorEntry::write`], and with `buffer` its `err_data` may be written to for `err_data_size` bytes if
+/// neither is 0.
+unsafe fn write_text(out: *mut CqErrEntry, text: &CStr, buffer: bool) {
+    // SAFETY: both fields are there by this function's contract, and are plain numbers, whatever they hold.
+    let (room, place) = unsafe { ((*out).err_data_size, (*out).err_data.cast::<c_char>()) };
+    if text.is_empty() {
+        // `err_data` is left alone: it may be a buffer, or what nobody initialised.
+        // SAFETY: a field of `out`, which may be written to by this function's contract.
+        unsafe { (*out).err_data_size = 0 };
+        return;
+    }
+    let copies = buffer && !place.is_null() && (1..=LONGEST_BUFFER).contains(&room);
+    let bytes = text.count_bytes() + 1;
+    // SAFETY: fields of `out`, as above. Bytes are copied into the application's buffer, of which `room` may be written to
+    // by this function's contract: at most `room - 1` of the text, which has as many, and a zero behind them.
+    unsafe {
+        if copies {
+            let kept = bytes.min(room) - 1;
+            core::ptr::copy_nonoverlapping(text.as_ptr(), place, kept);
+            place.add(kept).write(0);
+            (*out).err_data_size = kept + 1;
+        } else {
+            (*out).err_data = text.as_ptr().cast_mut().cast();
+            (*out).err_data_size = bytes;
+        }
+    }
+}
+
 impl ErrorEntry {
-    /// Writes the failure into the application's `fi_cq_err_entry`, `source` only where it has room.
+    /// Writes the failure into the application's `fi_cq_err_entry`.
     ///
     /// # Safety
-    /// `out` points to an entry, aligned and open to writing, of the 1.17 layout, or, when `source` is true, of
-    /// the 1.20 layout.
-    pub(super) unsafe fn write(
-        &self,
-        out: *mut crate::compat::CqErrEntry,
-        err_data: &core::ffi::CStr,
-        source: bool,
-    ) {
+    /// `out` points to an entry, aligned and open to writing, of the 1.17 layout, or, when the layout has the source, of
+    /// the 1.20 layout. What its `err_data` and `err_data_size` name on input may be written to, when the layout says that
+    /// they name something.
+    pub(super) unsafe fn write(&self, out: *mut CqErrEntry, text: &CStr, layout: ErrorLayout) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         // SAFETY: by this function's contract all fields of the 1.17 layout are there, up to `err_data_size`,
-        // and `src_addr` when `source` is true. They are written one by one: a reference to the whole,
+        // and `src_addr` when the layout has it. They are written one by one: a reference to the whole,
         // or a copy of it, would reach beyond the shorter layout.
         unsafe {
             (*out).op_context = pointer(self.entry.context);
@@ -146,14 +195,8 @@ impl ErrorEntry {
             (*out).olen = size(self.excess);
             (*out).err = self.errno.0;
             (*out).prov_errno = self.code;
-            if err_data.is_empty() {
-                // Left alone: oneCCL passes an entry that nobody initialised.
-                (*out).err_data_size = 0;
-            } else {
-                (*out).err_data = err_data.as_ptr().cast_mut().cast();
-                (*out).err_data_size = err_data.count_bytes() + 1;
-            }
-            if source {
+            write_text(out, text, layout.buffer);
+            if layout.source {
                 (*out).src_addr = self.entry.source;
             }
         }
@@ -165,7 +208,10 @@ mod tests {
     use core::mem::MaybeUninit;
 
     use super::*;
-    use crate::compat::CqErrEntry;
+
+    const V1_4: ErrorLayout = ErrorLayout::of(version(1, 4));
+    const V1_17: ErrorLayout = ErrorLayout::of(version(1, 17));
+    const V1_20: ErrorLayout = ErrorLayout::of(version(1, 20));
 
     fn sample(n: u64) -> Entry {
         Entry {
@@ -232,7 +278,7 @@ mod tests {
         // Memory that ends where the old layout ends.
         let mut old = Box::new([0u64; 10]);
         // SAFETY: an aligned entry of the 1.17 layout; the source, which lies behind it, is not asked for.
-        unsafe { failure().write(old.as_mut_ptr().cast(), c"", false) };
+        unsafe { failure().write(old.as_mut_ptr().cast(), c"", V1_17) };
         assert_eq!(old[..7], [0x1007, 7, 70, 0x2007, !7, 7 << 60, 9]);
         let numbers = [Errno::TIMEDOUT.0.to_ne_bytes(), 1234i32.to_ne_bytes()].concat();
         assert_eq!(old[7].to_ne_bytes()[..], numbers[..]);
@@ -240,11 +286,11 @@ mod tests {
 
     #[test]
     fn a_later_application_gets_the_source_and_the_text() {
-        let mut out = MaybeUninit::<CqErrEntry>::uninit();
+        let mut out = MaybeUninit::<CqErrEntry>::zeroed();
         let text = c"the whole story";
         // SAFETY: an entry of the 1.20 layout, of which each field that is looked at was written.
         unsafe {
-            failure().write(out.as_mut_ptr(), text, true);
+            failure().write(out.as_mut_ptr(), text, V1_20);
             let out = out.assume_init();
             assert_eq!((out.src_addr, out.err, out.prov_errno), (7, Errno::TIMEDOUT.0, 1234));
             assert_eq!(out.err_data_size, text.count_bytes() + 1);
@@ -252,14 +298,49 @@ mod tests {
         }
     }
 
+    /// Writes a failure with `text` into an entry with a buffer of `room` bytes at `place`: what the entry has then.
+    fn with_buffer(
+        layout: ErrorLayout,
+        text: &CStr,
+        place: *mut u8,
+        room: usize,
+    ) -> (*mut u8, usize) {
+        let mut out = MaybeUninit::<CqErrEntry>::zeroed();
+        // SAFETY: an entry of the latest layout, all of which is initialised; every caller here says how many bytes may be
+        // written to at `place`, or a size that must not be believed.
+        unsafe {
+            (*out.as_mut_ptr()).err_data = place.cast();
+            (*out.as_mut_ptr()).err_data_size = room;
+            failure().write(out.as_mut_ptr(), text, layout);
+            let out = out.assume_init();
+            (out.err_data.cast(), out.err_data_size)
+        }
+    }
+
     #[test]
-    fn an_entry_that_nobody_initialised_keeps_its_err_data() {
-        let mut out = MaybeUninit::<CqErrEntry>::uninit();
-        // SAFETY: an entry of the 1.20 layout; only fields that `write` fills are read.
-        let size = unsafe {
-            failure().write(out.as_mut_ptr(), c"", true);
-            (&raw const (*out.as_ptr()).err_data_size).read()
-        };
-        assert_eq!(size, 0);
+    fn the_text_goes_into_the_buffer_of_the_application() {
+        for room in 1..=8 {
+            let mut buffer = [0xff; 8];
+            let place = buffer.as_mut_ptr();
+            let kept = room.min(5);
+            assert_eq!(with_buffer(V1_17, c"word", place, room), (place, kept));
+            assert_eq!(&buffer[..kept - 1], &b"word"[..kept - 1]);
+            assert_eq!(buffer[kept - 1], 0, "a text that was cut is terminated as well");
+            assert!(buffer[kept..].iter().all(|byte| *byte == 0xff), "{room}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_buffer_the_text_is_the_queues() {
+        let mut buffer = [0xff; 8];
+        let place = buffer.as_mut_ptr();
+        let text = c"word";
+        let own = (text.as_ptr().cast_mut().cast(), 5);
+        assert_eq!(with_buffer(V1_4, text, place, 8), own, "not before API 1.5");
+        assert_eq!(with_buffer(V1_17, text, place, 0), own);
+        assert_eq!(with_buffer(V1_17, text, core::ptr::null_mut(), 8), own);
+        assert_eq!(with_buffer(V1_17, text, place, LONGEST_BUFFER + 1), own, "no size at all");
+        assert_eq!(with_buffer(V1_17, c"", place, 8), (place, 0), "nothing to tell");
+        assert_eq!(buffer, [0xff; 8]);
     }
 }

@@ -142,7 +142,7 @@ impl Cq {
     ///
     /// # Safety
     /// `out` points to an entry, aligned and open to writing, of the layout of the API version that the
-    /// application opened the fabric with.
+    /// application opened the fabric with; from 1.5 on its `err_data` may be written to for `err_data_size` bytes.
     unsafe fn read_error(&self, out: *mut CqErrEntry, flags: u64) -> Result<usize> {
         if self.owner.is_some() {
             return Err(Errno::NOSYS);
@@ -158,11 +158,11 @@ impl Cq {
         };
         let failure = failure.ok_or(Errno::AGAIN)?;
         let text = failure.text.as_deref().unwrap_or("");
-        state.text = CString::new(text).unwrap_or_default();
-        state.text_code = failure.code;
-        // SAFETY: every API version's layout has the fields of 1.17; `names_source` is true when the
-        // application asked for 1.20 or later, whose layout has the source as well.
-        unsafe { failure.write(out, &state.text, self.names_source) };
+        state.read_text = CString::new(text).unwrap_or_default();
+        state.read_code = failure.code;
+        // SAFETY: every API version's layout has the fields of 1.17; `error_layout` is that of the version which the
+        // application asked for, and says what else of `out` there is.
+        unsafe { failure.write(out, &state.read_text, self.error_layout) };
         Ok(1)
     }
 }
