@@ -334,6 +334,14 @@ impl Waitable for Cq {
     }
 
     fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
+        self.prepare(sleeper, None)
+    }
+}
+
+impl Cq {
+    /// As [`Waitable::try_wait`]. A thread in a waiting call passes how often the queue had been signalled for it, and is
+    /// told of each signal since; without that, one caller is told of what was signalled, once.
+    fn prepare(&self, sleeper: Sleeper, answered: Option<u64>) -> Result<()> {
         let waiter = self.waits.prepared()?;
         self.progress();
         match self.domain.progress() {
@@ -351,7 +359,9 @@ impl Waitable for Cq {
             }
         }
         let mut state = self.state.enter();
-        let quiet = state.is_empty() && state.signals == state.answered;
+        let signals = state.signals;
+        let answered = answered.unwrap_or_else(|| core::mem::replace(&mut state.answered, signals));
+        let quiet = state.is_empty() && signals == answered;
         if !quiet || waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
             return Err(Errno::AGAIN);
         }

@@ -308,6 +308,9 @@ static void wait_sets(void)
 		EQUAL(fi_wait(set, PATIENCE_MS), 0);
 		EQUAL(fi_cntr_read(cntr), 3);
 		EQUAL(fi_wait(set, 0), -FI_ETIMEDOUT);
+		EQUAL(fi_cq_signal(cq), 0);
+		EQUAL(fi_wait(set, PATIENCE_MS), 0);
+		EQUAL(fi_wait(set, 0), -FI_ETIMEDOUT);
 		EQUAL(fi_close(&ep->fid), 0);
 		EQUAL(fi_close(&cq->fid), 0);
 		EQUAL(fi_close(&cntr->fid), 0);
@@ -493,6 +496,55 @@ static void a_signal_wakes_everybody(void)
 	abi_close(&signalled);
 }
 
+/* One signal is one reason not to block: it left fi_trywait at -FI_EAGAIN, and a wait set awake, for ever. */
+static void a_signal_is_answered_once(void)
+{
+	enum fi_wait_obj kinds[] = {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD, FI_WAIT_POLLFD};
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+		struct want want = {.caps = FI_MSG, .threading = FI_THREAD_SAFE, .wait = kinds[k]};
+		struct fi_cq_tagged_entry entry;
+		abi_open(&signalled, &want);
+		struct fid *fids[1] = {&signalled.cq->fid};
+		EQUAL(fi_trywait(signalled.fabric, fids, 1), 0);
+		for (int round = 0; round < 3; round++) {
+			/* Several that nobody answered in between are one. */
+			for (int i = 0; i <= round; i++)
+				EQUAL(fi_cq_signal(signalled.cq), 0);
+			EQUAL(fi_trywait(signalled.fabric, fids, 1), -FI_EAGAIN);
+			EQUAL(fi_cq_read(signalled.cq, &entry, 1), -FI_EAGAIN);
+			EQUAL(fi_trywait(signalled.fabric, fids, 1), 0);
+			struct pollfd fd = {.fd = -1, .events = POLLIN};
+			if (kinds[k] == FI_WAIT_FD) {
+				EQUAL(fi_control(&signalled.cq->fid, FI_GETWAIT, &fd.fd), 0);
+				EQUAL(poll(&fd, 1, 0), 0);
+			}
+			/* And one that comes after the look wakes who sleeps. */
+			EQUAL(fi_cq_signal(signalled.cq), 0);
+			if (kinds[k] == FI_WAIT_FD)
+				EQUAL(poll(&fd, 1, 0), 1);
+			EQUAL(fi_cq_sread(signalled.cq, &entry, 1, NULL, PATIENCE_MS), -FI_EAGAIN);
+			double begin = abi_now();
+			EQUAL(fi_cq_sread(signalled.cq, &entry, 1, NULL, 20), -FI_EAGAIN);
+			CHECK(abi_now() - begin > 0.015);
+			EQUAL(fi_trywait(signalled.fabric, fids, 1), 0);
+		}
+		/* Who asks by fi_trywait takes no signal from those who wait. */
+		_Atomic int done = 0;
+		pthread_t thread;
+		asleep = 0;
+		EQUAL(pthread_create(&thread, NULL, sleep_on_queue, &done), 0);
+		while (!asleep)
+			usleep(1000);
+		usleep(10 * 1000);
+		EQUAL(fi_cq_signal(signalled.cq), 0);
+		for (int i = 0; i < 3; i++)
+			(void)fi_trywait(signalled.fabric, fids, 1);
+		until_done(&done);
+		EQUAL(pthread_join(thread, NULL), 0);
+		abi_close(&signalled);
+	}
+}
+
 /* What another queue's progress has counted is a reason not to block, too. */
 static void what_others_have_found(void)
 {
@@ -614,6 +666,7 @@ int main(void)
 	RUN(poll_sets);
 	RUN(thresholds);
 	RUN(a_signal_wakes_everybody);
+	RUN(a_signal_is_answered_once);
 	RUN(what_others_have_found);
 	RUN(timers_wake_sleepers);
 	RUN(sleepers_are_idle);

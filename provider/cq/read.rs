@@ -11,7 +11,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
 use crate::object;
-use crate::wait::{self, Sleeper, Waitable};
+use crate::wait::{self, Sleeper};
 
 impl State {
     /// Whether there is nothing to read.
@@ -132,7 +132,7 @@ impl Cq {
             }
             signalled.then_some(Err(Errno::AGAIN))
         };
-        let prepare = || self.try_wait(Sleeper::Guest).is_ok();
+        let prepare = || self.prepare(Sleeper::Guest, Some(known)).is_ok();
         wait::until(wait::deadline(timeout), self.waits.waiter(), check, prepare)?
     }
 }
