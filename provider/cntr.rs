@@ -1,7 +1,9 @@
 //! Counters: how many operations of an endpoint succeeded, and how many failed.
 
+mod watch;
+
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -20,11 +22,7 @@ use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
 use crate::work::{Waiting, Work};
-
-/// Somebody sleeps until it changes.
-const SLEEPER: u8 = 1;
-/// Work waits for it.
-const WORK: u8 = 2;
+use watch::{Processor, SLEEPER, WORK, Watch, Which};
 
 /// Both numbers, as somebody found them.
 #[derive(Default)]
@@ -50,15 +48,13 @@ pub(crate) struct Cntr {
     fid: Cell<ffi::fid_cntr>,
     users: Users,
     domain: Hold<Domain>,
-    value: AtomicU64,
-    errors: AtomicU64,
+    /// The numbers, and whom their next change concerns besides those who read them.
+    watch: Watch<Processor>,
     /// What the application has read of them last.
     seen: Pair,
     /// What fi_poll found last.
     polled: Pair,
     waits: Waits,
-    /// Whom the next change concerns besides those who read it: [`SLEEPER`], [`WORK`].
-    armed: AtomicU8,
     /// What begins when it has reached a number.
     waiting: Waiting,
     /// Endpoints to drive; control path and reads only.
@@ -123,41 +119,41 @@ boundary::exports! {
 
     counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(&cntr.value, &cntr.seen.value))
+        Ok(cntr.read(Which::Value, &cntr.seen.value))
     };
 
     counter readerr(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(&cntr.errors, &cntr.seen.errors))
+        Ok(cntr.read(Which::Errors, &cntr.seen.errors))
     };
 
     status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.add(value);
-        cntr.domain.work().run();
+        cntr.domain.work().run(None);
         Ok(())
     };
 
     status set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
         cntr.set(value);
-        cntr.domain.work().run();
+        cntr.domain.work().run(None);
         Ok(())
     };
 
     status adderr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.errors.fetch_add(value, Ordering::AcqRel);
+        cntr.watch.add(Which::Errors, value);
         cntr.changed();
-        cntr.domain.work().run();
+        cntr.domain.work().run(None);
         Ok(())
     };
 
     status seterr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.errors.store(value, Ordering::Release);
+        cntr.watch.set(Which::Errors, value);
         cntr.changed();
-        cntr.domain.work().run();
+        cntr.domain.work().run(None);
         Ok(())
     };
 
@@ -184,12 +180,10 @@ impl Cntr {
             }),
             users: Users::default(),
             domain: Hold::new(domain),
-            value: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
+            watch: Watch::new(),
             seen: Pair::default(),
             polled: Pair::default(),
             waits: Waits::open(attr.wait_obj, set)?,
-            armed: AtomicU8::new(0),
             waiting: Waiting::default(),
             endpoints: Mutex::default(),
             dozing: Mutex::default(),
@@ -203,8 +197,7 @@ impl Cntr {
     /// An operation ended.
     #[inline]
     pub(crate) fn count(&self, success: bool) {
-        let which = if success { &self.value } else { &self.errors };
-        which.fetch_add(1, Ordering::AcqRel);
+        self.watch.add(if success { Which::Value } else { Which::Errors }, 1);
         self.changed();
     }
 
@@ -215,32 +208,25 @@ impl Cntr {
 
     fn changed(&self) {
         self.rest.wake();
-        if self.armed.load(Ordering::Acquire) != 0 {
-            self.changed_for_others();
+        let marks = self.watch.marks();
+        if marks != 0 {
+            self.changed_for_others(marks);
         }
     }
 
     /// Wakes sleepers, and passes on the work that is due. It begins outside of the gate that this may be called in.
     #[cold]
-    fn changed_for_others(&self) {
-        if self.armed.fetch_and(!SLEEPER, Ordering::AcqRel) & SLEEPER != 0 {
+    fn changed_for_others(&self, marks: u8) {
+        if marks & SLEEPER != 0 && self.watch.wake() {
             self.waits.signal();
         }
-        if self.armed.load(Ordering::Acquire) & WORK != 0 {
+        if marks & WORK != 0 {
             self.pass_on();
         }
     }
 
     fn pass_on(&self) {
-        let (value, errors) = self.snapshot();
-        let (due, more) = self.waiting.due(value, errors);
-        if !more {
-            self.armed.fetch_and(!WORK, Ordering::AcqRel);
-            if !self.waiting.is_empty() {
-                // Some came meanwhile.
-                self.armed.fetch_or(WORK, Ordering::AcqRel);
-            }
-        }
+        let due = self.waiting.due(|take| self.watch.look(take));
         if !due.is_empty() {
             self.domain.push_work(due);
         }
@@ -248,8 +234,7 @@ impl Cntr {
 
     /// Work, the `number`-th of the domain, that waits for it from now on.
     pub(crate) fn submit(&self, number: u64, work: Work) {
-        self.waiting.add(number, work);
-        self.armed.fetch_or(WORK, Ordering::SeqCst);
+        self.waiting.add(number, work, || self.watch.work_waits());
         // What has been counted before has looked for work before.
         self.pass_on();
     }
@@ -266,14 +251,14 @@ impl Cntr {
 
     /// fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
-        self.value.fetch_add(value, Ordering::AcqRel);
+        self.watch.add(Which::Value, value);
         self.polled.see(self.snapshot());
         self.changed();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
-        self.value.store(value, Ordering::Release);
+        self.watch.set(Which::Value, value);
         self.polled.see(self.snapshot());
         self.changed();
     }
@@ -366,7 +351,7 @@ impl Cntr {
         if waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
             return Err(Errno::AGAIN);
         }
-        self.armed.fetch_or(SLEEPER, Ordering::SeqCst);
+        self.watch.sleep();
         if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
@@ -386,13 +371,13 @@ impl Cntr {
     }
 
     fn snapshot(&self) -> (u64, u64) {
-        (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire))
+        self.watch.numbers()
     }
 
     /// One of the two numbers, after a turn of progress.
-    fn read(&self, number: &AtomicU64, seen: &AtomicU64) -> u64 {
+    fn read(&self, which: Which, seen: &AtomicU64) -> u64 {
         self.poll(self.snapshot());
-        let now = number.load(Ordering::Acquire);
+        let now = self.watch.get(which);
         seen.store(now, Ordering::Relaxed);
         now
     }
@@ -402,7 +387,7 @@ impl Cntr {
     /// # Errors
     /// `FI_EAVAIL` when an error is counted, `FI_ETIMEDOUT` when time is up.
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<()> {
-        let errors = self.errors.load(Ordering::Acquire);
+        let errors = self.watch.get(Which::Errors);
         let found = core::cell::Cell::new((0, 0));
         let check = || {
             self.progress();

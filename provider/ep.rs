@@ -261,18 +261,22 @@ impl Endpoint {
         if shares {
             shared::share(self);
         }
-        if busy {
-            self.begin_work();
-        }
+        self.begin_work_after(busy);
         busy
     }
 
-    /// Begins the work that is due. After something has ended, which alone makes it so here: who polls in vain is spared
-    /// the look.
+    /// Begins the work that is due, after something may have ended here.
     #[inline]
     fn begin_work(&self) {
+        self.begin_work_after(true);
+    }
+
+    /// Begins the work that is due: also after a turn in which nothing ended, for what was found full may have room, and a
+    /// turn inside of another call may have made work due.
+    #[inline]
+    fn begin_work_after(&self, busy: bool) {
         if self.domain.work().has_due() {
-            self.domain.work().run();
+            self.domain.work().run(busy.then_some(self));
         }
     }
 
@@ -285,9 +289,7 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
         drop(inner);
-        if busy {
-            self.begin_work();
-        }
+        self.begin_work_after(busy);
         busy
     }
 
@@ -423,6 +425,8 @@ impl Endpoint {
         bindings.detach(self, &sockets);
         *core = None;
         drop(inner);
+        // What ended while it lingered may be what work of others waits for.
+        self.begin_work();
         // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
         // closes a region had to find it in the list.
         self.domain.disabled(self, &sockets);

@@ -44,6 +44,16 @@ pub(crate) enum Task {
     Add(Weak<Cntr>, u64),
 }
 
+impl Task {
+    fn place(&self) -> Place {
+        match self {
+            Self::Transmit(endpoint, _) => Place::Transmit(endpoint.as_ptr()),
+            Self::Receive(endpoint, _) => Place::Receive(endpoint.as_ptr()),
+            Self::Set(..) | Self::Add(..) => Place::Counter,
+        }
+    }
+}
+
 /// A task, with what is known of its request.
 pub(crate) struct Work {
     pub(crate) condition: Condition,
@@ -96,25 +106,27 @@ impl Work {
 pub(crate) struct Waiting(Mutex<BTreeMap<(u64, u64), Work>>);
 
 impl Waiting {
-    /// Takes out what is due, in order; whether more waits.
-    pub(crate) fn due(&self, value: u64, errors: u64) -> (Vec<Work>, bool) {
+    /// Takes out what is due, in order. `look` passes on the counter's value and errors, as they are under the lock, and
+    /// gets whether more waits.
+    pub(crate) fn due(&self, look: impl FnOnce(&mut dyn FnMut((u64, u64)) -> bool)) -> Vec<Work> {
+        let (mut waiting, mut due) = (self.0.lock(), Vec::new());
+        look(&mut |(value, errors)| {
+            let most = value.saturating_add(errors);
+            let holds = |work: &Work| work.condition.holds(value, errors);
+            let range = ..=(most, u64::MAX);
+            let keys: Vec<_> =
+                waiting.range(range).filter(|(_, work)| holds(work)).map(|(key, _)| *key).collect();
+            due.extend(keys.iter().filter_map(|key| waiting.remove(key)));
+            !waiting.is_empty()
+        });
+        due
+    }
+
+    /// Adds work, the `number`-th of its domain, and lets the counter know by `mark` while the lock is held.
+    pub(crate) fn add(&self, number: u64, work: Work, mark: impl FnOnce()) {
         let mut waiting = self.0.lock();
-        let most = value.saturating_add(errors);
-        let holds = |work: &Work| work.condition.holds(value, errors);
-        let range = ..=(most, u64::MAX);
-        let keys: Vec<_> =
-            waiting.range(range).filter(|(_, work)| holds(work)).map(|(key, _)| *key).collect();
-        let due = keys.iter().filter_map(|key| waiting.remove(key)).collect();
-        (due, !waiting.is_empty())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-
-    /// One more, the `number`-th of its domain.
-    pub(crate) fn add(&self, number: u64, work: Work) {
-        self.0.lock().insert((work.condition.threshold, number), work);
+        waiting.insert((work.condition.threshold, number), work);
+        mark();
     }
 
     /// Takes out the first of which `which` says so.
@@ -133,60 +145,106 @@ impl Waiting {
     }
 }
 
+/// Where work begins: an endpoint's side, whose queue may be full, or nowhere that could be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Transmit(*const Endpoint),
+    Receive(*const Endpoint),
+    Counter,
+}
+
+// SAFETY: the addresses are compared, and never followed.
+unsafe impl Send for Place {}
+
+impl Place {
+    fn is_of(self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::Transmit(of) | Self::Receive(of) => core::ptr::eq(of, endpoint),
+            Self::Counter => false,
+        }
+    }
+}
+
+/// Work that is due, and who is at it.
+#[derive(Default)]
+struct Due {
+    queue: VecDeque<Work>,
+    /// Somebody is beginning it.
+    running: bool,
+    /// Places that had no room since that one began, and where nothing has ended since.
+    full: Vec<Place>,
+}
+
+impl Due {
+    /// Takes out the first work that may begin. Work of a place that is full stays, in order.
+    fn next(&mut self) -> Option<Work> {
+        let full = &self.full;
+        let at = self.queue.iter().position(|work| !full.contains(&work.task.place()))?;
+        self.queue.remove(at)
+    }
+
+    /// Puts back what found no room, before all that is to begin in the same place.
+    fn put_back(&mut self, work: Work) {
+        let place = work.task.place();
+        let later = self.queue.iter().position(|other| other.task.place() == place);
+        self.queue.insert(later.unwrap_or(0), work);
+        self.full.push(place);
+    }
+}
+
 /// The work of a domain that is due.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// There is some.
-    due: AtomicBool,
-    queue: Mutex<VecDeque<Work>>,
-    /// Somebody is beginning it.
-    running: AtomicBool,
+    /// There is some, or may be: for a look without the lock.
+    any: AtomicBool,
+    due: Mutex<Due>,
     number: AtomicU64,
     /// Counters that work was queued for.
     counters: Mutex<Vec<Weak<Cntr>>>,
 }
 
 impl Queue {
-    /// Whether some is due.
+    /// Whether some is due. Whoever made it so knows.
     #[inline]
     pub(crate) fn has_due(&self) -> bool {
-        self.due.load(Ordering::Acquire)
+        self.any.load(Ordering::Acquire)
+    }
+
+    fn update(&self, due: &Due) {
+        self.any.store(!due.queue.is_empty(), Ordering::Release);
     }
 
     /// More is due.
-    pub(crate) fn push(&self, due: Vec<Work>) {
-        let mut queue = self.queue.lock();
-        queue.extend(due);
-        self.due.store(!queue.is_empty(), Ordering::Release);
+    pub(crate) fn push(&self, more: Vec<Work>) {
+        let mut due = self.due.lock();
+        due.queue.extend(more);
+        self.update(&due);
     }
 
     /// Begins what is due. Not to be called inside a gate, and harmless when somebody is at it: that one sees what came.
+    /// Something may have ended at the endpoint `at`: then it may have room again.
+    ///
+    /// Work of a full endpoint waits there and holds up nobody else's. It stays due, so that the next call tries again.
     #[cold]
-    pub(crate) fn run(&self) {
-        while self.has_due() && !self.running.swap(true, Ordering::AcqRel) {
-            let finished = self.run_all();
-            self.running.store(false, Ordering::Release);
-            if !finished {
-                // An endpoint has no room: when something has ended there, it goes on.
-                return;
+    pub(crate) fn run(&self, at: Option<&Endpoint>) {
+        let mut due = self.due.lock();
+        if due.running {
+            if let Some(endpoint) = at {
+                due.full.retain(|place| !place.is_of(endpoint));
+            }
+            return;
+        }
+        due.running = true;
+        due.full.clear();
+        while let Some(work) = due.next() {
+            // What begins may make more of it due, and come here again.
+            let refused = parking_lot::MutexGuard::unlocked(&mut due, || work.begin());
+            if let Some(work) = refused {
+                due.put_back(work);
             }
         }
-    }
-
-    fn run_all(&self) -> bool {
-        loop {
-            let next = {
-                let mut queue = self.queue.lock();
-                let next = queue.pop_front();
-                self.due.store(next.is_some(), Ordering::Release);
-                next
-            };
-            let Some(work) = next else { return true };
-            if let Some(later) = work.begin() {
-                self.queue.lock().push_front(later);
-                return false;
-            }
-        }
+        due.running = false;
+        self.update(&due);
     }
 
     /// `work` waits for `cntr`; it begins at once if the number is reached.
@@ -198,7 +256,7 @@ impl Queue {
         }
         drop(counters);
         cntr.submit(self.number.fetch_add(1, Ordering::Relaxed), work);
-        self.run();
+        self.run(None);
     }
 
     /// Takes back what has not begun.
@@ -207,10 +265,11 @@ impl Queue {
         let wanted = counters.iter().filter(|cntr| of.is_none_or(|of| core::ptr::eq(of, &***cntr)));
         let mut taken: Vec<_> = wanted.flat_map(|cntr| cntr.waiting().take(which)).collect();
         if of.is_none() {
-            let mut queue = self.queue.lock();
+            let mut due = self.due.lock();
             let (gone, stay) =
-                core::mem::take(&mut *queue).into_iter().partition(|work| which(work));
-            *queue = stay;
+                core::mem::take(&mut due.queue).into_iter().partition(|work| which(work));
+            due.queue = stay;
+            self.update(&due);
             taken.extend::<VecDeque<_>>(gone);
         }
         taken
@@ -238,9 +297,11 @@ impl Queue {
         let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
         let waiting = counters.iter().find_map(|cntr| cntr.waiting().take_one(&of));
         let taken = waiting.or_else(|| {
-            let mut queue = self.queue.lock();
-            let at = queue.iter().position(of)?;
-            queue.remove(at)
+            let mut due = self.due.lock();
+            let at = due.queue.iter().position(of)?;
+            let work = due.queue.remove(at);
+            self.update(&due);
+            work
         });
         taken.map(|work| work.task)
     }
@@ -255,8 +316,19 @@ mod tests {
         Work { condition, task: Task::Add(Weak::new(), mark), deferred: None }
     }
 
-    fn marks(due: &[Work]) -> Vec<u64> {
-        due.iter().map(|w| if let Task::Add(_, mark) = w.task { mark } else { 0 }).collect()
+    fn mark(work: &Work) -> u64 {
+        match &work.task {
+            Task::Add(_, mark) => *mark,
+            Task::Transmit(_, call) => call.context_given(),
+            _ => 0,
+        }
+    }
+
+    /// The marks of what is due when a counter has these numbers, and whether more waits.
+    fn due(waiting: &Waiting, value: u64, errors: u64) -> (Vec<u64>, bool) {
+        let mut more = false;
+        let due = waiting.due(|take| more = take((value, errors)));
+        (due.iter().map(mark).collect(), more)
     }
 
     #[test]
@@ -265,21 +337,41 @@ mod tests {
         for (number, (threshold, mark)) in
             [(5, 1), (2, 2), (5, 3), (2, 4), (9, 5)].iter().enumerate()
         {
-            waiting.add(number as u64, work(*threshold, false, *mark));
+            waiting.add(number as u64, work(*threshold, false, *mark), || ());
         }
-        assert!(marks(&waiting.due(1, 0).0).is_empty());
-        let (due, more) = waiting.due(6, 0);
-        assert_eq!((marks(&due), more), (vec![2, 4, 1, 3], true));
-        let (due, more) = waiting.due(9, 0);
-        assert_eq!((marks(&due), more), (vec![5], false));
+        assert_eq!(due(&waiting, 1, 0), (vec![], true));
+        assert_eq!(due(&waiting, 6, 0), (vec![2, 4, 1, 3], true));
+        assert_eq!(due(&waiting, 9, 0), (vec![5], false));
     }
 
     #[test]
     fn failures_count_for_deferred_work_alone() {
         let waiting = Waiting::default();
-        waiting.add(0, work(3, false, 1));
-        waiting.add(1, work(3, true, 2));
-        assert_eq!(marks(&waiting.due(2, 1).0), [2]);
-        assert_eq!(marks(&waiting.due(3, 0).0), [1]);
+        waiting.add(0, work(3, false, 1), || ());
+        waiting.add(1, work(3, true, 2), || ());
+        assert_eq!(due(&waiting, 2, 1), (vec![2], true));
+        assert_eq!(due(&waiting, 3, 0), (vec![1], false));
+    }
+
+    /// Work of an endpoint's transmitting side, which is known by an address alone.
+    fn transmit(endpoint: &Weak<Endpoint>, mark: u64) -> Work {
+        let task = Task::Transmit(Weak::clone(endpoint), Transmit::with_context(mark));
+        Work { task, ..work(0, true, 0) }
+    }
+
+    #[test]
+    fn work_of_a_full_endpoint_holds_up_its_own_alone() {
+        let full = Weak::new();
+        let mut due = Due::default();
+        due.queue.extend([transmit(&full, 1), work(0, true, 2), transmit(&full, 3)]);
+        due.queue.push_back(work(0, true, 4));
+        let first = due.next().expect("work");
+        assert_eq!(mark(&first), 1);
+        due.put_back(first);
+        let others: Vec<_> = core::iter::from_fn(|| due.next()).map(|work| mark(&work)).collect();
+        assert_eq!(others, [2, 4], "the counters' changes begin");
+        due.full.clear();
+        let rest: Vec<_> = core::iter::from_fn(|| due.next()).map(|work| mark(&work)).collect();
+        assert_eq!(rest, [1, 3], "in order");
     }
 }

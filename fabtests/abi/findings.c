@@ -2,6 +2,8 @@
 #include "guard.h"
 #include "own_process.h"
 
+#include <rdma/fi_trigger.h>
+
 static void describe(uint32_t owner)
 {
 	fprintf(stderr, "round %u\n", owner);
@@ -651,6 +653,81 @@ static void error_data_goes_into_the_buffer_given(void)
 	}
 }
 
+static struct fid_cntr *counter_of(struct node *n)
+{
+	struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP};
+	struct fid_cntr *cntr;
+	EQUAL(fi_cntr_open(n->domain, &attr, &cntr, NULL), 0);
+	return cntr;
+}
+
+/* Deferred work for an endpoint whose queue was full kept all other work of its domain from beginning, such as the change
+ * of a counter. */
+static void work_of_a_full_endpoint_holds_up_nobody(void)
+{
+	struct want want = plain;
+	want.caps |= FI_TRIGGER;
+	want.tx_op_flags = FI_DELIVERY_COMPLETE;
+	struct sockaddr_in name;
+	struct fi_cq_tagged_entry e;
+	int fd[2];
+	EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		char go;
+		close(fd[0]);
+		abi_open(&b, &want);
+		EQUAL(write(fd[1], &b.name, sizeof(b.name)), sizeof(b.name));
+		while (recv(fd[1], &go, 1, MSG_DONTWAIT) < 0)
+			(void)fi_cq_read(b.cq, NULL, 0);
+		_exit(0);
+	}
+	close(fd[1]);
+	EQUAL(read(fd[0], &name, sizeof(name)), sizeof(name));
+	abi_open(&a, &want);
+	to_b = abi_insert(&a, &name);
+	RETRY(&a, fi_tsend(a.ep, buf, 8, NULL, to_b, 1, NULL));
+	abi_expect(&a, NULL, &e);
+	EQUAL(kill(child, SIGSTOP), 0);
+	int sent = 0;
+	while (fi_tsend(a.ep, buf, 1000, NULL, to_b, 1, NULL) == 0)
+		sent++;
+	CHECK(sent > 0);
+	struct fid_cntr *first = counter_of(&a), *second = counter_of(&a), *ended = counter_of(&a), *changed = counter_of(&a);
+	struct iovec iov = {buf, 1000};
+	struct fi_op_tagged send = {.ep = a.ep, .msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .tag = 1}};
+	struct fi_op_cntr add = {.cntr = changed, .value = 1};
+	struct fi_deferred_work sends[2], change = {.threshold = 1, .triggering_cntr = second, .op_type = FI_OP_CNTR_ADD};
+	change.op.cntr = &add;
+	for (int i = 0; i < 2; i++) {
+		sends[i] = (struct fi_deferred_work){.threshold = 1, .triggering_cntr = first, .completion_cntr = ended};
+		sends[i].op_type = FI_OP_TSEND;
+		sends[i].op.tagged = &send;
+		EQUAL(fi_control(&a.domain->fid, FI_QUEUE_WORK, &sends[i]), 0);
+	}
+	EQUAL(fi_control(&a.domain->fid, FI_QUEUE_WORK, &change), 0);
+	EQUAL(fi_cntr_add(first, 1), 0);
+	EQUAL(fi_cntr_add(second, 1), 0);
+	EQUAL(fi_cntr_read(changed), 1);
+	EQUAL(fi_cntr_read(ended), 0);
+	/* When the peer goes on there is room, and the rest begins. */
+	EQUAL(kill(child, SIGCONT), 0);
+	double end = abi_now() + PATIENCE;
+	for (int shown = 0; shown < sent || fi_cntr_read(ended) < 2;) {
+		ssize_t rc = fi_cq_read(a.cq, &e, 1);
+		shown += rc == 1;
+		CHECK((rc == 1 || rc == -FI_EAGAIN) && abi_now() < end);
+	}
+	EQUAL(fi_cntr_readerr(ended), 0);
+	close(fd[0]);
+	EQUAL(waitpid(child, NULL, 0), child);
+	EQUAL(fi_close(&first->fid), 0);
+	EQUAL(fi_close(&second->fid), 0);
+	EQUAL(fi_close(&ended->fid), 0);
+	EQUAL(fi_close(&changed->fid), 0);
+	abi_close(&a);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -667,6 +744,8 @@ static const struct test tests[] = {
 	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(shared_vectors_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(pieces_by_virtual_address, NULL, NULL, 0),
+	TEST(work_of_a_full_endpoint_holds_up_nobody, NULL, NULL, 0,
+	     {"FI_SQUALL_OUTSTANDING=64", "FI_SQUALL_SHM=no", "FI_SQUALL_DEADLINE=30s"}),
 	TEST(error_data_goes_into_the_buffer_given, NULL, NULL, 0),
 	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
 };

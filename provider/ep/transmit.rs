@@ -115,6 +115,13 @@ impl Transmit {
         }
     }
 
+    /// An empty message that is known by its context alone.
+    #[cfg(test)]
+    pub(crate) fn with_context(context: u64) -> Self {
+        let action = Action::Message { space: MatchSpace::Tagged, tag: 0 };
+        Self { context, ..Self::new(action, Buf::Empty, 0) }
+    }
+
     /// The application's context, as a number.
     pub(crate) fn context_given(&self) -> u64 {
         self.context
@@ -292,7 +299,9 @@ impl Endpoint {
             }
             if refused == Refused::Again {
                 // Progress, before the application tries again.
-                core.turn(self, bindings);
+                let busy = core.turn(self, bindings);
+                drop(inner);
+                self.begin_work_after(busy);
             }
             return Err(refused.into());
         } else {

@@ -1,0 +1,349 @@
+//! A counter's numbers, and who watches them: threads that sleep until one changes, and work that waits for a threshold.
+//!
+//! A change writes a number and then looks at the marks. Whoever begins to watch sets a mark and then looks at the numbers
+//! (Dekker's algorithm). So one of the two sees the other, provided that nobody sees either side's two steps in the other
+//! order: all four are `SeqCst`. The mark of work is set and taken back under the lock of what waits, so that it is there
+//! whenever work is.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Somebody sleeps until a number changes.
+pub(super) const SLEEPER: u8 = 1;
+/// Work waits for a threshold.
+pub(super) const WORK: u8 = 2;
+
+/// One of a counter's two numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    /// Operations that succeeded.
+    Value,
+    /// Operations that failed.
+    Errors,
+}
+
+/// An atomic number: the processor's, or a model's.
+pub(super) trait Number {
+    fn new() -> Self;
+    fn load(&self) -> u64;
+    fn store(&self, to: u64);
+    fn add(&self, by: u64);
+}
+
+/// The marks, as atomic bits.
+pub(super) trait Marks {
+    fn new() -> Self;
+    fn load(&self) -> u8;
+    fn set(&self, mark: u8);
+    /// Takes a mark back. Whether it was there.
+    fn clear(&self, mark: u8) -> bool;
+}
+
+/// The memory that numbers and marks are in.
+pub(super) trait Memory {
+    type Number: Number;
+    type Marks: Marks;
+    /// Between the two steps of either side: nothing for the processor, whose `SeqCst` operations keep their order.
+    fn between();
+}
+
+/// See the module's documentation.
+pub(super) struct Watch<M: Memory> {
+    value: M::Number,
+    errors: M::Number,
+    marks: M::Marks,
+}
+
+impl<M: Memory> Watch<M> {
+    pub(super) fn new() -> Self {
+        Self { value: M::Number::new(), errors: M::Number::new(), marks: M::Marks::new() }
+    }
+
+    fn number(&self, which: Which) -> &M::Number {
+        match which {
+            Which::Value => &self.value,
+            Which::Errors => &self.errors,
+        }
+    }
+
+    /// Returns one of the numbers.
+    pub(super) fn get(&self, which: Which) -> u64 {
+        self.number(which).load()
+    }
+
+    /// Returns both numbers.
+    pub(super) fn numbers(&self) -> (u64, u64) {
+        (self.value.load(), self.errors.load())
+    }
+
+    /// Adds to a number. [`Watch::marks`] is to follow.
+    #[inline]
+    pub(super) fn add(&self, which: Which, by: u64) {
+        self.number(which).add(by);
+    }
+
+    /// Sets a number. [`Watch::marks`] is to follow.
+    pub(super) fn set(&self, which: Which, to: u64) {
+        self.number(which).store(to);
+    }
+
+    /// Returns the marks that a change has to look after.
+    #[inline]
+    pub(super) fn marks(&self) -> u8 {
+        M::between();
+        self.marks.load()
+    }
+
+    /// Somebody is about to sleep until a number changes, unless one has: [`Watch::numbers`] is to follow.
+    pub(super) fn sleep(&self) {
+        self.marks.set(SLEEPER);
+        M::between();
+    }
+
+    /// A number has changed: whether somebody sleeps, who is to be woken.
+    pub(super) fn wake(&self) -> bool {
+        self.marks.clear(SLEEPER)
+    }
+
+    /// Work was added to what waits, under its lock. [`Watch::look`] is to follow.
+    pub(super) fn work_waits(&self) {
+        self.marks.set(WORK);
+        M::between();
+    }
+
+    /// Lets `take` take out the work that is due, under the lock of what waits. It gets both numbers, and says whether more
+    /// work waits.
+    pub(super) fn look(&self, take: impl FnOnce((u64, u64)) -> bool) {
+        if !take(self.numbers()) {
+            self.marks.clear(WORK);
+        }
+    }
+}
+
+/// The processor's memory.
+pub(super) struct Processor;
+
+impl Number for AtomicU64 {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn load(&self) -> u64 {
+        self.load(Ordering::SeqCst)
+    }
+    fn store(&self, to: u64) {
+        self.store(to, Ordering::SeqCst);
+    }
+    #[inline]
+    fn add(&self, by: u64) {
+        self.fetch_add(by, Ordering::SeqCst);
+    }
+}
+
+impl Marks for AtomicU8 {
+    fn new() -> Self {
+        Self::new(0)
+    }
+    #[inline]
+    fn load(&self) -> u8 {
+        self.load(Ordering::SeqCst)
+    }
+    fn set(&self, mark: u8) {
+        self.fetch_or(mark, Ordering::SeqCst);
+    }
+    fn clear(&self, mark: u8) -> bool {
+        self.fetch_and(!mark, Ordering::SeqCst) & mark != 0
+    }
+}
+
+impl Memory for Processor {
+    type Number = AtomicU64;
+    type Marks = AtomicU8;
+    #[inline]
+    fn between() {}
+}
+
+/// Every interleaving that the memory model of C11 allows, by loom.
+///
+/// loom takes `SeqCst` operations for acquiring and releasing ones. Where the processor's keep their order the model has a
+/// full fence, which is what the C11 model grants two `SeqCst` operations that follow each other.
+#[cfg(test)]
+mod model {
+    use std::sync::Arc;
+
+    use loom::sync::Mutex;
+    use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
+
+    use super::*;
+
+    impl Number for AtomicU64 {
+        fn new() -> Self {
+            Self::new(0)
+        }
+        fn load(&self) -> u64 {
+            self.load(Ordering::SeqCst)
+        }
+        fn store(&self, to: u64) {
+            self.store(to, Ordering::SeqCst);
+        }
+        fn add(&self, by: u64) {
+            self.fetch_add(by, Ordering::SeqCst);
+        }
+    }
+
+    impl Marks for AtomicU8 {
+        fn new() -> Self {
+            Self::new(0)
+        }
+        fn load(&self) -> u8 {
+            self.load(Ordering::SeqCst)
+        }
+        fn set(&self, mark: u8) {
+            self.fetch_or(mark, Ordering::SeqCst);
+        }
+        fn clear(&self, mark: u8) -> bool {
+            self.fetch_and(!mark, Ordering::SeqCst) & mark != 0
+        }
+    }
+
+    /// As the processor's.
+    struct Ordered;
+
+    impl Memory for Ordered {
+        type Number = AtomicU64;
+        type Marks = AtomicU8;
+        fn between() {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// One whose operations may be seen in another order.
+    struct Loose;
+
+    impl Memory for Loose {
+        type Number = AtomicU64;
+        type Marks = AtomicU8;
+        fn between() {}
+    }
+
+    struct Counter<M: Memory> {
+        watch: Watch<M>,
+        /// Thresholds of the work that waits.
+        waiting: Mutex<Vec<u64>>,
+        /// Thresholds of the work that was passed on.
+        begun: Mutex<Vec<u64>>,
+        /// What a sleeper sleeps on.
+        signal: AtomicBool,
+    }
+
+    impl<M: Memory> Counter<M> {
+        fn new() -> Self {
+            Self {
+                watch: Watch::new(),
+                waiting: Mutex::new(Vec::new()),
+                begun: Mutex::new(Vec::new()),
+                signal: AtomicBool::new(false),
+            }
+        }
+
+        /// As `Cntr::pass_on` and `Waiting::due`.
+        fn pass_on(&self) {
+            let mut waiting = self.waiting.lock().expect("no panic");
+            let mut due = Vec::new();
+            self.watch.look(|(value, _)| {
+                due = waiting.extract_if(.., |threshold| *threshold <= value).collect();
+                !waiting.is_empty()
+            });
+            drop(waiting);
+            self.begun.lock().expect("no panic").extend(due);
+        }
+
+        /// As `Cntr::submit` and `Waiting::add`.
+        fn submit(&self, threshold: u64) {
+            let mut waiting = self.waiting.lock().expect("no panic");
+            waiting.push(threshold);
+            self.watch.work_waits();
+            drop(waiting);
+            self.pass_on();
+        }
+
+        /// As `Cntr::count`.
+        fn count(&self) {
+            self.watch.add(Which::Value, 1);
+            let marks = self.watch.marks();
+            if marks & SLEEPER != 0 && self.watch.wake() {
+                self.signal.store(true, Ordering::SeqCst);
+            }
+            if marks & WORK != 0 {
+                self.pass_on();
+            }
+        }
+    }
+
+    /// Two threads count while a third submits work; one work waits already where `before` says for what.
+    fn counters_and_submitter<M: Memory + 'static>(before: Option<u64>, threshold: u64) {
+        loom::model(move || {
+            let counter: Arc<Counter<M>> = Arc::new(Counter::new());
+            let wanted: Vec<u64> = before.into_iter().chain([threshold]).collect();
+            if let Some(before) = before {
+                counter.submit(before);
+            }
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let counter = Arc::clone(&counter);
+                    loom::thread::spawn(move || counter.count())
+                })
+                .collect();
+            counter.submit(threshold);
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            let mut begun = counter.begun.lock().expect("no panic").clone();
+            begun.sort_unstable();
+            assert_eq!(begun, wanted, "work that is due is left lying");
+            assert_eq!(counter.watch.marks() & WORK, 0, "nothing waits");
+        });
+    }
+
+    fn sleeper_and_counter<M: Memory + 'static>() {
+        loom::model(|| {
+            let counter: Arc<Counter<M>> = Arc::new(Counter::new());
+            let other = Arc::clone(&counter);
+            let thread = loom::thread::spawn(move || other.count());
+            let found = counter.watch.numbers();
+            counter.watch.sleep();
+            let sleeps = counter.watch.numbers() == found;
+            thread.join().expect("no panic");
+            let changed = counter.watch.numbers() != found;
+            if sleeps && changed {
+                assert!(counter.signal.load(Ordering::SeqCst), "a sleeper was not woken");
+            }
+        });
+    }
+
+    #[test]
+    fn work_that_is_due_is_passed_on() {
+        counters_and_submitter::<Ordered>(None, 2);
+    }
+
+    #[test]
+    fn so_is_work_that_comes_while_the_last_is_taken_out() {
+        counters_and_submitter::<Ordered>(Some(1), 2);
+    }
+
+    #[test]
+    fn a_sleeper_is_woken() {
+        sleeper_and_counter::<Ordered>();
+    }
+
+    #[test]
+    #[should_panic(expected = "work that is due is left lying")]
+    fn without_their_order_work_is_left_lying() {
+        counters_and_submitter::<Loose>(None, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "a sleeper was not woken")]
+    fn without_their_order_a_sleeper_sleeps_on() {
+        sleeper_and_counter::<Loose>();
+    }
+}
