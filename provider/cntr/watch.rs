@@ -279,21 +279,24 @@ mod model {
         }
     }
 
-    /// Two threads count while a third submits work; one work waits already where `before` says for what.
+    /// Two threads count while a third submits work; one work waits already where `before` says for what. All
+    /// interleavings in which threads take the processor from each other twice are tried: what goes wrong does with fewer,
+    /// and more take minutes.
     fn counters_and_submitter<M: Memory + 'static>(before: Option<u64>, threshold: u64) {
-        loom::model(move || {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(move || {
             let counter: Arc<Counter<M>> = Arc::new(Counter::new());
             let wanted: Vec<u64> = before.into_iter().chain([threshold]).collect();
             if let Some(before) = before {
                 counter.submit(before);
             }
-            let threads: Vec<_> = (0..2)
-                .map(|_| {
-                    let counter = Arc::clone(&counter);
-                    loom::thread::spawn(move || counter.count())
-                })
-                .collect();
-            counter.submit(threshold);
+            let spawn = |body: fn(&Counter<M>, u64)| {
+                let counter = Arc::clone(&counter);
+                loom::thread::spawn(move || body(&counter, threshold))
+            };
+            let threads =
+                [spawn(|c, _| c.count()), spawn(|c, _| c.count()), spawn(Counter::submit)];
             for thread in threads {
                 thread.join().expect("no panic");
             }
