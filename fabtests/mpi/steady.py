@@ -3,10 +3,13 @@
     mpiexec -n N python steady.py [SECONDS]
 
 A turn is a sum over all ranks, twenty short messages, a long one and a read of a neighbour's window. Prints one line before the
-usual summary, `steady: {json}`: the turns, the longest one's seconds, and how often the first rank saw the wall clock jump.
+usual summary, `steady: {json}`: the turns, the longest one's seconds, how often the first rank saw the wall clock jump, and by
+how many MiB the resident memory of any rank grew at most.
+If SQUALL_TEST_START names a file, the ranks exchange nothing before that file exists.
 """
 
 import json
+import os
 import sys
 import time
 
@@ -42,7 +45,29 @@ def turn(check, number, win):
     check.same(long, pattern(MIB, right), f"what was read in turn {number}")
 
 
+def resident():
+    """MiB of this process's memory that are resident."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def await_start():
+    """Returns when the file that SQUALL_TEST_START names exists. Its receive drives the MPI's progress meanwhile."""
+    start = os.environ.get("SQUALL_TEST_START")
+    if not start:
+        return
+    none = numpy.empty(0, dtype=numpy.uint8)
+    request = WORLD.Irecv(none, (RANK - 1) % SIZE, 3)
+    while not os.path.exists(start):
+        request.Test()
+        time.sleep(0.0002)
+    WORLD.Send(none, (RANK + 1) % SIZE, 3)
+    request.Wait()
+
+
 def steady(check):
+    before_start = resident()
+    await_start()
     window = numpy.empty(MIB, dtype=numpy.uint8)
     window[:] = pattern(MIB, RANK)
     win = MPI.Win.Create(window, comm=WORLD)
@@ -58,8 +83,10 @@ def steady(check):
         steps += abs(ahead - before) > 60
     win.Free()
     longest = WORLD.allreduce(longest, MPI.MAX)
+    grown = WORLD.allreduce(resident() - before_start, MPI.MAX)
     if RANK == 0:
-        print("steady: " + json.dumps({"turns": number, "longest_s": round(longest, 2), "clock_steps": steps}), flush=True)
+        told = {"turns": number, "longest_s": round(longest, 2), "clock_steps": steps, "grown_mib": round(grown)}
+        print("steady: " + json.dumps(told), flush=True)
 
 
 Checks("steady").run(steady)
