@@ -92,6 +92,8 @@ struct want {
 	uint32_t version;
 	/* Authorisation keys, as strings; NULL: none. */
 	const char *domain_key, *ep_key;
+	/* The endpoint's own IPv4 address; NULL: loopback. */
+	const char *source;
 };
 
 static inline struct fi_info *abi_info(const struct want *want)
@@ -114,7 +116,8 @@ static inline struct fi_info *abi_info(const struct want *want)
 		hints->ep_attr->auth_key_size = strlen(want->ep_key);
 	}
 	uint32_t version = want->version ? want->version : FI_VERSION(1, 17);
-	EQUAL(fi_getinfo(version, "127.0.0.1", NULL, FI_SOURCE, hints, &info), 0);
+	const char *source = want->source ? want->source : "127.0.0.1";
+	EQUAL(fi_getinfo(version, source, NULL, FI_SOURCE, hints, &info), 0);
 	CHECK(info != NULL && info->src_addr != NULL);
 	fi_freeinfo(hints);
 	return info;
