@@ -43,7 +43,7 @@ static void send_first(int target)
 /* Takes what the completion queue has. A first message that failed, because its rank was not there yet, is sent again. */
 static void drain(void)
 {
-	struct fi_cq_tagged_entry entry;
+	struct fi_cq_tagged_entry entry = {0};
 	struct fi_cq_err_entry err;
 	ssize_t rc;
 	while ((rc = fi_cq_read(n.cq, &entry, 1)) != -FI_EAGAIN) {
