@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from squall_ci.hostile import Verdict
@@ -16,6 +17,9 @@ PATIENCE = 30.0
 RANKS = 3
 # Seconds in which the survivors of a dead rank must be done, from their start.
 SURVIVE = 10
+# Seconds of a stop that is longer than the deadline, and that deadline.
+STOP = 6.0
+STOP_DEADLINE = "3s"
 # What squall says of the dead one.
 NAMED = r"\[peer 127\.0\.0\.1:\d+, local"
 
@@ -118,18 +122,39 @@ def one_after_another(jobs: int = 12) -> Verdict:
 
 def one_stopped() -> Verdict:
     """One rank of two is stopped for longer than a peer may be silent in other transports, and goes on."""
-    return _stopped("1")
+    return _stopped("1", _pause())
 
 
 def all_stopped() -> Verdict:
     """Every rank is stopped at once, as by a suspended job, a snapshot of a virtual machine or a lid."""
-    return _stopped("all")
+    return _stopped("all", _pause())
 
 
-def _stopped(who: str) -> Verdict:
+def stopped_beyond_deadline() -> Verdict:
+    """One rank of two is stopped for longer than FI_SQUALL_DEADLINE, by packets and through shared memory. The kernel knows that
+    its process is alive, so the other rank waits for it."""
+    ways = {"packets": "no", "shared memory": "yes"}
+    # They wait for most of the time.
+    with ThreadPoolExecutor(len(ways)) as pool:
+        verdicts = list(pool.map(lambda shm: _stopped("1", STOP, {"FI_SQUALL_SHM": shm}), ways.values()))
+    for way, verdict in zip(ways, verdicts):
+        if verdict.problem:
+            return Verdict(f"{way}: {verdict.problem}", verdict.note, verdict.output)
+    return Verdict(None, "; ".join(f"{way}: {verdict.note}" for way, verdict in zip(ways, verdicts)))
+
+
+def _pause() -> float:
+    return float(os.environ.get("SQUALL_TEST_PAUSE", "15"))
+
+
+def _stopped(who: str, pause: float, settings: Mapping[str, str] | None = None) -> Verdict:
+    """Runs fabtests/mpi/pause.py, with the short deadline if there are `settings`."""
     mpi = MPIS["mpich"]
-    pause = float(os.environ.get("SQUALL_TEST_PAUSE", "15"))
     env = {"SQUALL_TEST_STOPPED": who, "SQUALL_TEST_PAUSE": str(pause)}
+    if settings:
+        env |= {"FI_SQUALL_DEADLINE": STOP_DEADLINE, **settings}
+    # Statistics have links where endpoints talk through shared memory.
+    shows = ["links"] if env.get("FI_SQUALL_SHM") == "yes" else []
     program = [mpi.python, MPI_TESTS / "pause.py"]
-    result, problem, summary = run_job(mpi, "squall", 2, program, pause + PATIENCE, 1 << 20, env)
+    result, problem, summary = run_job(mpi, "squall", 2, program, pause + PATIENCE, 1 << 20, env, shows=shows)
     return Verdict(problem, f"{pause:.0f} s; {summary}", result.output)

@@ -23,6 +23,8 @@ PATIENCE = 60.0
 # The network changes when this many bytes have left the first host.
 MIDST = 8 << 20
 HOST_A, HOST_B = "10.79.0.1", "10.79.0.2"
+# The hosts by their addresses for the launcher.
+HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
 
 
 class Pair(Namespaces):
@@ -86,7 +88,7 @@ def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[
     if not back:
         env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
     program: list[Word] = [mpi.python, MPI_TESTS / "steady.py", SECONDS if back else PATIENCE]
-    with Pair() as pair, pair.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
+    with Pair() as pair, pair.hydra(HOSTS) as launch:
         outage = _Outage(pair, change(pair), back)
         outage.start()
         try:

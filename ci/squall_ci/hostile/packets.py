@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from squall_ci.hostile import Verdict
 from squall_ci.job import run_job
@@ -20,6 +20,7 @@ PATIENCE = 60.0
 MIDST = 8 << 20
 LENGTH = 100_000
 HOST_A, HOST_B = "10.79.1.1", "10.79.2.1"
+HOSTS = {HOST_A: "a", HOST_B: "b"}
 GATE_A, GATE_B = "10.79.1.254", "10.79.2.254"
 
 
@@ -93,13 +94,27 @@ def _meanwhile(chain: Chain, change: Callable[[], None]) -> Iterator[threading.E
         watcher.join()
 
 
-def _stream(chain: Chain, provider: str = "squall") -> tuple[str | None, str, str]:
-    """A stream between the hosts: the problem, what to say about it, the output."""
+def stream(
+    net: Namespaces,
+    hosts: Mapping[str, str],
+    extra_env: Mapping[str, str] | None = None,
+    *,
+    seconds: float = SECONDS,
+    at_least: int = 16 << 20,
+    longest: float = PATIENCE,
+    shrinks: bool = True,
+) -> tuple[str | None, str, str]:
+    """Runs a stream over `eth0` between two hosts, given as nodes by their addresses for the launcher. Returns the problem, what
+    to say about it, and the output.
+
+    `at_least` bytes must arrive, no window of messages may take longer than `longest` seconds, and with `shrinks` an endpoint
+    must report that a path carries smaller packets than its interface.
+    """
     mpi = MPIS["mpich"]
-    with chain.hydra({HOST_A: "a", HOST_B: "b"}) as launch:
-        env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall"}
-        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", SECONDS, LENGTH]
-        result, problem, _ = run_job(mpi, provider, 2, program, PATIENCE, 16 << 20, env, launch)
+    with net.hydra(hosts) as launch:
+        env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall", **(extra_env or {})}
+        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, LENGTH]
+        result, problem, _ = run_job(mpi, "squall", 2, program, PATIENCE, at_least, env, launch)
     told = re.search(r"^stream: (\{.*\})$", result.output, re.M)
     if problem:
         return problem, "", result.output
@@ -108,7 +123,11 @@ def _stream(chain: Chain, provider: str = "squall") -> tuple[str | None, str, st
     sizes = re.findall(r"path to (\S+) carries packets of (\d+) bytes", result.output)
     said = json.loads(told.group(1))
     note = f"{said}; " + ", ".join(f"to {host} {size}" for host, size in sizes)
-    return None if sizes else "no endpoint says that a path carries less", note, result.output
+    if said["longest_s"] > longest:
+        problem = f"a window of messages took {said['longest_s']:.1f} s"
+    elif shrinks and not sizes:
+        problem = "no endpoint says that a path carries less"
+    return problem, note, result.output
 
 
 def _shrinks(muted: bool) -> Verdict:
@@ -121,7 +140,7 @@ def _shrinks(muted: bool) -> Verdict:
                 chain.mtu(node, device, 1400)
 
         with _meanwhile(chain, shrink) as made:
-            problem, note, output = _stream(chain)
+            problem, note, output = stream(chain, HOSTS)
     if not problem and not made.is_set():
         problem = "the path did not shrink before the job was over"
     return Verdict(problem, note, output)
@@ -140,11 +159,11 @@ def shrinks_silently() -> Verdict:
 def differs() -> Verdict:
     """One end has an interface of MTU 9000, the path and the other end 1500."""
     with Chain(9000, 1500) as chain:
-        return Verdict(*_stream(chain))
+        return Verdict(*stream(chain, HOSTS))
 
 
 def differs_silently() -> Verdict:
     """The same, and nobody hears the router."""
     with Chain(9000, 1500) as chain:
         chain.mute()
-        return Verdict(*_stream(chain))
+        return Verdict(*stream(chain, HOSTS))

@@ -1,0 +1,115 @@
+"""Direct cables whose ends take packets of different sizes, and a path that drops large packets without a word."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+
+from squall_ci.hostile import Verdict
+from squall_ci.hostile.links import HOSTS, Pair
+from squall_ci.hostile.packets import stream
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
+
+# The MTUs of a cable's two ends: which one is smaller, by how much, and whether packets or messages of their size are common.
+ENDS = ((9000, 1500), (1600, 1500), (3000, 1500), (1500, 9000))
+# Seconds: a stream lasts for STREAM, and none of its windows of messages may take longer than SOON. Endpoints give up on a
+# silent peer after DEADLINE, a job is ended after PATIENCE.
+STREAM = 2.0
+SOON = 12.0
+DEADLINE = "20s"
+PATIENCE = 60.0
+# Ping-pongs of a healthy pair: seconds, and how many there must be. Thousands a second are usual.
+PINGS = 6.0
+FEWEST_PINGS = 2000
+# The kernel drops UDP datagrams beyond this many bytes, header included, although all interfaces have an MTU of ETHERNET.
+HOLE = 1400
+ETHERNET = 1500
+
+
+def _set_mtus(pair: Pair, near: int, far: int) -> None:
+    for node, mtu in (("a", near), ("b", far)):
+        pair.ip(node, "link", "set", "eth0", "mtu", mtu)
+
+
+def _streams(ends: Sequence[tuple[int, int]]) -> Verdict:
+    """Streams over cables with these MTUs, with and without trains of packets (GSO), which the cable does not measure."""
+    notes = []
+    for near, far in ends:
+        for trains in ("yes", "no"):
+            with Pair() as pair:
+                _set_mtus(pair, near, far)
+                env = {"FI_SQUALL_GSO": trains, "FI_SQUALL_DEADLINE": DEADLINE}
+                problem, note, output = stream(
+                    pair, HOSTS, env, seconds=STREAM, at_least=4 << 20, longest=SOON, shrinks=False
+                )
+            what = f"{near}/{far}, FI_SQUALL_GSO={trains}"
+            if problem:
+                return Verdict(f"{what}: {problem}", note, output)
+            longest = re.search(r"'longest_s': ([\d.]+)", note)
+            notes.append(f"{what}: {float(longest.group(1)) if longest else 0:.1f} s")
+    return Verdict(None, f"longest windows: {'; '.join(notes)}")
+
+
+def narrow_peer() -> Verdict:
+    """A cable whose far end takes packets of 1500 bytes, the near one of 9000."""
+    return _streams(ENDS[:1])
+
+
+def narrow_peers() -> Verdict:
+    """Cables with other differences between their ends."""
+    return _streams(ENDS[1:])
+
+
+def black_hole() -> Verdict:
+    """Both hosts drop UDP datagrams of more than 1400 bytes on arrival, and nobody is told."""
+    if not shutil.which("nft"):
+        return Verdict("there is no nft: ci/run setup network installs it")
+    with Pair() as pair:
+        _set_mtus(pair, ETHERNET, ETHERNET)
+        for node in pair.nodes:
+            pair.inside(node, "nft", "add", "table", "inet", "hole")
+            chain = "{ type filter hook input priority 0; policy accept; }"
+            pair.inside(node, "nft", "add", "chain", "inet", "hole", "arrive", chain)
+            rule = f"meta l4proto udp udp length > {HOLE} drop"
+            pair.inside(node, "nft", "add", "rule", "inet", "hole", "arrive", *rule.split())
+        # Trains cross a cable of the kernel in one piece, so that the rule would drop them whatever their packets' size.
+        env = {"FI_SQUALL_GSO": "no", "FI_SQUALL_DEADLINE": DEADLINE}
+        return Verdict(*stream(pair, HOSTS, env, seconds=STREAM, at_least=4 << 20, longest=SOON))
+
+
+class Corner(Namespaces):
+    """Host a with a cable to each of two others. Host b takes packets of 1500 bytes alone, c and both ends at a of 9000."""
+
+    HOSTS = {"10.79.1.1": "a", "10.79.1.2": "b", "10.79.2.2": "c"}
+
+    def __init__(self) -> None:
+        super().__init__(["a", "b", "c"])
+
+    def build(self) -> None:
+        """The two cables. The hosts at their ends reach each other through a."""
+        self.join("a", "eth0", "10.79.1.1/24", "b", "eth0", "10.79.1.2/24")
+        self.join("a", "eth1", "10.79.2.1/24", "c", "eth0", "10.79.2.2/24")
+        self.ip("b", "link", "set", "eth0", "mtu", ETHERNET)
+        self.inside("a", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        # The launcher's own connections are not on trial: their segments are short from the beginning.
+        self.ip("b", "route", "add", "10.79.2.0/24", "via", "10.79.1.1", "advmss", 1000)
+        self.ip("c", "route", "add", "10.79.1.0/24", "via", "10.79.2.1", "advmss", 1000)
+
+
+def healthy_neighbour() -> Verdict:
+    """A host exchanges short messages with a healthy one while its long messages go to one behind a narrow cable."""
+    mpi = MPIS["mpich"]
+    program: list[Word] = [mpi.python, MPI_TESTS / "neighbour.py", PINGS]
+    env = {"FI_SQUALL_IFACE": "eth0,eth1", "FI_SQUALL_DEADLINE": DEADLINE}
+    with Corner() as net, net.hydra(net.HOSTS) as launch:
+        result, problem, _ = run_job(mpi, "squall", 3, program, PATIENCE, 1 << 20, env, launch)
+    told = re.search(r"^neighbour: (\{.*\})$", result.output, re.M)
+    if not problem and not (told and re.search(r"^neighbour: \d+ passed, 0 failed$", result.output, re.M)):
+        problem = "the ranks did not say that all was right"
+    if not problem and told and json.loads(told.group(1))["pings"] < FEWEST_PINGS:
+        problem = f"there were fewer than {FEWEST_PINGS} ping-pongs in {PINGS:.0f} s"
+    return Verdict(problem, told.group(1) if told else "", result.output)

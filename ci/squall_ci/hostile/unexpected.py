@@ -1,0 +1,38 @@
+"""Messages through shared memory that arrive before their receives are posted, more of them than an endpoint keeps."""
+
+import re
+
+from squall_ci.hostile import Verdict
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
+
+# A limit that twenty messages exceed, and the built-in one.
+SMALL_LIMIT = 16
+DEFAULT_LIMIT = 1_000_000
+# Bytes of the long message, which its receiver reads from the sender's memory.
+LONG = 400_000
+# Seconds in which a job must end: with the small limit it takes one.
+PATIENCE = 30.0
+PATIENCE_WITH_MANY = 150.0
+
+
+def _job(messages: int, length: int, delay: float, env: dict[str, str], patience: float) -> Verdict:
+    mpi = MPIS["mpich"]
+    program: list[Word] = [mpi.python, MPI_TESTS / "unexpected.py", messages, length, LONG, delay]
+    env = {"FI_SQUALL_SHM": "yes", **env}
+    result, problem, _ = run_job(mpi, "squall", 2, program, patience, LONG, env, shows=["links"])
+    if not problem and not re.search(r"^unexpected: \d+ passed, 0 failed$", result.output, re.M):
+        problem = "the ranks did not say that all was right"
+    return Verdict(problem, f"{messages} messages of {length} bytes in {result.seconds:.1f} s", result.output)
+
+
+def small_limit() -> Verdict:
+    """A long message, and behind it more short ones than FI_SQUALL_MAX_UNEXPECTED lets an endpoint keep."""
+    return _job(SMALL_LIMIT + 4, 100, 0.5, {"FI_SQUALL_MAX_UNEXPECTED": str(SMALL_LIMIT)}, PATIENCE)
+
+
+def default_limit() -> Verdict:
+    """The same with the built-in limit: the receiver begins when all messages that it keeps are there."""
+    return _job(DEFAULT_LIMIT + 100, 8, 15.0, {}, PATIENCE_WITH_MANY)
