@@ -37,7 +37,7 @@ COMMANDS = (
         "setup",
         "quick",
         "2 min, then nothing",
-        "install what is missing on Debian 12: `build`, `mpi`, `report`, `lint`, `documents`, `tools`",
+        "install what is missing on Debian 12: `build`, `mpi`, `report`, `lint`, `documents`, `network`, `tools`",
     ),
     Command(
         "build", "quick", "1 min", "the provider into `target/provider`, and what it may export and need", passes_on=True
@@ -45,7 +45,7 @@ COMMANDS = (
     Command(
         "test",
         "quick",
-        "25 min, `--fast` less",
+        "27 min, `--fast` less",
         "everything quick; `--fast`: format, lints, documentation, unit tests, dependencies",
     ),
     Command("new-cc", "quick", "1 s", "begin a congestion control of your own: files, rows and tests that pass"),
@@ -102,7 +102,12 @@ COMMANDS = (
     Command(
         "xdp", "suite", "1 min", "MPI between namespaces by frames through AF_XDP, and where there can be none; needs root"
     ),
-    Command("hostile", "suite", "4 min", "jobs in surroundings that are against them: right, or ended soon with a reason"),
+    Command(
+        "hostile",
+        "suite",
+        "9 min, `--quick` 90 s",
+        "jobs in surroundings that are against them: right, or ended soon with a reason; needs root",
+    ),
     Command(
         "tenants",
         "suite",

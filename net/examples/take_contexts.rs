@@ -1,13 +1,13 @@
 //! A verified peer without any privilege that opens as many contexts to an endpoint as it can.
 //!
 //! ```text
-//! take_contexts TARGET PORTS HOLD
+//! take_contexts TARGET PORTS ATTACK HOLD
 //! ```
 //!
-//! Each of PORTS sockets proves its address to TARGET by a handshake, as every endpoint does, and then opens as many
-//! contexts as an endpoint accepts from one peer. The program keeps no context alive by sending on it: it ignores every
-//! acknowledgement. It reports on one line what it sent, and holds the sockets open for HOLD seconds, so that TARGET
-//! never learns from its host that a port is closed.
+//! Each of PORTS sockets proves its address to TARGET by a handshake, as every endpoint does, and then opens as
+//! many contexts as an endpoint accepts from one peer. The program ignores every acknowledgement. It ends the
+//! attack after ATTACK seconds at the latest, reports on one line what it sent, and holds the sockets open for HOLD
+//! seconds, so that TARGET never learns from its host that a port is closed.
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // it reads the clock and prints
 
 use std::hash::Hasher;
@@ -27,7 +27,7 @@ const CONTEXTS_PER_PORT: u16 = 64;
 /// The default of `FI_SQUALL_JOB`.
 const JOB_ID: u32 = 1;
 /// A handshake packet that gets no answer is repeated this often.
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS: u32 = 3;
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 /// Pause between two ports: the packets of one fit into the target's socket buffer, and no more of them should wait there.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -42,16 +42,20 @@ struct Attacker {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [target, ports, hold] = words.as_slice() else {
-        panic!("usage: take_contexts TARGET PORTS HOLD");
+    let [target, ports, attack, hold] = words.as_slice() else {
+        panic!("usage: take_contexts TARGET PORTS ATTACK HOLD");
     };
     let target: SocketAddr = target.parse().expect("TARGET is an address and a port");
     let ports: u32 = ports.parse().expect("PORTS is a number");
+    let attack: u64 = attack.parse().expect("ATTACK is a number of seconds");
     let hold: u64 = hold.parse().expect("HOLD is a number of seconds");
     let begin = Instant::now();
     let (mut verified, mut opened) = (0, 0);
     let mut attackers = Vec::new();
     for number in 0..ports {
+        if begin.elapsed() > Duration::from_secs(attack) {
+            break;
+        }
         let attacker = Attacker::new(number);
         if let Some(cookie) = attacker.prove_address(target) {
             verified += 1;

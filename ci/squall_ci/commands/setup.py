@@ -9,9 +9,9 @@ mpi     the MPI libraries, each in a virtual environment of its own under target
 report  chromium, in which ci/run report looks at reports
 lint    ruff and mypy, in target/venv-lint
 documents  what blocks of Python in the documents use (Dask, pandas), in target/venv-documents, for ci/run commands
-all     these five (the default)
+network iproute2, nftables and ethtool, with which the suites make networks that lose or refuse packets
+all     these six (the default)
 python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run wheel
-network nftables and ethtool, with which ci/run bench loss makes a network that loses packets
 tools   cargo-deny, compiled into target/tools (minutes): ci/test checks licences with it when it is there
 
 Does nothing, quickly, when everything is there. Packages come from apt and pip by name; root or sudo is needed only
@@ -182,7 +182,7 @@ PARTS = {
     "python": setup_python,
     "tools": setup_tools,
 }
-ALL = ("build", "mpi", "report", "lint", "documents")
+ALL = ("build", "mpi", "report", "lint", "documents", "network")
 
 
 @contextlib.contextmanager

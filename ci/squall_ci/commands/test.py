@@ -71,6 +71,7 @@ def steps(fast: bool) -> list[Step]:
         Step("top", [[RUN, "top"]]),
         Step("fabric", [[RUN, "fabric"]]),
         Step("xdp", [[RUN, "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),
+        Step("hostile", [[RUN, "hostile", "--quick"]], 600, missing="" if os.geteuid() == 0 else "namespaces need root"),
         Step("commands", [[RUN, "commands"]]),
         # The dissector lives outside of the repository; without one there is nothing to ask.
         Step(

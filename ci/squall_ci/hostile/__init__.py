@@ -21,3 +21,5 @@ class Case:
     name: str
     what: str
     run: Callable[[], Verdict]
+    # Whether it is short enough for `--quick`, hence for ci/test: ten seconds or so.
+    quick: bool = False

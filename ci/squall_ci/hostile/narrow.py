@@ -81,13 +81,15 @@ def black_hole() -> Verdict:
         return Verdict(*stream(pair, HOSTS, env, seconds=STREAM, at_least=4 << 20, longest=SOON))
 
 
+# The hosts of a corner by their addresses.
+CORNER = {"10.79.1.1": "a", "10.79.1.2": "b", "10.79.2.2": "c"}
+
+
 class Corner(Namespaces):
     """Host a with a cable to each of two others. Host b takes packets of 1500 bytes alone, c and both ends at a of 9000."""
 
-    HOSTS = {"10.79.1.1": "a", "10.79.1.2": "b", "10.79.2.2": "c"}
-
     def __init__(self) -> None:
-        super().__init__(["a", "b", "c"])
+        super().__init__(list(CORNER.values()))
 
     def build(self) -> None:
         """The two cables. The hosts at their ends reach each other through a."""
@@ -105,7 +107,7 @@ def healthy_neighbour() -> Verdict:
     mpi = MPIS["mpich"]
     program: list[Word] = [mpi.python, MPI_TESTS / "neighbour.py", PINGS]
     env = {"FI_SQUALL_IFACE": "eth0,eth1", "FI_SQUALL_DEADLINE": DEADLINE}
-    with Corner() as net, net.hydra(net.HOSTS) as launch:
+    with Corner() as net, net.hydra(CORNER) as launch:
         result, problem, _ = run_job(mpi, "squall", 3, program, PATIENCE, 1 << 20, env, launch)
     told = re.search(r"^neighbour: (\{.*\})$", result.output, re.M)
     if not problem and not (told and re.search(r"^neighbour: \d+ passed, 0 failed$", result.output, re.M)):

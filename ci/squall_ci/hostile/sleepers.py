@@ -1,0 +1,37 @@
+"""A thread asleep on a completion queue while an operation times out that another thread began."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+from squall_ci.environment import provider_run
+from squall_ci.hostile import Verdict
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import FABTESTS, TARGET
+from squall_ci.process import run
+from squall_ci.programs import compile_c
+
+WAYS = ("sread", "fd")
+# Seconds: when the operation times out, by when the sleeper must be awake, and when the program is ended.
+DEADLINE = "2s"
+SOON = 20
+PATIENCE = 40.0
+# The address that leads to a cable at whose other end no interface has this Ethernet address.
+SILENT, ETHERNET = "10.79.0.9", "02:00:00:00:00:99"
+
+
+def woken_by_timeout() -> Verdict:
+    """A thread asleep in fi_cq_sread, or in poll on the queue's descriptor, is woken by the other one's timeout."""
+    sources = [FABTESTS / "hostile" / "sleeper.c", FABTESTS / "abi" / "abi.h"]
+    program = compile_c(sources, TARGET / "hostile" / "sleeper", ("-std=gnu11", "-g", "-O1"))
+    env = provider_run("squall") | {"FI_SQUALL_IFACE": "eth0", "FI_SQUALL_DEADLINE": DEADLINE}
+    with Namespaces(["a", "b"]) as net:
+        net.join("a", "eth0", "10.79.0.1/24", "b", "eth0", "10.79.0.2/24")
+        net.ip("a", "neigh", "replace", SILENT, "lladdr", ETHERNET, "dev", "eth0", "nud", "permanent")
+        with ThreadPoolExecutor(len(WAYS)) as pool:
+            commands = [net.command("a", program, "10.79.0.1", SILENT, way, SOON) for way in WAYS]
+            results = list(pool.map(lambda command: run(command, env, PATIENCE), commands))
+    for way, result in zip(WAYS, results):
+        if not result.ok:
+            return Verdict(f"{way}: {result.why()}", "", result.output)
+    woken = [re.search(r"woken after [\d.]+ s", result.output) for result in results]
+    return Verdict(None, "; ".join(f"{way}: {found.group(0)}" for way, found in zip(WAYS, woken) if found))
