@@ -108,7 +108,7 @@ def _flood(messages: int, seconds: int, env: Mapping[str, str]) -> Verdict:
             # The file for squall top would be in a directory of the caller's.
             "FI_SQUALL_MONITOR": "0ns",
         }
-        command = [directory / program.name, "10.78.0.1", messages, seconds, HOLD, *TARGETS]
+        command: list[Word] = [directory / program.name, "10.78.0.1", messages, seconds, HOLD, *TARGETS]
         verdict, report = _job_under(command, attacker_env, env)
     if not verdict.problem and not report.startswith(f"outsider: {len(TARGETS)} of {len(TARGETS)} targets reached"):
         return Verdict("the attack did not reach the ranks", verdict.note, verdict.output)
@@ -129,7 +129,7 @@ def contexts() -> Verdict:
     """Other ports of a rank's own host take as many contexts as the rank gives them."""
     program = example("squall-net", "take_contexts")
     with _readable(program) as directory:
-        command = [directory / program.name, TARGETS[0], PORTS, ATTACK, HOLD]
+        command: list[Word] = [directory / program.name, TARGETS[0], PORTS, ATTACK, HOLD]
         verdict, report = _job_under(command, provider_run("squall"), {})
     found = re.match(r"take_contexts: (\d+) ports verified", report)
     if not verdict.problem and not (found and int(found.group(1)) >= PORTS // 2):
