@@ -61,6 +61,11 @@ CASES = (
         ends.stopped_beyond_deadline,
         quick=True,
     ),
+    Case(
+        "stopped-elsewhere",
+        "the same on another host, where another rank of the job answers",
+        ends.stopped_on_other_host,
+    ),
     Case("sleeper", "a thread asleep on a queue while another's operation times out", sleepers.woken_by_timeout, quick=True),
     Case(
         "unexpected-limit",

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from squall_ci.hostile import Verdict
+from squall_ci.hosts import Launch
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
+from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Result, run
 
@@ -143,11 +145,24 @@ def stopped_beyond_deadline() -> Verdict:
     return Verdict(None, "; ".join(f"{way}: {verdict.note}" for way, verdict in zip(ways, verdicts)))
 
 
+def stopped_on_other_host() -> Verdict:
+    """One of four ranks on two hosts is stopped for longer than FI_SQUALL_DEADLINE. The other rank of its host answers at its
+    address, so that the host is known to be there, and FI_SQUALL_STOPPED_DEADLINE counts."""
+    hosts = {"10.78.0.1": "a", "10.78.0.2": "b"}
+    with Namespaces(list(hosts.values())) as net:
+        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24")
+        # The launcher goes round the hosts: rank 1, and rank 3 beside it, are on the second.
+        with net.hydra(hosts) as launch:
+            return _stopped("1", STOP, {"FI_SQUALL_IFACE": "eth0"}, ranks=4, launch=launch)
+
+
 def _pause() -> float:
     return float(os.environ.get("SQUALL_TEST_PAUSE", "15"))
 
 
-def _stopped(who: str, pause: float, settings: Mapping[str, str] | None = None) -> Verdict:
+def _stopped(
+    who: str, pause: float, settings: Mapping[str, str] | None = None, *, ranks: int = 2, launch: Launch = list
+) -> Verdict:
     """Runs fabtests/mpi/pause.py, with the short deadline if there are `settings`."""
     mpi = MPIS["mpich"]
     env = {"SQUALL_TEST_STOPPED": who, "SQUALL_TEST_PAUSE": str(pause)}
@@ -156,5 +171,5 @@ def _stopped(who: str, pause: float, settings: Mapping[str, str] | None = None) 
     # Statistics have links where endpoints talk through shared memory.
     shows = ["links"] if env.get("FI_SQUALL_SHM") == "yes" else []
     program = [mpi.python, MPI_TESTS / "pause.py"]
-    result, problem, summary = run_job(mpi, "squall", 2, program, pause + PATIENCE, 1 << 20, env, shows=shows)
+    result, problem, summary = run_job(mpi, "squall", ranks, program, pause + PATIENCE, 1 << 20, env, launch, shows)
     return Verdict(problem, f"{pause:.0f} s; {summary}", result.output)
