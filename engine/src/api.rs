@@ -321,6 +321,17 @@ pub struct Completion {
     pub status: Result<(), OpError>,
 }
 
+/// How long a silent peer is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// Until the deadline ([`crate::TransportConfig::progress_deadline`], or `contact_deadline` if it never answered).
+    Deadline,
+    /// Until [`crate::Config::stopped_deadline`], because its host answers: its process may be stopped.
+    HostAnswers,
+    /// Until its process ends, which the kernel will say.
+    ProcessLives,
+}
+
 /// Something worth a line in a log that belongs to no operation of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
@@ -339,13 +350,15 @@ pub enum Notice {
         /// Its tag; zero for an untagged one.
         tag: u64,
     },
-    /// A peer that owes an answer has been silent for long, or has not answered a packet. Said once, until
-    /// something of it is heard again; it is still waited for.
+    /// A peer that owes an answer has been silent for long, or has not answered a packet. Said at first, until
+    /// something of it is heard again, and once a minute; it is still waited for.
     Silent {
         /// The peer.
         peer: PeerId,
         /// For how long.
         since: Span,
+        /// Until when it is waited for.
+        patience: Patience,
     },
     /// A peer talks to those alone that its user has named, and has not found us among them for long. Said once;
     /// it is asked again until the deadline.

@@ -1,5 +1,7 @@
 //! The engine's parameters.
 
+use core::net::IpAddr;
+
 use crate::base::{Instance, JobKey, Seed, Span};
 use crate::fences::Order;
 
@@ -46,6 +48,11 @@ pub struct Config {
     pub pid_on_fep: u16,
     /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
     pub keepalive: Span,
+    /// How long a peer that does not answer is waited for while its host answers, or is this one: its process may be
+    /// stopped. Does nothing where it is shorter than [`crate::TransportConfig::progress_deadline`].
+    pub stopped_deadline: Span,
+    /// This endpoint's IP address, if known: a peer with the same address is on a host that lives.
+    pub host: Option<IpAddr>,
     /// Somebody carries the frames of links: peers that are introduced are told of
     /// ([`crate::Linking::poll_acquaintance`]).
     pub links: bool,
@@ -77,6 +84,8 @@ impl Config {
             order: Order::NONE,
             pid_on_fep: 0,
             keepalive: Span::secs(1),
+            stopped_deadline: Span::secs(900),
+            host: None,
             links: false,
             batch_packets: 64,
             secret,

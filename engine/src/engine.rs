@@ -19,7 +19,7 @@ pub use packets::PacketMarks;
 pub use receive_buffer::ReceiveBuffer;
 
 use crate::api::{
-    Completion, MatchSpace, Notice, OpError, Operation, PeerId, RecvOp, Refused, Trouble,
+    Completion, MatchSpace, Notice, OpError, Operation, Patience, PeerId, RecvOp, Refused, Trouble,
 };
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::config::Config;
@@ -220,7 +220,9 @@ impl Engine {
             self.introductions.handle_timeout(now, &self.config, &self.peers, deadline)
         {
             match silent {
-                Silent::For(peer, since) => self.ending(now).tell_silence(peer, since),
+                Silent::For(peer, since) => {
+                    self.ending(now).tell_silence(peer, since, Patience::Deadline);
+                }
                 Silent::Unlisted(peer, since) => {
                     self.report.notice(Notice::NotListed { peer, since });
                 }

@@ -54,7 +54,7 @@ use squall_reliability::{base, wire};
 
 pub use api::{
     Action, Atomic, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options,
-    PeerId, RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
+    Patience, PeerId, RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
 };
 pub use atomics::{atomic_combine, atomic_compares, atomic_most, atomic_size};
 pub use channel::LinkId;

@@ -208,6 +208,8 @@ pub(crate) struct Link {
     pub(crate) farewell: Farewell,
     /// The peer has said it.
     pub(crate) parted: bool,
+    /// The kernel will say when the peer's process ends.
+    pub(crate) watched: bool,
 }
 
 impl Link {
@@ -343,6 +345,9 @@ pub(crate) struct Links {
 /// Acquaintances kept until somebody asks; of more, those that came first.
 const MAX_ACQUAINTED: usize = 4096;
 
+/// Between two looks at links whose peers take nothing.
+const LOOK_AGAIN: Span = Span::secs(10);
+
 impl Links {
     /// Adds a link to a peer.
     pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> LinkId {
@@ -364,6 +369,7 @@ impl Links {
             answering: VecDeque::new(),
             farewell: Farewell::No,
             parted: false,
+            watched: false,
         });
         // Fewer than there are peers.
         LinkId::new(slot as u32, entry.generation)
@@ -442,8 +448,8 @@ impl Links {
         self.look_at
     }
 
-    /// Peers that have not taken a frame for `first` at least, if it is time to look, and for how long; of those, the
-    /// ones that have not for `last` are looked at no more.
+    /// Returns the peers that have not taken a frame for `first` at least, if it is time to look, and for how long. It is
+    /// time again when one has not for `last`, and after a while.
     pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(LinkId, Span)> {
         if self.look_at.is_none_or(|at| at > now) {
             return Vec::new();
@@ -451,7 +457,11 @@ impl Links {
         let waits: Vec<(LinkId, Wait)> =
             self.iter().filter_map(|(id, link)| Some((id, link.wait()?))).collect();
         let ends = waits.iter().flat_map(|(_, wait)| [first, last].map(|span| wait.end(span)));
-        self.look_at = ends.filter(|end| *end > now).min();
+        let watched = |id: &LinkId| self.get(*id).is_some_and(|link| link.watched);
+        let waited_for = |id: &LinkId, wait: &Wait| watched(id) || wait.waited(now) < last;
+        let slow = waits.iter().any(|(id, wait)| wait.waited(now) >= first && waited_for(id, wait));
+        let again = slow.then(|| now + LOOK_AGAIN);
+        self.look_at = ends.filter(|end| *end > now).chain(again).min();
         let waited = waits.into_iter().map(|(id, wait)| (id, wait.waited(now)));
         waited.filter(|(_, waited)| *waited >= first).collect()
     }

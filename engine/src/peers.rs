@@ -8,6 +8,9 @@ use crate::base::{Instance, Span, Time};
 use crate::config::Config;
 use crate::path_sizes::PathSizes;
 
+/// Between two reports that a peer is silent.
+const REPEAT_SILENCE: Span = Span::secs(60);
+
 /// What is known of a peer.
 #[derive(Debug)]
 pub struct PeerState {
@@ -20,8 +23,8 @@ pub struct PeerState {
     trouble: Option<Trouble>,
     /// When its host last said that nobody listens there.
     refused: Time,
-    /// That it is silent was said, and it has been since.
-    silence_told: bool,
+    /// When its silence is to be reported again, if it goes on.
+    silence_told: Time,
     /// When it was last introduced to us, or we to it.
     welcomed: Time,
     /// Its process is known to have died, although nothing was asked of it then.
@@ -87,7 +90,7 @@ impl PeerState {
     /// Something it sent was believed. True when that was the first time.
     #[inline]
     pub(crate) fn note_rx(&mut self, now: Time) -> bool {
-        self.silence_told = false;
+        self.silence_told = Time::ZERO;
         core::mem::replace(&mut self.last_rx, now) == Time::ZERO
     }
 
@@ -96,9 +99,13 @@ impl PeerState {
         self.refused > self.last_rx
     }
 
-    /// Its silence is to be told, if that is news.
-    pub(crate) fn tell_silence(&mut self) -> bool {
-        !core::mem::replace(&mut self.silence_told, true)
+    /// Returns whether its silence is to be reported now: at first, and again each minute.
+    pub(crate) fn tell_silence(&mut self, now: Time) -> bool {
+        let due = self.silence_told <= now;
+        if due {
+            self.silence_told = now + REPEAT_SILENCE;
+        }
+        due
     }
 
     /// Whether anybody was introduced from its address.
@@ -477,7 +484,7 @@ impl Peers {
             last_rx: Time::ZERO,
             trouble: None,
             refused: Time::ZERO,
-            silence_told: false,
+            silence_told: Time::ZERO,
             died: false,
             welcomed: Time::ZERO,
             sibling,
@@ -493,6 +500,17 @@ impl Peers {
     /// All of them.
     pub(crate) fn ids(&self) -> Vec<PeerId> {
         self.which(|state| state.standing != Standing::Forgotten)
+    }
+
+    /// Returns the other peers at the address of a host that were not forgotten, the one heard last first.
+    pub(crate) fn others_at(&self, host: IpAddr, peer: PeerId) -> Vec<PeerId> {
+        let at = |state: &PeerState| {
+            state.addr.ip() == host && state.standing != Standing::Forgotten && !state.died
+        };
+        let mut others = self.which(at);
+        others.retain(|other| *other != peer);
+        others.sort_by_key(|other| core::cmp::Reverse(self.get(*other).last_rx));
+        others
     }
 
     fn which(&self, wanted: impl Fn(&PeerState) -> bool) -> Vec<PeerId> {

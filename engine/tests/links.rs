@@ -606,6 +606,34 @@ fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
     }
 }
 
+/// The kernel would say if its process ended, so it is waited for, whatever was under way, and each minute the user learns
+/// of it. Then everything ends well.
+#[test]
+fn a_stopped_peer_whose_process_lives_is_waited_for() {
+    for what in 0..5 {
+        let mut w = World::with(2, 14, Faults::default(), |config, transport| {
+            config.links = true;
+            transport.progress_deadline = Span::secs(40);
+        });
+        w.links.watched = true;
+        meet(&mut w);
+        w.hosts[1].stopped = true;
+        begin(&mut w, what);
+        w.run(Span::secs(130), |_| false);
+        assert!(of_kind(&w, 0, OpKind::Send).iter().all(|done| done.status.is_ok()), "{what}");
+        let told = notices(&mut w, 0);
+        let lives = |notice: &Notice| {
+            matches!(notice, Notice::Silent { patience: Patience::ProcessLives, .. })
+        };
+        assert!(told.len() == 3 && told.iter().all(lives), "{what}: {told:?}");
+        w.resume(1, usize::MAX);
+        (0..21).for_each(|n| drop(recv(&mut w, 1, None, 1_000_000, 100 + n)));
+        assert!(w.run(DONE, |w| w.hosts[0].engine.idle()), "{what}");
+        assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()), "{what}");
+        assert_eq!(links(&w), [1, 1], "{what}");
+    }
+}
+
 /// The same endpoint takes some frames and then stops: what it took last counts.
 #[test]
 fn a_peer_that_stops_half_way_is_given_up_a_deadline_later() {

@@ -148,6 +148,10 @@ pub trait MessagePort {
     /// Ends a connection, and says so to the peer. Frames that it has not taken may be lost.
     fn close(&mut self, link: LinkNo);
 
+    /// Returns whether the kernel will say when the process at the other end is gone, whoever else holds its descriptors:
+    /// until [`LinkEvent::Over`] it lives.
+    fn watches_process(&self, link: LinkNo) -> bool;
+
     /// Looks what happened to connections, with a few system calls.
     fn look(&mut self);
 

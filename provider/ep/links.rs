@@ -429,6 +429,9 @@ impl Open {
         }
         self.links[at] = Some(Linked { id, taken: 0, held_back: 0 });
         self.count += 1;
+        if self.port.watches_process(no) {
+            engine.links().watch_process(id);
+        }
         log::debug!("{} is talked to through shared memory", engine.peers().get(peer).addr());
     }
 

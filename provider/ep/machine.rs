@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use squall_base::{RegionId, Span, Time, Train};
 use squall_engine::{
-    Completion, Engine, Notice, OpError, OpKind, PacketMarks, PeerId, ReceiveBuffer, Trouble,
-    Visibility,
+    Completion, Engine, Notice, OpError, OpKind, PacketMarks, Patience, PeerId, ReceiveBuffer,
+    Trouble, Visibility,
 };
 use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
 
@@ -256,7 +256,14 @@ impl Core {
                      of {addr} with tag {tag:#x}: post receives, or let senders wait for answers"
                 );
             }
-            Notice::Silent { peer, since } => {
+            Notice::Silent { peer, since, patience } => {
+                let until = match patience {
+                    Patience::Deadline => "until FI_SQUALL_DEADLINE",
+                    Patience::HostAnswers => {
+                        "until FI_SQUALL_STOPPED_DEADLINE, because its host answers: is its process stopped?"
+                    }
+                    Patience::ProcessLives => "as long as its process lives: is it stopped?",
+                };
                 let state = self.engine.peers().get(peer);
                 let cause = state.trouble().map(|trouble| {
                     format!(
@@ -265,7 +272,7 @@ impl Core {
                     )
                 });
                 log::warn!(
-                    "peer {} has not answered for {since}{}; it is waited for until FI_SQUALL_DEADLINE [local {} on {}; \
+                    "peer {} has not answered for {since}{}; it is waited for {until} [local {} on {}; \
                      FI_SQUALL_IFACE chooses the interface]",
                     state.addr(),
                     cause.unwrap_or_default(),

@@ -73,7 +73,8 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let keyed = key.is_some();
     let links = links::wanted(params);
     let order = order::of(settings.msg_order);
-    let config_of = Config { port: local.port(), job_id, key, links, order, ..messages };
+    let host = Some(local.ip());
+    let config_of = Config { port: local.port(), host, job_id, key, links, order, ..messages };
     let scope = pdc.scope;
     let engine = Engine::new(config_of, pdc);
     log::info!(
@@ -355,6 +356,9 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     Ok(config)
 }
 
+/// What the parameter that says 0 for "for ever" comes to.
+const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
+
 /// The message layer's configuration.
 fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
     Config {
@@ -366,6 +370,11 @@ fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) 
         unexpected_bytes: info::buffered() as u64,
         max_outstanding: params.outstanding,
         max_unexpected: params.max_unexpected as usize,
+        stopped_deadline: match params.stopped_deadline {
+            Some(Span::ZERO) => FOR_EVER,
+            Some(deadline) => deadline,
+            None => Span::secs(900),
+        },
         named_only: params.peers == Company::Named,
         ..Config::new(instance, secret)
     }

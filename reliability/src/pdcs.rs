@@ -162,6 +162,15 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
+    /// Waits for the answers of a connected peer on context `id` for `patience`, if that is longer than
+    /// [`Config::progress_deadline`]: the caller knows that its process only stands still.
+    pub fn set_patience(&mut self, now: Time, id: PdcId, patience: Span) {
+        if let Some(pdc) = self.table.get_mut(id) {
+            pdc.tx_mut().rare_mut().patience = patience;
+            self.conclude(now, id.slot_number(), Outcome::Alive);
+        }
+    }
+
     /// `peer` is another instance now: all its contexts fail, and what was remembered about it is
     /// forgotten.
     pub fn peer_restarted(&mut self, peer: PeerKey) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Engine, step};
-use crate::api::{Notice, OpError, PeerId, Trouble};
+use crate::api::{Notice, OpError, Patience, PeerId, Trouble};
 use crate::base::{Span, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::contexts::Context;
@@ -13,6 +13,9 @@ use crate::outbound::lose_short;
 use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
+
+/// Peers on the host of a silent one that are asked for a sign of life.
+const MOST_ASKED: usize = 4;
 
 /// What ends, at an engine and at a time.
 pub(super) struct Ending<'a> {
@@ -86,15 +89,56 @@ impl Ending<'_> {
         if waited >= REFUSED_PATIENCE && state.is_refused() {
             let met = state.has_answered();
             self.fail_peer(peer, if met { OpError::TimedOut } else { OpError::Unreachable });
-        } else {
-            self.tell_silence(peer, waited);
+            return;
+        }
+        let (patience, longest) = self.patience(peer, waited);
+        self.engine.pdcs.set_patience(self.now, id, longest);
+        self.tell_silence(peer, waited, patience);
+    }
+
+    /// Returns why a peer that has not answered for `waited` is waited for, and how long in all at most. A process that
+    /// is stopped answers nothing, as one that is gone; but what else is on its host does.
+    fn patience(&mut self, peer: PeerId, waited: Span) -> (Patience, Span) {
+        let Engine { config, peers, pdcs, .. } = &*self.engine;
+        let deadline = pdcs.config().progress_deadline;
+        if config.stopped_deadline <= deadline || waited < deadline / 4 {
+            return (Patience::Deadline, deadline);
+        }
+        let host = peers.get(peer).addr().ip();
+        let others = peers.others_at(host, peer);
+        let lately = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 2;
+        let answers = config.host == Some(host) || others.iter().any(lately);
+        let longest = if answers { config.stopped_deadline } else { deadline };
+        // They are asked before the deadline, and as long as the peer is silent.
+        let fresh = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 8;
+        if !others.iter().any(fresh) {
+            let step = &mut step!(self.engine, self.now);
+            for other in others.into_iter().take(MOST_ASKED) {
+                if let Some(id) = step.context_to(other) {
+                    self.engine.outbound.ask(step, id);
+                }
+            }
+        }
+        (if answers { Patience::HostAnswers } else { Patience::Deadline }, longest)
+    }
+
+    /// Returns whether half a message on a channel is waited for although nothing has come for long: its sender's process
+    /// stands still.
+    fn is_waited_for(&mut self, peer: PeerId, channel: ChannelId) -> bool {
+        match channel {
+            ChannelId::Link(id) => self.engine.links.get(id).is_some_and(|link| link.watched),
+            ChannelId::Context(_) => {
+                let silent = self.now.since(self.engine.peers.get(peer).last_rx());
+                let (patience, longest) = self.patience(peer, silent);
+                patience == Patience::HostAnswers && silent < longest
+            }
         }
     }
 
     /// A peer that owes an answer has been silent for so long.
-    pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span) {
-        if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).tell_silence() {
-            self.engine.report.notice(Notice::Silent { peer, since });
+    pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span, patience: Patience) {
+        if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).tell_silence(self.now) {
+            self.engine.report.notice(Notice::Silent { peer, since, patience });
         }
     }
 
@@ -149,16 +193,20 @@ impl Ending<'_> {
         }
     }
 
-    /// Gives up peers that do not take the frames that they were sent.
+    /// Gives up peers that do not take the frames that they were sent, unless the kernel knows that their processes live:
+    /// then it will say when they end.
     pub(super) fn slow_links(&mut self) {
         let patience = self.engine.pdcs.config().progress_deadline;
         let slow = self.engine.links.slow(self.now, LONG_SILENCE.min(patience), patience);
         for (id, waited) in slow {
-            let Some(peer) = self.engine.links.get(id).map(|link| link.peer) else { continue };
-            if waited >= patience {
+            let Some(link) = self.engine.links.get(id) else { continue };
+            let (peer, watched) = (link.peer, link.watched);
+            if watched {
+                self.tell_silence(peer, waited, Patience::ProcessLives);
+            } else if waited >= patience {
                 self.fail_peer(peer, OpError::TimedOut);
             } else {
-                self.tell_silence(peer, waited);
+                self.tell_silence(peer, waited, Patience::Deadline);
             }
         }
     }
@@ -213,7 +261,11 @@ impl Engine {
         // Whoever sends a message gives it up when a packet is not acknowledged for this long.
         let patience = self.pdcs.config().progress_deadline * 2;
         for id in self.inbox.stalled(now, patience) {
-            step!(self, now).abort(id);
+            let peer = self.contexts.get(id).map(|context| context.peer);
+            let waits = peer.is_some_and(|peer| self.ending(now).is_waited_for(peer, id));
+            if !waits {
+                step!(self, now).abort(id);
+            }
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));

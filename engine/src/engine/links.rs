@@ -112,6 +112,14 @@ impl Linking<'_> {
         Some(id)
     }
 
+    /// The kernel will say when the process of the peer ends ([`Linking::handle_end`]): until then the peer is waited for,
+    /// however long it takes no frames, because its process may be stopped.
+    pub fn watch_process(&mut self, id: LinkId) {
+        if let Some(link) = self.engine.links.get_mut(id) {
+            link.watched = true;
+        }
+    }
+
     /// A frame arrived.
     #[inline]
     pub fn handle_frame<M: Memory>(

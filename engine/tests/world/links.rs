@@ -55,6 +55,8 @@ pub struct MockLinks {
     pub referred: u64,
     /// No link is made.
     pub refused: bool,
+    /// The kernel would say when a process at the other end died.
+    pub watched: bool,
     /// Bytes of frames are changed now and then, from this seed on.
     pub scribble: Option<u64>,
     /// Frames that were carried.
@@ -71,6 +73,7 @@ impl Default for MockLinks {
             unfetchable: false,
             referred: 0,
             refused: false,
+            watched: false,
             scribble: None,
             carried: 0,
             woken: false,
@@ -269,6 +272,10 @@ impl World {
             let Some(here) = self.hosts[n].engine.links().link(self.now, met.peer) else {
                 continue;
             };
+            if self.links.watched {
+                self.hosts[n].engine.links().watch_process(here);
+                self.hosts[m].engine.links().watch_process(there);
+            }
             for (from, to) in [((n, here), (m, there)), ((m, there), (n, here))] {
                 self.links.lanes.push(Lane {
                     from,

@@ -395,20 +395,31 @@ impl World {
         faults: Faults,
         adjust: impl Fn(&mut Config, &mut TransportConfig),
     ) -> Self {
+        let addrs: Vec<_> = (0..hosts)
+            .map(|n| SocketAddr::from(([10, 0, 0, n as u8 + 1], 5000 + n as u16)))
+            .collect();
+        Self::at(&addrs, seed, faults, adjust)
+    }
+
+    /// Endpoints at these addresses, several of which may be on one host.
+    pub fn at(
+        addrs: &[SocketAddr],
+        seed: u64,
+        faults: Faults,
+        adjust: impl Fn(&mut Config, &mut TransportConfig),
+    ) -> Self {
         let mut rng = Rng::new(seed);
-        let hosts = (0..hosts)
-            .map(|n| {
-                let addr = SocketAddr::from(([10, 0, 0, n as u8 + 1], 5000 + n as u16));
-                Host {
-                    engine: engine(&mut rng, addr, &adjust),
-                    memory: VecMemory::default(),
-                    addr,
-                    done: vec![],
-                    lent: HashMap::new(),
-                    dead: false,
-                    stopped: false,
-                    socket: vec![],
-                }
+        let hosts = addrs
+            .iter()
+            .map(|&addr| Host {
+                engine: engine(&mut rng, addr, &adjust),
+                memory: VecMemory::default(),
+                addr,
+                done: vec![],
+                lent: HashMap::new(),
+                dead: false,
+                stopped: false,
+                socket: vec![],
             })
             .collect();
         Self {

@@ -390,6 +390,11 @@ impl MessagePort for ShmPort {
         });
     }
 
+    fn watches_process(&self, link: LinkNo) -> bool {
+        let connection = self.connections.get(link.0 as usize).and_then(Option::as_ref);
+        connection.is_some_and(|connection| connection.process.is_some())
+    }
+
     fn look(&mut self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: epoll_wait(2) writes at most the 32 events that it is told of, into a local array.

@@ -66,7 +66,8 @@ impl<D: Copy> Tx<D> {
         if self.ring.is_empty() && !self.is_shut_out() {
             return Time::NEVER;
         }
-        self.loss_timer.deadline(connected, config)
+        let longer = self.rare.as_ref().map_or(Span::ZERO, |rare| rare.patience);
+        self.loss_timer.deadline(connected, longer, config)
     }
 
     /// For how long the oldest packet has waited for an answer.

@@ -167,10 +167,12 @@ impl LossTimer {
         self.backoff = 0;
     }
 
-    /// When a peer that does not answer the oldest packet is given up.
+    /// Returns when a peer that does not answer the oldest packet is given up; one that is `connected` is waited for
+    /// `longer` if need be.
     #[inline]
-    pub(super) fn deadline(&self, connected: bool, config: &Config) -> Time {
-        let patience = if connected { config.progress_deadline } else { config.contact_deadline };
+    pub(super) fn deadline(&self, connected: bool, longer: Span, config: &Config) -> Time {
+        let patience =
+            if connected { config.progress_deadline.max(longer) } else { config.contact_deadline };
         self.waiting.end(patience)
     }
 }
@@ -237,7 +239,7 @@ mod tests {
         let (config, mut timer) = (config(), LossTimer::new(Time(5)));
         timer.begin_wait(Time(7));
         timer.on_progress(Time(9));
-        assert_eq!(timer.deadline(true, &config), Time(7) + config.progress_deadline);
+        assert_eq!(timer.deadline(true, Span::ZERO, &config), Time(7) + config.progress_deadline);
         timer.excuse(Time(100), Span(60));
         assert_eq!(timer.waited(Time(100)), Span(33));
         // Never into the future.
@@ -251,7 +253,13 @@ mod tests {
         config.loss.rto = false;
         let timer = LossTimer::new(Time::ZERO);
         assert_eq!(timer.timeout(&rtt, &config), config.rto_init * 10);
-        assert_eq!(timer.deadline(true, &config), Time::ZERO + config.progress_deadline);
-        assert_eq!(timer.deadline(false, &config), Time::ZERO + config.contact_deadline);
+        assert_eq!(
+            timer.deadline(true, Span::ZERO, &config),
+            Time::ZERO + config.progress_deadline
+        );
+        assert_eq!(
+            timer.deadline(false, Span::ZERO, &config),
+            Time::ZERO + config.contact_deadline
+        );
     }
 }

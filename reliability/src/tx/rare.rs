@@ -23,6 +23,8 @@ pub(crate) struct Rare {
     pub(crate) asked: Asked,
     /// Packets of the peer that it replaced by fragments. Kept here because the sending half has a place for what is rare.
     pub(crate) originals: Originals,
+    /// How long the peer is waited for, where that is longer than the configuration says.
+    pub(crate) patience: Span,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
     /// What switches wrote into the packet that arrived last, where the next ACK sends that back.
