@@ -105,3 +105,29 @@ fn stale_references_are_bounded() {
     let references: usize = unexpected.references();
     assert!(references < 20_000, "{references} references for 64 messages");
 }
+
+/// One message that nobody wants does not keep the places of all that came after it.
+#[test]
+fn a_message_that_stays_costs_its_own_place_alone() {
+    let mut slab = Slab::default();
+    let mut unexpected = Unexpected::new(3);
+    let wanted = |tag| Wanted { space: MatchSpace::Tagged, source: None, tag, ignore: 0 };
+    let mut push = |unexpected: &mut Unexpected, tag| {
+        unexpected.push(Waiting { envelope: envelope(0, tag), message: slab.add(()) });
+    };
+    push(&mut unexpected, 1);
+    for n in 0..50_000u64 {
+        // At times an index is there, and at times another message waits for long.
+        push(&mut unexpected, 2);
+        push(&mut unexpected, 3 + n);
+        let number = unexpected.find(&wanted(2)).expect("it waits");
+        assert_eq!(unexpected.take(number).expect("it waits").envelope.tag, 2);
+        if n >= 20 {
+            let number = unexpected.find(&wanted(3 + n - 20)).expect("it waits");
+            assert_eq!(unexpected.take(number).expect("it waits").envelope.tag, 3 + n - 20);
+        }
+        assert!(unexpected.places() <= 1024 + 8 * 23, "{n}: {}", unexpected.places());
+    }
+    let number = unexpected.find(&wanted(1)).expect("it is still there");
+    assert_eq!(unexpected.take(number).expect("it waits").envelope.tag, 1);
+}

@@ -13,8 +13,8 @@ pub(crate) struct Waiting {
     pub(crate) message: slab::Key,
 }
 
-/// A reference from an index to a message. Messages are numbered in order of arrival and never
-/// renumbered, so a reference to a consumed message is recognised and skipped.
+/// A reference from an index to a message. Messages are numbered in order of arrival, so a reference to a consumed message is
+/// recognised and skipped. When they are numbered anew, which is seldom, so are all indexes built.
 type Number = u64;
 
 #[derive(Debug)]
@@ -156,9 +156,14 @@ impl Unexpected {
         self.arrived.iter().flatten().any(|w| w.message == message)
     }
 
-    /// Bounds what stale references cost: a table is emptied when nothing waits, and built again
-    /// when most of what it holds is gone.
+    /// Bounds what consumed messages cost. A table is emptied when nothing waits, and built again when most of what it holds is
+    /// gone. Where most of the places behind one message that nobody wants are empty, the others move together.
     fn tidy(&mut self) {
+        if self.arrived.len() > 8 * self.live + 1024 {
+            self.first += (self.arrived.len() - self.live) as u64;
+            self.arrived.retain(Option::is_some);
+            (0..self.tables.len()).for_each(|ix| self.rebuild(ix));
+        }
         if self.live == 0 {
             for table in &mut self.tables {
                 if table.references > 0 {
@@ -178,6 +183,11 @@ impl Unexpected {
 
 #[cfg(test)]
 impl Unexpected {
+    /// Places of messages, empty ones included.
+    pub(super) fn places(&self) -> usize {
+        self.arrived.len()
+    }
+
     /// References the indices hold, stale ones included.
     pub(super) fn references(&self) -> usize {
         self.tables.iter().map(|t| t.references).sum()
